@@ -383,7 +383,7 @@ async def test_a_preparation_that_fails_is_told_by_the_first_call(importing: Imp
         assert session.events == []
         result = await session.run("Do the task")
         assert result.status == "error"
-        assert "cannot be made (ImportError: it is broken); check the installation, base_url," in result.result
+        assert "cannot be created (ImportError: it is broken); check the installation, base_url," in result.result
         assert importing.count == 2
         check_invariants(session)
 

@@ -1,6 +1,6 @@
-"""What a line would be while a run is active: for people who write a handler prompt.
+"""Explains what a line would do during a run, for authors of handler prompts.
 
-Nothing is imitated here: the line is read, ruled on and put to the model by the functions that a run uses.
+The line is parsed, changed by rules and composed for the model by the functions that a run uses.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _ITERATION = 3
 _QUERY = "Summarise the notes"
 _TASKS = ("read the notes", "check the dates", "write the summary")
 _SKIPPED = ("read_file",)
-"""An example of a run that is neither at its beginning nor at its end."""
+"""The run of the example: in the middle, with tools that an urgent line skips."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What a line would be while a run is active.
+    """The effects of a line during a run.
 
-    ``typed`` is the line by itself, ``line`` what its ``rule`` makes of it, ``problem`` why it would be refused.
-    ``file`` is the handler prompt's, empty for the built-in one, ``mistake`` why a configured one is not used.
-    ``is_ruled``: rules see such a line. ``composed`` is what the model would get in the example ``situation``, if
-    anything.
+    ``typed`` is the parsed line, ``line`` the line after its ``rule`` was applied, and ``problem`` the reason why it
+    would be refused. ``is_ruled``: rules are applied to such a line. ``file`` is the handler prompt, empty for the
+    built-in one, and ``mistake`` the reason why a configured one is not used. ``composed`` is the message for the model
+    in the example ``situation``; ``None`` if there is none.
     """
 
     typed: Line
@@ -60,10 +60,10 @@ def explain(text: str, prompts: PromptFile, *, max_iterations: int) -> Explanati
     problem = problem_of(typed)
     is_ruled = not problem and typed.kind not in NEVER_PUT
     line, prompt, mistake = prompts.apply_rules(typed) if is_ruled else (typed, *prompts.current())
-    situation = _example(line, max_iterations)
+    situation = _example_situation(line, max_iterations)
     composed = None
     if not problem and line.kind not in NEVER_PUT and situation.remaining:
-        outcome = _outcome(line) if prompt.todo_direct else ""
+        outcome = _command_outcome(line) if prompt.todo_direct else ""
         composed = compose(prompt, [Arrival(line, outcome)], situation)
     return Explanation(
         typed=typed,
@@ -80,7 +80,7 @@ def explain(text: str, prompts: PromptFile, *, max_iterations: int) -> Explanati
     )
 
 
-def _example(line: Line, max_iterations: int) -> Situation:
+def _example_situation(line: Line, max_iterations: int) -> Situation:
     """Return the situation in which the line is delivered: an urgent line skips tools, a now line cancels the work."""
     iteration = max(1, min(_ITERATION, max_iterations - 1))
     point = {"next": Point.AFTER_TOOLS, "urgent": Point.BEFORE_TOOL, "now": Point.AT_ONCE}[line.urgency]
@@ -88,7 +88,7 @@ def _example(line: Line, max_iterations: int) -> Situation:
     return Situation(iteration, point, max_iterations - iteration, skipped, MAIN, _QUERY)
 
 
-def _outcome(line: Line) -> str:
+def _command_outcome(line: Line) -> str:
     if line.command is None:
         return ""
     return outcome_of(line.command, map(Task, _TASKS))

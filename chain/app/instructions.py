@@ -1,8 +1,8 @@
-"""The project's instructions: the ``AGENTS.md`` files that the agents of a session are told behind their prompts.
+"""Reads the project instructions: the ``AGENTS.md`` files that are appended to the system prompts of a session.
 
-The user's own come first, then one of each folder from the top of the repository down to the workspace. The files of a
-repository are from anybody: only regular files of it are read, and its links are followed within it. Nothing here can
-hang or fail a run. What cannot be read is left out, and a sentence says so.
+The user's own file comes first, then one of each folder from the top of the repository down to the workspace. A
+repository is not trusted: only its regular files are read, and links are followed only within it. A run neither waits
+for long nor fails because of them. Files that cannot be read are left out, and a sentence says so.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from chain.tools.paths import as_text, open_below
 
 KIB = 1024
 MAX_EACH = 32 * KIB
-"""Bytes of one file that are read: some 8,000 tokens, which every request carries."""
+"""Bytes of one file that are read: about 8,000 tokens of every request."""
 MAX_ALL = 96 * KIB
-"""Bytes of all of them: about 25,000 tokens, an eighth of a usual window."""
+"""Bytes of all files: about 25,000 tokens, an eighth of a usual window."""
 
 READ_S = 2.0
-"""How long a run waits for the disk that has them: long for any but one that hangs."""
+"""Seconds that a run waits for the disk."""
 
 OWN_NAME = "AGENTS.md"
-"""The file in the user's own folder, whatever a configuration names: there are keys in the files beside it."""
+"""The name of the user's own file, whatever a configuration names: other files of that folder contain keys."""
 
 INSTRUCTIONS_HEAD = (
     "Instructions of the user and of the project, each from the file that is named before it. Where two disagree, the "
@@ -43,7 +43,7 @@ INSTRUCTIONS_HEAD = (
 REST_LEFT_OUT = "[The rest of this file is left out.]"
 
 _THREADS = Threads("instructions", 2)
-"""Two, so that one that hangs keeps no later run from reading."""
+"""Two, so that a thread that hangs does not block later runs."""
 
 
 async def read_in_time(settings: Settings, workspace: Path, latest: InstructionsRead) -> InstructionsRead:
@@ -59,14 +59,14 @@ def read_instructions(workspace: Path, names: Sequence[str], own: Path | None = 
     """Return the instructions for a workspace, whose path must have no links. Reads the disk."""
     parts, files, faults = [INSTRUCTIONS_HEAD], list[str](), list[str]()
     seen, left = set[tuple[int, int]](), MAX_ALL
-    for place in _places(workspace, names, own):
+    for place in _instruction_files(workspace, names, own):
         try:
             data, found = place.read(min(left, MAX_EACH))
             if (found.st_dev, found.st_ino) in seen:
-                continue  # a link to one that was read
+                continue  # a link to a file that was read
             seen.add((found.st_dev, found.st_ino))
             is_cut = found.st_size > len(data)
-            text = _as_text(data, is_cut=is_cut)
+            text = _decode(data, is_cut=is_cut)
         except UserError as error:
             faults.append(f"{place.shown} is left out of the project instructions: {error}.")
             continue
@@ -82,46 +82,52 @@ def read_instructions(workspace: Path, names: Sequence[str], own: Path | None = 
 
 
 @dataclass(frozen=True, slots=True)
-class _FoundInstructions:
-    """A file of instructions, as it is ``shown``: one of the ``repository``, or without one the user's own."""
+class _InstructionFile:
+    """A file of instructions in a ``repository``, or the user's own if that is ``None``.
+
+    ``shown`` is its name for people.
+    """
 
     path: Path
     shown: str
     repository: Path | None = None
 
     def read(self, limit: int) -> tuple[bytes, os.stat_result]:
-        """The beginning of it, and what it is. Raises ``UserError`` with what is wrong, as the end of a sentence."""
+        """Return the first ``limit`` bytes and the status of the file.
+
+        Raise ``UserError``, whose message is the end of a sentence.
+        """
         try:
             real, top = Path(os.path.realpath(self.path, strict=True)), self.repository or Path("/")
             if not real.is_relative_to(top):
                 raise UserError("it is a link that leads out of the repository")
             parts = real.relative_to(top).parts
             if self.repository is not None and ".git" in parts:
-                raise UserError("it is a link into .git, where there may be keys")
-            # Looked at before it is opened too, since opening alone sets some devices going.
+                raise UserError("it is a link into .git, which may contain keys")
+            # Checked before the open too, because opening some devices has effects.
             if not stat.S_ISREG(os.lstat(real).st_mode):
                 raise UserError("it is a folder, a device, a pipe or a socket; only files are read")
             with regular_file(open_below(str(top), parts)) as file:
                 return file.read(limit), os.fstat(file.fileno())
         except FileNotFoundError:
-            raise UserError("it is a link to nothing") from None
+            raise UserError("it is a broken link") from None
         except OSError as error:
             raise UserError(f"it cannot be read ({error.strerror or error})") from None
 
 
-def _places(workspace: Path, names: Sequence[str], own: Path | None) -> Iterator[_FoundInstructions]:
+def _instruction_files(workspace: Path, names: Sequence[str], own: Path | None) -> Iterator[_InstructionFile]:
     if names and own is not None and os.path.lexists(own / OWN_NAME):
-        # The user may have linked it to wherever they keep such files.
-        yield _FoundInstructions(own / OWN_NAME, as_text(own / OWN_NAME))
-    folders = _folders(workspace)
+        # The user may have linked it to any place.
+        yield _InstructionFile(own / OWN_NAME, as_text(own / OWN_NAME))
+    folders = _repository_folders(workspace)
     for folder in folders:
         name = next((name for name in names if os.path.lexists(folder / name)), None)
         if name is not None:
             shown = as_text(Path(os.path.relpath(folder / name, workspace)))
-            yield _FoundInstructions(folder / name, shown, folders[0])
+            yield _InstructionFile(folder / name, shown, folders[0])
 
 
-def _folders(workspace: Path) -> Sequence[Path]:
+def _repository_folders(workspace: Path) -> Sequence[Path]:
     """Return the folders from the top of the repository down to the workspace; outside of one, the workspace alone."""
     found = []
     for folder in (workspace, *workspace.parents):
@@ -131,14 +137,14 @@ def _folders(workspace: Path) -> Sequence[Path]:
     return found[:1]
 
 
-def _as_text(data: bytes, *, is_cut: bool) -> str:
+def _decode(data: bytes, *, is_cut: bool) -> str:
     """Decode a file, up to its last complete row if it is truncated. Raise ``UserError``."""
     try:
         text = codecs.getincrementaldecoder("utf-8")().decode(data, final=not is_cut)
     except UnicodeDecodeError:
-        raise UserError("it is not UTF-8; save it as that") from None
+        raise UserError("it is not UTF-8; save it as UTF-8") from None
     if "\0" in text:
-        raise UserError("it is no text, since it has a NUL character")
+        raise UserError("it is not text: it contains a NUL character")
     if is_cut and "\n" in text:
         text = text.rpartition("\n")[0]
     return text.removeprefix("\ufeff").strip()

@@ -1,11 +1,11 @@
-"""What the agents of each kind are made of, as the configuration and the chain above them say.
+"""Specifications of agents, from the configuration and the agent that starts them.
 
 ==========  ===================================================================
-kind        tools, if its ``tools`` are not written
+kind        tools, if the configuration does not set them
 ==========  ===================================================================
-explore     the chain's that only read, with ``research`` and questions
-plan        these, and those that change the plan
-all others  the chain's, those that start agents included
+explore     the chain's read-only tools, including ``research`` and questions
+plan        the same, and the tools that change the plan
+others      all tools of the chain, including those that start agents
 ==========  ===================================================================
 """
 
@@ -57,9 +57,9 @@ def main_agent(settings: Settings, own: Sequence[Tool], model: Model, groups: To
 
 
 class Kinds:
-    """Makes the specifications of a session's agents. ``main`` is the agent that the session begins with.
+    """A factory for the specifications of a session's agents. ``main`` is the first agent of the session.
 
-    ``open_model`` opens the model of a definition; each is opened once, when an agent first asks it.
+    ``open_model`` opens the model of a definition. It is called once per definition, for the first agent that uses it.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Kinds:
         return tuple(self._models.values())
 
     def make(self, kind: str, name: str, parent: AgentSpec, call_id: str) -> AgentSpec:
-        """Build the specification of an agent for a call; the run above it bounds its time. Raises ``UserError``."""
+        """Build the specification of the agent for a call. Its time is limited by its parent. Raise ``UserError``."""
         if kind not in self._kinds:
             raise UserError(f"there is no kind of agent {kind!r:.60}")
         settings, spec = self._kinds[kind]
@@ -122,7 +122,6 @@ class Kinds:
             if definition.name not in self._models:
                 self._models[definition.name] = self._open_model(definition)
             model, limits = self._models[definition.name], replace(limits, retries=definition.retries)
-            effort = ""  # what the user asked of another model
-        told = parent.instructions
-        own = replace(spec, name=name, parent_id=call_id, model=model, limits=limits)
-        return replace(own, instructions=told, effort=effort)
+            effort = ""  # it was chosen for another model
+        spec = replace(spec, name=name, parent_id=call_id, model=model, limits=limits)
+        return replace(spec, instructions=parent.instructions, effort=effort)

@@ -1,4 +1,4 @@
-"""The one place that wires a chain together: ``open_chain`` gives a ``Chain`` that is ready for lines."""
+"""Wires the parts of a chain together. ``open_chain`` yields a ``Chain`` that is ready for lines."""
 
 from __future__ import annotations
 
@@ -71,19 +71,19 @@ async def open_chain(
     servers: Sequence[ToolServer] = (),
     mode: Mode | None = None,
 ) -> AsyncIterator[Chain]:
-    """Open a session and keep it running; leaving the block interrupts what runs and closes the session.
+    """Open a session and serve it during the block. On exit, interrupt the active run and close the session.
 
-    ``workspace`` is the folder that the tools work in, ``state`` the one for what is kept (``config.state_folder``):
-    the sessions too, unless they have another ``store``.
-    ``tools`` are added to those of the configuration; ``model`` and ``journal`` replace the configured ones; ``plan``
-    is what a new session begins with, of which the first request tells the model; ``resume`` is the id of an old one,
-    or a unique beginning of it, or what was read of its journal, where that is given; ``traces`` is the folder for
-    debug traces, ``None`` for none; ``whereabouts`` says of a workspace what the agents of a new session are told
-    behind their prompts (``app.whereabouts``), as long as the session lives; with ``instructions`` they are told those
-    of the project too, as they are when a run begins (``app.instructions``); ``servers`` are started and offer tools
-    (``config.allowed_servers``); ``mode`` is the one to change to, if it is given.
-    Raises ``UserError`` for anything in the configuration that cannot be used, and for a
-    session that cannot be resumed. What is raised in the block leaves it as it is.
+    ``workspace`` is the folder that the tools work in. ``state`` is the state folder (``config.state_folder``), which
+    also stores the sessions unless there is a ``store``. ``tools`` are added to the configured ones. ``model`` and
+    ``journal`` replace the configured ones. ``plan`` is the initial plan of a new session, which the first request
+    contains. ``resume`` is the id of an earlier session, a unique prefix of it, or, together with its ``journal``, the
+    loaded session. ``traces`` is the folder for debug traces, or ``None``. ``whereabouts`` returns the session context
+    for a workspace (``app.whereabouts``), which follows the system prompts for the whole life of the session. With
+    ``instructions``, the project instructions follow too, as they are at the start of a run (``app.instructions``).
+    ``servers`` are started and offer tools (``config.allowed_servers``). ``mode`` changes the mode of the session.
+
+    Raise ``UserError`` for a configuration that cannot be used, and for a session that cannot be resumed. Exceptions of
+    the block are not wrapped in groups.
     """
     guard = Guard()
     groups = tool_groups(settings, guard, state, servers)
@@ -114,7 +114,7 @@ async def open_chain(
             id, opened = journal.id, session_state.session
             before = Path(opened.workspace) if opened is not None and opened.workspace else workspace
             if before.is_dir() and before.resolve() != workspace:
-                raise SessionError(f"the session {id} works in {before}; go on with it by chain -r {id}")
+                raise SessionError(f"the session {id} works in {before}; resume it with chain -r {id}")
         elif journal is None:
             held = await stack.enter_async_context((store or FileStore(state)).begin(workspace))
             journal, session_state, serve = held.journal, held.state, held.serve
@@ -183,7 +183,7 @@ async def open_chain(
             hint = "" if journal.path is None else "; make room or set XDG_STATE_HOME"
             raise SessionError(f"{error}{hint}") from None
         if resumed is not None:
-            # A crash may have left lines unsynced that will be shown as safe.
+            # After a crash, lines that will be shown as saved may not be synced yet.
             await journal.sync()
             if journal.failure is not None:
                 raise SessionError(f"{journal.failure}; chain sessions show reads it")
@@ -195,7 +195,7 @@ async def open_chain(
 
         tasks = [journal.run, session.forever, audience.watch, jobs.run, *([running.run] if running else [])]
         await stack.enter_async_context(background_tasks(*tasks, when_cancelled=interrupt))
-        # Called in reverse order, each though another fails; then the tasks end.
+        # Called in reverse order, each even if another fails. Then the tasks end.
         stack.callback(journal.end)
         stack.callback(audience.close)
         if running is not None:
@@ -216,6 +216,6 @@ def _checked(workspace: Path) -> Path:
 
 
 def build_model(settings: ModelSettings, *, interactive: bool = False) -> Model:
-    """The model of a definition. Raises ``ConfigError``. ``interactive``: people watch it and type meanwhile."""
+    """Open the model of a definition. Raise ``ConfigError``. ``interactive``: a person watches the replies."""
     settings.require_key()
     return settings.open(interactive)

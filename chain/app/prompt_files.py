@@ -1,4 +1,4 @@
-"""The prompts that a configuration names: those of a chain, and that of a kind of agent."""
+"""Reads the prompt files that a configuration names, for chains and for kinds of agents."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from chain.errors import ConfigError
 from chain.interruption.prompt_file import PromptFile
 
 FOCUS_NAME = "focus"
-"""What a compaction prompt calls what the user said matters."""
+"""The name, in a compaction prompt, of the user's hint about what matters."""
 
 _KEYS = ("version", "description", "messages")
 
 
 @dataclass(frozen=True, slots=True)
 class AgentPrompt:
-    """What an agent of a kind is told; ``handler`` is its handler prompt, ``None`` for the chain's."""
+    """The prompts of a kind of agent: its system prompt, and its handler prompt; ``None`` for that of the chain."""
 
     system: str = ""
     handler: PromptFile | None = None

@@ -1,4 +1,4 @@
-"""Compares recorded sessions with what the model would be told today, for front ends."""
+"""Replays recorded sessions: compares their requests with those of the current configuration and code."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from chain.tools.tool import Tool
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """Whether a replay found the session unchanged, and the rows that say so or show the first difference."""
+    """The result of a replay: whether the session is unchanged, and rows that say so or show the first difference."""
 
     is_same: bool
     rows: tuple[str, ...]
@@ -44,7 +44,7 @@ def replay(settings: Settings, rows: Iterable[bytes], *, tools: Iterable[Tool] =
         entries.append(entry)
         whole = whole if reading.faults else len(entries)
     if not entries or not isinstance(entries[0].record, records.Session):
-        raise SessionError("is no journal of a session: it does not begin with its opening")
+        raise SessionError("is not a journal of a session: its first record is not that of a session")
     today = _Today(settings, tuple(tools))
     found = Replay(today, entries[:whole])
     difference = found.first_difference()
@@ -67,12 +67,12 @@ def recorded(store: Store, id: str) -> list[bytes]:
             return list(rows)
     except SessionError:
         if os.path.isfile(id):
-            raise SessionError(f"is no journal of a session; those end in {SUFFIX}", file=path) from None
+            raise SessionError(f"is not a journal of a session; journals end in {SUFFIX}", file=path) from None
         raise
 
 
 class _Today:
-    """Today's configuration and prompts. Its constructor raises ``UserError`` if they cannot be used."""
+    """The current configuration and prompts. The constructor raises ``UserError`` if they cannot be used."""
 
     def __init__(self, settings: Settings, tools: Sequence[Tool]) -> None:
         self._settings = settings

@@ -28,11 +28,11 @@ MAX_RESUMABLE = 20
 """Sessions that are offered for resuming."""
 
 Report: TypeAlias = Callable[[str], object]
-"""Told in a sentence what is wrong with a journal."""
+"""Called with each fault of a journal, as a sentence."""
 
 FORMATS: tuple[Format, ...] = get_args(Format)
 
-# What is not ASCII is escaped: a journal may hold characters that a terminal obeys, and halves of pairs.
+# Escapes all characters beyond ASCII: a journal may contain terminal control characters and lone surrogates.
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
@@ -98,7 +98,7 @@ def export(store: Store, id: str, format: Format, report: Report = lambda what: 
         with store.rows(id) as rows:
             yield from json_document(id, rows, partial(store.kept, id))
         for _ in told_again(store, id, report):
-            pass  # what is reported was not said by the document
+            pass  # only for the faults, which the document does not contain
     else:
         from chain.export.html import html
         from chain.export.markdown import markdown
@@ -113,7 +113,7 @@ def json_document(id: str, rows: Iterable[bytes], kept: ReadAttachment) -> Itera
 
     It contains the images that ``kept`` returns. A row that is not a record, such as a torn one, is left out.
     """
-    found = filter(None, (_record(row, kept) for row in rows))
+    found = filter(None, (_parse_record(row, kept) for row in rows))
     first = next(found, None)
     session: JsonObject = {"id": id}
     if first is not None and first["type"] == "session":
@@ -127,7 +127,7 @@ def json_document(id: str, rows: Iterable[bytes], kept: ReadAttachment) -> Itera
     yield "\n]}\n"
 
 
-def _record(row: bytes, kept: ReadAttachment) -> JsonObject | None:
+def _parse_record(row: bytes, kept: ReadAttachment) -> JsonObject | None:
     try:
         raw = json.loads(row)
     except (ValueError, RecursionError):
@@ -135,13 +135,13 @@ def _record(row: bytes, kept: ReadAttachment) -> JsonObject | None:
     if b'"type":"image"' in row:
         match raw:
             case {"type": "message", "message": {"content": list(content)}}:
-                content[:] = [_whole(block, kept) for block in content]
+                content[:] = [_embed_image(block, kept) for block in content]
             case _:
                 pass
     return raw if isinstance(raw, dict) and isinstance(raw.get("type"), str) else None
 
 
-def _whole(block: Any, kept: ReadAttachment) -> Any:  # noqa: ANN401 - the JSON edge
+def _embed_image(block: Any, kept: ReadAttachment) -> Any:  # noqa: ANN401 - the JSON edge
     """Return a block with the content of its image, if that is stored next to the journal."""
     match block:
         case {"type": "image", "source": {"digest": str(digest), "media_type": str(media_type)}}:
@@ -149,6 +149,6 @@ def _whole(block: Any, kept: ReadAttachment) -> Any:  # noqa: ANN401 - the JSON 
             data = "" if content is None else b64encode(content).decode()
             return sent_form(Image(media_type, digest, "", data))
         case {"type": "tool_result", "content": list(content)}:
-            return {**block, "content": [_whole(each, kept) for each in content]}
+            return {**block, "content": [_embed_image(each, kept) for each in content]}
         case _:
             return block

@@ -1,4 +1,4 @@
-"""Which tools a chain has: the groups, those that its configuration names, and which calls need no approval."""
+"""The tools of a chain: the groups of tools, the configured tools, and the allowances for calls without approval."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from chain.tools.processes.sandbox import ShellRules
 
 SERVERS = "mcp"
-"""The group of all tools of servers; that of one is ``mcp:SERVER``."""
+"""The group of all server tools. The group of one server is ``mcp:SERVER``."""
 
 ToolGroups: TypeAlias = Mapping[str, tuple[Tool, ...]]
 
@@ -32,9 +32,9 @@ ToolGroups: TypeAlias = Mapping[str, tuple[Tool, ...]]
 def tool_groups(
     settings: Settings, guard: Guard | None = None, state: Path | None = None, servers: Sequence[ToolServer] = ()
 ) -> ToolGroups:
-    """All tools by group, as the settings want them; commands run under the ``guard``.
+    """Return all tools by group. Commands run under the ``guard``.
 
-    ``state`` is the folder of the journals, where it is not that of the settings, and ``servers`` are those that start.
+    ``state`` is the folder of the journals if it is not that of the settings; ``servers`` are those that are started.
     """
     from chain.tools import agents, ask, edit, files, jobs, plan_tools
     from chain.tools.processes.shell import shell_tools
@@ -50,18 +50,18 @@ def tool_groups(
         "ask": ask.TOOLS,
         "agents": agents.agent_tools(_kinds(settings)),
         "research": research_tools(settings.research_hosts, guard),
-        SERVERS: (),  # they are listed when a run begins
+        SERVERS: (),  # listed at the start of a run
     }
 
 
 def tool_kinds(settings: Settings, registered: Iterable[Tool]) -> Mapping[str, ToolKind]:
-    """The kinds of all tools, the registered ones too, by their names."""
+    """Return the kind of each tool by its name, including the registered tools."""
     groups = (*tool_groups(settings).values(), registered)
     return {tool.name: kind_of(tool) for tools in groups for tool in tools}
 
 
 def with_servers(groups: ToolGroups, tools: Iterable[Tool], servers: Mapping[str, str]) -> ToolGroups:
-    """The groups with tools of servers; ``servers`` has the server of each tool by its name."""
+    """Return the groups with the tools of servers. ``servers`` has the server of each tool by its name."""
     found: dict[str, tuple[Tool, ...]] = {SERVERS: tuple(tools)}
     for tool in found[SERVERS]:
         name = f"{SERVERS}:{servers[tool.name]}"
@@ -70,20 +70,20 @@ def with_servers(groups: ToolGroups, tools: Iterable[Tool], servers: Mapping[str
 
 
 def subjects_of(groups: ToolGroups) -> Subjects:
-    """For each tool that has one, the function that gives what an allowance's pattern is matched with."""
+    """Return the subjects of tools by name, without tools that have none."""
     tools = [tool for group in groups.values() for tool in group if isinstance(tool, FunctionTool)]
     return {tool.name: tool.subject for tool in tools if tool.subject is not None}
 
 
 def _kinds(settings: Settings) -> Iterator[tuple[str, str]]:
-    """Name and description of each kind of agents, as far as they can be known."""
+    """Yield the name and description of each kind of agent whose variables are set."""
     for name in settings.kind_names:
-        with suppress(MissingVariable):  # which is told where the kind is read
+        with suppress(MissingVariable):  # reported where the kind is read
             yield name, settings.kind(name).description
 
 
 def check_kind_name(settings: Settings, name: str, groups: ToolGroups, own: Iterable[Tool]) -> None:
-    """Raise ``ConfigError`` for a kind of agents named as a group of tools, or as a tool that starts no such agent."""
+    """Raise ``ConfigError`` if a kind of agent has the name of a group of tools, or of a tool that starts no agent."""
     others = {tool.name for group, tools in groups.items() if group != "agents" for tool in tools}
     if name in {ASK, *others, *groups, *(tool.name for tool in own)}:
         taken = f"{name} is the name of a tool or of a group of tools already; give one of the two another name"
@@ -91,7 +91,7 @@ def check_kind_name(settings: Settings, name: str, groups: ToolGroups, own: Iter
 
 
 def configured_tools(settings: Settings, chosen: ChainSettings, own: Iterable[Tool], groups: ToolGroups) -> list[Tool]:
-    """The tools that a chain's ``tools`` key names, without the program's ``own``, which every chain has."""
+    """Return the tools in a chain's ``tools`` key, without the program's ``own``, which every chain has."""
     own = tuple(own)
     found = named_tools(settings, f"chains.{chosen.name}.tools", chosen.tools, groups, own)
     return [tool for tool in found if tool not in own]
@@ -100,12 +100,12 @@ def configured_tools(settings: Settings, chosen: ChainSettings, own: Iterable[To
 def named_tools(
     settings: Settings, key: str, names: Sequence[str], groups: ToolGroups, own: Sequence[Tool] = ()
 ) -> list[Tool]:
-    """The tools that ``names`` at a key mean: tools, the program's ``own`` too, or groups. Raises ``ConfigError``."""
+    """Return the tools that ``names`` refer to: tools (also the program's ``own``) or groups. Raise ``ConfigError``."""
     known = {tool.name: (tool,) for tools in (own, *groups.values()) for tool in tools} | dict(groups)
     found: dict[str, Tool] = {}
     for n, name in enumerate(names):
         if name not in known and (is_of_servers(name) or name.startswith(f"{SERVERS}:")):
-            continue  # one that is not there, or not yet
+            continue  # a server tool, which may be listed later
         if name not in known:
             hint = did_you_mean(name, known, f"the groups are {', '.join(groups)}")
             raise settings.error(key, f"there is no tool or group {name!r}; {hint}", item=n)
@@ -114,13 +114,13 @@ def named_tools(
 
 
 def shell_rules(settings: Settings, state: Path | None = None, servers: Sequence[ToolServer] = ()) -> ShellRules:
-    """How the shell's commands are fenced in, and what is protected; for the arguments see ``tool_groups``."""
+    """Return the settings of the shell, with the protected files. The arguments are those of ``tool_groups``."""
     from chain.tools.processes.sandbox import ShellRules
     from chain.tools.protected import INSTRUCTIONS, Protected
 
     shell, keys, launches = settings.shell, settings.key_variables, list[Launch | Address]()
     for server in {server.name: server for server in (*settings.servers, *servers)}.values():
-        with suppress(ConfigError):  # which is told where it starts
+        with suppress(ConfigError):  # reported when the server starts
             launches.append(server.filled(settings.environ, keys))
     named = (Path(server.entry.file) for server in servers if server.is_named)
     protected = Protected(
@@ -133,9 +133,9 @@ def shell_rules(settings: Settings, state: Path | None = None, servers: Sequence
 
 
 def shell_protections(settings: Settings, workspace: Path) -> tuple[tuple[str, ...], tuple[str, ...], str]:
-    """The short names of what fences a command in; in words, what it can do all the same, and where it cannot.
+    """Return the names of active protections, sentences on missing ones, and one on folders that are closed to writes.
 
-    Raises ``ConfigError`` where no command would run.
+    Raise ``ConfigError`` if no command would run.
     """
     from chain.tools.processes.sandbox import Sandbox
 
@@ -153,9 +153,9 @@ def shell_protections(settings: Settings, workspace: Path) -> tuple[tuple[str, .
 
 
 def read_allowances(settings: Settings, registered: Iterable[Tool], groups: ToolGroups) -> tuple[Allowance, ...]:
-    """The allowances of a configuration, each for a tool that there is: one of ours, or one that is registered.
+    """Return the allowances of a configuration.
 
-    Raises ``ConfigError``, also for a host of ``tools.research`` that could never be met.
+    Raise ``ConfigError`` for one whose tool does not exist, and for a host of ``tools.research`` that never matches.
     """
     from chain.tools.research.visits import HOSTS
 
@@ -172,8 +172,8 @@ def read_allowances(settings: Settings, registered: Iterable[Tool], groups: Tool
         try:
             allowance = parse_allowance(text, subjects)
             name = allowance.tool
-            if name == SERVERS or groups.get(name) != ():  # a group of one tool, which this system lacks
-                # A tool may ask in the middle of its work, as a program's own may, about whatever it likes.
+            if name == SERVERS or groups.get(name) != ():  # an empty group is a tool that this system does not support
+                # A tool of the program may ask while it runs, about any subject.
                 _check_allowance(allowance, known, may_ask=name in subjects or name not in ours)
             found.append(allowance)
         except UserError as error:
@@ -182,7 +182,7 @@ def read_allowances(settings: Settings, registered: Iterable[Tool], groups: Tool
 
 
 def _check_allowance(found: Allowance, known: Mapping[str, Tool], *, may_ask: bool) -> None:
-    """Raise ``UserError`` if it is for no tool, or has a pattern for one that has nothing to match."""
+    """Raise ``UserError`` if the tool does not exist, or has no subject for the pattern."""
     if is_of_servers(found.tool) and found.pattern is None:
         return
     group, _, server = found.tool.partition(":")

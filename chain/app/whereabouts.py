@@ -1,7 +1,7 @@
-"""The environment of a session's agents, for their system prompts: folder, machine, git branch and date.
+"""The session context in system prompts: folder, machine, git branch and date.
 
-It is read once per session and stored, so that every request begins with the same text and the cache hits. Files in a
-folder may come from anyone: git is not run, no link is followed, and only what can be a branch name is used.
+It is read once per session and stored, so that every request begins with the same text and hits the cache. The
+workspace is not trusted: git is not run, no link is followed, and only a valid branch name is used.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from chain.regular_file import FLAGS, regular_file
 from chain.tools.paths import as_text
 
 MAX_HEAD = 4_096
-"""Bytes of the files that say where a repository is and what its branch is; longer ones are not git's."""
+"""Bytes of the files with the location and the branch of a repository. Longer files are not from git."""
 
 _BRANCH = re.compile(r"ref: refs/heads/([^\x00-\x20\x7f~^:?*\[\\]{1,200})\n?")
 _COMMIT = re.compile(r"([0-9a-f]{12})[0-9a-f]{28,52}\n?")
@@ -40,9 +40,9 @@ def git_branch(folders: Iterable[Path]) -> str:
         if not os.path.lexists(own):
             continue
         if not os.path.isdir(own):  # as in a worktree and a submodule
-            kind, _, path = _read(own).rstrip("\n").partition(" ")
+            kind, _, path = _read_small(own).rstrip("\n").partition(" ")
             own = folder / path if kind == "gitdir:" else own
-        head = _read(own / "HEAD") if not own.is_symlink() else ""
+        head = _read_small(own / "HEAD") if not own.is_symlink() else ""
         if found := _BRANCH.fullmatch(head):
             return found[1] if found[1].isprintable() else ""
         found = _COMMIT.fullmatch(head)
@@ -50,7 +50,7 @@ def git_branch(folders: Iterable[Path]) -> str:
     return ""
 
 
-def _read(file: Path) -> str:
+def _read_small(file: Path) -> str:
     """Return the content of a small file; empty for a link, which may lead anywhere, and for other kinds of files."""
     with suppress(OSError, ValueError), regular_file(os.open(file, FLAGS | os.O_NOFOLLOW)) as opened:
         if len(read := opened.read(MAX_HEAD + 1)) <= MAX_HEAD:

@@ -14,7 +14,7 @@ from typing import TypeAlias
 from chain import events
 from chain.events import Event
 from chain.text import phrases
-from chain.text.phrases import Remarkable, duration
+from chain.text.phrases import RemarkEvent, duration
 from chain.text.wording import MAIN
 
 MAX_DEPTH = 16
@@ -22,7 +22,7 @@ MAX_DEPTH = 16
 
 _OfModel: TypeAlias = events.Reply | events.ThinkingDelta | events.Question | events.PlanChanged
 _OfUser: TypeAlias = events.UserInterruption | events.Answer | events.LineQueued
-ShownEvent: TypeAlias = _OfModel | _OfUser | events.Result | Remarkable
+ShownEvent: TypeAlias = _OfModel | _OfUser | events.Result | RemarkEvent
 """The events that are items as they are."""
 
 

@@ -1,1 +1,1 @@
-"""Fixed texts, common phrases, sanitizing and bounded searches, for every room above."""
+"""Fixed texts, phrases for events, sanitizing of untrusted text, and searches in bounded time."""

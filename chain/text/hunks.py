@@ -1,4 +1,4 @@
-"""The difference of a file: hunks as data, and their text form. Pure."""
+"""The diff of a file: hunks as data, and their text form. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 RowKind: TypeAlias = Literal["plain", "place", "removed", "added"]
-"""What a row of the text form is: a line on both sides or a remark, where a hunk stands, a line of one side."""
+"""The kind of a row in the text form: a context line or a note, the head of a hunk, a removed or an added line."""
 
 _KINDS: dict[str, RowKind] = {" ": "plain", "-": "removed", "+": "added"}
 _NO_END = "\\ No newline at end of file"
@@ -15,11 +15,12 @@ _NO_END = "\\ No newline at end of file"
 
 @dataclass(frozen=True, slots=True)
 class Hunk:
-    """Changed lines with the lines around them. ``old`` and ``new`` are the numbers of its first lines, from 1.
+    """Changed lines and their context.
 
-    For a side without lines the number is that of the line before. Each of the ``rows`` is a sign and a line: ``-`` for
-    a line of the old file, ``+`` for a line of the new file, a space for a line of both. ``unended`` holds the signs of
-    the sides whose last line ends the file without a line feed.
+    ``old`` and ``new`` are the numbers, from 1, of the first line on each side; for a side without lines, the number of
+    the line before. Each of the ``rows`` is a sign and a line: ``-`` for a line of the old file, ``+`` for a line of
+    the new file, a space for a line of both. ``unended`` holds the signs of the sides whose last line ends the file
+    without a line feed.
     """
 
     old: int
@@ -32,7 +33,7 @@ class Hunk:
         text = "".join(f"{self.rows[n][1:]}\n" for n in self._rows_of(sign))
         return text[:-1] if sign in self.unended else text
 
-    def shown(self) -> Iterator[tuple[RowKind, str]]:
+    def rows_with_kinds(self) -> Iterator[tuple[RowKind, str]]:
         """Yield the rows of the text form, each with its kind."""
         counts = (len(self._rows_of(sign)) for sign in "-+")
         old, new = (str(at) if n == 1 else f"{at},{n}" for at, n in zip((self.old, self.new), counts, strict=True))
@@ -49,7 +50,7 @@ class Hunk:
 
 @dataclass(frozen=True, slots=True)
 class FileDiff:
-    """The difference of a file. Its text form is a unified diff below a head such as ``notes.md +3 −1``."""
+    """The diff of a file. Its text form is a unified diff below a head such as ``notes.md +3 −1``."""
 
     path: str
     hunks: tuple[Hunk, ...] = ()
@@ -65,13 +66,13 @@ class FileDiff:
         """The path and the number of added and removed lines."""
         return f"{self.path} {self.counts}"
 
-    def shown(self) -> Iterator[tuple[RowKind, str]]:
+    def rows_with_kinds(self) -> Iterator[tuple[RowKind, str]]:
         """Yield the rows of the text form, each with its kind."""
         yield "plain", self.head
         for hunk in self.hunks:
-            yield from hunk.shown()
+            yield from hunk.rows_with_kinds()
 
     @property
     def text(self) -> str:
         """The text form."""
-        return "\n".join(row for _, row in self.shown())
+        return "\n".join(row for _, row in self.rows_with_kinds())

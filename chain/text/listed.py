@@ -1,4 +1,4 @@
-"""Lists with commas, as on a command line. Pure."""
+"""Comma-separated lists, as on a command line. Pure."""
 
 from __future__ import annotations
 

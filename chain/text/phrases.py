@@ -1,4 +1,4 @@
-"""Sentences about events that a terminal, an export and an editor share. Pure."""
+"""Phrases for events, shared by the terminal, exports and editors. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from chain.text.plain import sanitize
 from chain.text.wording import MAIN, beginning, counted
 
 MAX_INPUT = 160
-"""Characters of a call's input beside its name."""
+"""Characters of a tool call's input in a one-row summary."""
 
 BOXES: dict[TaskState, str] = {"PENDING": "[ ]", "DONE": "[✓]", "FAILED": "[✗]"}
 
@@ -113,9 +113,9 @@ def answered(answer: events.Answer) -> str:
         case "allowed":
             return f"allowed{' without asking' if answer.by == 'config' else ''}"
         case "refused" if answer.by == "nobody":
-            return "refused, since nobody can be asked"
+            return "denied: no one is available to approve it"
         case "refused" if answer.by == "config":
-            return "refused: the mode is read only"
+            return "denied: the mode is read only"
         case "answered" | "refused":
             return f"{answer.decision}{text}"
         case _:
@@ -168,14 +168,14 @@ def compacted(event: events.Compaction) -> str:
     return f"Conversation compacted {sizes}: {_WHY_COMPACTED[event.by]}"
 
 
-Remarkable: TypeAlias = (
+RemarkEvent: TypeAlias = (
     events.Notice | events.Error | events.Retry | events.LineRefused | events.Receipt | events.Compaction
 )
-"""What the user is told beside what the agents do."""
+"""Events that front ends show as remarks, next to what the agents do."""
 
 
-def remark(event: Remarkable) -> tuple[str, str]:
-    """Return the kind (``note``, ``error`` or ``back``) and the text of a remark beside the work of agents."""
+def remark(event: RemarkEvent) -> tuple[str, str]:
+    """Return the kind of a remark (``note``, ``error``, or ``back`` for a line returned to its sender) and its text."""
     match event:
         case events.Error():
             return "error", sanitize(located(event))
@@ -184,7 +184,7 @@ def remark(event: Remarkable) -> tuple[str, str]:
         case events.Compaction():
             return "note", f"{compacted(event)}."
         case events.Retry():
-            return "note", sanitize(f"Asked again after {duration(event.delay_s)}: {event.reason}")
+            return "note", sanitize(f"Retried after {duration(event.delay_s)}: {event.reason}")
         case events.Receipt(state="delivered", reason=reason):
             return "note", sanitize(f"Delivered {' '.join(reason.split())}")
         case events.LineRefused():

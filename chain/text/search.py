@@ -25,16 +25,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_EXPANDED = 200_000
-"""Items that the expressions of one file may have once their counted repeats are expanded; compiling that many takes
-about 0.4 s. The offline model, the largest file that is shipped, has 40,000."""
+"""Items in all patterns of one file, with counted repeats expanded. Compiling this many takes about 0.4 s.
+
+The rules of the offline model, the largest file that is shipped, have 40,000.
+"""
 
 
 class BadPattern(ValueError):
-    """A text is not a regular expression, or too large a one. The message says why."""
+    """A text is not a valid regular expression, or its expanded size exceeds the limit. The message says why."""
 
 
 class TooSlow(Exception):
-    """A search exceeded its time, so it is not known whether there is a match."""
+    """A search exceeded its time limit, so it is unknown whether there is a match."""
 
 
 class Expressions:
@@ -48,7 +50,7 @@ class Expressions:
 
         ``multiline`` makes ``^`` and ``$`` match at the ends of each row. Raise ``BadPattern``.
         """
-        import regex  # only where there are patterns, so that the prompt does not wait for the import
+        import regex  # imported late, to keep the start fast
 
         self._left -= expanded_size(text)
         if self._left < 0:
@@ -58,7 +60,7 @@ class Expressions:
             )
         flags = (regex.IGNORECASE if ignore_case else 0) | (regex.MULTILINE if multiline else 0)
         try:
-            # Syntax that a later version may change is no mistake today, and a warning would appear on the screen.
+            # A warning about syntax that a later version may change would appear on the screen.
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 return regex.compile(text, flags)
@@ -67,9 +69,10 @@ class Expressions:
 
 
 class SearchBudget:
-    """A limit of processor time, in seconds, that several searches share. After it they raise ``TooSlow``.
+    """A limit of processor time, in seconds, for several searches together.
 
-    ``slowest`` is the pattern that used most of the time. It need not be the last one that was searched.
+    A search raises ``TooSlow`` once the time is used up. ``slowest`` is the pattern that used the most of it, which
+    need not be the last one.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -122,7 +125,7 @@ def expanded_size(text: str) -> int:
     """
     groups, singles = [1], len(text)
     for repeat in _COUNTED.finditer(text):
-        # Ten digits are beyond every bound already.
+        # A number of ten digits exceeds every limit.
         times = max(int(number[:10] or 0) for number in _COMMENT.sub("", repeat["times"]).split(","))
         if repeat["before"] == ")" or repeat["before"].isspace():
             groups.append(max(times, 1))

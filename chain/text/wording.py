@@ -4,21 +4,21 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 MAIN = "main"
-"""The agent that a session begins with."""
+"""The name of a session's first agent."""
 
 ROOT = "root"
-"""The parent of the main agent: no tool call made it."""
+"""The parent id of the main agent, which no tool call started."""
 
 SKIPPED = "[Skipped: user interrupted]"
 """The result of a tool call that never started."""
 
 INTERRUPTED = "[Interrupted: stopped while running, it may have had effects]"
-"""The result of a tool call that was cut off."""
+"""The result of a tool call that was cancelled while it ran."""
 
 PROGRAM_ENDED = "[The program ended here]"
 
 UNREADABLE = "[This could not be read from the session's journal]"
-"""Stands for a message, or the result of a call, whose record is lost."""
+"""Replaces a message or a tool result whose record is lost."""
 
 GO_ON = "Go on with what you were doing: the process that ran you ended in the middle of it, and this is another one."
 STOP_NOTE = "[The user stopped the run here]"
@@ -26,7 +26,7 @@ INTERRUPT_NOTE = "[The user interrupted the run here]"
 
 COMPACTED = "[The conversation until here was compacted to make room. Its summary:]"
 USER_WORDS = "What the user said, word for word:"
-"""Begin the message that stands for a conversation that was compacted, and the user's words in it."""
+"""The heads of a compacted conversation's first message, and of the user's own texts in it."""
 
 PLEASE_CONTINUE = "Please continue."
 
@@ -34,24 +34,24 @@ RESUME = (
     "Your reply was shown to the user. Continue the task, as the user's messages changed it. "
     "If it is already complete, give the final answer."
 )
-"""Brings the model back to its task after an aside (SPEC section 5)."""
+"""The message that sends the model back to its task after an aside (SPEC section 5)."""
 
 FOUND = "Here's what I found before you cancelled:"
 QUESTION = "What would you like to do instead?"
 INTERRUPTED_TEXT = "Interrupted. Tell the chain what to do instead."
 STOPPED_BY_RULE = "a rule of the handler prompt makes it a stop"
-"""The reason on the receipt of such a line, whose text does not show it."""
+"""The reason in the receipt of a line that a rule turned into a stop."""
 
 STDIN_BEGIN, STDIN_END = "\n\n<stdin>\n", "\n</stdin>"
-"""Around what was piped in, at the end of a query."""
+"""Enclose the piped input at the end of a query."""
 
 FILE_BEGIN = '\n\n<file path="'
-"""Before the text of a file that an editor embeds, at the end of a line."""
+"""The start of a file that an editor embeds at the end of a line."""
 
 FULL = "Interruption channel full, try again"
 
 ASKED_EACH_TIME = " (asked each time)"
-"""Ends the text of a question whose answer \"always\" holds for this call alone."""
+"""The end of a question whose answer "always" allows only this call."""
 
 QUESTION_WITHDRAWN = "The question was withdrawn: the user stopped, or wrote something else instead."
 NOBODY_CHOOSES = "Nobody can be asked; decide, and say what you assumed."

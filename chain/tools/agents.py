@@ -25,10 +25,10 @@ reached and what you know of it already, since it knows nothing of your conversa
 It has the tools that you have. Use it for a piece of work that stands on its own. Say all that it needs to know: what
 to do, where, and when it is done, since it knows nothing of your conversation.""",
 }
-"""What the model reads about the kinds that are built in."""
+"""The descriptions of the built-in kinds, for the model."""
 
 
-# An agent has its own limits, and its time is that of the run above it.
+# No time limit: an agent has limits of its own, and the run that started it bounds its time.
 @tool(name=ASK, timeout_s=math.inf, kind="delegate")
 async def agent_ask(ctx: ToolContext, agent: str, question: str) -> str:
     """Ask an agent that has finished one more question; it still knows all that it did and found.
@@ -41,13 +41,13 @@ async def agent_ask(ctx: ToolContext, agent: str, question: str) -> str:
 def agent_tools(kinds: Iterable[tuple[str, str]]) -> tuple[Tool, ...]:
     """Return a tool for each kind of agent, given by name and description, and ``agent_ask``.
 
-    An empty description stands for the built-in one.
+    An empty description is replaced by the built-in one.
     """
-    return (*(_starter(kind, description or _BUILT_IN[kind]) for kind, description in kinds), agent_ask)
+    return (*(_delegation_tool(kind, description or _BUILT_IN[kind]) for kind, description in kinds), agent_ask)
 
 
-@lru_cache(maxsize=64)  # each session has the same
-def _starter(kind: str, description: str) -> Tool:
+@lru_cache(maxsize=64)  # the same for each session of the process
+def _delegation_tool(kind: str, description: str) -> Tool:
     async def start(ctx: ToolContext, task: str) -> str:
         return await ctx.delegating.start(kind, task, ctx.call_id)
 

@@ -1,14 +1,13 @@
-"""Allowances: which calls need no asking. Pure.
+"""Allowances: which tool calls run without approval. Pure.
 
-An allowance names a tool (``edit_file``), or a tool with a pattern for its subject: the path of an edit, the command of
-the shell, the host of a page (``edit_file(docs/*)``, ``shell(git status*)``, ``research(*.example.org)``), or tools of
-a server (``mcp__git__*``). In a pattern ``*`` stands for any characters, slashes too, ``?`` for one, and ``[...]`` for
-one of those.
+An allowance is the name of a tool (``edit_file``), a tool with a pattern for its subject, which is the path of an edit,
+the command of the shell or the host of a page (``edit_file(docs/*)``, ``shell(git status*)``,
+``research(*.example.org)``), or a pattern for the tools of a server (``mcp__git__*``). In a pattern ``*`` matches any
+characters, including slashes, ``?`` matches one character, and ``[...]`` one of a set. A tool can restrict its patterns
+further (``Subject``).
 
-What else holds for a pattern is said by the tool (``Subject``).
-
-Some paths (``Preview.only_by_name``) no allowance covers that does not name them: neither ``edit_file`` nor
-``edit_file(*)`` covers ``.git/hooks/pre-commit``, and ``edit_file(.git/hooks/*)`` does.
+Some paths (``Preview.only_by_name``) are covered only by a pattern that names them: neither ``edit_file`` nor
+``edit_file(*)`` covers ``.git/hooks/pre-commit``, but ``edit_file(.git/hooks/*)`` does.
 """
 
 from __future__ import annotations
@@ -26,20 +25,23 @@ from chain.text.modes import Mode
 from chain.tools.tool import Preview, Subject, ToolKind
 
 SERVER_PREFIX = "mcp__"
-"""The names of tools of servers begin so."""
+"""The prefix of the names of server tools."""
 
 _FORM = re.compile(r"([^()\s]+)(?:\((.*)\))?", re.S)
 
-_SPECIAL = re.compile(r"([*?[])")
-_ESCAPED = re.compile(r"\[([*?[])\]")
+_WILDCARD = re.compile(r"([*?[])")
+_ESCAPED_WILDCARD = re.compile(r"\[([*?[])\]")
 
 Subjects: TypeAlias = Mapping[str, Subject]
-"""What the patterns of tools are matched with, by their names; of any other tool it is a text."""
+"""The subjects of tools by name. The subject of any other tool is plain text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """A tool, and a pattern for its subject or (``is_literal``) the one subject that it holds for."""
+    """A tool that runs without approval, for all calls or for those whose subject matches ``pattern``.
+
+    If ``is_literal``, the pattern is compared with the subject as it is.
+    """
 
     tool: str
     pattern: str | None = None
@@ -62,7 +64,7 @@ class Allowance:
 
     def _names(self, part: str) -> bool:
         """Return whether the pattern contains this part of a path without wildcards."""
-        return self.pattern is not None and part in _ESCAPED.sub(r"\1", self.pattern).split("/")
+        return self.pattern is not None and part in _ESCAPED_WILDCARD.sub(r"\1", self.pattern).split("/")
 
     def __str__(self) -> str:
         return self.tool if self.pattern is None else f"{self.tool}({self.pattern})"
@@ -77,7 +79,7 @@ def is_of_servers(tool: str) -> bool:
 
 
 def parse_allowance(text: str, subjects: Subjects) -> Allowance:
-    """Read an allowance as a user writes it. Raises ``UserError`` for one that could never allow anything."""
+    """Read an allowance as a user writes it. Raise ``UserError`` for one that could never allow anything."""
     form = _FORM.fullmatch(text.strip())
     if form is None:
         raise UserError(f"{text!r:.80} is not a tool, nor a tool with a pattern such as edit_file(docs/*)")
@@ -105,10 +107,10 @@ def that_permits(tool: str, preview: Preview, subjects: Subjects) -> str:
     plain = "" if preview.only_by_name else tool
     if preview.always == "tool" and plain:
         return plain
-    pattern = _SPECIAL.sub(r"[\1]", preview.subject)
+    pattern = _WILDCARD.sub(r"[\1]", preview.subject)
     found = f"{tool}({pattern})"
     is_shown_whole = preview.subject.isprintable() and "'" not in preview.subject
-    # With another behind it: an open bracket would take in what people add to the list.
+    # Tested with a second entry behind it: an open bracket would swallow what the user appends to the list.
     if not is_shown_whole or listed(f"{found},x") != [found, "x"]:
         return plain
     try:

@@ -1,4 +1,4 @@
-"""The tool with which the model asks the user to choose."""
+"""The tool by which the model asks the user to choose an option."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from chain.errors import ToolError
 from chain.tools.tool import Tool, ToolContext, tool
 
 MAX_OPTIONS = 5
-"""Options that people can compare; a longer list is a sign that the question is not thought out yet."""
+"""Options of a question: more are hard to compare."""
 
 MAX_QUESTION = 4_000
-"""Characters of a question with its options, which has to be read on one screen."""
+"""Characters of a question with its options: more do not fit on a screen."""
 
 
-# The user may take any time: the clocks stand still until there is an answer.
+# No time limit: the deadlines of the call and of the run are paused until there is an answer.
 @tool(kind="ask", read_only=True, timeout_s=math.inf)
 async def ask_user_question(ctx: ToolContext, question: str, options: list[str]) -> str:
     """Ask the user which of 1 to 5 options to take, when you cannot go on sensibly without knowing.

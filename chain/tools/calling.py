@@ -1,7 +1,7 @@
-"""One tool call to one result, whatever the tool does: a tool never ends a run.
+"""Runs tool calls. Each call has one result, whatever the tool does, so a tool never ends a run.
 
-An unknown tool, input that does not fit, a timeout, whatever a tool raises: each becomes a result that says so in one
-sentence. Only the chain's own cancellation passes through.
+An unknown tool, invalid input, a timeout and any exception of the tool become an error result of one sentence. Only the
+chain's own cancellation passes through.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from chain.tools.tool import FunctionTool, Preview, Previewing, Tool, ToolContex
 
 NO_OUTPUT = "(no output)"
 MAX_TIMES = 10
-"""How many times its limit a call may take that reports its progress (``ToolContext.extend``)."""
+"""The total time of a call that extends its limit (``ToolContext.extend``), as a multiple of the limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What holds for every call: seconds until a tool is stopped, characters of a result."""
+    """The limits of every tool call: the timeout in seconds, and the characters of a result."""
 
     timeout_s: float = 60.0
     result_limit: int = 30_000
@@ -62,7 +62,7 @@ async def preview(tool: Tool, call: ToolCall, context: ToolContext, rules: Rules
         raise
     except BaseException as error:
         if holds_cancelled(error):
-            await trio.lowlevel.checkpoint_if_cancelled()  # as below
+            await trio.lowlevel.checkpoint_if_cancelled()  # as in ``run``
         raise ToolError(failure(tool.name, error)) from error
 
 
@@ -94,8 +94,8 @@ async def run(
             output = await tool.run(replace(context, extend=extend), call.input)
     except BaseException as raised:  # noqa: BLE001 - whatever a tool raises is its result
         if holds_cancelled(raised):
-            # If it is the chain that cancelled the call, that strikes again here, and nothing else that the tool raised
-            # goes along. A ``Cancelled`` that the tool has from elsewhere is an error like any other.
+            # If the chain cancelled the call, this raises the cancellation again, without what else the tool raised. A
+            # ``Cancelled`` from any other source is an ordinary error.
             await trio.lowlevel.checkpoint_if_cancelled()
         error = raised
     if scope.cancelled_caught:
@@ -104,9 +104,9 @@ async def run(
         return failed(call, why)
     if error is not None:
         return failed(call, shortened(failure(tool.name, error), rules.result_limit))
-    text = _plain(output.text if isinstance(output, ToolOutput) else output)
+    text = _plain_text(output.text if isinstance(output, ToolOutput) else output)
     if not isinstance(text, str):
-        return failed(call, f"{tool.name} gave back {type(text).__name__} instead of text.")
+        return failed(call, f"{tool.name} returned {type(text).__name__} instead of text.")
     if not isinstance(output, ToolOutput):
         output = ToolOutput(text)
     text = shortened(text, rules.result_limit)
@@ -131,7 +131,7 @@ def shortened(text: str, limit: int) -> str:
     return f"{text[: limit - tail]}{marker}{text[len(text) - tail :]}"
 
 
-def _plain(text: object) -> object:
+def _plain_text(text: object) -> object:
     """Return a text as a plain ``str``: a tool may return an instance of a subclass with other methods."""
     return str.__str__(text) if isinstance(text, str) else text
 

@@ -1,10 +1,10 @@
 """Applies an edit to the text of a file, and computes the hunks that differ. Pure.
 
-The question and the edit use the same function, so what was shown is what is written.
+The preview and the edit use the same function, so the file gets exactly the text that the user approved.
 
-Lines of the two sides are matched in three steps, each for what the step before left over: equal lines at the start and
-at the end, lines that occur once on either side (patience diff), and ``difflib.SequenceMatcher``. That takes quadratic
-time or more, so it has a budget of steps; what is beyond the budget is shown as removed and added as a whole.
+Lines of the two sides are matched in three steps, each for the lines that the step before left unmatched: equal lines
+at the start and at the end, lines that occur once on either side (patience diff), and ``difflib.SequenceMatcher``. The
+last step takes quadratic time or more, so it has a budget; a block beyond the budget is removed and added as a whole.
 """
 
 from __future__ import annotations
@@ -24,22 +24,25 @@ from chain.tools.file_text import MAX_NUMBERS, FileText
 from chain.tools.lookalikes import folded, names_of_forms
 
 DIFF_CONTEXT = 3
-"""Lines that are shown before and after a change, as other programs do."""
+"""Context lines before and after a change, as in other programs."""
 
 MAX_STEPS = 20_000_000
-"""Steps of the standard library's matcher for one difference: about two seconds at the very worst."""
+"""The budget of ``SequenceMatcher`` for one diff, in steps: at most about two seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """Write the whole file."""
+    """An edit that writes the whole file."""
 
     content: str
 
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """Replace a text that occurs once, or ``everywhere``. Raise ``ToolError`` if it is empty or its own replacement."""
+    """An edit that replaces a text, which must occur once unless ``everywhere`` is set.
+
+    The constructor raises ``ToolError`` if ``old`` is empty or equal to ``new``.
+    """
 
     old: str
     new: str
@@ -78,23 +81,23 @@ def change(path: str, text: FileText, edit: Edit) -> Change:
     """Return the new content of a file and the difference. Raise ``ToolError`` if the edit cannot be made."""
     match edit:
         case Whole(given):
-            new = text.adapted(given.removeprefix("\ufeff") if text.mark else given)
+            new = text.adapt_line_ends(given.removeprefix("\ufeff") if text.mark else given)
         case Replacement():
-            new = _replaced(path, text, edit)
+            new = _apply_replacement(path, text, edit)
     if "\0" in new:
-        raise ToolError(f"The new text of {path} would hold a NUL character, which makes a file binary.")
+        raise ToolError(f"The new text of {path} would contain a NUL character, which makes a file binary.")
     try:
         content = text.mark + new.encode(text.codec)
     except UnicodeEncodeError:
-        raise ToolError(f"The new text of {path} would hold half a character (a lone surrogate).") from None
+        raise ToolError(f"The new text of {path} would contain half a character (a lone surrogate).") from None
     before, after = _lines(text.body), _lines(new)
-    # A CR at the end of every line says nothing; one that some lines have and others have not is what a change may be.
+    # Show CRs only if some lines have none, because the change may consist in them.
     hide_cr = text.is_crlf and all(line.endswith("\r\n") for line in after if line.endswith("\n"))
     return Change(content, FileDiff(path, tuple(_hunks(before, after, hide_cr=hide_cr))))
 
 
-def _replaced(path: str, text: FileText, edit: Replacement) -> str:
-    body, old, new = text.body, text.adapted(edit.old), text.adapted(edit.new)
+def _apply_replacement(path: str, text: FileText, edit: Replacement) -> str:
+    body, old, new = text.body, text.adapt_line_ends(edit.old), text.adapt_line_ends(edit.new)
     if old == new:
         raise ToolError(f"old_string and new_string are the same, since the lines of {path} end with CR LF.")
     count = body.count(old)
@@ -106,14 +109,14 @@ def _replaced(path: str, text: FileText, edit: Replacement) -> str:
         numbers = [str(n) for n in islice(_line_numbers(body, old), MAX_NUMBERS)]
         last = f" and {count - MAX_NUMBERS} more" if count > MAX_NUMBERS else ""
         raise ToolError(
-            f"old_string stands {count:,} times in {path}, at the lines {', '.join(numbers)}{last}: "
-            "add what stands around the one you mean, or set replace_all."
+            f"old_string occurs {count:,} times in {path}, at the lines {', '.join(numbers)}{last}: "
+            "add the text around the one you mean, or set replace_all."
         )
     at = body.find(old)
     if body.find(old, at + 1) != -1:
-        # "aa" stands in "aaa" once or twice, as one counts; which of them is meant nobody can say.
+        # "aa" occurs in "aaa" twice, overlapping, but ``count`` counts one.
         n = next(_line_numbers(body, old))
-        raise ToolError(f"old_string stands twice in {path}, overlapping at line {n}: add what stands around it.")
+        raise ToolError(f"old_string occurs twice in {path}, overlapping at line {n}: add the text around it.")
     return body[:at] + new + body[at + len(old) :]
 
 
@@ -148,11 +151,11 @@ def _lines(text: str) -> list[str]:
     return [f"{line}\n" for line in ended] + ([last] if last else [])
 
 
-# -------------------------------------------------------------------------------------------------- which lines differ
+# ---------------------------------------------------------------------------------------------------- matching of lines
 
 
 class _Block(NamedTuple):
-    """The lines from ``old`` up to ``old_end`` that became those from ``new`` up to ``new_end``."""
+    """A changed block: the lines from ``old`` up to ``old_end`` became those from ``new`` up to ``new_end``."""
 
     old: int
     old_end: int
@@ -160,7 +163,7 @@ class _Block(NamedTuple):
     new_end: int
 
 
-class _Matching:
+class _LineMatcher:
     def __init__(self, before: Sequence[str], after: Sequence[str]) -> None:
         self._before = before
         self._after = after
@@ -169,15 +172,15 @@ class _Matching:
     def blocks(self) -> deque[_Block]:
         """Return the blocks that differ, in order. No two blocks are adjacent."""
         blocks: deque[_Block] = deque()
-        whole = self._trimmed(_Block(0, len(self._before), 0, len(self._after)))
-        for part in self._between_anchors(whole):
-            for old, old_end, new, new_end in self._refined(self._trimmed(part)):
+        whole = self._trim(_Block(0, len(self._before), 0, len(self._after)))
+        for part in self._split_at_anchors(whole):
+            for old, old_end, new, new_end in self._split_at_equal_lines(self._trim(part)):
                 if blocks and (blocks[-1].old_end, blocks[-1].new_end) == (old, new):
                     old, _, new, _ = blocks.pop()
                 blocks.append(_Block(old, old_end, new, new_end))
         return blocks
 
-    def _trimmed(self, b: _Block) -> _Block:
+    def _trim(self, b: _Block) -> _Block:
         """Return the block without equal lines at its start and end."""
         before, after = self._before, self._after
         old, old_end, new, new_end = b
@@ -187,17 +190,17 @@ class _Matching:
             old_end, new_end = old_end - 1, new_end - 1
         return _Block(old, old_end, new, new_end)
 
-    def _between_anchors(self, b: _Block) -> Iterator[_Block]:
+    def _split_at_anchors(self, b: _Block) -> Iterator[_Block]:
         """Split the block at lines that occur once on either side and are in the same order."""
-        once = _standing_once(self._after, b.new, b.new_end)
-        pairs = [(n, once[line]) for line, n in _standing_once(self._before, b.old, b.old_end).items() if line in once]
+        once = _unique_lines(self._after, b.new, b.new_end)
+        pairs = [(n, once[line]) for line, n in _unique_lines(self._before, b.old, b.old_end).items() if line in once]
         old, new = b.old, b.new
-        for at_old, at_new in _rising(pairs):
+        for at_old, at_new in _longest_increasing(pairs):
             yield _Block(old, at_old, new, at_new)
             old, new = at_old + 1, at_new + 1
         yield _Block(old, b.old_end, new, b.new_end)
 
-    def _refined(self, b: _Block) -> Iterator[_Block]:
+    def _split_at_equal_lines(self, b: _Block) -> Iterator[_Block]:
         """Split the block at other equal lines, if the budget of steps allows to find them."""
         before, after = self._before[b.old : b.old_end], self._after[b.new : b.new_end]
         if not before and not after:
@@ -214,19 +217,19 @@ class _Matching:
                 yield _Block(b.old + old, b.old + old_end, b.new + new, b.new + new_end)
 
 
-def _standing_once(lines: Sequence[str], begin: int, end: int) -> dict[str, int]:
+def _unique_lines(lines: Sequence[str], begin: int, end: int) -> dict[str, int]:
     """Return the lines that occur once, each with its index, in order."""
     counts = Counter(lines[begin:end])
     return {lines[n]: n for n in range(begin, end) if counts[lines[n]] == 1}
 
 
-def _rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def _longest_increasing(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return the longest subsequence of the pairs that increases in both numbers.
 
     The pairs are in the order of their first numbers.
     """
-    ends: list[int] = []  # the least second number that a rising part of each length ends with
-    at: list[int] = []  # and whose it is
+    ends: list[int] = []  # for each length, the least second number that a subsequence of this length ends with
+    at: list[int] = []  # the index of the pair with this number
     before: list[int] = []
     for n, (_, second) in enumerate(pairs):
         length = bisect_left(ends, second)
@@ -241,11 +244,11 @@ def _rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return found[::-1]
 
 
-# ------------------------------------------------------------------------------------------------------ how it is shown
+# ---------------------------------------------------------------------------------------------------------------- hunks
 
 
 def _hunks(before: Sequence[str], after: Sequence[str], *, hide_cr: bool) -> Iterator[Hunk]:
-    left = _Matching(before, after).blocks()
+    left = _LineMatcher(before, after).blocks()
     while left:
         group = [left.popleft()]
         while left and left[0].old - group[-1].old_end <= 2 * DIFF_CONTEXT:
@@ -253,7 +256,7 @@ def _hunks(before: Sequence[str], after: Sequence[str], *, hide_cr: bool) -> Ite
         first, last = group[0], group[-1]
         lead = min(DIFF_CONTEXT, first.old)
         here, end = first.old - lead, min(last.old_end + DIFF_CONTEXT, len(before))
-        # An empty side is named by the line before it.
+        # A side without lines has the number of the line before.
         old = here + (end > here)
         new = first.new - lead + (last.new_end - first.new + end - last.old_end + lead > 0)
         rows: list[str] = []
@@ -263,7 +266,7 @@ def _hunks(before: Sequence[str], after: Sequence[str], *, hide_cr: bool) -> Ite
             rows += [_row("+", line, hide_cr) for line in after[block.new : block.new_end]]
             here = block.old_end
         rows += [_row(" ", line, hide_cr) for line in before[here:end]]
-        sides = (("-", before), ("+", after)) if end == len(before) else ()  # where one file ends, the other does
+        sides = (("-", before), ("+", after)) if end == len(before) else ()  # both files end here
         yield Hunk(old, new, tuple(rows), "".join(sign for sign, lines in sides if lines and lines[-1][-1] != "\n"))
 
 

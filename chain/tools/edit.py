@@ -1,11 +1,11 @@
-"""Tools that change files of the workspace: write and edit.
+"""The tools ``write_file`` and ``edit_file``, which change files of the workspace.
 
-A file that exists must have been read or written before by any agent of the session, and be unchanged since. The
-preview and the edit are made by the same function (``diff``), and the file is replaced atomically (``replace``), so an
-error, an interrupt or a kill leaves the old file or the new one.
+An existing file must have been read or written before by an agent of the session, and be unchanged since. The preview
+and the edit use the same function (``diff``), and the file is replaced atomically (``replace``), so an error, an
+interrupt or a kill leaves the old file or the new one.
 
-Unlike reading, writing is not abandoned by an interrupt, so nothing changes after a call has ended. It checks for an
-interrupt once more before the file is replaced.
+Unlike a read, an edit is not abandoned by an interrupt, so no file changes after its call has ended. The thread checks
+for an interrupt just before it replaces the file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from chain.tools.tool import UNASKED, Preview, Subject, Tool, ToolContext, ToolO
 _THREADS = Threads("edit")
 
 
-class _Paths(Subject):
+class _PathSubject(Subject):
     plural = "paths"
 
     def pattern(self, text: str) -> str:
@@ -46,10 +46,10 @@ class _Paths(Subject):
     def note(self, pattern: str | None) -> str:
         if pattern is None:
             return "; what runs or is trusted outside of the sandbox has to be named"
-        return "; * stands for slashes too" if "*" in pattern else ""
+        return "; * matches slashes too" if "*" in pattern else ""
 
 
-PATHS = _Paths()
+PATHS = _PathSubject()
 
 
 def edit_tools(protected: Protected | None = None) -> tuple[Tool, ...]:
@@ -95,7 +95,7 @@ class _Edits:
 
     async def _run(self, ctx: ToolContext, path: str, edit: Edit) -> ToolOutput:
         async with ctx.seen.editing:
-            plan = await _THREADS.run(partial(_carried_out, ctx, self.protected, path, edit))
+            plan = await _THREADS.run(partial(_carry_out, ctx, self.protected, path, edit))
             ctx.seen.digests[plan.root.joinpath(*plan.parts)] = digest(plan.change.content)
         diff = plan.change.diff
         if plan.preview is None:
@@ -105,9 +105,10 @@ class _Edits:
 
 @dataclass(frozen=True, slots=True)
 class _PlannedEdit:
-    """An edit that can be made. ``parts`` are the real path below ``root``, ``shown`` is the path as given.
+    """An edit that can be carried out.
 
-    ``status`` is ``None`` for a new file.
+    ``parts`` are the real path below ``root``, and ``shown`` is the path as the model gave it. ``status`` and
+    ``before`` are those of the existing file; both are ``None`` for a new file.
     """
 
     root: Path
@@ -128,7 +129,7 @@ class _PlannedEdit:
         return Preview("", diff.path, self.digest, only_by_name=self.only_by_name, diff=diff)
 
 
-def _carried_out(ctx: ToolContext, protected: Protected, path: str, edit: Edit) -> _PlannedEdit:
+def _carry_out(ctx: ToolContext, protected: Protected, path: str, edit: Edit) -> _PlannedEdit:
     plan = _plan(ctx, protected, path, edit)
     shown = plan.preview
     if shown is None:
@@ -142,7 +143,7 @@ def _carried_out(ctx: ToolContext, protected: Protected, path: str, edit: Edit) 
         raise ToolError(f"{plan.shown} was not changed, since undo could not restore it: {error}.") from None
     except Changed:
         raise ToolError(
-            f"{plan.shown}, or a folder on the way to it, was changed by somebody else in this moment; read it again."
+            f"{plan.shown}, or a folder of its path, was changed by another program just now; read it again."
         ) from None
     except OSError as error:
         raise ToolError(f"{plan.shown} cannot be written: {error.strerror}. Nothing was changed.") from None
@@ -156,7 +157,7 @@ def _plan(ctx: ToolContext, protected: Protected, path: str, edit: Edit) -> _Pla
     part = protected.name_needed(root, parts, path)
     only_by_name = as_text(PurePath(part)) if part else ""
     raw: bytes | None = None
-    status, text, now = None, FileText(), "no file"  # as it is where there is none yet
+    status, text, now = None, FileText(), "no file"  # the state without a file
     try:
         real.stat()
     except FileNotFoundError:
@@ -171,27 +172,27 @@ def _plan(ctx: ToolContext, protected: Protected, path: str, edit: Edit) -> _Pla
     else:
         if real.is_dir():
             raise ToolError(f"{shown} is a folder; only files can be written.")
-        status, raw = _content(root, parts, shown)
+        status, raw = _read_editable(root, parts, shown)
         text, now, known = editable(shown, raw), digest(raw), ctx.seen.digests.get(real)
         if known is None:
             raise ToolError(f"{shown} exists and was not read yet; read it first.")
         if known != now:
             raise ToolError(f"{shown} was changed since it was read or written last; read it again.")
-    # Named by the real path: a pattern must not be led elsewhere by a link.
+    # The real path: a link must not make an allowance's pattern cover another file.
     made = change(as_text(PurePath(*parts)), text, edit)
     if len(made.content) > MAX_WHOLE:
         raise ToolError(f"{shown} would have {len(made.content):,} bytes, more than the {MAX_WHOLE:,} of a text file.")
     return _PlannedEdit(root, parts, shown, status, raw, now, made, only_by_name)
 
 
-def _content(root: Path, parts: tuple[str, ...], shown: str) -> tuple[os.stat_result, bytes]:
+def _read_editable(root: Path, parts: tuple[str, ...], shown: str) -> tuple[os.stat_result, bytes]:
     """Return the status and the content of a file that can be replaced. The status is the older of the two."""
     with open_file(root, parts, shown) as file:
         status = os.fstat(file.fileno())
         if status.st_size > MAX_WHOLE:
             raise ToolError(f"{shown} has {status.st_size:,} bytes, more than the {MAX_WHOLE:,} that can be edited.")
         raw = file.read(MAX_WHOLE)
-    # A file that is not to be written could be replaced all the same: that takes the right to the folder alone.
+    # A read-only file could be replaced nevertheless, because that needs only write permission for its folder.
     if not os.access(root.joinpath(*parts), os.W_OK):
         raise ToolError(f"{shown} cannot be written: {os.strerror(errno.EACCES)}.")
     return status, raw

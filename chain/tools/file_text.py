@@ -1,6 +1,6 @@
-"""The text of a file's bytes. Pure.
+"""Decoding of text files. Pure.
 
-It is UTF-8, or UTF-16 with a byte order mark. Anything else that has a NUL is binary.
+Text is UTF-8, or UTF-16 with a byte order mark. Any other file that contains a NUL is binary.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from chain.text.wording import first_of
 
 MAX_NUMBERS = 10
-"""Line numbers that a sentence names."""
+"""Line numbers in one sentence."""
 
 _CODECS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 _LONE_LF = re.compile(r"(?<!\r)\n")
@@ -20,9 +20,9 @@ _LONE_LF = re.compile(r"(?<!\r)\n")
 
 @dataclass(frozen=True, slots=True)
 class FileText:
-    """The content of a file as text, with its ends of lines unchanged; ``mark`` is its byte order mark, or empty.
+    """The decoded content of a file, with its line ends unchanged; ``mark`` is its byte order mark, or empty.
 
-    ``is_damaged``: U+FFFD stands for bytes that could not be decoded.
+    ``is_damaged``: some bytes could not be decoded and are U+FFFD in ``body``.
     """
 
     body: str = ""
@@ -50,7 +50,7 @@ class FileText:
         """Whether the file has ends of lines and all of them are CR LF."""
         return 0 < self.body.count("\n") == self.body.count("\r\n")
 
-    def adapted(self, text: str) -> str:
+    def adapt_line_ends(self, text: str) -> str:
         """Return the model's text with the ends of lines of this file; unchanged if those are mixed."""
         return _LONE_LF.sub("\r\n", text) if self.is_crlf else text
 
@@ -61,7 +61,7 @@ class FileText:
         ends = f"lines {first_of([*map(str, crlf)], MAX_NUMBERS)} end with CR LF, the others with LF" if crlf else ""
         found = {
             f"{name} with a byte order mark": bool(self.mark),
-            f"it is not {name}, and \ufffd stands for what could not be read": self.is_damaged,
+            f"it is not {name}, and \ufffd replaces bytes that could not be decoded": self.is_damaged,
             "the lines end with CR LF" if self.is_crlf else ends: bool(crlf),
         }
         return [note for note, holds in found.items() if holds]

@@ -18,26 +18,26 @@ from chain.tools.paths import as_text, entries_of, existing
 
 _CACHES = (".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".tox", "__pycache__")
 LEFT_OUT = frozenset({".git", ".hg", ".svn", ".venv", "node_modules", *_CACHES})
-"""Folders that hold what programs made: thousands of files that nobody asks about."""
+"""Folders of generated files, which are left out."""
 
 MAX_TREE_ENTRIES = 20_000
-"""Files of a tree that are listed, and folders; it takes about a second to find so many."""
+"""Files, and folders, in one tree: finding this many takes about a second."""
 
 MAX_AROUND = 200
-"""Characters of a matching line that are shown."""
+"""Characters of the excerpt of a matching line."""
 
 MAX_OMISSIONS = 10
-"""Names of what was passed over that are told."""
+"""Names in a note about what was left out."""
 
 LOOK_UP = 1_000
-"""Names of a folder between two checks whether the run goes on."""
+"""Entries of a folder between two checks for cancellation."""
 
 
 @dataclass(frozen=True, slots=True)
 class TreeEntry:
-    """A file: the path as shown, and the parts of its real path below the workspace.
+    """A file in a tree: its path as shown, and the parts of its real path below the workspace.
 
-    Without ``parts``, ``note`` says why.
+    ``parts`` is ``None`` for a file that is not opened, and ``note`` says why.
     """
 
     shown: str
@@ -47,7 +47,7 @@ class TreeEntry:
 
 @dataclass(slots=True)
 class Tree:
-    """The files below a folder, and what was left out. ``root`` is the workspace, resolved."""
+    """The files below a folder, and the names of what was left out. ``root`` is the resolved workspace."""
 
     root: Path
     entries: list[TreeEntry] = field(default_factory=list)
@@ -61,9 +61,7 @@ class Tree:
         passed_over = (("Left out", self.left_out), ("Not readable", self.unreadable))
         notes = [f"{what}: {first_of(names, MAX_OMISSIONS)}." for what, names in passed_over if names]
         if not self.complete:
-            notes.append(
-                f"Only the first {MAX_TREE_ENTRIES} files were looked at; give a folder inside for the others."
-            )
+            notes.append(f"Only the first {MAX_TREE_ENTRIES} files were read; give a subfolder for the others.")
         return notes
 
 
@@ -84,12 +82,14 @@ def walk(workspace: Path, path: str) -> Tree:
         tree.folders += here != given
         tree.left_out += sorted(f"{as_text(here / name)}/" for name in folders if name in LEFT_OUT)
         entered = [name for name in folders if name not in LEFT_OUT]
-        inner = _first(entered, MAX_TREE_ENTRIES - seen)
+        inner = _first_sorted(entered, MAX_TREE_ENTRIES - seen)
         seen += len(inner)
-        found = _first(names, MAX_TREE_ENTRIES - len(tree.entries))
+        found = _first_sorted(names, MAX_TREE_ENTRIES - len(tree.entries))
         for name in found:
             shown = as_text(here / name)
-            tree.entries.append(_link(root, parts, name, shown) if name in links else TreeEntry(shown, (*parts, name)))
+            tree.entries.append(
+                _link_entry(root, parts, name, shown) if name in links else TreeEntry(shown, (*parts, name))
+            )
         tree.complete = tree.complete and len(inner) == len(entered) and len(found) == len(names)
         if len(tree.entries) == MAX_TREE_ENTRIES:
             tree.complete = tree.complete and not (inner or waiting)
@@ -112,12 +112,12 @@ def scan(root: Path, parts: tuple[str, ...]) -> tuple[list[str], list[str], set[
     return names, folders, links
 
 
-def _first(names: Sequence[str], most: int) -> list[str]:
+def _first_sorted(names: Sequence[str], most: int) -> list[str]:
     """Return the first names in sorted order. Sorting a very long list would block every other thread."""
     return sorted(names) if len(names) <= most else heapq.nsmallest(max(most, 0), names)
 
 
-def _link(root: Path, parts: tuple[str, ...], name: str, shown: str) -> TreeEntry:
+def _link_entry(root: Path, parts: tuple[str, ...], name: str, shown: str) -> TreeEntry:
     try:
         real = root.joinpath(*parts, name).resolve(strict=True)
         is_folder = real.is_dir()

@@ -1,10 +1,10 @@
-"""The tools that read files of the workspace: list, read and search.
+"""The tools ``list_files``, ``read_file`` and ``search_files``, which read files of the workspace.
 
-What they may open is said in ``paths``. Rows have one form, ``PATH: N lines, N words, N bytes`` and
-``PATH:LINE: text``, for models and rule files alike.
+``paths`` decides which files they may open. The rows of their results, ``PATH: N lines, N words, N bytes`` and
+``PATH:LINE: text``, are also parsed by rule files of the scripted model.
 
-Files are read in worker threads, which are left behind when the run is interrupted, and end when they next check it.
-The threads are these tools' own: a file system that does not answer makes nobody else wait.
+Files are read in worker threads. An interrupt abandons a thread, and the thread ends at its next check. These tools
+have threads of their own, so a file system that does not respond blocks nothing else.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ if TYPE_CHECKING:
     from chain.text.search import Pattern
 
 MAX_LIST_ROWS = 300
-"""Rows in a list: with usual paths they just fit the default limit of a tool result."""
+"""Rows of a list: with usual paths they just fit into the default limit of a tool result."""
 
 MAX_MATCHES = 200
-"""Rows of a search; who needs more needs a better pattern."""
+"""Rows of a search result."""
 
 MAX_COUNTED_BYTES = 64 * 1024 * 1024
-"""Bytes of all the files that one list counts lines and words of; it takes about a second."""
+"""Bytes of all files of a list whose lines and words are counted: this takes about a second."""
 
 MAX_SHOWN_FILE = 24_000
-"""Characters of a file in one result at most; less where the limit of a result is lower, so that it ends as it says."""
+"""Characters of a file in one result, unless the limit of a result is lower."""
 
 MAX_PATTERN = 1_000
 
@@ -55,14 +55,14 @@ Order: TypeAlias = Literal["path", "largest", "smallest", "newest", "oldest"]
 _THREADS = Threads("files")
 
 BATCH = 1_000
-"""Files that are searched between two reports of progress."""
+"""Files between two reports of progress."""
 
 SEARCH_S = 20
-"""Seconds for a search: 20,000 usual files take about 10."""
+"""Seconds for a search. 20,000 usual files take about 10."""
 
 FILE_S = 3.0
-"""Seconds of processor time for one file; the largest takes half of one. An expression that needs longer will not end
-at all, and no abandoned search goes on for longer."""
+"""Seconds of processor time to search one file. The largest file takes 0.5 s; a pattern that needs longer than this
+limit would hardly ever end. An abandoned search ends within the same time."""
 
 
 @tool(kind="search", read_only=True)
@@ -92,7 +92,7 @@ async def read_file(ctx: ToolContext, path: str, offset: int = 1, limit: int = 0
     read = partial(_read, ctx.workspace, path, offset, column, limit, most)
     output, real, read_digest = await _THREADS.run(read, abandon_on_cancel=True)
     if read_digest:
-        # Also when only a part is shown: an edit has to say what stands in the file, and its difference shows the rest.
+        # Also if only a part was shown: an edit has to quote the text that it replaces, and its diff shows the rest.
         ctx.seen.digests[real] = read_digest
     return output
 
@@ -117,34 +117,34 @@ async def search_files(ctx: ToolContext, pattern: str, path: str = ".") -> ToolO
 
 def _list(workspace: Path, path: str, pattern: str, order: Order) -> ToolOutput:
     tree = walk(workspace, path)
-    # A pattern with a / is for the path, any other for the name.
+    # A pattern with a / matches the path, any other pattern the name.
     fits = re.compile(fnmatch.translate(pattern)).match
     entries = [e for e in tree.entries if fits(e.shown if "/" in pattern else e.shown.rpartition("/")[2])]
     if order != "path":
-        entries = _ordered(tree.root, entries, order)
+        entries = _sort(tree.root, entries, order)
     rows, budget = list[str](), MAX_COUNTED_BYTES
     for entry in entries[:MAX_LIST_ROWS]:
         trio.from_thread.check_cancelled()
-        row, used = _row(tree.root, entry, budget, is_dated=order in ("newest", "oldest"))
+        row, used = _file_row(tree.root, entry, budget, is_dated=order in ("newest", "oldest"))
         budget -= used
         rows.append(row)
     shown = as_text(PurePath(path))
     more = len(entries) - len(rows)
     if more:
         rows.append(f"({more} more files are not shown; list a folder inside {shown}.)")
-    count = _counted(len(tree.entries), "file")
+    count = _pluralize(len(tree.entries), "file")
     if pattern != "*":
-        count = f"{_counted(len(entries), 'file')} named {as_text(PurePath(pattern))}, of {count}"
+        count = f"{_pluralize(len(entries), 'file')} named {as_text(PurePath(pattern))}, of {count}"
     count += f" in {tree.folders + 1} folders" if tree.folders else ""
     return ToolOutput("\n".join([f"{shown}: {count}", *rows, *tree.notes()]), summary=(count,))
 
 
-def _counted(n: int, thing: str) -> str:
+def _pluralize(n: int, thing: str) -> str:
     """Format a count in plain digits, which models read best."""
     return f"{n} {thing}" if n == 1 else f"{n} {thing}s"
 
 
-def _ordered(root: Path, entries: Sequence[TreeEntry], order: Order) -> list[TreeEntry]:
+def _sort(root: Path, entries: Sequence[TreeEntry], order: Order) -> list[TreeEntry]:
     """Sort the entries by size or by time: those that cannot be opened last, equal ones by path."""
 
     def place(entry: TreeEntry) -> tuple[bool, int]:
@@ -162,14 +162,14 @@ def _ordered(root: Path, entries: Sequence[TreeEntry], order: Order) -> list[Tre
     return sorted(entries, key=place)
 
 
-def _row(root: Path, entry: TreeEntry, budget: int, *, is_dated: bool) -> tuple[str, int]:
+def _file_row(root: Path, entry: TreeEntry, budget: int, *, is_dated: bool) -> tuple[str, int]:
     """Return the row of a file, and how many bytes were read for it."""
     if entry.parts is None:
         return f"{entry.shown}: {entry.note}", 0
     try:
         with open_file(root, entry.parts, entry.shown) as file:
             status = os.fstat(file.fileno())
-            date = f", {_date(status.st_mtime)}" if is_dated else ""
+            date = f", {_change_date(status.st_mtime)}" if is_dated else ""
             if status.st_size > min(MAX_WHOLE, budget):
                 return f"{entry.shown}: {status.st_size} bytes, not counted{date}", 0
             raw = file.read(MAX_WHOLE)
@@ -180,8 +180,8 @@ def _row(root: Path, entry: TreeEntry, budget: int, *, is_dated: bool) -> tuple[
     return f"{entry.shown}: {counts}{date}", len(raw)
 
 
-def _date(seconds: float) -> str:
-    # The same wherever the program runs, as all that a model is told.
+def _change_date(seconds: float) -> str:
+    # In UTC, so that results do not depend on the machine.
     try:
         return datetime.fromtimestamp(seconds, UTC).strftime("changed %Y-%m-%d %H:%M:%S UTC")
     except (ValueError, OverflowError, OSError):  # some file systems keep times of any year
@@ -190,7 +190,7 @@ def _date(seconds: float) -> str:
 
 def _counts(raw: bytes, text: FileText) -> str:
     counts = ((len(text.lines), "line"), (len(text.body.split()), "word"), (len(raw), "byte"))
-    return ", ".join(_counted(count, thing) for count, thing in counts)
+    return ", ".join(_pluralize(count, thing) for count, thing in counts)
 
 
 def _read(workspace: Path, path: str, offset: int, column: int, limit: int, most: int) -> tuple[ToolOutput, Path, str]:
@@ -208,19 +208,19 @@ def _read(workspace: Path, path: str, offset: int, column: int, limit: int, most
         head = "; ".join([f"{shown}: {counts}", *text.notes])
         if size <= MAX_WHOLE:
             whole, lines = StringIO(text.body), len(text.lines)
-            found, part = _part(head, whole, offset, column, limit, most)
-            summary = f"{part} of {lines}" if part else _counted(lines, "line")
+            found, part = _read_part(head, whole, offset, column, limit, most)
+            summary = f"{part} of {lines}" if part else _pluralize(lines, "line")
             return ToolOutput(found, summary=(summary,)), real, digest(raw)
         file.seek(len(text.mark))
         with TextIOWrapper(file, text.codec, "replace", newline="\n") as large:
-            found, part = _part(head, large, offset, column, limit, most)
+            found, part = _read_part(head, large, offset, column, limit, most)
             return ToolOutput(found, summary=(f"{part} of {size} bytes",)), real, ""
 
 
-def _part(head: str, text: TextIO, offset: int, column: int, limit: int, most: int) -> tuple[str, str]:
+def _read_part(head: str, text: TextIO, offset: int, column: int, limit: int, most: int) -> tuple[str, str]:
     """Return the head, as many lines as fit into ``most`` characters, and which lines those are unless they are all."""
     shown, room, rest = list[str](), most, ""
-    is_there = _pass_over(text, offset, column)
+    is_there = _skip_to(text, offset, column)
     while is_there and not rest and (piece := text.readline(room + len("\r\n") + 1)):
         line = piece.removesuffix("\n").removesuffix("\r")
         if shown and (len(shown) == limit or len(line) > room):
@@ -242,7 +242,7 @@ def _part(head: str, text: TextIO, offset: int, column: int, limit: int, most: i
     return "\n".join([head, *shown]), part
 
 
-def _pass_over(text: TextIO, offset: int, column: int) -> bool:
+def _skip_to(text: TextIO, offset: int, column: int) -> bool:
     """Read up to a column of a line. Return whether it is there."""
     n, left, count = 1, column - 1, 0
     while n < offset or (n == offset and left):
@@ -258,9 +258,9 @@ def _pass_over(text: TextIO, offset: int, column: int) -> bool:
 
 @dataclass(slots=True)
 class _Matches:
-    """What a search has found so far: at most ``MAX_MATCHES`` rows, and the counts of all.
+    """The matches of a search so far: at most ``MAX_MATCHES`` rows, and the number of all matching lines and files.
 
-    ``skipped`` are the names of the files that were not searched, or not to their end, by the reason.
+    ``skipped`` holds the names of the files that were not searched to their end, by the reason.
     """
 
     rows: list[str] = field(default_factory=list)
@@ -279,12 +279,12 @@ async def _search(ctx: ToolContext, pattern: Pattern, tree: Tree) -> ToolOutput:
                 ctx.progress(f"searched {start} of {len(files)} files, {found.lines} matches")
             batch = files[start : start + BATCH]
             await _THREADS.run(partial(_search_batch, pattern, tree.root, batch, found), abandon_on_cancel=True)
-    # A thread that was abandoned goes on for a moment: it adds a row before it counts it.
+    # An abandoned thread may still be running. It adds a row before it counts it.
     lines, seen, skipped = found.lines, found.seen, dict(found.skipped)
     rows = found.rows[:lines]
     if lines > len(rows):
         rows.append(f"({lines - len(rows)} more matching lines are not shown.)")
-    rows.append(f"{_counted(lines, 'matching line')} in {found.files} of {_counted(len(files), 'file')} searched.")
+    rows.append(f"{_pluralize(lines, 'matching line')} in {found.files} of {_pluralize(len(files), 'file')} searched.")
     if left := [entry.shown for entry in files[seen:]]:
         skipped[f"(the search took longer than {SEARCH_S} s: search a smaller folder)"] = left
     rows += [f"Not searched {why}: {first_of(names, MAX_OMISSIONS)}." for why, names in skipped.items()]
@@ -293,7 +293,7 @@ async def _search(ctx: ToolContext, pattern: Pattern, tree: Tree) -> ToolOutput:
 
 
 def _search_batch(pattern: Pattern, root: Path, files: Sequence[TreeEntry], found: _Matches) -> None:
-    """Add what is in these files."""
+    """Add the matches in these files to ``found``."""
     for entry in files:
         trio.from_thread.check_cancelled()
         if why := _search_file(pattern, root, entry, found):
@@ -302,7 +302,7 @@ def _search_batch(pattern: Pattern, root: Path, files: Sequence[TreeEntry], foun
 
 
 def _search_file(pattern: Pattern, root: Path, entry: TreeEntry, found: _Matches) -> str:
-    """Add what is in a file. Return why it was not searched, or not to its end; empty if it was."""
+    """Add the matches in a file to ``found``. Return why it was not searched to its end; empty if it was."""
     try:
         with open_file(root, entry.parts or (), entry.shown) as file:
             raw = file.read(MAX_WHOLE + 1)

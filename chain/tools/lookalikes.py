@@ -1,8 +1,8 @@
-"""Characters that look like others, in commands to approve and in texts that a model wants to edit. Pure.
+"""Characters that look like others, in commands to approve and in texts to be replaced. Pure.
 
-A command is read as ASCII, because a shell gives a meaning only to ASCII. A character that only looks like ASCII is
-therefore shown as an escape. A letter is shown as it is where it cannot be mistaken: in a word without ASCII letters,
-next to a letter of its own alphabet that looks like no ASCII letter.
+In a command that the user approves, a character that only looks like ASCII is shown as an escape, because only ASCII
+has a meaning in a shell. A letter is not escaped if it cannot be confused: in a word without ASCII letters that also
+has a letter of the same alphabet that looks like no ASCII letter.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import unicodedata
 
 _WORD = re.compile(r"[^\W_]+|[^\x00-\x7f]")
 
-_LISTED = re.compile(
-    # Unicode's list of confusables (UTS 39): those of one character of ASCII, below U+10000, but for those that become
-    # ASCII when they are normalised, and for three Cyrillic letters that only resemble 6, r and T and stand in many
-    # words. Also double quotes and the em dash.
+_CONFUSABLES = re.compile(
+    # Unicode's confusables (UTS 39) of one ASCII character, below U+10000, without those that NFKD turns into ASCII,
+    # and without three Cyrillic letters that only resemble 6, r and T and are in many words. Also double quotes and
+    # the em dash.
     "[\xb4\xb8\xd7\u0131\u0138\u0184\u018d\u0196\u01a6\u01a7\u01b7\u01bc\u01bd\u01c0\u01c3\u021c\u0222\u0223\u0241"
     "\u0251\u0261\u0263\u0269\u026a\u028b\u028f\u0294\u02b9\u02bb-\u02be\u02c2-\u02c4\u02c6\u02c8\u02ca\u02cb\u02d0"
     "\u02d7\u02db\u02dc\u02f4\u02f8\u0374\u037a\u037f\u0384\u0391\u0392\u0395-\u0397\u0399\u039a\u039c\u039d\u039f"
@@ -44,17 +44,17 @@ _LISTED = re.compile(
 _FORMS = str.maketrans(
     "\u2018\u2019\u201a\u201b\u2032\u201c\u201d\u201e\u201f\u2033\u2010\u2011\u2012\u2013\u2014\u2015\u2212",
     "'''''\"\"\"\"\"-------",
-    "\xad\u200b\u200c\u200d\u200e\u200f\u2060\ufeff",  # nobody sees these
+    "\xad\u200b\u200c\u200d\u200e\u200f\u2060\ufeff",  # invisible
 )
-"""Quotes and dashes, whose forms are characters of their own to Unicode."""
+"""Maps the forms of quotes and dashes, which Unicode does not normalise, to ASCII."""
 
 
 def spelled_out(text: str) -> str:
     """Return the text with escapes for characters that look like ASCII and are not."""
-    return text if text.isascii() else _WORD.sub(lambda found: _spelled_out(found[0]), text)
+    return text if text.isascii() else _WORD.sub(lambda found: _escape_word(found[0]), text)
 
 
-def _spelled_out(word: str) -> str:
+def _escape_word(word: str) -> str:
     others = [char for char in word if not char.isascii()]
     is_mixed = any(char.isascii() and char.isalpha() for char in word)
     known = set() if is_mixed else {_alphabet(char) for char in others if not _is_lookalike(char)}
@@ -66,9 +66,9 @@ def _spelled_out(word: str) -> str:
 def _is_lookalike(char: str) -> bool:
     if char.isascii():
         return False
-    # Between the two are alphabets for mathematics and of peoples of old, many of whose letters are in the list.
+    # Mathematical and historic alphabets are between the two. Many of their letters are confusables.
     is_old = "\U00010000" <= char < "\U00020000" and char.isalnum()
-    return is_old or unicodedata.normalize("NFKD", char).isascii() or _LISTED.match(char) is not None
+    return is_old or unicodedata.normalize("NFKD", char).isascii() or _CONFUSABLES.match(char) is not None
 
 
 def _alphabet(char: str) -> str:

@@ -1,8 +1,8 @@
-"""The files that lines name (``@`` and a path of the workspace), and what of them goes into the message.
+"""Attaches to a message the files that its lines name by ``@`` and a path of the workspace.
 
-A word is the name of a file only if that exists; anything else stays text. It is read in the step in which its line is
-delivered. So nothing here may wait: only regular files and folders are opened, never so that an open could wait, what
-is read is bounded, and a file system that does not answer is left to a thread of its own after ``FILE_SYSTEM_S``.
+A word names a file only if that exists; any other word stays text. The files are read in the step that delivers the
+line, which blocks everything else. So only regular files and folders are opened, with non-blocking calls, the size is
+limited, and a file system that does not respond within ``FILE_SYSTEM_S`` is left to a thread.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from chain.tools.paths import MAX_WHOLE, as_text, entries_of, inside, open_file
 from chain.tools.seen import Seen, digest
 
 MAX_ATTACHED_CHARS = 20_000
-"""Characters of a file that go along: about 6,000 tokens, and the model can read the rest."""
+"""Characters of an attached file: about 6,000 tokens. The model can read the rest with a tool."""
 
 MAX_ENTRIES = 300
-"""Names of a folder that go along, as in a list that the model asks for."""
+"""Names of an attached folder, as in a result of ``list_files``."""
 
 MAX_FOLDER_NAMES = 20_000
-"""Names of a folder that are read at most; it takes some hundredths of a second."""
+"""Names of a folder that are read: this takes some hundredths of a second."""
 
 MAX_NAMED = 20
-"""Files of one message: their texts fill at most half of a window of 200,000 tokens."""
+"""Files of one message: their text fills at most half of a window of 200,000 tokens."""
 
 MAX_NAMES_TRIED = 200
-"""Words with an ``@`` of one line that may be files: a pasted text has many that are none, and each is looked up."""
+"""Words with an ``@`` in one line that are looked up: a pasted text can have many that name no file."""
 
 MAX_NAMED_BYTES = 16 * 1024 * 1024
-"""Bytes of all files of one message, read in some hundredths of a second; a request may have 32 MB."""
+"""Bytes of all files of one message: reading them takes some hundredths of a second, and a request may have 32 MB."""
 
 FILE_SYSTEM_S = 1.0
-"""How long a file system may hold up everything else: somebody who named a file on it waits for it."""
+"""Seconds for which a file system that does not respond may block everything else."""
 
 OUTSIDE = "outside the workspace"
 
@@ -57,16 +57,16 @@ _IMAGES = {
 
 _WORD = re.compile(r"""(?:^|(?<=[\s(\[{<>"'`,;:=|]))@(?:"([^"\n]+)"|([^\s"@][^\s"]*))""")
 _LINES = re.compile(r":L?\d+(?:[-:]L?\d+)?\Z")
-"""Lines of a file, as in ``cli/main.py:12``: the file goes along."""
+"""A suffix with line numbers, as in ``cli/main.py:12``. The whole file is attached."""
 _END = ".,;:!?…)]}>'`*|"
-"""Signs that may end a sentence behind a name, or a name itself: the longest name that exists is meant."""
+"""Characters that can follow a name or be its end. The longest name that exists is used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attachments:
-    """What goes along with the lines of one message: the ``blocks`` after their texts.
+    """The attachments of one message. ``blocks`` follow the texts of its lines.
 
-    ``notes`` say what went along and what did not, by the ids of the lines.
+    ``notes`` say, by the ids of the lines, what was attached and what was not.
     """
 
     blocks: tuple[Block, ...] = ()
@@ -75,7 +75,7 @@ class Attachments:
 
 @dataclass(frozen=True, slots=True)
 class LineContent:
-    """A line as far as it matters here: its id, its text, and the ``images`` that its sender sent along."""
+    """The text of a line, its id, and the ``images`` that its sender attached."""
 
     id: str
     text: str
@@ -84,9 +84,9 @@ class LineContent:
 
 @dataclass(frozen=True, slots=True)
 class _Attachment:
-    """What became of one file: what is ``said`` of it and, unless it was left out, the ``blocks`` that go along.
+    """The result of attaching one file: a short description and the ``blocks``, which are empty if it was left out.
 
-    ``path`` and ``digest`` are those of a file that was read, ``size`` is in bytes.
+    ``path`` and ``digest`` are set for a file that was read as text; ``size`` is in bytes.
     """
 
     said: str
@@ -102,13 +102,13 @@ def read_named_files(workspace: Path, seen: Seen, lines: Sequence[LineContent]) 
     Raises nothing, and waits at most ``FILE_SYSTEM_S``.
     """
     wanted = [(line.id, names) for line in lines for names in islice(names_in(line.text), MAX_NAMES_TRIED)]
-    sent = [(line.id, image.name, _image(image)) for line in lines for image in line.images]
+    sent = [(line.id, image.name, _attach_image(image)) for line in lines for image in line.images]
     found = list(sent)
     is_whole = not wanted or run_with_timeout(lambda: found.extend(_read_all(workspace, wanted)), FILE_SYSTEM_S)
     if not is_whole:
-        late = _Attachment("their disk does not answer")
+        late = _Attachment("their disk does not respond")
         found = [*sent, *((id, "its files", late) for id, _ in wanted)]
-    blocks: dict[tuple[Block, ...], None] = {}  # two images of one name are two
+    blocks: dict[tuple[Block, ...], None] = {}  # a set in order: a file that is named twice is attached once
     notes: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
     for id, name, its in found:
         going, left_out = notes.setdefault(id, ({}, {}))
@@ -155,14 +155,14 @@ def _read_all(workspace: Path, wanted: Sequence[tuple[str, Sequence[str]]]) -> I
         for name in names:
             if name not in known:
                 is_full = sum(its is not None and bool(its.blocks) for its in known.values()) >= MAX_NAMED
-                its = known[name] = _named(root, name, room, is_full=is_full)
+                its = known[name] = _attach(root, name, room, is_full=is_full)
                 room -= its.size if its is not None else 0
             if (found := known[name]) is not None:
                 yield id, as_text(PurePath(name)), found
                 break
 
 
-def _named(root: Path, name: str, room: int, *, is_full: bool) -> _Attachment | None:
+def _attach(root: Path, name: str, room: int, *, is_full: bool) -> _Attachment | None:
     """Return the attachment for a name; ``None`` if there is no such file."""
     try:
         given = PurePath(os.path.expanduser(name)) if name.startswith("~") else PurePath(name)
@@ -173,12 +173,12 @@ def _named(root: Path, name: str, room: int, *, is_full: bool) -> _Attachment | 
         given = PurePath(os.path.normpath(given))
         if not os.path.exists(root / given):
             return None
-        return _Attachment(OUTSIDE) if ".." in given.parts else _inside(root, given, room, is_full=is_full)
+        return _Attachment(OUTSIDE) if ".." in given.parts else _attach_inside(root, given, room, is_full=is_full)
     except (OSError, ValueError):  # a name that no file can have
         return None
 
 
-def _inside(root: Path, given: PurePath, room: int, *, is_full: bool) -> _Attachment:
+def _attach_inside(root: Path, given: PurePath, room: int, *, is_full: bool) -> _Attachment:
     """Return the attachment for an existing path, unless a link leads out of the workspace. Raise ``OSError``."""
     try:
         parts = inside(root, str(given)).relative_to(root).parts
@@ -189,7 +189,7 @@ def _inside(root: Path, given: PurePath, room: int, *, is_full: bool) -> _Attach
         return _Attachment(f"more than the {MAX_NAMED} files of one message")
     try:
         if stat.S_ISDIR(status.st_mode):
-            return _folder(root, parts, shown)
+            return _attach_folder(root, parts, shown)
         if not stat.S_ISREG(status.st_mode):
             return _Attachment("a device, a pipe or a socket")
         with open_file(root, parts, shown) as file:
@@ -204,9 +204,9 @@ def _inside(root: Path, given: PurePath, room: int, *, is_full: bool) -> _Attach
     except OSError as error:
         return _Attachment(f"cannot be read: {error.strerror}")
     if (image := image_of(shown, raw)) is not None:
-        return _image(image)
+        return _attach_image(image)
     text = FileText.of(raw)
-    return _Attachment("binary") if text is None else _text(shown, text, raw, root.joinpath(*parts))
+    return _Attachment("binary") if text is None else _attach_text(shown, text, raw, root.joinpath(*parts))
 
 
 def _image_type(content: bytes) -> str:
@@ -221,12 +221,12 @@ def image_of(name: str, content: bytes) -> Image | None:
     return Image(media_type, digest(content), name, b64encode(content).decode(), size) if media_type else None
 
 
-def _image(image: Image) -> _Attachment:
+def _attach_image(image: Image) -> _Attachment:
     said = f"{image.media_type.removeprefix('image/').upper()}, {image.size:,} bytes"
     return _Attachment(said, (Text(f"[Image {image.name}]"), image), size=image.size)
 
 
-def _text(shown: str, file: FileText, raw: bytes, path: Path) -> _Attachment:
+def _attach_text(shown: str, file: FileText, raw: bytes, path: Path) -> _Attachment:
     text = file.body.replace("\r\n", "\n")
     said = counted(len(file.lines), "line")
     body, more = text[:MAX_ATTACHED_CHARS], "".join(f"; {note}" for note in file.notes)
@@ -239,7 +239,7 @@ def _text(shown: str, file: FileText, raw: bytes, path: Path) -> _Attachment:
     return _Attachment(said, (Text(f"[File {shown}, {said}{more}]\n{body}"),), path, digest(raw), len(raw))
 
 
-def _folder(root: Path, parts: tuple[str, ...], shown: str) -> _Attachment:
+def _attach_folder(root: Path, parts: tuple[str, ...], shown: str) -> _Attachment:
     with entries_of(root, parts) as entries:
         names = [f"{e.name}/" if e.is_dir(follow_symlinks=False) else e.name for e in islice(entries, MAX_FOLDER_NAMES)]
     listed = heapq.nsmallest(MAX_ENTRIES, names)

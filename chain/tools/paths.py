@@ -1,8 +1,8 @@
-"""Paths of the workspace: which ones a tool may open, and how they are opened.
+"""Opens files of the workspace for tools, and only those.
 
-No path leads out of the workspace. ``..`` and absolute paths are refused, and a link is judged by its real target. A
-link that is created after that check is not followed: files and folders are opened part by part from the workspace
-down. All functions read the disk, so call them in a worker thread.
+``..`` and absolute paths are refused, and a link is judged by its target. A link that is created after that check is
+not followed, because each folder of the path is opened in turn, from the workspace down. All functions read the disk,
+so call them in a worker thread.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from chain.errors import ToolError, nearest_name
 from chain.regular_file import FLAGS, regular_file
 
 MAX_WHOLE = 5 * 1024 * 1024
-"""Bytes of a file that is read whole, to be counted or edited. Of a larger one a part can be asked for."""
+"""Bytes of a file that can be edited, or read as a whole. Of a larger file, only parts can be read."""
 
 MAX_NAMES = 2_000
-"""Names of a folder that are compared with one that does not exist."""
+"""Names of a folder that are compared with a missing name."""
 
-# O_PATH, where it exists, also opens a folder that may be passed through and not listed.
+# O_PATH, where it exists, also opens a folder that can be entered but not listed.
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -31,7 +31,7 @@ def inside(workspace: Path, path: str) -> Path:
     """Return the real path of a file in the workspace, which need not exist. Raise ``ToolError`` if it is outside."""
     given = PurePath(path)
     if "\0" in path or not path.strip():
-        raise ToolError("The path is empty or holds a NUL character; give a path relative to the workspace.")
+        raise ToolError("The path is empty or contains a NUL character; give a path relative to the workspace.")
     if given.is_absolute() or path.startswith("~"):
         raise ToolError(f"{path} is an absolute path: give one relative to the workspace, such as notes/today.md.")
     if ".." in given.parts:
@@ -39,12 +39,12 @@ def inside(workspace: Path, path: str) -> Path:
     root = workspace.resolve()
     try:
         real = (root / given).resolve()
-        # Up to Python 3.12 a circle is an error; later ones leave its links in what is otherwise without any.
+        # In Python 3.12 and earlier a circle of links is an error; later versions return a path that contains them.
         is_circle = any(os.path.islink(p) for p in (real, *real.parents) if p != root and p.is_relative_to(root))
     except (OSError, RuntimeError):
         is_circle = True
     if is_circle:
-        raise ToolError(f"{path} cannot be followed: its links lead round in a circle.")
+        raise ToolError(f"{path} cannot be followed: its links form a circle.")
     if not real.is_relative_to(root):
         raise ToolError(f"{path} is refused: it is a link that leads out of the workspace.")
     return real
@@ -88,7 +88,7 @@ def why_missing(workspace: Path, path: PurePath) -> str:
                 names = [entry.name for entry in itertools.islice(entries, MAX_NAMES)]
         except (OSError, ToolError):
             return missing
-        # A name that is not shown as it is would lead to nothing again.
+        # Only names that can be shown unchanged: any other would not be found either.
         near = nearest_name(part, sorted(name for name in names if as_text(PurePath(name)) == name))
         if near and near != as_text(PurePath(part)):
             return f"{missing[:-1]}; did you mean {as_text(here.joinpath(near, *path.parts[n + 1 :]))}?"

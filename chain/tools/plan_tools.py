@@ -1,4 +1,4 @@
-"""Tools with which the model changes the plan."""
+"""The tools by which the model reads and changes the plan."""
 
 from __future__ import annotations
 

@@ -1,15 +1,16 @@
-"""What runs or is trusted outside of the sandbox: the one list behind write protection, allowances and notices.
+"""Protected files: those that run, or are trusted, outside of the sandbox.
 
-The wiring (``app.toolbox``) makes one ``Protected`` for a session from its configuration. The rest is found on the disk
-whenever somebody asks: the Python that runs chain, the code of servers, what git runs, and files with instructions.
+``app.toolbox`` makes one ``Protected`` for a session from its configuration. Other protected files are found on the
+disk at each use: the Python that runs chain, the code of servers, programs that git runs, and files of instructions.
 
-- ``processes.writable_paths`` asks for ``refused``: what a command cannot write.
-- ``edit`` asks for ``name_needed``: what an allowance does not cover unless it names it. That is all places.
-- ``processes.shell`` asks for a ``snapshot`` before and after a command, and reports what differs.
+- ``processes.writable_paths`` uses ``refused``: the files that a command cannot write.
+- ``edit`` uses ``name_needed``: the files that an allowance covers only if it names them. These are all of them.
+- ``processes.shell`` takes a ``snapshot`` before and after a command, and reports the differences.
 
-Landlock can refuse a file only with the folders above it, in which a command then creates, moves and removes nothing.
-So commands are refused what would run as code or lift the sandbox without a question. Reported is what git needs to
-work, what is only read by the model, and what asks for trust again once it has changed.
+Landlock can protect a file only together with the folders above it, in which a command then cannot create, move or
+remove anything. So commands cannot write files that would run as code, or that would lift the sandbox without a
+question. Changes are only reported of files that git needs to write, that only the model reads, or that have to be
+trusted again after a change.
 """
 
 from __future__ import annotations
@@ -31,58 +32,61 @@ from chain.config.servers import Launch
 from chain.regular_file import FLAGS, regular_file
 
 INSTRUCTIONS = frozenset({"agents.md", "claude.md", ".mcp.json"})
-"""Files that a session reads, in whatever folder it is started. Case does not count, as on some disks."""
+"""Files that a session reads in any folder. Case is ignored, because some file systems ignore it."""
 CONFIGURATION, _GIT = "config.yaml", ".git"
 
 MAX_FOLDERS = 300
-"""Folders of a workspace that are searched, the nearest first: some 10 ms before and after each command."""
+"""Folders of a workspace that are searched, top folders first: this takes some 10 ms before and after each command."""
 MAX_CONFIG_PLACES = 50
-"""Files and folders that the configuration of a repository may name."""
+"""Files and folders that the configuration of one repository names."""
 MAX_TEXT = 500_000
-"""Bytes of a configuration of git that are read."""
+"""Bytes of a git configuration that are read."""
 MAX_LINKS = 40
-"""Links on the way to one path; the system follows no more."""
+"""Links in one path: the system follows no more."""
 MAX_PATH = 4_096
-"""Characters of a path; the system refuses longer ones."""
+"""Characters of a path: the system refuses longer paths."""
 
 _PACKAGES = frozenset({"node_modules", ".venv", "venv"})
-"""Folders of installed packages, from which a program takes code that starts next to them."""
+"""Folders of installed packages. A program that starts next to one runs code from it."""
 _RUNNER = re.compile(
     r"python[\d.]*|node|ruby|perl|php|(ba|da|z)?sh|npx|p?npm|pnpx|yarn|bunx?|deno|uv|poetry|pipenv|pdm|hatch|rye|pixi|"
     r"tsx|ts-node|make|just|go|cargo|bundle|rake|mvn|gradle|docker-compose|compose"
 )
-"""Programs that look for code in the folder where they start."""
+"""Programs that load code from their working directory."""
 _DATA = (".db", ".sqlite", ".sqlite3", ".csv", ".log", ".md", ".txt")
-"""Ends of names of files that a server works on, and is not started from."""
+"""Suffixes of data files of a server, which are not its code."""
 _UNWATCHED = ("/history", ".pyc", "__pycache__", ".sample")
-"""What chain writes itself, and examples of hooks, which git does not run."""
+"""Suffixes of files that chain writes itself, and of examples of hooks, which git does not run."""
 _WORD = re.compile(r"[^\s'\"=:;,|&<>()]+")
 _FOLDER_FLAG = re.compile(r"(?:--(?:directory|project|prefix|from|cwd)|-C)[ =](\S+)")
-"""A folder in which people work counts if it is named so; else it may be what a server works on."""
+"""Options that name the working directory of a program. A folder in any other argument may be data."""
 _PATH_OF_GIT = re.compile(rf"(?im)(?:^|\])[ \t]*(hookspath|path)[ \t]*=[ \t]*\"?([^\r\n\0\"#;]{{1,{MAX_PATH}}})")
 
 
 class Refused(NamedTuple):
-    """What commands cannot write, by paths without links; a link on the way to a place is a place as well."""
+    """The places that a command cannot write, as paths without links.
+
+    A link on the path to a place is a place as well.
+    """
 
     kept: frozenset[str]
-    """Files and folders that are never changed, with all that is in them."""
+    """Files, and folders with all their contents."""
     open: frozenset[str]
-    """Folders in which code is looked for, and that hold other files too: nothing is added there."""
+    """Folders that code is loaded from and that contain other files too. No entry can be added to them."""
     wide: frozenset[str]
-    """Those kept that hold much else, such as ``/usr``: a folder in there may be given to commands."""
+    """Places in ``kept`` with much other content, such as ``/usr``. The user may make a folder in one writable."""
 
 
 Snapshot: TypeAlias = Mapping[str, tuple[int, ...]]
-"""Files and folders by path, each with what changes when it is changed."""
+"""The state of files and folders by path, for comparison."""
 
 
 @dataclass(frozen=True, slots=True)
 class Protected:
-    """What is protected in a session. ``trusted`` are the folders and files that a command cannot write.
+    """The protected files of a session.
 
-    ``named`` gives the files that configurations name, and ``servers`` are the programs that are started. ``names`` are
-    those of files with instructions, in small letters.
+    ``trusted`` are files and folders that a command cannot write. ``named`` returns the files that configurations name.
+    ``servers`` are the programs that are started. ``names`` are the names of instruction files, in lower case.
     """
 
     trusted: tuple[Path, ...] = ()
@@ -91,14 +95,14 @@ class Protected:
     names: frozenset[str] = INSTRUCTIONS
 
     def refused(self, folders: Iterable[Path]) -> Refused:
-        """Return what a command cannot write that may write these folders, the workspace first. Reads the disk."""
-        # The user's own folder of packages is searched from the next start on, even if it is made only now.
+        """Return the places that a command cannot write if it may write these folders. Reads the disk."""
+        # Python searches the user's own folder of packages from the next start on, even if it does not exist yet.
         users = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
         searched = [os.path.abspath(each) for each in (*sys.path, *users)]
         prefixes = [sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix]
         installed = [*prefixes, os.path.dirname(os.__file__), *filter(_has_packages, searched)]
-        code, shared = _code(self.servers, {os.path.realpath(each) for each in folders})
-        ours = {*installed, sys.executable, *_loaded(installed), *map(str, self.trusted), *code}
+        code, shared = _server_code(self.servers, {os.path.realpath(each) for each in folders})
+        ours = {*installed, sys.executable, *_loaded_module_files(installed), *map(str, self.trusted), *code}
         kept = {place for each in ours for place in way(each)}
         wide = {os.path.realpath(each) for each in prefixes[2:]}
         narrow = kept - wide
@@ -107,20 +111,20 @@ class Protected:
         return Refused(frozenset(outermost), frozenset(others), frozenset(wide))
 
     def name_needed(self, root: Path, parts: Sequence[str], path: str) -> str:
-        """Return the part of a file's real path below ``root`` that an allowance has to name; empty if none.
+        """Return the part of a path that an allowance must contain to cover this file; empty if it is not protected.
 
-        ``path`` is as the model wrote it. Reads the disk.
+        ``parts`` are the real path below ``root``, and ``path`` is the path as the model wrote it. Reads the disk.
         """
         folders = [root.joinpath(*parts[:n]) for n in range(len(parts))]
         for folder, name in zip(folders, parts, strict=True):
             if name.casefold() == _GIT:
                 return name
-            # Also one that this file would complete: it may have its configuration already.
+            # Also a folder that becomes a repository with this file, because its configuration may exist already.
             if _is_repository({name.casefold(), *(entry.name.casefold() for entry in _entries(folder))}):
                 return name if folder == root else folder.name
         file, refused = root.joinpath(*parts), self.refused([root])
         wide = refused.wide.intersection(above(str(root)))
-        places = {*self._reported(root, [root]), *refused.kept} - wide
+        places = {*self._reported_places(root, [root]), *refused.kept} - wide
         first_new = next((each for each in (*folders[1:], file) if not os.path.lexists(each)), root)
         is_protected = (
             any(part.casefold() == _GIT for part in PurePath(path).parts)
@@ -131,12 +135,12 @@ class Protected:
         return file.name if is_protected else ""
 
     def snapshot(self, root: Path, folder: Path, before: Iterable[str] = (), *, is_fenced: bool) -> Snapshot:
-        """Return the state of the files that a command in a folder could change, and of ``before``. Reads the disk.
+        """Return the state of the protected files that a command in ``folder`` can change, and of those in ``before``.
 
-        ``is_fenced``: what is refused to commands cannot be changed, and is left out.
+        With ``is_fenced``, files that the sandbox protects are left out. Reads the disk.
         """
-        # With what was there before: a command can make so many folders that it is not found again.
-        places = {*self._reported(root, [root, folder]), *before}
+        # With the earlier places, because a command can create so many folders that these are not found again.
+        places = {*self._reported_places(root, [root, folder]), *before}
         if not is_fenced:
             refused = self.refused([root])
             inside = [each for each in refused.kept if is_in(each, {str(root)})]
@@ -145,23 +149,23 @@ class Protected:
         files = {file for each in places for file in (each, *(e.path for e in _entries(each) if not e.is_dir()))}
         return {file: state for file in files if not file.endswith(_UNWATCHED) and (state := _state(file))}
 
-    def _reported(self, root: Path, folders: Iterable[Path]) -> Iterator[str]:
-        """Yield what a command may write and people hear of: by name, of git, and what links lead to."""
+    def _reported_places(self, root: Path, folders: Iterable[Path]) -> Iterator[str]:
+        """Yield the places that a command may write and whose changes are reported."""
         for file in (root / CONFIGURATION, *self.named()):
             yield from way(str(file))
         for top in {each for folder in folders for each in (folder, *folder.parents) if os.path.lexists(each / _GIT)}:
-            yield from _of_git(str(top / _GIT), str(top))
+            yield from _git_places(str(top / _GIT), str(top))
         searched = [str(root)]
-        for folder in searched:  # more are added
+        for folder in searched:  # grows in the loop
             entries = _entries(folder)
             names = {entry.name.casefold() for entry in entries}
             if _is_repository(names) or ("/.git/modules/" in folder and names & {"config", "hooks"}):
-                yield from _of_git(folder, folder)
+                yield from _git_places(folder, folder)
                 entries = [entry for entry in entries if entry.name == "modules"]
             for entry in entries:
                 name = entry.name.casefold()
                 if name == _GIT:
-                    yield from _of_git(entry.path, folder)
+                    yield from _git_places(entry.path, folder)
                     searched.append(os.path.join(entry.path, "modules"))
                 elif name in self.names:
                     yield from way(entry.path)
@@ -175,8 +179,8 @@ def changed_files(before: Snapshot, after: Snapshot) -> list[str]:
     return sorted(file for file in {*before, *after} if before.get(file) != after.get(file))
 
 
-def _of_git(git: str, top: str) -> Iterator[str]:
-    """Yield the hooks and the configuration of a repository whose files are in ``top``."""
+def _git_places(git: str, top: str) -> Iterator[str]:
+    """Yield the hooks and the configuration files of a repository whose working tree is ``top``."""
     if os.path.isfile(git):  # as in a worktree and a submodule
         yield git
         git = os.path.join(top, _first_row(git).removeprefix("gitdir: "))
@@ -184,25 +188,26 @@ def _of_git(git: str, top: str) -> Iterator[str]:
     common = os.path.normpath(os.path.join(git, _first_row(os.path.join(git, "commondir"))))
     places = [os.path.join(each, name) for each in {git, common} for name in ("config", "config.worktree")]
     places += [os.path.join(common, "hooks"), *map(os.path.expanduser, ("~/.gitconfig", "~/.config/git/config"))]
-    for place in places:  # more are added
+    for place in places:  # grows in the loop
         yield from way(place)
         yield from (os.path.realpath(entry.path) for entry in _entries(place) if entry.is_symlink())
-        for key, value in _PATH_OF_GIT.findall(_text(place)):
+        for key, value in _PATH_OF_GIT.findall(_read_text(place)):
             base = os.path.dirname(place) if key.casefold() == "path" else top
             places.append(os.path.join(base, os.path.expanduser(value.strip())))
         del places[MAX_CONFIG_PLACES:]
 
 
 def _is_repository(names: Set[str]) -> bool:
-    """Whether git takes a folder with these names in it for a repository, whatever its own name is."""
+    """Return whether git accepts a folder with these entries as a repository, whatever its name is."""
     return "head" in names and ({"objects", "refs"} <= names or "commondir" in names)
 
 
-def _code(servers: Iterable[Launch], chosen: Set[str]) -> tuple[Set[str], Set[str]]:
-    """Return what in the ``chosen`` folders servers are started from, and those folders that hold other files as well.
+def _server_code(servers: Iterable[Launch], chosen: Set[str]) -> tuple[Set[str], Set[str]]:
+    """Return the code of servers in the ``chosen`` folders, and those chosen folders that also contain other files.
 
-    It is what the words of a command name, with its folder, and where a program starts that looks for code there. Of a
-    chosen folder itself, in which people work, it is the files, packages, and folders with files such as the script.
+    Code is what the words of a server's command name, and the working directory of a program that loads code from it.
+    Of a chosen folder, in which people work, only files, packages, and folders with files such as the script count as
+    code.
     """
     code, shared = set[str](), set[str]()
     for launch in servers:
@@ -227,30 +232,30 @@ def _code(servers: Iterable[Launch], chosen: Set[str]) -> tuple[Set[str], Set[st
 
 
 def _folder_of_program(file: str) -> str:
-    """The folder that a file is in, or all the packages that it was installed with."""
+    """Return the folder of a file, or the folder of all packages that it was installed with."""
     packages = (p for p in above(file) if os.path.basename(p) in _PACKAGES or os.path.exists(f"{p}/pyvenv.cfg"))
     return next(packages, os.path.dirname(file))
 
 
 def _has_packages(folder: str) -> bool:
-    """Whether packages were installed there, rather than written."""
+    """Return whether packages were installed in a folder."""
     return any(entry.name.endswith(".dist-info") for entry in _entries(folder))
 
 
-def _loaded(installed: Sequence[str]) -> Iterator[str]:
-    """The folder of each loaded package, the file of each other module, and where those are compiled.
+def _loaded_module_files(installed: Sequence[str]) -> Iterator[str]:
+    """Yield the folder of each loaded package, the file of each other module, and the folders of their compiled files.
 
-    Those in the folders ``installed`` are left out.
+    Modules in the folders ``installed`` are left out.
     """
     theirs = tuple(each.rstrip("/") + "/" for each in installed)
     if sys.pycache_prefix and not sys.pycache_prefix.startswith(theirs):
         yield sys.pycache_prefix
-    modules: list[object] = list(sys.modules.values())  # of anything that somebody put there
+    modules: list[object] = list(sys.modules.values())  # any object can be in there
     for names in (vars(module) for module in modules if isinstance(module, ModuleType)):
         file = names.get("__file__")
         if isinstance(file, str) and not file.startswith(theirs) and os.path.exists(file):
             folder = os.path.dirname(file)
-            # A package without a file of its own may lie in several folders, with what others have in them.
+            # A package without a file of its own may be in several folders that contain other packages too.
             yield from (folder,) if "__path__" in names else (file, os.path.join(folder, "__pycache__"))
 
 
@@ -284,24 +289,24 @@ def above(place: str) -> Iterator[str]:
 
 
 def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
-    """What is directly in a folder; nothing for a file, and where it cannot be read."""
+    """Return the entries of a folder; empty for a file, and if the folder cannot be read."""
     with suppress(OSError), os.scandir(folder) as entries:
         return [*entries]
     return []
 
 
-def _text(file: str) -> str:
+def _read_text(file: str) -> str:
     with suppress(OSError, ValueError), regular_file(os.open(file, FLAGS)) as opened:
         return os.fsdecode(opened.read(MAX_TEXT))
     return ""
 
 
 def _first_row(file: str) -> str:
-    return re.split(r"[\r\n\0]", _text(file)[:MAX_PATH])[0]
+    return re.split(r"[\r\n\0]", _read_text(file)[:MAX_PATH])[0]
 
 
 def _state(file: str) -> tuple[int, ...]:
-    """What changes with a file; empty if there is none. Links are followed, as git does when it reads or runs one."""
+    """Return values that change whenever a file changes; empty if there is none. Links are followed, as git does."""
     try:
         found = os.stat(file)
     except (OSError, ValueError):

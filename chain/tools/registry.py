@@ -1,4 +1,4 @@
-"""The tools of one agent, by name. Objects that cannot be a tool are refused here."""
+"""The tools of one agent, by name. Checks that each of them is a usable ``Tool``."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def _check(tool: object) -> None:
     if mistake := next(mistakes(found), None):
         raise ConfigError(f"{type(tool).__qualname__} cannot be a tool: {mistake}")
     try:
-        # Not checked where a function is decorated: a type may be defined further down.
+        # Not checked by ``@tool``, because a type of the function may be defined after it.
         schema = found.input_schema
-    except (AttributeError, NameError, RuntimeError) as error:  # pydantic's own are a RuntimeError
+    except (AttributeError, NameError, RuntimeError) as error:  # errors of pydantic are a RuntimeError
         why = str(error).partition("\n")[0]
         raise ConfigError(f"{found.name} cannot be a tool, since its input has no schema: {why}") from error
     if schema.get("type") != "object":

@@ -1,11 +1,11 @@
 """Replaces the content of a file atomically: a reader finds the old content or the new, never a mixture.
 
-The content is written to a temporary file in the same folder, flushed to the disk, and renamed. An error before the
-rename leaves everything unchanged. A process that is killed may leave the temporary file, ``.chain-….tmp``. After a
-power cut either content may be there, because the folder is not flushed.
+The content is written to a temporary file in the same folder, fsynced, and renamed. An error before the rename leaves
+everything unchanged. A process that is killed may leave the temporary file, ``.chain-….tmp``. After a power cut the
+file has either content, because the folder is not fsynced.
 
-The folder is opened part by part and kept open, and looked up once more before the rename: a folder that was put in its
-place is never written to, and if it was moved nothing is written.
+Each folder of the path is opened in turn, without following links, and the last one stays open. Before the rename its
+path is resolved again: if the folder was moved or replaced, nothing is written.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from chain.tools import paths
 
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
-"""What a file system without hard links says, and vfat is one of them."""
+"""The errors of a file system without hard links, such as vfat."""
 
 _ACCESS_LIST = "system.posix_acl_access"
 _USERS_OWN = "user."
 
 
 class Changed(Exception):
-    """The file, or a folder on the way to it, has changed; nothing was written."""
+    """The file, or a folder of its path, was changed by another program. Nothing was written."""
 
 
 def replace(
@@ -45,19 +45,20 @@ def replace(
     try:
         if old is None:
             _make_folders(root, folders, made)
-        with _opened(root, folders) as folder, _temporary(folder, name, content, old) as temporary:
+        with _open_folder(root, folders) as folder, _temporary_file(folder, name, content, old) as temporary:
             check()
             _check_place(root, folders, folder)
             if old is None:
-                _link(folder, temporary, name)
+                _rename_to_new(folder, temporary, name)
             else:
-                # A program that writes to the file between these two steps loses what it wrote: a matter of
-                # microseconds, and no call of the system compares and replaces in one step.
+                # A program that writes to the file between these two calls loses its change. No system call compares
+                # and replaces in one step.
                 _check_same(folder, name, old)
                 os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
         for *above, last in reversed(made):
-            with suppress(OSError), _opened(root, above) as folder:  # somebody may have put a file there
+            # Another program may have created a file there.
+            with suppress(OSError), _open_folder(root, above) as folder:
                 os.rmdir(last, dir_fd=folder)
         raise
 
@@ -65,27 +66,27 @@ def replace(
 def remove(root: str, parts: Sequence[str], old: os.stat_result) -> None:
     """Remove the file with these parts below ``root``, whose status was ``old``. Raise ``Changed`` and ``OSError``."""
     *folders, name = parts
-    with _opened(root, folders) as folder:
+    with _open_folder(root, folders) as folder:
         _check_place(root, folders, folder)
         _check_same(folder, name, old)
         os.unlink(name, dir_fd=folder)
 
 
 @contextmanager
-def _closing(descriptor: int) -> Iterator[int]:
+def _closing_descriptor(descriptor: int) -> Iterator[int]:
     try:
         yield descriptor
     finally:
-        with suppress(OSError):  # nothing was written to it, and what was done with it is done
+        with suppress(OSError):  # nothing was written through this descriptor
             os.close(descriptor)
 
 
-def _opened(root: str, folders: Sequence[str]) -> AbstractContextManager[int]:
-    return _closing(paths.open_folder(root, folders))
+def _open_folder(root: str, folders: Sequence[str]) -> AbstractContextManager[int]:
+    return _closing_descriptor(paths.open_folder(root, folders))
 
 
 @contextmanager
-def _temporary(folder: int, of: str, content: bytes, old: os.stat_result | None) -> Iterator[str]:
+def _temporary_file(folder: int, of: str, content: bytes, old: os.stat_result | None) -> Iterator[str]:
     """Write ``content`` to a temporary file next to the file ``of``, and flush it. Yield its name.
 
     It is removed if the block fails.
@@ -113,14 +114,14 @@ def _temporary(folder: int, of: str, content: bytes, old: os.stat_result | None)
 def _copy_status(descriptor: int, folder: int, name: str, old: os.stat_result) -> None:
     """Copy the owner (as far as permitted), the attributes and the mode."""
     made = os.fstat(descriptor)
-    # Only root may give files away, and others may to their own groups alone.
+    # Only root may change the owner; other users may change the group to one of their own.
     if made.st_gid != old.st_gid:
         with suppress(PermissionError):
             os.fchown(descriptor, -1, old.st_gid)
     if made.st_uid != old.st_uid:
         with suppress(PermissionError):
             os.fchown(descriptor, old.st_uid, -1)
-    # Before the mode: where there is an access list the mode has its mask in the place of the group's rights.
+    # Before the mode: with an access list, the group bits of the mode are the list's mask.
     if sys.platform == "linux":
         flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
@@ -129,7 +130,7 @@ def _copy_status(descriptor: int, folder: int, name: str, old: os.stat_result) -
             if error.errno not in (errno.ENOENT, errno.ELOOP):
                 raise
             raise Changed from None
-        with _closing(now) as before:
+        with _closing_descriptor(now) as before:
             if not os.path.samestat(os.fstat(before), old):
                 raise Changed
             _copy_attributes(descriptor, before)
@@ -151,11 +152,11 @@ def _attributes(descriptor: int) -> set[str]:
     except OSError as error:
         if error.errno not in (errno.ENOTSUP, errno.ENOSYS):
             raise
-        return set()  # a file system that has none
+        return set()  # the file system supports none
     return {name for name in names if name == _ACCESS_LIST or name.startswith(_USERS_OWN)}
 
 
-def _link(folder: int, temporary: str, name: str) -> None:
+def _rename_to_new(folder: int, temporary: str, name: str) -> None:
     """Rename to a name that must not exist: a plain rename would replace a file created meanwhile."""
     try:
         os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
@@ -167,7 +168,7 @@ def _link(folder: int, temporary: str, name: str) -> None:
         _check_same(folder, name, None)
         os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
         return
-    with suppress(OSError):  # the file is there, which is what counts
+    with suppress(OSError):  # the file itself was created
         os.unlink(temporary, dir_fd=folder)
 
 
@@ -189,7 +190,7 @@ def _identity(status: os.stat_result | None) -> tuple[int, ...]:
 def _check_place(root: str, folders: Sequence[str], folder: int) -> None:
     """Raise ``Changed`` unless the open folder still has these parts as its path."""
     try:
-        with _opened(root, folders) as now:
+        with _open_folder(root, folders) as now:
             is_same = os.path.samestat(os.fstat(now), os.fstat(folder))
     except (FileNotFoundError, NotADirectoryError):
         is_same = False
@@ -200,6 +201,6 @@ def _check_place(root: str, folders: Sequence[str], folder: int) -> None:
 def _make_folders(root: str, folders: Sequence[str], made: list[Sequence[str]]) -> None:
     """Create the missing folders, and append the parts of each to ``made``."""
     for n, name in enumerate(folders):
-        with suppress(FileExistsError), _opened(root, folders[:n]) as above:
+        with suppress(FileExistsError), _open_folder(root, folders[:n]) as above:
             os.mkdir(name, dir_fd=above)
             made.append(folders[: n + 1])

@@ -1,4 +1,4 @@
-"""Restores files to the contents that edit tools replaced, unless somebody else has changed them since."""
+"""Restores the contents that edit tools replaced, in files that nobody else has changed since."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from chain.tools.seen import digest
 def restore_files(
     workspace: Path, changes: Sequence[FileChanged], content_of: Callable[[str], bytes | None]
 ) -> tuple[list[str], list[str]]:
-    """Revert these changes, which are in order. Return the paths that were restored, and those left alone.
+    """Revert changes, given in order. Return the paths that were restored, and the paths that could not be.
 
-    ``content_of`` returns the content with a digest, ``None`` if it is gone. A file that has neither the content before
-    nor the content after a change was changed by somebody else: it keeps that content. The call can be repeated after a
-    crash.
+    ``content_of`` returns the content with a digest, or ``None`` if it is gone. A file whose content is neither that
+    before nor that after one of the changes was changed by another program, and keeps its content. The call can be
+    repeated after a crash.
     """
     by_path: dict[str, list[FileChanged]] = defaultdict(list)
     for change in changes:

@@ -1,4 +1,4 @@
-"""The versions of files that the agents of a session have read, so that no agent overwrites what it has not read."""
+"""The versions of files that agents have read, so that no agent overwrites a version that it did not read."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import trio
 
 
 class Seen:
-    """The digest of each file that an agent of this process has read or written, by its real path.
+    """The digest of each file version that an agent of this process has read or written, by the file's real path.
 
     Digests are recorded only in trio's thread, and only by calls that were not cancelled: an abandoned thread would
     record an old version.
 
-    ``editing`` is held from the check of a file until its new digest is recorded, so that two agents that edit it at
-    the same time do not overwrite each other. There is one lock for all files, since an edit takes milliseconds.
+    ``editing`` is a lock for all files. An edit holds it from the check of its file until the new digest is recorded,
+    so that two agents cannot overwrite each other's edits.
     """
 
     def __init__(self) -> None:

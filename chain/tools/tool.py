@@ -49,12 +49,12 @@ from chain.text.wording import MAIN, NOBODY_CHOOSES
 from chain.tools.seen import Seen
 
 ToolKind: TypeAlias = Literal["read", "search", "edit", "execute", "fetch", "plan", "ask", "delegate", "other"]
-"""What a tool is for, as front ends show it. One that delegates hands its task to another agent."""
+"""The purpose of a tool, for front ends. A tool of the kind ``delegate`` gives its task to another agent."""
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # what the Messages API accepts
 
 _Parameters: TypeAlias = tuple[tuple[str, Any, str, Any], ...]
-"""What a tool's function takes besides the context: name, type, the default's ``repr``, and the default."""
+"""The parameters of a tool's function after the context: name, type, ``repr`` of the default, and the default."""
 
 _PLAIN: Sequence[tuple[Any, Mapping[str, Any]]] = (
     (str, {"type": "string"}),
@@ -63,13 +63,13 @@ _PLAIN: Sequence[tuple[Any, Mapping[str, Any]]] = (
     (bool, {"type": "boolean"}),
     (list[str], {"items": {"type": "string"}, "type": "array"}),
 )
-"""The types that have a schema without pydantic."""
+"""The schemas of types for which pydantic is not needed."""
 
 _NO_PLAIN_NAMES = ("_", "model_")
-"""How names begin that pydantic may refuse."""
+"""Prefixes of names that pydantic may refuse."""
 
 _NO_JSON = ("inf", "-inf", "nan")
-"""The ``repr`` of numbers that JSON lacks."""
+"""The ``repr`` of numbers that JSON does not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class Subject:
     """The part of a call that the pattern of an allowance matches. This one accepts any text."""
 
     plural = "subjects"
-    """What people call several of them."""
+    """The plural noun for such subjects, in sentences for people."""
 
     def pattern(self, text: str) -> str:
         """Return a pattern in the form in which it is compared. Raise ``UserError`` if it can never match."""
@@ -126,7 +126,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a call would do, for the question whether it may.
+    """The effects of a call, for the question whether to approve it.
 
     ``text`` is for people, ``subject`` is what an allowance is matched with (a path, a command, a host), and ``digest``
     changes with the state that the call starts from. For a change of a file, ``diff`` is shown instead of ``text``. An
@@ -166,13 +166,13 @@ class Verdict:
 
 
 UNASKED = Preview("", "", "")
-"""Stands for the approval of a call that nobody had to approve, since its tool runs outside of a chain."""
+"""The approval of a call that needs none, because its tool runs outside of a chain."""
 
 
 class Asking:
     """Lets a running tool ask the user. The time limits of the call and of the run are paused meanwhile.
 
-    In this base class nobody can be asked.
+    In this base class, no user is available.
     """
 
     async def choose(self, question: str, options: Sequence[str]) -> str:
@@ -180,7 +180,7 @@ class Asking:
         raise ToolError(NOBODY_CHOOSES)
 
     async def approve(self, preview: Preview) -> Verdict:
-        """Return whether the call may do this. Returns at once if an allowance covers it or nobody can be asked."""
+        """Ask the user to approve. Return at once if an allowance covers the call, or if no user is available."""
         return Verdict(False, f"{preview.subject} needs approval, and nobody can be asked here.")
 
 
@@ -229,7 +229,7 @@ class Jobs:
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """What a tool may use besides its input.
+    """The environment of one tool call.
 
     ``approved`` is the preview that was approved, for a tool that needs approval; ``None`` if none was needed.
     ``verdict`` is the verdict on it. ``agent`` is the name of the calling agent. ``notice`` shows people a sentence
@@ -272,7 +272,7 @@ class ToolContext:
     def progress(self, text: str) -> None:
         """Show people one or more rows; the model does not see them."""
         if not isinstance(text, str):
-            raise TypeError(f"progress is told as text, not as {type(text).__name__}")
+            raise TypeError(f"progress must be text, not {type(text).__name__}")
         self.report(text)
 
 
@@ -280,7 +280,7 @@ PreviewFunction: TypeAlias = Callable[..., Awaitable[Preview | None]]
 
 
 class Tool(Protocol):
-    """A tool as the agent sees it."""
+    """The interface of a tool."""
 
     @property
     def name(self) -> str:
@@ -300,11 +300,11 @@ class Tool(Protocol):
 
     @property
     def read_only(self) -> bool:
-        """Whether it has no effects, so that it can run in parallel with other calls."""
+        """Whether it has no effects. Its calls can run in parallel with others."""
 
     @property
     def needs_approval(self) -> bool:
-        """Whether it runs only if the user allows it."""
+        """Whether a call needs the user's approval."""
 
     def check(self, input: Mapping[str, Any]) -> object:
         """Raise ``ToolError`` if the input does not fit the schema."""
@@ -360,7 +360,7 @@ class FunctionTool:
         from pydantic import ValidationError
 
         try:
-            # The JSON mode of strict validation is the one that accepts what JSON can say and coerces nothing else.
+            # Strict validation of JSON accepts every JSON form of a type, such as a list for a tuple, and no other.
             checked = self._input_model.model_validate_json(json.dumps(input), strict=True)
         except ValidationError as error:
             faults = "; ".join(_fault(f["loc"], f["msg"]) for f in error.errors(include_url=False, include_input=False))
@@ -394,8 +394,7 @@ def _plain_schema(parameters: _Parameters) -> dict[str, Any] | None:
     """
     properties: dict[str, Any] = {}
     for name, hint, shown, default in parameters:
-        # Compared, since a hint need not have a hash.
-        # A copy, since a user may add a description to the schema of a tool.
+        # Compared with ==, because a hint need not be hashable. Copied, because a user may change the schema of a tool.
         schema = deepcopy(next((made for plain, made in _PLAIN if plain == hint), None))
         origin: Any = get_origin(hint)
         choices = get_args(hint) if origin is Literal else ()
@@ -413,8 +412,8 @@ def _plain_schema(parameters: _Parameters) -> dict[str, Any] | None:
     return {"properties": properties, "additionalProperties": False, **required, "type": "object"}
 
 
-# Making a model takes 3 ms, and many tools are made anew for each session. A default's ``repr`` is given as well,
-# since 1 is equal to True.
+# Cached, because making a model takes 3 ms and many tools are made for each session. The ``repr`` of each default is
+# part of the key, because 1 is equal to True.
 @lru_cache(maxsize=256)
 def _model_of(tool: str, inputs: _Parameters) -> Any:  # noqa: ANN401 - see above
     from pydantic import ConfigDict, create_model
@@ -474,7 +473,7 @@ def tool(
     """Make a ``Tool`` of an async function. ``timeout_s`` is in seconds; ``preview`` has the function's parameters.
 
     ``subject`` is that of its previews, or of what it asks while it runs.
-    Raises ``TypeError`` for a function that a model could not call, or not know how to.
+    Raise ``TypeError`` for a function that a model could not call, or not know how to.
     """
 
     def make(function: ToolFunction) -> FunctionTool:
@@ -525,7 +524,7 @@ def delegates(tool: Tool) -> bool:
 
 
 def may_run_beside_others(tool: Tool) -> bool:
-    """Return whether calls of a tool may run beside their neighbours: it only reads or delegates, and asks nothing."""
+    """Return whether calls of a tool can run in parallel: it only reads or delegates, and needs no approval."""
     return (delegates(tool) or tool.read_only) and not tool.needs_approval
 
 

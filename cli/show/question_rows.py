@@ -65,7 +65,7 @@ def preview_rows(
     """
     text, diff = question.preview, question.diff
     lines: list[Row] = [("plain", line) for line in text.split("\n")] if text.strip() else []
-    lines = lines if diff is None else list(diff.shown())
+    lines = lines if diff is None else list(diff.rows_with_kinds())
     left = 0 if whole else max(len(lines) - HEAD_ROWS - PREVIEW_TAIL_ROWS, 0)
     if left > 1:
         return [

@@ -95,7 +95,11 @@ NO_CONNECTION = f"no connection to {HOST}"
 
 FAULTS: dict[str, tuple[Step, str, str | None]] = {
     # The step, what the error says, and its short cause: empty for a reply of no use, None where asking again is none.
-    "429": (Status(429, message="Too many tokens"), "fewer requests: Too many tokens; .*higher limit", "rate limited"),
+    "429": (
+        Status(429, message="Too many tokens"),
+        "the rate of requests: Too many tokens; .*higher limit",
+        "rate limited",
+    ),
     "500": (
         Status(500, message="Internal error"),
         "failed with 500: Internal error; try again later",
@@ -104,10 +108,10 @@ FAULTS: dict[str, tuple[Step, str, str | None]] = {
     "503 without words": (Status(503, body=b""), "failed with 503: nothing more; try again later", "failed with 503"),
     "529": (Status(529, message="Overloaded"), "is overloaded: Overloaded; try again later", "overloaded"),
     "408": (Status(408), "failed with 408", "failed with 408"),
-    "a page of HTML": (html(502), "failed with 502: a page of HTML, so a proxy or another server", "failed with 502"),
-    "an error event": (ErrorEvent(4), "gave up on the reply: Overloaded", "overloaded"),
+    "a page of HTML": (html(502), "failed with 502: an HTML page, so a proxy or another server", "failed with 502"),
+    "an error event": (ErrorEvent(4), "ended the reply with an error: Overloaded", "overloaded"),
     "an error event at once": (ErrorEvent(0, kind="api_error", message="Oh"), "on the reply: Oh", "service failed"),
-    "a limit in mid-stream": (ErrorEvent(4, kind="rate_limit_error"), "gave up on the reply", "rate limited"),
+    "a limit in mid-stream": (ErrorEvent(4, kind="rate_limit_error"), "ended the reply with an error", "rate limited"),
     "reset before the reply": (Reset(None), r"cannot be reached \(.+\); check the network and base_url", NO_CONNECTION),
     "reset in mid-stream": (Reset(4), r"broke off: the connection to http.* was lost \(.+\)", ""),
     "closed before the reply": (Cut(None), r"cannot be reached \(.*disconnected.*\); check the network", NO_CONNECTION),
@@ -116,25 +120,29 @@ FAULTS: dict[str, tuple[Step, str, str | None]] = {
     "cut by a proxy": (Cut(4, clean=True), "broke off: it ended too early", ""),
     "stalled before the reply": (Stall(None), r"nothing for 120 s \(idle_timeout_s\)", f"no answer from {HOST}"),
     "stalled in mid-stream": (Stall(4), r"sent nothing for 120 s \(idle_timeout_s\)", ""),
-    "malformed JSON": (Garbage(4), "broke off: an event of it is not JSON", ""),
+    "malformed JSON": (Garbage(4), "broke off: one of its events is not JSON", ""),
     "no HTTP": (Raw(b"SSH-2.0-OpenSSH_9.9\r\n"), r"cannot be reached \(.+\); check the network", NO_CONNECTION),
     "400": (
         Status(400, message="max_tokens: 9 > 8"),
         "refused the request: max_tokens: 9 > 8; check the model's",
         None,
     ),
-    "401": (Status(401, message="invalid x-api-key"), "not take the API key: invalid x-api-key; check api_key", None),
+    "401": (Status(401, message="invalid x-api-key"), "rejected the API key: invalid x-api-key; check api_key", None),
     "402": (Status(402, message="No credit"), "answered 402: No credit", None),
     "403": (Status(403, message="No access"), f"may not use {NEWER} at http.*: No access; use another key", None),
     "404": (Status(404, message="model: x"), f"does not know {NEWER}: model: x; check model and base_url", None),
-    "413": (Status(413, message="Too big"), "too large for http.*: Too big; /new starts afresh", None),
+    "413": (Status(413, message="Too big"), "too large for http.*: Too big; /new starts a new", None),
     "418": (Status(418, body={"no": "error"}), "answered 418: .*; check base_url", None),
     "301": (Status(301, b"", {"location": "http://127.0.0.1:9/elsewhere"}), "correct base_url", None),
     "307": (Status(307, b"", {"location": "http://127.0.0.1:9/elsewhere"}), "correct base_url", None),
-    "an error event that stays": (ErrorEvent(kind="invalid_request_error", message="No"), "on the reply: No", None),
-    "HTML with 200": (html(200), "something else than a stream of events; check base_url", None),
-    "HTML with 403": (html(403), "a page of HTML, so a proxy or another server answered", None),
-    "JSON instead of a stream": (Status(200, body={"type": "message"}), "something else than a stream", None),
+    "an error event that stays": (
+        ErrorEvent(kind="invalid_request_error", message="No"),
+        "the reply with an error: No",
+        None,
+    ),
+    "HTML with 200": (html(200), "did not answer with a stream of events; check base_url", None),
+    "HTML with 403": (html(403), "an HTML page, so a proxy or another server answered", None),
+    "JSON instead of a stream": (Status(200, body={"type": "message"}), "did not answer with a stream", None),
 }
 
 
@@ -581,7 +589,9 @@ async def test_an_environment_in_which_no_client_can_be_made(
 ) -> None:
     monkeypatch.setenv(variable, value)
     model = model_at("https://127.0.0.1:9")
-    whole = f"the client for https://127.0.0.1:9 cannot be made {words}; check the installation, base_url, and the cert"
+    whole = (
+        f"the client for https://127.0.0.1:9 cannot be created {words}; check the installation, base_url, and the cert"
+    )
     assert re.match(whole, str(await error_of(model)))
     assert re.match(whole, (await check(model)).message)
 
@@ -611,8 +621,8 @@ async def test_one_client_is_built_however_many_ask_at_once() -> None:
 @pytest.mark.parametrize(
     ("fault", "key", "model", "words"),
     [
-        (None, KEY, NEWER, f"takes the key and has {NEWER}"),
-        ("invalid x-api-key", "wrong-key", NEWER, "did not take the API key: invalid x-api-key; check api_key"),
+        (None, KEY, NEWER, f"accepts the key and has {NEWER}"),
+        ("invalid x-api-key", "wrong-key", NEWER, "rejected the API key: invalid x-api-key; check api_key"),
         ("model: claude-0", KEY, "claude-0", "does not know claude-0: model: claude-0; check model and base_url"),
     ],
 )
@@ -635,10 +645,10 @@ async def test_a_check_where_nobody_is() -> None:
 
 
 SERVERS = {
-    "no list": (404, {"error": {"type": "not_found_error"}}, None, "does not say which models it has"),
-    "a list in another form": (200, ["qwen"], None, "does not say which models it has"),
-    "an empty list": (200, {"data": []}, None, "under any name"),
-    "llama.cpp": (200, {"data": [{"id": "qwen.gguf", "owned_by": "llamacpp"}]}, None, "under any name"),
+    "no list": (404, {"error": {"type": "not_found_error"}}, None, "does not list its models"),
+    "a list in another form": (200, ["qwen"], None, "does not list its models"),
+    "an empty list": (200, {"data": []}, None, "accepts any name"),
+    "llama.cpp": (200, {"data": [{"id": "qwen.gguf", "owned_by": "llamacpp"}]}, None, "accepts any name"),
     "others": (200, {"data": [{"id": "qwen"}]}, False, "does not know mine"),
     "it and others": (200, {"data": [{"id": "qwen"}, {"id": "mine"}]}, True, "has mine"),
     "not well": (529, {}, None, "is overloaded"),
@@ -689,8 +699,10 @@ async def test_a_bug_of_ours_is_no_fault_of_the_service(monkeypatch: pytest.Monk
 
 async def test_of_two_conversations_on_one_model_only_what_is_new_is_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
     encoded: list[Message] = []
-    sent = encoding._sent
-    monkeypatch.setattr(encoding, "_sent", lambda message, name: encoded.append(message) or sent(message, name))
+    sent = encoding._sendable_blocks
+    monkeypatch.setattr(
+        encoding, "_sendable_blocks", lambda message, name: encoded.append(message) or sent(message, name)
+    )
     async with serve(text("An answer."), continuity=False) as double:
         model = model_at(double.url)
         talks = {"A": OneConversation(model), "B": OneConversation(model)}

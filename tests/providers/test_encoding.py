@@ -332,8 +332,8 @@ def test_a_turn_that_grew_without_a_reply_is_found() -> None:
 
 def test_only_what_is_new_is_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[Message] = []
-    sent = encoding._sent
-    monkeypatch.setattr(encoding, "_sent", lambda m, model: done.append(m) or sent(m, model))
+    sent = encoding._sendable_blocks
+    monkeypatch.setattr(encoding, "_sendable_blocks", lambda m, model: done.append(m) or sent(m, model))
     encoder = Encoder(parameters())
     for history in growing(20):
         encoder.encode(request(history))

@@ -25,7 +25,7 @@ from chain.messages import (
     user_text,
 )
 from chain.model import Delta, Reply, Request, ToolSpec
-from chain.providers.scripted import scene
+from chain.providers.scripted import conversation
 from chain.providers.scripted.scripted_model import ScriptedModel
 
 RESUME = (
@@ -184,8 +184,8 @@ async def test_conversations_that_share_a_model_count_their_rules_apart() -> Non
 
 async def test_conversations_that_share_a_model_are_read_on_and_not_again(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Message] = []
-    size = scene.chars_of
-    monkeypatch.setattr(scene, "chars_of", lambda blocks: read.append(blocks) or size(blocks))
+    size = conversation.count_chars
+    monkeypatch.setattr(conversation, "count_chars", lambda blocks: read.append(blocks) or size(blocks))
     scripted = ScriptedModel.parse("rules: [{text: ok}]")
     talks = [OneConversation(scripted), OneConversation(scripted)]
     histories: list[list[Message]] = [[], []]
@@ -683,7 +683,7 @@ def test_the_name_is_the_files_or_given(tmp_path: Any) -> None:
 )
 async def test_an_expression_that_would_hang_fails_the_call_and_is_named(rules: str, place: str) -> None:
     it = model(rules)
-    with pytest.raises(ModelError, match="take repeats inside repeats apart") as failed:
+    with pytest.raises(ModelError, match="avoid repeats inside repeats") as failed:
         await answer(it, [user_text("a" * 60 + "!")])
     assert str(failed.value).startswith(f"{place}: took most of the ")
     assert not failed.value.retryable

@@ -277,9 +277,11 @@ def test_an_id_that_is_no_text(id: Any) -> None:
     "thought", [{"type": "thinking", "thinking": "Hm.", "signature": "s"}, {"type": "redacted_thinking", "data": "x"}]
 )
 def test_thinking_after_the_last_call_could_not_be_sent_back(thought: dict[str, Any]) -> None:
-    assert "thinks on" in str(broken(START + a_call("{}") + begin(1, **thought) + done("tool_use")))
+    assert "thinking after its last call" in str(broken(START + a_call("{}") + begin(1, **thought) + done("tool_use")))
     # A blank text is not kept, so it does not end the reply either.
-    assert "thinks on" in str(broken(START + a_call("{}") + begin(1, **thought) + a_text(" ", 2) + done("tool_use")))
+    assert "thinking after its last call" in str(
+        broken(START + a_call("{}") + begin(1, **thought) + a_text(" ", 2) + done("tool_use"))
+    )
     assert len(blocks(START + a_call("{}") + begin(1, **thought) + done("refusal"))) == 2
     assert len(blocks(START + a_call("{}") + begin(1, **thought) + a_text("x", 2) + done("tool_use"))) == 3
     assert len(blocks(START + a_call("{}") + begin(1, type="thinking", thinking="Unsigned.") + done("tool_use"))) == 2
@@ -401,7 +403,7 @@ def test_an_event_without_an_end(row: bytes, monkeypatch: pytest.MonkeyPatch) ->
             list(reader.feed(row))
 
     feed(5_000 // len(row))
-    with pytest.raises(BrokenStream, match="has no end"):
+    with pytest.raises(BrokenStream, match="does not end"):
         feed(20_000 // len(row))
 
 
@@ -522,5 +524,7 @@ def test_a_reply_of_too_many_blocks_breaks_off() -> None:
 
 def test_a_reply_without_an_end_breaks_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "MAX_REPLY", 10_000)
-    assert "it has no end" in str(broken(START + a_text("x") + delta(type="text_delta", text="y" * 100) * 200 + done()))
+    assert "it does not end" in str(
+        broken(START + a_text("x") + delta(type="text_delta", text="y" * 100) * 200 + done())
+    )
     assert read(START + a_text("x") + done())[0].stop_reason == "end_turn"

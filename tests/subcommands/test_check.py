@@ -237,7 +237,7 @@ async def test_a_server_that_does_not_list_its_models_is_no_problem(folder: Path
     assert is_good
     (verdict,) = rows
     assert verdict.startswith("All is well: ")
-    assert verdict.endswith(f"could not be checked: {address} does not say which models it has")
+    assert verdict.endswith(f"could not be checked: {address} does not list its models")
 
 
 async def test_where_no_service_is_asked_all_is_well(folder: Path) -> None:

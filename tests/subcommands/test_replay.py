@@ -46,7 +46,7 @@ def test_a_file_that_is_no_journal_is_told_as_that(home: Path) -> None:
     (home / "README.md").write_text("# A project\n")
     done = chain(home, "replay", "README.md")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "README.md: is no journal of a session; those end in .jsonl" in done.stderr
+    assert "README.md: is not a journal of a session; journals end in .jsonl" in done.stderr
 
 
 def test_a_difference_is_told_with_both_sides(home: Path) -> None:

@@ -167,7 +167,7 @@ EXPLAINED = {
     "deploy": "every call of deploy, without asking",
     "edit_file": "every call of edit_file, without asking; "
     "what runs or is trusted outside of the sandbox has to be named",
-    "edit_file(docs/*)": "paths that match docs/*; * stands for slashes too",
+    "edit_file(docs/*)": "paths that match docs/*; * matches slashes too",
     "shell(git status)": "commands that match git status, but none with ; | & < > $ ` or a line break",
     "research(example.org)": "hosts that match example.org",
     "deploy(x)": "subjects that match x",

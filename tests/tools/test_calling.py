@@ -96,7 +96,7 @@ async def test_an_error_that_is_too_long_is_cut_as_well() -> None:
 
 @pytest.mark.parametrize(("value", "type"), [(None, "NoneType"), (5, "int"), (b"x", "bytes"), (["x"], "list")])
 async def test_what_is_no_text_is_an_error_that_names_the_tool(value: Any, type: str) -> None:
-    assert await called(giving(value)) == ToolResult("t1", f"probe gave back {type} instead of text.", is_error=True)
+    assert await called(giving(value)) == ToolResult("t1", f"probe returned {type} instead of text.", is_error=True)
 
 
 # ------------------------------------------------------------------------------------------------------- time limits
@@ -457,4 +457,4 @@ async def test_progress_that_is_no_text_is_the_tools_mistake(said: Any) -> None:
 
     result = await calling.run(probe, call, ToolContext(Path("/"), Plan(), "t1", Steered(), heard.append), Rules())
     assert (result.is_error, heard) == (True, [])
-    assert "progress is told as text, not as" in result.text
+    assert "progress must be text, not" in result.text

@@ -307,7 +307,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) ->
 async def test_what_comes_between_is_not_overwritten(agent: Agent, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     await agent.read()
     meanwhile(monkeypatch, lambda: (agent.workspace / path).write_text("theirs\n"))
-    with pytest.raises(ToolError, match="was changed by somebody else in this moment; read it again"):
+    with pytest.raises(ToolError, match="was changed by another program just now; read it again"):
         await agent.write(path, "ours\n")
     assert (agent.workspace / path).read_text() == "theirs\n"
     assert not list(agent.workspace.rglob(".chain-*"))

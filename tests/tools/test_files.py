@@ -16,7 +16,7 @@ from support.steered import Steered
 from chain.errors import ToolError
 from chain.plan import Plan
 from chain.tools import file_tree, files
-from chain.tools.files import TOOLS, _date, list_files, read_file, search_files
+from chain.tools.files import TOOLS, _change_date, list_files, read_file, search_files
 from chain.tools.paths import MAX_WHOLE
 from chain.tools.tool import ToolContext
 
@@ -143,7 +143,7 @@ async def test_of_very_many_names_the_first_are_shown_whatever_their_order_on_th
         (workspace / "many" / f"folder-{n:02}").mkdir()
     rows = (await use(workspace, list_files, path="many")).splitlines()
     assert [row.partition(":")[0] for row in rows[1:6]] == [f"many/0{n}.txt" for n in range(5)]
-    assert rows[-1] == "Only the first 5 files were looked at; give a folder inside for the others."
+    assert rows[-1] == "Only the first 5 files were read; give a subfolder for the others."
     (workspace / "tree").mkdir()
     for n in range(9):
         (workspace / "tree" / f"{n}").mkdir()
@@ -396,7 +396,7 @@ async def test_text_that_is_not_utf8_is_read_and_says_so(workspace: Path) -> Non
     (workspace / "old.txt").write_bytes("Größe\r\n".encode("latin-1"))
     text = await use(workspace, read_file, path="old.txt")
     assert text == (
-        "old.txt: 1 line, 1 word, 7 bytes; it is not UTF-8, and � stands for what could not be read; "
+        "old.txt: 1 line, 1 word, 7 bytes; it is not UTF-8, and � replaces bytes that could not be decoded; "
         "the lines end with CR LF\nGr��e"
     )
 
@@ -555,7 +555,7 @@ async def test_a_long_search_tells_how_far_it_is(workspace: Path, monkeypatch: p
 
 async def test_more_files_than_the_limit_are_said_to_be_left(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_tree, "MAX_TREE_ENTRIES", 3)
-    assert "Only the first 3 files were looked at" in await use(workspace, search_files, pattern="x")
+    assert "Only the first 3 files were read" in await use(workspace, search_files, pattern="x")
 
 
 def test_all_of_them_only_look() -> None:
@@ -564,5 +564,5 @@ def test_all_of_them_only_look() -> None:
 
 
 def test_a_date_that_no_calendar_has_spoils_nothing() -> None:
-    assert _date(99999999999999.0) == "date unknown"
-    assert _date(0.0) == "changed 1970-01-01 00:00:00 UTC"
+    assert _change_date(99999999999999.0) == "date unknown"
+    assert _change_date(0.0) == "changed 1970-01-01 00:00:00 UTC"

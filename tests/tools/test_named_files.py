@@ -201,7 +201,7 @@ def test_a_disk_that_does_not_answer_holds_up_nothing_for_long(
 ) -> None:
     monkeypatch.setattr(named_files, "run_with_timeout", lambda work, timeout: False)
     found = read(workspace, "@a.txt", "no file")
-    assert found == Attachments(notes={"L1": "without its files: their disk does not answer"})
+    assert found == Attachments(notes={"L1": "without its files: their disk does not respond"})
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""The Anthropic Messages API, and servers that speak it."""
+"""The Anthropic Messages API, and other services that implement it."""

@@ -1,6 +1,6 @@
-"""Asks a service about the settings of a model, by the SDK: the only importer of ``anthropic``.
+"""Checks the settings of a model against its service, with the official SDK. Only this module imports ``anthropic``.
 
-The SDK gives the address, the headers and the HTTP client: what it has otherwise than ``connection`` shows here too.
+The address, the headers and the HTTP client are those of the SDK, so that a difference to ``connection`` shows here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from chain.providers.anthropic.service import Parameters, Service
 _THREADS = Threads("checks")
 
 SETTINGS_CHECK_S = 30.0
-"""Seconds for checking the settings; a person waits for it."""
+"""Seconds for a check. A person waits for it."""
 MAX_LIST = 4 * 1024 * 1024
 """Bytes that are read of a list of models."""
 
@@ -29,7 +29,7 @@ async def check(parameters: Parameters, service: Service) -> ModelCheck:
     asked = _Check(parameters, service)
     try:
         client = await _THREADS.run(lambda: sdk_client(service), abandon_on_cancel=True)
-    except Exception as error:  # noqa: BLE001 - whatever keeps the client from being, the user has to hear
+    except Exception as error:  # noqa: BLE001 - reported to the user
         return ModelCheck(False, str(asked.failures.of_building(error)))
     try:
         with trio.move_on_after(SETTINGS_CHECK_S):
@@ -48,12 +48,12 @@ def sdk_client(service: Service) -> Client:
     verify = tls_of(service) if is_plain else True
     http = anthropic.DefaultAsyncHttpxClient(timeout=timeout, follow_redirects=False, verify=verify)
     sdk = anthropic.AsyncAnthropic(
-        # An empty key is a key to the SDK: it does not go on to look for one in the environment.
+        # With an empty key, the SDK does not read one from the environment.
         api_key=service.api_key or "",
         base_url=service.base_url or ADDRESS,
         http_client=http,
     )
-    # What ANTHROPIC_CUSTOM_HEADERS adds may be a key; there is no argument that keeps it out.
+    # The headers in ANTHROPIC_CUSTOM_HEADERS may contain a key, and no argument disables them.
     sdk._custom_headers = {}
     headers = {name.lower(): str(value) for name, value in sdk.default_headers.items()}
     if not service.api_key:
@@ -77,26 +77,26 @@ class _Check:
             problem = self.failures.of_status(bad)
             if bad.status in (404, 405):
                 return await self._list(client, str(problem))
-            # A failure that may pass says nothing about the settings.
+            # A temporary failure says nothing about the settings.
             return ModelCheck(None if problem.retryable else False, str(problem))
         except Exception as error:  # noqa: BLE001 - translated, or raised again
-            # Nor does a connection that was made and lost; where nobody answers, base_url may be wrong.
+            # A lost connection says nothing either. If there never was a connection, base_url may be wrong.
             problem = self.failures.of_exception(error)
             return ModelCheck(False if failures.never_connected(error) else None, str(problem))
         if answer.lstrip().startswith("<"):
-            return ModelCheck(False, f"{where} answered with a page of HTML; check base_url")
-        return ModelCheck(True, f"{where} {'takes the key and ' if self._service.api_key else ''}has {self._name}")
+            return ModelCheck(False, f"{where} answered with an HTML page; check base_url")
+        return ModelCheck(True, f"{where} {'accepts the key and ' if self._service.api_key else ''}has {self._name}")
 
     async def _list(self, client: Client, problem: str) -> ModelCheck:
-        """Look the model up in the list of all, since many servers do not answer for a single one by its name."""
+        """Find the model in the list of all models, because many servers cannot be asked for a single one."""
         where = self._service.label
         try:
             listed = json.loads(await client.get("/v1/models?limit=1000", MAX_LIST))["data"]
             owners = {str(model["id"]): model.get("owned_by") for model in listed}
-        except Exception:  # noqa: BLE001 - whatever it is, there is no list
-            return ModelCheck(None, f"{where} does not say which models it has")
+        except Exception:  # noqa: BLE001 - after any error there is no list
+            return ModelCheck(None, f"{where} does not list its models")
         if self._name in owners:
             return ModelCheck(True, f"{where} has {self._name}")
         if not owners or "llamacpp" in owners.values():
-            return ModelCheck(None, f"{where} answers for its one model under any name")
+            return ModelCheck(None, f"{where} accepts any name for its one model")
         return ModelCheck(False, problem)

@@ -1,10 +1,9 @@
 """The Anthropic Messages API as a ``Model``.
 
-A request is encoded in ``encoding`` and sent by ``connection``; its stream is parsed in ``stream``. Nothing is retried
-here, except that a default ``max_tokens`` is lowered to what the service allows. Keys, address and headers come from
-the configuration alone; only proxies are taken from environment variables such as ``HTTPS_PROXY``. The client is built
-in a thread, by ``prepare`` or by the first call, since that takes 0.1 s; a call that is cancelled meanwhile does not
-wait for the thread.
+``encoding`` encodes a request, ``connection`` sends it, and ``stream`` parses the reply. Requests are not retried here,
+except that a default ``max_tokens`` is lowered to what the service allows. Keys, address and headers come only from the
+configuration, and proxies from environment variables such as ``HTTPS_PROXY``. Building the client takes 0.1 s, so
+``prepare`` or the first call does it in a thread. A call that is cancelled meanwhile does not wait for the thread.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ if TYPE_CHECKING:
 _THREADS = Threads("clients")
 
 LEAST_TOO_LARGE = 64 * 1024
-"""Bytes: where a smaller request is too large for a service or a proxy, a shorter conversation does not help."""
+"""Bytes of a request. If a smaller one is too large for a service or a proxy, compacting does not help."""
 MAX_MODEL = 64 * 1024
-"""Bytes that are read of what a service says of a model."""
+"""Bytes that are read of a service's description of a model."""
 
 MOST_ASKS = 3
-"""Requests beside which the service is asked for the window, as long as each is over first."""
+"""How often the service is asked for the window, always during a request, until it has answered once."""
 
 REPLY_SHARE = 4
 """A default ``max_tokens`` is at most the window divided by this: some servers count it as part of the prompt."""
@@ -51,7 +50,7 @@ SAFE_MAX_TOKENS = 8192
 """What nearly every model allows."""
 
 SAMPLING_VERSION = "2023-06-01"
-"""The API version of a request that sets ``temperature``: later versions have no such parameter, whatever the model."""
+"""The API version of a request with a sampling parameter. Later versions accept none, for any model."""
 
 _SAMPLING = re.compile(rb'"(temperature|top_p|top_k)":')
 
@@ -69,19 +68,19 @@ class AnthropicModel:
         self._building = threading.Lock()
         self._context_window = parameters.context_window
         self._asks_left = MOST_ASKS if parameters.adapts_max_tokens or not parameters.context_window else 0
-        """How often the service may still be asked for the window and for the longest reply."""
+        """How many more times the service may be asked for the window and the longest reply."""
         self._use_window(parameters.context_window)
 
     @property
     def window(self) -> Window | None:
-        """The context window, from the configuration or from the service, which is asked during the first call."""
+        """The context window, from the configuration or from the service; ``None`` while it is unknown."""
         return Window(self._context_window, self._parameters.max_tokens) if self._context_window else None
 
     async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
         """Send one request and return the reply. Raise ``ModelError``."""
         client = await self.connect()
         if self._asks_left:
-            return await self._beside_asking_for_window(client, request, on_delta)
+            return await self._answer_and_ask_window(client, request, on_delta)
         return await self._answer(client, request, on_delta)
 
     async def _answer(self, client: Client, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
@@ -93,7 +92,7 @@ class AnthropicModel:
             try:
                 reply = await self._ask(client, body, on_delta)
                 model = self.name if any(map(is_signed_thinking, reply.message.blocks)) else ""
-                return replace(reply, message=replace(reply.message, model=model), usage=self._priced(reply.usage))
+                return replace(reply, message=replace(reply.message, model=model), usage=self._with_price(reply.usage))
             except RequestRefused as error:
                 if request.overrides.max_tokens is None and await self._has_lowered(client, error, sent):
                     return await self._answer(client, request, on_delta)
@@ -111,7 +110,7 @@ class AnthropicModel:
         seconds = f"{self._service.timeout_s:g} s"
         raise ModelError(f"the reply took more than {seconds} (timeout_s of the model)", retryable=True)
 
-    async def _beside_asking_for_window(
+    async def _answer_and_ask_window(
         self, client: Client, request: Request, on_delta: Callable[[Delta], None]
     ) -> Reply:
         """Answer a request, and ask the service for the window at the same time.
@@ -124,7 +123,7 @@ class AnthropicModel:
             nursery.start_soon(self._ask_window, client)
             try:
                 reply = await self._answer(client, request, on_delta)
-            except Exception as error:  # noqa: BLE001 - raised below, as it is and not in a group
+            except Exception as error:  # noqa: BLE001 - raised below, outside of the group
                 failed = error
             nursery.cancel_scope.cancel()
         if failed is not None:
@@ -132,7 +131,7 @@ class AnthropicModel:
         return reply
 
     async def _ask_window(self, client: Client) -> None:
-        # Whatever goes wrong, the window stays unknown.
+        # After any error the window stays unknown.
         with suppress(failures.BadStatus, failures.Unreached, OSError, ValueError, KeyError, TypeError):
             answer = json.loads(await client.get(f"/v1/models/{quote(self.name, safe='')}", MAX_MODEL))
             longest, tokens = answer.get("max_tokens"), answer.get("max_input_tokens")
@@ -192,7 +191,7 @@ class AnthropicModel:
             if self._client is None:
                 try:
                     self._client = new_client(self._service)
-                except Exception as error:  # noqa: BLE001 - whatever keeps the client from being, the user has to hear
+                except Exception as error:  # noqa: BLE001 - reported to the user
                     raise self._failures.of_building(error) from None
             return self._client
 
@@ -204,20 +203,18 @@ class AnthropicModel:
         try:
             async with client.response("POST", "/v1/messages", body, headers) as response:
                 if "event-stream" not in response.headers.get("content-type", ""):
-                    raise ModelError(
-                        f"{self._service.label} answered with something else than a stream of events; check base_url"
-                    )
+                    raise ModelError(f"{self._service.label} did not answer with a stream of events; check base_url")
                 await self._read(response, reader, on_delta)
             return reader.reply()
         except failures.BadStatus as answer:
             raise self._failures.of_status(answer) from None
         except Exception as error:  # noqa: BLE001 - translated, or raised again
             problem = self._failures.of_exception(error, has_begun=reader.has_begun)
-            problem.usage = astuple(self._priced(reader.usage))
+            problem.usage = astuple(self._with_price(reader.usage))
             raise problem from None
         except BaseException:
             if reader.usage != Usage():
-                on_delta(Delta("usage", usage=self._priced(reader.usage)))
+                on_delta(Delta("usage", usage=self._with_price(reader.usage)))
             raise
 
     async def _read(self, response: httpx2.Response, reader: ReplyReader, on_delta: Callable[[Delta], None]) -> None:
@@ -230,7 +227,7 @@ class AnthropicModel:
         failure: Exception | None = None
         chunks: AsyncIterable[bytes] = response.aiter_bytes()
         if "content-encoding" not in response.headers and isinstance(response.stream, httpx2.AsyncByteStream):
-            # Nothing to decompress: without the decoders each piece passes through three iterators less.
+            # Nothing to decompress: skip the three iterators of the decoders.
             chunks = response.stream
         with trio.CancelScope() as reading:
             async for chunk in chunks:
@@ -243,5 +240,5 @@ class AnthropicModel:
         if failure is not None:
             raise failure
 
-    def _priced(self, usage: Usage) -> Usage:
+    def _with_price(self, usage: Usage) -> Usage:
         return usage if self._price is None else replace(usage, cost_usd=round(self._price.of(usage), COST_DIGITS))

@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     import httpx2
 
 API_VERSION = "2026-10-21"
-"""The version of the API that the SDK names."""
+"""The version of the API that the SDK requests."""
 
 ADDRESS = "https://api.anthropic.com"
-"""The service of a definition without ``base_url``."""
+"""The address of a model definition without ``base_url``."""
 
 CLOSE_S = 1.0
-"""Seconds to close a connection in good order."""
+"""Seconds to close a connection cleanly."""
 MAX_ERROR_BODY = 64 * 1024
-"""Bytes that are read of the response to a request that was refused."""
+"""Bytes that are read of an error response."""
 MAX_SERVICE_CONNECTIONS, MAX_IDLE = 1000, 100
-"""As the SDK has them. A cancel just after connecting over TLS can leave a dead slot, so there must be many."""
+"""The limits of the SDK. A cancel just after connecting over TLS can leave a dead slot, so the limit must be high."""
 
 _PROBES = {"TCP_KEEPINTVL": 60, "TCP_KEEPCNT": 5, "TCP_KEEPIDLE": 60}
-"""How TCP notices a dead connection, in seconds and in failures: as the SDK does, where the system can."""
+"""The keepalive options of TCP, in seconds and in failed probes, as in the SDK. Set where the system has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Client:
     """A connection to a service: its address, the headers of every request, and the timeouts."""
 
     http: httpx2.AsyncBaseTransport = field(repr=False)
-    """Without the layers of a client, which would follow redirects and take a tenth of an iteration's time."""
+    """The transport alone: the layers of a client would follow redirects and take a tenth of an iteration's time."""
     base_url: str = field(repr=False)
     headers: Mapping[str, str] = field(repr=False)
     timeout: dict[str, float | None]
@@ -74,20 +74,20 @@ class Client:
             raise Unreached from error
         try:
             if response.status_code >= 300:
-                said = (await _at_most(response, MAX_ERROR_BODY)).decode(errors="replace")
+                said = (await _read_body(response, MAX_ERROR_BODY)).decode(errors="replace")
                 raise BadStatus(response.status_code, said, retry_after(response.headers))
             yield response
         finally:
-            # One that was read to its end is closed already.
+            # A response that was read to its end is closed already. Of any other, the connection is returned to the
+            # pool, with a timeout for a server that hangs.
             if not response.is_closed:
-                # The connection is given back also where the reply is cut; a server that hangs has a bound.
                 with trio.move_on_after(CLOSE_S, shield=True):
                     await response.aclose()
 
     async def get(self, path: str, limit: int) -> str:
         """Return the text at a path, truncated to ``limit`` bytes. Raise ``BadStatus`` and ``Unreached``."""
         async with self.response("GET", path) as response:
-            return (await _at_most(response, limit)).decode(errors="replace")
+            return (await _read_body(response, limit)).decode(errors="replace")
 
     async def aclose(self) -> None:
         """Close the connections, even if the caller is cancelled."""
@@ -141,12 +141,12 @@ def tls_of(service: Service) -> ssl.SSLContext:
     import httpx2
 
     if (service.base_url or ADDRESS).lower().startswith("http:"):
-        # Reading who is trusted takes 25 ms, for nothing where nothing is encrypted; then nobody is.
+        # Reading the certificates takes 25 ms, which an unencrypted connection does not need.
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     return httpx2.create_ssl_context()
 
 
-async def _at_most(response: httpx2.Response, limit: int) -> bytes:
+async def _read_body(response: httpx2.Response, limit: int) -> bytes:
     """Read the body of a response up to a limit in bytes."""
     found = bytearray()
     async for chunk in response.aiter_bytes():

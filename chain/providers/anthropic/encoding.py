@@ -1,13 +1,13 @@
-"""Encodes a request for the Messages API. Pure: from ``Request`` to bytes.
+"""Encodes requests for the Messages API. Pure.
 
-A conversation only grows, so the JSON of its turns is cached and only new turns are encoded. Apart from copying these
-bytes, the work of an iteration does not grow with the history.
+A conversation only grows, so the JSON of its turns is cached and only new turns are encoded. Apart from copying the
+cached bytes, the work for a request does not grow with the conversation.
 
 Cache breakpoints let each request reuse the cache of the one before it. A breakpoint finds a cache entry at most 20
 blocks back (https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching), and one turn may have more blocks. So
-the ends of the last three requests' conversations are marked: the newest to be written, the two before it to be found,
-even if the last request was cancelled before the service had written it. The fourth breakpoint is that of the system
-prompt. The request tail follows all of them, because the next request does not contain it.
+the ends of the conversation in the last three requests are marked: the newest creates an entry, and the two before it
+find one, even if the last request was cancelled before the service had stored its entry. The fourth breakpoint is the
+end of the system prompt. The request tail follows all of them, because the next request does not contain it.
 """
 
 from __future__ import annotations
@@ -24,26 +24,28 @@ from chain.providers.anthropic.service import Parameters
 MARKED_ENDS = 3
 
 OPEN_TURNS = 2 * MARKED_ENDS
-"""The last turns may still gain or lose a mark, and the very last one may gain blocks, so their blocks are kept one by
-one. The turns before them do not change any more: they are kept as the bytes that every request begins with."""
+"""Turns whose blocks are cached one by one, because they may still gain or lose a breakpoint, or gain blocks.
+
+Earlier turns do not change any more. They are cached as the bytes with which every request begins.
+"""
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 _CACHED = b',"cache_control":{"type":"ephemeral"}}'
 _LATER = ("messages", "system", "tools")
-"""The keys that follow the head of the body: ``extra_body`` may not repeat them."""
+"""The keys after the head of the body. They are removed from ``extra_body``."""
 
 
 class Encoder:
-    """Encodes the requests of one conversation with one model."""
+    """An encoder for the requests of one conversation to one model. It caches the encoded turns."""
 
     def __init__(self, parameters: Parameters) -> None:
         self.parameters = parameters
         """Of these, ``max_tokens`` may change from request to request."""
         self._count = 0
         self._last: Message | None = None
-        self._open: list[tuple[Role, list[bytes]]] = []
-        self._settled = bytearray()
+        self._open_turns: list[tuple[Role, list[bytes]]] = []
+        self._closed_turns = bytearray()
         self._tools: tuple[Sequence[ToolSpec], bytes] = ((), b"")
 
     def encode(self, request: Request) -> bytes:
@@ -51,17 +53,17 @@ class Encoder:
         head = dumps(self._head(request))[:-1]
         parts = [head, b',"messages":[', *self._conversation(request), b"]"]
         if request.system:
-            parts += [b',"system":[', _marked(dumps({"type": "text", "text": request.system})), b"]"]
+            parts += [b',"system":[', _with_breakpoint(dumps({"type": "text", "text": request.system})), b"]"]
         if request.tools:
             parts += [b',"tools":', self._tool_list(request.tools)]
         return b"".join([*parts, b"}"])
 
     def _head(self, request: Request) -> dict[str, Any]:
         own, one_call = self.parameters, request.overrides
-        temperature = _first(one_call.temperature, own.temperature)
-        effort = _first(one_call.effort, own.effort)
+        temperature = _override(one_call.temperature, own.temperature)
+        effort = _override(one_call.effort, own.effort)
         head: dict[str, Any] = {name: value for name, value in own.extra_body.items() if name not in _LATER}
-        head |= {"model": own.model, "max_tokens": _first(one_call.max_tokens, own.max_tokens), "stream": True}
+        head |= {"model": own.model, "max_tokens": _override(one_call.max_tokens, own.max_tokens), "stream": True}
         if temperature is not None:
             head["temperature"] = temperature
         if effort is not None:
@@ -81,15 +83,15 @@ class Encoder:
 
     def _conversation(self, request: Request) -> list[bytes | bytearray]:
         self._encode_new(request.messages)
-        turns = [(role, list(blocks)) for role, blocks in self._open]
+        turns = [(role, list(blocks)) for role, blocks in self._open_turns]
         for _, blocks in [turn for turn in turns if turn[0] == "user"][-MARKED_ENDS:]:
-            blocks[-1] = _marked(blocks[-1])
+            blocks[-1] = _with_breakpoint(blocks[-1])
         tail = [dumps(text) for text in request.tail]
         if not self.parameters.system_messages:
             turns[-1][1].extend(b'{"type":"text","text":%s}' % text for text in tail)
             tail = []
         return [
-            self._settled,
+            self._closed_turns,
             b",".join(_turn(role, blocks) for role, blocks in turns),
             *(b',{"role":"system","content":%s}' % text for text in tail),
         ]
@@ -101,17 +103,17 @@ class Encoder:
         compacted one, is encoded from its start.
         """
         if self._count > len(messages) or (self._count and messages[self._count - 1] is not self._last):
-            self._count, self._open, self._settled = 0, [], bytearray()
+            self._count, self._open_turns, self._closed_turns = 0, [], bytearray()
         for message in messages[self._count :]:
             self._count, self._last = self._count + 1, message
-            blocks = [dumps(sent_form(b)) for b in _sent(message, self.parameters.model)]
+            blocks = [dumps(sent_form(b)) for b in _sendable_blocks(message, self.parameters.model)]
             if not blocks:
                 continue
-            if not self._open or self._open[-1][0] != message.role:
-                self._open.append((message.role, []))
-            self._open[-1][1].extend(blocks)
-            if len(self._open) > OPEN_TURNS:
-                self._settled += _turn(*self._open.pop(0)) + b","
+            if not self._open_turns or self._open_turns[-1][0] != message.role:
+                self._open_turns.append((message.role, []))
+            self._open_turns[-1][1].extend(blocks)
+            if len(self._open_turns) > OPEN_TURNS:
+                self._closed_turns += _turn(*self._open_turns.pop(0)) + b","
 
 
 def dumps(value: Any) -> bytes:  # noqa: ANN401 - any JSON
@@ -121,13 +123,13 @@ def dumps(value: Any) -> bytes:  # noqa: ANN401 - any JSON
 
 def sent_turns(messages: Iterable[Message], model: str) -> list[list[Block]]:
     """Return the blocks of each turn of a request, as a service numbers them."""
-    sent = ((message.role, block) for message in messages for block in _sent(message, model))
+    sent = ((message.role, block) for message in messages for block in _sendable_blocks(message, model))
     return [[block for _, block in turn] for _, turn in groupby(sent, key=lambda pair: pair[0])]
 
 
-def _sent(message: Message, model: str) -> list[Block]:
-    # Thinking cannot be sent back that no service signed, nor to another model than the one that signed it. Nor may a
-    # reply end in thinking, as one does that the token limit cut; a message of which nothing is left is not sent.
+def _sendable_blocks(message: Message, model: str) -> list[Block]:
+    # Thinking without a signature cannot be sent back, and signed thinking only to the model that signed it. A reply
+    # must not end in thinking, which happens at the token limit. A message without any blocks left is not sent.
     is_own = message.model in ("", model)
     kept = [b for b in message.blocks if (is_own if is_signed_thinking(b) else not isinstance(b, Thinking))]
     while message.role == "assistant" and kept and is_signed_thinking(kept[-1]):
@@ -139,9 +141,9 @@ def _turn(role: Role, blocks: Sequence[bytes]) -> bytes:
     return b'{"role":"%s","content":[%s]}' % (role.encode(), b",".join(blocks))
 
 
-def _marked(block: bytes) -> bytes:
+def _with_breakpoint(block: bytes) -> bytes:
     return block[:-1] + _CACHED
 
 
-def _first(one_call: Any, own: Any) -> Any:  # noqa: ANN401 - a setting of any type
+def _override(one_call: Any, own: Any) -> Any:  # noqa: ANN401 - a setting of any type
     return own if one_call is None else one_call

@@ -1,6 +1,6 @@
-"""Errors of a service as ``ModelError``: HTTP statuses, error events, and exceptions of the HTTP client.
+"""Translates errors of a service to ``ModelError``: HTTP statuses, error events, exceptions of the HTTP client.
 
-A message says what happened and what to do, and quotes the service if its text says more. Quotes are redacted, since a
+A message says what happened and what to do, and quotes the service if that says more. Quotes are redacted, because a
 service may repeat a key, and a proxy may repeat headers.
 """
 
@@ -20,10 +20,10 @@ from chain.providers.anthropic.service import SERVICE_CONNECT_S, Parameters, Ser
 from chain.providers.anthropic.stream import BrokenStream, RequestRefused, ServiceError
 
 MAX_QUOTED = 500
-"""Characters that are quoted of what a service says: enough for every message of the API."""
+"""Characters of a quote: enough for every message of the API."""
 
 SHORTEST_SECRET = 4
-"""Characters: a header's value that is shorter is a number or a flag."""
+"""Characters of a text to be redacted. Shorter values are numbers or flags."""
 
 _TOO_LONG = re.compile(
     r"prompt is too long|input is too long for requested model|longer than the maximum model length"
@@ -32,10 +32,10 @@ _TOO_LONG = re.compile(
     r"|context length of only|exceeded model token limit|prompt exceeds max length|maximum prompt length is",
     re.IGNORECASE,
 )
-"""How Anthropic's service and the compatible ones say it: there is no error code for it."""
+"""Matches the messages by which services refuse a request that is too long. There is no error code for it."""
 
 _REPLY_TOO_LONG = re.compile(r"max_(completion_)?tokens\W.{0,20}is too large", re.IGNORECASE)
-"""What some say where a reply as long as may be has no room: that is for the settings, unless the request is long."""
+"""Matches the messages of services whose limit for a reply is lower than ``max_tokens``."""
 
 _COUNTS = tuple(
     map(
@@ -49,7 +49,7 @@ _COUNTS = tuple(
         ),
     )
 )
-"""The numbers in it."""
+"""Match the numbers of tokens in messages for ``_TOO_LONG``."""
 
 
 class Unreached(Exception):
@@ -58,7 +58,7 @@ class Unreached(Exception):
 
 @dataclass
 class BadStatus(Exception):
-    """The service answered with another status than success. ``retry_after`` is in seconds."""
+    """The service answered with an HTTP status other than success. ``retry_after`` is in seconds."""
 
     status: int
     body: str = field(repr=False)
@@ -66,19 +66,19 @@ class BadStatus(Exception):
 
 
 class TooLong(RequestRefused):
-    """The conversation is longer than the model's context."""
+    """The request does not fit into the model's context window."""
 
     def __init__(self, message: str, said: str) -> None:
         super().__init__(message, said)
         found = next(filter(None, (pattern.search(said.replace(",", "")) for pattern in _COUNTS)), None)
         self.tokens = int(found["tokens"]) if found else 0
-        """How many tokens the request has, as far as the service says."""
+        """The tokens of the request; 0 if the service does not say."""
         self.window = int(found["window"]) if found else 0
-        """How many it takes."""
+        """The tokens of the context window; 0 if the service does not say."""
 
 
 class Failures:
-    """Translates errors of a service into ``ModelError``."""
+    """A translator of a service's errors to ``ModelError``."""
 
     def __init__(self, parameters: Parameters, service: Service) -> None:
         self._model = parameters.model
@@ -88,7 +88,7 @@ class Failures:
     def of_status(self, answer: BadStatus) -> ModelError:
         """Return the error for an HTTP status (https://docs.anthropic.com/en/api/errors)."""
         where, status, cause = self._service.label, answer.status, f"failed with {answer.status}"
-        said = self.redacted(_said(answer.body))
+        said = self.redacted(_error_text(answer.body))
         match status:
             case 400 | 413 if _TOO_LONG.search(said):
                 too_long = TooLong(said, said)
@@ -100,15 +100,18 @@ class Failures:
             case _ if 300 <= status < 400:
                 why = f"{where} redirects to another address, which is not followed; correct base_url"
             case 401:
-                why = f"{where} did not take the API key: {said}; check api_key of the model"
+                why = f"{where} rejected the API key: {said}; check api_key of the model"
             case 403:
                 why = f"the API key may not use {self._model} at {where}: {said}; use another key or model"
             case 404:
                 why = f"{where} does not know {self._model}: {said}; check model and base_url"
             case 413:
-                why = f"the request is too large for {where}: {said}; /new starts afresh"
+                why = f"the request is too large for {where}: {said}; /new starts a new conversation"
             case 429:
-                cause, why = "rate limited", f"{where} wants fewer requests: {said}; wait, or ask for a higher limit"
+                cause, why = (
+                    "rate limited",
+                    f"{where} limits the rate of requests: {said}; wait, or get a higher limit",
+                )
             case 529:
                 cause, why = "overloaded", f"{where} is overloaded: {said}; try again later"
             case _ if status >= 500 or status in (408, 409):
@@ -149,7 +152,7 @@ class Failures:
                 why = f"{where} cannot be reached ({said}); check the network and base_url"
                 return ModelError(why, retryable=True, cause=f"no connection to {host}")
             case httpx2.InvalidURL():
-                return ModelError(f"{where} is no address; correct base_url")
+                return ModelError(f"{where} is not an address; correct base_url")
             case httpx2.TransportError() | httpx2.StreamError() | httpx2.DecodingError():
                 lost = BrokenStream(f"the connection to {where} was lost ({self._message_of(error)})")
                 lost.cause = "" if has_begun else f"no connection to {host}"
@@ -160,7 +163,8 @@ class Failures:
     def of_building(self, error: Exception) -> ModelError:
         """Return the error for a client that could not be built."""
         return ModelError(
-            f"the client for {self._service.label} cannot be made ({type(error).__name__}: {self._message_of(error)}); "
+            f"the client for {self._service.label} cannot be created "
+            f"({type(error).__name__}: {self._message_of(error)}); "
             "check the installation, base_url, and the certificates and proxies of the environment"
         )
 
@@ -195,7 +199,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
-def _said(body: str) -> str:
+def _error_text(body: str) -> str:
     """Return the error message in a response. For an HTML page, return only that it is one."""
     try:
         found = json.loads(body)["error"]["message"]
@@ -204,7 +208,7 @@ def _said(body: str) -> str:
     if found and isinstance(found, str):
         return found
     if body.lstrip().startswith("<"):
-        return "a page of HTML, so a proxy or another server answered"
+        return "an HTML page, so a proxy or another server answered"
     return body.strip() or "nothing more"
 
 

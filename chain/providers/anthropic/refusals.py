@@ -1,7 +1,7 @@
-"""What of a request a service refuses, from its words. Pure.
+"""Finds the content of a request that a service refuses, from its error message. Pure.
 
-A service names content by its place (``messages.2.content.0``, ``tools[3].function``), or not at all. Then images and
-thinking are suspected, since these are what not every model accepts.
+A service names content by its position (``messages.2.content.0``, ``tools[3].function``), or not at all. In the latter
+case images and thinking are suspected, because not every model accepts them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from chain.providers.anthropic.encoding import sent_turns
 from chain.providers.anthropic.stream import RequestRefused
 
 _OF_REQUEST = frozenset({400, 404, 413, 415, 422, 500, 501})
-"""The statuses with which services refuse what is in a request."""
+"""The statuses with which services refuse the content of a request."""
 
 _BLOCK = re.compile(
     r"\bmessages[.\[](\d+)\]?\.content[.\[](\d+)\]?(?:\.tool_result)?(?:\.content[.\[](\d+))?(?!.*cache_control)"
@@ -38,7 +38,7 @@ def refused_content(error: RequestRefused, request: Request, model: str) -> tupl
     if found := _BLOCK.search(said):
         turn, n = int(found[1]), int(found[2])
         if turn < len(turns) and n < len(turns[turn]):
-            return _of_block(turns[turn][n], said, int(found[3] or 0))
+            return _refused_block(turns[turn][n], said, int(found[3] or 0))
     elif (numbers := [int(n) for n in _TOOL.findall(said)]) and numbers[-1] < len(tools):
         return "tools", tools[numbers[-1]]
     elif (found := _TOOL_NAME.search(said)) and found[1] in tools:
@@ -48,7 +48,7 @@ def refused_content(error: RequestRefused, request: Request, model: str) -> tupl
     return ("images",) if has_images else ()
 
 
-def _of_block(block: Block, said: str, part: int) -> tuple[str, ...]:
+def _refused_block(block: Block, said: str, part: int) -> tuple[str, ...]:
     if is_signed_thinking(block):
         return ("thinking",)
     images = block.images if isinstance(block, ToolResult) else ()

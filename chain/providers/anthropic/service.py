@@ -1,4 +1,4 @@
-"""A service that speaks the Messages API: its address, what every request carries, and its prices."""
+"""A service with the Messages API: its address, the parameters of requests, and its prices."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ if TYPE_CHECKING:
     from chain.messages import Usage
 
 SERVICE_CONNECT_S = 15.0
-"""Seconds to reach the service; a machine without a network says so sooner than a person gives up."""
+"""Seconds to connect to the service."""
 
 REPLY_TIMEOUT_S = 600.0
-"""For a whole reply. The service ends a request after ten minutes itself."""
+"""Seconds for a whole reply. Anthropic's service itself ends a request after ten minutes."""
 
 IDLE_TIMEOUT_S = 120.0
-"""Between two pieces of a reply. The service sends a ping every few seconds; a local server on a slow machine needs a
-minute or two for the prompt before its first word."""
+"""Seconds between two parts of a reply. Anthropic's service sends a ping every few seconds; a local server on a slow
+machine needs a minute or two for the prompt before it sends anything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The address of a service and its timeouts in seconds. Without ``base_url`` it is Anthropic's own service."""
+    """The address of a service, its credentials, and its timeouts in seconds.
+
+    Without ``base_url`` it is Anthropic's service.
+    """
 
     api_key: str | None = field(default=None, repr=False)
     base_url: str | None = None
@@ -47,8 +50,9 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """What requests carry: ``None`` is not sent, nor ``context_window`` (0: unknown); ``extra_body`` only adds.
+    """The parameters of requests. Those that are ``None`` are not sent.
 
+    ``context_window`` is not sent either; 0 is unknown. ``extra_body`` only adds keys to the body.
     ``adapts_max_tokens``: ``max_tokens`` is a default, which is lowered to what the service allows.
     """
 
@@ -66,7 +70,7 @@ class Parameters:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """US dollars per million tokens."""
+    """The price of tokens in US dollars per million."""
 
     input: float
     output: float

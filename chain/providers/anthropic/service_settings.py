@@ -1,4 +1,4 @@
-"""The definition of a model of the provider ``anthropic``: its keys, and the model that it opens."""
+"""Reads definitions of models of the provider ``anthropic``."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ if TYPE_CHECKING:
     from chain.providers.anthropic.client import AnthropicModel
 
 MAX_TOKENS = 32_000
-"""Long enough for thoughts and a long file, short enough to stream within the time of a reply."""
+"""Tokens of a reply: enough for thoughts and a long file, and streamed within ``REPLY_TIMEOUT_S``."""
 
 KEY_VARIABLE = "ANTHROPIC_API_KEY"
-"""Holds the key of a definition that names neither a key nor an address."""
+"""The variable with the key for a definition that has neither ``api_key`` nor ``base_url``."""
 
 CACHE_READ_PRICE, CACHE_WRITE_PRICE = 0.1, 1.25
-"""Times the price of input, as Anthropic charges, where a price names only input and output."""
+"""The default prices of the cache, as multiples of the price of input, as Anthropic charges."""
 
 SECRET = ("api_key", "extra_headers", "extra_body")
-"""Shown only as set or not set. ``extra_body`` is one of them because some servers expect their key there."""
+"""Settings that are shown only as set or not set. Some servers expect their key in ``extra_body``."""
 
 
 def read_anthropic(definition: Definition) -> ModelSettings:
     """Parse the settings of a model definition. Raise ``ConfigError``."""
     get = definition.get
-    base_url = get("base_url", _address, None)
+    base_url = get("base_url", _read_address, None)
     key = definition.keys.get("api_key")
     if key is None and base_url is None:
         key = replace(definition.node, value=PROVIDER.usual, key=f"{definition.node.key}.api_key")
     service = Service(
-        # With an address of its own, a definition that names a key means it. Else the lack is reported when the model
-        # is asked for, in words of its own.
+        # A definition with an address needs the key that it names. For others, a missing key is reported when the
+        # model is opened (``missing_key``).
         api_key=None if key is None else values.secret(key, needed=base_url is not None),
         base_url=base_url,
         timeout_s=get("timeout_s", values.seconds, REPLY_TIMEOUT_S),
@@ -54,7 +54,7 @@ def read_anthropic(definition: Definition) -> ModelSettings:
         context_window=definition.context_window,
         adapts_max_tokens="max_tokens" not in definition.keys,
     )
-    price = get("price", _price, None)
+    price = get("price", _read_price, None)
     found = {each.name: getattr(part, each.name) for part in (parameters, service) for each in fields(part)}
     found |= {
         "context_window": definition.context_window or None,
@@ -97,14 +97,14 @@ def read_anthropic(definition: Definition) -> ModelSettings:
     )
 
 
-def _address(node: Node) -> str | None:
+def _read_address(node: Node) -> str | None:
     url = values.url(node)
     if url is not None and ("?" in url or "#" in url):
         raise node.error("must end before ? or #, since /v1/messages is added to it")
     return url
 
 
-def _price(node: Node) -> Price:
+def _read_price(node: Node) -> Price:
     keys = node.mapping([each.name for each in fields(Price)])
     if not {"input", "output"} <= keys.keys():
         raise node.error("needs input and output, in US dollars per million tokens")
@@ -123,7 +123,7 @@ PROVIDER = Provider(
     read_anthropic,
     KEYS,
     needed="model",
-    # A request can name servers that the service then calls on its own.
+    # ``extra_body`` can name servers that the service then calls itself.
     sensitive=("api_key", "base_url", "extra_headers", "extra_body"),
     of_model=("price",),
     free=("thinking", "extra_body", "extra_headers"),

@@ -1,9 +1,9 @@
-"""Parses server-sent events into one reply. Pure: bytes in, deltas and a ``Reply`` out.
+"""Parses server-sent events into one reply. Pure.
 
-It relies only on what the API documents (https://docs.anthropic.com/en/api/messages-streaming): pings, unknown events
-and unknown deltas are ignored, and unknown blocks are stored as received. A stream that ends before ``message_stop`` or
-cannot be parsed raises, so no partial reply is returned. A reply that could not be sent back raises too: one with a
-number that JSON does not have, or with a tool name that the API refuses.
+The parser relies only on the documentation (https://docs.anthropic.com/en/api/messages-streaming): it ignores pings,
+unknown events and unknown deltas, and stores unknown blocks as received. It raises for a stream that ends before
+``message_stop`` or cannot be parsed, so it never returns a partial reply. It also raises for a reply that could not be
+sent back, because of a number that JSON does not have or a tool name that the API refuses.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from chain.messages import Block, Opaque, StopReason, Text, Thinking, ToolCall, 
 from chain.model import Delta, Reply
 
 MAX_EVENT = 16 * 1024 * 1024
-"""Bytes of one event: far more than any real one has. A stream without line ends must not fill the memory."""
+"""Bytes of one event: far more than any real one has. A stream without line ends must not exhaust the memory."""
 
 MAX_REPLY = 64 * 1024 * 1024
-"""Bytes of a whole stream: a reply of 128,000 tokens has 20 MB when each token is an event of its own."""
+"""Bytes of a whole stream. A reply of 128,000 tokens has 20 MB if each token is an event of its own."""
 
 MAX_REPLY_BLOCKS = 1_000
 """Blocks of a reply; each tool call is one."""
 
 MAX_COUNT = 10**12
-"""Tokens: a higher count cannot be true, and the price of one with hundreds of digits could not be computed."""
+"""Tokens in a count. Higher counts are ignored: computing the price of one with hundreds of digits would fail."""
 
 MAX_JSON_NESTING = 100
-"""Levels of JSON in a block: JSON nested nearly as deep as the interpreter's stack could be read, but not written."""
+"""Levels of JSON in a block. JSON nested nearly as deep as the interpreter's stack could be read, but not written."""
 
 _COUNTS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 _STOP_REASONS = frozenset(get_args(StopReason))
 _CUTTING = ("max_tokens", "model_context_window_exceeded", "refusal")
-"""The stop reasons that may come in the middle of a block."""
+"""The stop reasons that may truncate a block."""
 
 _CAUSES = {
     "overloaded_error": "overloaded",
@@ -45,13 +45,13 @@ _CAUSES = {
     "api_error": "service failed",
     "timeout_error": "service timed out",
 }
-"""In a few words, the errors of a service that may answer the same request later."""
+"""Short causes for the error types after which a retry may succeed."""
 
 _STATUSES = {"invalid_request_error": 400, "not_found_error": 404, "request_too_large": 413, "api_error": 500}
-"""With which status these errors come where they are no event."""
+"""The HTTP statuses of error types."""
 
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-"""What the API accepts as a tool's name: https://docs.anthropic.com/en/docs/agents-and-tools/tool-use/implement-tool-use."""
+"""A tool name that the API accepts: https://docs.anthropic.com/en/docs/agents-and-tools/tool-use/implement-tool-use."""
 
 
 class BrokenStream(ModelError):
@@ -62,7 +62,7 @@ class BrokenStream(ModelError):
 
 
 class RequestRefused(ModelError):
-    """The service refused the request with this ``status``. ``said`` is its own message."""
+    """The service refused the request with this ``status``. ``said`` is the service's own message."""
 
     def __init__(self, message: str, said: str, status: int = 400) -> None:
         super().__init__(message)
@@ -81,16 +81,16 @@ class ServiceError(RequestRefused):
     """An ``error`` event: the service ended the reply. ``kind`` is the error type of the API."""
 
     def __init__(self, kind: str, message: str) -> None:
-        # A request that the service finds wrong stays wrong, however often it is repeated.
+        # A request that is wrong stays wrong when it is repeated.
         may_pass = kind not in ("invalid_request_error", "authentication_error", "permission_error", "not_found_error")
-        why = f"the model's service gave up on the reply: {message or kind}"
+        why = f"the model's service ended the reply with an error: {message or kind}"
         super().__init__(why, message or kind, _STATUSES.get(kind, 0))
         self.retryable, self.cause = may_pass, _CAUSES.get(kind, "")
         self.kind = kind
 
 
 @dataclass
-class _Open:
+class _OpenBlock:
     raw: Mapping[str, Any]
     text: list[str] = field(default_factory=list)
     json: list[str] = field(default_factory=list)
@@ -98,25 +98,25 @@ class _Open:
 
 
 class ReplyReader:
-    """Parses one streamed reply."""
+    """A parser for one streamed reply."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
         self._data: list[bytearray] = []
         self._size = 0
         self._received = 0
-        self._blocks: dict[int, _Open] = {}
+        self._blocks: dict[int, _OpenBlock] = {}
         self._stop_reason = ""
         self._usage: dict[str, int] = {}
-        self._begun = False
-        self._ended = False
+        self._has_started = False
+        self._has_ended = False
 
     def feed(self, chunk: bytes) -> Iterator[Delta]:
         """Parse the next bytes and yield the deltas in them. Raise ``BrokenStream`` and ``ServiceError``."""
         self._received += len(chunk)
         if self._received > MAX_REPLY:
-            raise BrokenStream("it has no end")
-        # Split only when a line is complete, or a long one would be copied again for every piece of it.
+            raise BrokenStream("it does not end")
+        # Split only at a complete line: otherwise a long one would be copied again for each chunk.
         self._rest += chunk
         if b"\n" in chunk:
             *rows, self._rest = self._rest.split(b"\n")
@@ -129,7 +129,7 @@ class ReplyReader:
                     data, self._data, self._size = b"\n".join(self._data), [], 0
                     yield from self._read_event(data)
         if self._size + len(self._rest) > MAX_EVENT:
-            raise BrokenStream("an event of it has no end")
+            raise BrokenStream("one of its events does not end")
 
     @property
     def has_begun(self) -> bool:
@@ -143,31 +143,31 @@ class ReplyReader:
 
     def reply(self) -> Reply:
         """Return the complete reply at the end of the stream. Raise ``BrokenStream``."""
-        if not self._ended:
+        if not self._has_ended:
             raise BrokenStream("it ended too early")
         reason: Any = self._stop_reason or "end_turn"
         if reason not in _STOP_REASONS:
             raise ModelError(f"the model stopped for a reason that this version does not know: {reason[:80]}")
         cut: list[str] = []
         last = max(self._blocks, default=0)
-        blocks = tuple(self._closed(self._blocks[n], cut, is_last=n == last) for n in sorted(self._blocks))
+        blocks = tuple(self._finish_block(self._blocks[n], cut, is_last=n == last) for n in sorted(self._blocks))
         message = assistant(blocks)
         if message.calls and is_signed_thinking(message.blocks[-1]) and reason != "refusal":
-            # The API accepts no reply that ends in thinking, and none with calls whose thinking is incomplete.
-            raise BrokenStream("it thinks on after its last call")
+            # The API accepts neither a reply that ends in thinking, nor calls without all of their thinking.
+            raise BrokenStream("it has thinking after its last call")
         return Reply(message, reason, self.usage, frozenset(cut))
 
     def _read_event(self, data: bytes) -> Iterable[Delta]:
-        if self._ended:
-            return ()  # such as the "[DONE]" that some compatible servers add
+        if self._has_ended:
+            return ()  # for example the "[DONE]" of some compatible servers
         try:
             event = _JSON.decode(data.decode())
         except (ValueError, RecursionError):
-            raise BrokenStream("an event of it is not JSON") from None
+            raise BrokenStream("one of its events is not JSON") from None
         try:
             return self._apply(event)
         except (KeyError, TypeError, AttributeError):
-            raise BrokenStream("an event of it has not the form that was promised") from None
+            raise BrokenStream("one of its events has an unexpected form") from None
 
     def _apply(self, event: Any) -> Iterable[Delta]:  # noqa: ANN401 - JSON
         match event["type"]:
@@ -176,13 +176,13 @@ class ReplyReader:
             case "content_block_start":
                 return self._open(event["index"], event["content_block"])
             case "message_start":
-                self._begun = True
+                self._has_started = True
                 self._count(event["message"].get("usage"))
             case "message_delta":
-                self._stop_reason = _text(event["delta"].get("stop_reason") or self._stop_reason)
+                self._stop_reason = _check_text(event["delta"].get("stop_reason") or self._stop_reason)
                 self._count(event.get("usage"))
             case "message_stop":
-                self._ended = self._begun
+                self._has_ended = self._has_started
             case "error":
                 raise ServiceError(str(event["error"].get("type", "")), str(event["error"].get("message", "")))
             case _:
@@ -191,67 +191,67 @@ class ReplyReader:
 
     def _open(self, index: object, block: Mapping[str, Any]) -> Iterable[Delta]:
         if not isinstance(index, int) or index in self._blocks:
-            raise BrokenStream("a block of it begins twice or has no number")
+            raise BrokenStream("one of its blocks starts twice or has no number")
         if len(self._blocks) >= MAX_REPLY_BLOCKS:
             raise BrokenStream(f"it has more than {MAX_REPLY_BLOCKS:,} blocks")
-        self._blocks[index] = opened = _Open(block, signature=[_text(block.get("signature") or "")])
+        self._blocks[index] = opened = _OpenBlock(block, signature=[_check_text(block.get("signature") or "")])
         kind = block["type"]
         return self._append(opened, kind, block[kind]) if kind in ("text", "thinking") and block.get(kind) else ()
 
-    def _apply_delta(self, block: _Open, delta: Mapping[str, Any]) -> Iterable[Delta]:
+    def _apply_delta(self, block: _OpenBlock, delta: Mapping[str, Any]) -> Iterable[Delta]:
         match delta["type"]:
             case "text_delta":
                 return self._append(block, "text", delta["text"])
             case "thinking_delta":
                 return self._append(block, "thinking", delta["thinking"])
             case "input_json_delta":
-                block.json.append(_text(delta["partial_json"]))
+                block.json.append(_check_text(delta["partial_json"]))
             case "signature_delta":
-                block.signature.append(_text(delta["signature"]))
+                block.signature.append(_check_text(delta["signature"]))
             case _:
                 pass
         return ()
 
-    def _append(self, block: _Open, kind: Literal["text", "thinking"], text: object) -> Iterable[Delta]:
-        block.text.append(_text(text))
+    def _append(self, block: _OpenBlock, kind: Literal["text", "thinking"], text: object) -> Iterable[Delta]:
+        block.text.append(_check_text(text))
         return [Delta(kind, block.text[-1])] if text else ()
 
     def _count(self, usage: Mapping[str, Any] | None) -> None:
-        # Counts are of the whole reply so far, so the last one holds; 0 in a later event means "unknown".
+        # Each count is the total so far, so the last one is used. A later 0 means "unknown".
         for name, count in (usage or {}).items():
             is_count = isinstance(count, int) and not isinstance(count, bool) and 0 <= count <= MAX_COUNT
             if is_count and (count or name not in self._usage):
                 self._usage[name] = count
 
-    def _closed(self, block: _Open, cut: list[str], *, is_last: bool) -> Block:
+    def _finish_block(self, block: _OpenBlock, cut: list[str], *, is_last: bool) -> Block:
         try:
             match block.raw["type"]:
                 case "text":
-                    # Citations are not kept: the API accepts the text without them.
+                    # Citations are dropped: the API accepts the text without them.
                     return Text("".join(block.text))
                 case "thinking":
                     return Thinking("".join(block.text), "".join(block.signature))
                 case "tool_use":
-                    return self._call(block, cut, is_last=is_last)
+                    return self._finish_call(block, cut, is_last=is_last)
                 case _:
                     input = {"input": _JSON.decode("".join(block.json))} if block.json else {}
-                    return Opaque({key: _checked(value) for key, value in {**block.raw, **input}.items()})
+                    return Opaque({key: _check_json(value) for key, value in {**block.raw, **input}.items()})
         except (ValueError, KeyError, TypeError, RecursionError):
-            raise BrokenStream("a block of it has not the form that was promised") from None
+            raise BrokenStream("one of its blocks has an unexpected form") from None
 
-    def _call(self, block: _Open, cut: list[str], *, is_last: bool) -> ToolCall:
+    def _finish_call(self, block: _OpenBlock, cut: list[str], *, is_last: bool) -> ToolCall:
         """Return a tool call. Other fields of the block concern server tools and are dropped."""
-        id, name = _text(block.raw["id"]), _text(block.raw["name"])
+        id, name = _check_text(block.raw["id"]), _check_text(block.raw["name"])
         if not _TOOL_NAME.fullmatch(name):
             raise BrokenStream(f"it calls a tool by a name that cannot be one, {name[:80]!r}")
         written, given = "".join(block.json), block.raw.get("input") or {}
         may_be_cut = is_last and self._stop_reason in _CUTTING
         if may_be_cut and not written.strip() and not given:
-            # The limit came before any of the input, so it need not have been meant to be empty.
+            # Truncated before any input, so the call was not necessarily meant to have none.
             cut.append(id)
             return ToolCall(id, name, {})
         try:
-            input = _checked(_JSON.decode(written) if written.strip() else given)
+            input = _check_json(_JSON.decode(written) if written.strip() else given)
         except ValueError:
             input = None
         if isinstance(input, dict):
@@ -262,13 +262,13 @@ class ReplyReader:
         return ToolCall(id, name, {})
 
 
-def _text(value: object) -> str:
+def _check_text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError
     return value
 
 
-def _checked(value: object) -> object:
+def _check_json(value: object) -> object:
     """Return the value if it can be sent back as JSON. Raise ``ValueError`` otherwise."""
     level = [value]
     for _ in range(MAX_JSON_NESTING):
@@ -281,9 +281,9 @@ def _checked(value: object) -> object:
     raise ValueError
 
 
-def _no_constant(name: str) -> NoReturn:
+def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(name)
 
 
-_JSON = json.JSONDecoder(parse_constant=_no_constant)
-"""Without the ``NaN`` and ``Infinity`` of Python's own JSON, which no service accepts."""
+_JSON = json.JSONDecoder(parse_constant=_refuse_constant)
+"""A decoder that refuses ``NaN`` and ``Infinity``, which no service accepts."""

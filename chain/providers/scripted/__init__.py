@@ -1,1 +1,1 @@
-"""Models that follow a file of rules, for offline use and for tests."""
+"""Models that reply by the rules of a file, for offline use and for tests."""

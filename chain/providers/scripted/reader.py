@@ -1,4 +1,4 @@
-"""Reads rule files: YAML checked against the language of ``rules``, with the line of every mistake."""
+"""Parses rule files into ``rules``. Errors have the file, the line and the key."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chain.config.yamlfile import Node
 from chain.errors import did_you_mean
 from chain.messages import StopReason
 from chain.providers.scripted import rules
-from chain.providers.scripted.rules import Collection, Pace, RuleFile, ScriptRule, Template, When, groups
+from chain.providers.scripted.rules import Collection, Pace, RuleFile, ScriptRule, Template, When, group_names
 from chain.text.search import BadPattern, Expressions
 
 if TYPE_CHECKING:
@@ -25,13 +25,13 @@ _ACTIONS = ("thinking", "text", "tools", "stop_reason", "usage", "error", "and")
 
 
 def read_rules(top: Node, *, at_terminal: bool = False) -> RuleFile:
-    """Read the content of a rule file. Raises ``ConfigError`` with file, line and key.
+    """Parse the content of a rule file. Raise ``ConfigError`` with file, line and key.
 
-    ``at_terminal`` chooses the pace for somebody who sits at a terminal.
+    ``at_terminal`` selects the pace for a person at a terminal.
     """
     keys = top.mapping(("version", "description", "name", "marks", "pace", "terminal_pace", "rules"))
     if "rules" not in keys:
-        raise top.error("there is no list of rules; write rules: and the rules under it")
+        raise top.error("there is no list of rules; write rules: and the rules below it")
     pace_key = "terminal_pace" if at_terminal else "pace"
     reader = _Reader(keys, pace_key)
     return RuleFile(
@@ -45,44 +45,44 @@ def read_rules(top: Node, *, at_terminal: bool = False) -> RuleFile:
 
 
 class _Reader:
-    """Reads the parts of a file; ``places`` has the place of each expression, ``paces`` those of the file by key."""
+    """A parser for the parts of a file. ``places`` has the node of each pattern, ``paces`` those of the file by key."""
 
     def __init__(self, keys: Mapping[str, Node], pace_key: str) -> None:
         self.places: dict[Pattern, Node] = {}
         self._expressions = Expressions()
         self._pace_key = pace_key
-        pace = self._pace(keys["pace"], Pace()) if "pace" in keys else Pace()
-        terminal_pace = self._pace(keys["terminal_pace"], pace) if "terminal_pace" in keys else pace
+        pace = self._read_pace(keys["pace"], Pace()) if "pace" in keys else Pace()
+        terminal_pace = self._read_pace(keys["terminal_pace"], pace) if "terminal_pace" in keys else pace
         self.paces = {"pace": pace, "terminal_pace": terminal_pace}
 
     def rule(self, node: Node, index: int) -> ScriptRule:
-        """A rule; ``index`` counts from 0 in its file."""
+        """Parse a rule. ``index`` is its position in the file, from 0."""
         keys = node.mapping(("when", "times", "collect", "pace", "terminal_pace", *_ACTIONS))
         if not keys.keys() & set(_ACTIONS):
             raise node.error('a rule that does nothing: give it text (an empty reply is text: ""), tools or error')
-        when = self._when(keys.pop("when")) if "when" in keys else When()
-        known = {*rules.RULE_NAMES, *groups(*when.patterns.values())}
+        when = self._read_when(keys.pop("when")) if "when" in keys else When()
+        known = {*rules.RULE_NAMES, *group_names(*when.patterns.values())}
         collect: dict[str, Collection] = {}
         for name, each in keys.pop("collect").mapping().items() if "collect" in keys else ():
             if name in known:
                 raise each.error("this name is taken; call the list something else")
-            collect[name] = self._collection(each, known)
+            collect[name] = self._read_collection(each, known)
         for name, collection in collect.items():
-            own = groups(collection.match)
+            own = group_names(collection.match)
             known |= {name, f"{name}.count", *(f"{name}.{g}" for g in own), *(f"{name}.{g}.sum" for g in own)}
 
         if "and" in keys and keys["and"].choice(("continue", "work")) == "work" and when.interruption is None:
             raise keys["and"].error("work is for rules with an interruption; write continue here")
-        paces = {key: self._pace(keys.pop(key), default) for key, default in self.paces.items() if key in keys}
-        given = self._given(
+        paces = {key: self._read_pace(keys.pop(key), default) for key, default in self.paces.items() if key in keys}
+        given = self._read_fields(
             ScriptRule,
             keys,
-            thinking=partial(_template, known=known),
-            text=partial(_template, known=known),
-            tools=lambda n: tuple(self._call(item, known, collect) for item in n.items()),
+            thinking=partial(_read_template, known=known),
+            text=partial(_read_template, known=known),
+            tools=lambda n: tuple(self._read_call(item, known, collect) for item in n.items()),
             stop_reason=lambda n: n.choice(get_args(StopReason)),
-            usage=_usage,
-            error=self._failure,
+            usage=_read_usage,
+            error=self._read_failure,
             and_=Node.text,
         )
         pace = paces.get(self._pace_key, paces.get("pace"))
@@ -90,57 +90,57 @@ class _Reader:
 
     def marks(self, node: Node) -> rules.Marks:
         built_in = {"resume": replace(node, value=_RESUME), "note": replace(node, value=_NOTE)}
-        marks = rules.Marks(**self._given(rules.Marks, {**built_in, **_keys(rules.Marks, node)}))
+        marks = rules.Marks(**self._read_fields(rules.Marks, {**built_in, **_keys(rules.Marks, node)}))
         if not marks.interruption.strip():
             raise node.value["interruption"].error("must not be blank, or every message would be an interruption")
         return marks
 
-    def _when(self, node: Node) -> When:
-        when = When(**self._given(When, _keys(When, node), overrides=lambda n: frozenset(_parameters(n))))
+    def _read_when(self, node: Node) -> When:
+        when = When(**self._read_fields(When, _keys(When, node), overrides=lambda n: frozenset(_read_parameters(n))))
         names = [name for pattern in when.patterns.values() for name in pattern.groupindex]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise node.error(f"the group {twice[0]} is in two of the expressions; give one of them another name")
         return when
 
-    def _collection(self, node: Node, known: set[str]) -> Collection:
+    def _read_collection(self, node: Node, known: set[str]) -> Collection:
         keys = _keys(Collection, node)
         if "match" not in keys:
             raise node.error("a list needs match, the regular expression of its items")
-        match = self._regex(keys.pop("match"))
-        own = groups(match)
-        given = self._given(
+        match = self._compile(keys.pop("match"))
+        own = group_names(match)
+        given = self._read_fields(
             Collection,
             keys,
             from_=lambda n: n.choice(get_args(rules.Source)),
-            has=partial(_template, known=known),
+            has=partial(_read_template, known=known),
             # YAML reads the group 1 as a number.
             unique=lambda n: replace(n, value=str(n.value)).choice(sorted(own)),
-            row=partial(_template, known=own),
+            row=partial(_read_template, known=own),
         )
         return Collection(match, **given)
 
-    def _call(self, node: Node, known: set[str], collect: Mapping[str, Collection]) -> rules.ScriptedCall:
+    def _read_call(self, node: Node, known: set[str], collect: Mapping[str, Collection]) -> rules.ScriptedCall:
         keys = _keys(rules.ScriptedCall, node)
         if "name" not in keys:
             raise node.error("a tool call needs the name of the tool")
         for_each = keys["for_each"].choice(collect or ("a list under collect",)) if "for_each" in keys else None
-        names = known | groups(collect[for_each].match) if for_each else known
+        names = known | group_names(collect[for_each].match) if for_each else known
         if "input" in keys:
             keys["input"].mapping()
-        given = self._given(rules.ScriptedCall, keys, input=partial(_input, known=names))
+        given = self._read_fields(rules.ScriptedCall, keys, input=partial(_read_input, known=names))
         return rules.ScriptedCall(**given)
 
-    def _failure(self, node: Node) -> rules.Failure:
+    def _read_failure(self, node: Node) -> rules.Failure:
         keys = _keys(rules.Failure, node)
-        return rules.Failure(**self._given(rules.Failure, keys, after=Node.integer, refuses=_parameters))
+        return rules.Failure(**self._read_fields(rules.Failure, keys, after=Node.integer, refuses=_read_parameters))
 
-    def _pace(self, node: Node, default: Pace) -> Pace:
-        return replace(default, **self._given(Pace, _keys(Pace, node)))
+    def _read_pace(self, node: Node, default: Pace) -> Pace:
+        return replace(default, **self._read_fields(Pace, _keys(Pace, node)))
 
-    def _given(self, kind: type, keys: Mapping[str, Node], **own: Callable[[Node], Any]) -> dict[str, Any]:
-        """The values at the keys of a class, by field, each read by the field's type or by its ``own`` reader."""
-        simple = {"str": Node.text, "bool": Node.boolean, "int": _count, "float": Node.number}
-        by_type = {**simple, "Pattern": self._regex}
+    def _read_fields(self, kind: type, keys: Mapping[str, Node], **own: Callable[[Node], Any]) -> dict[str, Any]:
+        """Return the fields of a class that the file sets, each parsed by its type or by a parser in ``own``."""
+        simple = {"str": Node.text, "bool": Node.boolean, "int": _read_count, "float": Node.number}
+        by_type = {**simple, "Pattern": self._compile}
         found = {}
         for each in fields(kind):
             if (node := keys.get(each.name.rstrip("_"))) is not None:
@@ -148,7 +148,7 @@ class _Reader:
                 found[each.name] = read(node)
         return found
 
-    def _regex(self, node: Node) -> Pattern:
+    def _compile(self, node: Node) -> Pattern:
         try:
             pattern = self._expressions.compile(node.text(), multiline=True)
         except BadPattern as error:
@@ -161,32 +161,32 @@ def _keys(kind: type, node: Node) -> dict[str, Node]:
     return node.mapping(each.name.rstrip("_") for each in fields(kind))
 
 
-def _count(node: Node) -> int:
+def _read_count(node: Node) -> int:
     return node.integer(minimum=1)
 
 
-def _parameters(node: Node) -> tuple[str, ...]:
+def _read_parameters(node: Node) -> tuple[str, ...]:
     return tuple(item.choice(rules.PARAMETERS) for item in node.items())
 
 
-def _usage(node: Node) -> dict[str, int]:
+def _read_usage(node: Node) -> dict[str, int]:
     keys = node.mapping(("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens"))
     return {name: value.integer() for name, value in keys.items()}
 
 
-def _input(node: Node, known: set[str]) -> Any:  # noqa: ANN401 - JSON with templates for its texts
+def _read_input(node: Node, known: set[str]) -> Any:  # noqa: ANN401 - JSON with templates for its texts
     match node.value:
         case dict():
-            return {key: _input(item, known) for key, item in node.value.items()}
+            return {key: _read_input(item, known) for key, item in node.value.items()}
         case list():
-            return [_input(item, known) for item in node.value]
+            return [_read_input(item, known) for item in node.value]
         case str():
-            return _template(node, known)
+            return _read_template(node, known)
         case _:
             return node.value
 
 
-def _template(node: Node, known: set[str]) -> Template:
+def _read_template(node: Node, known: set[str]) -> Template:
     for slot in rules.SLOT.finditer(node.text()):
         name = slot["name"]
         if slot[0] == "$":

@@ -1,4 +1,4 @@
-"""The definition of a model that is a rule file: its key, and the model that it opens."""
+"""Reads definitions of models of the provider ``scripted``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def read_scripted(definition: Definition) -> ModelSettings:
-    """A definition's settings. Raises ``ConfigError``."""
+    """Read the settings of a model definition. Raise ``ConfigError``."""
     node = definition.keys["script"]
     script = values.path(node)
     if script is None:
@@ -23,7 +23,6 @@ def read_scripted(definition: Definition) -> ModelSettings:
         from chain.providers.scripted.scripted_model import ScriptedModel
 
         try:
-            # Its replies come at the pace that the file has for people.
             within, window = definition.within("script"), definition.context_window
             return ScriptedModel.load(script, within, at_terminal=interactive, context_window=window)
         except UnreadableFile as error:

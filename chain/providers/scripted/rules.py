@@ -1,29 +1,30 @@
-"""The frozen rules that ``reader`` makes of a rule file. The head of ``prompts/offline_model.yaml`` has the language.
+"""The content of a rule file as frozen dataclasses. The head of ``prompts/offline_model.yaml`` explains the language.
 
-Their fields are named as the keys of the file (a word of Python gets a ``_``), in the order in which errors list them.
+Fields have the names of the keys in the file (with a ``_`` after a Python keyword), in the order in which errors list
+them. The following is not explained there.
 
-Beyond what stands there: the numbered groups are those of the first of interruption, result, user, tail and system that
-a rule has, and in a ``row`` or a ``for_each`` those of the item. ``has`` disregards case.
+Numbered groups are those of the first pattern that a rule has, of interruption, result, user, tail and system; in a
+``row`` or a ``for_each`` they are those of the item. ``has`` ignores case.
 
-An error is raised each time, or the first ``times`` in a conversation, once ``after`` characters of text were streamed.
-With ``refuses`` it is raised only for a request that sets one of those parameters.
+An error is raised each time, or the first ``times`` in a conversation, after ``after`` characters of text were
+streamed. With ``refuses`` it is raised only for a request that sets one of those parameters.
 
 ``and: continue`` in a rule for an interruption also applies the rule for the latest results, or for the query, and
-appends its output; in a rule for results it applies the one for what came before them. If the first of the two calls
-tools and the other does not, the other waits until the results are there. A message that only asks to go on stands for
-the latest results, or query, before it.
+appends its output. In a rule for results it also applies the rule for the event before them. If the first of two rules
+calls tools and the second does not, the second is applied after the results. A message that only asks to continue is
+answered like the latest results, or the query, before it.
 
-``and: work`` in a rule for an interruption does the same if the task then calls tools. If it would only answer, the
-reply is left to the interruption, and the answer to the task waits for a message that asks to go on. That is for lines
-after which such a message comes (SPEC, section 5): else the answer would be given twice. Beside a line with ``and:
-continue``, and where the query itself is to be answered, it means ``continue``.
+``and: work`` in a rule for an interruption does the same if the task's rule calls tools. If it would only answer, the
+reply has only the output for the interruption, and the task is answered after a message that asks to continue. Use it
+for lines that are followed by such a message (SPEC, section 5): otherwise the task would be answered twice. It means
+``continue`` if another line of the request has ``and: continue``, and if no results are there yet.
 
 ``from: stdin`` is the text between a line ``<stdin>`` and a last line ``</stdin>`` in the query.
 
-``marks`` say how messages are recognised: ``interruption`` is the text before a line; ``redirect`` is a regular
-expression for lines that replace the query (without it none do; if it has a group ``query``, only that group does, as
-of a query that it fits: "no, list the files" may come first);
-``resume`` is one for messages that only ask to go on, and ``note`` one for messages to be ignored.
+``marks`` classify user messages. ``interruption`` is the prefix of a line. ``redirect`` is a pattern for lines that
+replace the query; without it, none do. If it has a group ``query``, only the text of that group becomes the query, also
+of a query that matches ("no, list the files"). ``resume`` is a pattern for messages that only ask to continue, and
+``note`` one for messages to ignore.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from chain.text.search import Pattern
 
 Template: TypeAlias = str
-"""Text with ``$$``, which is a dollar sign, and with slots that values fill."""
+"""Text with slots such as ``${query}`` for values. ``$$`` is a dollar sign."""
 
 Source: TypeAlias = Literal["results", "conversation", "latest", "query", "stdin", "interruption", "tail"]
 
@@ -50,9 +51,9 @@ RULE_NAMES = ("query", "interruption", "turn", "step", "tool", "used", "result",
 PARAMETERS = ("max_tokens", "temperature", "effort")
 
 MAX_SEARCHED = 40_000
-"""Characters at the beginning of a text that a rule's expressions are searched in."""
+"""Characters at the start of a text that patterns are searched in."""
 INDENTATION = "    "
-"""Makes rows a block of code where the reply is shown as Markdown, which would join them to a paragraph."""
+"""Makes rows a code block in Markdown, which otherwise joins them to a paragraph."""
 SLOT = re.compile(
     r"\$(?:\$|\{(?P<name>[A-Za-z0-9_.]+)(?:\|(?P<form>number|list|indent|s|\d{1,3}))?(?::-(?P<default>[^}]*))?\})?"
 )
@@ -61,9 +62,10 @@ NUMBER_PATTERN = re.compile(r"[-+]?\d{1,30}(\.\d{1,30})?")
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How a reply is streamed: in pieces of ``chunk`` characters, ``delay_s`` seconds before each and before the end.
+    """The pace of a streamed reply, in chunks of ``chunk`` characters.
 
-    ``think_s`` are the seconds before it begins. One that would take longer than ``most_s`` comes in larger pieces.
+    ``think_s`` are the seconds before the first chunk, and ``delay_s`` those before each chunk and before the end. A
+    reply that would take longer than ``most_s`` has larger chunks.
     """
 
     chunk: int = 200
@@ -72,7 +74,7 @@ class Pace:
     most_s: float | None = None
 
     def piece(self, length: int) -> int:
-        """Characters in a piece of a reply of that length."""
+        """Return the number of characters in each chunk of a reply of this length."""
         if not self.most_s:
             return self.chunk
         return max(self.chunk, ceil(length * self.delay_s / self.most_s))
@@ -80,7 +82,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marks:
-    """How the user messages that are no queries are recognised."""
+    """The patterns that classify user messages other than queries."""
 
     interruption: str = "USER INTERRUPTION: "
     redirect: Pattern | None = None
@@ -90,7 +92,7 @@ class Marks:
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """The conditions of a rule; ``None`` asks for nothing."""
+    """The conditions of a rule. A condition that is ``None`` is always met."""
 
     user: Pattern | None = None
     interruption: Pattern | None = None
@@ -125,7 +127,7 @@ class When:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """A list of matches."""
+    """A list of matches in the conversation, for templates and calls."""
 
     match: Pattern
     from_: Source = "results"
@@ -142,7 +144,7 @@ class Collection:
 
 @dataclass(frozen=True, slots=True)
 class ScriptedCall:
-    """A tool call to make; ``input`` is JSON with templates for its texts."""
+    """A tool call of a reply. ``input`` is JSON whose strings are templates."""
 
     name: str
     input: Mapping[str, Any] = field(default_factory=dict)
@@ -153,7 +155,7 @@ class ScriptedCall:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An error to raise."""
+    """A ``ModelError`` to raise instead of a complete reply."""
 
     message: str = "the rule file says that this call fails"
     retryable: bool = False
@@ -166,7 +168,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class ScriptRule:
-    """One rule; ``index`` counts from 0 in its file."""
+    """One rule. ``index`` is its position in the file, from 0."""
 
     index: int
     when: When = When()
@@ -184,7 +186,7 @@ class ScriptRule:
 
 @dataclass(frozen=True, slots=True)
 class RuleFile:
-    """A rule file; ``file`` is its path as it was given, ``places`` has the place of each expression."""
+    """The content of a rule file. ``file`` is its path as given, and ``places`` has the YAML node of each pattern."""
 
     file: str
     name: str
@@ -195,11 +197,11 @@ class RuleFile:
 
 
 def fill(template: Template, names: Mapping[str, str]) -> str:
-    """The text with its slots filled; a name without a value counts as empty."""
-    return SLOT.sub(lambda slot: _value(slot, names), template)
+    """Fill the slots of a template. A name without a value is empty."""
+    return SLOT.sub(lambda slot: _slot_value(slot, names), template)
 
 
-def _value(slot: re.Match[str], names: Mapping[str, str]) -> str:
+def _slot_value(slot: re.Match[str], names: Mapping[str, str]) -> str:
     if slot["name"] is None:
         return "$"
     value = names.get(slot["name"]) or slot["default"] or ""
@@ -213,7 +215,7 @@ def _value(slot: re.Match[str], names: Mapping[str, str]) -> str:
 
 
 def fill_input(value: Any, names: Mapping[str, str]) -> Any:  # noqa: ANN401 - JSON with templates for its texts
-    """A tool's input with its templates filled; one that is a slot alone may become a number or a list."""
+    """Fill the templates of a tool's input. A string that is a single slot may become a number or a list."""
     match value:
         case dict():
             return {key: fill_input(item, names) for key, item in value.items()}
@@ -231,7 +233,7 @@ def fill_input(value: Any, names: Mapping[str, str]) -> Any:  # noqa: ANN401 - J
             return value
 
 
-def groups(*patterns: Pattern) -> set[str]:
-    """The names that the groups of these expressions give; the first owns the numbers."""
+def group_names(*patterns: Pattern) -> set[str]:
+    """Return the names of the groups in these patterns. Numbered groups are those of the first pattern."""
     numbers = {str(n) for pattern in patterns[:1] for n in range(pattern.groups + 1)}
     return numbers | {name for pattern in patterns for name in pattern.groupindex}

@@ -1,9 +1,8 @@
-"""The model that is a rule file: it answers with what the first rule says whose conditions the conversation meets.
+"""A ``Model`` that replies by the rules of a file: the first rule whose conditions are met is applied.
 
-It runs the offline demonstrations, stands in for a model in the tests, and lets users try their prompts without a
-network. The same conversation always gets the same replies; between its requests are kept how often each rule was used
-(from the moment it is chosen), whether the latest reply kept the task's answer back, and how far the conversation was
-read.
+It is used for offline demonstrations, in tests, and to try prompts without a network. The same conversation always gets
+the same replies. The state between the requests of a conversation is how often each rule was used, whether the latest
+reply postponed the answer to the task, and how far the conversation was read.
 """
 
 from __future__ import annotations
@@ -23,55 +22,65 @@ from chain.errors import ModelError, ParameterRefused
 from chain.messages import TOO_LONG, Block, Message, Text, Thinking, ToolCall, Usage
 from chain.model import Delta, Model, Reply, Request, Window
 from chain.providers.scripted import reader, rules
+from chain.providers.scripted.conversation import (
+    MAX_SEARCH_S,
+    RuleContext,
+    RuleMatch,
+    ScriptedConversation,
+    TaskEvent,
+    count_chars,
+)
 from chain.providers.scripted.rules import Collection, Failure, Pace, RuleFile, ScriptedCall, ScriptRule
-from chain.providers.scripted.scene import MAX_SEARCH_S, Fit, Moment, Scene, TaskEvent, chars_of
 from chain.text.search import SearchBudget, TooSlow
 
 CHARS_PER_TOKEN = 4
-"""A usual estimate for English text; good enough to see budgets and limits at work."""
+"""A common estimate for English text."""
 
 
-@lru_cache(maxsize=8)  # the next session of a process has the same rules, and reading them takes most of its opening
+@lru_cache(maxsize=8)  # parsing takes most of the time to open a session
 def _rules_of(text: str, file: str, at_terminal: bool = False) -> RuleFile:
     return reader.read_rules(yamlfile.parse(text, file), at_terminal=at_terminal)
 
 
 class ScriptedModel(Model):
-    """A ``Model`` that answers from rules."""
+    """A ``Model`` that replies by rules."""
 
     def __init__(self, script: RuleFile, context_window: int = 0) -> None:
-        """``context_window`` is how many tokens a request and its reply may have together; 0 for no limit."""
+        """Create a model. ``context_window`` limits the tokens of a request and its reply together; 0 is no limit."""
         self._script = script
         self._context_window = context_window
 
     @property
     def window(self) -> Window | None:
-        """The window, if there is one."""
+        """The context window; ``None`` if it is unlimited."""
         return Window(self._context_window) if self._context_window else None
 
     @classmethod
     def load(
         cls, path: Path, within: Path | None = None, *, at_terminal: bool = False, context_window: int = 0
     ) -> ScriptedModel:
-        """The model of a rule file in the folder ``within``, at its terminal pace or not. Raises ``ConfigError``."""
+        """Return the model of a rule file in the folder ``within``. Raise ``ConfigError``.
+
+        ``at_terminal`` selects its pace for a person at a terminal.
+        """
         return cls(_rules_of(yamlfile.read_text(path, within), str(path), at_terminal), context_window)
 
     @classmethod
     def parse(cls, text: str, file: str = "rules", *, context_window: int = 0) -> ScriptedModel:
-        """The model of rules given as text; ``file`` is their name in errors. Raises ``ConfigError``."""
+        """Return the model of rules in a text; ``file`` is their name in errors. Raise ``ConfigError``."""
         return cls(_rules_of(text, file), context_window)
 
     @property
     def name(self) -> str:
-        """The file's ``name``."""
+        """The ``name`` in the file."""
         return self._script.name
 
     async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
-        """Answer one request. Raises ``ModelError`` where a rule says so."""
+        """Reply to one request. Raise ``ModelError`` if a rule says so, or if searching takes too long."""
         dialogue: _Dialogue = request.memory.setdefault(self, _Dialogue(self._script))
         window = self._context_window
         tokens = dialogue.tokens_of(request) if window else 0
-        if tokens <= window:  # else no rule is used up for it
+        if tokens <= window:  # otherwise no rule counts as used
             answer = dialogue.answer(request)
             tokens = answer.reply.usage.total_tokens
         if window and tokens > window:
@@ -97,82 +106,90 @@ class ScriptedModel(Model):
 
 
 class _Dialogue:
-    """One conversation with the rules: what was read of it, and how often each rule was used in it."""
+    """One conversation with the rules: the messages that were read, and how often each rule was used."""
 
     def __init__(self, script: RuleFile) -> None:
         self._script = script
         self._uses: Counter[int] = Counter()
-        self._scene = Scene(script.marks)
+        self._conversation = ScriptedConversation(script.marks)
 
     def tokens_of(self, request: Request) -> int:
-        said = sum(chars_of(message.blocks) for message in request.messages)
-        return _tokens(said + _chars_beside(request))
+        said = sum(count_chars(message.blocks) for message in request.messages)
+        return _tokens(said + _chars_outside_messages(request))
 
     def answer(self, request: Request) -> ScriptedReply:
-        """What the rules say to the request. Raises ``ModelError`` if searching takes too long."""
-        if not self._scene.has_read(request.messages):
-            self._scene = Scene(self._script.marks)
-        self._scene.budget = budget = SearchBudget(MAX_SEARCH_S)
+        """Return the reply to a request. Raise ``ModelError`` if searching takes too long."""
+        if not self._conversation.has_read(request.messages):
+            self._conversation = ScriptedConversation(self._script.marks)
+        self._conversation.budget = budget = SearchBudget(MAX_SEARCH_S)
         try:
-            self._scene.read(request.messages)
+            self._conversation.read(request.messages)
             return self._answer(request)
         except TooSlow:
-            self._scene = Scene(self._script.marks)  # it may have been read by half
-        why = f"took most of the {MAX_SEARCH_S:g} s that searching may take; take repeats inside repeats apart: (a+)+"
+            self._conversation = ScriptedConversation(self._script.marks)  # only a part may have been read
+        why = f"took most of the {MAX_SEARCH_S:g} s for searching; avoid repeats inside repeats, as in (a+)+"
         assert budget.slowest is not None
         raise ModelError(str(self._script.places[budget.slowest].error(why)))
 
     def _answer(self, request: Request) -> ScriptedReply:
-        """Choose, count and render, in one step."""
+        """Choose the rules, count their uses, and return the reply."""
         parts: list[ReplyPart] = []
-        for fit in self._choose(request):
-            part = replace(part_of(fit), failure=self._failure(fit.rule, request))
-            if any(p.calls for p in parts) and not part.calls and fit.rule.when.interruption is None:
-                break  # the task's answer waits until the results are there
-            self._uses[fit.rule.index] += 1
+        for match in self._choose(request):
+            part = replace(reply_part(match), failure=self._failure(match.rule, request))
+            if any(p.calls for p in parts) and not part.calls and match.rule.when.interruption is None:
+                break  # the task is answered after the results
+            self._uses[match.rule.index] += 1
             parts.append(part)
-        kept_back = self._kept_back(parts)
-        self._uses.subtract(p.rule.index for p in kept_back)
-        self._scene.keeps_back = bool(kept_back)
-        parts = parts[: len(parts) - len(kept_back)]
+        postponed = self._postponed_parts(parts)
+        self._uses.subtract(p.rule.index for p in postponed)
+        self._conversation.postpones_task = bool(postponed)
+        parts = parts[: len(parts) - len(postponed)]
         if not parts:
-            parts = [ReplyPart(ScriptRule(-1), text=self._nothing_fits())]
-        return assemble(parts, request, self._scene, self._script.pace)
+            parts = [ReplyPart(ScriptRule(-1), text=self._no_match_text())]
+        return assemble(parts, request, self._conversation, self._script.pace)
 
-    def _kept_back(self, parts: Sequence[ReplyPart]) -> Sequence[ReplyPart]:
-        """The parts that answer the task, if that waits: no line asks to ``continue``, and they call no tools."""
+    def _postponed_parts(self, parts: Sequence[ReplyPart]) -> Sequence[ReplyPart]:
+        """Return the parts that answer the task if they have to wait, or nothing.
+
+        They wait if no line has ``and: continue``, they call no tools, and there are results to answer.
+        """
         lines = [p for p in parts if p.rule.when.interruption is not None]
         task = parts[len(lines) :]
         if not lines or not task or any(p.rule.and_ == "continue" for p in lines) or any(p.calls for p in task):
             return ()
-        return task if self._scene.open_events[0].results else ()
+        return task if self._conversation.open_events[0].results else ()
 
-    def _choose(self, request: Request) -> Iterator[Fit]:
-        """The rules to apply, in the order of their output. Each is chosen after those before it were counted."""
-        lines, events = self._scene.lines, self._scene.open_events
+    def _choose(self, request: Request) -> Iterator[RuleMatch]:
+        """Yield the rules to apply, in the order of their output.
+
+        Each is chosen after the uses of those before it were counted.
+        """
+        lines, events = self._conversation.lines, self._conversation.open_events
         task = events[0] if events else None
-        fit = self._first(request, lines, task)
-        if fit is None:
+        match = self._first_match(request, lines, task)
+        if match is None:
             return
-        if fit.rule.when.interruption is None:
-            yield fit
-            below, goes_on = events[1:], fit.rule.and_ != ""
+        if match.rule.when.interruption is None:
+            yield match
+            below, continues = events[1:], match.rule.and_ != ""
         else:
-            below, goes_on = events, False
+            below, continues = events, False
             for line in lines:
-                if fit := self._first(request, [line], task, only_interruptions=True):
-                    yield fit
-                    goes_on |= fit.rule.and_ != ""
+                if match := self._first_match(request, [line], task, only_interruptions=True):
+                    yield match
+                    continues |= match.rule.and_ != ""
         for event in below:
-            if not goes_on or not (fit := self._first(request, [], event)):
+            if not continues or not (match := self._first_match(request, [], event)):
                 return
-            yield fit
-            goes_on = fit.rule.and_ != ""
+            yield match
+            continues = match.rule.and_ != ""
 
-    def _first(
+    def _first_match(
         self, request: Request, lines: Sequence[str], task: TaskEvent | None, *, only_interruptions: bool = False
-    ) -> Fit | None:
-        moments = {line: Moment(self._script.file, request, self._scene, line, task) for line in ("", *lines)}
+    ) -> RuleMatch | None:
+        contexts = {
+            line: RuleContext(self._script.file, request, self._conversation, line, task) for line in ("", *lines)
+        }
         for rule in self._script.rules:
             if rule.times is not None and self._uses[rule.index] >= rule.times:
                 continue
@@ -181,8 +198,8 @@ class _Dialogue:
             else:
                 tried = lines
             for line in tried:
-                if fit := moments[line].fit(rule):
-                    return fit
+                if match := contexts[line].match_rule(rule):
+                    return match
         return None
 
     def _failure(self, rule: ScriptRule, request: Request) -> Failure | None:
@@ -194,23 +211,23 @@ class _Dialogue:
         refused = tuple(name for name in failure.refuses if name in request.overrides.given)
         return replace(failure, refuses=refused) if refused else None
 
-    def _nothing_fits(self) -> str:
-        scene = self._scene
-        if scene.lines:
-            what = f"the message {scene.lines[-1][:200]!r}"
-        elif scene.open_events and (tools := scene.open_events[0].tools):
+    def _no_match_text(self) -> str:
+        conversation = self._conversation
+        if conversation.lines:
+            what = f"the message {conversation.lines[-1][:200]!r}"
+        elif conversation.open_events and (tools := conversation.open_events[0].tools):
             what = f"the result of {tools}"
         else:
-            what = f"the query {scene.query[:200]!r}"
-        return f"No rule of {self._script.file} matches {what} (model call {scene.turn} of this conversation)."
+            what = f"the query {conversation.query[:200]!r}"
+        return f"No rule of {self._script.file} matches {what} (model call {conversation.turn} of this conversation)."
 
 
-# ---------------------------------------------------------------------------------------------- what a reply is made of
+# ----------------------------------------------------------------------------------------------------- parts of a reply
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyPart:
-    """What one rule adds to the reply."""
+    """The part of a reply that one rule adds."""
 
     rule: ScriptRule
     thinking: str = ""
@@ -219,55 +236,58 @@ class ReplyPart:
     failure: Failure | None = None
 
 
-def part_of(fit: Fit) -> ReplyPart:
-    """What a rule that fits adds to the reply."""
-    names = dict(fit.names)
-    lists = {name: fit.moment.items(collection, names) for name, collection in fit.rule.collect.items()}
+def reply_part(match: RuleMatch) -> ReplyPart:
+    """Return the part that a matching rule adds to the reply."""
+    names = dict(match.names)
+    lists = {name: match.context.items(collection, names) for name, collection in match.rule.collect.items()}
     for name, items in lists.items():
-        names |= _list_names(name, fit.rule.collect[name], items)
+        names |= _list_names(name, match.rule.collect[name], items)
     calls: list[ScriptedCall] = []
-    for call in fit.rule.tools:
-        items = [{}] if call.for_each is None else lists[call.for_each][: fit.rule.collect[call.for_each].limit]
+    for call in match.rule.tools:
+        items = [{}] if call.for_each is None else lists[call.for_each][: match.rule.collect[call.for_each].limit]
         for item in items:
             calls.append(replace(call, input={} if call.cut else rules.fill_input(call.input, {**names, **item})))
-    thinking, text = (_trimmed(rules.fill(each, names)) for each in (fit.rule.thinking, fit.rule.text))
-    return ReplyPart(fit.rule, thinking, text, tuple(calls))
+    thinking, text = (_strip_line_ends(rules.fill(each, names)) for each in (match.rule.thinking, match.rule.text))
+    return ReplyPart(match.rule, thinking, text, tuple(calls))
 
 
-def _trimmed(text: str) -> str:
-    """The text without the line ends that a YAML block adds. A blank text stays: somebody wrote it on purpose."""
+def _strip_line_ends(text: str) -> str:
+    """Remove the line ends that a YAML block adds. A blank text is returned unchanged, because it is intended."""
     return text.rstrip("\n") if text.strip() else text
 
 
 def _list_names(name: str, collection: Collection, items: Sequence[Mapping[str, str]]) -> dict[str, str]:
     rows = [rules.fill(collection.row, item) for item in items[: collection.limit]]
     if len(items) > collection.limit:
-        # In the same block of code as the rows before it.
+        # In the same code block as the rows before it.
         block = rules.INDENTATION if rows[0].startswith(rules.INDENTATION) else ""
         rows.append(f"{block}… and {len(items) - collection.limit} more")
     names = {name: collection.join.join(rows) or collection.empty, f"{name}.count": str(len(items))}
     for group in {key for item in items for key in item}:
         names[f"{name}.{group}"] = items[0].get(group, "")
         names[f"{name}.{group}.sum"] = str(sum(_number(item.get(group, "")) for item in items))
-    return names if items else {**names, **{f"{name}.{g}.sum": "0" for g in rules.groups(collection.match)}}
+    return names if items else {**names, **{f"{name}.{g}.sum": "0" for g in rules.group_names(collection.match)}}
 
 
 def _number(text: str) -> Decimal:
-    """The number that a text is, or 0: rows without a number add nothing to a sum."""
+    """Parse a number. Return 0 for other texts, so that rows without a number add nothing to a sum."""
     text = text.strip().replace(",", "")
     return Decimal(text) if rules.NUMBER_PATTERN.fullmatch(text) else Decimal(0)
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptedReply:
-    """A reply and the pace at which it is streamed, or the error that ends the stream instead."""
+    """A reply and its pace, or the error that is raised instead."""
 
     reply: Reply
     pace: Pace
     failure: Failure | None
 
     def pieces(self) -> Iterator[Delta]:
-        """The pieces in which the reply is streamed; before an error only as much text as its ``after`` says."""
+        """Yield the chunks of the reply.
+
+        Before an error, yield only the first characters, as many as its ``after`` says.
+        """
         left = None if self.failure is None else self.failure.after
         blocks = self.reply.message.blocks
         piece = self.pace.piece(sum(len(block.text) for block in blocks if isinstance(block, Text | Thinking)))
@@ -284,13 +304,15 @@ class ScriptedReply:
                 yield Delta(delta.kind, delta.text[start : start + piece])
 
 
-def _chars_beside(request: Request) -> int:
+def _chars_outside_messages(request: Request) -> int:
     texts = [request.system, *request.tail, *(t.name + t.description for t in request.tools)]
     return sum(map(len, texts))
 
 
-def assemble(parts: Sequence[ReplyPart], request: Request, scene: Scene, pace: Pace) -> ScriptedReply:
-    """Put the parts together as one reply."""
+def assemble(
+    parts: Sequence[ReplyPart], request: Request, conversation: ScriptedConversation, pace: Pace
+) -> ScriptedReply:
+    """Join the parts to one reply."""
     blocks: list[Block] = []
     if thinking := "\n\n".join(p.thinking for p in parts if p.thinking):
         blocks.append(Thinking(thinking))
@@ -298,8 +320,8 @@ def assemble(parts: Sequence[ReplyPart], request: Request, scene: Scene, pace: P
         blocks.append(Text(text))
     drafts = [draft for p in parts for draft in p.calls]
     given = {draft.id for draft in drafts}
-    # Numbered on from the earlier calls of the conversation.
-    ids = (id for n in itertools.count(scene.calls + 1) if (id := f"call_{n}") not in given)
+    # Numbers continue from the earlier calls of the conversation.
+    ids = (id for n in itertools.count(conversation.calls + 1) if (id := f"call_{n}") not in given)
     calls = [(ToolCall(d.id if d.id is not None else next(ids), d.name, d.input), d.cut) for d in drafts]
     blocks.extend(call for call, _ in calls)
     cut = {call.id for call, is_cut in calls if is_cut}
@@ -307,11 +329,11 @@ def assemble(parts: Sequence[ReplyPart], request: Request, scene: Scene, pace: P
     stop_reason = next((p.rule.stop_reason for p in parts if p.rule.stop_reason), None)
     stop_reason = stop_reason or ("max_tokens" if cut else "tool_use" if calls else "end_turn")
     limit = request.overrides.max_tokens
-    if limit is not None and _tokens(chars_of(blocks)) > limit:
-        blocks, over = _cut(blocks, limit * CHARS_PER_TOKEN)
+    if limit is not None and _tokens(count_chars(blocks)) > limit:
+        blocks, over = _truncate(blocks, limit * CHARS_PER_TOKEN)
         cut, stop_reason = {*cut, *over} & {b.id for b in blocks if isinstance(b, ToolCall)}, "max_tokens"
 
-    usage = Usage(_tokens(scene.chars + _chars_beside(request)), _tokens(chars_of(blocks)))
+    usage = Usage(_tokens(conversation.chars + _chars_outside_messages(request)), _tokens(count_chars(blocks)))
     for part in parts:
         usage = replace(usage, **part.rule.usage)
         pace = part.rule.pace or pace
@@ -319,11 +341,11 @@ def assemble(parts: Sequence[ReplyPart], request: Request, scene: Scene, pace: P
     return ScriptedReply(Reply(Message("assistant", tuple(blocks)), stop_reason, usage, frozenset(cut)), pace, failure)
 
 
-def _cut(blocks: Sequence[Block], chars: int) -> tuple[list[Block], set[str]]:
-    """The first ``chars`` characters of a reply, and the id of the call whose input was cut off."""
+def _truncate(blocks: Sequence[Block], chars: int) -> tuple[list[Block], set[str]]:
+    """Return the first ``chars`` characters of a reply, and the id of the call whose input was truncated."""
     kept: list[Block] = []
     for block in blocks:
-        length = chars_of([block])
+        length = count_chars([block])
         if length > chars:
             if isinstance(block, ToolCall):
                 return [*kept, replace(block, input={})], {block.id}

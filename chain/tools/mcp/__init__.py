@@ -1,1 +1,1 @@
-"""Tools of others: servers that speak the Model Context Protocol (``mcp``, imported late)."""
+"""Tools of servers that implement the Model Context Protocol. The library ``mcp`` is imported late."""

@@ -38,13 +38,13 @@ from chain.version import VERSION
 CLOSED = "Connection closed"
 """The client's message when the connection broke."""
 UNEXPLAINED = ("Session terminated", "Server returned an error response")
-"""The client's messages for an HTTP response that says nothing but its status."""
+"""The client's messages for an HTTP response that has only a status."""
 MAX_ERRORS = 4_096
-"""Bytes kept of a program's standard error."""
+"""Bytes stored of a program's standard error."""
 ENDING_S = 0.1
 """Seconds to wait for a program's last output and exit code."""
 MAX_PAGES, MAX_LIST_ENTRIES, MAX_LIST_BYTES = 50, 10_000, 10_000_000
-"""Pages, entries and bytes of a list."""
+"""Pages, entries and bytes of one list."""
 
 _THREADS = Threads("mcp results")
 
@@ -67,10 +67,10 @@ class ServerHost(Protocol):
         """Ask the user. Return the action (accept, decline or cancel) and the answers."""
 
     async def on_connected(self, connection: ServerConnection) -> None:
-        """Handle the end of the handshake. Raises ``ToolError`` if the server is of no use."""
+        """Handle the end of the handshake. Raise ``ToolError`` if the server is of no use."""
 
     def on_list_changed(self) -> None:
-        """Handle a change of its tools or prompts."""
+        """Handle a change of the server's tools or prompts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class ServerConnection:
     async def request(
         self, method: str, params: Json, convert: Callable[[dict[str, Any]], T], progress: ProgressFnT | None = None
     ) -> T:
-        """Send a request and return its converted result. Raises ``ToolError``, and what ``convert`` raises.
+        """Send a request and return its converted result. Raise ``ToolError``, and what ``convert`` raises.
 
         A large result is converted in a thread. A cancelled request is cancelled at the server too.
         """
@@ -116,8 +116,8 @@ class ServerConnection:
             return convert(result)
         return await _THREADS.run(partial(convert, request.large), abandon_on_cancel=True)
 
-    async def listed(self, what: str) -> list[Json]:
-        """Return all pages of the ``tools`` or ``prompts``, or none if the server has none. Raises ``ToolError``."""
+    async def list_all(self, what: str) -> list[Json]:
+        """Return all pages of the ``tools`` or ``prompts``, or none if the server has none. Raise ``ToolError``."""
         found: list[Json] = []
         cursors: set[str] = set()
         params: dict[str, Any] = {}
@@ -126,7 +126,7 @@ class ServerConnection:
             answer = await self.request(f"{what}/list", params, dict)
             page = answer.get(what)
             if not isinstance(page, list):
-                raise ToolError(f"its list of {what} is none")
+                raise ToolError(f"its list of {what} is not a list")
             if self._traffic.received - before > MAX_LIST_BYTES:
                 self._traffic.exceed(f"its list of {what} has more than {MAX_LIST_BYTES:,} bytes")
             found += [each for each in page if isinstance(each, dict)]
@@ -147,7 +147,7 @@ async def keep_connected(how: Launch | Address, guard: Guard, host: ServerHost) 
         async with http_streams(how, traffic) as (read, write):
             await _converse(read, write, host, traffic)
     except* Exception as error:  # noqa: BLE001 - a server must not end the session
-        problem = _problem(error)
+        problem = _describe_problem(error)
     return traffic.fault or traffic.http_fault or problem
 
 
@@ -171,7 +171,7 @@ async def _with_program(how: Launch, guard: Guard, host: ServerHost, traffic: Tr
         try:
             await _converse(reader, writer, host, traffic)
         except* Exception as error:  # noqa: BLE001 - reported
-            problem = _problem(error)
+            problem = _describe_problem(error)
         problem = traffic.closed or problem
         with trio.move_on_after(ENDING_S):
             problem = traffic.fault or await program.end()
@@ -183,11 +183,11 @@ async def _with_program(how: Launch, guard: Guard, host: ServerHost, traffic: Tr
 
 
 def _sendable(value: Any) -> Any:  # noqa: ANN401 - any JSON
-    """Return JSON with question marks for halves of surrogate pairs, which a model, user or file system may write."""
+    """Return JSON with question marks for lone surrogates, which can come from a model, a user or a file system."""
     return json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
 
 
-def _problem(error: Exception) -> str:
+def _describe_problem(error: Exception) -> str:
     """Return what went wrong, on one row."""
     leaf = next(calling.leaves_of(error))
     match leaf:
@@ -198,11 +198,11 @@ def _problem(error: Exception) -> str:
         case ToolError() | RuntimeError():
             text = str(leaf)
         case ValueError():
-            text = "what it said first is not what the protocol has"
+            text = "its first messages do not follow the protocol"
         case OSError() | trio.BrokenResourceError() | trio.ClosedResourceError():
             text = "the connection broke"
         case _:  # an error of the client's code, caused by the server's messages
-            text = f"what it sent could not be understood ({type(leaf).__name__})"
+            text = f"its messages could not be understood ({type(leaf).__name__})"
     return text.strip().partition("\n")[0]
 
 
@@ -212,9 +212,9 @@ async def _converse(
     host: ServerHost,
     traffic: Traffic,
 ) -> None:
-    """Connect, and wait until the connection ends. Raises ``MCPError``, ``ToolError``, ``RuntimeError``."""
+    """Connect, and wait until the connection ends. Raise ``MCPError``, ``ToolError``, ``RuntimeError``."""
 
-    async def elicited(context: ClientRequestContext, params: Any) -> types.ElicitResult:  # noqa: ANN401
+    async def elicit(context: ClientRequestContext, params: Any) -> types.ElicitResult:  # noqa: ANN401
         schema = getattr(params, "requested_schema", None) or {}
         action, content = await host.elicit(params.message, schema, getattr(params, "url", None) or "")
         return types.ElicitResult.model_validate({"action": action, "content": _sendable(content)})
@@ -230,7 +230,7 @@ async def _converse(
     dispatcher = JSONRPCDispatcher[Any](read, write)
     session = ClientSession(
         dispatcher=dispatcher,
-        elicitation_callback=elicited,
+        elicitation_callback=elicit,
         list_roots_callback=roots,
         message_handler=on_message,
         client_info=types.Implementation(name="chain", version=VERSION),

@@ -17,15 +17,15 @@ from chain.tools.paths import MAX_WHOLE
 from chain.tools.tool import ToolOutput
 
 MAX_IMAGES = 10
-"""Images of a result."""
+"""Images of one result."""
 MAX_RESULT_IMAGE_BYTES = 10_000_000
 """Bytes of all images of a result: services refuse requests of 32 MB, which include earlier results."""
 MAX_COMPARED = 100_000
-"""Characters of the texts that are compared with structured content: parsed, they take twenty times the memory."""
+"""Characters of texts that are parsed and compared with structured content. Parsing takes twenty times the memory."""
 MAX_FIELDS = 10
-"""Fields of a form."""
+"""Fields of one form."""
 MAX_MESSAGE = 2_000
-"""Characters of a question: more does not fit on a screen."""
+"""Characters of a question: more do not fit on a screen."""
 ACCEPT, DECLINE = "accept", "decline"
 
 _Json: TypeAlias = Mapping[str, Any]
@@ -33,20 +33,20 @@ Choose: TypeAlias = Callable[[str, Sequence[str]], Awaitable[str]]
 
 
 class NotCarriedOutError(ToolError):
-    """The server refused a request unread because it has forgotten the session, for example after a restart."""
+    """The server refused a request without carrying it out, because it does not know the session after a restart."""
 
 
 def output_of(result: _Json) -> ToolOutput:
     """Return the output of a call. This can take long: call it in a thread."""
     content = result.get("content")
     texts, images = texts_of(content if isinstance(content, list) else ())
-    if (structured := result.get("structuredContent")) is not None and not _says(texts, structured):
+    if (structured := result.get("structuredContent")) is not None and not _repeats(texts, structured):
         texts.append(json.dumps(structured, ensure_ascii=False, indent=2))
     return ToolOutput("\n\n".join(texts), tuple(images), result.get("isError") is True)
 
 
-def _says(texts: Sequence[str], structured: Any) -> bool:  # noqa: ANN401 - any JSON
-    """Return whether texts equal the structured content, in which a result that is no object is {"result": it}."""
+def _repeats(texts: Sequence[str], structured: Any) -> bool:  # noqa: ANN401 - any JSON
+    """Return whether the texts equal the structured content, where ``{"result": …}`` wraps any non-object."""
     values: list[object] = [*texts]
     if sum(map(len, texts)) <= MAX_COMPARED:
         for n, text in enumerate(texts):
@@ -65,7 +65,7 @@ def texts_of(content: Iterable[Any]) -> tuple[list[str], list[Image]]:
             case {"type": "text", "text": str(text)}:
                 texts.append(text)
             case {"type": "image" | "audio" as kind, "data": str(data)}:
-                texts.append(_with_binary(kind, str(piece.get("mimeType", "")), data, images))
+                texts.append(_binary_text(kind, str(piece.get("mimeType", "")), data, images))
             case {"type": "resource_link", "uri": str(uri)}:
                 about = piece.get("description") or piece.get("title")
                 described = f", {about}" if isinstance(about, str) else ""
@@ -73,23 +73,23 @@ def texts_of(content: Iterable[Any]) -> tuple[list[str], list[Image]]:
             case {"type": "resource", "resource": {"uri": str(uri), "text": str(text)}}:
                 texts.append(f"[Resource {uri}]\n{text}")
             case {"type": "resource", "resource": {"uri": str(uri), "blob": str(data)} as resource}:
-                told = _with_binary("resource", str(resource.get("mimeType", "")), data, images)
-                texts.append(f"[Resource {uri}]\n{told}")
+                binary_text = _binary_text("resource", str(resource.get("mimeType", "")), data, images)
+                texts.append(f"[Resource {uri}]\n{binary_text}")
             case {"type": kind}:
-                texts.append(f"[Content of the kind {str(kind)[:40]}, which is not known here]")
+                texts.append(f"[Content of the unknown kind {str(kind)[:40]}]")
             case _:
-                texts.append("[Content that is none]")
+                texts.append("[Invalid content]")
     return texts, images
 
 
-def _with_binary(kind: str, media_type: str, data: str, images: list[Image]) -> str:
+def _binary_text(kind: str, media_type: str, data: str, images: list[Image]) -> str:
     """Return the text for binary content, and add it to the images if it is one."""
     if len(data) > MAX_WHOLE * 4 // 3 + 4:
         return f"[{kind} {media_type[:40]}, larger than {MAX_WHOLE:,} bytes: left out]"
     try:
         content = b64decode(data, validate=True)
     except ValueError:
-        return f"[{kind} {media_type[:40]}, which is no base64: left out]"
+        return f"[{kind} {media_type[:40]}, which is not base64: left out]"
     name = f"image {len(images) + 1}"
     size = len(content) + sum(each.size for each in images)
     has_room = len(images) < MAX_IMAGES and size <= MAX_RESULT_IMAGE_BYTES
@@ -101,10 +101,10 @@ def _with_binary(kind: str, media_type: str, data: str, images: list[Image]) -> 
 
 
 def messages_text(result: _Json) -> str:
-    """Return the messages of a prompt as one text. Raises ``ToolError`` if there are none."""
+    """Return the messages of a prompt as one text. Raise ``ToolError`` if there are none."""
     messages = result.get("messages")
     if not isinstance(messages, list):
-        raise ToolError("what it gave back is no prompt")
+        raise ToolError("its answer is not a prompt")
     texts = []
     for message in messages:
         if isinstance(message, dict):
@@ -116,12 +116,12 @@ def messages_text(result: _Json) -> str:
 async def answer_of(
     server: str, message: str, schema: _Json, url: str, choose: Choose
 ) -> tuple[str, dict[str, Any] | None]:
-    """Ask the user the question of a server. Return the action and the answers. Raises ``ToolError`` if nobody can."""
+    """Ask the user the question of a server. Return the action and the answers. Raise ``ToolError`` if none comes."""
     said = f"{server} asks: {in_a_row(message)}"
     if url:
         answer = await choose(f"{said}\nIt wants you to open {in_a_row(url)}", ["done", DECLINE])
         return (ACCEPT, None) if answer == "done" else (DECLINE, None)
-    fields = _asked_for(schema)
+    fields = _fields_to_ask(schema)
     if not fields:
         return (ACCEPT, {}) if await choose(said, [ACCEPT, DECLINE]) == ACCEPT else (DECLINE, None)
     if len(fields) > MAX_FIELDS:
@@ -131,12 +131,12 @@ async def answer_of(
         title = in_a_row(str(field.get("description") or field.get("title") or name))
         options = _options(field)
         shown = list(options)[:MAX_FIELDS]
-        # A number would choose an option, so a field for text or a number has no options.
-        asked = f"{said}\n{title}" if shown else f"{said}\n{title} ({DECLINE} gives nothing)"
+        # A number as an answer would choose an option, so a field for text or a number has no options.
+        asked = f"{said}\n{title}" if shown else f"{said}\n{title} ({DECLINE} to give no answer)"
         answer = (await choose(asked, [*shown, DECLINE] if shown else [])).strip()
         if answer.casefold() == DECLINE or answer == NOBODY_CHOOSES:
             return DECLINE, None
-        found[name] = _value(answer, field, options)
+        found[name] = _converted_answer(answer, field, options)
     return ACCEPT, found
 
 
@@ -145,7 +145,7 @@ def in_a_row(text: str, most: int = MAX_MESSAGE) -> str:
     return " ".join(sanitize(text[: 4 * most]).split())[:most]
 
 
-def _asked_for(schema: _Json) -> dict[str, _Json]:
+def _fields_to_ask(schema: _Json) -> dict[str, _Json]:
     """Return the required fields of a form, or all if none is required."""
     properties, required = schema.get("properties"), schema.get("required")
     if not isinstance(properties, dict):
@@ -171,7 +171,7 @@ def _options(field: _Json) -> dict[str, object]:
     return {shown: value for name, value in pairs if (shown := in_a_row(str(name)))}
 
 
-def _value(answer: str, field: _Json, options: Mapping[str, object]) -> object:
+def _converted_answer(answer: str, field: _Json, options: Mapping[str, object]) -> object:
     """Return an answer as a value of the field's type, or unchanged: then the server reports what is wrong."""
     if field.get("type") == "array":
         parts = [answer] if answer in options else [part.strip() for part in answer.split(",")]

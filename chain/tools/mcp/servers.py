@@ -1,7 +1,7 @@
 """The MCP servers of a session: their starts, their lists of tools, and their calls.
 
-All start at once, in the background. A server that ended is started again at its next call. A changed list of tools
-counts from the next run on, because tools are part of the prefix that services cache.
+All start at once, in the background. A server that has ended is restarted at its next call. A changed list of tools is
+used from the next run on, because tools are part of the prefix that services cache.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ PROGRESS_S = 0.1
 WHY_S = 1.0
 """Seconds that a failed call waits for the reason why its server ended."""
 MAX_ASKING = 3
-"""Open questions of a server."""
+"""Open questions of one server."""
 
 _THREADS = Threads("mcp")
 _IMPORTS = Threads("mcp import", limit=1)
@@ -60,7 +60,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ServerView:
-    """A server as users see it: ``written`` is its command or address, ``error`` the latest error.
+    """The state of a server for users. ``written`` is its command or address, ``error`` the latest error.
 
     ``prompts`` are names and descriptions. ``left_out`` is a sentence on the tools that were left out.
     """
@@ -76,7 +76,7 @@ class ServerView:
 
 @dataclass(frozen=True, slots=True)
 class LaunchEnvironment:
-    """What the servers of a session are started with.
+    """The environment in which the servers of a session are started.
 
     ``folder`` is where programs start, ``env`` their environment. ``environ`` fills in the variables of entries, but
     ``keys`` only those of the user's own configuration.
@@ -90,7 +90,7 @@ class LaunchEnvironment:
     keys: frozenset[str]
 
     def resolve(self, server: ToolServer) -> Launch | Address:
-        """Return how to start or reach a server. Raises ``ConfigError`` and ``OSError``.
+        """Return how to start or reach a server. Raise ``ConfigError`` and ``OSError``.
 
         A program without ``cwd`` starts in ``folder``, where no command can write, or in the workspace if its arguments
         name a script there.
@@ -191,7 +191,7 @@ class _ActiveCall:
 
 
 class ManagedServer:
-    """One server, through all its starts. It has at most one connection."""
+    """One server, across all its restarts. It has at most one connection."""
 
     def __init__(self, server: ToolServer, environment: LaunchEnvironment) -> None:
         self.server = server
@@ -209,7 +209,7 @@ class ManagedServer:
         self._wanted = Wakeup()
         self._wanted.set()
         self._starts: deque[float] = deque(maxlen=MAX_STARTS)
-        """Times of its latest restarts."""
+        """The times of its latest restarts."""
         self._changes = self._listed = 0
         """How often its lists have changed, and the change that the latest lists include."""
         self._asking = trio.Lock()
@@ -233,10 +233,10 @@ class ManagedServer:
         name = self.server.name
         if self.state == "ended":
             again = "; its next call starts it again" if self.tools else ""
-            yield f"The server {name} is not there: {self._error}{again}"
+            yield f"The server {name} is not running: {self._error}{again}"
         elif self.state == "starting" and not self._error:
             late = f"The server {name} has not started within {self.start_s or FIRST_S:g} s"
-            yield f"{late}: what begins goes without it until it has."
+            yield f"{late}: new runs do without its tools until it has."
         if self._left_out:
             yield self._left_out
 
@@ -257,13 +257,13 @@ class ManagedServer:
             self.settled.set()
 
     async def on_connected(self, connection: ServerConnection) -> None:
-        """List what a new connection offers. Raises ``ToolError``."""
+        """List what a new connection offers. Raise ``ToolError``."""
         await self._list(connection)
         self._connection = connection
         self.settled.set()
 
     def on_list_changed(self) -> None:
-        """Note that tools or prompts have changed."""
+        """Record that tools or prompts have changed."""
         self._changes += 1
 
     async def refresh(self) -> None:
@@ -273,8 +273,8 @@ class ManagedServer:
                 await self._list(self._connection)
 
     def try_again(self) -> None:
-        """Restart a server without tools, because no call can. The next run gets its tools."""
-        if self.state == "ended" and not self.tools and not self._wait_s():
+        """Restart a server that has ended and has no tools, because no call would restart it."""
+        if self.state == "ended" and not self.tools and not self._restart_delay_s():
             self._start_again()
 
     def _start_again(self) -> None:
@@ -282,28 +282,28 @@ class ManagedServer:
         self.settled = trio.Event()
         self._wanted.set()
 
-    def _wait_s(self) -> float:
+    def _restart_delay_s(self) -> float:
         """Return the seconds until it may be restarted."""
         is_spent = len(self._starts) == MAX_STARTS
         return max(PER_S - (trio.current_time() - self._starts[0]), 0) if is_spent else 0
 
     async def _list(self, connection: ServerConnection) -> None:
         changes = self._changes
-        tools, prompts = await connection.listed("tools"), await connection.listed("prompts")
+        tools, prompts = await connection.list_all("tools"), await connection.list_all("prompts")
         check = partial(tools_of, self.server, tools)
         self.tools, self._left_out = await _THREADS.run(check, abandon_on_cancel=True)
         self._prompts, self._shown_prompts = await _THREADS.run(partial(prompts_of, prompts))
         self._listed = changes
 
-    async def _connect(self) -> ServerConnection:
-        """Return the connection, after a restart if needed. Raises ``ToolError``."""
+    async def _ensure_connected(self) -> ServerConnection:
+        """Return the connection, after a restart if needed. Raise ``ToolError``."""
         if self._connection is not None and self._connection.is_gone:
             await self._connection.explained.wait()
         if self.state == "ended":
-            if wait_s := self._wait_s():
+            if wait_s := self._restart_delay_s():
                 why = f"it was started {MAX_STARTS} times in a minute, and ended: {self._error}"
                 again = f"it may be tried again in {math.ceil(wait_s)} s"
-                raise ToolError(f"The server {self.server.name} is not there; {why}; {again}.")
+                raise ToolError(f"The server {self.server.name} is not running; {why}; {again}.")
             self._start_again()
         await self.settled.wait()
         if self._connection is None:
@@ -311,7 +311,7 @@ class ManagedServer:
         return self._connection
 
     async def call(self, tool: str, context: ToolContext, input: Mapping[str, Any]) -> ToolOutput:
-        """Call a tool by its name at the server. Raises ``ToolError``."""
+        """Call a tool by its name at the server. Raise ``ToolError``."""
         reported_at = -math.inf
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
@@ -340,18 +340,18 @@ class ManagedServer:
         convert: Callable[[dict[str, Any]], T],
         progress: Any = None,  # noqa: ANN401
     ) -> T:
-        """Return the converted result of a request. Raises ``ToolError``.
+        """Return the converted result of a request. Raise ``ToolError``.
 
         The request is repeated once if a restarted server refused it.
         """
         was_refused = False
         while True:
-            connection = await self._connect()
+            connection = await self._ensure_connected()
             try:
                 return await connection.request(method, params, convert, progress)
             except content.NotCarriedOutError as error:
                 if was_refused:
-                    raise ToolError(f"The server refuses it in a new session, too: {error}") from None
+                    raise ToolError(f"The server refuses the request in a new session too: {error}") from None
                 was_refused = True
             except ToolError as error:
                 if not connection.is_gone:
@@ -362,8 +362,8 @@ class ManagedServer:
                 raise ToolError(f"The server {name} ended in the call, which may have had effects: {why}") from None
 
     async def prompt(self, name: str, words: Sequence[str]) -> str:
-        """Return the text of a prompt, with words as its arguments. Raises ``ToolError``."""
-        await self._connect()
+        """Return the text of a prompt, with words as its arguments. Raise ``ToolError``."""
+        await self._ensure_connected()
         found = next((each for each in self._prompts if each["name"] == name), None)
         if found is None:
             raise ToolError(f"There is no prompt {name}.")
@@ -383,7 +383,7 @@ class ManagedServer:
         if not self._calls or self._asking.statistics().tasks_waiting >= MAX_ASKING - 1:
             return "decline", None
         call = self._calls[-1]
-        with suppress(ToolError), trio.CancelScope() as scope:  # nobody can answer, or the user stops
+        with suppress(ToolError), trio.CancelScope() as scope:  # no user is available, or the user stops
             call.asking.append(scope)
             async with self._asking:
                 return await content.answer_of(self.server.name, message, schema, url, call.context.asking.choose)
@@ -425,7 +425,7 @@ class ServerTool:
             raise ToolError(f"The input of {self.name} does not fit its schema: {'; '.join(faults)}.")
 
     async def run(self, context: ToolContext, input: Mapping[str, Any]) -> ToolOutput:
-        """Call the server. Raises ``ToolError``."""
+        """Call the server. Raise ``ToolError``."""
         if self._server is None:
             raise ToolError(f"There is no server {self._offered.server} any more.")
         return await self._server.call(self._offered.tool, context, input)

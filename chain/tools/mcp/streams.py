@@ -38,14 +38,14 @@ if TYPE_CHECKING:
     from chain.tools.processes.guarded import GuardedProgram
 
 MAX_WAITING = 32
-"""Messages that wait until the server reads them. They include answers to its requests, which limits these."""
+"""Queued messages to a server. They include answers to its requests, so this also limits its requests."""
 SERVER_CONNECT_S, SILENT_S = 15.0, 300.0
 """Timeouts for a connection and between two parts of a response, in seconds. A call has its own time limit."""
 STREAM_COST = MAX_PER_S // 10
-"""Cost of a stream that carries no answer: without it, a server could make the client reopen it without a pause."""
+"""The cost of a stream without an answer: otherwise a server could make the client reopen it without a pause."""
 
 _UNKNOWN_SESSION = (400, 404, 410)
-"""Statuses of a server that does not know the session: 404 in the protocol, 400 in examples of its SDKs."""
+"""Statuses for an unknown session: 404 in the protocol, 400 in examples of its SDKs."""
 _END_OF_EVENT = re.compile(rb"(?>\r\n|\r|\n){2}")
 
 
@@ -54,24 +54,24 @@ class RowReader(trio.abc.ReceiveChannel[SessionMessage]):
 
     def __init__(self, program: GuardedProgram, traffic: Traffic) -> None:
         self.noise = ""
-        """What the program wrote since its last message: it may say why there is none."""
+        """A sentence about the last row that was not a message; empty after a message."""
         self._program = program
         self._traffic = traffic
         self._read = bytearray()
 
     async def receive(self) -> SessionMessage:
-        """Return the next message. Raises ``EndOfChannel`` when the connection has ended."""
+        """Return the next message. Raise ``EndOfChannel`` when the connection has ended."""
         try:
             while True:
                 row = await self._row()
-                is_small = await self._traffic.admits(row)
+                is_small = await self._traffic.count_message(row)
                 try:
                     message = SessionMessage(parsed(row) if is_small else await self._traffic.parse(row))
                     self.noise = ""
                     return message
                 except ValueError:
                     if row.strip():
-                        self.noise = f"it wrote what is not a message: {row[:80].decode(errors='replace')!r}"
+                        self.noise = f"it wrote a row that is not a message: {row[:80].decode(errors='replace')!r}"
         except (trio.EndOfChannel, OverBoundError):
             self._traffic.gone.set()  # before the calls fail
             raise trio.EndOfChannel from None
@@ -85,7 +85,7 @@ class RowReader(trio.abc.ReceiveChannel[SessionMessage]):
                 self._traffic.closed = "it closed its output"
                 raise trio.EndOfChannel
             self._read += piece
-            await self._traffic.hold(self, len(self._read), READ_COST + len(piece))
+            await self._traffic.record_read(self, len(self._read), READ_COST + len(piece))
         row = bytes(memoryview(self._read)[:end])
         del self._read[: end + 1]
         return row
@@ -130,16 +130,16 @@ def row_of(item: SessionMessage) -> bytes:
 
 
 async def inspect(traffic: Traffic, response: httpx2.Response) -> None:
-    """Record what is wrong with a response, and limit its body. Raises ``OverBoundError``."""
+    """Record what is wrong with a response, and limit its body. Raise ``OverBoundError``."""
     headers, status = response.headers, response.status_code
     is_post = response.request.method == "POST"
     id = from_json(response.request.content).get("id") if is_post else None
-    # Without its charset: some are decoded in quadratic time.
+    # Without the charset, because some are decoded in quadratic time.
     headers["content-type"] = kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     response.stream = _Body(response.stream, traffic, id, is_events=kind == "text/event-stream")
     if (coding := headers.get("content-encoding", "identity").strip().lower()) != "identity":
         traffic.exceed(f"it encoded its answer as {coding:.40}, which was not requested")
-    if not is_post:  # a stream for what the server says unasked, which not every server has
+    if not is_post:  # the optional stream for messages that answer no request
         await traffic.spend(STREAM_COST)
         return
     traffic.http_fault = ""
@@ -148,7 +148,7 @@ async def inspect(traffic: Traffic, response: httpx2.Response) -> None:
     elif status >= 400:
         traffic.http_fault = f"it answered {status} {response.reason_phrase}".rstrip()
     elif kind == "text/html":
-        traffic.http_fault = "it answered with a page of HTML, so this is not its address"
+        traffic.http_fault = "it answered with an HTML page, so this is not its address"
     if request := traffic.open.get(id):
         request.fault = traffic.http_fault
         request.is_unknown = status in _UNKNOWN_SESSION and "mcp-session-id" in response.request.headers
@@ -157,7 +157,7 @@ async def inspect(traffic: Traffic, response: httpx2.Response) -> None:
 class _Body(httpx2.AsyncByteStream):
     """The body of a response: one message, or server-sent events, each passed on when it is complete.
 
-    The client would parse a large message in the trio thread. It gets one without its result.
+    The client would parse a large message in the trio thread, so it gets one without the result.
     """
 
     def __init__(self, stream: Any, traffic: Traffic, id: object, *, is_events: bool) -> None:  # noqa: ANN401
@@ -171,22 +171,22 @@ class _Body(httpx2.AsyncByteStream):
         try:
             async for piece in self._stream:
                 read += piece
-                await traffic.hold(self, len(read), READ_COST + len(piece))
+                await traffic.record_read(self, len(read), READ_COST + len(piece))
                 while self._is_events and (end := _END_OF_EVENT.search(read, searched)):
                     event = bytes(memoryview(read)[: end.end()])
                     del read[: end.end()]
                     searched = 0
-                    yield event if await traffic.admits(event) else await self._without_result(event)
+                    yield event if await traffic.count_message(event) else await self._without_result(event)
                 searched = max(len(read) - 3, 0)
-            yield bytes(read) if await traffic.admits(read) else await self._without_result(bytes(read))
+            yield bytes(read) if await traffic.count_message(read) else await self._without_result(bytes(read))
         finally:
-            traffic.held.pop(self, None)
+            traffic.incomplete_bytes.pop(self, None)
 
     async def aclose(self) -> None:
         await self._stream.aclose()
 
     async def _without_result(self, part: bytes) -> bytes:
-        """Return a large message or event without its result. Raises ``OverBoundError``."""
+        """Return a large message or event without its result. Raise ``OverBoundError``."""
         row, traffic, others = part, self._traffic, list[bytes]()
         if self._is_events:
             if part.count(b"\n") + part.count(b"\r") > MAX_MESSAGE_VALUES:
@@ -202,7 +202,7 @@ class _Body(httpx2.AsyncByteStream):
         except ValueError:
             row = b"{}"  # the client reports it
         if len(row) > MAX_SMALL:
-            traffic.exceed(f"it sent a message of more than {MAX_SMALL:,} bytes beside its result")
+            traffic.exceed(f"it sent a message of more than {MAX_SMALL:,} bytes besides its result")
         return b"\n".join([*others, b"data: " + row, b"", b""]) if self._is_events else row
 
 
@@ -217,7 +217,7 @@ async def http_streams(address: Address, traffic: Traffic) -> AsyncIterator[tupl
     )
     async with (
         client,
-        # The server is not told that the session ends: waiting for its answer could delay the end.
+        # The session is not terminated at the server: waiting for the answer could delay the end.
         streamable_http_client(
             address.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES, terminate_on_close=False
         ) as (read, write),

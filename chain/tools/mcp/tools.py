@@ -1,6 +1,6 @@
-"""Checks what a server lists: its tools, and its prompts.
+"""Checks the tools and prompts that a server lists.
 
-A service refuses a whole request because of one bad tool, so every tool that may be bad is left out.
+A model's service refuses a whole request because of one bad tool, so every tool that may be refused is left out.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from chain.tools.allowances import SERVER_PREFIX
 from chain.tools.mcp.content import in_a_row
 
 MAX_TOOLS = 200
-"""Tools of a server: more would fill the model's context window."""
+"""Tools of one server: more would fill the model's context window."""
 MAX_DESCRIPTION = 10_000
 MAX_SCHEMA = 30_000
-"""Characters of each."""
+"""Characters of a description, and of a schema."""
 MAX_OFFER_CHARS = 300_000
-"""Characters of all descriptions and schemas of a server."""
+"""Characters of all descriptions and schemas of one server."""
 MAX_SCHEMA_VALUES, MAX_ALL_VALUES = 2_000, 10_000
 """Values in a schema, and in all schemas of a server: checking this many takes 2 s at most."""
 MAX_CHECKED_TOOLS = 2 * MAX_TOOLS
@@ -33,14 +33,14 @@ MAX_CHECKED_TOOLS = 2 * MAX_TOOLS
 MAX_LEVELS = 30
 """Levels of a schema."""
 MAX_PROMPTS = 200
-"""Prompts of a server: as many as tools."""
+"""Prompts of one server."""
 MAX_SERVER_TEXT = 300
-"""Characters that are shown of a prompt's description, of an error and of progress."""
+"""Characters shown of a prompt's description, of an error and of progress."""
 MAX_NAMED_TOOLS = 3
-"""Tools that are named of those that were left out."""
+"""Names in the sentence about tools that were left out."""
 
 _OTHER = re.compile(r"[^a-zA-Z0-9_-]")
-"""Characters that services do not accept in a name, although the protocol allows some: each becomes _."""
+"""Characters that services do not accept in a name. Each is replaced by ``_``."""
 _MAX_NAME = 64
 _PROPERTY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 _UNIONS = ("oneOf", "anyOf", "allOf")
@@ -60,7 +60,7 @@ def tools_of(server: ToolServer, listed: Iterable[_Json]) -> tuple[tuple[Offered
     for n, raw in enumerate(listed):
         name, hints = raw.get("name"), raw.get("annotations")
         name = name if isinstance(name, str) else ""
-        # One character too many is enough to see that a name is too long: one of megabytes would take a second.
+        # Truncated, because a name of megabytes would take a second.
         full = mapped = f"{SERVER_PREFIX}{server.name}__{_OTHER.sub('_', name[: _MAX_NAME + 1])}"
         others = count(2)
         while full in found and found[full].tool != name:
@@ -71,7 +71,7 @@ def tools_of(server: ToolServer, listed: Iterable[_Json]) -> tuple[tuple[Offered
             if len(found) == MAX_TOOLS or n >= MAX_CHECKED_TOOLS:
                 raise ToolError(f"there are more than {MAX_TOOLS}")
             if full in found:
-                raise ToolError("it is one more of that name")
+                raise ToolError("its name is used twice")
             if len(full) > _MAX_NAME or not _OTHER.sub("", name):
                 raise ToolError(f"a whole name has at most {_MAX_NAME} characters, and some of a-z, A-Z, 0-9, _ and -")
             description, schema = _description(server, raw), raw.get("inputSchema")
@@ -79,7 +79,7 @@ def tools_of(server: ToolServer, listed: Iterable[_Json]) -> tuple[tuple[Offered
             chars += len(description) + size
             values += parts
             if chars > MAX_OFFER_CHARS or values > MAX_ALL_VALUES:
-                raise ToolError("there is too much of them all")
+                raise ToolError("all of them together are too large")
             assert isinstance(schema, dict)
             unions = {key: schema[key] for key in _UNIONS if key in schema}
             if unions:  # services refuse them there; the server checks its input itself
@@ -119,9 +119,9 @@ def _description(server: ToolServer, raw: _Json) -> str:
 def _measure(schema: object) -> tuple[int, int]:
     """Return the characters and values of a schema. Raise ``ToolError`` if it is too large or for no object."""
     if not isinstance(schema, dict) or schema.get("type", "object") != "object":
-        raise ToolError("its input is no object")
-    levels = [level for _, level in _parts(schema)]
-    if max(levels) > MAX_LEVELS:  # first: the levels limit the recursion of what follows
+        raise ToolError("its input is not an object")
+    levels = [level for _, level in _nested_values(schema)]
+    if max(levels) > MAX_LEVELS:  # first, because the following checks are recursive
         raise ToolError(f"its schema has more than {MAX_LEVELS} levels")
     if len(levels) > MAX_SCHEMA_VALUES:
         raise ToolError(f"its schema has more than {MAX_SCHEMA_VALUES:,} values")
@@ -135,20 +135,20 @@ def _check_schema(schema: _Json) -> None:
     properties = schema.get("properties", {})
     if isinstance(properties, dict) and not all(map(_PROPERTY.fullmatch, properties)):
         raise ToolError("a parameter has a name with other characters than a-z, A-Z, 0-9, _, . and -")
-    # Imported late: it comes with the client, and takes a while.
+    # Imported late, because it is slow. It is a dependency of the client.
     from jsonschema import Draft202012Validator, SchemaError  # type: ignore[import-untyped]
 
     try:
-        # Without formats: a pattern is not one of Python's, and compiling it can take minutes.
+        # Formats are not checked: a pattern is not in Python's syntax, and compiling it can take minutes.
         Draft202012Validator.check_schema(schema, format_checker=None)
     except SchemaError as error:
         raise ToolError(f"its schema is wrong: {sanitize(error.message)[:100]}") from None
-    references = (part["$ref"] for part, _ in _parts(schema) if isinstance(part, dict) and "$ref" in part)
-    if any(isinstance(ref, str) and _ends_nowhere(ref, schema) for ref in references):
-        raise ToolError("its schema refers to what is not there")
+    references = (part["$ref"] for part, _ in _nested_values(schema) if isinstance(part, dict) and "$ref" in part)
+    if any(isinstance(ref, str) and _is_broken_reference(ref, schema) for ref in references):
+        raise ToolError("its schema has a broken reference")
 
 
-def _parts(value: object) -> Iterator[tuple[object, int]]:
+def _nested_values(value: object) -> Iterator[tuple[object, int]]:
     """Yield a value and all values inside it, each with its level."""
     left = [(value, 1)]
     while left:
@@ -158,7 +158,7 @@ def _parts(value: object) -> Iterator[tuple[object, int]]:
         left += [(each, level + 1) for each in inside]
 
 
-def _ends_nowhere(ref: str, schema: _Json) -> bool:
+def _is_broken_reference(ref: str, schema: _Json) -> bool:
     """Return whether a reference leads out of the schema, to nothing, or in a circle."""
     seen: set[str] = set()
     while True:

@@ -43,7 +43,7 @@ MAX_PER_S, READ_COST, VALUE_COST = 16 * 1024 * 1024, 8_192, 64
 MAX_MESSAGES_PER_S = 2_000
 """Messages in a second: more than any server needs for its progress."""
 LARGE = "chain/large"
-"""The key of a result that stands for a large one."""
+"""The key of a placeholder for a large result."""
 WRONG_ANSWER = "The server's answer is not a valid result."
 
 _THREADS = Threads("mcp messages")
@@ -56,7 +56,7 @@ class OverBoundError(ToolError):
 
 @dataclass(slots=True)
 class OpenRequest:
-    """A request that waits for its answer, with what the client does not report of an HTTP response to it."""
+    """A request that waits for its answer, with the state that the client does not report."""
 
     fault: str = ""
     is_unknown: bool = False
@@ -71,18 +71,18 @@ class Traffic:
     def __init__(self) -> None:
         self.gone = trio.Event()
         self.fault = self.closed = self.http_fault = ""
-        """Which limit was exceeded; which stream was closed; what was wrong with the latest response over HTTP."""
+        """The limit that was exceeded, the stream that was closed, and the fault of the latest response over HTTP."""
         self.open: dict[Any, OpenRequest] = {}
         """The requests that wait for an answer, by id."""
         self.received = 0
         """Bytes of complete messages."""
-        self.held: dict[object, int] = {}
+        self.incomplete_bytes: dict[object, int] = {}
         """Bytes of incomplete messages, by their readers."""
         self._since, self._cost, self._rows = -math.inf, 0, 0
         self._parsing = trio.Lock()
 
     def exceed(self, what: str) -> NoReturn:
-        """End the connection with this sentence. Raises ``OverBoundError``."""
+        """End the connection with this sentence. Raise ``OverBoundError``."""
         self.fault = self.fault or what
         self.gone.set()
         raise OverBoundError(what)
@@ -96,15 +96,15 @@ class Traffic:
         if self._cost > MAX_PER_S:
             await trio.sleep_until(self._since + 1)
 
-    async def hold(self, holder: object, size: int, cost: int) -> None:
-        """Spend the cost of a read and note how many bytes its reader holds. Raises ``OverBoundError``."""
-        self.held[holder] = size
-        if size > MAX_MESSAGE_BYTES or sum(self.held.values()) > MAX_HELD:
+    async def record_read(self, holder: object, size: int, cost: int) -> None:
+        """Spend the cost of a read, and record how many bytes its reader stores. Raise ``OverBoundError``."""
+        self.incomplete_bytes[holder] = size
+        if size > MAX_MESSAGE_BYTES or sum(self.incomplete_bytes.values()) > MAX_HELD:
             self.exceed(f"it sent a message of more than {MAX_MESSAGE_BYTES:,} bytes, or {MAX_HELD:,} at once")
         await self.spend(cost)
 
-    async def admits(self, row: bytes | bytearray) -> bool:
-        """Count a message. Return whether it is small enough for the trio thread. Raises ``OverBoundError``."""
+    async def count_message(self, row: bytes | bytearray) -> bool:
+        """Count a message. Return whether it is small enough for the trio thread. Raise ``OverBoundError``."""
         self.received += len(row)
         is_small = len(row) <= MAX_SMALL
         await self.spend(VALUE_COST * sum(map(row.count, (*_SIGNS, b'"'))) if is_small else 0)
@@ -116,7 +116,7 @@ class Traffic:
     async def parse(self, row: bytes, id: object = None) -> JSONRPCMessage:
         """Parse a large message in a thread. The open request with this id, or the message's own, stores its result.
 
-        Raises ``ValueError`` and ``OverBoundError``.
+        Raise ``ValueError`` and ``OverBoundError``.
         """
         async with self._parsing:  # one at a time, because of the memory
             if await _THREADS.run(partial(has_too_many_values, row)):
@@ -125,7 +125,7 @@ class Traffic:
         if isinstance(message, JSONRPCResponse) and (request := self.open.get(id or message.id)):
             request.large, message.result = message.result, {LARGE: True}
         if isinstance(message, JSONRPCNotification):
-            message.params = None  # no notification has much that is of use
+            message.params = None  # large parameters are of no use
         if isinstance(message, JSONRPCRequest):
             self.exceed(f"it sent a request of more than {MAX_SMALL:,} bytes")
         return message
@@ -143,18 +143,18 @@ def has_too_many_values(row: bytes) -> bool:
 def parsed(row: bytes) -> JSONRPCMessage:
     """Parse a message; a malformed answer becomes an error, so that its request does not wait for the time limit.
 
-    Half a surrogate pair and bytes that are not UTF-8 are replaced if the message is small. Raises ``ValueError``.
+    Half a surrogate pair and bytes that are not UTF-8 are replaced if the message is small. Raise ``ValueError``.
     """
     is_small = len(row) <= MAX_SMALL
     try:
-        return _validated(row)
+        return _validate(row)
     except ValueError:
         pass
     try:
         value = json.loads(row.decode(errors="replace")) if is_small else from_json(row)
         if is_small:  # otherwise it would hold the interpreter lock for too long
             with suppress(ValueError):
-                return _validated(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
+                return _validate(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
     except RecursionError:
         raise ValueError("nested too deeply") from None
     match value:
@@ -163,6 +163,6 @@ def parsed(row: bytes) -> JSONRPCMessage:
     raise ValueError("not a message")
 
 
-def _validated(row: bytes) -> JSONRPCMessage:
+def _validate(row: bytes) -> JSONRPCMessage:
     message: JSONRPCMessage = jsonrpc_message_adapter.validate_json(row, by_name=False)
     return message

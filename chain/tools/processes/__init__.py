@@ -1,1 +1,1 @@
-"""Programs that tools start: the guard they run under, what fences them in, and the tool ``shell``."""
+"""Programs that tools start: the guard under which they run, the sandbox, and the tool ``shell``."""

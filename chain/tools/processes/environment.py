@@ -1,4 +1,4 @@
-"""Environments of programs: which variables are secrets, by name and value, and which ones a program gets."""
+"""Environments of programs. Recognises secrets by the name and the value of a variable."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import sys
 from collections.abc import Mapping
 
 _WORD = re.compile(
-    # First what a word of a name may end with, as PGPASSWORD and APIKEY; then what must be a whole word, because COMPAT
-    # contains no token, and PWD alone is a directory. MAX_TOKENS is a number.
+    # First the words that can also end a longer word, as in PGPASSWORD and APIKEY; then those that must be whole words,
+    # because COMPAT is no secret and PWD alone is a directory. MAX_TOKENS is a number.
     r"(?:KEYS?|TOKEN|(?<!MAX_)(?<!MAX_OUTPUT_)TOKENS"
     r"|SECRETS?|PASSWORDS?|PASSWD|PASSCODE|PASSPHRASE|PASS|CREDENTIALS?|CREDS?)(?![A-Z])"
     r"|(?<![A-Z])(?:PAT|AUTH(?!_SOCK))(?![A-Z])|_PWD(?![A-Z])"
@@ -18,13 +18,13 @@ _WORD = re.compile(
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 _IN_VALUE = re.compile(
-    # The password of an address, as in postgres://me:word@host/db, or a token alone, as in https://token@host.
-    # Only the first colon is tried: each try costs the rest of the value.
+    # A password in an address, as in postgres://me:word@host/db, or a token alone, as in https://token@host. Only the
+    # first colon is tried, because each try reads the rest of the value.
     r"://[^/?#\s@:]*:[^/?#\s]+@|https?://[^/?#\s]+@"
-    # One of several settings, as in ;Password=word and ;AccountKey=word, and signatures of addresses.
+    # A setting in a list, as in ;Password=word and ;AccountKey=word, or the signature of an address.
     r"|(?:^|[?&;\s])(?:password|passwd|pwd)\s*=\s*[^\s&;]"
     r"|[?&;](?:[a-z_-]*(?:key|token|secret|signature)|sig)\s*=\s*[^\s&;]"
-    # A header, and a key itself.
+    # An HTTP header, or the text of a private key.
     r"|(?:^|:)\s*bearer\s+\S|-----BEGIN [A-Z0-9 ]*PRIVATE KEY",
     re.IGNORECASE,
 )
@@ -53,11 +53,11 @@ def is_secret(name: str, value: str) -> bool:
 
 
 def bare_environment() -> dict[str, str]:
-    """Return the environment of a program of our own: what Python may need to start, and no key."""
+    """Return the environment of a program of our own: the variables that Python may need to start, and no secrets."""
     needed = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR")
     found = {name: os.environ[name] for name in needed if name in os.environ}
-    # A library elsewhere may have been made by a command and would run without a fence. An empty part is the current
-    # directory.
+    # A library in any other directory may have been created by a command, and would run outside of the sandbox. An
+    # empty part is the current directory.
     own = tuple(f"{os.path.realpath(each)}/lib" for each in (sys.prefix, sys.base_prefix))
     parts = filter(os.path.isabs, os.environ.get("LD_LIBRARY_PATH", "").split(":"))
     libraries = ":".join(part for part in map(os.path.realpath, parts) if part.startswith(own))

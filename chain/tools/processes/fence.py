@@ -1,13 +1,13 @@
-"""The fence around a command: what the kernel can refuse to a process and to everything that it starts.
+"""The fence of a command: restrictions that the kernel enforces for a process and its descendants.
 
 Landlock refuses writes outside some directories, devices, and signals to outside processes. Seccomp refuses sockets,
 kernel keys, and setting limits and priorities of other processes. Neither needs root or any setup, and both are
 inherited and cannot be undone. With a PID namespace all processes of a command also die with its first one. Python has
 no functions for any of this, so they are called by ``ctypes``.
 
-To change what is refused: writes in ``rules``, devices in ``_landlock_devices``, system calls in ``_refuse_calls``, and
-root's capabilities in ``_POWERS``. ``probe`` tries out what a machine supports. Only the standard library is imported,
-and little of it, because every command is a fork of the guard, which imports this module.
+To change a restriction: writes are in ``rules``, devices in ``_landlock_devices``, system calls in ``_refuse_calls``,
+and root's capabilities in ``_DROPPED_CAPABILITIES``. ``probe`` tries which ones a machine supports. Only a small part
+of the standard library is imported, because every command is a fork of the guard, which imports this module.
 
 What the fence does not refuse: reading files; changing the mode, owner, times, flags (``chattr``), extended attributes,
 access lists or file capabilities of an outside file, locking it, and making or removing subvolumes of btrfs, since
@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 
 class Fence(NamedTuple):
-    """What is refused to one command.
+    """The restrictions of one command.
 
     It is a named tuple because ``dataclasses`` would double what the guard imports.
     """
@@ -53,7 +53,7 @@ class Fence(NamedTuple):
 
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/shm")
-"""What every fenced command may read and write below ``/dev``.
+"""The devices that every fenced command may read and write.
 
 ``/dev/shm`` holds POSIX shared memory and the locks of Python's ``multiprocessing``, without which pools do not start.
 It is memory, shared with other programs of the user, and has none of the user's files. There is no terminal here: a
@@ -64,12 +64,12 @@ command could forge what the user reads on it, or take what the user types, also
 def enter(fence: Fence) -> None:
     """Restrict the calling process and everything that it will start. Raise ``OSError`` if that is not possible."""
     if (fence.writable is not None or fence.devices is not None) and os.geteuid() == 0:
-        _drop_powers()
+        _drop_capabilities()
     _prctl(_NO_NEW_PRIVILEGES, 1)
     if isinstance(fence.writable, int):
         _restrict(fence.writable)
     elif fence.writable is not None or fence.signals:
-        _restrict(rules(None if fence.writable is None else _opened(fence.writable), signals=fence.signals))
+        _restrict(rules(None if fence.writable is None else _open_paths(fence.writable), signals=fence.signals))
     if fence.devices is not None:
         _landlock_devices(fence.devices)
     # A namespace has no other processes. Seccomp cannot tell them from the command's own threads and processes.
@@ -79,7 +79,7 @@ def enter(fence: Fence) -> None:
 
 
 def enter_all() -> None:
-    """Restrict a program of our own, which writes no file and reaches no process, as far as this machine can."""
+    """Apply every restriction that this machine supports, for a program of our own that needs no files or processes."""
     parts = (Fence(writable=()), Fence(network=True), Fence(signals=True), Fence(devices=DEVICES))
     for part in parts if sys.platform == "linux" else ():
         try:
@@ -181,7 +181,7 @@ def _restrict(ruleset: int) -> None:
         os.close(ruleset)
 
 
-def _opened(paths: Iterable[str], flags: int = 0) -> Iterator[int]:
+def _open_paths(paths: Iterable[str], flags: int = 0) -> Iterator[int]:
     """Yield a descriptor of each path that exists, open until the next one is requested."""
     for path in paths:
         try:
@@ -200,7 +200,7 @@ _HIDDEN = ("/dev", "/sys/kernel/debug")
 _HIDDEN_SYSTEMS = (b"devtmpfs", b"devpts", b"debugfs")
 
 
-def _hidden() -> list[str]:
+def _hidden_places() -> list[str]:
     """Return these directories, and wherever else a file system of devices is mounted, as in containers and chroots.
 
     A mount of one of ``DEVICES`` is left out: containers mount ``/dev/null`` over files, some in ``/proc``. So is one
@@ -226,26 +226,26 @@ def _landlock_devices(devices: Sequence[str]) -> None:
     """
     use = _READ_FILE | _WRITE_FILE
     # A ruleset that does not mention moves refuses them.
-    paths = [("/", _MOVE, 0), *((path, use, os.O_NOFOLLOW) for path in _all_but(_hidden(), "/"))]
+    paths = [("/", _MOVE, 0), *((path, use, os.O_NOFOLLOW) for path in _paths_except(_hidden_places(), "/"))]
     paths += [(path, use, 0) for path in devices]
     # No stat: a network disk may be dead.
-    allowed = ((each, rights) for path, rights, flags in paths for each in _opened([path], flags))
+    allowed = ((each, rights) for path, rights, flags in paths for each in _open_paths([path], flags))
     _restrict(_create_ruleset(DEVICES_ABI, use | _MOVE, 0, allowed))
 
 
-def _all_but(hidden: Sequence[str], folder: str) -> Iterator[str]:
+def _paths_except(hidden: Sequence[str], folder: str) -> Iterator[str]:
     """Yield the fewest paths that cover everything below a directory except ``hidden``. Links are not followed."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.path in hidden:
                 continue
             if any(each.startswith(f"{entry.path}/") for each in hidden):
-                yield from _all_but(hidden, entry.path)
+                yield from _paths_except(hidden, entry.path)
             elif not entry.is_symlink():
                 yield entry.path
 
 
-_POWERS = (9, 12, 13, 16, 17, 19, 20, 21, 22, 25, 26, 27, 30, 32, 33, 34, 38, 39, 40)
+_DROPPED_CAPABILITIES = (9, 12, 13, 16, 17, 19, 20, 21, 22, 25, 26, 27, 30, 32, 33, 34, 38, 39, 40)
 """Capabilities by which root gets around Landlock: modules, raw disks and ports, mounts, processes, the clock.
 
 In order: linux_immutable, net_admin, net_raw (reads what others send), sys_module, sys_rawio, sys_ptrace, sys_pacct,
@@ -254,13 +254,13 @@ checkpoint_restore.
 """
 
 
-def _drop_powers() -> None:
+def _drop_capabilities() -> None:
     header, sets = struct.pack("=Ii", _CAPABILITY_VERSION, 0), ctypes.create_string_buffer(24)
     _checked(_LIBC.capget(header, sets), "capget")
-    dropped = sum(1 << power for power in _POWERS)
+    dropped = sum(1 << power for power in _DROPPED_CAPABILITIES)
     halves = [half & ~(dropped >> 32 * (n // 3)) for n, half in enumerate(struct.unpack("=6I", sets.raw))]
     _checked(_LIBC.capset(header, struct.pack("=6I", *halves)), "capset")
-    for power in _POWERS:
+    for power in _DROPPED_CAPABILITIES:
         try:
             _prctl(_CAPABILITY_DROP, power)
         except OSError as error:
@@ -309,11 +309,11 @@ _PROCESS_ARGUMENT = {
     ),
     **dict.fromkeys(("setpriority", "ioprio_set"), _SECOND),
 }
-"""Calls that set limits and priorities, and the argument that names the process or group; 0 is the caller's own."""
+"""Calls that set limits and priorities, with the argument that names the process or group; 0 is the caller's own."""
 
 _LOAD, _AND, _JUMP_IF_EQUAL, _JUMP_IF_AT_LEAST, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
 _TO_REFUSE = -1
-"""Stands for a jump to the last line."""
+"""A placeholder for a jump to the last line, which refuses the call."""
 _KILL, _REFUSE, _PERMIT = 0x80000000, 0x00050000 | errno.EACCES, 0x7FFF0000
 
 

@@ -1,4 +1,4 @@
-"""The guard of tool processes, a program of its own, one for each chain: ``guard.py CONTROL FOLDER PARENT NAME``.
+"""The guard of tool processes: a separate program, one per chain, run as ``guard.py CONTROL FOLDER PARENT NAME``.
 
 ::
 
@@ -15,7 +15,7 @@ running. When the command has ended, or chain has closed its end of the socket f
 ``kill -9`` of chain), the keeper kills all descendants and ends itself. Then chain sees the end of the socket.
 
 A command may kill or stop its keeper. The guard is a subreaper too, so what that keeper leaves becomes the guard's
-child and is killed. The guard has a copy of each control socket and closes it after that, so the end of the socket
+child and is killed. The guard has a copy of each control socket, and closes it only then, so the end of the socket
 always means that no process of the command is left.
 
 All this needs neither root nor namespaces. PR_SET_PDEATHSIG is not used, since it is bound to the *thread* that forked.
@@ -35,13 +35,13 @@ import socket
 import sys
 
 if __name__ == "__main__":
-    # Run by its path and isolated, it finds the standard library alone; its own package comes after that.
+    # An isolated program that is run by its path finds only the standard library.
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))))
 
 from chain.tools.processes import fence, keeper
 
 MAX_DESCRIPTORS = 5
-"""Descriptors of a packet: a control socket, the output, and what the request may name."""
+"""Descriptors of a packet: a control socket, the output, and those that the request names."""
 
 
 class GuardProcess:
@@ -84,10 +84,10 @@ class GuardProcess:
     def _start(self, descriptors: list[int]) -> None:
         control = socket.socket(fileno=descriptors[0])
         try:
-            pid, way = self._spare or self._fork_spare(*descriptors)
+            pid, channel = self._spare or self._fork_spare(*descriptors)
             self._spare = None
-            with way:
-                socket.send_fds(way, [b"run"], descriptors)
+            with channel:
+                socket.send_fds(channel, [b"run"], descriptors)
         except OSError:
             keeper.send_message(control, failed="no process can be started for it")
             control.close()
@@ -106,21 +106,21 @@ class GuardProcess:
                 ours.close()
                 raise
 
-    def _become_keeper(self, way: socket.socket, *descriptors: int) -> None:
+    def _become_keeper(self, channel: socket.socket, *descriptors: int) -> None:
         for each in descriptors:
             os.close(each)
         for control in (self._control, *self._keepers.values(), *self._orphaned):
             control.close()  # a control socket must end with its own command
         self._children.close()
         own = keeper.Keeper()
-        if received := _receive_descriptors(way):
-            way.close()
+        if received := _receive_descriptors(channel):
+            channel.close()
             own.serve(socket.socket(fileno=received[0]), received[1:])
 
     def _reap(self) -> None:
         for pid, status in keeper.reap(os.WUNTRACED):
             if os.WIFSTOPPED(status):
-                # Only a command can have stopped a keeper, which would never kill anything then.
+                # A command has stopped the keeper, so that it could kill nothing.
                 os.kill(pid, signal.SIGKILL)
             elif self._spare is not None and pid == self._spare[0]:
                 self._spare[1].close()
@@ -133,7 +133,7 @@ class GuardProcess:
                     self._pause_s = keeper.KILL_ROUND_S
 
     def _sweep(self) -> None:
-        """Kill what keepers that were killed have left."""
+        """Kill the processes that killed keepers have left."""
         own = {*self._keepers, self._spare[0] if self._spare else 0}
         if strays := [pid for pid in self._children.read() if pid not in own]:
             keeper.kill_tree(strays)
@@ -156,7 +156,7 @@ def _receive_descriptors(source: socket.socket) -> list[int]:
 
 
 def main(descriptors: list[int], name: str) -> None:
-    """Run the guard. The arguments are explained above."""
+    """Run the guard with the arguments of the program."""
     control, folder, parent = descriptors
     os.setsid()
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:

@@ -1,7 +1,7 @@
-"""Run programs under the guard process, so that nothing of a program outlives its call.
+"""Runs programs under the guard process, so that no process of a program outlives its call.
 
-``Guard.run`` runs a program to its end, and ``Guard.open`` starts one that is talked to. This is the trio side; the
-processes, their protocol and who kills what are in ``guard``.
+``Guard.run`` runs a program to its end, and ``Guard.open`` starts an interactive one. This is the trio side; ``guard``
+explains the processes and their protocol.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from chain.tools.processes.fence import Fence
 from chain.tools.processes.writable_paths import WritablePaths
 
 GONE_S = 5.0
-"""Seconds for all processes of a program to end after they were killed; usual are some milliseconds.
+"""Seconds for all processes of a program to end after they were killed. Some milliseconds are usual.
 
 A process that hangs in the kernel (a dead network disk) cannot be killed, and must not block an interrupt for ever.
 """
 
 INPUT_END_S = 0.5
-"""Seconds for a program that is talked to, to exit after the end of its input."""
+"""Seconds for an interactive program to exit after the end of its input."""
 
 CHUNK = 1 << 16
-"""Bytes of output that are read at once: what a pipe holds."""
+"""Bytes of one read of output: the capacity of a pipe."""
 
 _THREADS = Threads("processes")
 
@@ -110,10 +110,10 @@ class Guard:
 
     @asynccontextmanager
     async def open(self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> AsyncIterator[GuardedProgram]:
-        """Start a program that is talked to. On exit, end it and everything that it started.
+        """Start an interactive program. On exit, end it and everything that it started.
 
         Its input is closed first, and it has ``INPUT_END_S`` to exit by itself. Raise ``ToolError`` if there is no
-        guard. If the program cannot be started, its ``end`` says so.
+        guard. If the program cannot be started, its ``end`` returns the reason.
         """
         async with self._start(argv, cwd, env, ("input", "errors")) as program:
             try:
@@ -179,7 +179,7 @@ class Guard:
         fence: Fence | None = None,
         paths: WritablePaths | None = None,
     ) -> AsyncIterator[GuardedProgram]:
-        """Have the guard start a program with these ``streams`` and its output. On exit, kill all of it."""
+        """Start a program with an output and these ``streams``. On exit, kill it and its descendants."""
         async with self._starting:
             process, folder = await self._ensure_started()
         try:
@@ -205,7 +205,7 @@ class Guard:
                 **{"argv": argv, "cwd": str(cwd), "env": dict(env)},
                 **{"fence": None if fence is None else fence._asdict(), "with": [*given][1:]},
             }
-            with contextlib.suppress(trio.BrokenResourceError):  # the end of the control socket says so too
+            with contextlib.suppress(trio.BrokenResourceError):  # the end of the control socket is handled later
                 await program.control.send_all(json.dumps(request).encode() + b"\n")
             yield program
         finally:
@@ -267,7 +267,7 @@ class GuardedProgram:
     output: trio.lowlevel.FdStream
     input: trio.lowlevel.FdStream
     errors: trio.lowlevel.FdStream
-    """The last two exist only if they were asked for."""
+    """``input`` and ``errors`` exist only if they were requested."""
 
     def __init__(self, guard: trio.Process, control: trio.SocketStream) -> None:
         self.control = control
@@ -357,7 +357,7 @@ class GuardedProgram:
     async def close(self) -> None:
         """Kill the program and everything that it started, and close the descriptors."""
         await self._kill()
-        # Nothing waits here: only descriptors are closed.
+        # The shielded calls do not block: they only close descriptors.
         with trio.CancelScope(shield=True):
             await self.control.aclose()
             for stream in self._streams:

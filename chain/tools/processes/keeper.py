@@ -37,10 +37,10 @@ MAX_REAPED = 1_000
 """Children that are reaped in one go: in a fork storm new ones end as fast as they are reaped."""
 
 MAX_COUNTED_PROCESSES = 20
-"""Processes that are counted before they are killed: a fork storm must not go on meanwhile."""
+"""Processes that are counted before they are killed. A fork storm continues meanwhile."""
 
 _CHUNK, _FEW = 1 << 16, 1 << 8
-"""Bytes of a message, or of a list of children, that are read at once; and of a list that need not be complete."""
+"""Bytes of one read of a message or a list of children, and of a list that may be incomplete."""
 
 _WAKING = (signal.SIGCHLD, signal.SIGIO)
 
@@ -56,7 +56,7 @@ class _Command(NamedTuple):
     streams: Mapping[str, int]
 
     def execute(self) -> None:
-        """Become the command. If that fails, report it on the control socket, which is closed on exec."""
+        """Replace this process by the command. If that fails, report it on the control socket."""
         try:
             os.setsid()
             signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -73,7 +73,7 @@ class _Command(NamedTuple):
             send_message(self.control, failed=why)
 
     def execute_in_namespace(self) -> None:
-        """Be the first process of a PID namespace: run the command, reap orphans, and end with the command."""
+        """Run as the first process of a PID namespace: start the command, reap orphans, and exit after the command."""
         try:
             fence.mount_own_proc()
             command = fork(self.execute)
@@ -88,7 +88,7 @@ class _Command(NamedTuple):
                 return
 
     def close_streams(self) -> None:
-        """Leave the streams to the command: its output ends when no process has it open."""
+        """Close our copies of the streams. The output ends when no process has it open."""
         for each in self.streams.values():
             os.close(each)
 
@@ -127,7 +127,7 @@ class Keeper:
         watch(control)
         while (status := dict(reap()).get(first)) is None and not _is_closed(control):
             wait(None)
-        # From here on the kernel reaps. A fork storm leaves more dead processes than can be listed while it goes on.
+        # From here on the kernel reaps, because a fork storm leaves more dead processes than can be listed meanwhile.
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         if status is not None and not has_namespace:
             _report_end(control, status, children)
@@ -140,7 +140,7 @@ class Keeper:
 
 
 def fork(work: Callable[[], None]) -> int:
-    """Start a process that does this and then ends, and return its pid."""
+    """Fork a process that runs ``work`` and exits. Return its pid."""
     pid = os.fork()
     if pid == 0:
         _run_and_exit(work)
@@ -148,7 +148,7 @@ def fork(work: Callable[[], None]) -> int:
 
 
 def _run_and_exit(work: Callable[[], None]) -> NoReturn:
-    # Whatever happens, a forked process never returns into the code of its parent.
+    # A forked process must never return into the code of its parent.
     try:
         work()
         os._exit(0)
@@ -169,7 +169,7 @@ def _enter_namespace() -> bool:
 
 
 def watch(source: socket.socket) -> None:
-    """Have SIGIO sent to this process when ``source`` can be read or was closed. Reading it no longer blocks."""
+    """Request SIGIO for this process when ``source`` can be read or was closed, and make ``source`` non-blocking."""
     fcntl.fcntl(source, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(source, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
 
@@ -261,7 +261,7 @@ def _is_childless() -> bool:
 
 
 def _generations(pids: Iterable[int]) -> Iterator[list[int]]:
-    """Yield these processes, then their children, and so on. Each generation is looked up after the last was used."""
+    """Yield these processes, then their children, and so on. Each generation is read after the caller used the last."""
     here = [*pids]
     while here:
         yield here
@@ -279,13 +279,13 @@ def _children(pid: int) -> list[int]:
 
 
 def count_running(pids: Iterable[int]) -> int:
-    """Count these processes and their descendants, without zombies. Only the first few are looked at."""
-    count, looked_at = 0, 0
+    """Count these processes and their descendants, without zombies. Only the first few are counted."""
+    count, counted = 0, 0
     for generation in _generations(pids):
-        first = generation[: MAX_COUNTED_PROCESSES - looked_at]
+        first = generation[: MAX_COUNTED_PROCESSES - counted]
         count += sum(map(_is_running, first))
-        looked_at += len(first)
-        if looked_at == MAX_COUNTED_PROCESSES:
+        counted += len(first)
+        if counted == MAX_COUNTED_PROCESSES:
             break
     return count
 
@@ -301,9 +301,9 @@ def _is_running(pid: int) -> bool:
 def kill_tree(pids: Sequence[int]) -> None:
     """Kill these children of this process, and their descendants, as far as they exist and may be killed.
 
-    A killed process forks no more, so each is killed before its children are looked up. A descendant that is missed,
-    because its parent has ended meanwhile, becomes a child of the subreaper above, and is found in the next round. Dead
-    children are reaped: a fork storm leaves more of them than there are living, and a look at each takes long.
+    A killed process forks no more, so each is killed before its children are read. A descendant that is missed, because
+    its parent has ended meanwhile, becomes a child of the subreaper above, and is found in the next round. Dead
+    children are reaped: a fork storm leaves more dead than living ones, and reading the children of each takes long.
     """
     _kill(pids)
     for generation in _generations(pid for pid in pids if not _is_reaped(pid)):

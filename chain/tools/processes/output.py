@@ -8,7 +8,7 @@ from collections import deque
 from chain.tools.processes.screen import Screen
 
 KEPT_OUTPUT = 1_000_000
-"""Characters that are stored of the beginning, and of the end: far more than a result may have."""
+"""Characters stored of the start, and of the end: far more than a result may have."""
 
 MAX_REPORT = 4_000
 """Characters of one report to people: several screens."""
@@ -44,7 +44,7 @@ class Tail:
 
 
 class Output:
-    """The output of one command, as a terminal shows it at the end. Its beginning and its end are stored."""
+    """The output of one command, as a terminal shows it at the end. The start and the end of it are stored."""
 
     def __init__(self, kept: int = KEPT_OUTPUT, shown: int = MAX_REPORT) -> None:
         self._screen = Screen()
@@ -59,7 +59,7 @@ class Output:
         self._size = 0
 
     def add(self, chunk: bytes, *, is_last: bool = False) -> None:
-        """Append what the command wrote, of any size and cut anywhere."""
+        """Append a chunk of the output, which may end within a character."""
         text = self._decoder.decode(chunk, final=is_last)
         self._unseen.add(text)
         text = self._screen.add(text) + (self._screen.end() if is_last else "")
@@ -71,7 +71,7 @@ class Output:
         self._tail.add(text)
 
     def end(self) -> None:
-        """Mark the end of the output: half a character there counts as a broken one."""
+        """Mark the end of the output. An incomplete character there is replaced."""
         self.add(b"", is_last=True)
 
     def text(self) -> str:

@@ -1,4 +1,4 @@
-"""Find out which parts of the fence (``fence``) this machine supports, by trying each of them.
+"""Finds out which parts of the fence (``fence``) this machine supports, by trying each of them.
 
 ``probe`` runs this file as a program, which tries each protection in a fork, because they cannot be undone. To add
 one, add a field to ``Protections`` and an entry to ``_attempts``.
@@ -15,18 +15,18 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 if __name__ == "__main__":
-    # Run by its path and isolated, it finds the standard library alone; its own package comes after that.
+    # An isolated program that is run by its path finds only the standard library.
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))))
 
 from chain.tools.processes.environment import bare_environment
 from chain.tools.processes.fence import Fence, enter, enter_pid_namespace, mount_own_proc
 
 PROBE_S = 20.0
-"""Seconds for the probe; usual are 50 ms."""
+"""Seconds for the probe. 50 ms are usual."""
 
 
 class Protections(NamedTuple):
-    """What this machine can refuse to a command; see ``fence.Fence``.
+    """The restrictions that this machine supports; see ``fence.Fence``.
 
     ``namespace`` is whether a command can have its own PID namespace. It is used where it is available, and no
     protection depends on it.
@@ -60,7 +60,7 @@ def probe() -> Protections:
         )
         return Protections(**json.loads(done.stdout))
     except (OSError, subprocess.SubprocessError, ValueError, TypeError):
-        return Protections()  # what could not be tried is not refused
+        return Protections()  # a restriction that could not be tried is not used
 
 
 def _succeeds(attempt: Callable[[], bool]) -> bool:
@@ -71,12 +71,12 @@ def _succeeds(attempt: Callable[[], bool]) -> bool:
         try:
             is_successful = attempt()
         finally:
-            os._exit(0 if is_successful else 1)  # also after an exception, which nobody reads
+            os._exit(0 if is_successful else 1)  # also after an exception
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def _refuses(fence: Fence, *refused: Callable[[], object]) -> bool:
-    """Put up a fence. Return whether these calls are refused, and what every command needs is not."""
+    """Enter a fence. Return whether it refuses these calls, and does not refuse those that every command needs."""
     enter(fence)
     os.close(os.open(__file__, os.O_RDONLY))
     os.close(os.open(os.devnull, os.O_RDONLY))

@@ -1,7 +1,7 @@
-"""The sandbox of a command: what the settings want, as far as this machine supports it, and what that leaves open.
+"""The sandbox of a command: the protections that the settings request and this machine supports.
 
-People see it before they allow a command, in the preview of the tool ``shell``, and in ``chain check``. To add a
-protection, add it to ``fence``, ``probe``, ``_WITHOUT`` and ``Sandbox.fence``.
+The preview of the tool ``shell`` and ``chain check`` show which ones are missing. To add a protection, add it to
+``fence``, ``probe``, ``_WITHOUT`` and ``Sandbox.fence``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from chain.tools.protected import Protected
 _OURS = "CHAIN_"
 
 _MAX_NAMED = 3
-"""Paths that a sentence names."""
+"""Paths in one sentence."""
 
 _WITHOUT = {
     "writes": "a command can write wherever you can, and read the keys in this program's environment",
@@ -47,10 +47,10 @@ _SIGNS = {
     "signals": r"\bkill\b.{0,99}operation not permitted|(?:set|change) (?:priority|affinity)",
     "writes": r"permission denied|\bEACCES\b|operation not permitted|\bEPERM\b",
 }
-"""What programs print if a protection refuses something, in any case. The first match counts."""
+"""Patterns for messages of programs when a protection refuses a call, without case. The first match is used."""
 
 _SEARCHED = 4_000
-"""Characters at the end of an output that are searched for these."""
+"""Characters at the end of an output that are searched for ``_SIGNS``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class ShellRules:
     env: frozenset[str] = frozenset()
     """Variables that commands get although they are secrets or look like secrets."""
     writable: tuple[Path, ...] = ()
-    """What a command may write besides the workspace and a temporary directory."""
+    """Paths that a command may write besides the workspace and a temporary directory."""
     secrets: frozenset[str] = frozenset()
     """Variables that the configuration uses as keys."""
     protected: Protected = field(default_factory=Protected)
@@ -81,11 +81,11 @@ class ShellRules:
         return {name: value for name, value in others.items() if name in self.env or name not in secrets}
 
     def probed(self) -> Protections:
-        """Return what this machine supports, or nothing if the sandbox is off. It blocks."""
+        """Return the protections that this machine supports, or none if the sandbox is off. It blocks."""
         return Protections() if self.sandbox == "off" else probe()
 
     def writable_paths(self, found: Protections, workspace: Path) -> WritablePaths | None:
-        """Return what a command may write; ``None``: whatever the user may. It blocks. Raise ``ToolError``."""
+        """Return the paths that a command may write; ``None`` for no limit. It blocks. Raise ``ToolError``."""
         if not found.writes or "writes" not in self.wanted:
             return None
         return WritablePaths(workspace, self.writable, self.protected.refused([workspace, *self.writable]))
@@ -93,7 +93,7 @@ class ShellRules:
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """The sandbox of a command, by the settings, what the machine supports, and what may be written."""
+    """The sandbox of a command, from the settings, the protections of the machine, and the writable paths."""
 
     rules: ShellRules
     found: Protections
@@ -101,21 +101,21 @@ class Sandbox:
 
     @property
     def held(self) -> tuple[str, ...]:
-        """The names of the protections that hold. ``unix_sockets`` is among them only if the network is allowed."""
+        """The names of the active protections. ``unix_sockets`` is among them only if the network is allowed."""
         found = self.found._replace(writes=False) if self._is_exposed else self.found
         return tuple(name for name in _WITHOUT if name in self.rules.wanted and getattr(found, name))
 
     @property
     def gaps(self) -> tuple[str, ...]:
-        """For each protection that does not hold, a sentence that says what a command can do."""
+        """For each missing protection, a sentence that says what a command can do."""
         held = {*self.held, *(("unix_sockets",) if "network" in self.held else ())}
         return tuple(sentence for name, sentence in self._sentences.items() if name not in held)
 
     def also_written(self, workspace: Path) -> str:
-        """Return a sentence that names what else may be written, by the settings; empty if there is nothing to say."""
+        """Return a sentence that names the additional writable paths of the settings; empty if there are none."""
         if "writes" not in self.held or not self.rules.writable:
             return ""
-        return f"A command may also write in {_named([*map(str, self.rules.writable)], workspace.resolve())}"
+        return f"A command may also write in {_name_paths([*map(str, self.rules.writable)], workspace.resolve())}"
 
     @property
     def missing(self) -> str:
@@ -127,11 +127,11 @@ class Sandbox:
         return f"strict, but on this machine {lacks}; set it to auto to use what there is"
 
     def closed(self, workspace: Path) -> str:
-        """Return a sentence about what a command cannot change in what it may write; empty if there is nothing."""
+        """Return a sentence about protected places inside writable ones; empty if there are none."""
         if self.paths is None or not self.paths.closed:
             return ""
         both = (self.paths.kept or self.paths.closed, self.paths.closed)
-        needed, folders = (_named(each, workspace.resolve()) for each in both)
+        needed, folders = (_name_paths(each, workspace.resolve()) for each in both)
         return (
             f"A command cannot change {needed}, which chain uses outside the sandbox. So it cannot create, move or "
             f"delete files directly in {folders}; let it use another folder, or see chain help sandbox"
@@ -170,7 +170,7 @@ class Sandbox:
 
     @property
     def fence(self) -> Fence | None:
-        """The fence without what ``paths`` say about writes; ``None`` if the sandbox is off."""
+        """The fence, without the writable ``paths``; ``None`` if the sandbox is off."""
         if self.rules.sandbox == "off":
             return None
         named = (str(each.absolute()) for each in self.rules.writable)
@@ -179,7 +179,7 @@ class Sandbox:
             network="network" in self.held,
             unix_sockets="unix_sockets" in self.held,
             signals="signals" in self.held,
-            # In a user namespace root's files belong to nobody, and ssh does not accept such a configuration.
+            # In a user namespace root's files belong to "nobody", and ssh does not accept such a configuration.
             namespace=self.found.namespace and not self.rules.network,
             devices=devices if "devices" in self.held else None,
         )
@@ -193,6 +193,6 @@ class Sandbox:
         return _WITHOUT | ({"writes": _EXPOSED} if self._is_exposed else {})
 
 
-def _named(paths: Sequence[str], root: Path) -> str:
+def _name_paths(paths: Sequence[str], root: Path) -> str:
     relative = (each.relative_to(root) if each.is_relative_to(root) else each for each in map(Path, paths))
     return first_of(["the workspace" if each == Path() else as_text(each) for each in relative], _MAX_NAMED)

@@ -1,4 +1,4 @@
-"""What a terminal shows at the end of a command's output, without colours. Pure."""
+"""Renders the output of a command as a terminal shows it at the end, without colours. Pure."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import re
 from chain.text.plain import SEQUENCE, UNFINISHED
 
 HEIGHT = 24
-"""Rows that can still be overwritten; earlier ones have scrolled out. Programs that cannot ask assume 24."""
+"""Rows that can be overwritten; earlier ones have scrolled out. 24 is the usual default of programs."""
 
 MAX_COLUMNS = 4_096
-"""A row that becomes longer scrolls out at once, so that overwriting a row is always cheap."""
+"""Columns of a row. A longer row scrolls out at once, so that overwriting a row is always cheap."""
 
 _CONTROL = re.compile(rf"(?=[\x00-\x08\x0d-\x1f\x7f-\x9f])({SEQUENCE}|.)")
 _NUMBERED = re.compile(r"(?:\x1b\[|\x9b)(\??)(\d{0,4})\d*(?:;(\d{0,4})\d*)?(?:;[\d;]*)?([@-~])")
@@ -24,29 +24,31 @@ class Screen:
         self._rows, self._y, self._x = [""], 0, 0
         self._main: list[str] | None = None
         self._saved = (0, 0)
-        self._begun = ""
+        self._incomplete = ""
 
     def add(self, text: str) -> str:
-        """Process what the command wrote. Return what can no longer be overwritten."""
-        text = (self._begun + text).replace("\r\n", "\n")
+        """Process a chunk of output. Return the rows that can no longer be overwritten."""
+        text = (self._incomplete + text).replace("\r\n", "\n")
         begun = UNFINISHED.search(text, max(len(text) - MAX_COLUMNS, 0))
-        self._begun = "" if begun is None else begun[0]
-        parts = _CONTROL.split(text.removesuffix(self._begun))
-        return "".join(self._obey(part) if n % 2 else self._write(part) for n, part in enumerate(parts) if part)
+        self._incomplete = "" if begun is None else begun[0]
+        parts = _CONTROL.split(text.removesuffix(self._incomplete))
+        return "".join(
+            self._apply_sequence(part) if n % 2 else self._write(part) for n, part in enumerate(parts) if part
+        )
 
     def end(self) -> str:
-        """Return what is on the screen."""
+        """Return the rows on the screen."""
         while self._y < len(self._rows) - 1 and not self._rows[-1]:
             self._rows.pop()
         return "\n".join([*(self._main or ()), *self._rows])
 
     def _write(self, text: str) -> str:
         first, *more = text.split("\n")
-        self._put(first)
+        self._overwrite(first)
         below = len(self._rows) - 1 - self._y
         for line in more[:below]:
             self._y, self._x = self._y + 1, 0
-            self._put(line)
+            self._overwrite(line)
         if new := more[below:]:
             self._rows += new
             self._y, self._x = len(self._rows) - 1, len(new[-1])
@@ -58,13 +60,13 @@ class Screen:
             self._x, gone = 0, gone[:-1]
         return gone if self._main is None else ""
 
-    def _put(self, text: str) -> None:
+    def _overwrite(self, text: str) -> None:
         row = self._rows[self._y]
         row = row.ljust(self._x) if self._x >= len(row) else row.expandtabs()
         self._rows[self._y] = row[: self._x] + text + row[self._x + len(text) :]
         self._x += len(text)
 
-    def _obey(self, sequence: str) -> str:
+    def _apply_sequence(self, sequence: str) -> str:
         if len(sequence) == 1 or sequence[-1] == "m":  # colours are left out
             self._x = 0 if sequence == "\r" else max(self._x - (sequence == "\b"), 0)
             return ""
@@ -74,7 +76,7 @@ class Screen:
         moves = {"A": (y - n, x), "B": (y + n, x), "C": (y, x + n), "D": (y, x - n), "E": (y + n, 0), "F": (y - n, 0)}
         moves |= {"G": (y, n - 1), "H": (n - 1, m - 1), "f": (n - 1, m - 1), "u": self._saved, "\x1b8": self._saved}
         if kind in moves:
-            self._go(*moves[kind])
+            self._move_cursor(*moves[kind])
         elif kind in ("s", "\x1b7"):
             self._saved = (y, x)
         elif kind == "K":
@@ -86,9 +88,9 @@ class Screen:
         elif private and first in _OTHER_SCREENS and kind in "hl":
             main = self._main or self._rows
             self._rows, self._main = ([""], main) if kind == "h" else (main, None)
-            self._go(len(self._rows) - 1, len(self._rows[-1]))
+            self._move_cursor(len(self._rows) - 1, len(self._rows[-1]))
         return ""
 
-    def _go(self, y: int, x: int) -> None:
+    def _move_cursor(self, y: int, x: int) -> None:
         self._y, self._x = max(min(y, HEIGHT - 1), 0), max(min(x, MAX_COLUMNS), 0)
         self._rows += [""] * (self._y + 1 - len(self._rows))

@@ -1,7 +1,7 @@
 """The tool ``shell``, which runs a command in bash.
 
-A command runs under the guard (``guarded``), in the sandbox that the settings and the machine allow (``sandbox``). What
-people are asked is made by ``_preview``, what the model gets by ``_result``.
+A command runs under the guard (``guarded``), in the sandbox that the settings and the machine allow (``sandbox``).
+``_preview`` makes the question to the user, ``_result`` the result for the model.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ MAX_FILES = 3
 _THREADS = Threads("shell")
 
 _TAKEN_APART = re.compile(r"[;|&<>$`\r\n]")
-"""What ends a command, or puts another command, a file or a variable into it."""
+"""Matches characters that end a command, or insert another command, a file or a variable."""
 
 
 class _CommandSubject(Subject):
-    """Commands. A pattern never matches one that the shell takes apart, such as ``git status; rm -r .``."""
+    """The subject of commands. A pattern never matches a compound command, such as ``git status; rm -r .``."""
 
     plural = "commands"
 
@@ -113,7 +113,7 @@ def shell_tools(
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A command that was checked: the sandbox and directory it runs in, and what people are shown."""
+    """A command that was checked, with its sandbox, its directory, and the preview for people."""
 
     sandbox: Sandbox
     folder: Path
@@ -136,7 +136,7 @@ class _Shell:
         background: bool = False,
         wake: bool = False,
     ) -> Preview | None:
-        """Return what people are asked about. Raise ``ToolError`` if the command would not be run."""
+        """Return the preview for the question to the user. Raise ``ToolError`` if the command would not be run."""
         how = _how_in_background(timeout_s, wakes=wake) if background or wake else ""
         return (await self._check(ctx, command, timeout_s, workdir, how)).preview
 
@@ -164,7 +164,7 @@ class _Shell:
         how = _how_in_background(timeout_s, wakes=wake) if background or wake else ""
         call = await self._check(ctx, command, timeout_s, workdir, how)
         if ctx.approved is not UNASKED and ctx.approved != call.preview:
-            raise ToolError("The command was not run: it, or its folder, is not what was shown when it was allowed.")
+            raise ToolError("The command was not run: it or its folder has changed since it was approved.")
         verdict = ctx.verdict or Verdict(True)
         call = replace(call, sandbox=call.sandbox.escalated(verdict.escalation))
         if how:
@@ -217,10 +217,10 @@ class _Shell:
         if not command.strip():
             raise ToolError("The command is empty.")
         if "\0" in command:
-            raise ToolError("The command holds a NUL character, which no program can be given.")
+            raise ToolError("The command contains a NUL character, which cannot be passed to a program.")
         if (size := len(command.encode())) > MAX_COMMAND:
             raise ToolError(
-                f"The command has {size:,} bytes, more than the {MAX_COMMAND:,} that bash can be given; "
+                f"The command has {size:,} bytes, more than the {MAX_COMMAND:,} that bash accepts; "
                 "write it to a file and run that."
             )
         if not 0 < timeout_s <= MAX_TIMEOUT_S:
@@ -235,7 +235,7 @@ class _Shell:
         folder, rules = existing(workspace, workdir), self.rules
         if not folder.is_dir():
             name = as_text(PurePath(workdir))
-            raise ToolError(f"{name} is no folder; workdir is the folder that the command runs in.")
+            raise ToolError(f"{name} is not a folder; workdir is the folder that the command runs in.")
         found = rules.probed() if self.found is None else self.found
         paths = self.guard.writable_paths(lambda: rules.writable_paths(found, workspace))
         return Sandbox(rules, found, paths), folder
@@ -266,7 +266,7 @@ def _preview(
     elsewhere = as_text(PurePath(workdir)) if PurePath(workdir) != PurePath() else ""
     conditions = [f"in {spelled_out(elsewhere)}"] if elsewhere else []
     conditions += [f"for at most {timeout_s:g} s"] if timeout_s != COMMAND_TIMEOUT_S else []
-    # With rows above it, each row of the command has a sign: the command could begin with rows that look the same.
+    # With rows above it, each row of the command has a prefix, because the command could begin with similar rows.
     gaps = box.gaps
     head = [f"Not fenced in: {', '.join(gaps)}."] if gaps else []
     head += [f"{sentence}." for sentence in (box.also_written(workspace), box.closed(workspace)) if sentence]
@@ -274,7 +274,7 @@ def _preview(
     head += [f"{', '.join(conditions)}:"] if conditions else []
     first, *more = spelled_out(command).split("\n")
     rows = [f"$ {first}", *(f"> {row}" for row in more)] if head or more else [first]
-    # The same words do something else in another directory, so there they are another command: no pattern matches it.
+    # In another directory the same words are another command, which must not match the same pattern.
     subject = f"cd -- {shlex.quote(elsewhere)} || exit; {command}" if elsewhere else command
     start = digest(json.dumps([command, str(folder), *([how] if how else [])]).encode())
     return Preview("\n".join([*head, *rows]), subject, start, "subject", box.held, escalations=box.escalations)

@@ -1,7 +1,7 @@
-"""Which files and directories a command may write: the user's choice, without what is protected (``protected``).
+"""The files and directories that a command may write: the user's choice, without protected ones (``protected``).
 
-Landlock has no exceptions. So a directory that contains something protected is not allowed as a whole; instead each
-other entry in it is, and a command cannot create, move or remove anything directly in it.
+Landlock has no exceptions. So a directory that contains a protected place is not allowed as a whole; instead each other
+entry of it is, and a command cannot create, move or remove anything directly in it.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class WritablePaths:
             if any(is_in(link, {each for each in chosen if each != place}) for link in links):
                 raise ToolError(f"{as_text(path)} is behind a link that a command may change; name what that leads to.")
         self.is_exposed = any(is_in(each, refused.kept - refused.wide) for each in chosen)
-        """Whether commands may change this program, because the user chose a directory of its own."""
+        """Whether commands may change this program, because the user chose one of its directories."""
         closed = {parent for place in refused.kept | refused.open for parent in above(place)}
         self._kept, self._closed = refused.kept, closed | refused.open
         inside = (each for each in refused.kept if is_in(each, chosen) and refused.kept.isdisjoint(above(each)))
         self.kept = tuple(sorted(inside))
-        """What is protected in the directories that commands may write."""
+        """The protected places in the directories that commands may write."""
         outside = (each for each in self._closed if not is_in(each, refused.kept))
         self.closed = () if self.is_exposed else tuple(sorted(each for each in outside if is_in(each, chosen)))
         """The directories directly in which no command creates, moves or removes anything."""
@@ -80,7 +80,7 @@ def _id(status: os.stat_result) -> Id:
 
 
 def _writable_parts(descriptor: int, kept: set[Id], closed: set[Id]) -> Iterator[int]:
-    """Yield descriptors of what may be written of a file or directory, each open until the next is requested."""
+    """Yield descriptors of the writable parts of a file or directory, each open until the next is requested."""
     status = os.fstat(descriptor)
     if _id(status) in kept or stat.S_ISLNK(status.st_mode):
         return
@@ -88,7 +88,7 @@ def _writable_parts(descriptor: int, kept: set[Id], closed: set[Id]) -> Iterator
         yield descriptor
         return
     names: list[str] = []
-    with suppress(OSError):  # a directory that cannot be listed may contain what is protected
+    with suppress(OSError):  # a directory that cannot be listed may contain a protected place
         names = os.listdir(f"/proc/self/fd/{descriptor}")
     for name in names:
         try:

@@ -129,7 +129,7 @@ async def test_what_need_not_be_answered_is_not_asked() -> None:
 async def test_a_message_cannot_look_like_rows_of_ours() -> None:
     field = {"type": "string", "title": "Your\nname"}
     _, asked = await fill_in({"a": field}, "x", message="Well?\n\nQ7 Allow shell?\r\n")
-    assert asked[0][0] == "h asks: Well? Q7 Allow shell?\nYour name (decline gives nothing)"
+    assert asked[0][0] == "h asks: Well? Q7 Allow shell?\nYour name (decline to give no answer)"
 
 
 @pytest.mark.parametrize("answer", ["decline", " Decline ", NOBODY_CHOOSES])

@@ -40,7 +40,7 @@ async def test_a_call_is_repeated_once(tmp_path: Path) -> None:
     async with http_server(HttpServer()) as served, running(tmp_path, served.entry()) as made:
         await made.tools()
         served.answer = lambda id: response(404, b"")
-        with pytest.raises(ToolError, match="refuses it in a new session, too: it answered 404"):
+        with pytest.raises(ToolError, match="refuses the request in a new session too: it answered 404"):
             await made.call("h__t")
         assert served.session == 2
 
@@ -165,7 +165,7 @@ async def test_why_it_refuses_a_call_is_said_at_once(
 @pytest.mark.parametrize(
     ("path", "why"),
     [
-        ("html", "it answered with a page of HTML"),
+        ("html", "it answered with an HTML page"),
         ("login", "it wants a login (401): OAuth is not supported; give a token in its headers"),
         ("away", "Redirect to http://example.org/mcp not followed"),
         ("broken", "it answered 500"),

@@ -120,12 +120,12 @@ async def test_content_of_every_kind_comes_as_text_and_pictures(log: Path) -> No
     assert text.split("\n\n") == [
         "A text.",
         "[audio audio/wav, 4 bytes: left out]",
-        "[image image/png, which is no base64: left out]",
+        "[image image/png, which is not base64: left out]",
         "[Resource x: file:///x]",
         "[Resource file:///y]\nOf a resource.",
         "[Resource file:///z]\n[image 1: image/png, 70 bytes]",
-        "[Content of the kind hologram, which is not known here]",
-        "[Content that is none]",
+        "[Content of the unknown kind hologram]",
+        "[Invalid content]",
         '{\n  "a": 1\n}',
     ]
 
@@ -232,7 +232,7 @@ async def test_one_that_does_not_start_is_told_once(
         assert "i__echo" in await made.tools()
         assert "i__echo" in await made.tools()
         assert len(made.notices) == 1
-        assert made.notices[0].startswith("The server h is not there: ")
+        assert made.notices[0].startswith("The server h is not running: ")
         assert made.servers.views[0].error
         assert re.search(why, made.notices[0])
 
@@ -254,7 +254,9 @@ async def test_the_first_wait_is_not_over_when_it_is_interrupted_and_a_late_serv
         assert made.notices == []
         for _ in range(3):
             await made.tools()
-        assert made.notices == ["The server h has not started within 0.2 s: what begins goes without it until it has."]
+        assert made.notices == [
+            "The server h has not started within 0.2 s: new runs do without its tools until it has."
+        ]
 
 
 async def test_its_entry_says_how_long_it_may_take(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -376,7 +378,7 @@ async def test_a_failure_of_the_client_ends_its_server_alone(log: Path, monkeypa
     async with running(log.parent, hostile(log), hostile(log.with_name("i"), name="i")) as made:
         names = {name.partition("__")[0] for name in await made.tools()}
         assert len(names) == 1
-        assert made.notices[0].endswith(" is not there: what it sent could not be understood (KeyError)")
+        assert made.notices[0].endswith(" is not running: its messages could not be understood (KeyError)")
 
 
 async def test_without_the_client_it_is_said_what_to_install(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,7 +83,7 @@ def test_tools_of_one_mapped_name_and_the_same_tool_again() -> None:
         "a_b_2": "a/b",
         "a_b_3": "a_b",
     }
-    assert why == "Of the tools of h were left out: 'a.b' (it is one more of that name)."
+    assert why == "Of the tools of h were left out: 'a.b' (its name is used twice)."
 
 
 @pytest.mark.parametrize("union", ["anyOf", "oneOf", "allOf"])

@@ -121,7 +121,7 @@ async def test_values_cost_as_much_as_they_take(autojump_clock: trio.abc.Clock) 
     traffic, begun = Traffic(), trio.current_time()
     row = RESULT % (b"[" + b"[]," * 30_000 + b"1]")
     for _ in range(50):
-        assert await traffic.admits(row)
+        assert await traffic.count_message(row)
     assert trio.current_time() - begun >= 5
 
 
@@ -129,10 +129,10 @@ async def test_so_many_messages_come_in_a_second(autojump_clock: trio.abc.Clock)
     traffic = Traffic()
     for pause in (1, 0):
         for _ in range(MAX_MESSAGES_PER_S):
-            await traffic.admits(b"")
+            await traffic.count_message(b"")
         await trio.sleep(pause)
     with pytest.raises(OverBoundError, match="2,000 messages in a second"):
-        await traffic.admits(b"")
+        await traffic.count_message(b"")
     await traffic.spend(1)  # as the reader of its standard error does before the program is ended
 
 
@@ -140,9 +140,9 @@ async def test_so_many_messages_come_in_a_second(autojump_clock: trio.abc.Clock)
 async def test_what_is_held_is_bounded_for_each_message_and_for_all(others: int, size: int) -> None:
     traffic = Traffic()
     for holder in range(others):
-        await traffic.hold(holder, MAX_MESSAGE_BYTES, 0)
+        await traffic.record_read(holder, MAX_MESSAGE_BYTES, 0)
     with pytest.raises(OverBoundError, match="more than 8,388,608 bytes, or 67,108,864 at once"):
-        await traffic.hold("more", size, 0)
+        await traffic.record_read("more", size, 0)
 
 
 async def test_nobody_waits_for_a_server_that_does_not_read() -> None:

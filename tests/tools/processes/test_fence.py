@@ -360,7 +360,7 @@ def test_where_devices_are_not_known_none_are_refused_and_nothing_stays_open(mon
     def fail() -> list[str]:
         raise FileNotFoundError
 
-    monkeypatch.setattr(fence, "_hidden", fail)
+    monkeypatch.setattr(fence, "_hidden_places", fail)
     before = os.listdir("/proc/self/fd")
     with pytest.raises(FileNotFoundError):
         fence._landlock_devices(fence.DEVICES)

@@ -204,7 +204,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "negative time": ({"timeout_s": -1}, "timeout_s must be more than 0"),
     "very much time": ({"timeout_s": 3_601}, "at most 3,600 s, not 3601"),
     "no such folder": ({"workdir": "dogs"}, "There is no dogs; did you mean docs?"),
-    "a file": ({"workdir": "file"}, "file is no folder"),
+    "a file": ({"workdir": "file"}, "file is not a folder"),
     "up": ({"workdir": ".."}, "must not contain .."),
     "absolute": ({"workdir": "/tmp"}, "absolute path"),
     "a link out": ({"workdir": "out"}, "leads out of the workspace"),
@@ -267,10 +267,10 @@ async def test_what_was_allowed_is_what_is_run(shell_: Shell) -> None:
     shell_.approved = await shell_.preview("echo hi")
     assert await shell_.run("echo hi") == "hi\nexit code 0"
     for command, input in [("echo ho", {}), ("echo hi", {"workdir": "docs"})]:
-        with pytest.raises(ToolError, match="not what was shown when it was allowed"):
+        with pytest.raises(ToolError, match="has changed since it was approved"):
             await shell_.run(command, **input)
     shell_.found = NOTHING
-    with pytest.raises(ToolError, match="not what was shown when it was allowed"):
+    with pytest.raises(ToolError, match="has changed since it was approved"):
         await shell_.run("echo hi")
 
 
