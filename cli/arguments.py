@@ -74,6 +74,11 @@ def read_settings(args: argparse.Namespace, cwd: Path | None = None, *, skip_her
     return load_settings(config=named, environ=os.environ, cwd=cwd, flags=flags, skip_here=skip_here)
 
 
+def read_add_dirs(args: argparse.Namespace) -> list[str]:
+    """Return the absolute paths of ``--add-dir``."""
+    return [str(whole_path(os.path.expanduser(path))) for path in args.add_dir]
+
+
 def read_traces(state: Path, *, by_default: bool) -> Path | None:
     """Return the folder of the debug traces, or ``None`` if none are written."""
     wanted = os.environ.get("CHAIN_TRACE", "")

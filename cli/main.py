@@ -109,6 +109,7 @@ def _headless(args: argparse.Namespace, settings: Settings) -> int:
                 whereabouts=whereabouts,
                 instructions=True,
                 servers=servers.allowed,
+                add_dirs=arguments.read_add_dirs(args),
             ) as chain,
             side_door(chain, state, os.environ) as problem,
         ):
@@ -146,7 +147,17 @@ def _interactive(args: argparse.Namespace, settings: Settings) -> int:
     place = arguments.read_place(args, state, settings.state)
     traces = arguments.read_traces(state, by_default=True)
     servers, typed = _ask_for_servers(args, settings, place, state, typed, ascii=ascii)
-    invocation = Invocation(settings, place, state, args.tools, traces, args.query, scheduled, servers=servers)
+    invocation = Invocation(
+        settings,
+        place,
+        state,
+        args.tools,
+        traces,
+        args.query,
+        scheduled,
+        servers=servers,
+        add_dirs=arguments.read_add_dirs(args),
+    )
     return startup.run_at_terminal(
         lambda: nullcontext(invocation),
         history=state / "history",

@@ -43,7 +43,7 @@ def test_every_file_is_a_topic() -> None:
 
 
 async def test_the_commands_are_those_of_the_terminal(tmp_path: Path) -> None:
-    told = {name for cells in rows("terminal", "command") for name in re.findall(r"`(/\w+)", cells[0])}
+    told = {name for cells in rows("terminal", "command") for name in re.findall(r"`(/[\w-]+)", cells[0])}
     servers = [server({"command": "/no/such/program"})]
     async with open_session("rules: [{text: Hello.}]", servers=servers) as session:
         commands = Commands(session.chain, load_settings(config=None, environ={}, cwd=tmp_path))

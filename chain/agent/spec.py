@@ -114,6 +114,8 @@ class Shared:
     """The states of the agents by name."""
     traced: Traced | None = None
     seen: Seen = field(default_factory=Seen)
+    added: Sequence[Path] = ()
+    """The real paths of the directories besides the workspace that tools may use; it grows."""
 
 
 @dataclass(eq=False)

@@ -293,6 +293,7 @@ class ToolCalls:
             notice=partial(self._context.notice, n),
             result_limit=shared.tool_rules.result_limit,
             file_changing=keep_version,
+            added=tuple(shared.added),
         )
 
 

@@ -66,6 +66,7 @@ async def open_chain(
     whereabouts: Callable[[Path], str] | None = None,
     instructions: bool = False,
     servers: Sequence[ToolServer] = (),
+    add_dirs: Sequence[str] = (),
 ) -> AsyncIterator[Chain]:
     """Open a session and keep it running; leaving the block interrupts what runs and closes the session.
 
@@ -77,8 +78,9 @@ async def open_chain(
     debug traces, ``None`` for none; ``whereabouts`` says of a workspace what the agents of a new session are told
     behind their prompts (``app.whereabouts``), as long as the session lives; with ``instructions`` they are told those
     of the project too, as they are when a run begins (``app.instructions``); ``servers`` are started and offer tools
-    (``config.allowed_servers``). Raises ``UserError`` for anything in the configuration that cannot be used, and for a
-    session that cannot be resumed. What is raised in the block leaves it as it is.
+    (``config.allowed_servers``); ``add_dirs`` are directories outside the workspace that tools may read, and edit in
+    with approval; a resumed session has its own as well. Raises ``UserError`` for anything in the configuration that
+    cannot be used, and for a session that cannot be resumed. What is raised in the block leaves it as it is.
     """
     guard = Guard()
     groups = tool_groups(settings, guard, state, servers)
@@ -136,6 +138,7 @@ async def open_chain(
             session_state.refused_tools,
             session_state.agents,
             traced=None if trace is None else trace.traced,
+            added=session_state.added,
         )
         inbox = Inbox(ledger, agent=spec.name, size=settings.inbox_size)
         tree = AgentTree(AgentNode(AgentContext(spec, shared, inbox, session_state.main)))
@@ -169,6 +172,8 @@ async def open_chain(
             journal.connect(session_state.apply, audience.emit)
             record_opening(session, shared, whereabouts=place)
             shared.plan.carry_over(plan)
+            for each in add_dirs:
+                session.add_directory(each)
             await session.read_instructions()
         except JournalError as error:
             hint = "" if journal.path is None else "; make room or set XDG_STATE_HOME"

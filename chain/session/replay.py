@@ -98,7 +98,6 @@ class Replay:
         self._agents: dict[str, _Agent] = {}
         self._digests: dict[tuple[int, frozenset[str]], str] = {}
         self._registry = today.main.registry
-        self._instructions = ""
         # If the instructions changed during the session, the last ones are compared.
         read = [e.record for e in entries if isinstance(e.record, records.InstructionsRead)]
         self._last_instructions = read[-1] if read else None
@@ -127,8 +126,7 @@ class Replay:
         match record:
             case records.Session():
                 self._reset_agents()
-            case records.InstructionsRead(text=text):
-                self._instructions = text
+            case records.InstructionsRead():
                 self._make_main()
                 return self._check_instructions(record)
             case records.ServerTools():
@@ -136,7 +134,11 @@ class Replay:
                 self._make_main()
             case records.Line() if is_new:
                 return self._check_line(record)
+            case records.DirectoryAdded() if not self._state.is_running:
+                self._make_main()
             case records.RunBegun(id=id):
+                if self._state.added:  # perhaps since the last run began
+                    self._make_main()
                 lines = self._parsed_lines([id])
                 self._agent(MAIN).begin(lines[0].message if lines else "")
             case records.AgentStarted():
@@ -169,7 +171,7 @@ class Replay:
         self._make_main()
 
     def _make_main(self) -> None:
-        spec = replace(self._today.main, registry=self._registry, instructions=self._instructions)
+        spec = replace(self._today.main, registry=self._registry, instructions=self._state.system_instructions)
         self._agent(MAIN).spec = spec.located(self._whereabouts)
 
     @property

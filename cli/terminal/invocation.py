@@ -32,7 +32,8 @@ class Invocation:
     """What a session at a terminal begins with.
 
     ``state`` is the folder for journals, ``traces`` that for debug traces, if any. ``tools`` are read once, when the
-    prompt is up, and added to the configured ones. A ``tour`` comments on a session that nobody keeps.
+    prompt is up, and added to the configured ones. A ``tour`` comments on a session that nobody keeps. Tools may use
+    the ``add_dirs`` besides the workspace.
     """
 
     settings: Settings
@@ -44,6 +45,7 @@ class Invocation:
     scheduled: Sequence[ScheduledLine] = ()
     tour: Tour | None = None
     servers: FoundServers = field(default_factory=FoundServers)
+    add_dirs: Sequence[str] = ()
 
 
 Prepare: TypeAlias = Callable[[], AbstractContextManager[Invocation]]

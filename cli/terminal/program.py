@@ -74,6 +74,7 @@ async def serve(screen: Screen, signals: AsyncIterator[int], looks: Looks, invoc
         whereabouts=whereabouts if invocation.tour is None else None,
         instructions=invocation.tour is None,
         servers=invocation.servers.allowed,
+        add_dirs=invocation.add_dirs,
     )
 
     def door(chain: Chain) -> AbstractAsyncContextManager[str]:

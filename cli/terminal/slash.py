@@ -168,6 +168,7 @@ class Commands:
             "/model": _Command("the models, or switch", self._switch, "[NAME]", lambda: settings.model_names),
             "/resume": _Command("sessions, or switch", self._resume, "[ID]", session_ids, needs_terminal=True),
             "/undo": _Command("reverts the last run", self._undo, "[N]", lambda: ["files"], takes_text=True),
+            "/add-dir": _Command("adds a folder", self._add_directory, "DIR", takes_text=True),
             "/new": _Command("a fresh conversation", self._new, f"[{CLEAN}]", lambda: [CLEAN], needs_terminal=True),
             "/debug": _Command("this session's files", shows(partial(answers.debug_rows, settings))),
             LEAVE: _Command("ends the program", lambda _: CommandAnswer(quit=True), needs_terminal=True),
@@ -282,6 +283,16 @@ class Commands:
             raise _NotUnderstood("write it as /undo, /undo N or /undo files (which keeps the conversation)")
         self._chain.undo.undo(int(count), keeps_conversation=bool(more))
         return CommandAnswer()  # a notice shows what was undone
+
+    def _add_directory(self, argument: str) -> CommandAnswer:
+        path = argument.strip().strip("\"'")
+        if not path:
+            added = ", ".join(map(str, self._chain.state.added)) or "none"
+            raise _NotUnderstood(f"write it as /add-dir DIR; added so far: {added}")
+        if not self._chain.runs.add_directory(path):
+            return CommandAnswer("Tools may use that directory already.")
+        # A notice shows what was added.
+        return CommandAnswer("The model learns of it when the next run begins." if self._chain.is_running else "")
 
     def _drop(self, argument: str) -> CommandAnswer:
         self._on_waiting(argument, self._chain.lines.drop)

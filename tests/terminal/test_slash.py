@@ -111,7 +111,7 @@ LINES = ("!text", "!!text", "stop", "todo: add TEXT", "focus on X", "context: TE
 KEYS = ("Enter", "Alt-Enter", "Esc", "Ctrl-C", "Ctrl-D", "Up", "Ctrl-G", "Tab", "Ctrl-R", "Ctrl-L")
 
 
-@pytest.mark.parametrize(("width", "most"), [(40, 42), (80, 23), (120, 22), (200, 22)])
+@pytest.mark.parametrize(("width", "most"), [(40, 43), (80, 23), (120, 22), (200, 22)])
 async def test_help_has_every_command_kind_of_line_and_key(tmp_path: Path, width: int, most: int) -> None:
     async with opened(tmp_path) as (_, commands):
         answer = commands.run("/help", width=width)
