@@ -126,7 +126,7 @@ class Commands:
         self._has_keys = has_keys
         self._origin = origin
         self._width = WIDTH
-        self.files = FileNames(chain.workspace)
+        self.files = FileNames(chain.workspace, lambda: tuple(chain.state.added))
         self._listed: list[kept.Summary] = []
         """The sessions that ``/resume`` has shown last, which a number chooses from."""
 
