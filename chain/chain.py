@@ -37,6 +37,7 @@ from chain.session.snapshot import Snapshot
 from chain.session.undo import Undo
 from chain.text.wording import counted
 from chain.tools.named_files import MAX_NAMED, MAX_NAMED_BYTES, image_of
+from chain.tools.named_files import image_type as image_type  # front ends have it from here
 from chain.tools.paths import MAX_WHOLE
 from chain.tools.tool import Tool, delegates, import_checks
 from chain.version import VERSION
@@ -48,6 +49,10 @@ __all__ = ["CLOSING_S", "AgentView", "Answerer", "Chain", "SubmitResult"]
 
 CLOSING_S = 5.0
 """The grace period, in seconds, for tools that shield themselves from cancellation."""
+
+
+MAX_IMAGE = MAX_WHOLE
+"""Bytes of an image of a line."""
 
 
 def _read_images(images: Sequence[tuple[str, bytes] | Image]) -> tuple[Image, ...] | str:

@@ -215,7 +215,8 @@ def _inside(root: Path, given: PurePath, room: int, *, is_full: bool) -> _Attach
     return _Attachment("binary") if text is None else _text(shown, text, raw, root.joinpath(*parts))
 
 
-def _image_type(content: bytes) -> str:
+def image_type(content: bytes) -> str:
+    """Return the media type of an image that services accept; empty for other content."""
     if content.startswith(b"RIFF") and content[8:12] == b"WEBP":
         return "image/webp"
     return next((kind for beginning, kind in _IMAGES.items() if content.startswith(beginning)), "")
@@ -223,7 +224,7 @@ def _image_type(content: bytes) -> str:
 
 def image_of(name: str, content: bytes) -> Image | None:
     """Return an image to send; ``None`` if services do not accept it."""
-    media_type, size = _image_type(content), len(content)
+    media_type, size = image_type(content), len(content)
     return Image(media_type, digest(content), name, b64encode(content).decode(), size) if media_type else None
 
 

@@ -39,6 +39,7 @@ _EDITOR = (
     *_ANYWHERE[1:],
     ("Up", "takes a line back", "takes the latest waiting line back to edit, on an empty line; else the history"),
     ("Ctrl-G", "opens your editor", "opens your editor (VISUAL or EDITOR) on what is typed; also Ctrl-X Ctrl-E"),
+    ("Ctrl-V", "attaches an image", "attaches the image in the clipboard to the line"),
     ("Tab", "completes", "completes commands, plan commands, files after an @ and what else a line can begin with"),
     ("Ctrl-R", "searches the history", "searches the history"),
     ("Ctrl-L", "redraws", "draws the screen again"),
@@ -48,7 +49,7 @@ OVERVIEW_TOPICS = ("lines", "keys")
 
 
 def overview(commands: Sequence[tuple[str, str]], width: int, *, has_keys: bool) -> list[str]:
-    """Return commands, lines and keys; on 80 columns 22 rows (23 with servers), so that 24 have room for more."""
+    """Return commands, lines and keys; on 80 columns 24 rows (25 with servers)."""
     keys = _EDITOR if has_keys else _ANYWHERE
     groups = {
         "Commands:": commands,

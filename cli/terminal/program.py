@@ -200,6 +200,15 @@ class _Program:
     def hang_up(self) -> None:
         self._exit_with(SIGTERM_CODE)
 
+    def paste_image(self) -> None:
+        self._session.paste_image()
+
+    def outside_path(self, pasted: str) -> str:
+        return self._session.outside_path(pasted)
+
+    def attach_path(self, path: str, pasted: str) -> None:
+        self._session.attach_path(path, pasted)
+
     def take_back(self) -> str | None:
         return self._session.take_back()
 

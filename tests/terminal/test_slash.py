@@ -108,10 +108,10 @@ def rows(answer: CommandAnswer) -> list[str]:
 
 
 LINES = ("!text", "!!text", "stop", "todo: add TEXT", "focus on X", "context: TEXT", "text?", "then: TEXT")
-KEYS = ("Enter", "Alt-Enter", "Esc", "Ctrl-C", "Ctrl-D", "Up", "Ctrl-G", "Tab", "Ctrl-R", "Ctrl-L")
+KEYS = ("Enter", "Alt-Enter", "Esc", "Ctrl-C", "Ctrl-D", "Up", "Ctrl-G", "Ctrl-V", "Tab", "Ctrl-R", "Ctrl-L")
 
 
-@pytest.mark.parametrize(("width", "most"), [(40, 43), (80, 23), (120, 22), (200, 22)])
+@pytest.mark.parametrize(("width", "most"), [(40, 44), (80, 24), (120, 22), (200, 22)])
 async def test_help_has_every_command_kind_of_line_and_key(tmp_path: Path, width: int, most: int) -> None:
     async with opened(tmp_path) as (_, commands):
         answer = commands.run("/help", width=width)
