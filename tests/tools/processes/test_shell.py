@@ -48,6 +48,7 @@ class Shell:
         self.found: Protections | None = None
         self.environ = dict(os.environ)
         self.approved: Preview | None = UNASKED
+        self.added: tuple[Path, ...] = ()
 
     @property
     def tool(self) -> FunctionTool:
@@ -57,7 +58,7 @@ class Shell:
 
     def _context(self) -> ToolContext:
         context = ToolContext(self.workspace, Plan(), "call_1", Steered(), self.said.append, approved=self.approved)
-        return dataclasses.replace(context, notice=self.notices.append)
+        return dataclasses.replace(context, notice=self.notices.append, added=self.added)
 
     async def run(self, command: str, **input: Any) -> str:
         return (await self.output(command, **input)).text
@@ -579,3 +580,20 @@ async def test_the_question_says_what_does_not_hold(shell_: Shell) -> None:
     assert head.startswith("Not fenced in: a command can write wherever you can")
     assert "a command can use the network" in head
     assert (where, command) == ("in docs:", "$ echo hi")
+
+
+@needs_writes
+async def test_commands_write_in_an_added_directory_and_its_hooks_are_reported(shell_: Shell, tmp_path: Path) -> None:
+    lib = tmp_path / "lib"
+    (lib / ".git/hooks").mkdir(parents=True)
+    assert "denied" in await shell_.run(f"touch {lib}/new")
+    with pytest.raises(ToolError, match="absolute path"):
+        await shell_.run("pwd", workdir=str(lib))
+    shell_.added = (lib,)
+    assert (await shell_.run("touch new; pwd", workdir=str(lib))).startswith(f"{lib}\n")
+    assert (lib / "new").exists()
+    assert f"A command may also write in {lib}" in (await shell_.preview("pwd")).text
+    with pytest.raises(ToolError, match="must not contain"):
+        await shell_.run("pwd", workdir=f"{lib}/..")
+    await shell_.run(f"echo x > {lib}/.git/hooks/pre-commit")
+    assert any("lib/.git/hooks/pre-commit" in notice for notice in shell_.notices)
