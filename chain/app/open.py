@@ -41,6 +41,7 @@ from chain.session.state import State
 from chain.session.store import FileStore, Serve, Store
 from chain.session.trace import Trace
 from chain.tools import calling
+from chain.tools.paths import added_root
 from chain.tools.processes.guarded import Guard
 from chain.tools.registry import Registry
 from chain.tools.tool import Tool, delegates
@@ -90,6 +91,8 @@ async def open_chain(
         for kind in settings.kind_names:
             check_kind_name(settings, kind, groups, tools)
     workspace = _checked(workspace)
+    for each in add_dirs:
+        added_root(workspace, (), each)  # raises before a session is created
     model = open_model(settings.model(settings.chain().model)) if model is None else model
     spec = main_agent(settings, tools, model, groups)
     place = ""

@@ -150,7 +150,8 @@ class FileIndex:
             if (match := in_name or search(file.folded)) is not None:
                 start, end = match.span()
                 fitting.append(file)
-                ranked.append((file.is_ignored, in_name is None, end - start, start, len(file.folded), file.name))
+                length, place = end - start, start - file.base if in_name else start
+                ranked.append((file.is_ignored, in_name is None, length, place, len(file.folded), file.name))
                 if len(ranked) == MAX_RANKED:
                     break
         else:

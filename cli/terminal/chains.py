@@ -55,7 +55,8 @@ class Chains:
         """What is to be said of a chain that is open."""
         problem = self._opened[chain].problem
         read = chain.state.instructions
-        return [note for note in (problem, instructions_read(read.files), *read.faults) if note]
+        added = f"Tools may also use {', '.join(map(str, chain.state.added))}." if chain.state.added else ""
+        return [note for note in (problem, instructions_read(read.files), *read.faults, added) if note]
 
     async def close(self, *chains: Chain) -> None:
         """Close these chains, or all; what runs in them is interrupted."""

@@ -174,3 +174,10 @@ async def test_what_cannot_be_added(place: Place, path: str, why: str) -> None:
         with pytest.raises(UserError, match=why):
             chain.runs.add_directory(path)
         assert chain.state.added == []
+
+
+async def test_a_directory_that_is_not_there_creates_no_session(place: Place) -> None:
+    with pytest.raises(UserError, match="no directory"):
+        async with place.open(str(place.folder / "nowhere")):
+            pass
+    assert not list((place.folder / "state").rglob("*.jsonl"))
