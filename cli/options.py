@@ -68,8 +68,8 @@ Lines that are typed for you:
 What it works with:
   --model NAME            a model of the configuration; offline needs no key
   --workspace DIR         the folder that the tools work in; by default this one
-  --add-dir DIR           a folder outside the workspace that tools may read and,
-                          with approval, edit; may be repeated
+  --add-dir DIR           a folder outside the workspace that tools may read,
+                          and edit with approval; may be repeated
   --allow TOOL[,TOOL]     calls that need no approval: edit_file,
                           'shell(git status*)'
   --mcp SERVER            starts a server that .mcp.json names; may be repeated
