@@ -102,12 +102,13 @@ class _Reading:
         return time.monotonic() - self.began
 
     def read(self) -> None:
-        for n, root in enumerate(self.roots):
-            for file in _files_below(root, self.began + INDEX_S, is_added=n > 0):
-                if len(self.files) >= MAX_INDEXED:
-                    break
-                self.files.append(file)
-        self.complete.set()
+        """Read the names of all files. It blocks."""
+        try:
+            for n, root in enumerate(self.roots):
+                room = MAX_INDEXED - len(self.files)
+                self.files.extend(islice(_files_below(root, self.began + INDEX_S, is_added=n > 0), room))
+        finally:
+            self.complete.set()
 
 
 @dataclass(eq=False, slots=True)

@@ -33,7 +33,7 @@ from chain.tools.processes.guarded import ExitStatus, Guard
 from chain.tools.processes.output import Output
 from chain.tools.processes.probe import Protections
 from chain.tools.processes.sandbox import Sandbox, ShellRules
-from chain.tools.protected import Snapshot, changed_files
+from chain.tools.protected import Snapshot, changed_files, is_in
 from chain.tools.seen import digest
 from chain.tools.tool import UNASKED, Preview, Subject, Tool, ToolContext, ToolOutput, tool
 
@@ -188,13 +188,20 @@ class _Shell:
     def _sandbox(self, ctx: ToolContext, workdir: str) -> tuple[Sandbox, Path]:
         """Return the sandbox of a command, and the real path of its directory. Call it in a thread."""
         folder = existing(ctx.root_of(workdir), workdir)
-        rules = replace(self.rules, writable=(*self.rules.writable, *ctx.added))
+        rules = replace(self.rules, writable=(*self.rules.writable, *self._writable_of(ctx)))
         if not folder.is_dir():
             name = as_text(PurePath(workdir))
             raise ToolError(f"{name} is no folder; workdir is the folder that the command runs in.")
         found = rules.probed() if self.found is None else self.found
         paths = self.guard.writable_paths(lambda: rules.writable_paths(found, ctx.workspace), ctx.added)
         return Sandbox(rules, found, paths), folder
+
+    def _writable_of(self, ctx: ToolContext) -> list[Path]:
+        """Return the added directories that commands may write: not those in what is protected, such as packages."""
+        if not ctx.added:
+            return []
+        refused = self.rules.protected.refused([ctx.workspace])
+        return [each for each in ctx.added if not is_in(str(each), refused.kept - refused.wide)]
 
     @asynccontextmanager
     async def _reporting_changes(self, ctx: ToolContext, call: _Call) -> AsyncIterator[None]:

@@ -597,3 +597,13 @@ async def test_commands_write_in_an_added_directory_and_its_hooks_are_reported(s
         await shell_.run("pwd", workdir=f"{lib}/..")
     await shell_.run(f"echo x > {lib}/.git/hooks/pre-commit")
     assert any("lib/.git/hooks/pre-commit" in notice for notice in shell_.notices)
+
+
+@needs_writes
+async def test_commands_do_not_write_in_an_added_directory_of_what_is_protected(shell_: Shell, tmp_path: Path) -> None:
+    (tmp_path / "packages/one").mkdir(parents=True)
+    shell_.rules = ShellRules(protected=Protected((tmp_path / "packages",)))
+    shell_.added = (tmp_path / "packages/one",)
+    assert "denied" in await shell_.run(f"touch {tmp_path}/packages/one/new")
+    assert "writes" in (await shell_.preview("pwd")).protections
+    assert (await shell_.run("pwd", workdir=str(tmp_path / "packages/one"))).startswith(f"{tmp_path}/packages/one\n")
