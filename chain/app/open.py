@@ -44,6 +44,7 @@ from chain.session.store import FileStore, Serve, Store
 from chain.session.trace import Trace
 from chain.text.modes import Mode
 from chain.tools import calling
+from chain.tools.paths import added_root
 from chain.tools.processes.guarded import Guard
 from chain.tools.registry import Registry
 from chain.tools.tool import Tool, delegates
@@ -70,6 +71,7 @@ async def open_chain(
     instructions: bool = False,
     servers: Sequence[ToolServer] = (),
     mode: Mode | None = None,
+    add_dirs: Sequence[str] = (),
 ) -> AsyncIterator[Chain]:
     """Open a session and keep it running; leaving the block interrupts what runs and closes the session.
 
@@ -81,9 +83,10 @@ async def open_chain(
     debug traces, ``None`` for none; ``whereabouts`` says of a workspace what the agents of a new session are told
     behind their prompts (``app.whereabouts``), as long as the session lives; with ``instructions`` they are told those
     of the project too, as they are when a run begins (``app.instructions``); ``servers`` are started and offer tools
-    (``config.allowed_servers``); ``mode`` is the one to change to, if it is given.
-    Raises ``UserError`` for anything in the configuration that cannot be used, and for a
-    session that cannot be resumed. What is raised in the block leaves it as it is.
+    (``config.allowed_servers``); ``mode`` is the one to change to, if it is given; ``add_dirs`` are directories outside
+    the workspace that tools may read, and edit in with approval; a resumed session has its own as well. Raises
+    ``UserError`` for anything in the configuration that cannot be used, and for a session that cannot be resumed. What
+    is raised in the block leaves it as it is.
     """
     guard = Guard()
     groups = tool_groups(settings, guard, state, servers)
@@ -93,6 +96,8 @@ async def open_chain(
         for kind in settings.kind_names:
             check_kind_name(settings, kind, groups, tools)
     workspace = _checked(workspace)
+    for each in add_dirs:
+        added_root(workspace, (), each)  # raises before a session is created
     model = open_model(settings.model(settings.chain().model)) if model is None else model
     spec = main_agent(settings, tools, model, groups)
     place = ""
@@ -143,6 +148,7 @@ async def open_chain(
             session_state.agents,
             traced=None if trace is None else trace.traced,
             jobs=jobs,
+            added=session_state.added,
         )
         inbox = Inbox(ledger, agent=spec.name, size=settings.inbox_size)
         tree = AgentTree(AgentNode(AgentContext(spec, shared, inbox, session_state.main)))
@@ -178,6 +184,8 @@ async def open_chain(
             record_opening(session, shared, whereabouts=place)
             session.use_mode(mode or session_state.mode)
             shared.plan.carry_over(plan)
+            for each in add_dirs:
+                session.add_directory(each)
             await session.read_instructions()
         except JournalError as error:
             hint = "" if journal.path is None else "; make room or set XDG_STATE_HOME"
