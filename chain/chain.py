@@ -40,6 +40,7 @@ from chain.session.undo import Undo
 from chain.text.modes import Mode
 from chain.text.wording import counted
 from chain.tools.named_files import MAX_NAMED, MAX_NAMED_BYTES, image_of
+from chain.tools.named_files import image_type as image_type  # front ends have it from here
 from chain.tools.paths import MAX_WHOLE
 from chain.tools.tool import Tool, delegates, import_checks
 from chain.version import VERSION
@@ -51,6 +52,10 @@ __all__ = ["CLOSING_S", "AgentView", "Answerer", "Chain", "Checkpoint", "SubmitR
 
 CLOSING_S = 5.0
 """The grace period, in seconds, for tools that shield themselves from cancellation."""
+
+
+MAX_IMAGE = MAX_WHOLE
+"""Bytes of an image of a line."""
 
 
 def _read_images(images: Sequence[tuple[str, bytes] | Image]) -> tuple[Image, ...] | str:
@@ -286,13 +291,19 @@ class Chain:
         return next((each.answer for each in messages if each.role == "assistant" and each.answer), "")
 
     def submit_with_model(
-        self, text: str, model: Model, *, retries: Retries | None = None, origin: Origin = "prompt"
+        self,
+        text: str,
+        model: Model,
+        *,
+        retries: Retries | None = None,
+        origin: Origin = "prompt",
+        images: Sequence[tuple[str, bytes] | Image] = (),
     ) -> SubmitResult:
         """Submit a line. If it starts a run, only that run uses another model, with these ``retries``.
 
         The chain closes the model when it closes, if it was used.
         """
-        submitted = self.submit(text, local=False, origin=origin)
+        submitted = self.submit(text, local=False, origin=origin, images=images)
         if submitted.what == "started":
             self.runs.use_model_once(model, retries)
         return submitted

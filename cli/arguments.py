@@ -80,6 +80,11 @@ def read_mode(args: argparse.Namespace) -> Mode | None:
     return None if args.mode is None else mode_named(args.mode)
 
 
+def read_add_dirs(args: argparse.Namespace) -> list[str]:
+    """Return the absolute paths of ``--add-dir``."""
+    return [str(whole_path(os.path.expanduser(path))) for path in args.add_dir]
+
+
 def read_traces(state: Path, *, by_default: bool) -> Path | None:
     """Return the folder of the debug traces, or ``None`` if none are written."""
     wanted = os.environ.get("CHAIN_TRACE", "")

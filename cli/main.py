@@ -116,6 +116,7 @@ def _headless(args: argparse.Namespace, settings: Settings) -> int:
                 instructions=True,
                 servers=servers.allowed,
                 mode=arguments.read_mode(args),
+                add_dirs=arguments.read_add_dirs(args),
             ) as chain,
             side_door(chain, state, os.environ) if is_kept else nullcontext("") as problem,
         ):
@@ -155,8 +156,18 @@ def _interactive(args: argparse.Namespace, settings: Settings) -> int:
     traces = arguments.read_traces(state, by_default=True)
     servers, typed = _ask_for_servers(args, settings, place, state, typed, ascii=ascii)
     typed = _ask_for_commands(settings, place, state, typed, ascii=ascii)
-    mode = arguments.read_mode(args)
-    invocation = Invocation(settings, place, state, args.tools, traces, args.query, scheduled, None, servers, mode)
+    invocation = Invocation(
+        settings,
+        place,
+        state,
+        args.tools,
+        traces,
+        args.query,
+        scheduled,
+        servers=servers,
+        mode=arguments.read_mode(args),
+        add_dirs=arguments.read_add_dirs(args),
+    )
     return startup.run_at_terminal(
         lambda: nullcontext(_with_store(invocation, keeps=not args.no_session)),
         history=None if args.no_session else state / "history",

@@ -69,6 +69,8 @@ Scripted lines:
 Settings of a run:
   --model NAME            a model of the configuration; offline needs no key
   --workspace DIR         the folder of the tools; by default the current one
+  --add-dir DIR           a folder outside the workspace that tools may read,
+                          and edit with approval; may be repeated
   --allow TOOL[,TOOL]     calls that need no approval: edit_file,
                           'shell(git status*)'
   --mode MODE             ask (the default), accept-edits (no approval for edits
@@ -127,7 +129,7 @@ CHOICES = {
 """The options that have one of a few values."""
 
 _OTHER_NAMES = {
-    "--workspace": "--add-dir --cd --cwd -C",
+    "--workspace": "--cd --cwd -C",
     "--allow": "--allowed-tools --allowedTools --dangerously-skip-permissions --full-auto --yes --yolo -y",
     "--output-format json": "--json",
     "--output-format": "--format --output",
@@ -188,7 +190,7 @@ def parser_of(command: str | None = None) -> argparse.ArgumentParser:
         name, _, value = long.partition(" ")
         if shown[0] == "-" and (command is None or _has(command, name[2:].replace("-", "_"))):
             more: dict[str, Any] = {"metavar": value} if value else {"action": "store_true"}
-            if name in ("--say", "--allow", "--mcp"):
+            if name in ("--say", "--allow", "--mcp", "--add-dir"):
                 more |= {"action": "append", "default": []}
             elif name in ("--output-format", "--input-format"):
                 more |= {"default": "text"}

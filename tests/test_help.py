@@ -50,7 +50,7 @@ async def forever(on_output: object) -> JobEnd:
 
 
 async def test_the_commands_are_those_of_the_terminal(tmp_path: Path) -> None:
-    told = {name for cells in rows("terminal", "command") for name in re.findall(r"`(/\w+)", cells[0])}
+    told = {name for cells in rows("terminal", "command") for name in re.findall(r"`(/[\w-]+)", cells[0])}
     servers = [server({"command": "/no/such/program"})]
     async with open_session("rules: [{text: Hello.}]", servers=servers) as session:
         session.chain.jobs.start("main", "call", "sleep 1000", forever, wakes=False)

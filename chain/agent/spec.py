@@ -123,6 +123,8 @@ class Shared:
     traced: Traced | None = None
     seen: Seen = field(default_factory=Seen)
     jobs: Jobs = field(default_factory=Jobs)
+    added: Sequence[Path] = ()
+    """The real paths of the directories besides the workspace that tools may use; it grows."""
 
 
 @dataclass(eq=False)

@@ -303,6 +303,7 @@ class ToolCalls:
             result_limit=shared.tool_rules.result_limit,
             file_changing=keep_version,
             jobs=shared.jobs,
+            added=tuple(shared.added),
         )
 
 

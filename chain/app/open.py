@@ -44,6 +44,7 @@ from chain.session.store import FileStore, Serve, Store
 from chain.session.trace import Trace
 from chain.text.modes import Mode
 from chain.tools import calling
+from chain.tools.paths import added_root
 from chain.tools.processes.guarded import Guard
 from chain.tools.registry import Registry
 from chain.tools.tool import Tool, delegates
@@ -70,6 +71,7 @@ async def open_chain(
     instructions: bool = False,
     servers: Sequence[ToolServer] = (),
     mode: Mode | None = None,
+    add_dirs: Sequence[str] = (),
 ) -> AsyncIterator[Chain]:
     """Open a session and serve it during the block. On exit, interrupt the active run and close the session.
 
@@ -81,6 +83,8 @@ async def open_chain(
     for a workspace (``app.whereabouts``), which follows the system prompts for the whole life of the session. With
     ``instructions``, the project instructions follow too, as they are at the start of a run (``app.instructions``).
     ``servers`` are started and offer tools (``config.allowed_servers``). ``mode`` changes the mode of the session.
+    ``add_dirs`` are directories outside the workspace that tools may read, and edit with approval; a resumed session
+    has its own as well.
 
     Raise ``UserError`` for a configuration that cannot be used, and for a session that cannot be resumed. Exceptions of
     the block are not wrapped in groups.
@@ -93,6 +97,8 @@ async def open_chain(
         for kind in settings.kind_names:
             check_kind_name(settings, kind, groups, tools)
     workspace = _checked(workspace)
+    for each in add_dirs:
+        added_root(workspace, (), each)  # raises before a session is created
     model = open_model(settings.model(settings.chain().model)) if model is None else model
     spec = main_agent(settings, tools, model, groups)
     place = ""
@@ -143,6 +149,7 @@ async def open_chain(
             session_state.agents,
             traced=None if trace is None else trace.traced,
             jobs=jobs,
+            added=session_state.added,
         )
         inbox = Inbox(ledger, agent=spec.name, size=settings.inbox_size)
         tree = AgentTree(AgentNode(AgentContext(spec, shared, inbox, session_state.main)))
@@ -178,6 +185,8 @@ async def open_chain(
             record_opening(session, shared, whereabouts=place)
             session.use_mode(mode or session_state.mode)
             shared.plan.carry_over(plan)
+            for each in add_dirs:
+                session.add_directory(each)
             await session.read_instructions()
         except JournalError as error:
             hint = "" if journal.path is None else "; make room or set XDG_STATE_HOME"

@@ -214,8 +214,9 @@ class ToolFinished(_Typed):
 class FileChanged(_Typed):
     """An edit tool is about to replace a file, as part of the call with the id ``call``.
 
-    ``path`` is relative to the workspace and has no links. ``before`` and ``after`` are the SHA-256 digests of its
-    contents; ``before`` is empty for a new file, and else names the attachment with the old content.
+    ``path`` is relative to the workspace, or absolute in an added directory, and has no links. ``before`` and ``after``
+    are the SHA-256 digests of its contents; ``before`` is empty for a new file, and else names the attachment with the
+    old content.
     """
 
     agent: str
@@ -264,6 +265,13 @@ class Rewound(_Typed):
     keeps_conversation: bool = _brief(False)
     restored: tuple[str, ...] = _brief(())
     left: tuple[str, ...] = _brief(())
+
+
+@_record("directory_added")
+class DirectoryAdded(_Typed):
+    """The user lets the tools use a directory outside the workspace. ``path`` is its real path."""
+
+    path: str
 
 
 @_record("question")
@@ -542,7 +550,7 @@ class Unknown:
 
 
 _OfCalls: TypeAlias = Message | Withdrawn | Compacted | Removed | RequestSent | RequestEnded
-_OfTools: TypeAlias = ServerTools | ToolStarted | ToolFinished | FileChanged | JobStarted | JobEnded
+_OfTools: TypeAlias = ServerTools | ToolStarted | ToolFinished | FileChanged | DirectoryAdded | JobStarted | JobEnded
 _OfUsers: TypeAlias = (
     Line
     | Receipt

@@ -107,7 +107,7 @@ class Replay:
         self._agents: dict[str, _Agent] = {}
         self._digests: dict[tuple[int, frozenset[str]], str] = {}
         self._registry = today.main.registry
-        self._instructions = self._effort = ""
+        self._effort = ""
         # If the instructions changed during the session, the last ones are compared.
         read = [e.record for e in entries if isinstance(e.record, records.InstructionsRead)]
         self._last_instructions = read[-1] if read else None
@@ -136,8 +136,7 @@ class Replay:
         match record:
             case records.Session():
                 self._reset_agents()
-            case records.InstructionsRead(text=text):
-                self._instructions = text
+            case records.InstructionsRead():
                 self._make_main()
                 return self._check_instructions(record)
             case records.ServerTools():
@@ -145,6 +144,8 @@ class Replay:
                 self._make_main()
             case records.Line() if is_new:
                 return self._check_line(record)
+            case records.DirectoryAdded() if not self._state.is_running:
+                self._make_main()
             case records.RunBegun(id=id):
                 self._effort = self._state.effort
                 self._make_main()
@@ -180,7 +181,7 @@ class Replay:
         self._make_main()
 
     def _make_main(self) -> None:
-        spec = replace(self._today.main, registry=self._registry, instructions=self._instructions)
+        spec = replace(self._today.main, registry=self._registry, instructions=self._state.system_instructions)
         spec = replace(spec, effort=self._effort)
         self._agent(MAIN).spec = spec.located(self._whereabouts)
 

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 import trio
@@ -30,6 +31,7 @@ from chain.model import Model
 from chain.session.exit_codes import EXIT_CODES, INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE, exit_code
 from chain.session.state import State
 from chain.text.modes import Mode
+from chain.tools.paths import added_root
 from chain.tools.registry import Registry
 
 CLOSE_S = 1.0
@@ -87,6 +89,8 @@ class SessionRuns:
         self._inbox = tree.main.inbox
         self._journal = shared.journal
         self.interactive = interactive
+        self._has_new_directory = False
+        """Whether a directory was added that the main agent's system prompt does not name."""
         self._codes: set[int] = set()
         self.executor = Executor(tree.main.agent)
         self._changed = Wakeup()
@@ -285,6 +289,8 @@ class SessionRuns:
             # If the disk is full, the run fails by itself at its first message.
             with run.cut_by("stop", "interrupt"), suppress(JournalError):
                 await self.read_instructions()
+                if self._has_new_directory:
+                    self.use_context()
                 if self._server_tools is not None:
                     offered = await self._server_tools.offer()
                     if offered != self.state.server_tools:
@@ -297,14 +303,34 @@ class SessionRuns:
         self._journal.emit_after_acks(recorded.emit)
 
     def use_context(self) -> None:
-        """Give the main agent the instructions and server tools of the state. No run may have taken its first step."""
-        with_context = partial(replace, instructions=self.state.instructions.text)
+        """Give the main agent the instructions, added directories and server tools of the state.
+
+        No run may have taken its first step.
+        """
+        self._has_new_directory = False
+        with_context = partial(replace, instructions=self.state.system_instructions)
         if self._server_tools is not None:
             with_context = partial(with_context, registry=self._server_tools.registry(self.state.server_tools))
         agent = self.tree.main.agent
         # The specs of this run and of the next one, which may have another model.
         agent.spec, self.spec = with_context(agent.spec), with_context(self.spec)
         self.executor.use_spec()
+
+    def add_directory(self, path: str) -> bool:
+        """Let tools read a directory, and edit in it with approval. Return whether they could not do so before.
+
+        A model learns of it when the next run begins. Raise ``UserError`` if there is no such directory, and
+        ``JournalError``.
+        """
+        real = added_root(self._shared.workspace, self.state.added, path)
+        if real == Path():
+            return False
+        recorded = self._journal.record(records.DirectoryAdded(str(real)))
+        self._has_new_directory = True
+        if self.active is None:
+            self.use_context()
+        self._journal.emit_after_acks(recorded.emit)
+        return True
 
     def use_model(self, model: Model, retries: Retries | None) -> None:
         """Use another model from the next run on. Raise ``UserError`` or ``JournalError``, and change nothing then."""

@@ -22,6 +22,7 @@ Events::
     compacted                compaction, its end
     removed, rewound, mode   notice
     instructions             notice
+    directory_added          notice
     question, answer, agent_started, agent_ended, receipt: the event of their name
 
 All other records produce none. ``RestoredState.read`` adds those that a running program emits without a record.
@@ -34,6 +35,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar, assert_never
 
 from chain import events, messages
@@ -51,8 +53,11 @@ from chain.session.exit_codes import EXIT_CODES
 from chain.text.modes import DEFAULT_MODE, Mode, mode_sentence
 from chain.text.wording import MAIN, UNREADABLE, counted, fault, instructions_read
 from chain.tools.jobs import JobState
+from chain.tools.paths import as_text
 
 _E = TypeVar("_E")
+
+DIRECTORIES = "Besides the workspace, tools may use these directories of the user. Paths in them are absolute:"
 
 
 class State:
@@ -74,6 +79,8 @@ class State:
         self.lines = Lines()
         self.plan = Plan()
         self.asked = Asked()
+        self.added: list[Path] = []
+        """The directories besides the workspace that tools may use."""
         self.draft = ""
         """The text that was in the editor when the program ended, unless it was sent since."""
         self.numbers: Counter[str] = Counter()
@@ -115,6 +122,12 @@ class State:
     def children(self) -> list[AgentState]:
         """The agents below the main one, the one that was started or asked last at the end."""
         return [agent for agent in self.agents.values() if agent is not self.main]
+
+    @property
+    def system_instructions(self) -> str:
+        """The text after the main agent's system prompt: the project's instructions, and the added directories."""
+        rows = [DIRECTORIES, *(f"- {as_text(path)}" for path in self.added)] if self.added else []
+        return "\n\n".join(filter(None, [self.instructions.text, "\n".join(rows)]))
 
     def agent(self, name: str) -> AgentState:
         """Return an agent. If the record of its start is lost, create its state below the main agent."""
@@ -219,6 +232,10 @@ class State:
                 self.session, self.model, self.is_running = record, record.model, False
             case records.InstructionsRead():
                 return self._apply_instructions(record, at)
+            case records.DirectoryAdded(path=path):
+                self.added.append(Path(path))
+                message = f"Added {path}: tools may read it, and edit in it with your approval."
+                return [events.Notice(time=at, message=message)]
             case records.ServerTools():
                 self.server_tools = record
             case records.Model(name=name, once=once):

@@ -35,13 +35,17 @@ class _PathSubject(Subject):
     plural = "paths"
 
     def pattern(self, text: str) -> str:
-        if text.startswith(("/", "~")):
-            raise UserError("paths are relative to the workspace")
+        if text.startswith("~"):
+            raise UserError("paths are relative to the workspace, or absolute in an added directory")
         if text.endswith("/"):
             raise UserError(f"{text} is a folder; {text}* are the files in it")
-        if {"", ".", ".."} & set(text.split("/")):
+        if {"", ".", ".."} & set(text.removeprefix("/").split("/")):
             raise UserError("paths are relative to the workspace, without . and .. and empty parts in them")
         return text
+
+    def matches(self, pattern: str, subject: str) -> bool:
+        """Return whether a pattern matches. A relative one matches nothing in an added directory."""
+        return pattern.startswith("/") == subject.startswith("/") and super().matches(pattern, subject)
 
     def note(self, pattern: str | None) -> str:
         if pattern is None:
@@ -70,8 +74,9 @@ class _Edits:
     async def write(self, ctx: ToolContext, path: str, content: str) -> ToolOutput:
         """Write a text file of the workspace: a new one, with the folders it needs, or all of one that exists.
 
-        `path` is relative to the workspace. One that exists must have been read before; its mode, its byte order mark
-        and, where all its lines end with CR LF, those ends are kept. To change a part of a file use edit_file.
+        `path` is relative to the workspace, or absolute in a directory that the user added. One that exists must have
+        been read before; its mode, its byte order mark and, where all its lines end with CR LF, those ends are kept. To
+        change a part of a file use edit_file.
         """
         return await self._run(ctx, path, Whole(content))
 
@@ -85,7 +90,7 @@ class _Edits:
     ) -> ToolOutput:
         """Replace a text in a file of the workspace that was read before.
 
-        `path` is relative to the workspace. `old_string` must be in the file exactly, with its spaces and ends of line,
+        `path` is as in write_file. `old_string` must be in the file exactly, with its spaces and ends of line,
         and only once: give some lines around it if need be, or set `replace_all` to replace it everywhere.
         """
         return await self._run(ctx, path, Replacement(old_string, new_string, replace_all))
@@ -107,12 +112,14 @@ class _Edits:
 class _PlannedEdit:
     """An edit that can be carried out.
 
-    ``parts`` are the real path below ``root``, and ``shown`` is the path as the model gave it. ``status`` and
-    ``before`` are those of the existing file; both are ``None`` for a new file.
+    ``parts`` are the real path below ``root``, and ``shown`` is the path as the model gave it. ``name`` is the real
+    path, relative in the workspace. ``status`` and ``before`` are those of the existing file; both are ``None`` for a
+    new file.
     """
 
     root: Path
     parts: tuple[str, ...]
+    name: str
     shown: str
     status: os.stat_result | None
     before: bytes | None
@@ -137,7 +144,7 @@ def _carry_out(ctx: ToolContext, protected: Protected, path: str, edit: Edit) ->
     if ctx.approved is not UNASKED and shown != ctx.approved:
         raise ToolError(f"{plan.shown} was changed after it was shown to the user; read it again.")
     try:
-        trio.from_thread.run_sync(ctx.file_changing, PurePath(*plan.parts).as_posix(), plan.before, plan.change.content)
+        trio.from_thread.run_sync(ctx.file_changing, plan.name, plan.before, plan.change.content)
         replace(str(plan.root), plan.parts, plan.change.content, plan.status, trio.from_thread.check_cancelled)
     except JournalError as error:
         raise ToolError(f"{plan.shown} was not changed, since undo could not restore it: {error}.") from None
@@ -152,8 +159,11 @@ def _carry_out(ctx: ToolContext, protected: Protected, path: str, edit: Edit) ->
 
 def _plan(ctx: ToolContext, protected: Protected, path: str, edit: Edit) -> _PlannedEdit:
     """Return what an edit will do. Raise ``ToolError`` if it cannot be made."""
-    real, shown, root = inside(ctx.workspace, path), as_text(PurePath(path)), ctx.workspace.resolve()
+    given_root = ctx.root_of(path)
+    real, shown = inside(given_root, path), as_text(PurePath(path))
+    root = ctx.innermost_root(real)
     parts = real.relative_to(root).parts
+    name = real if root in ctx.added else real.relative_to(root)
     part = protected.name_needed(root, parts, path)
     only_by_name = as_text(PurePath(part)) if part else ""
     raw: bytes | None = None
@@ -161,8 +171,8 @@ def _plan(ctx: ToolContext, protected: Protected, path: str, edit: Edit) -> _Pla
     try:
         real.stat()
     except FileNotFoundError:
-        if isinstance(edit, Replacement) or broken_link(ctx.workspace, PurePath(path)):
-            raise ToolError(why_missing(ctx.workspace, PurePath(path))) from None
+        if isinstance(edit, Replacement) or broken_link(given_root, PurePath(path)):
+            raise ToolError(why_missing(given_root, PurePath(path))) from None
         if path.endswith("/"):
             raise ToolError(f"{path} is the name of a folder; give that of a file.") from None
     except NotADirectoryError:
@@ -179,10 +189,10 @@ def _plan(ctx: ToolContext, protected: Protected, path: str, edit: Edit) -> _Pla
         if known != now:
             raise ToolError(f"{shown} was changed since it was read or written last; read it again.")
     # The real path: a link must not make an allowance's pattern cover another file.
-    made = change(as_text(PurePath(*parts)), text, edit)
+    made = change(as_text(name), text, edit)
     if len(made.content) > MAX_WHOLE:
         raise ToolError(f"{shown} would have {len(made.content):,} bytes, more than the {MAX_WHOLE:,} of a text file.")
-    return _PlannedEdit(root, parts, shown, status, raw, now, made, only_by_name)
+    return _PlannedEdit(root, parts, name.as_posix(), shown, status, raw, now, made, only_by_name)
 
 
 def _read_editable(root: Path, parts: tuple[str, ...], shown: str) -> tuple[os.stat_result, bytes]:

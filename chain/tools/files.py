@@ -69,27 +69,27 @@ limit would hardly ever end. An abandoned search ends within the same time."""
 async def list_files(ctx: ToolContext, path: str = ".", pattern: str = "*", order: Order = "path") -> ToolOutput:
     """List the files under a folder of the workspace, each with its lines, words and bytes.
 
-    `path` is relative to the workspace, and "." is the workspace itself. Folders such as .git are left out. `pattern`
-    chooses files by their names, as *.py does, or with a / in it by their paths. `order` is by path, or which files
-    come first; newest and oldest also show when each was changed.
+    `path` is relative to the workspace, or absolute in a directory that the user added; "." is the workspace itself.
+    Folders such as .git are left out. `pattern` chooses files by their names, as *.py does, or with a / in it by their
+    paths. `order` is by path, or which files come first; newest and oldest also show when each was changed.
     """
     if not pattern or len(pattern) > MAX_PATTERN:
         raise ToolError(f"The pattern must have 1 to {MAX_PATTERN} characters; it has {len(pattern)}.")
-    return await _THREADS.run(partial(_list, ctx.workspace, path, pattern, order), abandon_on_cancel=True)
+    return await _THREADS.run(partial(_list, ctx.root_of(path), path, pattern, order), abandon_on_cancel=True)
 
 
 @tool(kind="read", read_only=True)
 async def read_file(ctx: ToolContext, path: str, offset: int = 1, limit: int = 0, column: int = 1) -> ToolOutput:
     """Read a text file of the workspace. The first row of the result gives its lines, words and bytes.
 
-    `path` is relative to the workspace. `offset` is the first line to show, counted from 1, and `limit` the number of
+    `path` is as in list_files. `offset` is the first line to show, counted from 1, and `limit` the number of
     lines; 0 shows as many as fit. `column` is the first character of the first line to show, counted from 1: the rest
     of a long line is read with it. A result that does not reach the end says how to read on.
     """
     if offset < 1 or column < 1 or limit < 0:
         raise ToolError("offset counts lines from 1, column characters from 1, and limit must not be negative.")
     most = min(MAX_SHOWN_FILE, ctx.room)
-    read = partial(_read, ctx.workspace, path, offset, column, limit, most)
+    read = partial(_read, ctx.root_of(path), path, offset, column, limit, most)
     output, real, read_digest = await _THREADS.run(read, abandon_on_cancel=True)
     if read_digest:
         # Also if only a part was shown: an edit has to quote the text that it replaces, and its diff shows the rest.
@@ -101,7 +101,7 @@ async def read_file(ctx: ToolContext, path: str, offset: int = 1, limit: int = 0
 async def search_files(ctx: ToolContext, pattern: str, path: str = ".") -> ToolOutput:
     """Search the text files under a folder of the workspace, or one file, line by line.
 
-    `pattern` is a Python regular expression; begin it with (?i) to ignore case. `path` is relative to the workspace.
+    `pattern` is a Python regular expression; begin it with (?i) to ignore case. `path` is as in list_files.
     The result has a row PATH:LINE: text for each matching line, and the counts at the end. Of a long line it has the
     part with the first match, and the column of that.
     """
@@ -111,7 +111,7 @@ async def search_files(ctx: ToolContext, pattern: str, path: str = ".") -> ToolO
         compiled = await _THREADS.run(lambda: Expressions().compile(pattern, ignore_case=False), abandon_on_cancel=True)
     except BadPattern as error:
         raise ToolError(f"{pattern!r} {error}.") from None
-    tree = await _THREADS.run(partial(walk, ctx.workspace, path), abandon_on_cancel=True)
+    tree = await _THREADS.run(partial(walk, ctx.root_of(path), path), abandon_on_cancel=True)
     return await _search(ctx, compiled, tree)
 
 

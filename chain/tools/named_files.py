@@ -1,4 +1,4 @@
-"""Attaches to a message the files that its lines name by ``@`` and a path of the workspace.
+"""Attaches to a message the files that its lines name by ``@`` and a path that tools may read.
 
 A word names a file only if that exists; any other word stays text. The files are read in the step that delivers the
 line, which blocks everything else. So only regular files and folders are opened, with non-blocking calls, the size is
@@ -22,7 +22,7 @@ from chain.errors import ToolError
 from chain.messages import Block, Image, Text
 from chain.text.wording import FILE_BEGIN, STDIN_BEGIN, counted
 from chain.tools.file_text import FileText
-from chain.tools.paths import MAX_WHOLE, as_text, entries_of, inside, open_file
+from chain.tools.paths import MAX_WHOLE, as_text, entries_of, innermost_root, inside, open_file
 from chain.tools.seen import Seen, digest
 
 MAX_ATTACHED_CHARS = 20_000
@@ -96,15 +96,18 @@ class _Attachment:
     size: int = 0
 
 
-def read_named_files(workspace: Path, seen: Seen, lines: Sequence[LineContent]) -> Attachments:
+def read_named_files(
+    workspace: Path, seen: Seen, lines: Sequence[LineContent], added: Sequence[Path] = ()
+) -> Attachments:
     """Read the files that the lines of one message name, and record them in ``seen``.
 
-    Raises nothing, and waits at most ``FILE_SYSTEM_S``.
+    ``added`` are the directories besides the workspace that tools may use. Raises nothing, and waits at most
+    ``FILE_SYSTEM_S``.
     """
     wanted = [(line.id, names) for line in lines for names in islice(names_in(line.text), MAX_NAMES_TRIED)]
     sent = [(line.id, image.name, _attach_image(image)) for line in lines for image in line.images]
     found = list(sent)
-    is_whole = not wanted or run_with_timeout(lambda: found.extend(_read_all(workspace, wanted)), FILE_SYSTEM_S)
+    is_whole = not wanted or run_with_timeout(lambda: found.extend(_read_all(workspace, added, wanted)), FILE_SYSTEM_S)
     if not is_whole:
         late = _Attachment("their disk does not respond")
         found = [*sent, *((id, "its files", late) for id, _ in wanted)]
@@ -148,28 +151,31 @@ def _note(going: Sequence[str], left_out: Sequence[str]) -> str:
     return "; ".join([*parts, *(f"without {each}" for each in left_out)])
 
 
-def _read_all(workspace: Path, wanted: Sequence[tuple[str, Sequence[str]]]) -> Iterator[tuple[str, str, _Attachment]]:
+def _read_all(
+    workspace: Path, added: Sequence[Path], wanted: Sequence[tuple[str, Sequence[str]]]
+) -> Iterator[tuple[str, str, _Attachment]]:
     """Yield for each word that names a file: the id of its line, the path as shown, and the attachment."""
     root, known, room = workspace.resolve(), dict[str, _Attachment | None](), MAX_NAMED_BYTES
     for id, names in wanted:
         for name in names:
             if name not in known:
                 is_full = sum(its is not None and bool(its.blocks) for its in known.values()) >= MAX_NAMED
-                its = known[name] = _attach(root, name, room, is_full=is_full)
+                its = known[name] = _attach(root, added, name, room, is_full=is_full)
                 room -= its.size if its is not None else 0
             if (found := known[name]) is not None:
                 yield id, as_text(PurePath(name)), found
                 break
 
 
-def _attach(root: Path, name: str, room: int, *, is_full: bool) -> _Attachment | None:
+def _attach(root: Path, added: Sequence[Path], name: str, room: int, *, is_full: bool) -> _Attachment | None:
     """Return the attachment for a name; ``None`` if there is no such file."""
     try:
         given = PurePath(os.path.expanduser(name)) if name.startswith("~") else PurePath(name)
         if given.is_absolute():
+            root = innermost_root(root, added, Path(given))
             if not given.is_relative_to(root):
                 return _Attachment(OUTSIDE) if os.path.exists(given) else None
-            given = given.relative_to(root)
+            given = given if root in added else given.relative_to(root)
         given = PurePath(os.path.normpath(given))
         if not os.path.exists(root / given):
             return None
@@ -209,7 +215,8 @@ def _attach_inside(root: Path, given: PurePath, room: int, *, is_full: bool) -> 
     return _Attachment("binary") if text is None else _attach_text(shown, text, raw, root.joinpath(*parts))
 
 
-def _image_type(content: bytes) -> str:
+def image_type(content: bytes) -> str:
+    """Return the media type of an image that services accept; empty for other content."""
     if content.startswith(b"RIFF") and content[8:12] == b"WEBP":
         return "image/webp"
     return next((kind for beginning, kind in _IMAGES.items() if content.startswith(beginning)), "")
@@ -217,7 +224,7 @@ def _image_type(content: bytes) -> str:
 
 def image_of(name: str, content: bytes) -> Image | None:
     """Return an image to send; ``None`` if services do not accept it."""
-    media_type, size = _image_type(content), len(content)
+    media_type, size = image_type(content), len(content)
     return Image(media_type, digest(content), name, b64encode(content).decode(), size) if media_type else None
 
 

@@ -1,8 +1,9 @@
-"""Opens files of the workspace for tools, and only those.
+"""Opens files of the workspace and of added directories for tools, and only those.
 
-``..`` and absolute paths are refused, and a link is judged by its target. A link that is created after that check is
-not followed, because each folder of the path is opened in turn, from the workspace down. All functions read the disk,
-so call them in a worker thread.
+Each path belongs to one root: the workspace, or a directory that the user added, in which paths are absolute
+(``root_of``). ``..`` is refused, and a link is judged by its target. A link that is created after that check is not
+followed, because each folder of the path is opened in turn, from the root down. All functions but ``root_of`` and
+``innermost_root`` read the disk, so call them in a worker thread.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path, PurePath
 
-from chain.errors import ToolError, nearest_name
+from chain.errors import ToolError, UserError, nearest_name
 from chain.regular_file import FLAGS, regular_file
 
 MAX_WHOLE = 5 * 1024 * 1024
@@ -27,16 +28,58 @@ MAX_NAMES = 2_000
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def inside(workspace: Path, path: str) -> Path:
-    """Return the real path of a file in the workspace, which need not exist. Raise ``ToolError`` if it is outside."""
+def added_root(workspace: Path, added: Sequence[Path], path: str) -> Path:
+    """Return the real path of a directory that the user wants to add; empty if tools may use it already.
+
+    A relative path starts at the workspace. Raise ``UserError`` if there is no such directory.
+    """
+    shown = as_text(PurePath(path))
+    try:
+        real = Path(workspace, os.path.expanduser(path)).resolve(strict=True)
+        is_directory = real.is_dir()
+    except (OSError, RuntimeError, ValueError):
+        raise UserError(f"there is no directory {shown}") from None
+    if not is_directory:
+        raise UserError(f"{shown} is not a directory")
+    is_known = any(real.is_relative_to(root) for root in (workspace.resolve(), *added))
+    return Path() if is_known else real
+
+
+def innermost_root(workspace: Path, added: Sequence[Path], path: Path) -> Path:
+    """Return the root of an absolute path: of those that contain it, the one deepest in the tree, or the workspace."""
+    roots = [root for root in (workspace.resolve(), *added) if path.is_relative_to(root)]
+    return max(roots, key=lambda root: len(root.parts), default=workspace.resolve())
+
+
+def root_of(workspace: Path, added: Sequence[Path], path: str) -> Path:
+    """Return the root of a path that a model gave: the workspace, or the added directory of an absolute path.
+
+    Raise ``ToolError`` for an absolute path that is in no added directory.
+    """
     given = PurePath(path)
+    if not given.is_absolute() and not path.startswith("~"):
+        return workspace.resolve()
+    if not any(given.is_relative_to(root) for root in added):
+        others = f" or a path in {', '.join(map(as_text, added))}" if added else ""
+        raise ToolError(
+            f"{path} is an absolute path: give one relative to the workspace, such as notes/today.md{others}."
+        )
+    return innermost_root(workspace, added, Path(path))
+
+
+def inside(root: Path, path: str) -> Path:
+    """Return the real path of a file in its root (``root_of``), which need not exist.
+
+    Raise ``ToolError`` if it is outside.
+    """
+    given, root = PurePath(path), root.resolve()
     if "\0" in path or not path.strip():
         raise ToolError("The path is empty or contains a NUL character; give a path relative to the workspace.")
-    if given.is_absolute() or path.startswith("~"):
+    if (given.is_absolute() and not given.is_relative_to(root)) or path.startswith("~"):
         raise ToolError(f"{path} is an absolute path: give one relative to the workspace, such as notes/today.md.")
+    where = as_text(root) if given.is_absolute() else "the workspace"
     if ".." in given.parts:
-        raise ToolError(f"{path} is refused: a path must not contain .. and stays inside the workspace.")
-    root = workspace.resolve()
+        raise ToolError(f"{path} is refused: a path must not contain .. and stays inside {where}.")
     try:
         real = (root / given).resolve()
         # In Python 3.12 and earlier a circle of links is an error; later versions return a path that contains them.
@@ -46,12 +89,15 @@ def inside(workspace: Path, path: str) -> Path:
     if is_circle:
         raise ToolError(f"{path} cannot be followed: its links form a circle.")
     if not real.is_relative_to(root):
-        raise ToolError(f"{path} is refused: it is a link that leads out of the workspace.")
+        raise ToolError(f"{path} is refused: it is a link that leads out of {where}.")
     return real
 
 
 def existing(workspace: Path, path: str) -> Path:
-    """Return the real path of a file that exists. Raise ``ToolError``, with a similar name if there is one."""
+    """Return the real path of a file that exists in its root. Raise ``ToolError``, with a similar name if there is one.
+
+    ``workspace`` is the root of the path.
+    """
     real = inside(workspace, path)
     try:
         real.stat()
@@ -75,11 +121,13 @@ def broken_link(workspace: Path, path: PurePath) -> str:
 def why_missing(workspace: Path, path: PurePath) -> str:
     """Return a sentence about a path that does not exist: the broken link in it, or a similar name."""
     if not workspace.is_dir():
-        return f"The workspace, {as_text(workspace)}, was removed."
+        name = as_text(workspace)
+        return f"{name} was removed." if path.is_absolute() else f"The workspace, {name}, was removed."
     if link := broken_link(workspace, path):
         return link
-    missing, here, root = f"There is no {as_text(path)}.", PurePath(), workspace.resolve()
-    for n, part in enumerate(path.parts):
+    missing, root = f"There is no {as_text(path)}.", workspace.resolve()
+    here = PurePath(root) if path.is_absolute() else PurePath()
+    for n, part in enumerate(path.parts[len(here.parts) :], len(here.parts)):
         if (workspace / here / part).exists():
             here /= part
             continue

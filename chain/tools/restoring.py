@@ -29,7 +29,10 @@ def restore_files(
     restored, left = [], []
     for path, own in by_path.items():
         try:
-            was_restored, is_complete = _restore(workspace.resolve(), PurePath(path).parts, own, content_of)
+            # In an added directory the path is absolute.
+            root = Path(PurePath(path).anchor or workspace.resolve())
+            parts = PurePath(path).relative_to(PurePath(path).anchor).parts
+            was_restored, is_complete = _restore(root, parts, own, content_of)
         except (OSError, ToolError, Changed):
             was_restored, is_complete = False, False
         restored += [path] if was_restored else []

@@ -46,6 +46,7 @@ from chain.plan import Plan
 from chain.text.escalations import Escalation
 from chain.text.hunks import FileDiff
 from chain.text.wording import MAIN, NOBODY_CHOOSES
+from chain.tools.paths import innermost_root, root_of
 from chain.tools.seen import Seen
 
 ToolKind: TypeAlias = Literal["read", "search", "edit", "execute", "fetch", "plan", "ask", "delegate", "other"]
@@ -234,9 +235,9 @@ class ToolContext:
     ``approved`` is the preview that was approved, for a tool that needs approval; ``None`` if none was needed.
     ``verdict`` is the verdict on it. ``agent`` is the name of the calling agent. ``notice`` shows people a sentence
     that is not part of the result, and ``result_limit`` is how many characters of the result the model gets. ``extend``
-    restarts the call's time limit.
-    ``file_changing`` is called in trio's thread before a file of the workspace is replaced, with its real path, its old
-    content (``None`` for a new file) and its new content.
+    restarts the call's time limit. ``file_changing`` is called in trio's thread before a file is replaced, with its
+    real path (relative in the workspace), its old content (``None`` for a new file) and its new content. ``added`` are
+    the real paths of the directories besides the workspace that tools may use.
     """
 
     workspace: Path
@@ -255,6 +256,15 @@ class ToolContext:
     file_changing: Callable[[str, bytes | None, bytes], None] = lambda path, before, after: None
     verdict: Verdict | None = None
     jobs: Jobs = field(default_factory=Jobs)
+    added: tuple[Path, ...] = ()
+
+    def root_of(self, path: str) -> Path:
+        """Return the directory that a path of the model must stay in. Raise ``ToolError`` if there is none."""
+        return root_of(self.workspace, self.added, path)
+
+    def innermost_root(self, path: Path) -> Path:
+        """Return the directory whose rules apply to a real path: the workspace or an added directory."""
+        return innermost_root(self.workspace, self.added, path)
 
     @property
     def room(self) -> int:

@@ -1,25 +1,26 @@
-"""The names of files that an unfinished ``@`` and path could become. It reads one folder, and waits hardly for it."""
+"""The names of files that an unfinished ``@`` and path could become: those in one folder, and fuzzy matches of all.
+
+A key hardly waits for a disk.
+"""
 
 from __future__ import annotations
 
-import fnmatch
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
+from operator import itemgetter
 from pathlib import Path, PurePosixPath
 
 from chain.concurrency.threads import run_with_timeout
+from cli.input.file_index import FileIndex, IgnoreRule, ignore_rules, is_ignored
 
 MAX_FOLDER_READ = 2_000
 """Names of a folder that are looked at: a millisecond or two."""
 
 MAX_OFFERED = 100
 """Names that are offered: who needs another one types more of it."""
-
-MAX_IGNORE_FILE = 64 * 1024
-"""Bytes of a ``.gitignore`` that are read."""
 
 MAX_COMPLETED_PATH = 1_000
 """Characters of the longest path that is completed: a text that is edited may be long."""
@@ -42,18 +43,25 @@ MAX_NAMED = 20
 _NEEDS_QUOTES = re.compile(r"""[\s"']""")
 
 
-class FileNames:
-    """Completes the names of the files of one workspace, in any thread."""
+_Names = Sequence[tuple[str, bool]]
+"""Names of files, each with whether git ignores the file."""
 
-    def __init__(self, workspace: Path) -> None:
+
+class FileNames:
+    """Completes the names of the files of one workspace, and of the ``added`` directories, in any thread."""
+
+    def __init__(self, workspace: Path, added: Callable[[], Sequence[Path]] = tuple) -> None:
         self._workspace = workspace
-        self._read: tuple[str, float, tuple[str, ...]] = ("", 0.0, ())
+        self._added = added
+        self._index = FileIndex()
+        self._read: tuple[str, float, _Names] = ("", 0.0, ())
 
     def begun(self, text: str) -> tuple[str, Sequence[str]]:
         """The text before an unfinished name at its end, and the names that this could become.
 
-        Where none begins with what was typed, they are those that do but for one letter. Folders end with a ``/``.
-        Those that git ignores come last, and names with a dot at their beginning before them.
+        Those in the folder that was typed come first, then all files that match fuzzily. Where there are none, they are
+        those in the folder that begin with what was typed but for one letter. Folders end with a ``/``. Those that git
+        ignores come last, and names in the folder with a dot at their beginning before them.
         """
         found = _UNFINISHED.search(text, max(len(text) - MAX_COMPLETED_PATH, 0))
         if found is None:
@@ -61,11 +69,18 @@ class FileNames:
         before, quoted = text[: found.start(1)], found[1].startswith('"')
         folder, slash, typed = found[1].removeprefix('"').rpartition("/")
         folded, there = typed.casefold(), self._names(folder + slash)
-        names = [name for name in there if name.casefold().startswith(folded)]
-        if not names and len(folded) >= LEAST_MISTYPED:
-            names = [name for name in there if _is_one_letter_off(folded, name.casefold())]
-        whole = [f"{folder}{slash}{name}" for name in names if name.isprintable() and '"' not in name]
-        return before, [_quoted(name, always=quoted) for name in whole[:MAX_OFFERED]]
+        names = [each for each in there if each[0].casefold().startswith(folded)]
+        path, added = folder + slash + typed, self._added()
+        roots = (self._workspace, *added)
+        self._index.prepare(roots)
+        matches = self._index.matches(path, roots, MAX_OFFERED, KEY_PATIENCE_S) if typed else []
+        if not (names or matches) and len(folded) >= LEAST_MISTYPED:
+            names = [each for each in there if _is_one_letter_off(folded, each[0].casefold())]
+        whole = [(f"{folder}{slash}{name}", ignored) for name, ignored in names]
+        whole += [(f"{root}/", False) for root in added if f"{root}/".startswith(path) and f"{root}/" != path]
+        whole = sorted([*whole, *matches], key=itemgetter(1))
+        shown = dict.fromkeys(name for name, _ in whole if name.isprintable() and '"' not in name)
+        return before, [_quoted(name, always=quoted) for name in islice(shown, MAX_OFFERED)]
 
     def completions(self, text: str) -> list[str]:
         """The whole texts that a text can be completed to."""
@@ -85,12 +100,13 @@ class FileNames:
 
         return found if words and run_with_timeout(look, KEY_PATIENCE_S) else []
 
-    def _names(self, folder: str) -> tuple[str, ...]:
+    def _names(self, folder: str) -> _Names:
         before, at, names = self._read
         if before == folder and time.monotonic() - at < FRESH_S:
             return names
-        found: list[str] = []
-        run_with_timeout(lambda: found.extend(_names_of(self._workspace, folder)), KEY_PATIENCE_S)
+        root = next((each for each in self._added() if folder.startswith(f"{each}/")), self._workspace)
+        found: list[tuple[str, bool]] = []
+        run_with_timeout(lambda: found.extend(_names_of(root, folder.removeprefix(f"{root}/"))), KEY_PATIENCE_S)
         self._read = folder, time.monotonic(), tuple(found)
         return self._read[2]
 
@@ -105,51 +121,24 @@ def _quoted(name: str, *, always: bool) -> str:
     return f'"{name}' if name.endswith("/") else f'"{name}"'
 
 
-def _names_of(workspace: Path, folder: str) -> list[str]:
-    """The names in a folder of the workspace, in the order in which they are offered. Raises ``OSError``."""
+def _names_of(root: Path, folder: str) -> _Names:
+    """Return the names in a folder below ``root``, in the order in which they are offered. Raise ``OSError``."""
     parts = PurePosixPath(folder).parts
-    here = workspace.joinpath(*parts)
-    if folder.startswith(("/", "~")) or ".." in parts or not here.resolve().is_relative_to(workspace.resolve()):
+    here = root.joinpath(*parts)
+    if folder.startswith(("/", "~")) or ".." in parts or not here.resolve().is_relative_to(root.resolve()):
         return []
-    rules = [(parts[n:], rule) for n in range(len(parts) + 1) for rule in _rules(workspace.joinpath(*parts[:n]))]
+    rules: list[IgnoreRule] = []
+    is_inside_ignored = False
+    for n in range(len(parts) + 1):
+        is_inside_ignored = is_inside_ignored or (n > 0 and is_ignored(parts[:n], True, rules))
+        rules += ignore_rules(root.joinpath(*parts[:n]), n)
     with os.scandir(here) as entries:
         found = [(entry.name, entry.is_dir()) for entry in islice(entries, MAX_FOLDER_READ)]
 
     def place(entry: tuple[str, bool]) -> tuple[bool, bool, str]:
         name, is_folder = entry
-        return _is_ignored((*parts, name), is_folder, rules), name.startswith("."), name.casefold()
+        ignored = is_inside_ignored or is_ignored((*parts, name), is_folder, rules)
+        return ignored, name.startswith("."), name.casefold()
 
-    return [f"{name}/" if is_folder else name for name, is_folder in sorted(found, key=place)]
-
-
-def _rules(folder: Path) -> list[str]:
-    """The patterns of the ``.gitignore`` in a folder."""
-    try:
-        if not (path := folder / ".gitignore").is_file():
-            return []
-        with path.open("rb") as file:
-            rows = file.read(MAX_IGNORE_FILE).decode(errors="replace").splitlines()
-    except OSError:
-        return []
-    return [row.rstrip() for row in rows if row.strip() and not row.startswith("#")]
-
-
-def _is_ignored(path: Sequence[str], is_folder: bool, rules: Sequence[tuple[Sequence[str], str]]) -> bool:
-    """Whether git would ignore a path: the last pattern that fits decides. What is in an ignored folder is as well."""
-    if path[0] == ".git":
-        return True
-    is_ignored = False
-    for below, rule in rules:
-        pattern = rule.removeprefix("!")
-        own = [*below, path[-1]]  # the path below the folder of the pattern's file
-        shown = pattern.rstrip("/")
-        if "/" in shown:
-            fits = fnmatch.fnmatchcase("/".join(own), shown.removeprefix("/").replace("**/", "*"))
-        else:
-            fits = any(fnmatch.fnmatchcase(name, shown) for name in own)
-        only_folders = (
-            pattern.endswith("/") and not is_folder and not any(fnmatch.fnmatchcase(name, shown) for name in own[:-1])
-        )
-        if fits and not only_folders:
-            is_ignored = not rule.startswith("!")
-    return is_ignored
+    ordered = sorted((place(entry), entry) for entry in found)
+    return [(f"{name}/" if is_folder else name, ignored) for (ignored, *_), (name, is_folder) in ordered]

@@ -166,6 +166,9 @@ class _Plain:
     def give_back(self, text: str) -> None:
         """Do nothing: there is no editor, and the rows show what came back."""
 
+    def insert(self, text: str) -> None:
+        self.edit(text)
+
     def edit(self, text: str) -> None:
         """Show the text, to be typed again: there is no editor."""
         self.show([text])

@@ -187,6 +187,9 @@ class _Terminal:
     def give_back(self, text: str) -> None:
         self._in_editor(lambda: self._keyboard.put_above(text))
 
+    def insert(self, text: str) -> None:
+        self._in_editor(lambda: self._keyboard.insert(text))
+
     def edit(self, text: str) -> None:
         self._in_editor(lambda: self._keyboard.put_to_edit(text))
 

@@ -80,6 +80,8 @@ class Keyboard:
         self.outside = OutsideProgram(lambda: self.ask(lambda _: None))
         self._rest_of_word = ""
         """The rest of the word whose first letter was an answer: it is ignored."""
+        self._outside: tuple[str, str, str] | None = None
+        """The path of a pasted file that may be attached, what was pasted, and the text of the editor then."""
         self._next: asyncio.TimerHandle | None = None
         """What the text does if no key follows: it answers, or is removed as the rest of an answer's word."""
 
@@ -123,6 +125,11 @@ class Keyboard:
                 self._draft.begin_at("")
                 return
         self.put_above(text)
+
+    def insert(self, text: str) -> None:
+        """Insert a text at the cursor, with a space behind it."""
+        with self._before_search_changed():
+            self._buffer.insert_text(f"{text} ")
 
     def _set_text(self, text: str) -> None:
         self._buffer.document = Document(text, len(text))
@@ -237,6 +244,10 @@ class Keyboard:
         bind("enter", to=lambda _: self._enter())
         for key in _REST_OF_WORD:
             bind(key, to=lambda event: self._press_answer(event.data), when=answers(key))
+        is_asking = Condition(lambda: bool(self._outside_path))
+        bind("y", to=lambda _: self._attach_outside(), when=editing & is_asking)
+        bind("n", to=lambda _: self._keep_outside(), when=editing & is_asking)
+        bind("c-v", to=lambda _: self.ask(lambda listener: listener.paste_image()))
         bind("c-j", to=lambda _: self._newline())
         bind("escape", to=lambda _: self._escape())
         bind("c-c", to=lambda _: self._ctrl_c())
@@ -367,6 +378,8 @@ class Keyboard:
     @property
     def sign(self) -> str:
         """What stands before the text."""
+        if path := self._outside_path:
+            return f"[attach {cut(path, max(screen_size().columns // 2, 1), '')}? y/n] "
         at, typed = self._draft.at, self._draft.lines(self._buffer.text)[-1]
         target = self.listener.target(typed) if self.listener is not None and not at else ""
         return sign(at, cut(target, max(screen_size().columns // 3, 1), ""))
@@ -430,7 +443,27 @@ class Keyboard:
     def _paste_over(self, text: str) -> None:
         if self._buffer.selection_state is not None:
             self._buffer.cut_selection()
-        self._buffer.insert_text(self.pastes.folded(text.replace("\r\n", "\n").replace("\r", "\n")))
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+        folded = self.pastes.folded(text)
+        self._buffer.insert_text(folded)
+        if self.listener is not None and folded == text and not self._draft.at:
+            path = self.listener.outside_path(text)
+            self._outside = (path, text, self._buffer.text) if path else None
+
+    @property
+    def _outside_path(self) -> str:
+        """The path that may be attached by the next key; empty if none was pasted just now."""
+        return self._outside[0] if self._outside is not None and self._outside[2] == self._buffer.text else ""
+
+    def _attach_outside(self) -> None:
+        assert self._outside is not None
+        (path, pasted, _), self._outside = self._outside, None
+        self._buffer.delete_before_cursor(len(pasted))
+        self.ask(lambda listener: listener.attach_path(path, pasted))
+
+    def _keep_outside(self) -> None:
+        """Leave the path as text."""
+        self._outside = None
 
     def _suspend(self) -> None:
         self._page.step_aside()

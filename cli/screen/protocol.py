@@ -1,7 +1,7 @@
 """The interface between a terminal (``editor``, ``dumb``) and the listener that its input goes to.
 
-Every method of a ``Listener`` is called in trio's thread and returns at once, except ``menu``, ``target`` and
-``toolbar``, which any thread may call, and ``ready``, which waits.
+Every method of a ``Listener`` is called in trio's thread and returns at once, except ``menu``, ``target``,
+``outside_path`` and ``toolbar``, which any thread may call, and ``ready``, which waits.
 """
 
 from __future__ import annotations
@@ -56,6 +56,15 @@ class Listener(Protocol):
 
     def hang_up(self) -> None:
         """Handle the loss of the terminal."""
+
+    def paste_image(self) -> None:
+        """Attach the image in the clipboard to the line that is being typed."""
+
+    def outside_path(self, pasted: str) -> str:
+        """Return the path of a file that a pasted text is, if tools may not read it; else an empty text."""
+
+    def attach_path(self, path: str, pasted: str) -> None:
+        """Attach a file to the line that is being typed. If that fails, put back what was pasted."""
 
     def take_back(self) -> str | None:
         """Drop the latest waiting line and return its text; ``None`` if there is none."""
@@ -126,6 +135,9 @@ class Screen(Protocol):
 
     def give_back(self, text: str) -> None:
         """Put a line into the editor, below others that came back and above what is being typed."""
+
+    def insert(self, text: str) -> None:
+        """Insert a text at the cursor of the editor."""
 
     def edit(self, text: str) -> None:
         """Put a text into the editor to be changed, above what is being typed."""

@@ -44,6 +44,7 @@ _EDITOR = (
     ("Up", "takes a line back", "takes the latest waiting line back to edit, on an empty line; else the history"),
     ("Ctrl-G", "opens your editor", "opens your editor (VISUAL or EDITOR) on what is typed; also Ctrl-X Ctrl-E"),
     ("Ctrl-O", "whole session", "opens the whole session in your pager, with thinking, complete results and pastes"),
+    ("Ctrl-V", "attaches an image", "attaches the image in the clipboard to the line"),
     ("Tab", "completes", "completes commands, plan commands, files after an @ and what else a line can begin with"),
     ("Shift-Tab", "", "changes the mode: ask, accept edits, read only"),
     ("Ctrl-R", "searches the history", "searches the history"),
@@ -53,7 +54,7 @@ OVERVIEW_TOPICS = ("lines", "keys")
 
 
 def overview(commands: Sequence[tuple[str, str]], width: int, *, has_keys: bool) -> list[str]:
-    """Return commands, lines and keys; on 80 columns 23 rows (24 with servers), so that 24 have room for more."""
+    """Return commands, lines and keys; on 80 columns 26 rows (27 with servers and jobs)."""
     keys = _EDITOR if has_keys else _ANYWHERE
     groups = {
         "Commands:": commands,

@@ -60,7 +60,8 @@ class Chains:
         problem = self._opened[chain].problem
         read = chain.state.instructions
         mode = "" if chain.mode == DEFAULT_MODE else mode_sentence(chain.mode)
-        return [note for note in (problem, instructions_read(read.files), *read.faults, mode) if note]
+        added = f"Tools may also use {', '.join(map(str, chain.state.added))}." if chain.state.added else ""
+        return [note for note in (problem, instructions_read(read.files), *read.faults, mode, added) if note]
 
     async def close(self, *chains: Chain) -> None:
         """Close these chains, or all; what runs in them is interrupted."""

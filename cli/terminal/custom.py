@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from chain.config.commands import CustomCommand, FoundCommands
@@ -31,6 +31,8 @@ class CustomCommands:
         self._origin = origin
         self._models: dict[str, Model] = {}
         """The models that commands named, by definition. The chain closes them."""
+        self.attach: Callable[[str], tuple[str, Sequence[tuple[str, bytes]]]] = lambda text: (text, ())
+        """Returns the text of a command with the files that its labels name, and the images that they name."""
         self.found = find()
 
     def refresh(self) -> None:
@@ -65,11 +67,11 @@ class CustomCommands:
         Raise ``UserError`` if its model cannot be used.
         """
         # A line that begins with a space is text, whatever it looks like.
-        text = f" {command.expand(arguments)}"
+        text, images = self.attach(f" {command.expand(arguments)}")
         if not text.strip():
             raise UserError(f"/{command.name} needs an argument: nothing is left of its text without one")
         if not command.model or self._chain.is_running:
-            answer = self._chain.submit(text, local=False, origin=self._origin)
+            answer = self._chain.submit(text, local=False, origin=self._origin, images=images)
             is_line = command.model and answer.what == "queued"
             note = f"The active run keeps its model; {command.model} answers only runs of /{command.name}."
             return answer.what != "refused", note if is_line else ""
@@ -80,6 +82,6 @@ class CustomCommands:
 
             self._models[command.model] = build_model(definition, interactive=True)
         answer = self._chain.submit_with_model(
-            text, self._models[command.model], retries=definition.retries, origin=self._origin
+            text, self._models[command.model], retries=definition.retries, origin=self._origin, images=images
         )
         return answer.what != "refused", f"{command.model} ({definition.label}) answers this run."

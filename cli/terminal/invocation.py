@@ -35,7 +35,7 @@ class Invocation:
     ``state`` is the folder for journals, ``traces`` that for debug traces, if any. ``tools`` are read once, when the
     prompt is up, and added to the configured ones. A ``tour`` comments on a session that nobody keeps.
     ``mode`` is that of the first session; ``None`` for its own. Sessions are those of ``store``, by default of the
-    state folder; ``is_kept`` says whether it keeps them.
+    state folder; ``is_kept`` says whether it keeps them. Tools may use the ``add_dirs`` besides the workspace.
     """
 
     settings: Settings
@@ -50,6 +50,7 @@ class Invocation:
     mode: Mode | None = None
     store: Store | None = None
     is_kept: bool = True
+    add_dirs: Sequence[str] = ()
 
 
 Prepare: TypeAlias = Callable[[], AbstractContextManager[Invocation]]

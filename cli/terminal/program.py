@@ -77,6 +77,7 @@ async def serve(screen: Screen, signals: AsyncIterator[int], looks: Looks, invoc
         whereabouts=whereabouts if invocation.tour is None else None,
         instructions=invocation.tour is None,
         servers=invocation.servers.allowed,
+        add_dirs=invocation.add_dirs,
     )
 
     def door(chain: Chain) -> AbstractAsyncContextManager[str]:
@@ -221,6 +222,15 @@ class _Program:
 
     def hang_up(self) -> None:
         self._exit_with(SIGTERM_CODE)
+
+    def paste_image(self) -> None:
+        self._session.paste_image()
+
+    def outside_path(self, pasted: str) -> str:
+        return self._session.outside_path(pasted)
+
+    def attach_path(self, path: str, pasted: str) -> None:
+        self._session.attach_path(path, pasted)
 
     def take_back(self) -> str | None:
         return self._session.take_back()

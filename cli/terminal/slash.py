@@ -142,7 +142,7 @@ class Commands:
         self._can_copy = can_copy
         self._origin = origin
         self._width = WIDTH
-        self.files = FileNames(chain.workspace)
+        self.files = FileNames(chain.workspace, lambda: tuple(chain.state.added))
         self._listed: list[kept.Summary] = []
         """The sessions that ``/resume`` has shown last, which a number chooses from."""
 
@@ -188,6 +188,7 @@ class Commands:
             "/effort": _Command("how hard it thinks", self._effort, "[high]", lambda: (*EFFORTS, DEFAULT_EFFORT)),
             "/resume": _Command("sessions, or switch", self._resume, "[ID]", session_ids, needs_terminal=True),
             "/undo": _Command("reverts the last run", self._undo, "[N]", lambda: ["files"], takes_text=True),
+            "/add-dir": _Command("adds a folder", self._add_directory, "DIR", takes_text=True),
             "/new": _Command("a fresh conversation", self._new, f"[{CLEAN}]", lambda: [CLEAN], needs_terminal=True),
             "/copy": _Command("the last reply", self._copy, needs_terminal=True),
             "/debug": _Command("this session's files", shows(partial(answers.debug_rows, settings))),
@@ -327,6 +328,16 @@ class Commands:
 
     def _running_jobs(self) -> Iterable[str]:
         return (*self._chain.jobs.running, ALL_JOBS)
+
+    def _add_directory(self, argument: str) -> CommandAnswer:
+        path = argument.strip().strip("\"'")
+        if not path:
+            added = ", ".join(map(str, self._chain.state.added)) or "none"
+            raise _NotUnderstood(f"write it as /add-dir DIR; added so far: {added}")
+        if not self._chain.runs.add_directory(path):
+            return CommandAnswer("Tools may use that directory already.")
+        # A notice shows what was added.
+        return CommandAnswer("The model learns of it when the next run begins." if self._chain.is_running else "")
 
     def _drop(self, argument: str) -> CommandAnswer:
         self._on_waiting(argument, self._chain.lines.drop)

@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 import trio
@@ -24,6 +25,7 @@ from chain.concurrency.wakeup import Wakeup
 from chain.errors import JournalError, UserError
 from chain.lines.parse import is_stop, parse_line
 from chain.text.modes import next_mode
+from chain.text.plain import sanitize
 from chain.text.wording import MAIN, counted
 from cli.input.address import is_command, split_address
 from cli.screen.protocol import Acceptance
@@ -34,6 +36,7 @@ from cli.show.rows import painted_preview
 from cli.show.text_rows import flat, from_home
 from cli.show.toolbar import Toolbar, ToolbarPart, answers_question
 from cli.show.transcripts import Transcripts
+from cli.terminal.attachments import Attachment, Attachments, outside_path
 from cli.terminal.display import Display
 from cli.terminal.recipients import Recipients, take_back
 from cli.terminal.slash import TAKEN_BACK, CommandAnswer, Commands
@@ -101,6 +104,8 @@ class TerminalSession:
         self._answered: set[str] = set()
         """The ids of lines that were carried out and answered in one step, so that their receipts say nothing new."""
         self._tasks: trio.Nursery | None = None
+        self._attachments = Attachments()
+        commands.custom.attach = self._attachments.applied
 
     async def run(self) -> None:
         """Show what happens until nothing more will."""
@@ -208,7 +213,8 @@ class TerminalSession:
             return "replace"
         to, line = split_address(text)
         had_room = self.chain.lines.has_room(line, to=to)
-        answer = self.chain.submit(line, to=to, local=not self.commands.is_path(line))
+        whole, images = self._attachments.applied(line)
+        answer = self.chain.submit(whole, to=to, local=not self.commands.is_path(line), images=images)
         if self.report(answer, text, to):
             return "accepted"
         # A command, or a line that is not well-formed, is not refused for want of room.
@@ -243,6 +249,34 @@ class TerminalSession:
         self.print("\n".join(answers.undo_rows(points, self._screen.width, now=time.time())))
         if points:
             self._screen.edit("/undo ")
+
+    def paste_image(self) -> None:
+        """Attach the image in the clipboard to the line that is being typed, or say why not."""
+        self._start_attaching(lambda: self._attachments.attach_clipboard(os.environ))
+
+    def outside_path(self, pasted: str) -> str:
+        """Return the path of a file that a pasted text is, if tools may not read it; any thread may call it."""
+        path = outside_path(pasted, (self.chain.workspace, *self.chain.state.added))
+        return "" if path is None else str(path)
+
+    def attach_path(self, path: str, pasted: str) -> None:
+        """Attach a file to the line that is being typed, or say why not and put back what was pasted."""
+        self._start_attaching(lambda: self._attachments.attach_file(Path(path)), pasted)
+
+    def _start_attaching(self, attach: Callable[[], Awaitable[Attachment]], instead: str = "") -> None:
+        async def work() -> None:
+            try:
+                attached = await attach()
+            except UserError as error:
+                self.print(sanitize(f"Nothing was attached: {error}."))
+                if instead:
+                    self._screen.insert(instead)
+            else:
+                self.print(sanitize(f"Attached {attached.name} ({attached.about})."))
+                self._screen.insert(attached.label)
+
+        if self._tasks is not None:
+            self._tasks.start_soon(work)
 
     def take_back(self) -> str | None:
         """Drop the latest waiting line and return its text."""

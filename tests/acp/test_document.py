@@ -50,7 +50,7 @@ async def test_the_commands_are_those_of_the_program(tmp_path: Path) -> None:
         await editor.new(tmp_path)
         await editor.until(lambda: editor.updates("available_commands_update"))
         [offer] = editor.updates("available_commands_update")
-    assert re.findall(r"`/(\w+)", listed) == [each["name"] for each in offer["availableCommands"]]
+    assert re.findall(r"`/([\w-]+)", listed) == [each["name"] for each in offer["availableCommands"]]
 
 
 def test_the_bounds_are_those_of_the_program() -> None:

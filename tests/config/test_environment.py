@@ -67,10 +67,10 @@ def test_commands_do_not_get_the_token(at: Setting) -> None:
 
 def test_check_shows_where_they_are_from_and_not_the_token(at: Setting) -> None:
     settings = load_settings(config=None, environ={"HOME": str(at.home), **BOTH}, cwd=at.work)
-    rows, is_good = check(settings, workspace=at.work)
+    rows, is_good = check(settings, workspace=at.work, is_verbose=True)
     assert is_good
     text = "\n".join(rows)
-    different = text.partition("As the defaults are:")[0]
+    different = text.partition("Defaults:")[0]
     assert f"models.definitions.claude.base_url: {URL}  (ANTHROPIC_BASE_URL)" in different
     assert "models.definitions.claude.api_key: set  (default, ANTHROPIC_AUTH_TOKEN)" in text
     assert TOKEN not in text

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cli.input import file_index
 from cli.input.file_names import MAX_OFFERED, FileNames
 
 
@@ -27,16 +28,23 @@ def workspace(tmp_path: Path) -> Path:
     ("text", "names"),
     [
         ("@pri", ["print.py"]),
-        ("look at @PRO", ["prompts/"]),
+        ("look at @PRO", ["prompts/", "prompts/a.yaml", "prompts/b.yaml", "prompts/x.log"]),
         ("@pru", ["prompts/", "print.py"]),
         ("@prompts/c", []),
         ("@prumpts", ["prompts/"]),
         ("@prumpta", []),
         ("look at (@prompts/", ["prompts/a.yaml", "prompts/b.yaml", "prompts/x.log"]),
         ("@prompts/b", ["prompts/b.yaml"]),
-        ("@my", ['"my notes.txt"']),
+        ("@my", ['"my notes.txt"', "prompts/a.yaml", "prompts/b.yaml"]),
         ('@"my n', ['"my notes.txt"']),
-        ('@"pro', ['"prompts/']),
+        ('@"prompts', ['"prompts/', '"prompts/a.yaml"', '"prompts/b.yaml"', '"prompts/x.log"']),
+        ("@not", ['"my notes.txt"']),
+        ("@psa", ["prompts/a.yaml", "prompts/b.yaml"]),
+        ("@bya", ["prompts/b.yaml"]),
+        ("@PT/B", ["prompts/b.yaml"]),
+        ("@.yaml", ["prompts/a.yaml", "prompts/b.yaml"]),
+        ("@log", ["keep.log", "prompts/x.log"]),
+        ("@out", ["build/out"]),
         ("@prompts/a.yaml and", []),
         ("mail me@pri", []),
         ("@nothing", []),
@@ -88,3 +96,63 @@ def test_a_folder_of_very_many_and_a_pipe_in_the_place_of_gitignore(workspace: P
 )
 def test_which_names_name_nothing(workspace: Path, text: str, names: list[str]) -> None:
     assert FileNames(workspace).missing(text) == names
+
+
+def test_matches_in_a_file_s_own_name_come_before_others_and_ignored_files_last(workspace: Path) -> None:
+    for name in ("a/nine.py", "n/i/n/e.py", "nine/x.py", "a/nxixnxe.py", "nine.log"):
+        (workspace / name).parent.mkdir(parents=True, exist_ok=True)
+        (workspace / name).touch()
+    _, names = FileNames(workspace).begun("@nin")
+    assert names == ["nine/", "a/nine.py", "a/nxixnxe.py", "nine/x.py", "n/i/n/e.py", "nine.log"]
+
+
+def test_the_rules_of_a_gitignore_below_and_its_exceptions_hold(workspace: Path) -> None:
+    (workspace / "sub" / "deep").mkdir(parents=True)
+    (workspace / "sub" / ".gitignore").write_text("q*.txt\n!q2.txt\ndeep/\n")
+    for name in ("q1.txt", "q2.txt", "deep/q3.txt", "deep/q2.txt"):
+        (workspace / "sub" / name).touch()
+    assert FileNames(workspace).begun("@q")[1][:1] == ["sub/q2.txt"]
+    assert FileNames(workspace).begun("@sub/")[1] == ["sub/q2.txt", "sub/.gitignore", "sub/deep/", "sub/q1.txt"]
+
+
+def test_what_programs_made_and_links_are_not_matched(workspace: Path) -> None:
+    for name in (".git/zebra", "node_modules/zebra", "src/zebra"):
+        (workspace / name).parent.mkdir(parents=True, exist_ok=True)
+        (workspace / name).touch()
+    (workspace / "zebra2").symlink_to("/")
+    (workspace / "sub").symlink_to(workspace / "src")
+    assert FileNames(workspace).begun("@ebra")[1] == ["src/zebra"]
+
+
+def test_files_of_added_directories_have_absolute_names(workspace: Path, tmp_path: Path) -> None:
+    lib = tmp_path / "lib"
+    (lib / "deep").mkdir(parents=True)
+    (lib / "deep" / "zebra.py").touch()
+    names = FileNames(workspace, lambda: (lib,))
+    assert names.begun("@")[1][-3] == f"{lib}/"
+    assert names.begun("@zeb")[1] == [f"{lib}/deep/zebra.py"]
+    assert names.begun(f"@{lib}/")[1] == [f"{lib}/deep/"]
+    assert names.begun(f"@{lib}/de")[1] == [f"{lib}/deep/", f"{lib}/deep/zebra.py"]
+    assert names.begun(f"@{lib}/../")[1] == []
+    assert names.begun(f"@{tmp_path}/wo")[1] == []
+
+
+def test_a_longer_text_is_matched_as_if_it_was_typed_at_once(workspace: Path) -> None:
+    for n in range(30):
+        (workspace / f"{'xyz'[n % 3]}{n}{'abc'[n % 2]}.py").touch()
+    text, names = "@", FileNames(workspace)
+    for character in "x1a.py":
+        text += character
+        assert names.begun(text) == FileNames(workspace).begun(text)
+    assert names.begun("@x1b") == FileNames(workspace).begun("@x1b")
+
+
+def test_new_files_are_found_once_the_index_is_old(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = FileNames(workspace)
+    assert names.begun("@zebra")[1] == []
+    (workspace / "prompts" / "zebra").touch()
+    monkeypatch.setattr(file_index, "INDEX_FRESH_S", -1.0)
+    names.begun("@zebra")
+    assert names._index._next is not None
+    assert names._index._next.complete.wait(60)
+    assert names.begun("@zebra")[1] == ["prompts/zebra"]

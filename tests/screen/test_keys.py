@@ -55,6 +55,15 @@ class Listener:
     def target(self, typed: str) -> str:
         return ""
 
+    def paste_image(self) -> None:
+        self.log.append("image")
+
+    def outside_path(self, pasted: str) -> str:
+        return pasted.strip() if pasted.startswith("/out") else ""
+
+    def attach_path(self, path: str, pasted: str) -> None:
+        self.log.append(f"attach {path}")
+
 
 class Loop(asyncio.SelectorEventLoop):
     """An event loop whose time passes only where a test says so."""
@@ -320,3 +329,40 @@ async def test_what_is_typed_a_while_after_alt_and_a_key_is_text(key: str) -> No
 
 async def test_no_binding_makes_esc_wait() -> None:
     assert {b.keys for b in Editor().keyboard.bindings().bindings if b.keys[0] == "escape"} == {("escape",)}
+
+
+PASTED = "\x1b[200~/out/a.png \x1b[201~"
+
+
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [
+        ([PASTED, "y"], ("", ["attach /out/a.png"])),
+        (["see ", PASTED, "y", "y"], ("see y", ["attach /out/a.png"])),
+        ([PASTED, "n", "y"], ("/out/a.png y", [])),
+        ([PASTED, "x", "y"], ("/out/a.png xy", [])),
+        ([PASTED, "\r", "y"], ("y", ["line /out/a.png "])),
+        (["\x1b[200~/in/a.png\x1b[201~", "y"], ("/in/a.pngy", [])),
+        (["\x16"], ("", ["image"])),
+    ],
+)
+async def test_what_is_attached(typed: list[str], found: tuple[str, list[str]]) -> None:
+    assert await Editor().press(*typed) == found
+
+
+async def test_a_path_that_is_pasted_asks_and_at_a_question_it_answers() -> None:
+    editor = Editor()
+    await editor.press("see ", PASTED)
+    assert editor.keyboard.sign == "[attach /out/a.png? y/n] "
+    await editor.press("n")
+    assert editor.keyboard.sign == "> "
+    asked = Editor()
+    asked.ask("Q1")
+    assert await asked.press(PASTED, "y") == ("/out/a.png y", [])
+
+
+async def test_what_was_attached_is_inserted_at_the_cursor() -> None:
+    editor = Editor()
+    await editor.press(f"ab{LEFT}")
+    editor.keyboard.insert("[a.png]")
+    assert (await editor.press("c"))[0] == "a[a.png] cb"

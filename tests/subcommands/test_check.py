@@ -291,10 +291,11 @@ def test_what_of_this_program_a_command_may_write_is_said(folder: Path, monkeypa
 
 
 def test_an_allowance_that_could_never_allow_anything_is_a_problem(folder: Path) -> None:
-    rows, ok = check(read(folder, environ={**KEY, "CHAIN_ALLOW": "edit_file(/etc/*)"}))
+    rows, ok = check(read(folder, environ={**KEY, "CHAIN_ALLOW": "edit_file(~/x)"}))
     assert not ok
     assert problems(rows) == [
-        "CHAIN_ALLOW: edit_file(/etc/*) can never allow anything: paths are relative to the workspace"
+        "CHAIN_ALLOW: edit_file(~/x) can never allow anything: "
+        "paths are relative to the workspace, or absolute in an added directory"
     ]
     rows, ok = check(read(folder, environ={**KEY, "CHAIN_ALLOW": "read_file(x)"}))
     assert problems(rows) == ["CHAIN_ALLOW: read_file(x) can never allow anything: read_file takes no pattern"]

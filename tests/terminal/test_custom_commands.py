@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+import pytest
 from support import Session, open_session
 from support.gate import Gate
 from trio.testing import wait_all_tasks_blocked
@@ -16,6 +17,7 @@ from chain import events
 from chain.config.commands import find_commands
 from chain.config.load import Settings, load_settings
 from chain.tools.tool import Tool
+from cli.terminal.attachments import Attachments
 from cli.terminal.slash import Commands
 
 RULES = """
@@ -96,6 +98,19 @@ async def test_the_model_of_a_command_holds_for_its_run_only(tmp_path: Path) -> 
         assert session.chain.init.model == session.chain.state.model
     asked = [(each["name"], each["once"]) for each in session.records if each["type"] == "model"]
     assert asked == [("other rules", True)] * 2
+
+
+@pytest.mark.parametrize("model", ["", "---\nmodel: other\n---\n"])
+async def test_an_attached_image_goes_along(tmp_path: Path, model: str) -> None:
+    write(tmp_path, "look", f"{model}Look at $ARGUMENTS")
+    (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    async with opened(tmp_path) as (session, commands):
+        attachments = Attachments()
+        commands.custom.attach = attachments.applied
+        attached = await attachments.attach_file(tmp_path / "a.png")
+        commands.run(f"/look {attached.label}")
+        await session.chain.wait_idle()
+    assert [r["reason"] for r in session.records if r["type"] == "receipt"] == ["with a.png (PNG, 8 bytes)"]
 
 
 async def test_a_command_whose_model_has_no_key_starts_nothing(tmp_path: Path) -> None:

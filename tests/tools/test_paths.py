@@ -5,7 +5,7 @@ from pathlib import Path, PurePath
 import pytest
 
 from chain.errors import ToolError
-from chain.tools.paths import broken_link, inside, open_file, why_missing
+from chain.tools.paths import broken_link, inside, open_file, root_of, why_missing
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def spring(workspace: Path, found: Path) -> None:
 
 def test_the_absolute_path_of_the_workspace_itself_is_refused_too(workspace: Path) -> None:
     with pytest.raises(ToolError, match="absolute"):
-        inside(workspace, str(workspace / "docs/a.txt"))
+        root_of(workspace, (), str(workspace / "docs/a.txt"))
 
 
 @pytest.mark.parametrize("path", ["docs/a.txt", "docs/deep/c.txt"])

@@ -74,16 +74,21 @@ class Guard:
         """Descriptors of ``folder`` and its parent, opened before any program could replace the path."""
         self._process: _Process | None = None
         self._starting = trio.Lock()
-        self._paths: WritablePaths | None = None
+        self._paths: dict[tuple[Path, ...], WritablePaths | None] = {}
         self._opening = threading.Lock()
         self._programs: set[GuardedProgram] = set()
 
-    def writable_paths(self, create: Callable[[], WritablePaths | None]) -> WritablePaths | None:
-        """Return what the programs may write: created once, and closed with the guard. Call it in a thread."""
+    def writable_paths(
+        self, create: Callable[[], WritablePaths | None], added: tuple[Path, ...] = ()
+    ) -> WritablePaths | None:
+        """Return what the programs may write with these added directories. Call it in a thread.
+
+        It is created once, and closed with the guard.
+        """
         with self._opening:
-            if self._paths is None:
-                self._paths = create()
-            return self._paths
+            if added not in self._paths:
+                self._paths[added] = create()
+            return self._paths[added]
 
     async def run(
         self,
@@ -137,8 +142,9 @@ class Guard:
                 if self._folder is not None:
                     await _THREADS.run(partial(self._remove_folder, *self._folder))
                     self._folder = None
-        if self._paths is not None:
-            self._paths.close()
+        for paths in self._paths.values():
+            if paths is not None:
+                paths.close()
 
     async def _ensure_started(self) -> tuple[_Process, int]:
         """Return the process, started again if it has ended, and a descriptor of ``folder``. The lock must be held."""

@@ -33,7 +33,7 @@ from chain.tools.processes.guarded import ExitStatus, Guard
 from chain.tools.processes.output import Output
 from chain.tools.processes.probe import Protections
 from chain.tools.processes.sandbox import Sandbox, ShellRules
-from chain.tools.protected import changed_files
+from chain.tools.protected import Snapshot, changed_files, is_in
 from chain.tools.seen import digest
 from chain.tools.tool import UNASKED, JobEnd, Preview, Subject, Tool, ToolContext, ToolOutput, Verdict, tool
 
@@ -152,10 +152,11 @@ class _Shell:
         """Run a command in bash and return its output (stdout and stderr) and exit code.
 
         It has no input and ends with bash: nothing that it starts in the background stays. `workdir` is relative to the
-        workspace. After `timeout_s` seconds it is stopped. Depending on the user's settings it can write only in the
-        workspace and in $TMPDIR, and has no network. If this program itself is in the workspace, nothing can be made,
-        moved or removed in the folders above its files, which may be the top of the workspace. If the result ends
-        with `[sandbox: ... denied; approve with KEY]`, the user can allow that when you run the same command again.
+        workspace, or absolute in a directory that the user added. After `timeout_s` seconds it is stopped. Depending on
+        the user's settings it can write only in these and in $TMPDIR, and has no network. If this program itself is in
+        the workspace, nothing can be made, moved or removed in the folders above its files, which may be the top of the
+        workspace. If the result ends with `[sandbox: ... denied; approve with KEY]`, the user can allow that when you
+        run the same command again.
 
         With `background` it returns `[job J1 started]` at once. The command runs without a time limit until it ends or
         this session does; at most 8 run. A message `[JOB J1] ...` reports its end. With `wake` that message also starts
@@ -225,26 +226,41 @@ class _Shell:
             )
         if not 0 < timeout_s <= MAX_TIMEOUT_S:
             raise ToolError(f"timeout_s must be more than 0 and at most {MAX_TIMEOUT_S:,.0f} s, not {timeout_s:g}.")
-        box, folder = await _THREADS.run(lambda: self._sandbox(ctx.workspace, workdir), abandon_on_cancel=True)
+        box, folder = await _THREADS.run(lambda: self._sandbox(ctx, workdir), abandon_on_cancel=True)
         if why := box.missing:
             raise ToolError(f"The command was not run: tools.shell.sandbox is {why}.")
         return _Call(box, folder, _preview(ctx.workspace, command, timeout_s, workdir, box, folder, how))
 
-    def _sandbox(self, workspace: Path, workdir: str) -> tuple[Sandbox, Path]:
+    def _sandbox(self, ctx: ToolContext, workdir: str) -> tuple[Sandbox, Path]:
         """Return the sandbox of a command, and the real path of its directory. Call it in a thread."""
-        folder, rules = existing(workspace, workdir), self.rules
+        folder = existing(ctx.root_of(workdir), workdir)
+        rules = replace(self.rules, writable=(*self.rules.writable, *self._writable_of(ctx)))
         if not folder.is_dir():
             name = as_text(PurePath(workdir))
             raise ToolError(f"{name} is not a folder; workdir is the folder that the command runs in.")
         found = rules.probed() if self.found is None else self.found
-        paths = self.guard.writable_paths(lambda: rules.writable_paths(found, workspace))
+        paths = self.guard.writable_paths(lambda: rules.writable_paths(found, ctx.workspace), ctx.added)
         return Sandbox(rules, found, paths), folder
+
+    def _writable_of(self, ctx: ToolContext) -> list[Path]:
+        """Return the added directories that commands may write: not those in what is protected, such as packages."""
+        if not ctx.added:
+            return []
+        refused = self.rules.protected.refused([ctx.workspace])
+        return [each for each in ctx.added if not is_in(str(each), refused.kept - refused.wide)]
 
     @asynccontextmanager
     async def _reporting_changes(self, ctx: ToolContext, call: _Call) -> AsyncIterator[None]:
         """Notify people of changes in the block to files that run or are trusted outside of the sandbox."""
         is_fenced, before, after = "writes" in call.sandbox.held, None, None
-        snapshot = partial(self.rules.protected.snapshot, ctx.workspace.absolute(), call.folder, is_fenced=is_fenced)
+
+        def snapshot(earlier: Snapshot | tuple[()] = ()) -> Snapshot:
+            protected, workspace = self.rules.protected, ctx.workspace.absolute()
+            found = dict(protected.snapshot(workspace, call.folder, earlier, is_fenced=is_fenced))
+            for root in ctx.added:
+                found.update(protected.snapshot(root, root, earlier, is_fenced=is_fenced))
+            return found
+
         with trio.move_on_after(INSPECTION_S):
             before = await _THREADS.run(snapshot, abandon_on_cancel=True)
         try:

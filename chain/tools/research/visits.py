@@ -147,7 +147,7 @@ class _Research:
             return await self._read_page(name)
         try:
             with trio.move_on_after(SOURCE_S):
-                return await _THREADS.run(partial(_read_files, self._ctx.workspace, name), abandon_on_cancel=True)
+                return await _THREADS.run(partial(_read_files, self._ctx.root_of(name), name), abandon_on_cancel=True)
             raise Unreadable(f"took longer than {SOURCE_S:g} s")
         except ToolError as error:
             if not may_be_host(name):

@@ -29,13 +29,23 @@ from chain.tools.processes.sandbox import Sandbox, ShellRules
 from chain.tools.processes.shell import COMMAND_SUBJECT, shell_tools
 from chain.tools.protected import Protected
 from chain.tools.registry import Registry
-from chain.tools.tool import UNASKED, FunctionTool, Preview, ToolContext, ToolOutput, Verdict
+from chain.tools.tool import UNASKED, FunctionTool, JobRun, Jobs, Preview, ToolContext, ToolOutput, Verdict
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the tool is for Linux")
 
 LEFT_ONE = "background process ended with the command"
 LEFT_MORE = "background processes ended with the command"
 NOTHING, ALL = Protections(), Protections(*(True for _ in Protections._fields))
+
+
+class OneJob(Jobs):
+    """Keeps what the job is to run, for the test to run it."""
+
+    run: JobRun
+
+    def start(self, agent: str, call_id: str, command: str, run: JobRun, *, wakes: bool) -> str:
+        self.run = run
+        return "J1"
 
 
 class Shell:
@@ -50,6 +60,8 @@ class Shell:
         self.environ = dict(os.environ)
         self.approved: Preview | None = UNASKED
         self.verdict: Verdict | None = None
+        self.added: tuple[Path, ...] = ()
+        self.jobs = Jobs()
 
     @property
     def tool(self) -> FunctionTool:
@@ -59,7 +71,8 @@ class Shell:
 
     def _context(self) -> ToolContext:
         context = ToolContext(self.workspace, Plan(), "call_1", Steered(), self.said.append, approved=self.approved)
-        return dataclasses.replace(context, notice=self.notices.append, verdict=self.verdict)
+        context = dataclasses.replace(context, notice=self.notices.append, verdict=self.verdict, added=self.added)
+        return dataclasses.replace(context, jobs=self.jobs)
 
     async def run(self, command: str, **input: Any) -> str:
         return (await self.output(command, **input)).text
@@ -644,3 +657,48 @@ async def test_the_question_says_what_does_not_hold(shell_: Shell) -> None:
     assert head.startswith("Not fenced in: a command can write wherever you can")
     assert "a command can use the network" in head
     assert (where, command) == ("in docs:", "$ echo hi")
+
+
+@needs_writes
+async def test_commands_write_in_an_added_directory_and_its_hooks_are_reported(shell_: Shell, tmp_path: Path) -> None:
+    lib = tmp_path / "lib"
+    (lib / ".git/hooks").mkdir(parents=True)
+    assert "denied" in await shell_.run(f"touch {lib}/new")
+    with pytest.raises(ToolError, match="absolute path"):
+        await shell_.run("pwd", workdir=str(lib))
+    shell_.added = (lib,)
+    assert (await shell_.run("touch new; pwd", workdir=str(lib))).startswith(f"{lib}\n")
+    assert (lib / "new").exists()
+    assert f"A command may also write in {lib}" in (await shell_.preview("pwd")).text
+    with pytest.raises(ToolError, match="must not contain"):
+        await shell_.run("pwd", workdir=f"{lib}/..")
+    await shell_.run(f"echo x > {lib}/.git/hooks/pre-commit")
+    assert any("lib/.git/hooks/pre-commit" in notice for notice in shell_.notices)
+
+
+@pytest.mark.parametrize("in_background", [False, True])
+@pytest.mark.skipif(not all(probe()[:3]), reason="this machine cannot refuse all of it")
+async def test_an_escalated_command_and_a_job_write_in_an_added_directory(
+    shell_: Shell, tmp_path: Path, in_background: bool
+) -> None:
+    lib, jobs, parts = tmp_path / "lib", OneJob(), list[bytes]()
+    lib.mkdir()
+    shell_.added, shell_.verdict, shell_.jobs = (lib,), Verdict(True, is_once=True, escalation="network"), jobs
+    command = f"touch ../beside; cd {lib}; {PROBING.replace('../new', 'new')}"
+    said = await shell_.run(command, background=in_background)
+    if in_background:
+        await jobs.run(parts.append)
+        said = b"".join(parts).decode()
+    assert "AF_UNIX is refused" in said
+    assert (lib / "new").exists()
+    assert not (tmp_path / "beside").exists()
+
+
+@needs_writes
+async def test_commands_do_not_write_in_an_added_directory_of_what_is_protected(shell_: Shell, tmp_path: Path) -> None:
+    (tmp_path / "packages/one").mkdir(parents=True)
+    shell_.rules = ShellRules(protected=Protected((tmp_path / "packages",)))
+    shell_.added = (tmp_path / "packages/one",)
+    assert "denied" in await shell_.run(f"touch {tmp_path}/packages/one/new")
+    assert "writes" in (await shell_.preview("pwd")).protections
+    assert (await shell_.run("pwd", workdir=str(tmp_path / "packages/one"))).startswith(f"{tmp_path}/packages/one\n")

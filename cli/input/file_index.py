@@ -1,0 +1,205 @@
+"""All files of the workspace and of added directories, for fuzzy matching, and the rules of git's ignore files."""
+
+from __future__ import annotations
+
+import fnmatch
+import heapq
+import os
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from chain.app.toolbox import LEFT_OUT
+from chain.concurrency.threads import run_with_timeout
+
+MAX_INDEXED = 100_000
+"""Files of an index. Matching takes about a microsecond for each, with every key."""
+
+MAX_RANKED = 20_000
+"""Matches that are compared, the near files first: some hundredths of a second. A text of one letter has more."""
+
+INDEX_S = 5.0
+"""Seconds for reading the names of all files: an index of a slow disk has those that were read until then."""
+
+INDEX_FRESH_S = 10.0
+"""Seconds after which the files are read again, in the background, with the next key."""
+
+MAX_IGNORE_FILE = 64 * 1024
+"""Bytes of a ``.gitignore`` that are read."""
+
+
+class IgnoreRule(NamedTuple):
+    """A row of a ``.gitignore`` in the folder that is ``depth`` levels below the root."""
+
+    fits: Callable[[str], object]
+    depth: int
+    is_path: bool
+    """Whether the pattern is for the path from the folder on, rather than for the last name alone."""
+    only_folders: bool
+    is_exception: bool
+
+
+def ignore_rules(folder: Path, depth: int) -> list[IgnoreRule]:
+    """Return the rules of the ``.gitignore`` in a folder that is ``depth`` levels below its root."""
+    try:
+        if not (path := folder / ".gitignore").is_file():
+            return []
+        with path.open("rb") as file:
+            rows = file.read(MAX_IGNORE_FILE).decode(errors="replace").splitlines()
+    except OSError:
+        return []
+    return [_rule(row.rstrip(), depth) for row in rows if row.strip() and not row.startswith("#")]
+
+
+def _rule(row: str, depth: int) -> IgnoreRule:
+    pattern = row.removeprefix("!")
+    shown = pattern.rstrip("/")
+    is_path = "/" in shown
+    expression = fnmatch.translate(shown.removeprefix("/").replace("**/", "*") if is_path else shown)
+    return IgnoreRule(re.compile(expression).match, depth, is_path, pattern.endswith("/"), row.startswith("!"))
+
+
+def is_ignored(parts: Sequence[str], is_folder: bool, rules: Iterable[IgnoreRule]) -> bool:
+    """Return whether git would ignore a path whose folder it does not ignore. The last rule that fits decides."""
+    found = parts[-1] == ".git"
+    for rule in rules:
+        if rule.only_folders and not is_folder:
+            continue
+        if rule.fits("/".join(parts[rule.depth :]) if rule.is_path else parts[-1]):
+            found = not rule.is_exception
+    return found
+
+
+class _File(NamedTuple):
+    folded: str
+    """The path as it is typed, in small letters."""
+    base: int
+    """Where the file's name begins in it."""
+    is_ignored: bool
+    name: str
+    """The path as it is typed after an ``@``: relative in the workspace, else absolute."""
+
+
+@dataclass(eq=False, slots=True)
+class _Reading:
+    """The files that a thread has found so far, at ``began`` by the monotonic clock."""
+
+    roots: tuple[Path, ...]
+    began: float = field(default_factory=time.monotonic)
+    files: list[_File] = field(default_factory=list)
+    complete: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def age(self) -> float:
+        """Seconds since the reading began."""
+        return time.monotonic() - self.began
+
+    def read(self) -> None:
+        """Read the names of all files. It blocks."""
+        try:
+            for n, root in enumerate(self.roots):
+                room = MAX_INDEXED - len(self.files)
+                self.files.extend(islice(_files_below(root, self.began + INDEX_S, is_added=n > 0), room))
+        finally:
+            self.complete.set()
+
+
+@dataclass(eq=False, slots=True)
+class _Match:
+    """The files of a reading, up to ``count``, that match ``typed``: a longer text matches some of these."""
+
+    reading: _Reading
+    count: int = 0
+    typed: str = ""
+    files: Sequence[_File] = ()
+
+
+class FileIndex:
+    """Matches a text with all files of some directories, the workspace first. Any thread may use it."""
+
+    def __init__(self) -> None:
+        self._current = _Reading(())
+        self._next: _Reading | None = None
+        self._match = _Match(self._current)
+
+    def matches(self, typed: str, roots: Sequence[Path], count: int, patience: float) -> list[tuple[str, bool]]:
+        """Return the names of the ``count`` best matches, each with whether git ignores the file.
+
+        A file matches if its path contains the characters of ``typed`` in this order, as in prompt_toolkit's fuzzy
+        completer. Ignored files come last, matches in the file's own name first, then those with the fewest characters
+        between. Wait until the first reading is complete or ``patience`` seconds old; the next key gets what is found
+        later.
+        """
+        self.prepare(roots)
+        self._current.complete.wait(max(patience - self._current.age, 0))
+        typed = typed.casefold()
+        files: Sequence[_File] = self._current.files
+        found, before = len(files), self._match
+        if before.reading is self._current and before.count == found and typed.startswith(before.typed):
+            files = before.files
+        search = _expression(typed).search
+        fitting, ranked = [], []
+        for file in islice(files, found):
+            in_name = search(file.folded, file.base)
+            if (match := in_name or search(file.folded)) is not None:
+                start, end = match.span()
+                fitting.append(file)
+                length, place = end - start, start - file.base if in_name else start
+                ranked.append((file.is_ignored, in_name is None, length, place, len(file.folded), file.name))
+                if len(ranked) == MAX_RANKED:
+                    break
+        else:
+            self._match = _Match(self._current, found, typed, fitting)
+        return [(name, is_ignored) for is_ignored, *_, name in heapq.nsmallest(count, ranked)]
+
+    def prepare(self, directories: Sequence[Path]) -> None:
+        """Use the latest complete reading, and start another one if that is old or of other directories."""
+        roots = tuple(directories)
+        if self._next is not None and self._next.complete.is_set():
+            self._current, self._next = self._next, None
+        if self._current.roots != roots:
+            self._current, self._next = _Reading(roots), None
+            run_with_timeout(self._current.read, 0)
+        elif self._next is None and self._current.complete.is_set() and self._current.age > INDEX_FRESH_S:
+            self._next = _Reading(roots)
+            run_with_timeout(self._next.read, 0)
+
+
+def _expression(typed: str) -> re.Pattern[str]:
+    """Return an expression for the characters of a text in their order, which needs no backtracking."""
+    first, *others = map(re.escape, typed)
+    return re.compile("".join([first, *(f"[^{each}]*{each}" for each in others)]))
+
+
+def _files_below(root: Path, deadline: float, *, is_added: bool) -> Iterator[_File]:
+    """Yield the files below a directory until the deadline, near ones first and those that git ignores last.
+
+    Links are left out, and folders that hold what programs made.
+    """
+    waiting: deque[tuple[tuple[str, ...], bool, tuple[IgnoreRule, ...]]] = deque([((), False, ())])
+    ignored: list[tuple[tuple[str, ...], bool, tuple[IgnoreRule, ...]]] = []
+    while (waiting or ignored) and time.monotonic() < deadline:
+        parts, is_inside_ignored, rules = waiting.popleft() if waiting else ignored.pop()
+        here = root.joinpath(*parts)
+        rules = rules if is_inside_ignored else (*rules, *ignore_rules(here, len(parts)))
+        with suppress(OSError), os.scandir(here) as entries:
+            for entry in islice(entries, MAX_INDEXED):
+                name = entry.name
+                is_folder = entry.is_dir(follow_symlinks=False)
+                if entry.is_symlink() or (is_folder and name in LEFT_OUT):
+                    continue
+                own = (*parts, name)
+                is_left = is_inside_ignored or is_ignored(own, is_folder, rules)
+                if is_folder:
+                    (ignored if is_left else waiting).append((own, is_left, rules))
+                elif name.isprintable() and '"' not in name:
+                    path = "/".join((str(root), *own) if is_added else own)
+                    folded = path.casefold()
+                    yield _File(folded, len(folded) - len(name.casefold()), is_left, path)
