@@ -38,7 +38,7 @@ from chain.session.session_lines import SessionLines
 from chain.session.snapshot import Snapshot
 from chain.session.undo import Undo
 from chain.text.modes import Mode
-from chain.text.wording import counted
+from chain.text.wording import pluralize
 from chain.tools.named_files import MAX_NAMED, MAX_NAMED_BYTES, image_of
 from chain.tools.named_files import image_type as image_type  # front ends have it from here
 from chain.tools.paths import MAX_WHOLE
@@ -409,14 +409,14 @@ class Chain:
         run = self.runs.active
         doing = "nothing is running" if run is None else f"iteration {run.iteration}, {run.step.phase}"
         if below := sum(1 for _ in self._tree.main.all()) - 1:
-            doing += f", {counted(below, 'agent')} below"
+            doing += f", {pluralize(below, 'agent')} below"
         closed, count = self.plan.counts
         used = self.state.usage.total_tokens + (0 if run is None else run.usage.total_tokens)
         lines = len(self._tree.waiting)
-        waiting = f"{counted(lines, 'line')} {'waits' if lines == 1 else 'wait'}"
+        waiting = f"{pluralize(lines, 'line')} {'waits' if lines == 1 else 'wait'}"
         if self.jobs.running:
-            waiting += f"; {counted(len(self.jobs.running), 'background job')}"
-        return f"{doing}; {waiting}; plan {closed}/{count}; {counted(used, 'token')} used"
+            waiting += f"; {pluralize(len(self.jobs.running), 'background job')}"
+        return f"{doing}; {waiting}; plan {closed}/{count}; {pluralize(used, 'token')} used"
 
     def stop_accepting(self) -> None:
         """Refuse all lines from now on, because the chain is about to be closed."""

@@ -14,8 +14,8 @@ from chain.errors import PlanError
 from chain.events import Author, TaskState, TaskView
 from chain.journal.records import PlanChange, PlanReplaced, PlanRestored, TaskAdded, TaskClosed
 from chain.lines.parse import AddTask, ClearTasks, CompleteTask, FailTask, ListTasks, PlanCommand
-from chain.text.phrases import BOXES, how_far
-from chain.text.wording import counted
+from chain.text.phrases import BOXES, plan_progress
+from chain.text.wording import pluralize
 
 MAX_TASKS = 200
 """The limit of tasks in a plan: the whole plan is sent to the model, and a longer list is of no use to a reader."""
@@ -115,13 +115,13 @@ class Plan:
         if len(tasks) > MAX_TASKS:
             raise PlanError(f"{len(tasks)} tasks are too many; a plan has at most {MAX_TASKS}")
         self.record(PlanReplaced(tasks, by))
-        return f"the plan now has {counted(len(tasks), 'task')}"
+        return f"the plan now has {pluralize(len(tasks), 'task')}"
 
     def clear(self, by: Author, *, line_id: str = "") -> str:
         """Remove all tasks."""
         count = len(self._tasks)
         self.record(PlanReplaced((), by, line_id))
-        return f"the plan is cleared, {counted(count, 'task')} removed"
+        return f"the plan is cleared, {pluralize(count, 'task')} removed"
 
     def carry_out(self, command: PlanCommand, *, line_id: str = "") -> str:
         """Carry out a plan command of the user. Return a sentence about its effect."""
@@ -145,7 +145,7 @@ class Plan:
             f"{BOXES[t.state]} {n}. {t.text}" + (f" ({t.reason})" if t.reason else "")
             for n, t in enumerate(self._tasks, 1)
         ]
-        return "\n".join([*rows, how_far([task.state for task in self._tasks])])
+        return "\n".join([*rows, plan_progress([task.state for task in self._tasks])])
 
     def apply(self, change: PlanChange) -> None:
         """Apply a recorded change. Raise ``IndexError`` if its task does not exist."""

@@ -81,10 +81,10 @@ def _headless(args: argparse.Namespace, settings: Settings) -> int:
     import trio
 
     from chain.app.open import open_chain
+    from chain.app.session_context import session_context
     from chain.app.sessions import MemoryStore, open_new_store, open_store
-    from chain.app.whereabouts import whereabouts
     from chain.text.modes import DEFAULT_MODE, mode_sentence
-    from chain.text.wording import instructions_read
+    from chain.text.wording import instructions_sentence
     from cli import headless
     from cli.door.server import side_door
 
@@ -112,7 +112,7 @@ def _headless(args: argparse.Namespace, settings: Settings) -> int:
                 tools=args.tools,
                 resume=place.resume,
                 traces=arguments.read_traces(state, by_default=False) if is_kept else None,
-                whereabouts=whereabouts,
+                whereabouts=session_context,
                 instructions=True,
                 servers=servers.allowed,
                 mode=arguments.read_mode(args),
@@ -122,7 +122,7 @@ def _headless(args: argparse.Namespace, settings: Settings) -> int:
         ):
             read = chain.state.instructions
             tells_all = args.verbose or args.output_format == "stream-json"
-            told = [problem, instructions_read(read.files) if tells_all else "", *read.faults]
+            told = [problem, instructions_sentence(read.files) if tells_all else "", *read.faults]
             told += [mode_sentence(chain.mode)] if args.mode or chain.mode != DEFAULT_MODE else []
             noted = replace(job, notes=tuple(filter(None, [*notes, *told])))
             code = await headless.run_job(chain, noted, renderer(args, streams=streams))

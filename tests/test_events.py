@@ -219,7 +219,7 @@ def test_a_safe_point_is_read_as_its_member_and_another_text_is_no_event() -> No
 
 @pytest.mark.parametrize("point", events.Point)
 def test_every_safe_point_has_words(point: events.Point) -> None:
-    assert phrases.delivered_in_row(point, "")
+    assert phrases.delivery_in_row(point, "")
     if point != events.Point.START:
-        words = phrases.delivered(replace(LANDED, point=point), "next").split(" (point ")[0]
+        words = phrases.describe_delivery(replace(LANDED, point=point), "next").split(" (point ")[0]
         assert words.rstrip().split(", ")[1]

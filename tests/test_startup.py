@@ -68,7 +68,7 @@ def test_the_configuration_is_read_without_the_rest_of_the_package(tmp_path: Pat
     assert not found & {"trio", "asyncio", "pydantic", "prompt_toolkit", "anthropic"}
     others = {name for name in found if name.startswith("chain") and not name.startswith("chain.config")}
     assert {name for name in others if not name.startswith("chain.provider")} == {
-        *("chain", "chain.version", "chain.errors", "chain.text", "chain.text.listed", "chain.regular_file"),
+        *("chain", "chain.version", "chain.errors", "chain.text", "chain.text.commas", "chain.regular_file"),
     }
     models = ("client", "encoding", "stream", "model", "reader", "rules", "scene")
     assert not {name for name in others if name.endswith(models)}

@@ -26,7 +26,7 @@ from chain.events import Status
 from chain.journal import records
 from chain.lines.accepted import AcceptedLine
 from chain.lines.inbox import Inbox
-from chain.text.wording import counted
+from chain.text.wording import pluralize
 from chain.tools.tool import Delegating
 
 _WITH_ANSWER: frozenset[Status] = frozenset({"done", "max_iterations", "truncated"})
@@ -218,12 +218,12 @@ class Children:
     def _check_limits(self, parent: AgentNode) -> None:
         """Raise ``ToolError`` if the depth or the concurrency limit allows no further child."""
         if parent.depth >= self.bounds.max_depth:
-            levels = counted(self.bounds.max_depth, "level")
+            levels = pluralize(self.bounds.max_depth, "level")
             raise ToolError(f"Agents may be nested {levels} deep (agents.max_depth), so do this yourself.")
         at_work = sum(1 for _ in self._tree.main.all()) - 1
         if at_work >= self.bounds.max_running:
             raise ToolError(
-                f"{counted(at_work, 'agent')} work already, and no more may at the same time (agents.max_running); "
+                f"{pluralize(at_work, 'agent')} work already, and no more may at the same time (agents.max_running); "
                 "do this yourself, or start it when one of them has finished."
             )
 
@@ -265,6 +265,6 @@ def _answer_or_raise(name: str, run: Run, outcome: Outcome) -> str:
     else:
         reason = outcome.result
     found = [f"{each.tool}: {each.text}" for each in run.found]
-    earlier = [f"({counted(run.earlier, 'earlier result')} left out)"] if run.earlier else []
+    earlier = [f"({pluralize(run.earlier, 'earlier result')} left out)"] if run.earlier else []
     partial = ["What it had found until then:", *earlier, *found] if found else []
     raise ToolError("\n\n".join([f"[{name} ended: {outcome.status}] {reason}", *partial]))

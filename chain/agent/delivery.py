@@ -22,7 +22,7 @@ from chain.journal import records
 from chain.lines.accepted import AcceptedLine
 from chain.messages import Message, Overrides, Text
 from chain.plan import DONE, NOT_DONE
-from chain.text.wording import beginning
+from chain.text.wording import truncate
 from chain.tools.named_files import Attachments, LineContent, read_named_files
 
 MAX_SHOWN_COMMAND = 200
@@ -124,7 +124,7 @@ class Delivery:
         try:
             outcome = DONE.format(self._shared.plan.carry_out(accepted.line.command, line_id=accepted.on_record))
         except PlanError as error:
-            why = f"{beginning(accepted.line.text.strip(), MAX_SHOWN_COMMAND)}: {error}"
+            why = f"{truncate(accepted.line.text.strip(), MAX_SHOWN_COMMAND)}: {error}"
             self._shared.journal.emit_after_acks(partial(self._context.notice, run.iteration, why))
             outcome = NOT_DONE.format(error)
         return outcome

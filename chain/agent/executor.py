@@ -65,7 +65,7 @@ from chain.events import CompactedBy, Point
 from chain.journal import records
 from chain.messages import TOO_LONG, Message, Text, assistant, user_text
 from chain.model import Reply
-from chain.text.wording import INTERRUPT_NOTE, PLEASE_CONTINUE, PROGRAM_ENDED, STOP_NOTE, counted
+from chain.text.wording import INTERRUPT_NOTE, PLEASE_CONTINUE, PROGRAM_ENDED, STOP_NOTE, pluralize
 
 
 class Executor:
@@ -389,9 +389,10 @@ class Executor:
 
     def _end_at_max_iterations(self, run: Run) -> Outcome:
         """Emit a notice about the limit, and return the outcome ``max_iterations``."""
-        why = f"the run has used {counted(run.iteration, 'iteration')}, its limit; raise max_iterations for longer runs"
+        used = pluralize(run.iteration, "iteration")
+        why = f"the run has used {used}, its limit; raise max_iterations for longer runs"
         self.context.notice(run.iteration, why)
-        unanswered = f"Stopped after {counted(run.iteration, 'iteration')} without a final answer."
+        unanswered = f"Stopped after {pluralize(run.iteration, 'iteration')} without a final answer."
         return Outcome("max_iterations", run.last_reply or unanswered)
 
     def _end_with_error(self, run: Run, kind: str, message: str) -> Outcome:

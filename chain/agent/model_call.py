@@ -22,7 +22,7 @@ from chain.errors import ConversationError, ModelError, ParameterRefused
 from chain.journal import records
 from chain.messages import TOO_LONG, Message, Overrides, Text, Usage, assistant
 from chain.model import Delta, Reply, Request, Window, window_of
-from chain.text.wording import fault
+from chain.text.wording import with_cause
 from chain.tools import calling
 
 MAX_BROKEN = 4
@@ -123,7 +123,7 @@ class ModelCalls:
                     self._removals = [each for each in self._removals if each not in doubted]
                     if not error.retryable:
                         raise
-                    await self._retry_after(run, attempts.failed, attempts.delay_s, fault(error.cause, str(error)))
+                    await self._retry_after(run, attempts.failed, attempts.delay_s, with_cause(error.cause, str(error)))
         return reply
 
     def without_refused(self, messages: Sequence[Message]) -> Sequence[Message]:
@@ -214,9 +214,9 @@ class ModelCalls:
         except ModelError:
             raise
         except BaseException as error:
-            if calling.holds_cancelled(error):
+            if calling.contains_cancelled(error):
                 await trio.lowlevel.checkpoint_if_cancelled()  # as for tools
-            raise ModelError(calling.failure(f"the model {self._spec.model.name}", error)) from error
+            raise ModelError(calling.failure_message(f"the model {self._spec.model.name}", error)) from error
 
     def _make_sendable(self, reply: Reply) -> Reply:
         """Return the reply with blocks that later requests can contain.

@@ -33,7 +33,7 @@ from chain.text.modes import DEFAULT_MODE, READ_ONLY_ANSWER, READ_ONLY_DENIAL, M
 from chain.text.wording import ASKED_EACH_TIME, NOBODY_CHOOSES, QUESTION_WITHDRAWN
 from chain.tools import allowances
 from chain.tools.allowances import Allowance, Subjects
-from chain.tools.lookalikes import spelled_out
+from chain.tools.lookalikes import escape_lookalikes
 from chain.tools.tool import Asking, Preview, Tool, ToolKind, Verdict, kind_of
 
 _NO_PREVIEW = Preview("", "", "")
@@ -100,7 +100,7 @@ class Asker(Asking):
         if answer.by == "config":
             return Verdict(False, READ_ONLY_DENIAL)
         if answer.by == "nobody":
-            flag = allowances.that_permits(name, preview, self.questions.subjects)
+            flag = allowances.narrowest_allowance(name, preview, self.questions.subjects)
             hint = f"; allow it with --allow {flag}" if flag else ""
             if flag == name and preview.always == "subject":
                 hint = f"; no pattern can name it, and plain {name} would allow every call"
@@ -286,7 +286,7 @@ class Questions:
             is_for_always = text.casefold() in _ALWAYS and not asked.preview.only_by_name
             self._settle(asked, "allowed", "user", is_for_always=is_for_always)
             if is_for_always:
-                self._always.append(allowances.for_always(asked.question.name, asked.preview))
+                self._always.append(allowances.rule_for_always(asked.question.name, asked.preview))
         else:
             self._settle(asked, "refused", "user", "" if text.casefold() in _NO else text)
 
@@ -422,7 +422,7 @@ def _is_covered(allowed: Iterable[Allowance], tool: str, preview: Preview) -> bo
 
 def _one_row(subject: str) -> str:
     """Return the first row of a subject, shortened, with lookalike characters escaped."""
-    first, *others = spelled_out(subject).strip().splitlines() or [""]
+    first, *others = escape_lookalikes(subject).strip().splitlines() or [""]
     is_cut = others or len(first) > LONGEST_SUBJECT
     return f"{first[:LONGEST_SUBJECT]}{'…' if is_cut else ''}"
 

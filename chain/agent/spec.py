@@ -29,9 +29,9 @@ from chain.lines.receipts import Ledger
 from chain.messages import Message, Overrides, Usage
 from chain.model import Delta, Model, Reply, Request, ToolSpec
 from chain.plan import Plan
-from chain.tools.calling import Rules
+from chain.tools.calling import ToolLimits
 from chain.tools.registry import Registry
-from chain.tools.seen import Seen
+from chain.tools.seen import KnownFileVersions
 from chain.tools.tool import Jobs
 
 
@@ -114,14 +114,14 @@ class Shared:
     plan: Plan
     workspace: Path
     questions: Questions
-    tool_rules: Rules
+    tool_rules: ToolLimits
     call_ids: CallIds
     refused_tools: set[str]
     """The names of the tools that the service refuses and that requests omit."""
     agents: Mapping[str, AgentState]
     """The states of the agents by name."""
     traced: Traced | None = None
-    seen: Seen = field(default_factory=Seen)
+    seen: KnownFileVersions = field(default_factory=KnownFileVersions)
     jobs: Jobs = field(default_factory=Jobs)
     added: Sequence[Path] = ()
     """The real paths of the directories besides the workspace that tools may use; it grows."""

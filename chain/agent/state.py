@@ -36,7 +36,7 @@ from chain.events import Phase, Status
 from chain.interruption.prompt import Arrival
 from chain.lines.accepted import AcceptedLine
 from chain.messages import Overrides, ToolResult, Usage
-from chain.text.wording import FOUND, INTERRUPTED_TEXT, QUESTION, beginning, counted
+from chain.text.wording import FOUND, INTERRUPTED_TEXT, QUESTION, pluralize, truncate
 from chain.tools.tool import Delegating
 
 RunState: TypeAlias = Literal["running", "stop asked", "cut off", "interrupted"]
@@ -325,7 +325,7 @@ def stop_outcome(
     ``streamed`` is the text of the last reply, ``earlier`` counts results not in ``found``.
     """
     reply = streamed.strip() if phase == "answering" else ""
-    rows = [f"• {counted(earlier, 'earlier result')}"] if earlier else []
+    rows = [f"• {pluralize(earlier, 'earlier result')}"] if earlier else []
     rows += [f"• {each.tool}: {_first_row(each.text)}" for each in found]
     count = f"[{len(found) + earlier} done, {skipped} skipped]"
     listed = "\n".join([FOUND, *rows, count])
@@ -346,4 +346,4 @@ def stop_outcome(
 
 def _first_row(text: str) -> str:
     """Return the first row that is not blank, shortened."""
-    return beginning(next((line.strip() for line in text.splitlines() if line.strip()), ""), _MAX_SHOWN)
+    return truncate(next((line.strip() for line in text.splitlines() if line.strip()), ""), _MAX_SHOWN)

@@ -45,7 +45,7 @@ from chain.messages import ToolCall, ToolResult, tool_results
 from chain.text.modes import READ_ONLY_DENIAL
 from chain.tools import calling
 from chain.tools.seen import digest
-from chain.tools.tool import Guidance, Tool, ToolContext, Verdict, kind_of, may_run_beside_others
+from chain.tools.tool import Guidance, Tool, ToolContext, Verdict, can_run_in_parallel, kind_of
 
 INPUT_CUT_OFF = "The input was cut off by max_tokens; ask again with a shorter one."
 
@@ -74,7 +74,7 @@ _Planned: TypeAlias = tuple[ToolCall, Tool | str]
 def _may_join(planned: _Planned) -> bool:
     """Return whether a call may run at the same time as its neighbours. A call that is not run at all may."""
     _, tool = planned
-    return isinstance(tool, str) or may_run_beside_others(tool)
+    return isinstance(tool, str) or can_run_in_parallel(tool)
 
 
 class ToolCalls:
@@ -155,7 +155,7 @@ class ToolCalls:
             parent_id = self._context.spec.parent_id
             self._shared.emit(self._event(events.ToolCall, run, call, input=call.input, parent_id=parent_id))
             on_start()
-            self._finish_call(run, call, calling.failed(call, tool), 0.0, input={})
+            self._finish_call(run, call, calling.error_result(call, tool), 0.0, input={})
             return
         limit = trio.CancelScope()
         run.step.clocks[call.id] = PausableDeadline(limit)
@@ -196,7 +196,7 @@ class ToolCalls:
                     raise ToolError(f"{tool.name} was not run: what it would do has changed since the user was asked.")
                 self._check_mode(tool)  # it may have changed since the answer
         except ToolError as error:
-            self._finish_call(run, call, calling.failed(call, self._truncate(str(error))), 0.0)
+            self._finish_call(run, call, calling.error_result(call, self._truncate(str(error))), 0.0)
             return None
         # A stop or an urgent line may have arrived since the answer.
         if self._is_blocked(run):
@@ -210,7 +210,7 @@ class ToolCalls:
             raise ToolError(READ_ONLY_DENIAL)
 
     def _truncate(self, text: str) -> str:
-        return calling.shortened(text, self._shared.tool_rules.result_limit)
+        return calling.truncate_middle(text, self._shared.tool_rules.result_limit)
 
     def _finish_call(
         self, run: Run, call: ToolCall, result: ToolResult, seconds: float, *, input: Mapping[str, Any] | None = None
@@ -324,7 +324,7 @@ def _unwrap(group: BaseExceptionGroup[BaseException]) -> BaseException:
     _, errors = group.split(trio.Cancelled)
     if errors is None:
         return group
-    leaves = list(calling.leaves_of(errors))
+    leaves = list(calling.exceptions_in(errors))
     is_one_fault = len(leaves) == 1 or all(isinstance(each, JournalError) for each in leaves)
     return leaves[0] if is_one_fault else errors
 

@@ -16,7 +16,7 @@ from typing import TypeAlias
 from chain.journal.records import Compacted
 from chain.messages import Image, Message, Opaque, Text, Thinking, ToolCall, ToolResult, Usage, user_text
 from chain.model import Window
-from chain.text.wording import COMPACTED, USER_WORDS, counted
+from chain.text.wording import COMPACTED, USER_WORDS, pluralize
 
 FIRST_RATIO = 3.5
 """Characters per token, until a service has reported the tokens of a request."""
@@ -279,7 +279,7 @@ def replace_with_stubs(messages: Sequence[Message], ids: Collection[str]) -> lis
     names = {call.id: call.name for message in messages for call in message.calls}
 
     def stub(result: ToolResult) -> ToolResult:
-        images = f" and {counted(len(result.images), 'image')}" if result.images else ""
+        images = f" and {pluralize(len(result.images), 'image')}" if result.images else ""
         removed = f"{len(result.text):,} characters{images} removed to make room"
         return replace(result, text=f"[{names.get(result.id, 'tool')}: {removed}]", images=())
 
@@ -326,7 +326,7 @@ def messages_after(messages: Sequence[Message], record: Compacted) -> list[Messa
 
 def first_message(record: Compacted) -> Message:
     """Return the message that replaces the messages before a compaction."""
-    left_out = f"({counted(record.left_out, 'earlier line')} left out to make room.)" if record.left_out else ""
+    left_out = f"({pluralize(record.left_out, 'earlier line')} left out to make room.)" if record.left_out else ""
     images = f"(Images left out to make room: {', '.join(record.images)}.)" if record.images else ""
     words = "\n".join(filter(None, [left_out, images, record.words]))
     parts = [COMPACTED, record.summary, f"{USER_WORDS}\n\n{words}" if words else "", record.plan]

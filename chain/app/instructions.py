@@ -22,7 +22,7 @@ from chain.config.load import Settings
 from chain.errors import UserError
 from chain.journal.records import InstructionsRead
 from chain.regular_file import regular_file
-from chain.tools.paths import as_text, open_below
+from chain.tools.paths import open_below, printable_path
 
 KIB = 1024
 MAX_EACH = 32 * KIB
@@ -118,12 +118,12 @@ class _InstructionFile:
 def _instruction_files(workspace: Path, names: Sequence[str], own: Path | None) -> Iterator[_InstructionFile]:
     if names and own is not None and os.path.lexists(own / OWN_NAME):
         # The user may have linked it to any place.
-        yield _InstructionFile(own / OWN_NAME, as_text(own / OWN_NAME))
+        yield _InstructionFile(own / OWN_NAME, printable_path(own / OWN_NAME))
     folders = _repository_folders(workspace)
     for folder in folders:
         name = next((name for name in names if os.path.lexists(folder / name)), None)
         if name is not None:
-            shown = as_text(Path(os.path.relpath(folder / name, workspace)))
+            shown = printable_path(Path(os.path.relpath(folder / name, workspace)))
             yield _InstructionFile(folder / name, shown, folders[0])
 
 

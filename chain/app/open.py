@@ -80,7 +80,7 @@ async def open_chain(
     ``journal`` replace the configured ones. ``plan`` is the initial plan of a new session, which the first request
     contains. ``resume`` is the id of an earlier session, a unique prefix of it, or, together with its ``journal``, the
     loaded session. ``traces`` is the folder for debug traces, or ``None``. ``whereabouts`` returns the session context
-    for a workspace (``app.whereabouts``), which follows the system prompts for the whole life of the session. With
+    for a workspace (``app.session_context``), which follows the system prompts for the whole life of the session. With
     ``instructions``, the project instructions follow too, as they are at the start of a run (``app.instructions``).
     ``servers`` are started and offer tools (``config.allowed_servers``). ``mode`` changes the mode of the session.
     ``add_dirs`` are directories outside the workspace that tools may read, and edit with approval; a resumed session
@@ -102,7 +102,7 @@ async def open_chain(
     model = open_model(settings.model(settings.chain().model)) if model is None else model
     spec = main_agent(settings, tools, model, groups)
     place = ""
-    rules = calling.Rules(settings.tool_timeout_s, settings.tool_result_limit)
+    rules = calling.ToolLimits(settings.tool_timeout_s, settings.tool_result_limit)
     kinds = Kinds(settings, spec, groups, tools, open_model)
 
     def make_spec(kind: str, name: str, parent: AgentSpec, call_id: str) -> AgentSpec:

@@ -19,7 +19,7 @@ from chain.errors import SessionError, UserError
 from chain.lines.parse import overtakes, parse_line, problem_of
 from chain.redis.redis_server import RedisServer, Unreachable
 from chain.redis.redis_store import LineStatus, RedisStore
-from chain.text.wording import first_of
+from chain.text.wording import join_first
 
 T = TypeVar("T")
 
@@ -137,7 +137,7 @@ async def _find_session(store: RedisStore, server: RedisServer, workspace: str) 
         raise SessionError(f"no session of {workspace} is kept there; chain send --new begins one")
     busy = await store.busy(server, ids)
     if len(busy) > 1:
-        named = first_of(busy, 10)
+        named = join_first(busy, 10)
         raise SessionError(
             f"several sessions of {workspace} are open or have work: {named}; say which one with --session ID"
         )

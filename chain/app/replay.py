@@ -53,7 +53,7 @@ def replay(settings: Settings, rows: Iterable[bytes], *, tools: Iterable[Tool] =
     return Replayed(difference is None and is_whole, (*reading.complaints, *found.complaints, *said, *today.faults))
 
 
-def recorded(store: Store, id: str) -> list[bytes]:
+def read_recorded(store: Store, id: str) -> list[bytes]:
     """Return the rows of the session with this id, or of the journal at a path that ends in ``.jsonl``.
 
     Raise ``SessionError``.

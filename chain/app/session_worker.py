@@ -16,7 +16,7 @@ from pathlib import Path
 import trio
 
 from chain.app.open import open_chain
-from chain.app.whereabouts import whereabouts
+from chain.app.session_context import session_context
 from chain.chain import Chain
 from chain.concurrency.wakeup import Wakeup
 from chain.config.load import Settings
@@ -167,7 +167,7 @@ class Worker:
             store=self._store,
             tools=self._tools,
             resume=lease.id,
-            whereabouts=whereabouts,
+            whereabouts=session_context,
             instructions=True,
         )
         with trio.CancelScope() as scope:

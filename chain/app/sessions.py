@@ -62,7 +62,7 @@ def open_new_store(state: Path, address: str, *, keeps: bool) -> tuple[Store, st
     return store, ""
 
 
-def shown_address(address: str) -> str:
+def redacted_address(address: str) -> str:
     """Return the address of a store without credentials. Raise ``SessionError``."""
     from chain.redis.redis_server import read_address
 
@@ -80,7 +80,7 @@ def resumable(store: Store, workspace: Path) -> list[Summary]:
     return store.summaries(latest=MAX_RESUMABLE, workspace=workspace)
 
 
-def told_again(store: Store, id: str, report: Report = lambda what: None) -> Iterator[Event]:
+def session_events(store: Store, id: str, report: Report = lambda what: None) -> Iterator[Event]:
     """Yield the events of a session from its journal.
 
     At the end ``report`` is called with each fault of the journal. Raise ``SessionError``.
@@ -93,11 +93,11 @@ def told_again(store: Store, id: str, report: Report = lambda what: None) -> Ite
 
 
 def export(store: Store, id: str, format: Format, report: Report = lambda what: None) -> Iterator[str]:
-    """Yield a session as a document, in pieces; ``report`` as in ``told_again``. Raise ``SessionError``."""
+    """Yield a session as a document, in pieces; ``report`` as in ``session_events``. Raise ``SessionError``."""
     if format == "json":
         with store.rows(id) as rows:
             yield from json_document(id, rows, partial(store.kept, id))
-        for _ in told_again(store, id, report):
+        for _ in session_events(store, id, report):
             pass  # only for the faults, which the document does not contain
     else:
         from chain.export.html import html
@@ -105,7 +105,7 @@ def export(store: Store, id: str, format: Format, report: Report = lambda what: 
         from chain.export.outline import outline_of
 
         written = markdown if format == "md" else html
-        yield from written(outline_of(told_again(store, id, report)))
+        yield from written(outline_of(session_events(store, id, report)))
 
 
 def json_document(id: str, rows: Iterable[bytes], kept: ReadAttachment) -> Iterator[str]:

@@ -15,7 +15,7 @@ from chain.config.yamlfile import MissingVariable
 from chain.errors import ConfigError, ToolError, UserError, did_you_mean
 from chain.tools import calling
 from chain.tools.agents import ASK
-from chain.tools.allowances import Allowance, Subjects, is_of_servers, parse_allowance
+from chain.tools.allowances import Allowance, Subjects, names_server_tools, parse_allowance
 from chain.tools.allowances import allowance_meaning as allowance_meaning  # front ends have it from here
 from chain.tools.file_tree import LEFT_OUT as LEFT_OUT  # likewise
 from chain.tools.processes.guarded import Guard
@@ -105,7 +105,7 @@ def named_tools(
     known = {tool.name: (tool,) for tools in (own, *groups.values()) for tool in tools} | dict(groups)
     found: dict[str, Tool] = {}
     for n, name in enumerate(names):
-        if name not in known and (is_of_servers(name) or name.startswith(f"{SERVERS}:")):
+        if name not in known and (names_server_tools(name) or name.startswith(f"{SERVERS}:")):
             continue  # a server tool, which may be listed later
         if name not in known:
             hint = did_you_mean(name, known, f"the groups are {', '.join(groups)}")
@@ -150,7 +150,7 @@ def shell_protections(settings: Settings, workspace: Path) -> tuple[tuple[str, .
         box = Sandbox(rules, found, paths)
         if box.missing:
             raise settings.error("tools.shell.sandbox", box.missing)
-        return box.held, box.gaps, box.closed(workspace)
+        return box.active_protections, box.gap_sentences, box.closed_folders_sentence(workspace)
 
 
 def read_allowances(settings: Settings, registered: Iterable[Tool], groups: ToolGroups) -> tuple[Allowance, ...]:
@@ -184,7 +184,7 @@ def read_allowances(settings: Settings, registered: Iterable[Tool], groups: Tool
 
 def _check_allowance(found: Allowance, known: Mapping[str, Tool], *, may_ask: bool) -> None:
     """Raise ``UserError`` if the tool does not exist, or has no subject for the pattern."""
-    if is_of_servers(found.tool) and found.pattern is None:
+    if names_server_tools(found.tool) and found.pattern is None:
         return
     group, _, server = found.tool.partition(":")
     if group == SERVERS:

@@ -36,7 +36,7 @@ from chain.config.trust import Sensitive, is_trusted
 from chain.config.values import count
 from chain.config.yamlfile import MissingVariable, Node
 from chain.errors import ConfigError, UnreadableFile, did_you_mean
-from chain.text.listed import listed
+from chain.text.commas import split_commas
 
 _NAME = re.compile(r"\w[\w.-]*")
 """A name of a model or chain. It is shown in the question of trust, so it must not have control characters."""
@@ -306,7 +306,7 @@ def _overridden(root: Node, flags: Mapping[str, object], environ: Mapping[str, s
 def split_names(value: object) -> list[str]:
     """Return the names in a comma-separated list, or in several such lists."""
     lists = value if isinstance(value, list | tuple) else [value]
-    return [name.strip() for each in lists for name in listed(str(each)) if name.strip()]
+    return [name.strip() for each in lists for name in split_commas(str(each)) if name.strip()]
 
 
 def _check(settings: Settings) -> None:

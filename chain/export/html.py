@@ -16,7 +16,7 @@ from chain.export import outline
 from chain.export.escaping import escaped, prose
 from chain.export.timeline import timeline
 from chain.text import phrases
-from chain.text.wording import beginning, counted, how_often
+from chain.text.wording import count_names, pluralize, truncate
 from chain.version import VERSION
 
 MAX_HTML_TITLE = 200
@@ -31,7 +31,7 @@ _BOXES = {"PENDING": "☐", "DONE": "☑", "FAILED": "☒"}
 def html(session: outline.Outline) -> Iterator[str]:
     """Yield the page in pieces."""
     style = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
-    title = escaped(beginning(session.title, MAX_HTML_TITLE))
+    title = escaped(truncate(session.title, MAX_HTML_TITLE))
     yield (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
@@ -49,7 +49,8 @@ def html(session: outline.Outline) -> Iterator[str]:
     yield from _items(session.before)
     for number, run in enumerate(session.runs, 1):
         yield f'<section class="run">\n<h2 id="{run.anchor}">Run {number} '
-        yield f"<small>{phrases.when(run.time)} · {counted(run.iterations, 'iteration')} · {run.took}</small></h2>\n"
+        iterations = pluralize(run.iterations, "iteration")
+        yield f"<small>{phrases.local_time(run.time)} · {iterations} · {run.took}</small></h2>\n"
         if run.task.strip():
             yield f'<div class="user">{_words(run.task.strip(), "The user")}</div>\n'
         yield from _steps(run)
@@ -66,7 +67,7 @@ def _steps(agent: outline.AgentRun) -> Iterator[str]:
     level = min(3 + agent.depth, 6)
     for step in agent.steps:
         if step.number:
-            tokens = f" · {counted(step.tokens, 'token')}" if step.tokens else ""
+            tokens = f" · {pluralize(step.tokens, 'token')}" if step.tokens else ""
             yield f'<h{level} class="step" id="{step.anchor}">Iteration {step.number} '
             yield f"<small>{step.took}{tokens}</small></h{level}>\n"
         yield from _items(step.items)
@@ -94,8 +95,8 @@ def _content(event: outline.ShownEvent, urgency: str) -> tuple[str, str]:
         case events.ThinkingDelta():
             return "thought", f"<details><summary>Thought</summary>{_words(event.text.strip())}</details>"
         case events.UserInterruption():
-            skipped = f" · skipped: {how_often(event.tools_skipped)}" if event.tools_skipped else ""
-            return "user landed", _words(event.message, f"{phrases.delivered(event, urgency)}{skipped}")
+            skipped = f" · skipped: {count_names(event.tools_skipped)}" if event.tools_skipped else ""
+            return "user landed", _words(event.message, f"{phrases.describe_delivery(event, urgency)}{skipped}")
         case events.LineQueued():
             return "user", _words(event.text, f"Line {event.id} for {event.target_agent} ({urgency})")
         case events.Question():
@@ -104,7 +105,7 @@ def _content(event: outline.ShownEvent, urgency: str) -> tuple[str, str]:
             content = _words(event.text, f"Question {event.id}") + (f"<ol>{options}</ol>" if options else "")
             return "asked", content + _folded(event.preview) + _words("", fenced_in)
         case events.Answer():
-            return "asked", _words(phrases.answer_line(event), f"Answer to {event.id}")
+            return "asked", _words(phrases.answer_sentence(event), f"Answer to {event.id}")
         case events.PlanChanged():
             done = sum(task.state == "DONE" for task in event.tasks)
             count = f"{done} of {len(event.tasks)} done" if event.tasks else "now empty"
@@ -112,16 +113,16 @@ def _content(event: outline.ShownEvent, urgency: str) -> tuple[str, str]:
             rows = [f"<li>{_BOXES[task.state]} {escaped(f'{task.text}{why[task.n]}')}</li>" for task in event.tasks]
             return "plan", f"{_words('', f'Plan, changed by {event.by} · {count}')}<ol>{''.join(rows)}</ol>"
         case events.Result():
-            status = escaped(phrases.outcome(event.status).capitalize())
+            status = escaped(phrases.describe_status(event.status).capitalize())
             return "ending", f'<p class="{_quality(event.status)}">{status}</p>{_words(event.result)}'
         case _:
-            kind, text = phrases.remark(event)
+            kind, text = phrases.describe_remark(event)
             summary = event.summary if isinstance(event, events.Compaction) else ""
             return f"told {kind}", _words(text) + _folded(summary)
 
 
 def _call(call: outline.CallItem) -> Iterator[str]:
-    short, whole = phrases.short_input(call.input), phrases.whole_input(call.input)
+    short, whole = phrases.short_input(call.input), phrases.full_input(call.input)
     yield (
         f'<div class="tool{" failed" if call.has_failed else ""}" id="{call.anchor}">\n'
         f'<p class="mono"><b>{escaped(call.name)}</b> {escaped(short)} <small>{call.state}</small></p>\n'
@@ -133,11 +134,11 @@ def _call(call: outline.CallItem) -> Iterator[str]:
 
 
 def _agent(agent: outline.AgentRun) -> Iterator[str]:
-    status = f'<span class="{_quality(agent.status)}">{phrases.outcome(agent.status)}</span>'
+    status = f'<span class="{_quality(agent.status)}">{phrases.describe_status(agent.status)}</span>'
     end = f' id="e{agent.until}"' if agent.status is not None else ""
     yield (
         f'<details class="work" id="{agent.anchor}" open>\n'
-        f"<summary><b>{escaped(agent.agent)}</b> <small{end}>{status} · {counted(agent.iterations, 'iteration')} · "
+        f"<summary><b>{escaped(agent.agent)}</b> <small{end}>{status} · {pluralize(agent.iterations, 'iteration')} · "
         f"{agent.took}</small></summary>\n{_words(agent.task, 'Its task')}\n"
     )
     yield from _steps(agent)
@@ -163,4 +164,4 @@ def _folded(text: str) -> str:
     if rows <= FEW_ROWS and len(text) <= FEW_CHARS:
         return pre
     first = escaped(text.strip().split("\n")[0][: FEW_CHARS // 10])
-    return f"<details><summary>{counted(rows, 'row')}: {first}</summary>{pre}</details>"
+    return f"<details><summary>{pluralize(rows, 'row')}: {first}</summary>{pre}</details>"

@@ -17,7 +17,7 @@ from chain.export import outline
 from chain.export.escaping import is_inert
 from chain.text import phrases
 from chain.text.plain import sanitize
-from chain.text.wording import beginning, counted, how_often
+from chain.text.wording import count_names, pluralize, truncate
 
 MAX_HEADING = 120
 
@@ -35,13 +35,13 @@ def markdown(session: outline.Outline) -> Iterator[str]:
 
 
 def _rows(session: outline.Outline) -> Iterator[str]:
-    yield from _paragraph(f"# {inline(beginning(session.title, MAX_HEADING))}")
+    yield from _paragraph(f"# {inline(truncate(session.title, MAX_HEADING))}")
     for name, value in session.facts():
         yield f"- {name}: {inline(value)}"
     yield ""
     yield from _items(session.before)
     for number, run in enumerate(session.runs, 1):
-        facts = [phrases.outcome(run.status), counted(run.iterations, "iteration"), run.took]
+        facts = [phrases.describe_status(run.status), pluralize(run.iterations, "iteration"), run.took]
         yield from _paragraph(f"## Run {number} ({', '.join(facts)})")
         if run.task.strip():
             yield from _quote("The user", literal(run.task))
@@ -64,7 +64,8 @@ def _items(items: Iterable[outline.Item]) -> Iterator[str]:
             case outline.CallItem():
                 yield from _call(item)
             case outline.AgentRun():
-                facts = f"{phrases.outcome(item.status)}, {counted(item.iterations, 'iteration')}, {item.took}"
+                iterations = pluralize(item.iterations, "iteration")
+                facts = f"{phrases.describe_status(item.status)}, {iterations}, {item.took}"
                 yield from _paragraph(f"**Agent {inline(item.agent)}** ({facts})")
                 yield from _nested(quoted("Its task", item.task))
                 yield from _nested(_steps(item, "####"))
@@ -82,8 +83,8 @@ def _moment(event: outline.ShownEvent, urgency: str) -> Iterator[str]:
         case events.ThinkingDelta():
             yield from quoted("Thought", event.text)
         case events.UserInterruption():
-            skipped = f"; skipped: {how_often(event.tools_skipped)}" if event.tools_skipped else ""
-            yield from _quote(f"🔔 {phrases.delivered(event, urgency)}{skipped}", literal(event.message))
+            skipped = f"; skipped: {count_names(event.tools_skipped)}" if event.tools_skipped else ""
+            yield from _quote(f"🔔 {phrases.describe_delivery(event, urgency)}{skipped}", literal(event.message))
         case events.LineQueued():
             yield from _quote(f"Line {event.id} for {event.target_agent} ({urgency})", literal(event.text))
         case events.Question():
@@ -95,18 +96,18 @@ def _moment(event: outline.ShownEvent, urgency: str) -> Iterator[str]:
             if event.options:
                 yield ""
         case events.Answer():
-            yield from _quote(f"Answer to {event.id}", literal(phrases.answer_line(event)))
+            yield from _quote(f"Answer to {event.id}", literal(phrases.answer_sentence(event)))
         case events.PlanChanged():
             yield from _paragraph(f"**Plan**, changed by {inline(event.by)}{'' if event.tasks else ': empty'}")
             for task in event.tasks:
                 yield f"- {_BOXES[task.state]} {inline(f'{task.text} ({task.reason})' if task.reason else task.text)}"
             yield ""
         case events.Result(result=""):
-            yield from _paragraph(f"**Result:** {phrases.outcome(event.status)}")
+            yield from _paragraph(f"**Result:** {phrases.describe_status(event.status)}")
         case events.Result():
-            yield from _quote(f"Result ({phrases.outcome(event.status)})", literal(event.result))
+            yield from _quote(f"Result ({phrases.describe_status(event.status)})", literal(event.result))
         case _:
-            kind, text = phrases.remark(event)
+            kind, text = phrases.describe_remark(event)
             yield from _nested(literal(f"{_SIGNS[kind]} {text}"))
             yield ""
             if isinstance(event, events.Compaction):
@@ -116,7 +117,7 @@ def _moment(event: outline.ShownEvent, urgency: str) -> Iterator[str]:
 def _call(call: outline.CallItem) -> Iterator[str]:
     yield from _paragraph(f"**Tool {inline(call.name)}** ({call.state})")
     if call.input:
-        yield from fenced(phrases.whole_input(call.input), "json")
+        yield from fenced(phrases.full_input(call.input), "json")
     yield from _items(call.agents)
     if text := call.result_text.strip():
         yield from _paragraph("Its result:")

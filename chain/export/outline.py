@@ -179,7 +179,7 @@ class Outline:
             yield "Workspace", self.init.workspace
             yield "Model", self.init.model
         if self.times:
-            yield "Began", phrases.when(self.times[0])
+            yield "Began", phrases.local_time(self.times[0])
         if self.runs and not any(run.is_lost for run in self.runs):
             yield "At work for", duration(sum(run.ended - run.time for run in self.runs))
         bad = sum(run.status != "done" for run in self.runs)
@@ -287,7 +287,7 @@ class _Builder:
             if event.program_ended and agent.status in (None, "interrupted"):
                 agent.is_lost = agent.last_step.is_lost = True
         run.status = event.status
-        text = phrases.beyond_replies(event)
+        text = phrases.unshown_result(event)
         text = "" if text == run.last_reply.strip() else text
         run.steps.append(Iteration(at=at, time=event.time))
         self._put(event, Moment(at=at, event=replace(event, result=text)))

@@ -15,7 +15,7 @@ from chain import events
 from chain.export.escaping import escaped
 from chain.export.outline import AgentRun, CallItem, Iteration, Moment, Outline
 from chain.text import phrases
-from chain.text.wording import beginning, counted
+from chain.text.wording import pluralize, truncate
 
 ROOM = 0.1
 """The room between two events without time between them; a second takes 0.7."""
@@ -44,7 +44,7 @@ def timeline(session: Outline) -> Iterator[str]:
     lanes: dict[str, list[AgentRun]] = {}
     for work in session.agents:
         lanes.setdefault(work.agent, []).append(work)
-    first, last = (phrases.when(moment, "%H:%M:%S") for moment in (session.times[0], max(session.times)))
+    first, last = (phrases.local_time(moment, "%H:%M:%S") for moment in (session.times[0], max(session.times)))
     yield f'<section class="timeline">\n<h2>Timeline</h2>\n{_KEY}'
     for works in lanes.values():
         yield from _lane(works, places)
@@ -74,7 +74,7 @@ def _lane(works: Sequence[AgentRun], places: Sequence[float]) -> Iterator[str]:
         yield _bar("bar", steps, places, f"{agent}, iteration {numbers}{took}")
     for calls in _merged((item for work in works for item in work.items() if isinstance(item, CallItem)), places):
         failed = " failed" if any(call.has_failed for call in calls) else ""
-        title = f"{calls[0].name}: {calls[0].state}" if len(calls) == 1 else counted(len(calls), "call")
+        title = f"{calls[0].name}: {calls[0].state}" if len(calls) == 1 else pluralize(len(calls), "call")
         yield _bar(f"call{failed}", calls, places, title)
     for (at, kind, sign, title), level in zip(signs, levels, strict=True):
         yield _link(f"pin{kind}", at, f"left:{places[at]:.2f}%;--level:{level}", title, sign)
@@ -97,7 +97,7 @@ def _bar(kind: str, parts: Sequence[Iteration] | Sequence[CallItem], places: Seq
 
 
 def _link(kind: str, at: int, style: str, title: str, sign: str = "") -> str:
-    title = escaped(beginning(title, MAX_TITLE))
+    title = escaped(truncate(title, MAX_TITLE))
     return f'<a class="{kind}" href="#e{at}" style="{style}" title="{title}">{escaped(sign)}</a>\n'
 
 
@@ -106,14 +106,14 @@ def _signs(work: AgentRun) -> Iterator[tuple[int, str, str, str]]:
     for item in work.items():
         match item:
             case Moment(at=at, event=events.UserInterruption() as event, urgency=urgency):
-                yield at, "", event.point, f"{phrases.delivered(event, urgency)}. {event.message}"
+                yield at, "", event.point, f"{phrases.describe_delivery(event, urgency)}. {event.message}"
             case Moment(at=at, event=events.Question() as event):
                 yield at, " asks", "?", f"Question {event.id}: {event.text}"
             case _:
                 pass
     if work.status not in (None, "done"):
         sign = "■" if phrases.was_stopped(work.status) else "!"
-        yield work.until, " ends", sign, f"{work.agent}: {phrases.outcome(work.status)}"
+        yield work.until, " ends", sign, f"{work.agent}: {phrases.describe_status(work.status)}"
 
 
 def _levels(places: Sequence[float]) -> list[int]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from chain.agent.history import Snapshot
 from chain.journal.records import FileChanged, Rewound
-from chain.text.wording import beginning
+from chain.text.wording import truncate
 
 MAX_CHECKPOINTS = 10
 """Runs that can be undone."""
@@ -36,7 +36,7 @@ def undo_sentence(record: Rewound, query: str) -> str:
     """Return what an undo did. ``query`` is that of the first run that was undone."""
     parts = []
     if not record.keeps_conversation:
-        parts.append(f"Back to before: {beginning(' '.join(query.split()) or 'a run without a query', MAX_QUERY)}.")
+        parts.append(f"Back to before: {truncate(' '.join(query.split()) or 'a run without a query', MAX_QUERY)}.")
     parts.append(f"Restored: {', '.join(record.restored)}." if record.restored else "No file was restored.")
     if record.left:
         parts.append(f"Changed since, so not restored: {', '.join(record.left)}.")

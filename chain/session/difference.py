@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 
 from chain.journal import records
 from chain.journal.records import Entry
-from chain.text.wording import counted
+from chain.text.wording import pluralize
 
 DIFFERENCE_CONTEXT = 2
 """The number of rows that are shown before and after those that differ."""
@@ -82,4 +82,4 @@ def describe_same(entries: Iterable[Entry], *, is_whole: bool) -> str:
         "line": records.Line,
     }
     same = "The same" if is_whole else "The same as far as the journal can be read"
-    return f"{same}: {', '.join(counted(found[kind], thing) for thing, kind in things.items())}."
+    return f"{same}: {', '.join(pluralize(found[kind], thing) for thing, kind in things.items())}."

@@ -33,7 +33,7 @@ from chain.lines.inbox import Inbox
 from chain.session.runs import SessionRuns
 from chain.session.state import State
 from chain.text.phrases import duration
-from chain.text.wording import beginning, counted
+from chain.text.wording import pluralize, truncate
 from chain.tools.jobs import JobOutput, JobState, Piece
 from chain.tools.tool import JobEnd, JobRun, Jobs
 
@@ -194,7 +194,7 @@ class SessionJobs(Jobs):
         """Kill all jobs, and return a sentence that names them; an empty one if none runs."""
         for job in self._running.values():
             _kill(job, "killed by the user")
-        running = f"{counted(len(self._running), 'background job')}: {', '.join(self._running)}"
+        running = f"{pluralize(len(self._running), 'background job')}: {', '.join(self._running)}"
         return f"Killing {running}." if self._running else ""
 
     def _find(self, id: str) -> _RunningJob:
@@ -211,7 +211,7 @@ class SessionJobs(Jobs):
         if self._is_closed:
             raise ToolError("The session is being closed, so no job can start.")
         if len(self._running) >= MAX_JOBS:
-            running = f"{counted(MAX_JOBS, 'background job')} are running ({', '.join(self._running)})"
+            running = f"{pluralize(MAX_JOBS, 'background job')} are running ({', '.join(self._running)})"
             raise ToolError(f"{running}, the most allowed: end one with job_kill, or wait until one ends.")
         id = f"J{len(self._state.jobs) + 1}"
         try:
@@ -305,7 +305,7 @@ def report(started: records.JobStarted, ended: records.JobEnded, output: Piece |
     """Return the text of the line that reports the end of a job. ``output`` is the end of its output."""
     text = "" if output is None else output.text.rstrip()
     is_cut = output is not None and (output.begin > 0 or len(text) > MAX_REPORTED)
-    rows = [f"[JOB {started.id}] {_outcome(ended)}", f"$ {beginning(started.command, MAX_COMMAND)}"]
+    rows = [f"[JOB {started.id}] {_outcome(ended)}", f"$ {truncate(started.command, MAX_COMMAND)}"]
     rows += [f"[the last {MAX_REPORTED:,} characters of its output; job_output has more]"] if is_cut else []
     return "\n".join(filter(None, [*rows, text[-MAX_REPORTED:], ended.note]))
 

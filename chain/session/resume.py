@@ -37,7 +37,7 @@ from chain.messages import Image, with_images
 from chain.session.jobs import record_lost
 from chain.session.restored_state import RestoredState
 from chain.session.runs import SessionRuns
-from chain.text.wording import MAIN, PROGRAM_ENDED, counted
+from chain.text.wording import MAIN, PROGRAM_ENDED, pluralize
 from chain.version import VERSION
 
 MAX_PAST = 1_000
@@ -190,7 +190,7 @@ class SessionRestorer:
     def _lost_agents(self) -> Iterable[str]:
         """Yield sentences about agents whose kind no longer exists."""
         for kind, why in self._lost_kinds.items():
-            lost = counted(sum(agent.kind == kind for agent in self._state.children), "agent")
+            lost = pluralize(sum(agent.kind == kind for agent in self._state.children), "agent")
             yield f"{lost} of the kind {kind} can no longer be asked: {why}."
 
     def _agents_to_keep(self) -> Sequence[AgentState]:
@@ -231,7 +231,7 @@ def changes(read: LoadedSession, session: SessionRuns) -> Sequence[str]:
             for agent in calls
             for call in agent.history.conversation.open_calls
         )
-        tools = f", {counted(ran, 'tool')} running" if ran else ""
+        tools = f", {pluralize(ran, 'tool')} running" if ran else ""
         found.append(f"The program ended in the middle of the last run{tools}.")
     return found
 

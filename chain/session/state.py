@@ -51,9 +51,9 @@ from chain.plan import Plan, views_of
 from chain.session.checkpoints import MAX_CHECKPOINTS, Checkpoint, undo_sentence
 from chain.session.exit_codes import EXIT_CODES
 from chain.text.modes import DEFAULT_MODE, Mode, mode_sentence
-from chain.text.wording import MAIN, UNREADABLE, counted, fault, instructions_read
+from chain.text.wording import MAIN, UNREADABLE, instructions_sentence, pluralize, with_cause
 from chain.tools.jobs import JobState
-from chain.tools.paths import as_text
+from chain.tools.paths import printable_path
 
 _E = TypeVar("_E")
 
@@ -126,7 +126,7 @@ class State:
     @property
     def system_instructions(self) -> str:
         """The text after the main agent's system prompt: the project's instructions, and the added directories."""
-        rows = [DIRECTORIES, *(f"- {as_text(path)}" for path in self.added)] if self.added else []
+        rows = [DIRECTORIES, *(f"- {printable_path(path)}" for path in self.added)] if self.added else []
         return "\n\n".join(filter(None, [self.instructions.text, "\n".join(rows)]))
 
     def agent(self, name: str) -> AgentState:
@@ -315,7 +315,7 @@ class State:
         """Yield a notice of the jobs that are still running, if the user ended the run."""
         running = [id for id, job in self.jobs.items() if job.ended is None]
         if was_ended and running:
-            number = counted(len(running), "background job is", "background jobs are")
+            number = pluralize(len(running), "background job is", "background jobs are")
             yield events.Notice(time=at, message=f"{number} still running: /jobs shows them, /kill all ends them.")
 
     def _apply_agent_start(self, record: records.AgentStarted, at: float) -> Event:
@@ -339,7 +339,7 @@ class State:
 
     def _apply_request_end(self, record: records.RequestEnded) -> None:
         agent = self.agent(record.agent)
-        agent.error, agent.delay_s = fault(record.cause, record.error), record.delay_s
+        agent.error, agent.delay_s = with_cause(record.cause, record.error), record.delay_s
         agent.window = record.window or agent.window
         self._add_usage(agent, record.usage)
         if not (agent.is_summarizing or record.error):
@@ -350,7 +350,7 @@ class State:
         before, self.instructions = self.instructions, record
         sentences = list(record.faults)
         if record.text != before.text:
-            sentences.insert(0, instructions_read(record.files, is_change=bool(before.files)))
+            sentences.insert(0, instructions_sentence(record.files, is_change=bool(before.files)))
         return [events.Notice(time=at, message=message) for message in sentences]
 
     # ------------------------------------------------------------------------------------------------------- lines

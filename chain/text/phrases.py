@@ -12,7 +12,7 @@ from chain import events
 from chain.events import Point, Status, TaskState
 from chain.text.escalations import ESCALATION_PHRASES
 from chain.text.plain import sanitize
-from chain.text.wording import MAIN, beginning, counted
+from chain.text.wording import MAIN, pluralize, truncate
 
 MAX_INPUT = 160
 """Characters of a tool call's input in a one-row summary."""
@@ -37,12 +37,12 @@ _POINTS_IN_ROWS = {
 }
 
 
-def how_far(tasks: Sequence[TaskState]) -> str:
+def plan_progress(tasks: Sequence[TaskState]) -> str:
     """Return the number of tasks in each state as text."""
     return f"{tasks.count('DONE')} done, {tasks.count('FAILED')} failed, {tasks.count('PENDING')} pending"
 
 
-def when(moment: float, form: str = "%Y-%m-%d %H:%M") -> str:
+def local_time(moment: float, form: str = "%Y-%m-%d %H:%M") -> str:
     """Format a Unix time as local time. Return an empty text if it is out of range."""
     try:
         return time.strftime(form, time.localtime(moment))
@@ -50,7 +50,7 @@ def when(moment: float, form: str = "%Y-%m-%d %H:%M") -> str:
         return ""
 
 
-def iso(moment: float) -> str:
+def iso_time(moment: float) -> str:
     """Format a Unix time in ISO 8601, in UTC. Return an empty text if it is out of range."""
     try:
         return datetime.fromtimestamp(moment, UTC).isoformat(timespec="seconds")
@@ -75,7 +75,7 @@ def cost(usd: float) -> str:
     return f"${usd:.4f}" if usd < 1 else f"${usd:,.2f}"
 
 
-def outcome(status: Status | None) -> str:
+def describe_status(status: Status | None) -> str:
     """Return the status of a run in words."""
     return "did not end" if status is None else status.replace("_", " ")
 
@@ -85,24 +85,24 @@ def was_stopped(status: Status | None) -> bool:
     return status is not None and (status.startswith("cancelled") or status == "interrupted")
 
 
-def delivered(event: events.UserInterruption, urgency: str) -> str:
+def describe_delivery(event: events.UserInterruption, urgency: str) -> str:
     """Return a sentence on where lines entered the conversation, and how long the first of them had waited."""
     target = "" if event.target_agent == MAIN else f" of {event.target_agent}"
     marked = {"urgent": "Urgent interruption", "now": "Immediate interruption"}.get(urgency, "Interruption")
     where = f"{_POINTS.get(event.point, '')} (point {event.point})"
     at = f"in iteration {event.iteration}, " if event.iteration else ""
     waited = f", waited {duration(event.waited_s)}" if event.waited_s >= 0.05 else ""
-    lines = f" ({counted(len(event.ids), 'line')})" if len(event.ids) > 1 else ""
+    lines = f" ({pluralize(len(event.ids), 'line')})" if len(event.ids) > 1 else ""
     return sanitize(f"{marked}{target}{lines}: {at}{where}{waited}")
 
 
-def delivered_in_row(point: Point, last_tool: str) -> str:
+def delivery_in_row(point: Point, last_tool: str) -> str:
     """Return where lines entered, for one row; ``last_tool`` ran before them in their iteration, if any did."""
     is_at_tools = point in (Point.BEFORE_TOOL, Point.AFTER_TOOLS)
     return f"after {last_tool}" if is_at_tools and last_tool else _POINTS_IN_ROWS[point]
 
 
-def answered(answer: events.Answer) -> str:
+def describe_answer(answer: events.Answer) -> str:
     """Return the outcome of a question in words."""
     text = f": {answer.text}" if answer.text else ""
     match answer.decision:
@@ -122,13 +122,13 @@ def answered(answer: events.Answer) -> str:
             return "withdrawn"
 
 
-def answer_line(answer: events.Answer | None) -> str:
+def answer_sentence(answer: events.Answer | None) -> str:
     """Return the outcome of a question as a line of its own; ``None`` is a question without an answer."""
-    text = "no answer" if answer is None else answered(answer)
+    text = "no answer" if answer is None else describe_answer(answer)
     return sanitize(text[0].upper() + text[1:])
 
 
-def settled(event: events.Receipt) -> str:
+def describe_receipt(event: events.Receipt) -> str:
     """Return the outcome of a line that did not reach the model, without the line's text.
 
     Empty if other events already show it.
@@ -147,7 +147,7 @@ def settled(event: events.Receipt) -> str:
             return ""
 
 
-def located(event: events.Notice | events.Error) -> str:
+def with_location(event: events.Notice | events.Error) -> str:
     """Return the message with its file and line in front, if it has them."""
     place = ":".join(str(part) for part in (event.file, event.line) if part is not None)
     return f"{place}: {event.message}" if place else event.message
@@ -160,7 +160,7 @@ _WHY_COMPACTED: Mapping[events.CompactedBy, str] = {
 }
 
 
-def compacted(event: events.Compaction) -> str:
+def describe_compaction(event: events.Compaction) -> str:
     """Return the outcome of a compaction as a sentence without a full stop."""
     if event.state == "failed":
         return "The conversation was not compacted"
@@ -174,15 +174,15 @@ RemarkEvent: TypeAlias = (
 """Events that front ends show as remarks, next to what the agents do."""
 
 
-def remark(event: RemarkEvent) -> tuple[str, str]:
+def describe_remark(event: RemarkEvent) -> tuple[str, str]:
     """Return the kind of a remark (``note``, ``error``, or ``back`` for a line returned to its sender) and its text."""
     match event:
         case events.Error():
-            return "error", sanitize(located(event))
+            return "error", sanitize(with_location(event))
         case events.Notice():
-            return "note", sanitize(located(event))
+            return "note", sanitize(with_location(event))
         case events.Compaction():
-            return "note", f"{compacted(event)}."
+            return "note", f"{describe_compaction(event)}."
         case events.Retry():
             return "note", sanitize(f"Retried after {duration(event.delay_s)}: {event.reason}")
         case events.Receipt(state="delivered", reason=reason):
@@ -190,7 +190,7 @@ def remark(event: RemarkEvent) -> tuple[str, str]:
         case events.LineRefused():
             return "back", sanitize(f"Line refused ({event.reason}): {event.text}")
         case _:
-            return "back", sanitize(f"{settled(event)}: {event.text}")
+            return "back", sanitize(f"{describe_receipt(event)}: {event.text}")
 
 
 def short_input(input: Mapping[str, object]) -> str:
@@ -199,15 +199,15 @@ def short_input(input: Mapping[str, object]) -> str:
     for name, value in input.items():
         text = value[:MAX_INPUT] if isinstance(value, str) else value
         parts.append(f"{name}={json.dumps(text, ensure_ascii=False, default=str)}")
-    return beginning(sanitize(", ".join(parts)), MAX_INPUT)
+    return truncate(sanitize(", ".join(parts)), MAX_INPUT)
 
 
-def whole_input(input: Mapping[str, object]) -> str:
+def full_input(input: Mapping[str, object]) -> str:
     """Return the arguments of a tool call as indented JSON."""
     return json.dumps(input, ensure_ascii=False, indent=2, default=str)
 
 
-def beyond_replies(event: events.Result) -> str:
+def unshown_result(event: events.Result) -> str:
     """Return the part of a result that its replies do not contain: the text of a stop, what was found, or an error."""
     text = event.result.strip()
     shown = max((r.strip() for r in event.replies if text.startswith(r.strip())), key=len, default="")

@@ -57,33 +57,33 @@ QUESTION_WITHDRAWN = "The question was withdrawn: the user stopped, or wrote som
 NOBODY_CHOOSES = "Nobody can be asked; decide, and say what you assumed."
 
 
-def fault(cause: str, message: str) -> str:
+def with_cause(cause: str, message: str) -> str:
     """Return an error message, with its short cause in front if there is one."""
     return f"{cause}: {message}" if cause else message
 
 
-def beginning(text: str, most: int) -> str:
+def truncate(text: str, most: int) -> str:
     """Truncate a text to ``most`` characters, and mark that with an ellipsis."""
     return text if len(text) <= most else f"{text[: max(most, 0)]}…"
 
 
-def counted(n: int, thing: str, things: str = "") -> str:
+def pluralize(n: int, thing: str, things: str = "") -> str:
     """Return a number with its noun: ``1 line``, ``2 lines``."""
     return f"{n:,} {thing}" if n == 1 else f"{n:,} {things or f'{thing}s'}"
 
 
-def how_often(names: Iterable[str]) -> str:
+def count_names(names: Iterable[str]) -> str:
     """Return the names, each once and with its count: ``read_file, 3 × shell``."""
     return ", ".join(name if n == 1 else f"{n} × {name}" for name, n in Counter(names).items())
 
 
-def first_of(names: Sequence[str], most: int) -> str:
+def join_first(names: Sequence[str], most: int) -> str:
     """Return the first ``most`` names, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{', '.join(names[:most])}{more}"
 
 
-def instructions_read(files: Sequence[str], *, is_change: bool = False) -> str:
+def instructions_sentence(files: Sequence[str], *, is_change: bool = False) -> str:
     """Return a sentence that names the files of the project's instructions.
 
     Empty if there are no files, unless that is a change.

@@ -20,7 +20,7 @@ from pathlib import PurePath
 from typing import TypeAlias
 
 from chain.errors import UserError
-from chain.text.listed import listed
+from chain.text.commas import split_commas
 from chain.text.modes import Mode
 from chain.tools.tool import Preview, Subject, ToolKind
 
@@ -60,7 +60,7 @@ class Allowance:
         return not self.is_literal and self.subject.matches(self.pattern, subject)
 
     def _is_for(self, tool: str) -> bool:
-        return tool == self.tool or (is_of_servers(self.tool) and fnmatchcase(tool, self.tool))
+        return tool == self.tool or (names_server_tools(self.tool) and fnmatchcase(tool, self.tool))
 
     def _names(self, part: str) -> bool:
         """Return whether the pattern contains this part of a path without wildcards."""
@@ -70,7 +70,7 @@ class Allowance:
         return self.tool if self.pattern is None else f"{self.tool}({self.pattern})"
 
 
-def is_of_servers(tool: str) -> bool:
+def names_server_tools(tool: str) -> bool:
     """Return whether a name is that of a server's tool, or a pattern with ``*`` for several.
 
     Which tools a server has is known only after its start.
@@ -95,14 +95,14 @@ def parse_allowance(text: str, subjects: Subjects) -> Allowance:
         raise UserError(f"{tool}({pattern:.80}) can never allow anything: {error.message}") from None
 
 
-def for_always(tool: str, preview: Preview) -> Allowance:
+def rule_for_always(tool: str, preview: Preview) -> Allowance:
     """Return the allowance that the answer "always" adds."""
     if preview.always == "subject":
         return Allowance(tool, preview.subject, is_literal=True)
     return Allowance(tool)
 
 
-def that_permits(tool: str, preview: Preview, subjects: Subjects) -> str:
+def narrowest_allowance(tool: str, preview: Preview, subjects: Subjects) -> str:
     """Return the narrowest allowance that a user can write for a call, quoted for a shell; empty if there is none."""
     plain = "" if preview.only_by_name else tool
     if preview.always == "tool" and plain:
@@ -111,7 +111,7 @@ def that_permits(tool: str, preview: Preview, subjects: Subjects) -> str:
     found = f"{tool}({pattern})"
     is_shown_whole = preview.subject.isprintable() and "'" not in preview.subject
     # Tested with a second entry behind it: an open bracket would swallow what the user appends to the list.
-    if not is_shown_whole or listed(f"{found},x") != [found, "x"]:
+    if not is_shown_whole or split_commas(f"{found},x") != [found, "x"]:
         return plain
     try:
         read = parse_allowance(found, subjects)

@@ -24,7 +24,7 @@ MAX_TIMES = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class ToolLimits:
     """The limits of every tool call: the timeout in seconds, and the characters of a result."""
 
     timeout_s: float = 60.0
@@ -39,11 +39,11 @@ def find(registry: Registry, call: ToolCall) -> Tool:
     except ToolError:
         raise
     except BaseException as error:
-        raise ToolError(failure(tool.name, error)) from error
+        raise ToolError(failure_message(tool.name, error)) from error
     return tool
 
 
-async def preview(tool: Tool, call: ToolCall, context: ToolContext, rules: Rules) -> Preview | None:
+async def preview(tool: Tool, call: ToolCall, context: ToolContext, rules: ToolLimits) -> Preview | None:
     """Return what a call would do; ``None`` if that needs no approval.
 
     For a tool without a preview function, it is the call's input. Raise ``ToolError`` if the call would fail.
@@ -61,9 +61,9 @@ async def preview(tool: Tool, call: ToolCall, context: ToolContext, rules: Rules
     except ToolError:
         raise
     except BaseException as error:
-        if holds_cancelled(error):
+        if contains_cancelled(error):
             await trio.lowlevel.checkpoint_if_cancelled()  # as in ``run``
-        raise ToolError(failure(tool.name, error)) from error
+        raise ToolError(failure_message(tool.name, error)) from error
 
 
 def can_preview(tool: Tool) -> bool:
@@ -74,7 +74,7 @@ def can_preview(tool: Tool) -> bool:
 
 
 async def run(
-    tool: Tool, call: ToolCall, context: ToolContext, rules: Rules, limit: trio.CancelScope | None = None
+    tool: Tool, call: ToolCall, context: ToolContext, rules: ToolLimits, limit: trio.CancelScope | None = None
 ) -> ToolResult:
     """Run the tool and return its result. ``limit`` is the cancel scope that gets the tool's time limit."""
     seconds = rules.timeout_s if tool.timeout_s is None else tool.timeout_s
@@ -93,7 +93,7 @@ async def run(
         with scope:
             output = await tool.run(replace(context, extend=extend), call.input)
     except BaseException as raised:  # noqa: BLE001 - whatever a tool raises is its result
-        if holds_cancelled(raised):
+        if contains_cancelled(raised):
             # If the chain cancelled the call, this raises the cancellation again, without what else the tool raised. A
             # ``Cancelled`` from any other source is an ordinary error.
             await trio.lowlevel.checkpoint_if_cancelled()
@@ -101,25 +101,25 @@ async def run(
     if scope.cancelled_caught:
         often = f"{MAX_TIMES} times " if scope.deadline >= last else ""
         why = f"{tool.name} was stopped after {often}{seconds:g} s, its time limit; it may have had effects."
-        return failed(call, why)
+        return error_result(call, why)
     if error is not None:
-        return failed(call, shortened(failure(tool.name, error), rules.result_limit))
+        return error_result(call, truncate_middle(failure_message(tool.name, error), rules.result_limit))
     text = _plain_text(output.text if isinstance(output, ToolOutput) else output)
     if not isinstance(text, str):
-        return failed(call, f"{tool.name} returned {type(text).__name__} instead of text.")
+        return error_result(call, f"{tool.name} returned {type(text).__name__} instead of text.")
     if not isinstance(output, ToolOutput):
         output = ToolOutput(text)
-    text = shortened(text, rules.result_limit)
-    result = failed(call, text) if output.is_error else ToolResult(call.id, text if text.strip() else NO_OUTPUT)
+    text = truncate_middle(text, rules.result_limit)
+    result = error_result(call, text) if output.is_error else ToolResult(call.id, text if text.strip() else NO_OUTPUT)
     return replace(result, images=output.images, exit_code=output.exit_code, summary=output.summary)
 
 
-def failed(call: ToolCall, why: str) -> ToolResult:
+def error_result(call: ToolCall, why: str) -> ToolResult:
     """Return an error result."""
     return ToolResult(call.id, why if why.strip() else "The tool failed without saying why.", is_error=True)
 
 
-def shortened(text: str, limit: int) -> str:
+def truncate_middle(text: str, limit: int) -> str:
     """Return the head and the tail of a text, ``limit`` characters together, with a note on what was left out.
 
     The tail shows how a command ended.
@@ -136,7 +136,7 @@ def _plain_text(text: object) -> object:
     return str.__str__(text) if isinstance(text, str) else text
 
 
-def leaves_of(error: BaseException) -> Iterator[BaseException]:
+def exceptions_in(error: BaseException) -> Iterator[BaseException]:
     """Yield the exceptions in a group and in the groups inside it."""
     left = [error]
     while left:
@@ -147,14 +147,14 @@ def leaves_of(error: BaseException) -> Iterator[BaseException]:
             yield error
 
 
-def holds_cancelled(error: BaseException) -> bool:
+def contains_cancelled(error: BaseException) -> bool:
     """Return whether an exception is a cancellation, or a group that contains one."""
-    return any(isinstance(each, trio.Cancelled) for each in leaves_of(error))
+    return any(isinstance(each, trio.Cancelled) for each in exceptions_in(error))
 
 
-def failure(name: str, error: BaseException) -> str:
+def failure_message(name: str, error: BaseException) -> str:
     """Return an error message for an exception that a tool or a model raised. A ``ToolError`` has its own message."""
-    leaves = list(leaves_of(error))
+    leaves = list(exceptions_in(error))
     error = next((each for each in leaves if not isinstance(each, trio.Cancelled)), leaves[0])
     try:
         text = str.__str__(str(error))

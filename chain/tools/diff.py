@@ -19,9 +19,9 @@ from typing import NamedTuple, TypeAlias
 
 from chain.errors import ToolError
 from chain.text.hunks import FileDiff, Hunk
-from chain.text.wording import first_of
+from chain.text.wording import join_first
 from chain.tools.file_text import MAX_NUMBERS, FileText
-from chain.tools.lookalikes import folded, names_of_forms
+from chain.tools.lookalikes import differing_characters, fold_lookalikes
 
 DIFF_CONTEXT = 3
 """Context lines before and after a change, as in other programs."""
@@ -66,7 +66,7 @@ class Change:
     diff: FileDiff
 
 
-def editable(path: str, raw: bytes) -> FileText:
+def decode_editable(path: str, raw: bytes) -> FileText:
     """Decode the bytes of a file. Raise ``ToolError`` if they are not text."""
     text = FileText.of(raw)
     if text is None:
@@ -122,12 +122,12 @@ def _apply_replacement(path: str, text: FileText, edit: Replacement) -> str:
 
 def _why_missing(path: str, body: str, old: str) -> str:
     """Return why a text is not in a file. If a text there only looks the same, name the characters that differ."""
-    alike, wanted = folded(body), folded(old)
+    alike, wanted = fold_lookalikes(body), fold_lookalikes(old)
     at = alike.find(wanted)
     n = alike.count("\n", 0, max(at, 0)) + 1
     there = "\n".join(body.split("\n")[n - 1 : n + old.count("\n")]).rstrip("\r")
-    sides = ((path, names_of_forms(there, old)), ("old_string", names_of_forms(old, there)))
-    differing = [f"{which} has {first_of(names, MAX_NUMBERS)}" for which, names in sides if names]
+    sides = ((path, differing_characters(there, old)), ("old_string", differing_characters(old, there)))
+    differing = [f"{which} has {join_first(names, MAX_NUMBERS)}" for which, names in sides if names]
     if at < 0 or not wanted or not differing:
         return f"old_string is not in {path}: it must be there exactly, with spaces and ends of line."
     return (

@@ -20,9 +20,16 @@ import trio
 
 from chain.concurrency.threads import Threads
 from chain.errors import JournalError, ToolError, UserError
-from chain.tools.diff import Change, Edit, Replacement, Whole, change, editable
+from chain.tools.diff import Change, Edit, Replacement, Whole, change, decode_editable
 from chain.tools.file_text import FileText
-from chain.tools.paths import MAX_WHOLE, as_text, broken_link, inside, open_file, why_missing
+from chain.tools.paths import (
+    MAX_WHOLE,
+    describe_broken_link,
+    describe_missing,
+    open_file,
+    printable_path,
+    resolve_inside,
+)
 from chain.tools.protected import Protected
 from chain.tools.replace import Changed, replace
 from chain.tools.seen import digest
@@ -160,19 +167,19 @@ def _carry_out(ctx: ToolContext, protected: Protected, path: str, edit: Edit) ->
 def _plan(ctx: ToolContext, protected: Protected, path: str, edit: Edit) -> _PlannedEdit:
     """Return what an edit will do. Raise ``ToolError`` if it cannot be made."""
     given_root = ctx.root_of(path)
-    real, shown = inside(given_root, path), as_text(PurePath(path))
+    real, shown = resolve_inside(given_root, path), printable_path(PurePath(path))
     root = ctx.innermost_root(real)
     parts = real.relative_to(root).parts
     name = real if root in ctx.added else real.relative_to(root)
     part = protected.name_needed(root, parts, path)
-    only_by_name = as_text(PurePath(part)) if part else ""
+    only_by_name = printable_path(PurePath(part)) if part else ""
     raw: bytes | None = None
     status, text, now = None, FileText(), "no file"  # the state without a file
     try:
         real.stat()
     except FileNotFoundError:
-        if isinstance(edit, Replacement) or broken_link(given_root, PurePath(path)):
-            raise ToolError(why_missing(given_root, PurePath(path))) from None
+        if isinstance(edit, Replacement) or describe_broken_link(given_root, PurePath(path)):
+            raise ToolError(describe_missing(given_root, PurePath(path))) from None
         if path.endswith("/"):
             raise ToolError(f"{path} is the name of a folder; give that of a file.") from None
     except NotADirectoryError:
@@ -183,13 +190,13 @@ def _plan(ctx: ToolContext, protected: Protected, path: str, edit: Edit) -> _Pla
         if real.is_dir():
             raise ToolError(f"{shown} is a folder; only files can be written.")
         status, raw = _read_editable(root, parts, shown)
-        text, now, known = editable(shown, raw), digest(raw), ctx.seen.digests.get(real)
+        text, now, known = decode_editable(shown, raw), digest(raw), ctx.seen.digests.get(real)
         if known is None:
             raise ToolError(f"{shown} exists and was not read yet; read it first.")
         if known != now:
             raise ToolError(f"{shown} was changed since it was read or written last; read it again.")
     # The real path: a link must not make an allowance's pattern cover another file.
-    made = change(as_text(name), text, edit)
+    made = change(printable_path(name), text, edit)
     if len(made.content) > MAX_WHOLE:
         raise ToolError(f"{shown} would have {len(made.content):,} bytes, more than the {MAX_WHOLE:,} of a text file.")
     return _PlannedEdit(root, parts, name.as_posix(), shown, status, raw, now, made, only_by_name)

@@ -9,7 +9,7 @@ import codecs
 import re
 from dataclasses import dataclass
 
-from chain.text.wording import first_of
+from chain.text.wording import join_first
 
 MAX_NUMBERS = 10
 """Line numbers in one sentence."""
@@ -58,7 +58,7 @@ class FileText:
     def notes(self) -> list[str]:
         """Parts of a sentence about properties that ``lines`` do not show."""
         name, crlf = self.codec.upper(), [n for n, line in enumerate(self.body.split("\n"), 1) if line[-1:] == "\r"]
-        ends = f"lines {first_of([*map(str, crlf)], MAX_NUMBERS)} end with CR LF, the others with LF" if crlf else ""
+        ends = f"lines {join_first([*map(str, crlf)], MAX_NUMBERS)} end with CR LF, the others with LF" if crlf else ""
         found = {
             f"{name} with a byte order mark": bool(self.mark),
             f"it is not {name}, and \ufffd replaces bytes that could not be decoded": self.is_damaged,

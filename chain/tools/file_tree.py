@@ -13,8 +13,8 @@ from pathlib import Path, PurePath
 
 import trio
 
-from chain.text.wording import first_of
-from chain.tools.paths import as_text, entries_of, existing
+from chain.text.wording import join_first
+from chain.tools.paths import open_entries, printable_path, resolve_existing
 
 _CACHES = (".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".tox", "__pycache__")
 LEFT_OUT = frozenset({".git", ".hg", ".svn", ".venv", "node_modules", *_CACHES})
@@ -59,34 +59,34 @@ class Tree:
     def notes(self) -> list[str]:
         """Return sentences on what was left out."""
         passed_over = (("Left out", self.left_out), ("Not readable", self.unreadable))
-        notes = [f"{what}: {first_of(names, MAX_OMISSIONS)}." for what, names in passed_over if names]
+        notes = [f"{what}: {join_first(names, MAX_OMISSIONS)}." for what, names in passed_over if names]
         if not self.complete:
             notes.append(f"Only the first {MAX_TREE_ENTRIES} files were read; give a subfolder for the others.")
         return notes
 
 
 def walk(workspace: Path, path: str) -> Tree:
-    """Return the files below a folder of the workspace, or the one file. Raise ``ToolError`` as ``existing`` does."""
-    base, given, root = existing(workspace, path), PurePath(path), workspace.resolve()
+    """Return the files below a folder of the workspace, or the one file. Raise ``ToolError`` if it is missing."""
+    base, given, root = resolve_existing(workspace, path), PurePath(path), workspace.resolve()
     parts = base.relative_to(root).parts
     if not base.is_dir():
-        return Tree(root, [TreeEntry(as_text(given), parts)])
+        return Tree(root, [TreeEntry(printable_path(given), parts)])
     tree, waiting, seen = Tree(root), [(given, parts)], 1
     while waiting:
         here, parts = waiting.pop()
         try:
             names, folders, links = scan(root, parts)
         except OSError:
-            tree.unreadable.append(as_text(here))
+            tree.unreadable.append(printable_path(here))
             continue
         tree.folders += here != given
-        tree.left_out += sorted(f"{as_text(here / name)}/" for name in folders if name in LEFT_OUT)
+        tree.left_out += sorted(f"{printable_path(here / name)}/" for name in folders if name in LEFT_OUT)
         entered = [name for name in folders if name not in LEFT_OUT]
         inner = _first_sorted(entered, MAX_TREE_ENTRIES - seen)
         seen += len(inner)
         found = _first_sorted(names, MAX_TREE_ENTRIES - len(tree.entries))
         for name in found:
-            shown = as_text(here / name)
+            shown = printable_path(here / name)
             tree.entries.append(
                 _link_entry(root, parts, name, shown) if name in links else TreeEntry(shown, (*parts, name))
             )
@@ -101,7 +101,7 @@ def walk(workspace: Path, path: str) -> Tree:
 def scan(root: Path, parts: tuple[str, ...]) -> tuple[list[str], list[str], set[str]]:
     """Return the names of files, the names of folders, and which of the files are links. Raise ``OSError``."""
     names, folders, links = list[str](), list[str](), set[str]()
-    with entries_of(root, parts) as entries:
+    with open_entries(root, parts) as entries:
         for n, entry in enumerate(entries):
             if n % LOOK_UP == 0:
                 trio.from_thread.check_cancelled()
@@ -130,7 +130,7 @@ def _link_entry(root: Path, parts: tuple[str, ...], name: str, shown: str) -> Tr
     return TreeEntry(shown, real.relative_to(root).parts)
 
 
-def around(line: str, at: int) -> str:
+def excerpt(line: str, at: int) -> str:
     """Return a line, or the part of a long line around a match."""
     start = 0 if at < MAX_AROUND * 3 // 4 else at - MAX_AROUND // 2
     part = line[start : start + MAX_AROUND].strip()

@@ -26,10 +26,10 @@ import trio
 from chain.concurrency.threads import Threads
 from chain.errors import ToolError
 from chain.text.search import BadPattern, Expressions, SearchBudget, TooSlow
-from chain.text.wording import first_of
+from chain.text.wording import join_first
 from chain.tools.file_text import FileText
-from chain.tools.file_tree import MAX_AROUND, MAX_OMISSIONS, Tree, TreeEntry, around, walk
-from chain.tools.paths import MAX_WHOLE, as_text, existing, open_file
+from chain.tools.file_tree import MAX_AROUND, MAX_OMISSIONS, Tree, TreeEntry, excerpt, walk
+from chain.tools.paths import MAX_WHOLE, open_file, printable_path, resolve_existing
 from chain.tools.seen import digest
 from chain.tools.tool import Tool, ToolContext, ToolOutput, tool
 
@@ -128,13 +128,13 @@ def _list(workspace: Path, path: str, pattern: str, order: Order) -> ToolOutput:
         row, used = _file_row(tree.root, entry, budget, is_dated=order in ("newest", "oldest"))
         budget -= used
         rows.append(row)
-    shown = as_text(PurePath(path))
+    shown = printable_path(PurePath(path))
     more = len(entries) - len(rows)
     if more:
         rows.append(f"({more} more files are not shown; list a folder inside {shown}.)")
     count = _pluralize(len(tree.entries), "file")
     if pattern != "*":
-        count = f"{_pluralize(len(entries), 'file')} named {as_text(PurePath(pattern))}, of {count}"
+        count = f"{_pluralize(len(entries), 'file')} named {printable_path(PurePath(pattern))}, of {count}"
     count += f" in {tree.folders + 1} folders" if tree.folders else ""
     return ToolOutput("\n".join([f"{shown}: {count}", *rows, *tree.notes()]), summary=(count,))
 
@@ -195,7 +195,7 @@ def _counts(raw: bytes, text: FileText) -> str:
 
 def _read(workspace: Path, path: str, offset: int, column: int, limit: int, most: int) -> tuple[ToolOutput, Path, str]:
     """Return the result, the file's real path, and its digest if the whole file was read."""
-    real, shown, root = existing(workspace, path), as_text(PurePath(path)), workspace.resolve()
+    real, shown, root = resolve_existing(workspace, path), printable_path(PurePath(path)), workspace.resolve()
     if real.is_dir():
         raise ToolError(f"{shown} is a folder; use list_files to see what is in it.")
     with open_file(root, real.relative_to(root).parts, shown) as file:
@@ -287,7 +287,7 @@ async def _search(ctx: ToolContext, pattern: Pattern, tree: Tree) -> ToolOutput:
     rows.append(f"{_pluralize(lines, 'matching line')} in {found.files} of {_pluralize(len(files), 'file')} searched.")
     if left := [entry.shown for entry in files[seen:]]:
         skipped[f"(the search took longer than {SEARCH_S} s: search a smaller folder)"] = left
-    rows += [f"Not searched {why}: {first_of(names, MAX_OMISSIONS)}." for why, names in skipped.items()]
+    rows += [f"Not searched {why}: {join_first(names, MAX_OMISSIONS)}." for why, names in skipped.items()]
     summary = "1 match" if lines == 1 else f"{lines} matches"
     return ToolOutput("\n".join([*rows, *tree.notes()]), summary=(summary,))
 
@@ -320,7 +320,7 @@ def _search_file(pattern: Pattern, root: Path, entry: TreeEntry, found: _Matches
                 continue
             if len(found.rows) < MAX_MATCHES:
                 at = f" (column {match.start() + 1})" if len(line) > MAX_AROUND else ""
-                found.rows.append(f"{entry.shown}:{n}: {around(line, match.start())}{at}")
+                found.rows.append(f"{entry.shown}:{n}: {excerpt(line, match.start())}{at}")
             found.lines += 1
     except TooSlow:
         return "to the end (the pattern takes too long there: make it simpler)"

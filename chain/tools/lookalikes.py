@@ -49,7 +49,7 @@ _FORMS = str.maketrans(
 """Maps the forms of quotes and dashes, which Unicode does not normalise, to ASCII."""
 
 
-def spelled_out(text: str) -> str:
+def escape_lookalikes(text: str) -> str:
     """Return the text with escapes for characters that look like ASCII and are not."""
     return text if text.isascii() else _WORD.sub(lambda found: _escape_word(found[0]), text)
 
@@ -76,16 +76,16 @@ def _alphabet(char: str) -> str:
     return unicodedata.name(char, "").partition(" ")[0]
 
 
-def folded(text: str) -> str:
+def fold_lookalikes(text: str) -> str:
     """Return the text with one form for characters that look the same. The number of lines does not change."""
     return unicodedata.normalize("NFKC", text.replace("\r\n", "\n").translate(_FORMS))
 
 
-def names_of_forms(text: str, other: str) -> list[str]:
+def differing_characters(text: str, other: str) -> list[str]:
     """Return the names of the characters with several forms that are in ``text`` and not in ``other``."""
 
     def has_forms(char: str) -> bool:
-        is_plain = folded(char) == char == unicodedata.normalize("NFD", char)
+        is_plain = fold_lookalikes(char) == char == unicodedata.normalize("NFD", char)
         return char == "\r" or not is_plain or unicodedata.combining(char) > 0
 
     found = filter(has_forms, sorted({*text} - {*other}))

@@ -20,10 +20,10 @@ from pathlib import Path, PurePath
 from chain.concurrency.threads import run_with_timeout
 from chain.errors import ToolError
 from chain.messages import Block, Image, Text
-from chain.text.wording import FILE_BEGIN, STDIN_BEGIN, counted
+from chain.text.wording import FILE_BEGIN, STDIN_BEGIN, pluralize
 from chain.tools.file_text import FileText
-from chain.tools.paths import MAX_WHOLE, as_text, entries_of, innermost_root, inside, open_file
-from chain.tools.seen import Seen, digest
+from chain.tools.paths import MAX_WHOLE, innermost_root, open_entries, open_file, printable_path, resolve_inside
+from chain.tools.seen import KnownFileVersions, digest
 
 MAX_ATTACHED_CHARS = 20_000
 """Characters of an attached file: about 6,000 tokens. The model can read the rest with a tool."""
@@ -97,7 +97,7 @@ class _Attachment:
 
 
 def read_named_files(
-    workspace: Path, seen: Seen, lines: Sequence[LineContent], added: Sequence[Path] = ()
+    workspace: Path, seen: KnownFileVersions, lines: Sequence[LineContent], added: Sequence[Path] = ()
 ) -> Attachments:
     """Read the files that the lines of one message name, and record them in ``seen``.
 
@@ -163,7 +163,7 @@ def _read_all(
                 its = known[name] = _attach(root, added, name, room, is_full=is_full)
                 room -= its.size if its is not None else 0
             if (found := known[name]) is not None:
-                yield id, as_text(PurePath(name)), found
+                yield id, printable_path(PurePath(name)), found
                 break
 
 
@@ -187,10 +187,10 @@ def _attach(root: Path, added: Sequence[Path], name: str, room: int, *, is_full:
 def _attach_inside(root: Path, given: PurePath, room: int, *, is_full: bool) -> _Attachment:
     """Return the attachment for an existing path, unless a link leads out of the workspace. Raise ``OSError``."""
     try:
-        parts = inside(root, str(given)).relative_to(root).parts
+        parts = resolve_inside(root, str(given)).relative_to(root).parts
     except ToolError:
         return _Attachment(OUTSIDE)
-    status, shown = os.stat(root.joinpath(*parts), follow_symlinks=False), as_text(given)
+    status, shown = os.stat(root.joinpath(*parts), follow_symlinks=False), printable_path(given)
     if is_full:
         return _Attachment(f"more than the {MAX_NAMED} files of one message")
     try:
@@ -235,7 +235,7 @@ def _attach_image(image: Image) -> _Attachment:
 
 def _attach_text(shown: str, file: FileText, raw: bytes, path: Path) -> _Attachment:
     text = file.body.replace("\r\n", "\n")
-    said = counted(len(file.lines), "line")
+    said = pluralize(len(file.lines), "line")
     body, more = text[:MAX_ATTACHED_CHARS], "".join(f"; {note}" for note in file.notes)
     if len(text) > MAX_ATTACHED_CHARS:
         whole = body.count("\n")
@@ -247,11 +247,11 @@ def _attach_text(shown: str, file: FileText, raw: bytes, path: Path) -> _Attachm
 
 
 def _attach_folder(root: Path, parts: tuple[str, ...], shown: str) -> _Attachment:
-    with entries_of(root, parts) as entries:
+    with open_entries(root, parts) as entries:
         names = [f"{e.name}/" if e.is_dir(follow_symlinks=False) else e.name for e in islice(entries, MAX_FOLDER_NAMES)]
     listed = heapq.nsmallest(MAX_ENTRIES, names)
-    rows = [as_text(PurePath(name)) + ("/" if name.endswith("/") else "") for name in listed]
-    count = counted(len(names), "entry", "entries") + ("" if len(names) < MAX_FOLDER_NAMES else " or more")
+    rows = [printable_path(PurePath(name)) + ("/" if name.endswith("/") else "") for name in listed]
+    count = pluralize(len(names), "entry", "entries") + ("" if len(names) < MAX_FOLDER_NAMES else " or more")
     if len(names) > len(rows):
         rows.append(f"({len(names) - len(rows):,} more are not shown)")
     return _Attachment(f"a folder, {count}", (Text("\n".join([f"[Folder {shown}, {count}]", *rows])),))

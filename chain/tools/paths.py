@@ -33,7 +33,7 @@ def added_root(workspace: Path, added: Sequence[Path], path: str) -> Path:
 
     A relative path starts at the workspace. Raise ``UserError`` if there is no such directory.
     """
-    shown = as_text(PurePath(path))
+    shown = printable_path(PurePath(path))
     try:
         real = Path(workspace, os.path.expanduser(path)).resolve(strict=True)
         is_directory = real.is_dir()
@@ -60,14 +60,14 @@ def root_of(workspace: Path, added: Sequence[Path], path: str) -> Path:
     if not given.is_absolute() and not path.startswith("~"):
         return workspace.resolve()
     if not any(given.is_relative_to(root) for root in added):
-        others = f" or a path in {', '.join(map(as_text, added))}" if added else ""
+        others = f" or a path in {', '.join(map(printable_path, added))}" if added else ""
         raise ToolError(
             f"{path} is an absolute path: give one relative to the workspace, such as notes/today.md{others}."
         )
     return innermost_root(workspace, added, Path(path))
 
 
-def inside(root: Path, path: str) -> Path:
+def resolve_inside(root: Path, path: str) -> Path:
     """Return the real path of a file in its root (``root_of``), which need not exist.
 
     Raise ``ToolError`` if it is outside.
@@ -77,7 +77,7 @@ def inside(root: Path, path: str) -> Path:
         raise ToolError("The path is empty or contains a NUL character; give a path relative to the workspace.")
     if (given.is_absolute() and not given.is_relative_to(root)) or path.startswith("~"):
         raise ToolError(f"{path} is an absolute path: give one relative to the workspace, such as notes/today.md.")
-    where = as_text(root) if given.is_absolute() else "the workspace"
+    where = printable_path(root) if given.is_absolute() else "the workspace"
     if ".." in given.parts:
         raise ToolError(f"{path} is refused: a path must not contain .. and stays inside {where}.")
     try:
@@ -93,59 +93,59 @@ def inside(root: Path, path: str) -> Path:
     return real
 
 
-def existing(workspace: Path, path: str) -> Path:
+def resolve_existing(workspace: Path, path: str) -> Path:
     """Return the real path of a file that exists in its root. Raise ``ToolError``, with a similar name if there is one.
 
     ``workspace`` is the root of the path.
     """
-    real = inside(workspace, path)
+    real = resolve_inside(workspace, path)
     try:
         real.stat()
     except FileNotFoundError:
-        raise ToolError(why_missing(workspace, PurePath(path))) from None
+        raise ToolError(describe_missing(workspace, PurePath(path))) from None
     except NotADirectoryError:
-        raise ToolError(f"There is no {as_text(PurePath(path))}: a part of this path is a file.") from None
+        raise ToolError(f"There is no {printable_path(PurePath(path))}: a part of this path is a file.") from None
     except OSError as error:
-        raise ToolError(f"{as_text(PurePath(path))} cannot be read: {error.strerror}.") from None
+        raise ToolError(f"{printable_path(PurePath(path))} cannot be read: {error.strerror}.") from None
     return real
 
 
-def broken_link(workspace: Path, path: PurePath) -> str:
+def describe_broken_link(workspace: Path, path: PurePath) -> str:
     """Return a sentence about the broken link in a path; empty if there is none."""
     for here in reversed([path, *path.parents]):
         if (workspace / here).is_symlink() and not (workspace / here).exists():
-            return f"{as_text(here)} is a broken link: there is nothing where it points."
+            return f"{printable_path(here)} is a broken link: there is nothing where it points."
     return ""
 
 
-def why_missing(workspace: Path, path: PurePath) -> str:
+def describe_missing(workspace: Path, path: PurePath) -> str:
     """Return a sentence about a path that does not exist: the broken link in it, or a similar name."""
     if not workspace.is_dir():
-        name = as_text(workspace)
+        name = printable_path(workspace)
         return f"{name} was removed." if path.is_absolute() else f"The workspace, {name}, was removed."
-    if link := broken_link(workspace, path):
+    if link := describe_broken_link(workspace, path):
         return link
-    missing, root = f"There is no {as_text(path)}.", workspace.resolve()
+    missing, root = f"There is no {printable_path(path)}.", workspace.resolve()
     here = PurePath(root) if path.is_absolute() else PurePath()
     for n, part in enumerate(path.parts[len(here.parts) :], len(here.parts)):
         if (workspace / here / part).exists():
             here /= part
             continue
         try:
-            with entries_of(root, inside(workspace, str(here)).relative_to(root).parts) as entries:
+            with open_entries(root, resolve_inside(workspace, str(here)).relative_to(root).parts) as entries:
                 names = [entry.name for entry in itertools.islice(entries, MAX_NAMES)]
         except (OSError, ToolError):
             return missing
         # Only names that can be shown unchanged: any other would not be found either.
-        near = nearest_name(part, sorted(name for name in names if as_text(PurePath(name)) == name))
-        if near and near != as_text(PurePath(part)):
-            return f"{missing[:-1]}; did you mean {as_text(here.joinpath(near, *path.parts[n + 1 :]))}?"
+        near = nearest_name(part, sorted(name for name in names if printable_path(PurePath(name)) == name))
+        if near and near != printable_path(PurePath(part)):
+            return f"{missing[:-1]}; did you mean {printable_path(here.joinpath(near, *path.parts[n + 1 :]))}?"
         return missing
     return missing
 
 
 @contextmanager
-def entries_of(root: Path, parts: Sequence[str]) -> Iterator[Iterator[os.DirEntry[str]]]:
+def open_entries(root: Path, parts: Sequence[str]) -> Iterator[Iterator[os.DirEntry[str]]]:
     """Open the folder with these parts of a path below ``root``, and iterate over its entries. Raise ``OSError``."""
     descriptor = open_below(str(root), parts, os.O_DIRECTORY)
     try:
@@ -189,7 +189,7 @@ def open_file(root: Path, parts: tuple[str, ...], shown: str) -> BufferedReader:
         raise ToolError(f"{shown} cannot be read: {error.strerror}.") from None
 
 
-def as_text(path: PurePath) -> str:
+def printable_path(path: PurePath) -> str:
     """Return a path on one line, with ``?`` for characters that cannot be shown."""
     text = path.as_posix().encode("utf-8", "replace").decode()
     return "".join(c if c.isprintable() else "?" for c in text)

@@ -103,11 +103,13 @@ class Protected:
         installed = [*prefixes, os.path.dirname(os.__file__), *filter(_has_packages, searched)]
         code, shared = _server_code(self.servers, {os.path.realpath(each) for each in folders})
         ours = {*installed, sys.executable, *_loaded_module_files(installed), *map(str, self.trusted), *code}
-        kept = {place for each in ours for place in way(each)}
+        kept = {place for each in ours for place in links_and_target(each)}
         wide = {os.path.realpath(each) for each in prefixes[2:]}
         narrow = kept - wide
-        outermost = {each for each in kept if narrow.isdisjoint(above(each))}
-        others = {place for each in (*searched, *shared) for place in way(each) if not is_in(place, outermost)}
+        outermost = {each for each in kept if narrow.isdisjoint(parent_folders(each))}
+        others = {
+            place for each in (*searched, *shared) for place in links_and_target(each) if not is_in(place, outermost)
+        }
         return Refused(frozenset(outermost), frozenset(others), frozenset(wide))
 
     def name_needed(self, root: Path, parts: Sequence[str], path: str) -> str:
@@ -123,7 +125,7 @@ class Protected:
             if _is_repository({name.casefold(), *(entry.name.casefold() for entry in _entries(folder))}):
                 return name if folder == root else folder.name
         file, refused = root.joinpath(*parts), self.refused([root])
-        wide = refused.wide.intersection(above(str(root)))
+        wide = refused.wide.intersection(parent_folders(str(root)))
         places = {*self._reported_places(root, [root]), *refused.kept} - wide
         first_new = next((each for each in (*folders[1:], file) if not os.path.lexists(each)), root)
         is_protected = (
@@ -152,7 +154,7 @@ class Protected:
     def _reported_places(self, root: Path, folders: Iterable[Path]) -> Iterator[str]:
         """Yield the places that a command may write and whose changes are reported."""
         for file in (root / CONFIGURATION, *self.named()):
-            yield from way(str(file))
+            yield from links_and_target(str(file))
         for top in {each for folder in folders for each in (folder, *folder.parents) if os.path.lexists(each / _GIT)}:
             yield from _git_places(str(top / _GIT), str(top))
         searched = [str(root)]
@@ -168,7 +170,7 @@ class Protected:
                     yield from _git_places(entry.path, folder)
                     searched.append(os.path.join(entry.path, "modules"))
                 elif name in self.names:
-                    yield from way(entry.path)
+                    yield from links_and_target(entry.path)
                 elif name not in _PACKAGES and entry.is_dir(follow_symlinks=False):
                     searched.append(entry.path)
             del searched[MAX_FOLDERS:]
@@ -189,7 +191,7 @@ def _git_places(git: str, top: str) -> Iterator[str]:
     places = [os.path.join(each, name) for each in {git, common} for name in ("config", "config.worktree")]
     places += [os.path.join(common, "hooks"), *map(os.path.expanduser, ("~/.gitconfig", "~/.config/git/config"))]
     for place in places:  # grows in the loop
-        yield from way(place)
+        yield from links_and_target(place)
         yield from (os.path.realpath(entry.path) for entry in _entries(place) if entry.is_symlink())
         for key, value in _PATH_OF_GIT.findall(_read_text(place)):
             base = os.path.dirname(place) if key.casefold() == "path" else top
@@ -215,7 +217,7 @@ def _server_code(servers: Iterable[Launch], chosen: Set[str]) -> tuple[Set[str],
         words = [word for word in _WORD.findall(text) if not word.endswith(_DATA)]
         bases = [*chosen, str(launch.cwd or "/")]
         paths = {os.path.join(base, os.path.expanduser(word)) for base in bases for word in words}
-        found = {place for path in paths for place in way(path) if is_in(place, chosen)} - chosen
+        found = {place for path in paths for place in links_and_target(path) if is_in(place, chosen)} - chosen
         files = {each for each in found if os.path.isfile(each)}
         folders = {each for each in found if os.path.isdir(each)} | {_folder_of_program(each) for each in files}
         if any(_RUNNER.fullmatch(os.path.basename(word)) for word in words):
@@ -233,7 +235,9 @@ def _server_code(servers: Iterable[Launch], chosen: Set[str]) -> tuple[Set[str],
 
 def _folder_of_program(file: str) -> str:
     """Return the folder of a file, or the folder of all packages that it was installed with."""
-    packages = (p for p in above(file) if os.path.basename(p) in _PACKAGES or os.path.exists(f"{p}/pyvenv.cfg"))
+    packages = (
+        p for p in parent_folders(file) if os.path.basename(p) in _PACKAGES or os.path.exists(f"{p}/pyvenv.cfg")
+    )
     return next(packages, os.path.dirname(file))
 
 
@@ -259,7 +263,7 @@ def _loaded_module_files(installed: Sequence[str]) -> Iterator[str]:
             yield from (folder,) if "__path__" in names else (file, os.path.join(folder, "__pycache__"))
 
 
-def way(path: str) -> Iterator[str]:
+def links_and_target(path: str) -> Iterator[str]:
     """Yield each link on the way to a path, and at the end where it leads."""
     place, waiting, links = "/", os.path.abspath(path).split("/")[::-1], list[str]()
     while waiting:
@@ -278,10 +282,10 @@ def way(path: str) -> Iterator[str]:
 
 def is_in(place: str, folders: Set[str]) -> bool:
     """Return whether a path is one of the folders, or in one."""
-    return place in folders or any(each in folders for each in above(place))
+    return place in folders or any(each in folders for each in parent_folders(place))
 
 
-def above(place: str) -> Iterator[str]:
+def parent_folders(place: str) -> Iterator[str]:
     """Yield the folders that an absolute path is in, from the innermost."""
     while place != (parent := os.path.dirname(place)):
         yield parent

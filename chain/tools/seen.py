@@ -8,7 +8,7 @@ from pathlib import Path
 import trio
 
 
-class Seen:
+class KnownFileVersions:
     """The digest of each file version that an agent of this process has read or written, by the file's real path.
 
     Digests are recorded only in trio's thread, and only by calls that were not cancelled: an abandoned thread would

@@ -47,7 +47,7 @@ from chain.text.escalations import Escalation
 from chain.text.hunks import FileDiff
 from chain.text.wording import MAIN, NOBODY_CHOOSES
 from chain.tools.paths import innermost_root, root_of
-from chain.tools.seen import Seen
+from chain.tools.seen import KnownFileVersions
 
 ToolKind: TypeAlias = Literal["read", "search", "edit", "execute", "fetch", "plan", "ask", "delegate", "other"]
 """The purpose of a tool, for front ends. A tool of the kind ``delegate`` gives its task to another agent."""
@@ -245,7 +245,7 @@ class ToolContext:
     call_id: str
     steering: Steering
     report: Callable[[str], None]
-    seen: Seen = field(default_factory=Seen)
+    seen: KnownFileVersions = field(default_factory=KnownFileVersions)
     asking: Asking = field(default_factory=Asking)
     approved: Preview | None = UNASKED
     agent: str = MAIN
@@ -533,7 +533,7 @@ def delegates(tool: Tool) -> bool:
     return kind_of(tool) == "delegate"
 
 
-def may_run_beside_others(tool: Tool) -> bool:
+def can_run_in_parallel(tool: Tool) -> bool:
     """Return whether calls of a tool can run in parallel: it only reads or delegates, and needs no approval."""
     return (delegates(tool) or tool.read_only) and not tool.needs_approval
 

@@ -20,8 +20,8 @@ import trio
 
 from chain.app import sessions
 from chain.app.open import open_chain
+from chain.app.session_context import session_context
 from chain.app.toolbox import tool_kinds
-from chain.app.whereabouts import whereabouts
 from chain.chain import CLOSING_S
 from chain.concurrency.threads import Threads
 from chain.config.allowed_servers import servers_of
@@ -29,7 +29,7 @@ from chain.config.commands import find_commands
 from chain.config.load import Settings
 from chain.config.servers import ToolServer, editor_servers
 from chain.errors import SessionError, UserError
-from chain.text.wording import instructions_read
+from chain.text.wording import instructions_sentence
 from chain.version import VERSION
 from cli.acp import params
 from cli.acp.editor_offer import CHAIN, MODEL
@@ -296,7 +296,7 @@ class EditorAgent:
                     resume=id or "",
                     interactive=True,
                     traces=opener.traces,
-                    whereabouts=whereabouts,
+                    whereabouts=session_context,
                     instructions=True,
                     servers=[*servers, *own],
                     mode=opener.mode if id is None else None,
@@ -309,7 +309,7 @@ class EditorAgent:
                 session = EditorSession(chain, settings, self._wire, kinds, self._notify, features, custom)
                 session.servers = servers
                 if call.method == "session/load":
-                    await session.send_past(sessions.told_again(opener.store, session.id))
+                    await session.send_past(sessions.session_events(opener.store, session.id))
                 self._admit(session, call, [*notes, *found.notes_unattended, doorless, *_notes(settings, session)])
                 await session.leaving.wait()
         finally:
@@ -344,7 +344,7 @@ class EditorAgent:
 
 def _notes(settings: Settings, session: EditorSession) -> Sequence[str]:
     read = session.chain.state.instructions
-    notes = [str(settings.passed_over or ""), instructions_read(read.files), *read.faults]
+    notes = [str(settings.passed_over or ""), instructions_sentence(read.files), *read.faults]
     if session.chain.resumed is not None:
         notes += session.chain.resumed.changes
         waiting = "; ".join(f"{each.id} {each.line.text:.200}" for each in session.chain.lines.waiting)

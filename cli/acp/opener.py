@@ -15,7 +15,7 @@ from chain.app.toolbox import configured_tools, tool_groups
 from chain.config.load import Settings, require_trust
 from chain.errors import ConfigError, SessionError
 from chain.text.modes import Mode
-from chain.text.phrases import iso
+from chain.text.phrases import iso_time
 from cli.acp import params
 from cli.acp.rpc import NOT_FOUND, RpcError
 from cli.acp.shown_calls import as_title
@@ -110,6 +110,6 @@ def _info(session: sessions.Summary) -> Mapping[str, Any]:
         "sessionId": session.id,
         "cwd": session.workspace,
         "title": as_title(session.query),
-        "updatedAt": iso(session.changed).replace("+00:00", "Z"),
+        "updatedAt": iso_time(session.changed).replace("+00:00", "Z"),
         "_meta": {"chain": {"runs": session.runs, "isOpen": session.is_open}},
     }

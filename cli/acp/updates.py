@@ -81,7 +81,7 @@ class UpdateBuilder:
             case events.Compaction(agent="main", state="ended" | "failed"):
                 is_filled = event.state == "ended" and self._window
                 filled = [_filled(event.tokens_after, self._window)] if is_filled else []
-                return [self._whole("agent_thought_chunk", f"{phrases.compacted(event)}.", event), *filled]
+                return [self._whole("agent_thought_chunk", f"{phrases.describe_compaction(event)}.", event), *filled]
             case events.RunStarted(id=id, query=text):
                 self._end_messages(event.agent)
                 is_shown = id in self._own

@@ -10,7 +10,7 @@ from chain.errors import UserError
 from chain.lines.parse import AddTask, ClearTasks, CompleteTask, FailTask
 from chain.text import phrases
 from chain.text.phrases import duration
-from chain.text.wording import MAIN, counted
+from chain.text.wording import MAIN, pluralize
 from chain.version import VERSION
 from cli.show.child_agents import STEP, in_order, indent
 from cli.show.session_list import moment
@@ -124,7 +124,7 @@ def tool_rows(chain: Chain, width: int) -> list[str]:
 def server_rows(chain: Chain, name: str, width: int) -> list[str]:
     """Return the rows of ``/mcp``: the servers of tools, or all about the one of this name."""
     views = [view for view in chain.servers if name in ("", view.name)]
-    rows = [(view.name, view.state, counted(len(view.tools), "tool"), flat(view.error)) for view in views]
+    rows = [(view.name, view.state, pluralize(len(view.tools), "tool"), flat(view.error)) for view in views]
     found = table(rows, width)
     about = {tool.name: _first_sentence(tool.description) for tool in chain.tools}
     for view in views if name else ():
@@ -209,8 +209,8 @@ def _agent_facts(agent: AgentView, now: float) -> str:
     if agent.state == "completing":
         parts.append("ends")
     if agent.waiting:
-        parts.append(f"{counted(agent.waiting, 'line')} waiting")
-    return ", ".join([*parts, counted(agent.tokens, "token")])
+        parts.append(f"{pluralize(agent.waiting, 'line')} waiting")
+    return ", ".join([*parts, pluralize(agent.tokens, "token")])
 
 
 def _tree_row(name: str, room: int, facts: str, task: str, width: int) -> str:

@@ -13,7 +13,7 @@ from typing import TypeAlias
 from chain import events
 from chain.events import Event
 from chain.text import phrases
-from chain.text.wording import MAIN, counted
+from chain.text.wording import MAIN, pluralize
 from cli.show.signs import Sign
 from cli.show.text_rows import Cleaner, columns, cut, cut_start, flat
 
@@ -90,9 +90,9 @@ class Child:
 
     def summary(self, ended: events.AgentEnded) -> str:
         """Return what the agent did, when it has ended."""
-        parts = [] if ended.status == "done" else [phrases.outcome(ended.status)]
-        parts += [counted(self.iteration, "iteration"), counted(self.tool_calls, "tool call")]
-        return ", ".join([*parts, counted(self.tokens, "token")])
+        parts = [] if ended.status == "done" else [phrases.describe_status(ended.status)]
+        parts += [pluralize(self.iteration, "iteration"), pluralize(self.tool_calls, "tool call")]
+        return ", ".join([*parts, pluralize(self.tokens, "token")])
 
 
 Working: TypeAlias = dict[str, Child]
@@ -122,7 +122,7 @@ def child_rows(working: Working, width: int, sign: Sign, most: int = MOST_ROWS) 
     shown = ordered if len(ordered) <= most else ordered[: most - 1]
     rows = [_row(child, width, sign) for child in shown]
     if left := len(ordered) - len(shown):
-        rows.append(cut(f"{' ' * STEP}{sign('…')} and {counted(left, 'more agent')}", width, sign("…")))
+        rows.append(cut(f"{' ' * STEP}{sign('…')} and {pluralize(left, 'more agent')}", width, sign("…")))
     return rows
 
 

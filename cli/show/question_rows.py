@@ -13,8 +13,8 @@ from typing import TypeAlias
 
 from chain import events
 from chain.text.escalations import ESCALATION_KEYS, ESCALATION_PHRASES, escalation_named
-from chain.text.phrases import answered
-from chain.text.wording import ASKED_EACH_TIME, counted
+from chain.text.phrases import describe_answer
+from chain.text.wording import ASKED_EACH_TIME, pluralize
 from cli.show.aliases import bare_command
 from cli.show.text_rows import TAB, hard_rows
 
@@ -70,7 +70,7 @@ def preview_rows(
     if left > 1:
         return [
             *_cut(_rows(lines[:HEAD_ROWS], width, more), HEAD_ROWS, 0, mark),
-            ("cut", f"  {mark} {counted(left, 'more line')}; /diff shows all"),
+            ("cut", f"  {mark} {pluralize(left, 'more line')}; /diff shows all"),
             *_cut(_rows(lines[-PREVIEW_TAIL_ROWS:], width, more), 0, PREVIEW_TAIL_ROWS, mark),
         ]
     rows = _rows(lines, width, more)
@@ -91,7 +91,7 @@ def _cut(rows: list[Row], head: int, tail: int, mark: str) -> list[Row]:
     left = len(rows) - head - tail
     if left <= 1:
         return rows
-    note = ("cut", f"  {mark} {counted(left, 'more row')}; /diff shows all")
+    note = ("cut", f"  {mark} {pluralize(left, 'more row')}; /diff shows all")
     return [*rows[:head], note, *rows[len(rows) - tail :]]
 
 
@@ -176,7 +176,7 @@ def answer_parts(answer: events.Answer) -> tuple[str, str]:
     sign = {"allowed": "✓", "answered": "✓", "refused": "✗"}.get(answer.decision, "↩")
     if answer.decision == "answered":  # the text goes without saying that it is one
         return sign, f"{answer.id}{f': {answer.text}' if answer.text else ''}"
-    return sign, f"{answer.id} {answered(answer)}"
+    return sign, f"{answer.id} {describe_answer(answer)}"
 
 
 def visible(text: str) -> str:

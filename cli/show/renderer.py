@@ -13,7 +13,7 @@ from dataclasses import replace
 from chain import events
 from chain.events import Event
 from chain.text.phrases import duration
-from chain.text.wording import counted
+from chain.text.wording import pluralize
 from cli.show import question_rows, user_lines
 from cli.show.child_agents import MOST_ROWS, child_rows, depth_of
 from cli.show.event_context import Context, Contexts
@@ -286,5 +286,5 @@ class Progress:
     def end(self, mark: str) -> list[str]:
         """Return what is left to show at the end of the call."""
         left_out = max(self._count - FIRST, 0) - len(self._last)
-        note = [f"{mark} {counted(left_out, 'more line')}"] if left_out else []
+        note = [f"{mark} {pluralize(left_out, 'more line')}"] if left_out else []
         return [*self._held, *note, *self._last]

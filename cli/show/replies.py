@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chain import events
 from chain.events import Event
-from chain.text.phrases import beyond_replies
+from chain.text.phrases import unshown_result
 from cli.show.markdown_flow import MarkdownFlow, PlainFlow
 from cli.show.place import RowPlace, rows_of
 from cli.show.spacing import ANSWER, WORK, Part
@@ -66,7 +66,7 @@ class StreamedReplies:
         if not isinstance(event, events.Result) or event.status == "error":
             return parts
         # Replies were shown as they came; only what a stop adds to one is left to show.
-        return [*parts, (ANSWER, in_rows(beyond_replies(event), place.room))]
+        return [*parts, (ANSWER, in_rows(unshown_result(event), place.room))]
 
     def aside(self, parts: list[Part]) -> list[Part]:
         """Return the parts, unless they have to wait for the end of a block."""

@@ -14,7 +14,7 @@ from chain import events
 from chain.events import Event
 from chain.text import phrases
 from chain.text.phrases import BOXES, duration
-from chain.text.wording import MAIN, counted
+from chain.text.wording import MAIN, pluralize
 from cli.show import call_rows, question_rows, user_lines
 from cli.show.event_context import Context
 from cli.show.place import ROW_INDENT, RowPlace, hanging, rows_of
@@ -58,7 +58,7 @@ def rows(event: Event, place: RowPlace, context: Context) -> list[str]:
             refused = [place.one_row(f"  {user_lines.one_row(event.text)}")] if event.text.strip() else []
             return [*place.note("⚠️", flat(event.reason), "yellow"), *refused]
         case events.UserInterruption(message=""):
-            return [place.line("✓", f"{counted(len(event.ids), 'job end')} delivered", "dim")]
+            return [place.line("✓", f"{pluralize(len(event.ids), 'job end')} delivered", "dim")]
         case events.UserInterruption():
             return place.spans(user_lines.delivered_spans(event, context.last_tool, place.sign))
         case events.Receipt(state="delivered", reason=reason) if reason:
@@ -93,11 +93,11 @@ def rows(event: Event, place: RowPlace, context: Context) -> list[str]:
         case events.Compaction(state="started"):
             return []
         case events.Compaction():
-            return place.note("✂", phrases.compacted(event), "cyan" if event.state == "ended" else "yellow")
+            return place.note("✂", phrases.describe_compaction(event), "cyan" if event.state == "ended" else "yellow")
         case events.Notice():
-            return place.note("ℹ", flat(phrases.located(event)), "yellow")
+            return place.note("ℹ", flat(phrases.with_location(event)), "yellow")
         case events.Error():
-            return place.note("✗", flat(phrases.located(event)), "red")
+            return place.note("✗", flat(phrases.with_location(event)), "red")
         case events.Result():
             return _result(event, place, context)
         case events.ThinkingDelta() | events.TextDelta() | events.ToolProgress() | events.UsageReport():
@@ -144,7 +144,7 @@ def _tool_result(event: events.ToolResult, place: RowPlace) -> list[str]:
 def _plan(event: events.PlanChanged, place: RowPlace) -> list[str]:
     if not event.tasks:
         return [place.paint("bold", "Plan: empty")]
-    counts = phrases.how_far([task.state for task in event.tasks])
+    counts = phrases.plan_progress([task.state for task in event.tasks])
     by = "" if event.by in ("user", MAIN) else f" (by {place.name(event.by)})"
     return [place.paint("bold", f"Plan: {counts}{by}"), *task_rows(event.tasks, place)]
 
@@ -160,18 +160,18 @@ def task_rows(tasks: Sequence[events.TaskView], place: RowPlace) -> list[str]:
 
 def at_limit(event: events.Result, place: RowPlace, context: Context) -> list[str]:
     """Return the row of a run that has used its iterations; Enter on an empty line then goes on."""
-    steps = f"{counted(event.iterations, 'step')} done; Enter goes on"
+    steps = f"{pluralize(event.iterations, 'step')} done; Enter goes on"
     return place.note("⏸", f" {place.sign('·')} ".join([steps, *_used(event, context)]), "yellow")
 
 
 def _result(event: events.Result, place: RowPlace, context: Context) -> list[str]:
-    parts = [phrases.outcome(event.status), counted(event.iterations, "iteration"), *_used(event, context)]
+    parts = [phrases.describe_status(event.status), pluralize(event.iterations, "iteration"), *_used(event, context)]
     sign, style = _outcome(event.status)
     return place.note(sign, ", ".join(parts), style)
 
 
 def _used(event: events.Result, context: Context) -> list[str]:
-    parts = [counted(event.usage.total_tokens, "token")]
+    parts = [pluralize(event.usage.total_tokens, "token")]
     if event.usage.cost_usd is not None:
         parts.append(phrases.cost(event.usage.cost_usd))
     if context.began is not None and not event.program_ended:  # when nobody knows

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from chain.text.phrases import when
-from chain.text.wording import counted
+from chain.text.phrases import local_time
+from chain.text.wording import pluralize
 from cli.show.signs import Sign, written
 from cli.show.text_rows import columns, cut, cut_start, flat, from_home, padded
 
@@ -93,8 +93,8 @@ def _cells(session: kept.Summary, sign: Sign, now: float) -> list[str]:
 
 def _below(session: kept.Summary, width: int, sign: Sign, here: str, home: str, now: float) -> list[str]:
     mark, when, id, _, tokens, cost, _ = _cells(session, sign, now)
-    facts = [counted(session.runs, "run"), f"{tokens} tokens", *([cost] if cost else [])]
-    facts += [f"{counted(len(session.open_lines), 'line')} waiting"] if session.open_lines else []
+    facts = [pluralize(session.runs, "run"), f"{tokens} tokens", *([cost] if cost else [])]
+    facts += [f"{pluralize(len(session.open_lines), 'line')} waiting"] if session.open_lines else []
     found = [
         f"{padded(mark, columns(sign('●')))} {when}{COLUMN_GAP}{id}",
         f"{LIST_INDENT}{', '.join(facts)}",
@@ -114,9 +114,9 @@ def _query(session: kept.Summary, room: int, sign: Sign, here: str, home: str) -
 
 def moment(at: float, now: float) -> str:
     """Return a local time, as short as it is clear: of today the time, of this year the day with it."""
-    if when(at, "%Y-%m-%d") == when(now, "%Y-%m-%d"):
-        return when(at, "today %H:%M")
-    return when(at, "%d %b %H:%M" if when(at, "%Y") == when(now, "%Y") else "%Y-%m-%d") or "?"
+    if local_time(at, "%Y-%m-%d") == local_time(now, "%Y-%m-%d"):
+        return local_time(at, "today %H:%M")
+    return local_time(at, "%d %b %H:%M" if local_time(at, "%Y") == local_time(now, "%Y") else "%Y-%m-%d") or "?"
 
 
 def short_count(number: int) -> str:

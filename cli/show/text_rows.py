@@ -10,7 +10,7 @@ import re
 from itertools import pairwise
 
 from chain.text.plain import UNFINISHED, sanitize
-from chain.text.wording import counted
+from chain.text.wording import pluralize
 
 TAB = 4
 
@@ -137,7 +137,7 @@ def row_count(text: str, width: int) -> int:
 def amount(text: str) -> str:
     """Return how long a pasted text is, in words."""
     lines = len(text.splitlines())
-    return counted(lines, "line") if lines > 1 else counted(len(text), "character")
+    return pluralize(lines, "line") if lines > 1 else pluralize(len(text), "character")
 
 
 def hard_rows(text: str, width: int) -> list[str]:

@@ -16,7 +16,7 @@ from chain.events import Event, TaskState
 from chain.lines.parse import MAX_LINE, Kind, Line, is_stop, overtakes, parse_line
 from chain.text.modes import Mode
 from chain.text.phrases import duration
-from chain.text.wording import MAIN, counted
+from chain.text.wording import MAIN, pluralize
 from cli.show.aliases import bare_command, interrupts_nothing
 from cli.show.text_rows import columns, cut, cut_start, flat
 
@@ -235,7 +235,7 @@ class Toolbar:
         elif to.is_addressed and to.agent != MAIN and is_stop(typed):
             right = f"{self._signs.stop}stops {self._name(to.agent)}"
         elif others and not overtakes(typed):
-            right = f"{self._signs.enter}sends {counted(others + bool(typed.strip()), 'line')}"
+            right = f"{self._signs.enter}sends {pluralize(others + bool(typed.strip()), 'line')}"
         else:
             right = self._right(to)
         for texts in self._lefts(now, self._queue(waiting, to.waiting), holds_rows, mode):
@@ -261,7 +261,7 @@ class Toolbar:
 
     def _lefts(self, now: float, queue: str, holds_rows: bool, mode: Mode | None) -> Iterator[tuple[str, ...]]:
         """Yield the left side in every length, the longest first."""
-        tokens = counted(self.tokens, "token") if self.tokens else ""
+        tokens = pluralize(self.tokens, "token") if self.tokens else ""
         if holds_rows:
             queue = self._signs.dot.join(filter(None, [queue, "more after this block"]))
         plan = f"plan {plan_progress(self._plan)}" if self._plan else ""
@@ -281,7 +281,7 @@ class Toolbar:
                 yield tuple(text for name, text in parts.items() if name not in LESS_WHEN_IDLE[:count])
             return
         step, short = self._step_in_hand(now)
-        agents = counted(len(self._children), "agent") if len(self._children) > 1 else ""
+        agents = pluralize(len(self._children), "agent") if len(self._children) > 1 else ""
         where = self._signs.dot.join(filter(None, [_SHORT_MODES[mode] if mode else "", self._iteration]))
         yield from ((where, step, agents, queue, plan, self._context, tokens)[:count] for count in (7, 6, 5, 4))
         yield from ((where, step, queue), (where, short, queue), (where, short), (where,), ())
@@ -323,7 +323,7 @@ class Toolbar:
         signs, typed = self._signs, to.text
         agent = self._name(to.agent) or MAIN
         if not typed.strip():
-            starts = f"{signs.enter}starts a run with {counted(to.waiting, 'line')}" if to.waiting else ""
+            starts = f"{signs.enter}starts a run with {pluralize(to.waiting, 'line')}" if to.waiting else ""
             return f"{signs.to}{agent}" if self.is_running else starts
         if len(typed) > MAX_LINE:
             return f"too long, at most {MAX_LINE:,} characters"

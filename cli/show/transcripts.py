@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from chain import events
 from chain.events import Event
-from chain.text.wording import counted
+from chain.text.wording import pluralize
 from cli.show.child_agents import with_parents
 from cli.show.event_context import Context, Contexts
 from cli.show.renderer import WORK_OF_CHILDREN, Renderer
@@ -39,7 +39,7 @@ class _Transcript:
 
     @property
     def rows(self) -> list[str]:
-        note = f"{counted(self._dropped, 'earlier row')} not kept"
+        note = f"{pluralize(self._dropped, 'earlier row')} not kept"
         begin = self._renderer.place.note("…", note, "dim") if self._dropped else []
         return [*begin, *self._rows, *self._renderer.rest()]
 
@@ -76,7 +76,7 @@ class Transcripts:
         """Return how an agent would look if it were the main one. Of one that is not known, a row that says so."""
         if (transcript := self.kept.get(name)) is not None:
             return transcript.rows
-        only = f"; of {counted(self._dropped, 'older agent')} no more" if self._dropped else ""
+        only = f"; of {pluralize(self._dropped, 'older agent')} no more" if self._dropped else ""
         return [f"Nothing is kept of {flat(name)[:MAX_NAME]}{only}."]
 
     def _of(self, name: str) -> _Transcript:

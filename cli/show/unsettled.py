@@ -9,7 +9,7 @@ from math import ceil
 
 from chain import events
 from chain.text.phrases import duration
-from chain.text.wording import MAIN, counted
+from chain.text.wording import MAIN, pluralize
 from cli.show import call_rows, user_lines
 from cli.show.place import RowPlace
 from cli.show.rows import task_rows
@@ -32,7 +32,7 @@ def running_calls(calls: Sequence[events.ToolCall], place: RowPlace, now: float,
     shown = calls if len(calls) <= most else calls[: most - 1]
     rows = [_running_call(call, place, now) for call in shown]
     if left := len(calls) - len(shown):
-        rows.append(place.paint("dim", place.cut(f"{place.sign('…')} and {counted(left, 'more call')}")))
+        rows.append(place.paint("dim", place.cut(f"{place.sign('…')} and {pluralize(left, 'more call')}")))
     return rows
 
 
@@ -49,7 +49,7 @@ def waiting_lines(lines: Sequence[events.LineQueued], place: RowPlace, most: int
     while (len(shown) < len(lines)) + sum(map(len, shown)) > most:
         del shown[0]
     left = len(lines) - len(shown)
-    counts = [place.paint("dim", place.cut(f"{place.sign('📤')} {counted(left, 'more line')}"))] if left else []
+    counts = [place.paint("dim", place.cut(f"{place.sign('📤')} {pluralize(left, 'more line')}"))] if left else []
     return [*counts, *(row for line in shown for row in line)]
 
 

@@ -249,7 +249,7 @@ class UpdatingRenderer(Renderer):
         question = self._questions.pop(event.id, None)
         if question is None:
             return False
-        call, is_users, words = question.tool_call_id, event.by == "user", phrases.answered(event)
+        call, is_users, words = question.tool_call_id, event.by == "user", phrases.describe_answer(event)
         if question.kind == "choice":
             if event.decision == "answered" and call in self._calls:
                 self._calls[call].is_said = True

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from chain import events
 from chain.text import phrases
 from chain.text.plain import sanitize
-from chain.text.wording import MAIN, STDIN_BEGIN, STDIN_END, counted, how_often
+from chain.text.wording import MAIN, STDIN_BEGIN, STDIN_END, count_names, pluralize
 from cli.show.signs import Sign
 from cli.show.spans import Span
 from cli.show.text_rows import LONGEST_SHOWN, amount, cut_to_row, flat, row_count
@@ -38,7 +38,7 @@ def query(text: str) -> str:
     if not begin or not piped.endswith(STDIN_END):
         return as_typed(text)
     lines = piped.removesuffix(STDIN_END).count("\n") + 1
-    return f"{as_typed(asked)} (and {counted(lines, 'line')} from standard input)"
+    return f"{as_typed(asked)} (and {pluralize(lines, 'line')} from standard input)"
 
 
 def ended_job(text: str, sign: Sign) -> str:
@@ -74,10 +74,10 @@ def moved(event: events.LineQueued, sign: Sign) -> list[Span]:
 
 def delivered_spans(event: events.UserInterruption, last_tool: str, sign: Sign) -> list[Span]:
     """Return the row of what one safe point delivered; ``last_tool`` ran before it in this iteration, if any."""
-    where = phrases.delivered_in_row(event.point, flat(last_tool))
+    where = phrases.delivery_in_row(event.point, flat(last_tool))
     spans: list[Span] = [("bold", f"[{_banner(event, sign)}]"), ("", f" {_beginning(event.message, sign)} ")]
     if event.tools_skipped:
-        spans += [("yellow", f"{sign('⏭')}{NO_BREAK}Skipped: {flat(how_often(event.tools_skipped))}"), ("", " ")]
+        spans += [("yellow", f"{sign('⏭')}{NO_BREAK}Skipped: {flat(count_names(event.tools_skipped))}"), ("", " ")]
     return [*spans, ("green", f"{sign('✓')}{NO_BREAK}Message injected ({where}, {phrases.duration(event.waited_s)})")]
 
 
@@ -98,7 +98,7 @@ def landed_spans(event: events.UserInterruption, lines: Sequence[events.LineQueu
     spans: list[Span] = [("dim", f"{_banner(event, sign)}: {text} ")]
     spans += [("dim", guidance) for line in lines if (guidance := _guidance(line, sign))]
     if event.tools_skipped:
-        spans += [("yellow", f"{sign('⏭')}{NO_BREAK}skipped: {flat(how_often(event.tools_skipped))}"), ("", " ")]
+        spans += [("yellow", f"{sign('⏭')}{NO_BREAK}skipped: {flat(count_names(event.tools_skipped))}"), ("", " ")]
     took = phrases.duration(event.waited_s, whole=True).replace(" ", NO_BREAK)
     return [*spans, ("dim", f"{sign('✓')}{NO_BREAK}injected ({took})")]
 
@@ -117,7 +117,7 @@ def _guidance(event: events.LineQueued, sign: Sign, most: int | None = None) -> 
 
 def settled_parts(event: events.Receipt) -> tuple[str, str, str] | None:
     """Return a sign, the words before the text, and a style, for a line that did not reach the model; else ``None``."""
-    words = flat(phrases.settled(event))
+    words = flat(phrases.describe_receipt(event))
     if not words:
         return None
     if event.is_stop:
@@ -151,4 +151,4 @@ def _beginning(text: str, sign: Sign) -> str:
     rows = [row.rstrip() for row in as_typed(text).split("\n") if row.strip()]
     shown = [row if len(row) <= MAX_ROW_CHARS else row[:MAX_ROW_CHARS] + sign("…") for row in rows[:LONGEST_SHOWN]]
     left = len(rows) - LONGEST_SHOWN
-    return "\n".join([*shown, f"{sign('…')} {counted(left, 'more line')}"] if left > 0 else shown)
+    return "\n".join([*shown, f"{sign('…')} {pluralize(left, 'more line')}"] if left > 0 else shown)

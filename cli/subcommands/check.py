@@ -17,7 +17,7 @@ from chain import Tool
 from chain.app.instructions import read_instructions
 from chain.app.open import build_model
 from chain.app.prompt_files import agent_prompt, compaction_rules, prompt_file, system_prompt
-from chain.app.sessions import Store, open_store, shown_address
+from chain.app.sessions import Store, open_store, redacted_address
 from chain.app.toolbox import (
     allowance_meaning,
     check_kind_name,
@@ -32,7 +32,7 @@ from chain.config.load import Settings, defaults_folder, load_settings, require_
 from chain.config.settings import ChainSettings
 from chain.errors import ConfigError, SessionError, UserError
 from chain.session.exit_codes import WRONG_USAGE
-from chain.text.wording import counted
+from chain.text.wording import pluralize
 from cli.arguments import read_settings, whole_path
 from cli.command_output import show
 from cli.show.text_rows import flat
@@ -218,7 +218,7 @@ def check(
         for key in group:
             rows += [*found.rows.get(key, ()), *(f"problem: {text}" for text in found.problems.get(key, ()))]
     if not is_verbose:
-        rows += ["", f"{counted(len(same) - len(noted), 'default value')} not shown; chain check -v shows all"]
+        rows += ["", f"{pluralize(len(same) - len(noted), 'default value')} not shown; chain check -v shows all"]
     served, faults = start_servers() if all(key.endswith(".api_key") for key in found.problems) else ([], {})
     problems = found.problems | faults
     return [*rows, *([""] if served else []), *served, "", *_verdict(problems)], not problems
@@ -249,7 +249,7 @@ async def check_servers(settings: Settings, workspace: Path, state: Path, named:
 
         views = await try_servers(settings, found.allowed, workspace, state)
         for view in views:
-            has = f"{counted(len(view.tools), 'tool')}, {counted(len(view.prompts), 'prompt')}"
+            has = f"{pluralize(len(view.tools), 'tool')}, {pluralize(len(view.prompts), 'prompt')}"
             rows.append(f"mcp.{view.name}: {has if view.state == 'ready' else 'not available'}")
             if view.state != "ready":
                 problems[f"mcp.{view.name}"] = [view.error]
@@ -264,7 +264,7 @@ def _verdict(problems: Mapping[str, Sequence[str]]) -> list[str]:
         [[only]] = problems.values()
         return [f"1 problem: {only}"]
     places = ", ".join(filter(None, problems))
-    return [f"{counted(count, 'problem')}: fix them above{f', at {places}' if places else ''}"] if problems else []
+    return [f"{pluralize(count, 'problem')}: fix them above{f', at {places}' if places else ''}"] if problems else []
 
 
 def _values(settings: Settings) -> Iterator[tuple[str, object, str]]:
@@ -303,7 +303,7 @@ def _flat(key: str, value: object) -> Iterator[tuple[str, object, str]]:
 def _server(address: str) -> str:
     """Return an address without credentials."""
     with suppress(UserError):
-        return shown_address(address) if address else ""
+        return redacted_address(address) if address else ""
     return "not an address"
 
 

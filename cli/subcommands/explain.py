@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from chain.app.explain import Explanation, explain_line
 from chain.config.load import Settings
 from chain.errors import UserError
-from chain.text.wording import counted
+from chain.text.wording import pluralize
 from cli.arguments import read_settings
 from cli.command_output import show
 from cli.input.address import split_address
@@ -139,7 +139,7 @@ def _rule(found: Explanation) -> Iterator[str]:
         place = f"{found.rules.index(rule) + 1} of {len(found.rules)} in {where}:{rule.line}"
         yield f"rule: {place}, action {rule.action}: {rule.pattern.pattern}"
     elif found.rules:
-        yield f"rule: none of {counted(len(found.rules), 'rule')} in {where} matches"
+        yield f"rule: none of {pluralize(len(found.rules), 'rule')} in {where} matches"
     else:
         yield f"rule: none, since {where} has no rules"
 
@@ -150,7 +150,7 @@ def _told(found: Explanation) -> Iterator[str]:
     if composed is None:
         return
     skipped = f", {at.skipped[0]} skipped" if at.skipped else ""
-    left = f"{counted(at.remaining, 'model call')} left"
+    left = f"{pluralize(at.remaining, 'model call')} left"
     yield ""
     yield f"The model would read, for example in iteration {at.iteration} (point {at.point}, {left}{skipped}):"
     yield from _indented(composed.text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from chain.app.replay import recorded, replay
+from chain.app.replay import read_recorded, replay
 from chain.app.sessions import open_store
 from chain.config.load import require_trust, state_folder
 from chain.errors import UserError
@@ -21,5 +21,5 @@ def run(args: argparse.Namespace) -> int:
     settings = read_settings(args)
     require_trust(settings)
     store = open_store(state_folder(os.environ), settings.state)
-    found = replay(settings, recorded(store, id), tools=args.tools)
+    found = replay(settings, read_recorded(store, id), tools=args.tools)
     return show(args, found.rows) or int(not found.is_same)

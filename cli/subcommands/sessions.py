@@ -84,7 +84,7 @@ def show_rows(
     """Yield the rows of a session as a terminal showed it. Call ``report`` with what cannot be read."""
     color, ascii, width = looks(args, fd=1)
     renderer = Renderer(color=color, ascii=ascii, width=width, streams=True, collapses=True)
-    for event in sessions.told_again(store, store.whole_id(id), report):
+    for event in sessions.session_events(store, store.whole_id(id), report):
         yield from renderer.lines(event)
     # What a crash cut short.
     yield from (row for row in renderer.tail.splitlines() if row.strip())

@@ -9,7 +9,7 @@ from pathlib import Path
 import trio
 
 from chain.app.session_worker import Worker, WorkerLimits
-from chain.app.sessions import shown_address
+from chain.app.sessions import redacted_address
 from chain.concurrency.nurseries import background_task
 from chain.config.load import require_trust, state_folder
 from chain.errors import UserError
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
 
     async def say_ready() -> None:
         await worker.ready.wait()
-        fail(f"waiting for sessions of {shown_address(settings.state)}")
+        fail(f"waiting for sessions of {redacted_address(settings.state)}")
 
     def leave(number: int) -> None:
         worker.leave()

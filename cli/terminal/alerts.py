@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from chain import events
-from chain.text.phrases import outcome, was_stopped
+from chain.text.phrases import describe_status, was_stopped
 from chain.text.wording import MAIN
 
 LONG_S = 10.0
@@ -41,6 +41,6 @@ class Alerts:
             case events.Result(agent=agent) if agent == MAIN and self._began is not None:
                 took, self._began = event.time - self._began, None
                 is_news = took > LONG_S and not was_stopped(event.status)
-                return Alert(f"chain: {outcome(event.status)}", rings=True) if is_news else None
+                return Alert(f"chain: {describe_status(event.status)}", rings=True) if is_news else None
             case _:
                 return None

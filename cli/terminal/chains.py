@@ -15,7 +15,7 @@ from chain.chain import Chain
 from chain.config.load import Settings
 from chain.errors import JournalError
 from chain.text.modes import DEFAULT_MODE, Mode, mode_sentence
-from chain.text.wording import instructions_read
+from chain.text.wording import instructions_sentence
 
 OpenChain: TypeAlias = Callable[..., AbstractAsyncContextManager[Chain]]
 OpenDoor: TypeAlias = Callable[[Chain], AbstractAsyncContextManager[str]]
@@ -61,7 +61,7 @@ class Chains:
         read = chain.state.instructions
         mode = "" if chain.mode == DEFAULT_MODE else mode_sentence(chain.mode)
         added = f"Tools may also use {', '.join(map(str, chain.state.added))}." if chain.state.added else ""
-        return [note for note in (problem, instructions_read(read.files), *read.faults, mode, added) if note]
+        return [note for note in (problem, instructions_sentence(read.files), *read.faults, mode, added) if note]
 
     async def close(self, *chains: Chain) -> None:
         """Close these chains, or all; what runs in them is interrupted."""

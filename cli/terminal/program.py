@@ -18,7 +18,7 @@ import trio
 
 from chain.app import sessions
 from chain.app.open import open_chain
-from chain.app.whereabouts import whereabouts
+from chain.app.session_context import session_context
 from chain.chain import Chain
 from chain.concurrency.threads import without_collector
 from chain.concurrency.wakeup import Wakeup
@@ -26,7 +26,7 @@ from chain.config.commands import find_commands
 from chain.errors import JournalError, UserError
 from chain.session.exit_codes import INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE
 from chain.text.plain import sanitize
-from chain.text.wording import counted
+from chain.text.wording import pluralize
 from cli.door.server import side_door
 from cli.ending import LEAVING, exit_at_once, exit_soon, let_signals_end
 from cli.input.sender import NO_ROOM, Sender
@@ -74,7 +74,7 @@ async def serve(screen: Screen, signals: AsyncIterator[int], looks: Looks, invoc
         tools=tuple(invocation.tools),
         interactive=True,
         traces=invocation.traces,
-        whereabouts=whereabouts if invocation.tour is None else None,
+        whereabouts=session_context if invocation.tour is None else None,
         instructions=invocation.tour is None,
         servers=invocation.servers.allowed,
         add_dirs=invocation.add_dirs,
@@ -365,7 +365,7 @@ class _Program:
         left = [*self._never_sent, *filter(str.strip, [typed])]
         rows = [f"Not sent: {text.strip()}".replace("\n", "\n  ") for text in left]
         if count := len(self._session.chain.lines.waiting):
-            rows.append(f"{counted(count, 'line')} {'stays' if count == 1 else 'stay'} queued in the session.")
+            rows.append(f"{pluralize(count, 'line')} {'stays' if count == 1 else 'stay'} queued in the session.")
         self._screen.show([sanitize(row) for row in (*rows, *self._farewell)])
 
     @property

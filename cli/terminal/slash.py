@@ -21,7 +21,7 @@ from chain.errors import JournalError, UserError
 from chain.lines.parse import STOP_PHRASES, is_slip, nearest_word
 from chain.text.modes import MODE_MEANINGS, MODES, mode_named
 from chain.text.plain import sanitize
-from chain.text.wording import MAIN, counted
+from chain.text.wording import MAIN, pluralize
 from cli.input.address import is_command
 from cli.input.file_names import FileNames
 from cli.screen.protocol import Choice
@@ -463,7 +463,7 @@ class Commands:
             raise UserError("this terminal has no clipboard that chain can reach")
         if not reply:
             raise UserError("there is no reply yet")
-        copied, count = copyable(reply), counted(len(reply), "character")
+        copied, count = copyable(reply), pluralize(len(reply), "character")
         some = count if copied == reply else f"the first {len(copied):,} of {count}"
         return CommandAnswer(f"Sent to the clipboard: {some}.", copies=copied)
 

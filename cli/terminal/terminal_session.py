@@ -18,7 +18,7 @@ from typing import Protocol
 import trio
 
 from chain import events
-from chain.app.whereabouts import git_branch
+from chain.app.session_context import git_branch
 from chain.chain import CLOSING_S, Chain, SubmitResult
 from chain.concurrency.threads import Threads
 from chain.concurrency.wakeup import Wakeup
@@ -26,7 +26,7 @@ from chain.errors import JournalError, UserError
 from chain.lines.parse import is_stop, parse_line
 from chain.text.modes import next_mode
 from chain.text.plain import sanitize
-from chain.text.wording import MAIN, counted
+from chain.text.wording import MAIN, pluralize
 from cli.input.address import is_command, split_address
 from cli.screen.protocol import Acceptance
 from cli.show import answers, question_rows
@@ -181,7 +181,7 @@ class TerminalSession:
             return []
         them = "it" if len(ids) == 1 else "them"
         return [
-            f"{counted(len(ids), 'line')} from before {'waits' if len(ids) == 1 else 'wait'} ({', '.join(ids)}): "
+            f"{pluralize(len(ids), 'line')} from before {'waits' if len(ids) == 1 else 'wait'} ({', '.join(ids)}): "
             f"Enter on an empty line sends {them}, /queue shows {them}, /drop drops one."
         ]
 

@@ -17,7 +17,7 @@ from chain import events
 from chain.app import instructions
 from chain.app.instructions import INSTRUCTIONS_HEAD, MAX_ALL, MAX_EACH, REST_LEFT_OUT, read_instructions
 from chain.app.open import open_chain
-from chain.app.replay import recorded, replay
+from chain.app.replay import read_recorded, replay
 from chain.chain import Chain
 from chain.journal.reading import Reading
 from chain.messages import Text, ToolCall, Usage, assistant
@@ -280,7 +280,7 @@ async def run(chain: Chain) -> None:
 
 
 def check_replays(state: Path, id: str, tools: Iterable[Tool] = ()) -> None:
-    found = replay(settings(agents=True), recorded(FileStore(state), id), tools=tools)
+    found = replay(settings(agents=True), read_recorded(FileStore(state), id), tools=tools)
     assert found.is_same, found.rows
 
 
@@ -327,7 +327,7 @@ async def test_a_change_waits_for_the_next_run_which_says_so(top: Path, tmp_path
     assert told_of(model) == [make] * 4 + [ninja] * 2 + ["You are a test."]
     kept = [
         event.message
-        for event in events_of_journal(Reading(recorded(FileStore(tmp_path), chain.session_id)))
+        for event in events_of_journal(Reading(read_recorded(FileStore(tmp_path), chain.session_id)))
         if event.type == "notice"
     ]
     assert kept == ["Project instructions: AGENTS.md.", *notices], "who reads the session again is told as well"
@@ -361,7 +361,7 @@ async def test_a_resumed_session_has_those_of_today(top: Path, tmp_path: Path) -
         await run(chain)
     make, ninja = (f"[Instructions: AGENTS.md]\nUse {what}." for what in ("make", "ninja"))
     assert told_of(model) == [make, ninja, ninja, "You are a test."]
-    rows = recorded(FileStore(tmp_path), id)
+    rows = read_recorded(FileStore(tmp_path), id)
     assert sum(b'"type":"instructions"' in row for row in rows) == 3, "only changes are recorded"
     check_replays(tmp_path, id)
 

@@ -83,7 +83,7 @@ class Driver:
 
     async def call(self, call: ToolCall) -> ToolResult:
         context = ToolContext(self.workspace, self.plan, call.id, Steered(), lambda text: None)
-        return await calling.run(REGISTRY.get(call.name), call, context, calling.Rules())
+        return await calling.run(REGISTRY.get(call.name), call, context, calling.ToolLimits())
 
     @property
     def calls(self) -> list[list[str]]:

@@ -145,6 +145,6 @@ async def test_an_image_is_kept_beside_the_journal_once_and_is_read_back(store: 
 
 async def test_what_is_shown_and_exported_is_what_was_recorded(store: Store) -> None:
     id = await begun(store)
-    told = await trio.to_thread.run_sync(lambda: list(sessions.told_again(store, id)))
+    told = await trio.to_thread.run_sync(lambda: list(sessions.session_events(store, id)))
     assert [event.type for event in told] == ["init", "line_queued"]
     assert id in await trio.to_thread.run_sync(lambda: "".join(sessions.export(store, id, "md")))

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from chain.text.wording import counted
+from chain.text.wording import pluralize
 from cli.show.text_rows import LONGEST_SHOWN
 
 from .house import ROOT
@@ -172,7 +172,7 @@ def agree(screen: Screen) -> None:
     lines = receipts_of(records)
     rows = screen.rows
     queued = [line.text for line in lines.values() if line.state == "queued"]
-    assert not queued or f"{counted(len(queued), 'line')} stay" in screen.everything
+    assert not queued or f"{pluralize(len(queued), 'line')} stay" in screen.everything
     # The end of a job is shown when it comes, not while it waits.
     jobs = {r["id"] for r in records if r["type"] == "line" and r["kind"] == "job"}
     queued = [line.text for id, line in lines.items() if line.state == "queued" and id not in jobs]

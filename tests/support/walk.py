@@ -11,7 +11,7 @@ from chain import events
 from chain.config.load import Settings
 from chain.config.settings import AgentsSettings
 from chain.model import Request
-from chain.tools.tool import may_run_beside_others
+from chain.tools.tool import can_run_in_parallel
 
 from .accepted import AcceptedLine, Lines
 from .agent_walk import AgentWalk, Ending
@@ -104,7 +104,7 @@ class Walk:
 
     def go_on(self, records: Sequence[dict[str, Any]]) -> None:
         """Read what has come since, of a session that has these records by now."""
-        self._beside |= {t.name for t in self._session.chain.tools if may_run_beside_others(t)}
+        self._beside |= {t.name for t in self._session.chain.tools if can_run_in_parallel(t)}
         for item in in_order(self._session, records, self._place):
             self.take(item)
         self.data = self._session.file.data

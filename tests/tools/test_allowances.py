@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from chain.config.load import split_names
 from chain.errors import UserError
 from chain.tools import allowances
-from chain.tools.allowances import Allowance, allowance_meaning, for_always, that_permits
+from chain.tools.allowances import Allowance, allowance_meaning, narrowest_allowance, rule_for_always
 from chain.tools.edit import PATHS
 from chain.tools.processes.shell import COMMAND_SUBJECT
 from chain.tools.research.visits import HOSTS
@@ -104,10 +104,10 @@ def test_a_pattern_that_cannot_match_is_refused_with_the_reason(text: str, why: 
 @example("ls\x1b[8m")
 def test_always_allows_the_same_again_and_what_is_suggested_permits_nothing_else(command: str) -> None:
     preview = Preview("", command, "", always="subject")
-    again = for_always("shell", preview)
+    again = rule_for_always("shell", preview)
     assert again.covers("shell", command)
     assert not again.covers("shell", command + "x")
-    suggested = that_permits("shell", preview, SUBJECTS)
+    suggested = narrowest_allowance("shell", preview, SUBJECTS)
     if suggested != "shell":
         (word,) = shlex.split(suggested)
         text, added = split_names([f"{word},edit_file"])
@@ -120,13 +120,13 @@ def test_always_allows_the_same_again_and_what_is_suggested_permits_nothing_else
 
 def test_for_an_edit_always_means_the_tool() -> None:
     preview = Preview("", "docs/a.md", "")
-    assert for_always("edit_file", preview).covers("edit_file", "other.md")
-    assert that_permits("edit_file", preview, SUBJECTS) == "edit_file"
+    assert rule_for_always("edit_file", preview).covers("edit_file", "other.md")
+    assert narrowest_allowance("edit_file", preview, SUBJECTS) == "edit_file"
 
 
 def test_always_means_the_command_as_it_stands_whatever_is_in_it() -> None:
     preview = Preview("", "ls *; pwd", "", always="subject")
-    again = for_always("shell", preview)
+    again = rule_for_always("shell", preview)
     assert again.covers("shell", "ls *; pwd")
     assert not again.covers("shell", "ls x; pwd")
 
@@ -161,7 +161,7 @@ def test_what_has_to_be_named_is_covered_by_a_pattern_that_names_it_alone(
     ],
 )
 def test_for_what_has_to_be_named_an_allowance_is_suggested_that_names_it(path: str, name: str, suggested: str) -> None:
-    assert that_permits("edit_file", Preview("", path, "", only_by_name=name), SUBJECTS) == suggested
+    assert narrowest_allowance("edit_file", Preview("", path, "", only_by_name=name), SUBJECTS) == suggested
 
 
 EXPLAINED = {

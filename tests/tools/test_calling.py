@@ -17,7 +17,7 @@ from chain.errors import PlanError, ToolError
 from chain.messages import ToolCall, ToolResult
 from chain.plan import Plan
 from chain.tools import calling
-from chain.tools.calling import Rules, shortened
+from chain.tools.calling import ToolLimits, truncate_middle
 from chain.tools.tool import FunctionTool, Tool, ToolContext, tool
 
 
@@ -36,10 +36,10 @@ def named(name: str, body: Callable[[], Awaitable[Any]], **how: Any) -> Tool:
     return tool(name=name, **how)(function)
 
 
-async def called(body: Callable[[], Awaitable[Any]], rules: Rules | None = None, **how: Any) -> ToolResult:
+async def called(body: Callable[[], Awaitable[Any]], rules: ToolLimits | None = None, **how: Any) -> ToolResult:
     """The result of a tool called ``probe`` that does this."""
     call = ToolCall("t1", "probe", {})
-    return await calling.run(named("probe", body, **how), call, context(), rules or Rules())
+    return await calling.run(named("probe", body, **how), call, context(), rules or ToolLimits())
 
 
 def raising(error: BaseException) -> Callable[[], Awaitable[str]]:
@@ -69,14 +69,14 @@ async def test_a_tool_that_says_nothing_has_a_result_that_says_so(text: str) -> 
 
 
 async def test_a_long_result_is_cut_with_a_marker_that_says_how_much_is_missing() -> None:
-    result = await called(giving("x" * 30_500), Rules(result_limit=30_000))
+    result = await called(giving("x" * 30_500), ToolLimits(result_limit=30_000))
 
     assert result == ToolResult("t1", "x" * 15_000 + "\n[500 of 30,500 characters left out]\n" + "x" * 15_000)
 
 
 @given(st.text(max_size=30), st.integers(1, 30))
 def test_a_text_is_cut_only_when_it_is_too_long_and_between_characters(text: str, limit: int) -> None:
-    cut = shortened(text, limit)
+    cut = truncate_middle(text, limit)
 
     if len(text) <= limit:
         assert cut == text
@@ -87,7 +87,7 @@ def test_a_text_is_cut_only_when_it_is_too_long_and_between_characters(text: str
 
 
 async def test_an_error_that_is_too_long_is_cut_as_well() -> None:
-    result = await called(raising(ToolError("no: " + "x" * 5000)), Rules(result_limit=100))
+    result = await called(raising(ToolError("no: " + "x" * 5000)), ToolLimits(result_limit=100))
 
     assert result.is_error
     assert result.text.startswith("no: xxx")
@@ -110,7 +110,7 @@ async def test_a_tool_is_stopped_at_its_own_limit_or_else_at_the_general_one(
 ) -> None:
     begun = trio.current_time()
 
-    result = await called(trio.sleep_forever, Rules(timeout_s=general), timeout_s=own)
+    result = await called(trio.sleep_forever, ToolLimits(timeout_s=general), timeout_s=own)
 
     assert trio.current_time() - begun == limit
     assert result.is_error
@@ -133,7 +133,7 @@ async def test_a_report_of_progress_begins_the_time_anew_up_to_ten_times(
         await trio.sleep_forever()
 
     begun = trio.current_time()
-    result = await calling.run(probe, ToolCall("t1", "probe", {}), context(), Rules(timeout_s=3))
+    result = await calling.run(probe, ToolCall("t1", "probe", {}), context(), ToolLimits(timeout_s=3))
     assert trio.current_time() - begun == ended_after
     assert said in result.text
 
@@ -154,7 +154,7 @@ async def test_a_report_of_progress_does_not_end_the_time_that_stands_still(
         ctx.extend()
         return "done"
 
-    result = await calling.run(probe, ToolCall("t1", "probe", {}), context(), Rules(timeout_s=3), limit)
+    result = await calling.run(probe, ToolCall("t1", "probe", {}), context(), ToolLimits(timeout_s=3), limit)
     assert result.text == "done"
 
 
@@ -163,7 +163,7 @@ async def test_a_tool_that_is_done_in_time_is_not_stopped(autojump_clock: trio.t
         await trio.sleep(59.9)
         return "done"
 
-    assert await called(body, Rules(timeout_s=60)) == ToolResult("t1", "done")
+    assert await called(body, ToolLimits(timeout_s=60)) == ToolResult("t1", "done")
 
 
 async def test_what_a_tool_started_in_a_nursery_ends_with_its_time(autojump_clock: trio.testing.MockClock) -> None:
@@ -260,7 +260,7 @@ async def test_input_that_does_not_fit_is_an_error_that_names_what_is_wrong() ->
         return str(upto)
 
     async def result(**input: Any) -> ToolResult:
-        return await calling.run(count, ToolCall("t1", "count", input), context(), Rules())
+        return await calling.run(count, ToolCall("t1", "count", input), context(), ToolLimits())
 
     for wrong in ({}, {"upto": "5"}, {"upto": 5, "from": 1}):
         refused = await result(**wrong)
@@ -275,7 +275,7 @@ async def test_a_function_that_is_not_async_is_an_error_and_no_crash() -> None:
         return "text"
 
     result = await calling.run(
-        FunctionTool(function, "probe", "Do this."), ToolCall("t1", "probe", {}), context(), Rules()
+        FunctionTool(function, "probe", "Do this."), ToolCall("t1", "probe", {}), context(), ToolLimits()
     )
 
     assert result.is_error
@@ -455,6 +455,6 @@ async def test_progress_that_is_no_text_is_the_tools_mistake(said: Any) -> None:
         ctx.progress(said)
         return "said"
 
-    result = await calling.run(probe, call, ToolContext(Path("/"), Plan(), "t1", Steered(), heard.append), Rules())
+    result = await calling.run(probe, call, ToolContext(Path("/"), Plan(), "t1", Steered(), heard.append), ToolLimits())
     assert (result.is_error, heard) == (True, [])
     assert "progress must be text, not" in result.text

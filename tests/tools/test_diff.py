@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chain.errors import ToolError
-from chain.tools.diff import Change, Edit, Replacement, Whole, change, editable
+from chain.tools.diff import Change, Edit, Replacement, Whole, change, decode_editable
 
 
 def edited(old: bytes, edit: Edit) -> Change:
-    return change("f", editable("f", old), edit)
+    return change("f", decode_editable("f", old), edit)
 
 
 def refused(old: bytes, edit: Edit) -> str:

@@ -27,18 +27,18 @@ from chain.tools.edit import edit_tools
 from chain.tools.files import read_file, search_files
 from chain.tools.paths import MAX_WHOLE
 from chain.tools.replace import replace
-from chain.tools.seen import Seen
+from chain.tools.seen import KnownFileVersions
 from chain.tools.tool import Preview, ToolContext, tool
 
 TOOLS = write_file, edit_file = edit_tools()
 
 
 class Agent:
-    """What one agent does with its tools; agents that share a ``Seen`` are of one session."""
+    """What one agent does with its tools; agents that share a ``KnownFileVersions`` are of one session."""
 
-    def __init__(self, workspace: Path, seen: Seen | None = None) -> None:
+    def __init__(self, workspace: Path, seen: KnownFileVersions | None = None) -> None:
         self.workspace = workspace
-        self.context = ToolContext(workspace, Plan(), "call_1", Steered(), print, seen or Seen())
+        self.context = ToolContext(workspace, Plan(), "call_1", Steered(), print, seen or KnownFileVersions())
 
     async def read(self, path: str = "docs/a.txt", **input: Any) -> str:
         return (await read_file.run(self.context, {"path": path, **input})).text
@@ -51,7 +51,7 @@ class Agent:
         return (await edit_file.run(self.context, call)).text
 
     async def preview(self, using: Any, **input: Any) -> Preview | None:
-        return await calling.preview(using, ToolCall("t1", using.name, input), self.context, calling.Rules())
+        return await calling.preview(using, ToolCall("t1", using.name, input), self.context, calling.ToolLimits())
 
 
 def everything(root: Path) -> dict[str, tuple[int, int, bytes]]:
@@ -170,7 +170,7 @@ async def test_what_was_written_is_known_and_a_part_that_was_read_counts(agent: 
 
 
 async def test_what_any_agent_of_the_session_has_read_counts(workspace: Path) -> None:
-    seen = Seen()
+    seen = KnownFileVersions()
     main, child, stranger = Agent(workspace, seen), Agent(workspace, seen), Agent(workspace)
     await child.read()
     await main.edit("beta", "two")

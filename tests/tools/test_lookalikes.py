@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chain.tools.lookalikes import spelled_out
+from chain.tools.lookalikes import escape_lookalikes
 
 SPELLED_OUT = {
     "a letter among others": ("rm \u0456ndex", "rm \\u0456ndex"),
@@ -30,4 +30,4 @@ SPELLED_OUT = {
 @pytest.mark.parametrize("name", SPELLED_OUT)
 def test_what_looks_like_ascii_is_spelled_out(name: str) -> None:
     text, shown = SPELLED_OUT[name]
-    assert spelled_out(text) == shown
+    assert escape_lookalikes(text) == shown

@@ -13,7 +13,7 @@ from chain.messages import Image, Text
 from chain.text.wording import FILE_BEGIN, STDIN_BEGIN, STDIN_END
 from chain.tools import named_files
 from chain.tools.named_files import MAX_ATTACHED_CHARS, MAX_NAMED, Attachments, LineContent, image_of, read_named_files
-from chain.tools.seen import Seen, digest
+from chain.tools.seen import KnownFileVersions, digest
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -27,9 +27,9 @@ def workspace(tmp_path: Path) -> Path:
     return tmp_path / "work"
 
 
-def read(workspace: Path, *texts: str, seen: Seen | None = None) -> Attachments:
+def read(workspace: Path, *texts: str, seen: KnownFileVersions | None = None) -> Attachments:
     lines = [LineContent(f"L{n}", text) for n, text in enumerate(texts, 1)]
-    return read_named_files(workspace, seen or Seen(), lines)
+    return read_named_files(workspace, seen or KnownFileVersions(), lines)
 
 
 def texts(found: Attachments) -> list[str]:
@@ -109,7 +109,7 @@ def test_a_large_folder_is_cut(workspace: Path) -> None:
 
 def test_of_a_long_file_its_beginning_goes_along_and_a_word_of_the_rest(workspace: Path) -> None:
     (workspace / "long").write_text("0123456789\n" * 5_000)
-    seen = Seen()
+    seen = KnownFileVersions()
     (shown,) = texts(read(workspace, "@long", seen=seen))
     whole = MAX_ATTACHED_CHARS // 11
     head, _, body = shown.partition("\n")
@@ -130,7 +130,7 @@ def test_of_a_long_line_the_beginning_goes_along(workspace: Path) -> None:
 
 
 def test_what_went_along_counts_as_read(workspace: Path) -> None:
-    seen = Seen()
+    seen = KnownFileVersions()
     read(workspace, "@a.txt", seen=seen)
     assert seen.digests.get(workspace / "a.txt") == digest(b"alpha\nbeta\n")
     assert seen.digests.get(workspace / "docs/b c.md") is None
@@ -147,7 +147,7 @@ def test_what_is_outside_is_left_out_and_said(workspace: Path, name: str, monkey
 
 def test_a_link_inside_is_followed(workspace: Path) -> None:
     (workspace / "link").symlink_to("a.txt")
-    seen = Seen()
+    seen = KnownFileVersions()
     assert texts(read(workspace, "@link", seen=seen)) == ["[File link, 2 lines]\nalpha\nbeta\n"]
     assert seen.digests.get(workspace / "a.txt") is not None
 
@@ -215,7 +215,7 @@ def test_a_disk_that_does_not_answer_holds_up_nothing_for_long(
 )
 def test_an_image_goes_along_by_its_content_whatever_it_is_called(workspace: Path, content: bytes, kind: str) -> None:
     (workspace / "picture.txt").write_bytes(content)
-    seen = Seen()
+    seen = KnownFileVersions()
     found = read(workspace, "see @picture.txt", seen=seen)
     assert found.blocks == (Text("[Image picture.txt]"), Image(kind, digest(content), "picture.txt"))
     assert isinstance(image := found.blocks[1], Image)
@@ -228,6 +228,6 @@ def test_two_images_of_one_name_both_go_along(workspace: Path) -> None:
     assert one is not None
     assert other is not None
     sent = read_named_files(
-        workspace, Seen(), [LineContent("L1", "look", (one,)), LineContent("L2", "and this", (other, one))]
+        workspace, KnownFileVersions(), [LineContent("L1", "look", (one,)), LineContent("L2", "and this", (other, one))]
     )
     assert [block for block in sent.blocks if isinstance(block, Image)] == [one, other]

@@ -5,7 +5,7 @@ from pathlib import Path, PurePath
 import pytest
 
 from chain.errors import ToolError
-from chain.tools.paths import broken_link, inside, open_file, root_of, why_missing
+from chain.tools.paths import describe_broken_link, describe_missing, open_file, resolve_inside, root_of
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_the_absolute_path_of_the_workspace_itself_is_refused_too(workspace: Pat
 
 @pytest.mark.parametrize("path", ["docs/a.txt", "docs/deep/c.txt"])
 def test_a_folder_that_becomes_a_link_after_the_check_does_not_lead_out(workspace: Path, path: str) -> None:
-    real = inside(workspace, path)
+    real = resolve_inside(workspace, path)
     parts = real.relative_to(workspace.resolve()).parts
     with open_file(workspace, parts, path) as file:
         assert file.read() == real.read_bytes()
@@ -46,7 +46,7 @@ def test_a_folder_that_becomes_a_link_after_the_check_does_not_lead_out(workspac
 
 
 def test_a_file_that_becomes_a_link_after_the_check_does_not_lead_out(workspace: Path) -> None:
-    real = inside(workspace, "docs/a.txt")
+    real = resolve_inside(workspace, "docs/a.txt")
     real.unlink()
     real.symlink_to(workspace.parent / "trap/a.txt")
     with pytest.raises(ToolError, match=r"docs/a\.txt cannot be read"):
@@ -55,15 +55,19 @@ def test_a_file_that_becomes_a_link_after_the_check_does_not_lead_out(workspace:
 
 def test_the_names_behind_a_link_that_leads_out_are_not_listed(workspace: Path) -> None:
     path = PurePath("docs/a.tx")
-    assert why_missing(workspace, path) == "There is no docs/a.tx; did you mean docs/a.txt?"
+    assert describe_missing(workspace, path) == "There is no docs/a.tx; did you mean docs/a.txt?"
     spring(workspace, workspace / "docs")
-    assert why_missing(workspace, path) == "There is no docs/a.tx."
+    assert describe_missing(workspace, path) == "There is no docs/a.tx."
 
 
 def test_a_link_that_leads_to_nothing_is_found_wherever_it_stands_in_a_path(workspace: Path) -> None:
     (workspace / "docs/gone").symlink_to("nothing")
     (workspace / "docs/fine").symlink_to("a.txt")
     says = "docs/gone is a broken link: there is nothing where it points."
-    assert broken_link(workspace, PurePath("docs/gone")) == says
-    assert broken_link(workspace, PurePath("docs/gone/x/y")) == says
-    assert broken_link(workspace, PurePath("docs/fine")) == broken_link(workspace, PurePath("docs/none/x")) == ""
+    assert describe_broken_link(workspace, PurePath("docs/gone")) == says
+    assert describe_broken_link(workspace, PurePath("docs/gone/x/y")) == says
+    assert (
+        describe_broken_link(workspace, PurePath("docs/fine"))
+        == describe_broken_link(workspace, PurePath("docs/none/x"))
+        == ""
+    )

@@ -56,7 +56,9 @@ def made(**parts: Any) -> Doubler:
 async def test_any_object_with_the_interface_is_a_tool(tool: Any) -> None:
     registry, context = Registry.of([tool]), ToolContext(Path("."), Plan(), "t1", Steered(), print)
     call = ToolCall("t1", "double", {"n": 21})
-    assert await calling.run(calling.find(registry, call), call, context, calling.Rules()) == ToolResult("t1", "42")
+    assert await calling.run(calling.find(registry, call), call, context, calling.ToolLimits()) == ToolResult(
+        "t1", "42"
+    )
     with pytest.raises(ToolError, match="n is missing"):
         calling.find(registry, ToolCall("t1", "double", {}))
 

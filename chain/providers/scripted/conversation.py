@@ -15,7 +15,7 @@ from chain.model import Request
 from chain.providers.scripted import rules
 from chain.providers.scripted.rules import MAX_SEARCHED, Collection, Marks, ScriptRule, When
 from chain.text.search import SearchBudget
-from chain.text.wording import COMPACTED, STDIN_BEGIN, STDIN_END, USER_WORDS, how_often
+from chain.text.wording import COMPACTED, STDIN_BEGIN, STDIN_END, USER_WORDS, count_names
 
 _QUERY = re.compile(r"^\[run \d+, (?:query|task)\] (.*(?:\n(?!\[run \d+, ).*)*)", re.MULTILINE)
 """Matches the queries among the user's own texts in a compacted conversation."""
@@ -179,7 +179,7 @@ class RuleContext:
             "turn": str(conversation.turn),
             "step": str(conversation.step),
             "tool": event.tools if event else "",
-            "used": how_often(conversation.used.elements()),
+            "used": count_names(conversation.used.elements()),
             "result": "",
             "tail": "\n\n".join(request.tail),
             "file": Path(file).name,

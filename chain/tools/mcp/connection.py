@@ -189,7 +189,7 @@ def _sendable(value: Any) -> Any:  # noqa: ANN401 - any JSON
 
 def _describe_problem(error: Exception) -> str:
     """Return what went wrong, on one row."""
-    leaf = next(calling.leaves_of(error))
+    leaf = next(calling.exceptions_in(error))
     match leaf:
         case MCPError():
             text = leaf.error.message

@@ -117,9 +117,9 @@ async def answer_of(
     server: str, message: str, schema: _Json, url: str, choose: Choose
 ) -> tuple[str, dict[str, Any] | None]:
     """Ask the user the question of a server. Return the action and the answers. Raise ``ToolError`` if none comes."""
-    said = f"{server} asks: {in_a_row(message)}"
+    said = f"{server} asks: {one_row(message)}"
     if url:
-        answer = await choose(f"{said}\nIt wants you to open {in_a_row(url)}", ["done", DECLINE])
+        answer = await choose(f"{said}\nIt wants you to open {one_row(url)}", ["done", DECLINE])
         return (ACCEPT, None) if answer == "done" else (DECLINE, None)
     fields = _fields_to_ask(schema)
     if not fields:
@@ -128,7 +128,7 @@ async def answer_of(
         return DECLINE, None
     found: dict[str, Any] = {}
     for name, field in fields.items():
-        title = in_a_row(str(field.get("description") or field.get("title") or name))
+        title = one_row(str(field.get("description") or field.get("title") or name))
         options = _options(field)
         shown = list(options)[:MAX_FIELDS]
         # A number as an answer would choose an option, so a field for text or a number has no options.
@@ -140,7 +140,7 @@ async def answer_of(
     return ACCEPT, found
 
 
-def in_a_row(text: str, most: int = MAX_MESSAGE) -> str:
+def one_row(text: str, most: int = MAX_MESSAGE) -> str:
     """Return text of a server on one row, so that it cannot imitate other rows."""
     return " ".join(sanitize(text[: 4 * most]).split())[:most]
 
@@ -168,7 +168,7 @@ def _options(field: _Json) -> dict[str, object]:
     else:
         parts: Sequence[Any] = next((field[key] for key in ("oneOf", "anyOf") if isinstance(field.get(key), list)), [])
         pairs = [(p.get("title") or p["const"], p["const"]) for p in parts if isinstance(p, dict) and "const" in p]
-    return {shown: value for name, value in pairs if (shown := in_a_row(str(name)))}
+    return {shown: value for name, value in pairs if (shown := one_row(str(name)))}
 
 
 def _converted_answer(answer: str, field: _Json, options: Mapping[str, object]) -> object:

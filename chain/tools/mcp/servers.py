@@ -176,7 +176,7 @@ class Servers:
             try:
                 then(await self.by_name[server].prompt(prompt, words))
             except ToolError as error:
-                (failed or self._notice)(f"{server}: {content.in_a_row(str(error), MAX_SERVER_TEXT)}")
+                (failed or self._notice)(f"{server}: {content.one_row(str(error), MAX_SERVER_TEXT)}")
 
         assert self._nursery is not None
         self._nursery.start_soon(request)
@@ -250,7 +250,7 @@ class ManagedServer:
                 ended = await keep_connected(how, self._environment.guard, self)
             except (ToolError, ConfigError, OSError) as error:
                 ended = str(error)
-            self._error = content.in_a_row(ended, MAX_SERVER_TEXT)
+            self._error = content.one_row(ended, MAX_SERVER_TEXT)
             if self._connection is not None:
                 self._connection.explained.set()
                 self._connection = None

@@ -31,7 +31,7 @@ from chain.tools.mcp.traffic import (
     READ_COST,
     OverBoundError,
     Traffic,
-    parsed,
+    parse_message,
 )
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class RowReader(trio.abc.ReceiveChannel[SessionMessage]):
                 row = await self._row()
                 is_small = await self._traffic.count_message(row)
                 try:
-                    message = SessionMessage(parsed(row) if is_small else await self._traffic.parse(row))
+                    message = SessionMessage(parse_message(row) if is_small else await self._traffic.parse(row))
                     self.noise = ""
                     return message
                 except ValueError:

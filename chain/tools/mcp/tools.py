@@ -15,9 +15,9 @@ from chain.config.servers import ToolServer
 from chain.errors import ToolError
 from chain.events import OfferedTool
 from chain.text.plain import sanitize
-from chain.text.wording import first_of
+from chain.text.wording import join_first
 from chain.tools.allowances import SERVER_PREFIX
-from chain.tools.mcp.content import in_a_row
+from chain.tools.mcp.content import one_row
 
 MAX_TOOLS = 200
 """Tools of one server: more would fill the model's context window."""
@@ -93,14 +93,14 @@ def tools_of(server: ToolServer, listed: Iterable[_Json]) -> tuple[tuple[Offered
         only_reads = server.trust_hints and isinstance(hints, dict) and hints.get("readOnlyHint") is True
         first[full] = raw
         found[full] = OfferedTool(full, description, schema, only_reads, not only_reads, server.name, name)
-    left_out = f"Of the tools of {server.name} were left out: {first_of(faults, MAX_NAMED_TOOLS)}." if faults else ""
+    left_out = f"Of the tools of {server.name} were left out: {join_first(faults, MAX_NAMED_TOOLS)}." if faults else ""
     return tuple(found.values()), left_out
 
 
 def prompts_of(listed: Iterable[_Json]) -> tuple[tuple[_Json, ...], tuple[tuple[str, str], ...]]:
     """Return the usable prompts of a list, and the name and description of each."""
     found = tuple(islice(filter(_is_prompt, listed), MAX_PROMPTS))
-    return found, tuple((p["name"], in_a_row(str(p.get("description", "")), MAX_SERVER_TEXT)) for p in found)
+    return found, tuple((p["name"], one_row(str(p.get("description", "")), MAX_SERVER_TEXT)) for p in found)
 
 
 def _is_prompt(raw: _Json) -> bool:

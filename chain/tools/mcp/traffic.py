@@ -121,7 +121,7 @@ class Traffic:
         async with self._parsing:  # one at a time, because of the memory
             if await _THREADS.run(partial(has_too_many_values, row)):
                 self.exceed(f"it sent a message of more than {MAX_MESSAGE_VALUES:,} values")
-            message = await _THREADS.run(partial(parsed, row))
+            message = await _THREADS.run(partial(parse_message, row))
         if isinstance(message, JSONRPCResponse) and (request := self.open.get(id or message.id)):
             request.large, message.result = message.result, {LARGE: True}
         if isinstance(message, JSONRPCNotification):
@@ -140,7 +140,7 @@ def has_too_many_values(row: bytes) -> bool:
     return quotes // 2 + sum(part.count(sign) for part in between for sign in _SIGNS) > MAX_MESSAGE_VALUES
 
 
-def parsed(row: bytes) -> JSONRPCMessage:
+def parse_message(row: bytes) -> JSONRPCMessage:
     """Parse a message; a malformed answer becomes an error, so that its request does not wait for the time limit.
 
     Half a surrogate pair and bytes that are not UTF-8 are replaced if the message is small. Raise ``ValueError``.

@@ -41,7 +41,7 @@ _UNATTENDED = {
 }
 
 
-def unattended(environ: Mapping[str, str]) -> dict[str, str]:
+def unattended_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a command without a terminal: editors fail at once, and pagers are ``cat``."""
     others = {n: "cat" if n.endswith("PAGER") else _NO_EDITOR for n in environ if n.endswith(("PAGER", "EDITOR"))}
     return {**environ, **others, **_UNATTENDED}

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Literal
 
 from chain.text.escalations import DENIED_BY_SANDBOX, ESCALATION_KEYS, Escalation
-from chain.text.wording import first_of
-from chain.tools.paths import as_text
+from chain.text.wording import join_first
+from chain.tools.paths import printable_path
 from chain.tools.processes.environment import is_secret
 from chain.tools.processes.fence import DEVICES, Fence
 from chain.tools.processes.probe import Protections, probe
@@ -100,33 +100,33 @@ class Sandbox:
     paths: WritablePaths | None = None
 
     @property
-    def held(self) -> tuple[str, ...]:
+    def active_protections(self) -> tuple[str, ...]:
         """The names of the active protections. ``unix_sockets`` is among them only if the network is allowed."""
         found = self.found._replace(writes=False) if self._is_exposed else self.found
         return tuple(name for name in _WITHOUT if name in self.rules.wanted and getattr(found, name))
 
     @property
-    def gaps(self) -> tuple[str, ...]:
+    def gap_sentences(self) -> tuple[str, ...]:
         """For each missing protection, a sentence that says what a command can do."""
-        held = {*self.held, *(("unix_sockets",) if "network" in self.held else ())}
+        held = {*self.active_protections, *(("unix_sockets",) if "network" in self.active_protections else ())}
         return tuple(sentence for name, sentence in self._sentences.items() if name not in held)
 
-    def also_written(self, workspace: Path) -> str:
+    def extra_writable_sentence(self, workspace: Path) -> str:
         """Return a sentence that names the additional writable paths of the settings; empty if there are none."""
-        if "writes" not in self.held or not self.rules.writable:
+        if "writes" not in self.active_protections or not self.rules.writable:
             return ""
         return f"A command may also write in {_name_paths([*map(str, self.rules.writable)], workspace.resolve())}"
 
     @property
     def missing(self) -> str:
         """Why no command may run with this ``tools.shell.sandbox``; empty if commands may."""
-        lacking = self.rules.wanted - set(self.held)
+        lacking = self.rules.wanted - set(self.active_protections)
         if self.rules.sandbox != "strict" or not lacking:
             return ""
         lacks = ", and ".join(f"{sentence} ({name})" for name, sentence in self._sentences.items() if name in lacking)
         return f"strict, but on this machine {lacks}; set it to auto to use what there is"
 
-    def closed(self, workspace: Path) -> str:
+    def closed_folders_sentence(self, workspace: Path) -> str:
         """Return a sentence about protected places inside writable ones; empty if there are none."""
         if self.paths is None or not self.paths.closed:
             return ""
@@ -140,9 +140,9 @@ class Sandbox:
     @property
     def escalations(self) -> tuple[Escalation, ...]:
         """The restrictions that hold here and that the user can lift for one command."""
-        if not self.held:
+        if not self.active_protections:
             return ()
-        has_network = "network" in self.held and not self.escalated("network").missing
+        has_network = "network" in self.active_protections and not self.escalated("network").missing
         return ("network", "outside") if has_network else ("outside",)
 
     def escalated(self, escalation: Escalation | None) -> Sandbox:
@@ -162,7 +162,7 @@ class Sandbox:
         """
         # Some programs print nothing, such as curl -s.
         said = output[-_SEARCHED:].strip() or ("could not connect" if "://" in command else "")
-        held = (name for name in _SIGNS if name in self.held)
+        held = (name for name in _SIGNS if name in self.active_protections)
         name = next((each for each in held if re.search(_SIGNS[each], said, re.IGNORECASE | re.DOTALL)), "")
         key = ESCALATION_KEYS["network" if name in self.escalations else "outside"]
         hint = f"approve with {key}" if can_approve else "see chain help sandbox"
@@ -176,12 +176,12 @@ class Sandbox:
         named = (str(each.absolute()) for each in self.rules.writable)
         devices = (*DEVICES, *(path for path in named if path.startswith("/dev/")))
         return Fence(
-            network="network" in self.held,
-            unix_sockets="unix_sockets" in self.held,
-            signals="signals" in self.held,
+            network="network" in self.active_protections,
+            unix_sockets="unix_sockets" in self.active_protections,
+            signals="signals" in self.active_protections,
             # In a user namespace root's files belong to "nobody", and ssh does not accept such a configuration.
             namespace=self.found.namespace and not self.rules.network,
-            devices=devices if "devices" in self.held else None,
+            devices=devices if "devices" in self.active_protections else None,
         )
 
     @property
@@ -195,4 +195,4 @@ class Sandbox:
 
 def _name_paths(paths: Sequence[str], root: Path) -> str:
     relative = (each.relative_to(root) if each.is_relative_to(root) else each for each in map(Path, paths))
-    return first_of(["the workspace" if each == Path() else as_text(each) for each in relative], _MAX_NAMED)
+    return join_first(["the workspace" if each == Path() else printable_path(each) for each in relative], _MAX_NAMED)

@@ -25,10 +25,10 @@ import trio
 from chain.concurrency.threads import Threads
 from chain.concurrency.wakeup import Wakeup
 from chain.errors import ToolError, UserError
-from chain.text.wording import beginning, counted, first_of
-from chain.tools.lookalikes import spelled_out
-from chain.tools.paths import as_text, existing
-from chain.tools.processes.environment import unattended
+from chain.text.wording import join_first, pluralize, truncate
+from chain.tools.lookalikes import escape_lookalikes
+from chain.tools.paths import printable_path, resolve_existing
+from chain.tools.processes.environment import unattended_environment
 from chain.tools.processes.guarded import ExitStatus, Guard
 from chain.tools.processes.output import Output
 from chain.tools.processes.probe import Protections
@@ -98,7 +98,7 @@ def shell_tools(
     """
     if sys.platform != "linux":
         return ()
-    shell = _Shell(guard, rules, unattended(rules.environment(environ)), found)
+    shell = _Shell(guard, rules, unattended_environment(rules.environment(environ)), found)
     # The time limit is a parameter, so that of all tools does not apply.
     made = tool(
         name="shell",
@@ -173,7 +173,7 @@ class _Shell:
         output = Output()
         status = await _run_with_reports(output, ctx.progress, partial(self._execute, ctx, command, call, timeout_s))
         end = f"stopped after {timeout_s:g} s, its time limit" if status.code is None else _exit_words(status.code)
-        left = f"{counted(status.left, 'background process', 'background processes')} ended with the command"
+        left = f"{pluralize(status.left, 'background process', 'background processes')} ended with the command"
         # A command of several parts may succeed although one of them failed.
         may_have_failed = status.code != 0 or _TAKEN_APART.search(command)
         can_approve = verdict.is_once
@@ -233,10 +233,10 @@ class _Shell:
 
     def _sandbox(self, ctx: ToolContext, workdir: str) -> tuple[Sandbox, Path]:
         """Return the sandbox of a command, and the real path of its directory. Call it in a thread."""
-        folder = existing(ctx.root_of(workdir), workdir)
+        folder = resolve_existing(ctx.root_of(workdir), workdir)
         rules = replace(self.rules, writable=(*self.rules.writable, *self._writable_of(ctx)))
         if not folder.is_dir():
-            name = as_text(PurePath(workdir))
+            name = printable_path(PurePath(workdir))
             raise ToolError(f"{name} is not a folder; workdir is the folder that the command runs in.")
         found = rules.probed() if self.found is None else self.found
         paths = self.guard.writable_paths(lambda: rules.writable_paths(found, ctx.workspace), ctx.added)
@@ -252,7 +252,7 @@ class _Shell:
     @asynccontextmanager
     async def _reporting_changes(self, ctx: ToolContext, call: _Call) -> AsyncIterator[None]:
         """Notify people of changes in the block to files that run or are trusted outside of the sandbox."""
-        is_fenced, before, after = "writes" in call.sandbox.held, None, None
+        is_fenced, before, after = "writes" in call.sandbox.active_protections, None, None
 
         def snapshot(earlier: Snapshot | tuple[()] = ()) -> Snapshot:
             protected, workspace = self.rules.protected, ctx.workspace.absolute()
@@ -279,25 +279,31 @@ class _Shell:
 def _preview(
     workspace: Path, command: str, timeout_s: float, workdir: str, box: Sandbox, folder: Path, how: str
 ) -> Preview:
-    elsewhere = as_text(PurePath(workdir)) if PurePath(workdir) != PurePath() else ""
-    conditions = [f"in {spelled_out(elsewhere)}"] if elsewhere else []
+    elsewhere = printable_path(PurePath(workdir)) if PurePath(workdir) != PurePath() else ""
+    conditions = [f"in {escape_lookalikes(elsewhere)}"] if elsewhere else []
     conditions += [f"for at most {timeout_s:g} s"] if timeout_s != COMMAND_TIMEOUT_S else []
     # With rows above it, each row of the command has a prefix, because the command could begin with similar rows.
-    gaps = box.gaps
+    gaps = box.gap_sentences
     head = [f"Not fenced in: {', '.join(gaps)}."] if gaps else []
-    head += [f"{sentence}." for sentence in (box.also_written(workspace), box.closed(workspace)) if sentence]
+    head += [
+        f"{sentence}."
+        for sentence in (box.extra_writable_sentence(workspace), box.closed_folders_sentence(workspace))
+        if sentence
+    ]
     head += [how] if how else []
     head += [f"{', '.join(conditions)}:"] if conditions else []
-    first, *more = spelled_out(command).split("\n")
+    first, *more = escape_lookalikes(command).split("\n")
     rows = [f"$ {first}", *(f"> {row}" for row in more)] if head or more else [first]
     # In another directory the same words are another command, which must not match the same pattern.
     subject = f"cd -- {shlex.quote(elsewhere)} || exit; {command}" if elsewhere else command
     start = digest(json.dumps([command, str(folder), *([how] if how else [])]).encode())
-    return Preview("\n".join([*head, *rows]), subject, start, "subject", box.held, escalations=box.escalations)
+    return Preview(
+        "\n".join([*head, *rows]), subject, start, "subject", box.active_protections, escalations=box.escalations
+    )
 
 
 def _change_notice(files: Sequence[str], workspace: Path) -> str:
-    named = first_of([as_text(PurePath(os.path.relpath(file, workspace))) for file in files], MAX_FILES)
+    named = join_first([printable_path(PurePath(os.path.relpath(file, workspace))) for file in files], MAX_FILES)
     return f"A command changed {named}: what is there runs or is trusted outside of the sandbox."
 
 
@@ -348,7 +354,7 @@ def _result(output: Output, code: int | None, left: str, end: str, refused: str)
     text = output.text()
     rows = [text.removesuffix("\n")] if text else []
     whole = "\n".join([*rows, *filter(None, [output.note, left, end, refused])])
-    last = beginning(text.rstrip().rpartition("\n")[2].strip(), LONGEST_ROW)
+    last = truncate(text.rstrip().rpartition("\n")[2].strip(), LONGEST_ROW)
     short = end if code is None or code < 0 else f"exit {code}" if code else ""
     summary = (short, refused, left, last)
     return ToolOutput(whole, is_error=code is None, exit_code=code, summary=tuple(part for part in summary if part))

@@ -14,9 +14,9 @@ from itertools import chain
 from pathlib import Path
 
 from chain.errors import ToolError
-from chain.tools.paths import as_text
+from chain.tools.paths import printable_path
 from chain.tools.processes import fence
-from chain.tools.protected import Refused, above, is_in, way
+from chain.tools.protected import Refused, is_in, links_and_target, parent_folders
 
 Id = tuple[int, int]
 """Device and inode: they identify a file by whatever path."""
@@ -33,14 +33,16 @@ class WritablePaths:
     def __init__(self, workspace: Path, writable: Sequence[Path], refused: Refused) -> None:
         chosen = dict.fromkeys(os.path.realpath(each) for each in (workspace, *writable)).keys()
         for path in writable:
-            *links, place = way(str(path))
+            *links, place = links_and_target(str(path))
             if any(is_in(link, {each for each in chosen if each != place}) for link in links):
-                raise ToolError(f"{as_text(path)} is behind a link that a command may change; name what that leads to.")
+                raise ToolError(f"{printable_path(path)} is behind a link that a command may change; name its target.")
         self.is_exposed = any(is_in(each, refused.kept - refused.wide) for each in chosen)
         """Whether commands may change this program, because the user chose one of its directories."""
-        closed = {parent for place in refused.kept | refused.open for parent in above(place)}
+        closed = {parent for place in refused.kept | refused.open for parent in parent_folders(place)}
         self._kept, self._closed = refused.kept, closed | refused.open
-        inside = (each for each in refused.kept if is_in(each, chosen) and refused.kept.isdisjoint(above(each)))
+        inside = (
+            each for each in refused.kept if is_in(each, chosen) and refused.kept.isdisjoint(parent_folders(each))
+        )
         self.kept = tuple(sorted(inside))
         """The protected places in the directories that commands may write."""
         outside = (each for each in self._closed if not is_in(each, refused.kept))

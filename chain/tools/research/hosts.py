@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from ipaddress import ip_network
 
-from chain.text.wording import beginning
+from chain.text.wording import truncate
 from chain.tools.research.addresses import IPAddress, is_public, normalize_host, parse_ip
 from chain.tools.seen import digest
 from chain.tools.tool import Asking, Preview
@@ -60,7 +60,7 @@ class HostApprovals:
         """Ask the user unless the host is known; ``urls`` are wanted from it. Raise ``Refused``."""
         if covers(self._entries, host) or normalize_host(host) in self.by_user:
             return
-        shown = [beginning(url, MAX_URL_CHARS) for url in urls[:MAX_SHOWN_URLS]]
+        shown = [truncate(url, MAX_URL_CHARS) for url in urls[:MAX_SHOWN_URLS]]
         if len(urls) > MAX_SHOWN_URLS:
             shown.append(f"and {len(urls) - MAX_SHOWN_URLS} more there")
         await self._ask(host, "\n".join([f"research visits {host}:", *shown]))

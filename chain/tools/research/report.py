@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from chain.text.wording import beginning, counted
-from chain.tools.file_tree import around
+from chain.text.wording import pluralize, truncate
+from chain.tools.file_tree import excerpt
 from chain.tools.research.plan import ResearchPlan
 from chain.tools.research.ranking import Row, Scorer
 
@@ -97,11 +97,11 @@ def report_of(plan: ResearchPlan, name: str, source: Source) -> Report:
     opening, best = _opening(source.title, rows, {*matches}), matches[:MAX_PLACES]
     is_preferred = any(scorer.prefers(rows[n].text) for n in best)
     left_out = len(scorer.rank(ignored))
-    note = f"{counted(left_out, 'place')} left out (ignore: {', '.join(plan.ignored)}, from the user's line)."
+    note = f"{pluralize(left_out, 'place')} left out (ignore: {', '.join(plan.ignored)}, from the user's line)."
     focus = f", focus: {on_one_row(plan.focus)}" if plan.focus else ""
     return Report(
         name,
-        outcome=f"{counted(len(matches), 'place')} found{focus}",
+        outcome=f"{pluralize(len(matches), 'place')} found{focus}",
         opening=_fit(opening, 2 * MAX_RESULT),  # more than there is ever room for, unless these are all rows
         places=[_place(n, rows, scorer) for n in best],
         heading=f"First those with {', '.join(plan.preferred)} (prefer, from the user's line):" if is_preferred else "",
@@ -125,16 +125,16 @@ def render(reports: Sequence[Report], room: int = MAX_RESULT) -> list[str]:
 
 def on_one_row(text: str) -> str:
     """Return a text on one row, cut if it is long."""
-    return beginning(" ".join(text.split()), MAX_OTHER_ROW)
+    return truncate(" ".join(text.split()), MAX_OTHER_ROW)
 
 
 def _hidden(places: int) -> str:
-    return f"({counted(places, 'more place')} not shown.)"
+    return f"({pluralize(places, 'more place')} not shown.)"
 
 
 def _opening(title: str, rows: Sequence[Row], matches: Collection[int]) -> Iterator[Line]:
     if title:
-        yield Line(beginning(title, BEGINNING))
+        yield Line(truncate(title, BEGINNING))
     for n, row in enumerate(rows):
         if n == 0 or row.where != rows[n - 1].where:
             yield Line(f"{row.where}N")
@@ -144,11 +144,11 @@ def _opening(title: str, rows: Sequence[Row], matches: Collection[int]) -> Itera
 def _place(n: int, rows: Sequence[Row], scorer: Scorer) -> list[Line]:
     """Return the line of a place, then those of the rows next to it."""
     where, number, text = rows[n]
-    lines = [Line(f"{where}{number}: {around(text, scorer.position(text))}", n, is_match=True)]
+    lines = [Line(f"{where}{number}: {excerpt(text, scorer.position(text))}", n, is_match=True)]
     for k in range(max(n - NEAR, 0), min(n + NEAR + 1, len(rows))):
         if k != n and rows[k].where == where:
             line = _line(k, rows[k], is_match=scorer.score(rows[k].text) > 0)
-            lines.append(line._replace(text=f"  {beginning(line.text, MAX_OTHER_ROW)}"))
+            lines.append(line._replace(text=f"  {truncate(line.text, MAX_OTHER_ROW)}"))
     return lines
 
 
@@ -161,7 +161,7 @@ def _fit(lines: Iterable[Line], room: int) -> list[Line]:
     fitting = list[Line]()
     for line in lines:
         if len(line.text) >= room:
-            return [*fitting, Line(beginning(line.text, room - 2))] if room > MIN_ROW else fitting
+            return [*fitting, Line(truncate(line.text, room - 2))] if room > MIN_ROW else fitting
         fitting.append(line)
         room -= len(line.text) + 1
     return fitting

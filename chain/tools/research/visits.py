@@ -20,7 +20,7 @@ import trio
 from chain.concurrency.threads import Threads
 from chain.errors import ToolError, UserError
 from chain.lines.parse import Adjustment
-from chain.text.wording import counted
+from chain.text.wording import pluralize
 from chain.tools.file_text import FileText
 from chain.tools.file_tree import walk
 from chain.tools.paths import open_file
@@ -205,9 +205,9 @@ def _read_files(workspace: Path, name: str) -> Source:
         left -= len(raw)
         found = (Row(f"{entry.shown}:", n, piece) for n, line in enumerate(text.lines, 1) for piece in pieces(line))
         rows += islice(found, MAX_ROWS - len(rows))
-    notes = [f"{counted(n, 'file')} not searched: {why}." for why, n in omitted.items()]
+    notes = [f"{pluralize(n, 'file')} not searched: {why}." for why, n in omitted.items()]
     names = ", ".join(entry.shown for entry in tree.entries)
-    title = f"{counted(len(tree.entries), 'file')}: {names}" if is_folder else ""
+    title = f"{pluralize(len(tree.entries), 'file')}: {names}" if is_folder else ""
     return Source(rows, title, [*notes, *_limit_notes(rows, was_cut), *tree.notes()])
 
 

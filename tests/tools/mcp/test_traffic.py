@@ -21,7 +21,7 @@ from chain.tools.mcp.traffic import (
     OverBoundError,
     Traffic,
     has_too_many_values,
-    parsed,
+    parse_message,
 )
 
 MANY = MAX_MESSAGE_VALUES + 1
@@ -84,7 +84,7 @@ async def test_only_a_result_may_be_large() -> None:
     ],
 )
 def test_characters_that_cannot_be_decoded_do_not_cost_the_message(value: bytes, result: str) -> None:
-    message = parsed(RESULT % value)
+    message = parse_message(RESULT % value)
     assert isinstance(message, JSONRPCResponse)
     assert message.result == {"a": result}
 
@@ -99,7 +99,7 @@ def test_characters_that_cannot_be_decoded_do_not_cost_the_message(value: bytes,
     ],
 )
 def test_a_malformed_answer_is_an_error_of_its_request(row: bytes) -> None:
-    message = parsed(row)
+    message = parse_message(row)
     assert isinstance(message, JSONRPCError)
     assert message.id == 1
 
@@ -107,7 +107,7 @@ def test_a_malformed_answer_is_an_error_of_its_request(row: bytes) -> None:
 @pytest.mark.parametrize("row", [b"", b"[" * 100_000, b'{"jsonrpc":"2.0","id":1,"method":5}', b"no JSON", b"\xff"])
 def test_what_is_not_a_message_raises_valueerror(row: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - of several libraries
-        parsed(row)
+        parse_message(row)
 
 
 async def test_what_is_too_much_for_a_second_waits_for_the_next(autojump_clock: trio.abc.Clock) -> None:

@@ -21,7 +21,7 @@ from chain.messages import ToolCall
 from chain.plan import Plan
 from chain.text.escalations import Escalation
 from chain.tools import calling
-from chain.tools.allowances import for_always, parse_allowance
+from chain.tools.allowances import parse_allowance, rule_for_always
 from chain.tools.processes import shell
 from chain.tools.processes.guarded import Guard
 from chain.tools.processes.probe import Protections, probe
@@ -84,7 +84,7 @@ class Shell:
 
     async def preview(self, command: str, **input: Any) -> Preview:
         shown = await calling.preview(
-            self.tool, ToolCall("t1", "shell", {"command": command, **input}), self._context(), calling.Rules()
+            self.tool, ToolCall("t1", "shell", {"command": command, **input}), self._context(), calling.ToolLimits()
         )
         assert shown is not None
         return shown
@@ -322,8 +322,8 @@ async def test_which_protections_hold_on_which_machine(
     shell_.rules, shell_.found = ShellRules(sandbox, network), found
     if held is not None:
         assert (await shell_.preview("ls")).protections == held
-        assert Sandbox(shell_.rules, found).held == held
-        assert len(Sandbox(shell_.rules, found).gaps) == (4 if "network" in held else 5) - len(held)
+        assert Sandbox(shell_.rules, found).active_protections == held
+        assert len(Sandbox(shell_.rules, found).gap_sentences) == (4 if "network" in held else 5) - len(held)
         return
     for act in (shell_.preview, shell_.run):
         with pytest.raises(ToolError, match=r"tools\.shell\.sandbox is strict.* to auto") as caught:
@@ -405,7 +405,7 @@ async def test_a_command_is_in_the_fence_that_was_shown(shell_: Shell, sandbox: 
     shown = await shell_.preview("ls")
     held = shown.protections
     assert (f"A command may also write in {tmp_path}/more" in shown.text) == ("writes" in held)
-    assert held == (Sandbox(shell_.rules, probe()).held if sandbox == "auto" else ())
+    assert held == (Sandbox(shell_.rules, probe()).active_protections if sandbox == "auto" else ())
     await shell_.run(f"touch inside {tmp_path}/more/new {tmp_path}/outside $TMPDIR/temporary")
     assert (shell_.workspace / "inside").exists()
     assert (tmp_path / "more/new").exists()
@@ -624,7 +624,7 @@ async def test_it_needs_approval_and_bounds_its_time_itself(shell_: Shell) -> No
 
 
 async def test_a_failing_command_is_no_error_result(shell_: Shell) -> None:
-    rules = calling.Rules(timeout_s=0.001, result_limit=100)  # the time is the tool's own to bound
+    rules = calling.ToolLimits(timeout_s=0.001, result_limit=100)  # the time is the tool's own to bound
     call = ToolCall("t1", "shell", {"command": "seq 1000; false"})
     result = await calling.run(shell_.tool, call, shell_._context(), rules)
     assert not result.is_error
@@ -641,12 +641,12 @@ async def test_in_another_folder_it_is_another_command(shell_: Shell) -> None:
     here, there = await shell_.preview("git status"), await shell_.preview("git status", workdir="docs")
     assert (here.subject, there.subject) == ("git status", "cd -- docs || exit; git status")
     for allowance in (
-        for_always("shell", here),
+        rule_for_always("shell", here),
         *(parse_allowance(f"shell({text})", {"shell": COMMAND_SUBJECT}) for text in ("git status*", "*")),
     ):
         assert allowance.covers("shell", here.subject)
         assert not allowance.covers("shell", there.subject)
-    assert for_always("shell", there).covers("shell", there.subject)
+    assert rule_for_always("shell", there).covers("shell", there.subject)
 
 
 async def test_the_question_says_what_does_not_hold(shell_: Shell) -> None:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from chain.regular_file import FLAGS, regular_file
-from chain.tools.paths import as_text
+from chain.tools.paths import printable_path
 
 MAX_HEAD = 4_096
 """Bytes of the files with the location and the branch of a repository. Longer files are not from git."""
@@ -23,10 +23,10 @@ _BRANCH = re.compile(r"ref: refs/heads/([^\x00-\x20\x7f~^:?*\[\\]{1,200})\n?")
 _COMMIT = re.compile(r"([0-9a-f]{12})[0-9a-f]{28,52}\n?")
 
 
-def whereabouts(workspace: Path, now: float | None = None) -> str:
+def session_context(workspace: Path, now: float | None = None) -> str:
     """Return the text for a workspace; ``now`` is the start of the session as a Unix time. Reads the disk."""
     machine = os.uname()
-    rows = [f"Working folder: {as_text(workspace)}", f"System: {machine.sysname} {machine.machine}"]
+    rows = [f"Working folder: {printable_path(workspace)}", f"System: {machine.sysname} {machine.machine}"]
     if branch := git_branch((workspace, *workspace.parents)):
         rows.append(f"Git branch: {branch}")
     day = time.strftime("%A, %Y-%m-%d", time.localtime(now))

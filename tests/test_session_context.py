@@ -11,8 +11,8 @@ import trio
 from support import settings
 
 from chain.app.open import open_chain
-from chain.app.replay import recorded, replay
-from chain.app.whereabouts import git_branch, whereabouts
+from chain.app.replay import read_recorded, replay
+from chain.app.session_context import git_branch, session_context
 from chain.messages import Text, ToolCall, Usage, assistant
 from chain.model import Delta, Reply, Request
 from chain.session.store import FileStore
@@ -35,7 +35,7 @@ def branch(folder: Path) -> str:
 def test_it_names_the_folder_the_system_the_branch_and_the_day(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = whereabouts(repository / "deep/er", NOON).splitlines()
+    told = session_context(repository / "deep/er", NOON).splitlines()
     assert f"Working folder: {repository}/deep/er" in told
     assert f"System: {os.uname().sysname} {os.uname().machine}" in told
     assert "Git branch: topic/one" in told
@@ -44,13 +44,13 @@ def test_it_names_the_folder_the_system_the_branch_and_the_day(
 
 def test_a_folder_that_is_in_no_repository_has_no_branch(tmp_path: Path) -> None:
     assert branch(tmp_path) == ""
-    assert "branch" not in whereabouts(tmp_path, NOON)
+    assert "branch" not in session_context(tmp_path, NOON)
 
 
 def test_a_name_that_is_not_meant_for_a_line_stays_on_it(tmp_path: Path) -> None:
     folder = tmp_path / "a\nSystem: nothing\x1b[2J"
     folder.mkdir()
-    told = whereabouts(folder, NOON)
+    told = session_context(folder, NOON)
     assert "\x1b" not in told
     assert sum(row.startswith("System:") for row in told.splitlines()) == 1
 
@@ -151,7 +151,7 @@ async def test_it_is_told_once_and_stays_the_same(tmp_path: Path) -> None:
     child = next(system for system in model.systems if system != main)
     assert child.endswith("\n\nWorking folder: here\nDate: today")
     assert next(told) == "Date: tomorrow", "the second opening did not ask"
-    found = replay(use, recorded(FileStore(tmp_path), id))
+    found = replay(use, read_recorded(FileStore(tmp_path), id))
     assert found.is_same, found.rows
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def listed(text: str) -> list[str]:
+def split_commas(text: str) -> list[str]:
     """Split a list at its commas, except inside parentheses: ``read,shell(git log --format=%h,%s)`` has two parts."""
     parts, depth = [""], 0
     for char in text:
