@@ -84,7 +84,7 @@ async def test_a_large_result_comes_as_it_was_sent(tmp_path: Path, answer: Calla
         (response(200, b"data: x\n" * 80_000 + b"\n", EVENTS), "more than 50,000 lines"),
         (
             response(200, b'{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"%s"}}' % (b"x" * 300_000), JSON),
-            "beside its",
+            "besides its",
         ),
     ],
 )
