@@ -18,7 +18,7 @@ from chain.tools.paths import open_entries, printable_path, resolve_existing
 
 _CACHES = (".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".tox", "__pycache__")
 LEFT_OUT = frozenset({".git", ".hg", ".svn", ".venv", "node_modules", *_CACHES})
-"""Folders of generated files, which are left out."""
+"""Folders that are left out: repositories, installed packages and caches."""
 
 MAX_TREE_ENTRIES = 20_000
 """Files, and folders, in one tree: finding this many takes about a second."""
