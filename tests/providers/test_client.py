@@ -110,7 +110,7 @@ FAULTS: dict[str, tuple[Step, str, str | None]] = {
     "408": (Status(408), "failed with 408", "failed with 408"),
     "a page of HTML": (html(502), "failed with 502: an HTML page, so a proxy or another server", "failed with 502"),
     "an error event": (ErrorEvent(4), "ended the reply with an error: Overloaded", "overloaded"),
-    "an error event at once": (ErrorEvent(0, kind="api_error", message="Oh"), "on the reply: Oh", "service failed"),
+    "an error event at once": (ErrorEvent(0, kind="api_error", message="Oh"), "with an error: Oh", "service failed"),
     "a limit in mid-stream": (ErrorEvent(4, kind="rate_limit_error"), "ended the reply with an error", "rate limited"),
     "reset before the reply": (Reset(None), r"cannot be reached \(.+\); check the network and base_url", NO_CONNECTION),
     "reset in mid-stream": (Reset(4), r"broke off: the connection to http.* was lost \(.+\)", ""),

@@ -33,7 +33,7 @@ def test_what_is_left_out_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None
     listed = [tool(f"t{n}", inputSchema=parameters(200)) for n in range(1_000)]
     found, why = tools.tools_of(SERVER, listed)
     assert 1 < len(found) < 5
-    assert "too much" in why
+    assert "too large" in why
     found, _ = tools.tools_of(SERVER, [tool(f"t{n}", description="x" * 10_000) for n in range(100)])
     assert len(found) == 29
     listed = [tool("more"), *(tool(f"t{n}", inputSchema={"type": "object", "required": 5}) for n in range(5_000))]
