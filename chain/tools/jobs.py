@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from chain.journal.records import JobEnded, JobStarted
+from chain.regular_file import FLAGS, regular_file
 from chain.tools.processes.output import Output
 from chain.tools.tool import ToolContext, tool
 
@@ -25,7 +26,6 @@ HEAD = MAX_OUTPUT * 2 // 5
 TAIL = MAX_OUTPUT * 3 // 10
 """Bytes of its end that are stored when the middle is dropped. The room between is written before the next time."""
 
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -82,9 +82,10 @@ class JobOutput:
 
     @classmethod
     def open(cls, path: Path) -> JobOutput | None:
-        """Open the file of a job of an earlier process to read it. Return ``None`` if it is gone."""
+        """Open the file of a job of an earlier process to read it. Return ``None`` if it is gone, or no file."""
         try:
-            return cls(os.open(path, _READ))
+            with regular_file(os.open(path, FLAGS | os.O_NOFOLLOW)) as file:
+                return cls(os.dup(file.fileno()))
         except OSError:
             return None
 

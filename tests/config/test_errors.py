@@ -34,7 +34,7 @@ GOOD = {
 IN_FILES = [
     ("config", CONFIG + "inbox:\n  size: many\n", 13, "inbox.size: expected a whole number"),
     ("config", CONFIG + "tools:\n  allow:\n    - list_files\n    - edit_fil\n", 15, "did you mean edit_file?"),
-    ("config", CONFIG + "tools:\n  allow:\n    - 'edit_file(/etc/*)'\n", 14, "relative to the workspace"),
+    ("config", CONFIG + "tools:\n  allow:\n    - 'edit_file(../etc/*)'\n", 14, "relative to the workspace"),
     ("config", CONFIG + "tools:\n  allow: ['(']\n", 13, "tools.allow[0]"),
     ("config", CONFIG + "tools:\n  research:\n    hosts:\n      - https://example.org/\n", 15, "without https://"),
     ("config", CHAIN + "    tools:\n      - todo\n      - flies\n", 11, "did you mean files?"),

@@ -291,6 +291,14 @@ async def test_reading_and_killing() -> None:
         assert "[JOB J1] killed by main after 0 s" in session.sent()
 
 
+@pytest.mark.parametrize("kind", ["fifo", "folder", "link", "nothing"])
+def test_what_is_no_file_is_no_output(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "other").write_text("other")
+    make = {"fifo": os.mkfifo, "folder": os.mkdir, "link": lambda path: os.symlink(tmp_path / "other", path)}
+    make.get(kind, str)(tmp_path / "J1.out")
+    assert JobOutput.open(tmp_path / "J1.out") is None
+
+
 def test_the_middle_of_much_output_is_dropped(tmp_path: Path) -> None:
     output = JobOutput(os.open(tmp_path / "J1.out", os.O_RDWR | os.O_CREAT), most=1_000, head=100, tail=200)
     written = b""

@@ -1,19 +1,19 @@
 """The fence of a command: restrictions that the kernel enforces for a process and its descendants.
 
 Landlock refuses writes outside some directories, devices, and signals to outside processes. Seccomp refuses sockets,
-kernel keys, and setting limits and priorities of other processes. Neither needs root or any setup, and both are
-inherited and cannot be undone. With a PID namespace all processes of a command also die with its first one. Python has
-no functions for any of this, so they are called by ``ctypes``.
+kernel keys, changes of btrfs subvolumes, and setting limits and priorities of other processes. Neither needs root or
+any setup, and both are inherited and cannot be undone. With a PID namespace all processes of a command also die with
+its first one. Python has no functions for any of this, so they are called by ``ctypes``.
 
 To change a restriction: writes are in ``rules``, devices in ``_landlock_devices``, system calls in ``_refuse_calls``,
 and root's capabilities in ``_DROPPED_CAPABILITIES``. ``probe`` tries which ones a machine supports. Only a small part
 of the standard library is imported, because every command is a fork of the guard, which imports this module.
 
 What the fence does not refuse: reading files; changing the mode, owner, times, flags (``chattr``), extended attributes,
-access lists or file capabilities of an outside file, locking it, and making or removing subvolumes of btrfs, since
-Landlock does not know these; and, without a namespace, System V shared memory and semaphores, which databases need to
-start. If the network is allowed, a service that listens there may do what the command itself may not, and so may one on
-a Unix socket, unless those are refused (``unix_sockets``).
+access lists or file capabilities of an outside file, and locking it, since Landlock does not know these; and, without
+a namespace, System V shared memory and semaphores, which databases need to start. If the network is allowed, a service
+that listens there may do what the command itself may not, and so may one on a Unix socket, unless those are refused
+(``unix_sockets``).
 """
 
 from __future__ import annotations
@@ -284,11 +284,15 @@ need, so they are refused only without Landlock."""
 _QUEUES = ("mq_open", "mq_unlink", "msgget", "msgsnd", "msgrcv", "msgctl")
 """All programs of a user share message queues. A namespace has its own."""
 
+_SUBVOLUMES = (0x5000940E, 0x50009418, 0x50009401, 0x50009417, 0x5000940F, 0x5000943F, 0x4008941A)
+"""The requests by which btrfs creates, copies, removes and locks subvolumes, which are directories. Landlock does not
+know them. In order: SUBVOL_CREATE, the same _V2, SNAP_CREATE, _V2, SNAP_DESTROY, _V2, SUBVOL_SETFLAGS."""
+
 _PRIO_USER, _IOPRIO_WHO_USER, _TYPE_OF_SOCKET = 2, 3, 0xF
 
 _ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}  # AUDIT_ARCH_*, and the column below
 _NUMBERS = {  # x86_64, aarch64
-    **{"socket": (41, 198), "socketpair": (53, 199), "ptrace": (101, 117)},
+    **{"ioctl": (16, 29), "socket": (41, 198), "socketpair": (53, 199), "ptrace": (101, 117)},
     **{"process_vm_writev": (311, 271), "pidfd_getfd": (438, 438)},
     **{"io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427)},
     **{"add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219)},
@@ -334,15 +338,18 @@ def _refuse_calls(fence: Fence, *, has_others: bool) -> None:
     def refuse(*names: str) -> None:
         lines.extend((_JUMP_IF_EQUAL, _TO_REFUSE, 0, _NUMBERS[name][column]) for name in names)
 
-    def refuse_if(name: str, argument: int, value: int, *, is_equal: bool = True, mask: int = 0xFFFFFFFF) -> None:
-        """Refuse a call if the masked argument is this value, or if it is another one."""
+    def refuse_if(name: str, argument: int, *values: int, is_equal: bool = True, mask: int = 0xFFFFFFFF) -> None:
+        """Refuse a call if the masked argument is one of these values, or if it is another than the only one."""
         jumps = (_TO_REFUSE, 0) if is_equal else (0, _TO_REFUSE)
-        test = [(_LOAD, 0, 0, argument), (_AND, 0, 0, mask), (_JUMP_IF_EQUAL, *jumps, value), (_LOAD, 0, 0, _NUMBER)]
+        tests = [(_JUMP_IF_EQUAL, *jumps, value) for value in values]
+        test = [(_LOAD, 0, 0, argument), (_AND, 0, 0, mask), *tests, (_LOAD, 0, 0, _NUMBER)]
         lines.extend([(_JUMP_IF_EQUAL, 0, len(test), _NUMBERS[name][column]), *test])
 
     refuse(*_IO_URING, *_KEYS)
     if fence.writable is None and fence.devices is None and not fence.signals:
         refuse(*_TRACING)
+    if fence.writable is not None:
+        refuse_if("ioctl", _SECOND, *_SUBVOLUMES)
     if has_others:
         refuse(*_QUEUES)
         refuse_if("setpriority", _FIRST, _PRIO_USER)
@@ -355,8 +362,7 @@ def _refuse_calls(fence: Fence, *, has_others: bool) -> None:
         refuse_if("socket", _FIRST, socket.AF_UNIX)
     if fence.network or fence.unix_sockets:
         # A datagram socket of a pair can send to any other; streams of a pair only to each other.
-        for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW):
-            refuse_if("socketpair", _SECOND, kind, mask=_TYPE_OF_SOCKET)
+        refuse_if("socketpair", _SECOND, socket.SOCK_DGRAM, socket.SOCK_RAW, mask=_TYPE_OF_SOCKET)
     lines += [(_RETURN, 0, 0, _PERMIT), (_RETURN, 0, 0, _REFUSE)]
     program = [
         (code, *(len(lines) - n - 2 if to == _TO_REFUSE else to for to in jumps), value)

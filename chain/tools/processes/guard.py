@@ -65,8 +65,8 @@ class GuardProcess:
         self._accept()
         while self._is_open or self._keepers or self._orphaned:
             keeper.wait(self._pause_s if self._orphaned else None)
-            self._accept()
             self._reap()
+            self._accept()
             if self._orphaned:
                 self._sweep()
 
@@ -84,10 +84,10 @@ class GuardProcess:
     def _start(self, descriptors: list[int]) -> None:
         control = socket.socket(fileno=descriptors[0])
         try:
-            pid, channel = self._spare or self._fork_spare(*descriptors)
-            self._spare = None
-            with channel:
-                socket.send_fds(channel, [b"run"], descriptors)
+            try:
+                pid = self._hand_over(descriptors)
+            except OSError:
+                pid = self._hand_over(descriptors)  # the spare keeper had been killed
         except OSError:
             keeper.send_message(control, failed="no process can be started for it")
             control.close()
@@ -95,6 +95,14 @@ class GuardProcess:
             self._keepers[pid] = control
         for each in descriptors[1:]:
             os.close(each)
+
+    def _hand_over(self, descriptors: list[int]) -> int:
+        """Send these to a keeper, and return its pid. Raise ``OSError`` if it has ended or cannot be forked."""
+        pid, way = self._spare or self._fork_spare(*descriptors)
+        self._spare = None
+        with way:
+            socket.send_fds(way, [b"run"], descriptors)
+        return pid
 
     def _fork_spare(self, *descriptors: int) -> tuple[int, socket.socket]:
         """Fork a keeper. It closes these descriptors: it must not hold a copy of what it receives."""

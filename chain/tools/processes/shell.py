@@ -14,14 +14,15 @@ import shlex
 import shutil
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence, Set
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePath
 
 import trio
 
+from chain.concurrency.nurseries import background_task
 from chain.concurrency.threads import Threads
 from chain.concurrency.wakeup import Wakeup
 from chain.errors import ToolError, UserError
@@ -51,6 +52,9 @@ PROGRESS_S = 0.1
 
 INSPECTION_S = 1.0
 """Seconds for each search for changes of protected files, before and after a command."""
+
+INSPECTION_PERIOD_S = 10.0
+"""Seconds between two such searches while a job runs, whose end may be hours away."""
 
 LONGEST_ROW = 400
 """Characters of the last row of the output in the summary of a result: more than people see of it."""
@@ -185,7 +189,7 @@ class _Shell:
     ) -> ExitStatus:
         """Run a command that was checked, under the guard. Raise ``ToolError`` if it cannot be started."""
         shell, fence = shutil.which("bash", path=self.environ.get("PATH")) or "/bin/sh", call.sandbox.fence
-        async with self._reporting_changes(ctx, call):
+        async with self._reporting_changes(ctx, call, is_job=timeout_s == math.inf):
             return await self.guard.run(
                 [shell, "-c", command],
                 cwd=call.folder,
@@ -250,9 +254,10 @@ class _Shell:
         return [each for each in ctx.added if not is_in(str(each), refused.kept - refused.wide)]
 
     @asynccontextmanager
-    async def _reporting_changes(self, ctx: ToolContext, call: _Call) -> AsyncIterator[None]:
+    async def _reporting_changes(self, ctx: ToolContext, call: _Call, *, is_job: bool) -> AsyncIterator[None]:
         """Notify people of changes in the block to files that run or are trusted outside of the sandbox."""
-        is_fenced, before, after = "writes" in call.sandbox.active_protections, None, None
+        is_fenced = "writes" in call.sandbox.active_protections
+        before: Snapshot | None = None
 
         def snapshot(earlier: Snapshot | tuple[()] = ()) -> Snapshot:
             protected, workspace = self.rules.protected, ctx.workspace.absolute()
@@ -261,19 +266,38 @@ class _Shell:
                 found.update(protected.snapshot(root, root, earlier, is_fenced=is_fenced))
             return found
 
+        async def changes() -> set[str]:
+            after = await _THREADS.run(partial(snapshot, before or ()), abandon_on_cancel=True)
+            return {*changed_files(before or {}, after)}
+
+        def report(files: Set[str]) -> None:
+            if files:
+                ctx.notice(_change_notice(sorted(files), ctx.workspace))
+
+        async def report_first_changes() -> None:
+            told = set[str]()
+            while before is not None:
+                await trio.sleep(INSPECTION_PERIOD_S)
+                with trio.move_on_after(INSPECTION_S):
+                    found = await changes()
+                    report(found - told)
+                    told |= found
+
         with trio.move_on_after(INSPECTION_S):
             before = await _THREADS.run(snapshot, abandon_on_cancel=True)
         try:
-            yield
+            async with background_task(report_first_changes) if is_job else nullcontext():
+                yield
         finally:
             # Also after an interrupt, which must not wait for a disk that hangs.
+            found: set[str] | None = None
             with trio.move_on_after(INSPECTION_S if before is not None else 0, shield=True):
-                after = await _THREADS.run(partial(snapshot, before or ()), abandon_on_cancel=True)
-            if before is None or after is None:
+                found = await changes()
+            if before is None or found is None:
                 what = "changed what git runs, or what chain trusts"
                 ctx.notice(f"Whether a command {what}, could not be inspected within {INSPECTION_S:g} s.")
-            elif files := changed_files(before, after):
-                ctx.notice(_change_notice(files, ctx.workspace))
+            else:
+                report(found)
 
 
 def _preview(

@@ -211,6 +211,28 @@ async def test_with_the_network_root_does_not_read_what_others_send(yard: Yard) 
     assert (code, said.splitlines()[-1]) == (1, "PermissionError: [Errno 1] Operation not permitted")
 
 
+SUBVOLUMES = """
+import fcntl, sys
+for request in (0x5000940E, 0x50009418, 0x50009401, 0x50009417, 0x5000940F, 0x5000943F, 0x4008941A, 0x5401):
+    try:
+        fcntl.ioctl(open(sys.argv[1]), request, bytes(8))  # what is asked for is told by the request alone
+    except OSError as error:
+        print(hex(request), type(error).__name__)
+"""
+
+
+@needs_writes
+@needs_unix_sockets
+@pytest.mark.slow
+@pytest.mark.parametrize("network", [False, True])
+async def test_no_subvolume_is_made_or_removed(yard: Yard, network: bool) -> None:
+    (yard.work / "subvolumes.py").write_text(SUBVOLUMES)
+    code, text = await yard.run("$PYTHON subvolumes.py $OUT/kept", yard.fence._replace(network=network))
+    *refused, other = text.splitlines()
+    assert (code, len(refused), other) == (0, 7, "0x5401 OSError"), "a terminal's is passed on to the file"
+    assert all(row.endswith(" PermissionError") for row in refused)
+
+
 @needs_signals
 @pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("command", ["kill -0 $OURS", "kill -TERM $OURS", "kill -9 $PPID; kill -0 $PPID"])

@@ -305,6 +305,29 @@ async def test_a_command_that_kills_or_stops_its_keeper_ends_and_no_other_does(c
     assert said == ["still here\n"]
 
 
+async def test_a_command_starts_although_the_keeper_that_waits_for_it_was_killed(commands: Commands) -> None:
+    guard = await guard_of(commands)
+
+    def keepers() -> list[int]:
+        return [*map(int, Path(f"/proc/{guard}/task/{guard}/children").read_text().split())]
+
+    await until_async(lambda: len(keepers()) == 1)
+    os.kill(guard, signal.SIGSTOP)
+    (spare,) = keepers()
+    os.kill(spare, signal.SIGKILL)
+    await until_async(lambda: ") Z " in Path(f"/proc/{spare}/stat").read_text())
+    ended: list[ExitStatus] = []
+
+    async def run() -> None:
+        ended.append(await commands.run("exit 3"))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run)
+        await trio.testing.wait_all_tasks_blocked()
+        os.kill(guard, signal.SIGCONT)
+    assert ended == [ExitStatus(3)]
+
+
 LIMIT_WATCHERS = """
 import resource, sys
 keeper = int(sys.argv[1])

@@ -9,11 +9,12 @@ import sys
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import trio
 import trio.testing
+from support.processes import until_async
 from support.steered import Steered
 
 from chain.errors import ToolError
@@ -88,6 +89,17 @@ class Shell:
         )
         assert shown is not None
         return shown
+
+
+class StartedJobs(Jobs):
+    """Jobs that a test runs itself."""
+
+    def __init__(self) -> None:
+        self.started: list[JobRun] = []
+
+    def start(self, agent: str, call_id: str, command: str, run: JobRun, *, wakes: bool) -> str:
+        self.started.append(run)
+        return "J1"
 
 
 @pytest.fixture
@@ -702,3 +714,35 @@ async def test_commands_do_not_write_in_an_added_directory_of_what_is_protected(
     assert "denied" in await shell_.run(f"touch {tmp_path}/packages/one/new")
     assert "writes" in (await shell_.preview("pwd")).protections
     assert (await shell_.run("pwd", workdir=str(tmp_path / "packages/one"))).startswith(f"{tmp_path}/packages/one\n")
+
+
+@pytest.mark.parametrize("sandbox", ["auto", "off"])
+async def test_what_a_job_changes_is_said_while_it_runs(
+    shell_: Shell, sandbox: Literal["auto", "off"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shell, "INSPECTION_PERIOD_S", 0.01)
+    shell_.rules = dataclasses.replace(shell_.rules, sandbox=sandbox)
+    jobs = StartedJobs()
+    has_begun = trio.Event()
+    command = "echo; until [ -e go ]; do sleep 0.01; done; echo x > AGENTS.md; sleep 1000"
+    await shell_.tool.run(dataclasses.replace(shell_._context(), jobs=jobs), {"command": command, "background": True})
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(jobs.started[0], lambda chunk: has_begun.set())
+        await has_begun.wait()
+        assert shell_.notices == []
+        (shell_.workspace / "go").touch()
+        await until_async(lambda: shell_.notices)
+        nursery.cancel_scope.cancel()
+    assert {notice.split(":")[0] for notice in shell_.notices} == {"A command changed AGENTS.md"}
+
+
+async def test_a_job_that_cannot_start_says_why(shell_: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = StartedJobs()
+    await shell_.tool.run(dataclasses.replace(shell_._context(), jobs=jobs), {"command": "true", "background": True})
+
+    async def fail(*_: object, **__: object) -> None:
+        raise ToolError("The command cannot be started: for a reason.")
+
+    monkeypatch.setattr(shell_.guard, "run", fail)
+    with pytest.raises(ToolError, match="for a reason"):
+        await jobs.started[0](lambda chunk: None)
