@@ -404,14 +404,19 @@ class Keyboard:
             found = list(buffer.completer.get_completions(buffer.document, CompleteEvent(completion_requested=True)))
         else:
             found = state.completions
-        has_common_part = bool(get_common_complete_suffix(buffer.document, found))
-        if state is not None and (state.complete_index is not None or not has_common_part):
+        typed = buffer.document.text_before_cursor
+        # Fuzzy matches count only if nothing begins with what was typed.
+        found = [each for each in found if each.text.startswith(typed)] or found
+        common = get_common_complete_suffix(buffer.document, found)
+        if state is not None and (state.complete_index is not None or not common):
             buffer.complete_next()
         elif len(found) == 1:  # also one that changes what was typed
             buffer.apply_completion(found[0])
         else:
             buffer.cancel_completion()
-            buffer.start_completion(insert_common_part=True)
+            # Not by ``start_completion``, which does nothing while the completion of the last key is running.
+            buffer.insert_text(common)
+            buffer.start_completion()
 
     def _back_tab(self) -> None:
         """Go back in the menu that is open, or else change to the next mode."""
