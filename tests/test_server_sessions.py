@@ -172,7 +172,7 @@ async def test_an_interrupt_in_the_step_in_which_servers_are_there_goes_before_t
         server = hostile(tmp_path / f"log{n}")
         async with open_session(calling("echo"), use=ALLOWED, interactive=True, servers=[server]) as session:
             session.chain.submit("Go")
-            await session.chain.servers_settled()
+            await session.chain.wait_servers_settled()
             session.interrupt()
             await session.chain.wait_idle()
         check_invariants(session)
@@ -212,7 +212,7 @@ async def test_a_session_goes_on_with_its_servers_or_without(tmp_path: Path) -> 
 
 async def test_a_prompt_of_a_server_begins_a_run(tmp_path: Path) -> None:
     async with open_session("rules: [{text: Hello.}]", use=ALLOWED, servers=[hostile(tmp_path / "log")]) as session:
-        await session.chain.servers_settled()
+        await session.chain.wait_servers_settled()
         session.chain.start_prompt("h", "greet", ["Ada", "Lovelace"])
         await until_async(lambda: session.model.requests)
         await session.chain.wait_idle()
@@ -224,7 +224,7 @@ async def test_a_prompt_of_a_server_begins_a_run(tmp_path: Path) -> None:
 async def test_a_prompt_of_a_server_names_no_files(tmp_path: Path) -> None:
     async with open_session("rules: [{text: Hello.}]", use=ALLOWED, servers=[hostile(tmp_path / "log")]) as session:
         (session.chain.workspace / "secret").write_text("a key")
-        await session.chain.servers_settled()
+        await session.chain.wait_servers_settled()
         session.chain.start_prompt("h", "greet", ["@secret"])
         await until_async(lambda: session.model.requests)
         await session.chain.wait_idle()

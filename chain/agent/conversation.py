@@ -180,9 +180,9 @@ class Conversation:
         self._ids.update(call.id for call in message.calls)
 
     def fit(self, message: Message) -> tuple[Message, ...]:
-        """Return the messages to append for a message of a journal that has lost earlier records.
+        """Return the messages to append for a message from a journal in which earlier records are missing.
 
-        Lost tool results and user messages are replaced by stubs. Results of lost calls are dropped.
+        Missing tool results and user messages are replaced by stubs. Results of missing calls are dropped.
         """
         step, ids = _step_of(message), [call.id for call in self._open]
         if (self._state, step) in _NEXT and [result.id for result in message.results] == ids:

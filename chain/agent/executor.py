@@ -90,10 +90,10 @@ class Executor:
         return self.context.spec.limits
 
     def use_spec(self) -> None:
-        """Apply a changed spec of the agent, so that the size of the next request is known before it is made."""
+        """Apply a changed spec of the agent. The size of the next request is then known before the request is built."""
         self._model.use_spec()
 
-    def end_here(self) -> None:
+    def complete_lost_run(self) -> None:
         """Complete the history of a run whose process ended, and add a note about that. Raise ``JournalError``."""
         self.catch_up()
         note, messages = user_text(PROGRAM_ENDED), self.conversation.messages
@@ -223,7 +223,7 @@ class Executor:
                 return self._end_normally(run)
             run.step = Step()
             is_too_long = by == "service" and attempt.what == "failed"
-            if is_too_long or (not was_cut and self.compaction.is_hopeless()):
+            if is_too_long or (not was_cut and self.compaction.exceeds_window()):
                 return self._end_context_full(run)
             point = Point.AFTER_TOOLS if run.iteration else Point.BEFORE_FIRST_CALL
             point = Point.AT_ONCE if was_cut else point
@@ -247,9 +247,9 @@ class Executor:
         return Outcome("done", attempt.sentence)
 
     async def _ask(self, run: Run) -> Reply | None:
-        """Return the reply of this iteration, or ``None`` if a stop or a now line cancelled it.
+        """Return the reply of this iteration, or ``None`` if a stop or a now line cancelled the request.
 
-        A now line that arrives before the request, or in the pause before a retry, is delivered with it.
+        A now line that arrives before the request, or in the pause before a retry, is delivered with the request.
         """
         while True:
             await trio.lowlevel.checkpoint_if_cancelled()
@@ -301,7 +301,7 @@ class Executor:
         message, text = reply.message, reply.message.answer
         if reply.stop_reason == "refusal":
             # The service would refuse every later request with these messages too.
-            self._delivery.give_back(run, "refused")
+            self._delivery.return_withdrawn(run, "refused")
             return Outcome(
                 "refused", "The model refused to answer. Your lines were returned: change them and try again."
             )
@@ -365,7 +365,7 @@ class Executor:
         return None
 
     def _append_reply(self, run: Run, message: Message, *, is_whole: bool = True) -> None:
-        """Append a reply. A cancelled one (not ``is_whole``) never becomes the result of the run."""
+        """Append a reply. If it was cancelled (``is_whole`` is false), it never becomes the result of the run."""
         recorded = self.context.append(message, is_cut=not is_whole)
         run.step.appended = True
         run.unanswered.clear()
@@ -383,12 +383,12 @@ class Executor:
         return Outcome("done", run.result)
 
     def _end_at_limit(self, run: Run, spent: str) -> Outcome:
-        """Emit a notice about the spent budget, and return the outcome ``limit_reached``."""
+        """Emit a notice that the budget is spent, and return the outcome ``limit_reached``."""
         self.context.notice(run.iteration, spent)
         return Outcome("limit_reached", run.result or spent)
 
     def _end_at_max_iterations(self, run: Run) -> Outcome:
-        """Emit a notice about the limit, and return the outcome ``max_iterations``."""
+        """Emit a notice about the iteration limit, and return the outcome ``max_iterations``."""
         used = pluralize(run.iteration, "iteration")
         why = f"the run has used {used}, its limit; raise max_iterations for longer runs"
         self.context.notice(run.iteration, why)
@@ -401,9 +401,9 @@ class Executor:
         return Outcome("error", message)
 
     def _retry_empty(self, run: Run) -> Outcome | None:
-        """Deliver waiting lines after an empty reply; otherwise ask the model to continue, once.
+        """Deliver waiting lines after an empty reply. If there are none, ask the model to continue, once per run.
 
-        Return as ``_continue_after_answer``.
+        Return ``None`` if the loop continues, otherwise the outcome of the run.
         """
         twice = " twice" if run.was_nudged else ""
         empty = Outcome("empty", f"The model gave an empty reply{twice}. Try again, or rephrase the query.")
@@ -416,7 +416,9 @@ class Executor:
 
     def _end_context_full(self, run: Run, text: str = "") -> Outcome:
         """Return the outcome for a conversation that does not fit the window. ``text`` is the reply so far."""
-        why = text or self.compaction.too_full()
+        why = text or self.compaction.too_full_message()
         if not self.compaction.has_past:
-            self._delivery.give_back(run, "context_full")  # nothing can be compacted, so the lines would never fit
+            self._delivery.return_withdrawn(
+                run, "context_full"
+            )  # nothing can be compacted, so the lines would never fit
         return Outcome("context_full", why)

@@ -1,4 +1,7 @@
-"""The state of one agent. It is part of the state of a session, which only records change (``session.state``). Pure."""
+"""The state of one agent.
+
+It is part of the state of a session and changes only by records (``session.state``). Pure.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from chain.text.wording import ROOT
 
 @dataclass(eq=False, slots=True)
 class History:
-    """A conversation, its share of the window, the user's words in it, and the compaction that it starts with."""
+    """A conversation, its use of the window, the user's texts in it, and the compaction that it starts with."""
 
     conversation: Conversation = field(default_factory=Conversation)
     window_usage: WindowUsage = field(default_factory=WindowUsage)
@@ -44,7 +47,10 @@ class History:
             self.words.mark_compacted(record.left_out)
 
     def withdraw(self, line_ids: Collection[str]) -> None:
-        """Remove the messages since the last answer. Remove these lines from the words that a compaction kept."""
+        """Remove the messages since the last answer.
+
+        Also remove these lines from the user's texts that a compaction kept.
+        """
         first, kept = None, self.words.remove(line_ids)
         if self.compacted is not None:
             self.compacted = replace(self.compacted, words=kept)
@@ -58,7 +64,7 @@ class History:
         self.window_usage.begin_anew(self.conversation.messages)
 
     def snapshot(self) -> Snapshot:
-        """Return what ``restore`` needs to return to this moment."""
+        """Return the current state of the history, for ``restore``."""
         return self.conversation.snapshot(), self.words.snapshot(), self.compacted
 
     def restore(self, snapshot: Snapshot) -> None:

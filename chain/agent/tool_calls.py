@@ -59,7 +59,7 @@ T = TypeVar("T")
 
 
 def batches(calls: Iterable[T], may_join: Callable[[T], bool]) -> Iterator[tuple[T, ...]]:
-    """Split the calls, in order, into groups that may run at the same time."""
+    """Split the calls, in order, into batches whose calls may run concurrently."""
     for is_joint, group in groupby(calls, may_join):
         if is_joint:
             yield tuple(group)
@@ -72,7 +72,7 @@ _Planned: TypeAlias = tuple[ToolCall, Tool | str]
 
 
 def _may_join(planned: _Planned) -> bool:
-    """Return whether a call may run at the same time as its neighbours. A call that is not run at all may."""
+    """Return whether a call may run concurrently with its neighbours. A call that cannot be run may."""
     _, tool = planned
     return isinstance(tool, str) or can_run_in_parallel(tool)
 
@@ -120,7 +120,7 @@ class ToolCalls:
             return self._truncate(str(error))
 
     async def _run_batch(self, run: Run, batch: Sequence[_Planned]) -> None:
-        """Run the calls of a batch at the same time, starting them in order."""
+        """Run the calls of a batch concurrently. The calls start in order."""
         if len(batch) == 1:
             await self._run_one(run, batch[0])
             return
@@ -147,7 +147,7 @@ class ToolCalls:
             raise _unwrap(group) from None
 
     async def _run_one(self, run: Run, planned: _Planned, *, on_start: Callable[[], None] = lambda: None) -> None:
-        """Run one call, after the user's approval if it needs one, and record its result."""
+        """Run one call and record its result. Ask for approval first if the tool needs it."""
         call, tool = planned
         await trio.lowlevel.checkpoint_if_cancelled()
         if isinstance(tool, str):
@@ -177,7 +177,7 @@ class ToolCalls:
     async def _approve(self, run: Run, call: ToolCall, tool: Tool) -> ToolContext | None:
         """Ask the user for approval if the tool needs it.
 
-        Return the call's context, or ``None`` if the call does not start.
+        Return the context of the call, or ``None`` if the call must not start.
         """
         context, rules = self._tool_context(run, call, tool), self._shared.tool_rules
         verdict: Verdict | None = None
@@ -308,7 +308,7 @@ class ToolCalls:
 
 
 def _findings_of(run: Run, call: ToolCall) -> list[PartialResult]:
-    """Return the call's result unless it is an error, otherwise the findings of the agent that the call started."""
+    """Return the result of a call. For an error, return the findings of the agent that the call started."""
     answer = run.step.answered.get(call.id)
     if answer is not None and not answer.is_error:
         return [PartialResult(call.name, answer.text)]

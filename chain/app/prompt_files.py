@@ -23,7 +23,10 @@ _KEYS = ("version", "description", "messages")
 
 @dataclass(frozen=True, slots=True)
 class AgentPrompt:
-    """The prompts of a kind of agent: its system prompt, and its handler prompt; ``None`` for that of the chain."""
+    """The system prompt of a kind of agent, and its handler prompt.
+
+    A handler prompt of ``None`` means that of the chain.
+    """
 
     system: str = ""
     handler: PromptFile | None = None
@@ -36,7 +39,7 @@ def system_prompt(settings: Settings, chosen: ChainSettings) -> str:
 
 
 def compaction_rules(settings: Settings, chosen: ChainSettings) -> CompactionRules:
-    """Return how conversations of a chain are compacted. Raise ``ConfigError``."""
+    """Return the compaction settings of a chain. Raise ``ConfigError``."""
     rules = CompactionRules(chosen.compact.at, chosen.compact.keep)
     if chosen.compaction_prompt is None:
         return rules
@@ -61,7 +64,7 @@ def prompt_file(settings: Settings, chosen: ChainSettings) -> PromptFile:
 
 
 def agent_prompt(settings: Settings, name: str) -> AgentPrompt:
-    """Return the prompt of a kind from its file as it is now, or else that of ``agent``. Raise ``ConfigError``."""
+    """Read the prompt file of a kind, by default the file of the kind ``agent``. Raise ``ConfigError``."""
     require_trust(settings)
     kind = settings.kind(name)
     if kind.prompt is None:

@@ -146,12 +146,12 @@ class SessionRestorer:
         executors = {agent.name: self._children.restore(agent) for agent in self._agents_to_keep()}
         for agent in reversed([each for each in state.children if each.is_at_work]):
             if (executor := executors.get(agent.name)) is not None:
-                executor.end_here()
+                executor.complete_lost_run()
             name, call, used = agent.name, agent.parent_id, agent.usage
             journal.record(records.AgentEnded(name, call, "interrupted", agent.iteration, agent.parent, used))
         self._session.use_context()
         if was_running and not state.only_compacts:
-            self._session.executor.end_here()
+            self._session.executor.complete_lost_run()
         else:
             self._session.executor.catch_up()  # a full disk may have left calls open
         returned = [a for a in state.lines.on_record.values() if self._settle(a, withdrawn, was_ended=was_ended)]
