@@ -60,7 +60,7 @@ def prompt_file(settings: Settings, chosen: ChainSettings) -> PromptFile:
     key = f"chains.{chosen.name}.interruption_prompt"
     place = settings.source(key)
     named_at = "" if place == "default" else place
-    return PromptFile(chosen.interruption_prompt, settings.within(key), named_at=named_at)
+    return PromptFile(chosen.interruption_prompt, settings.required_folder(key), named_at=named_at)
 
 
 def agent_prompt(settings: Settings, name: str) -> AgentPrompt:
@@ -77,7 +77,7 @@ def agent_prompt(settings: Settings, name: str) -> AgentPrompt:
     path = None if handler is None else values.path(handler.with_environ(settings.environ))
     if handler is None or path is None:
         return AgentPrompt(system)
-    within = settings.within(key, named_value(key, as_written(handler)))
+    within = settings.required_folder(key, named_value(key, as_written(handler)))
     return AgentPrompt(system, PromptFile(path, within, named_at=f"{handler.file}:{handler.line}"))
 
 

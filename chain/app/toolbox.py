@@ -125,7 +125,7 @@ def shell_rules(settings: Settings, state: Path | None = None, servers: Sequence
     shell, keys, launches = settings.shell, settings.key_variables, list[Launch | Address]()
     for server in {server.name: server for server in (*settings.servers, *servers)}.values():
         with suppress(ConfigError):  # reported when the server starts
-            launches.append(server.filled(settings.environ, keys))
+            launches.append(server.with_variables(settings.environ, keys))
     named = (Path(server.entry.file) for server in servers if server.is_named)
     protected = Protected(
         (*settings.trusted_places, *named, *([] if state is None else [state])),

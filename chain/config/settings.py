@@ -1,7 +1,6 @@
 """Frozen settings for chains, kinds of agents and the shell, and their readers.
 
-The keys of a section are the fields of its dataclass. The type of a field decides how its value is read: ``_READERS``
-has a reader for each type.
+The keys of a section are the fields of its dataclass. ``_READERS`` maps the type of a field to its reader.
 """
 
 from __future__ import annotations
@@ -42,7 +41,10 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Compact:
-    """The share of the window ``at`` which a conversation is compacted (``None``: never), and the share to ``keep``."""
+    """The settings of compaction: the share ``at`` of the window that starts it, and the share to ``keep``.
+
+    If ``at`` is ``None``, only the user starts a compaction.
+    """
 
     at: Share | None = 0.9
     keep: Share = 0.2
@@ -82,7 +84,7 @@ class KindSettings:
 
 @dataclass(frozen=True, slots=True)
 class AgentsSettings:
-    """The kinds of agents, and the limits: levels below main, active agents, finished agents that can be asked."""
+    """The kinds of agents, and their limits: levels below the main agent, active agents, and stored finished agents."""
 
     max_depth: int = 3
     max_running: int = 8
@@ -92,7 +94,7 @@ class AgentsSettings:
 
 @dataclass(frozen=True, slots=True)
 class ShellSettings:
-    """The sandbox of commands. ``env`` names variables that they get although they look like secrets."""
+    """The sandbox of commands. ``env`` names variables that are passed to commands although they look like secrets."""
 
     sandbox: Sandbox
     network: bool
@@ -118,7 +120,7 @@ _TAKEN = ("main", "root")
 
 
 def read(kind: type[Section], node: Node, **known: object) -> Section:
-    """Read a mapping as a dataclass, of which some fields are known already. Raise ``ConfigError``."""
+    """Read a mapping as a dataclass. ``known`` are fields that need no reading. Raise ``ConfigError``."""
     keys = node.mapping(each.name for each in fields(kind) if each.name not in known)
     return kind(**known, **read_fields(kind, keys))
 
@@ -203,7 +205,7 @@ def read_kind(name: str, node: Node) -> KindSettings:
 
 
 def is_kind(node: Node) -> bool:
-    """Return whether a value looks as if it was meant as a kind."""
+    """Return whether a value looks like the entry of a kind."""
     keys = node.entries()
     return bool(keys) and set(keys) <= set(KIND_KEYS)
 
