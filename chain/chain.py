@@ -128,7 +128,7 @@ class Chain:
         """The first event of a new feed. It names the model of the next run."""
         self._has_wound_down = False
         self._standing = Snapshot()
-        for event in self.state.waiting():
+        for event in self.state.waiting_events():
             self._standing.update(event)
         audience.listen(self._standing.update)
 

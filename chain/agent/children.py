@@ -185,7 +185,7 @@ class Children:
                 above.skipped += run.skipped
             moved = self._hand_over_lines(node, parent)
             parent.below.remove(node)
-            self._shared.jobs.end_of(name)
+            self._shared.jobs.kill_jobs_of(name)
             self._store_finished(agent, run, parent, status)
             if not above.is_ending:
                 parent.apply_urgency(moved)

@@ -202,7 +202,7 @@ async def open_chain(
             chain.stop_accepting()
             chain.interrupt()
 
-        tasks = [journal.run, session.forever, audience.watch, jobs.run, *([running.run] if running else [])]
+        tasks = [journal.run, session.serve, audience.watch, jobs.run, *([running.run] if running else [])]
         await stack.enter_async_context(background_tasks(*tasks, when_cancelled=interrupt))
         # Called in reverse order, each even if another fails. Then the tasks end.
         stack.callback(journal.end)

@@ -234,7 +234,7 @@ async def _finish_work(chain: Chain, lease: Lease) -> None:
     """Wait until no run is active and all fetched rows were processed. Then refuse further lines."""
     while True:
         await chain.wait_idle()
-        if await chain.jobs.wait_awaited():
+        if await chain.jobs.wait_for_waking_job():
             continue
         if not (chain.is_running or lease.unread):
             break

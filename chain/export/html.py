@@ -1,8 +1,8 @@
-"""A session as one HTML page that loads nothing and has no script. Pure.
+"""A session as one HTML page without scripts and external resources. Pure.
 
-The page has a header, the timeline, and the record of everything in order, with agents inside the calls that started
-them. Text that chain did not write goes through ``escaping``. The content security policy of the page forbids the
-browser to run or load anything. Its looks are in ``page.css``.
+The page has a header, the timeline, and the full record in order. Agents are inside the calls that started them. Text
+that chain did not write passes through ``escaping``. The content security policy of the page forbids the browser to run
+or load anything. The style sheet is ``page.css``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from chain.version import VERSION
 
 MAX_HTML_TITLE = 200
 FEW_ROWS = 10
-"""Rows of a result that is not folded."""
+"""The number of rows up to which a result is not folded."""
 FEW_CHARS = 1_200
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -150,13 +150,13 @@ def _quality(status: events.Status | None) -> str:
 
 
 def _words(text: str, by: str = "") -> str:
-    """Return a text below a row that says whose it is; nothing for an empty one."""
+    """Return a text below a row that names its author; an empty string for an empty text."""
     row = f'<p class="by">{escaped(by)}</p>' if by else ""
     return row + (f'<p class="words">{escaped(text)}</p>' if text else "")
 
 
 def _folded(text: str) -> str:
-    """Return a text as it is, folded if it is long; nothing if it is blank."""
+    """Return a text, folded if it is long; an empty string if it is blank."""
     text = text.strip("\n")
     if not text.strip():
         return ""

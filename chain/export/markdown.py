@@ -1,9 +1,9 @@
-"""A session as Markdown, readable as plain text too. Pure.
+"""A session as Markdown, which is also readable as plain text. Pure.
 
-Text that chain did not write takes one of four forms, and none of them can add to the document or leave its place.
-Words of the model are quoted as the Markdown that they are, or as source in a fence if they are not inert (``quoted``).
-Words of the user and messages are quoted with each row escaped (``literal``). Names and options are escaped on one row
-(``inline``). Inputs and results are in fences that are longer than any in them (``fenced``).
+Text that chain did not write has one of four forms. In none of them can it change the structure of the document. Words
+of the model are quoted as rendered Markdown, or as source in a fence if they are not inert (``quoted``). Words of the
+user and messages are quoted with each row escaped (``literal``). Names and options are escaped on one row (``inline``).
+Inputs and results are in fences that are longer than any fence inside them (``fenced``).
 """
 
 from __future__ import annotations
@@ -139,13 +139,13 @@ def _nested(rows: Iterable[str]) -> Iterator[str]:
 
 
 def quoted(who: str, text: str) -> Iterator[str]:
-    """Yield words of the model in a quote that they cannot leave."""
+    """Yield words of the model as a quote. No text can end the quote early."""
     rows = sanitize(text).strip("\n").expandtabs(4).splitlines()
     return _quote(who, rows if is_inert("\n".join(rows)) else fenced(text, "markdown"))
 
 
 def fenced(text: str, language: str) -> Iterator[str]:
-    """Yield a code block that no text in it can end."""
+    """Yield a code block. No text in it can end it early."""
     text = sanitize(text).strip("\n")
     longest = max((len(found) for found in _FENCE.findall(text)), default=2)
     fence = "`" * (longest + 1)
@@ -153,7 +153,7 @@ def fenced(text: str, language: str) -> Iterator[str]:
 
 
 def literal(text: str) -> Iterator[str]:
-    """Yield rows for a quote that show a text as it is, with its line breaks and its indentation."""
+    """Yield rows for a quote that show a text verbatim, with its line breaks and indentation."""
     rows = []
     for row in sanitize(text).strip("\n").splitlines():
         words = row.expandtabs(4).rstrip()
@@ -163,5 +163,5 @@ def literal(text: str) -> Iterator[str]:
 
 
 def inline(text: str) -> str:
-    """Return a text on one row, in which nothing is Markdown."""
+    """Return a text on one row with all Markdown escaped."""
     return _SPECIAL.sub(r"\\\1", " ".join(sanitize(text).split()))

@@ -1,7 +1,7 @@
-"""The timeline of the HTML page: one lane for each agent, every sign in it a link to its place in the record. Pure.
+"""The timeline of the HTML page: one lane for each agent, in which every sign links to its place in the record. Pure.
 
-From left to right is time, on a scale on which a tool call of milliseconds and a pause of a night are both visible:
-between two events is a little room, and more by the logarithm of the seconds between them.
+The scale from left to right shows both a tool call of milliseconds and a pause of a night: the distance of two events
+is a constant plus the logarithm of the seconds between them.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from chain.text import phrases
 from chain.text.wording import pluralize, truncate
 
 ROOM = 0.1
-"""The room between two events without time between them; a second takes 0.7."""
+"""The distance between two simultaneous events. A second between them adds 0.7."""
 CLOSEST = 0.35
-"""Percent of the width between the left sides of two bars, about four pixels of a wide page. Closer ones are merged."""
+"""The least distance of two bars in percent of the width: four pixels of a wide page. Closer bars are merged."""
 PIN_WIDTH = 6.6
-"""Percent of the width that a pin takes on a narrow page."""
+"""The width of a pin on a narrow page, in percent of the width."""
 LEVELS = 4
-"""Rows of pins above a lane, so that close ones do not cover each other."""
+"""The number of rows of pins above a lane, so that close pins do not overlap."""
 MAX_TITLE = 400
 
 _KEY = (
@@ -52,7 +52,7 @@ def timeline(session: Outline) -> Iterator[str]:
 
 
 def _places(times: Sequence[float]) -> list[float]:
-    """Return where each event is, in percent of the width."""
+    """Return the position of each event, in percent of the width."""
     places = [0.0]
     for before, after in pairwise(times):
         places.append(places[-1] + ROOM + log1p(max(after - before, 0.0)))  # a clock may be set back
@@ -82,7 +82,7 @@ def _lane(works: Sequence[AgentRun], places: Sequence[float]) -> Iterator[str]:
 
 
 def _merged(parts: Iterable[_Part], places: Sequence[float]) -> list[list[_Part]]:
-    """Return the parts in groups, of which each is a bar."""
+    """Return the parts in groups. Each group is one bar."""
     groups: list[list[_Part]] = []
     for part in parts:
         if not groups or places[part.at] - places[groups[-1][0].at] >= CLOSEST:
@@ -102,7 +102,7 @@ def _link(kind: str, at: int, style: str, title: str, sign: str = "") -> str:
 
 
 def _signs(work: AgentRun) -> Iterator[tuple[int, str, str, str]]:
-    """Yield what is between the agent and the user, and an end that is not good: its place, kind, sign and title."""
+    """Yield the agent's exchanges with the user, and a bad end: index, kind, sign and title of each."""
     for item in work.items():
         match item:
             case Moment(at=at, event=events.UserInterruption() as event, urgency=urgency):
@@ -117,7 +117,7 @@ def _signs(work: AgentRun) -> Iterator[tuple[int, str, str, str]]:
 
 
 def _levels(places: Sequence[float]) -> list[int]:
-    """Return the lowest level with room for each pin; where none has room, pins cover each other."""
+    """Return the lowest free level for each pin. If no level is free, pins overlap."""
     ends, levels = [0.0] * LEVELS, []
     for left in places:
         level = next((n for n, end in enumerate(ends) if left >= end), ends.index(min(ends)))

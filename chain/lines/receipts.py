@@ -84,10 +84,10 @@ class Ledger:
         waiting: int = 0,
         job: str = "",
     ) -> AcceptedLine:
-        """Give the line an id, record it and return it. Raise ``JournalError``; the line is not accepted then.
+        """Give the line an id, record the line and return it. Raise ``JournalError``; the line is not accepted then.
 
-        ``by_rule``: a rule changed its kind or urgency. ``waiting`` is its place in the queue. ``job`` is the job
-        whose end the line reports.
+        ``by_rule``: a rule changed the kind or urgency of the line. ``waiting`` is the line's place in the queue.
+        ``job`` is the background job whose end the line reports.
         """
         number, on_record = self._last_number, id
         while not on_record or on_record in self.lines.on_record:

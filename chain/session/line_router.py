@@ -76,7 +76,7 @@ class LineRouter:
         return self._tree.target()
 
     def has_room(self, sent: IncomingLine) -> bool:
-        """Return whether a line would find room in its inbox, and no run is about to stop."""
+        """Return whether a line fits into its inbox, and no run is about to stop."""
         if self._session.active is None:
             return True
         try:

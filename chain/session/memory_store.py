@@ -32,7 +32,7 @@ class MemoryStore:
         yield OpenSession(journal, state)
 
     def resume(self, id: str) -> NoReturn:
-        """Raise ``SessionError``, as all methods do that look for a session."""
+        """Raise ``SessionError``, since no session is stored."""
         raise SessionError(f"there is no session {id:.60}: with --no-session none is kept")
 
     def summaries(self, *, latest: int | None = None, workspace: Path | None = None) -> list[Summary]:

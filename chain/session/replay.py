@@ -211,7 +211,7 @@ class Replay:
     def _check_line(self, line: records.Line) -> Difference | None:
         """Compare the kind and urgency of a line with those that today's rules give it."""
         if line.kind == "job":
-            return None  # nobody wrote it
+            return None  # no user wrote it
         if line.kind == "verbatim" and not line.text.startswith(" "):
             return None  # a query that was not parsed
         marked: Urgency = "next" if line.by_rule else _URGENCIES.get(line.urgency, "next")

@@ -26,7 +26,7 @@ def events_of_journal(entries: Iterable[Entry]) -> Iterator[Event]:
     state = RestoredState()
     for entry in entries:
         yield from state.read(entry)
-    yield from state.undone()
+    yield from state.reopened_events()
 
 
 class RestoredState(State):
@@ -99,7 +99,7 @@ class RestoredState(State):
                 return self.apply(entry)
 
     def _open_events(self, record: records.Session, entry: Entry) -> list[Event]:
-        recorded = self.undone()
+        recorded = self.reopened_events()
         if self.is_running:  # the record of the run's end is missing
             lost = records.Result("interrupted", PROGRAM_ENDED, self.main.iteration, program_ended=True)
             recorded += self._apply_and_reconstruct(Entry(0, entry.time, lost))

@@ -82,12 +82,12 @@ def read_back(rows: Iterable[bytes], kept: ReadAttachment | None = None) -> Load
     reading, state = Reading(rows), RestoredState()
     past: deque[events.Event] = deque(maxlen=MAX_PAST + 1)
     for entry in reading:
-        past.extend(state.read(entry if kept is None else with_kept_images(entry, kept)))
+        past.extend(state.read(entry if kept is None else with_stored_images(entry, kept)))
     return LoadedSession(state, past, reading.complaints + state.complaints, reading.seq)
 
 
-def with_kept_images(entry: Entry, kept: ReadAttachment) -> Entry:
-    """Return an entry with the content of its images. A deleted image stays without content."""
+def with_stored_images(entry: Entry, kept: ReadAttachment) -> Entry:
+    """Return an entry with the content of its images. The content of a deleted image stays missing."""
 
     def load(image: Image) -> Image:
         content = kept(image.digest)
@@ -123,7 +123,7 @@ class SessionRestorer:
         was_cut = ((state.is_running and not state.only_compacts) or state.has_lost_run) and not state.was_ended
         self._shared.journal.connect(self._apply, emit=lambda event: None)
         returned = self._write_missing()
-        self._read.past.extend(state.undone())
+        self._read.past.extend(state.reopened_events())
         # The receipts of these records are among the past events, so the next result must not list them.
         self._shared.ledger.begin_anew()
         past = tuple(self._read.past)

@@ -55,7 +55,7 @@ class SessionLines:
         return self._line_router.target(IncomingLine(parse_line(text), to=to)).name
 
     def has_room(self, text: str, *, urgency: Urgency = "next", local: bool = True, to: str = "") -> bool:
-        """Return whether a line would find room in its inbox, and no run is about to stop."""
+        """Return whether a line fits into its inbox, and no run is about to stop."""
         return self._line_router.has_room(IncomingLine(parse_line(text, urgency=urgency, local=local), to=to))
 
     def needs_no_room(self, text: str, *, urgency: Urgency, to: str) -> Literal["stop", "now"] | None:

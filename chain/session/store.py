@@ -37,7 +37,7 @@ Serve: TypeAlias = Callable[[Any], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class OpenSession:
-    """A session that is open for its only writer: its journal and its state, and what was ``read`` of an old journal.
+    """A session that is open for writing. ``read`` is the result of reading its journal if the session was resumed.
 
     ``serve`` is ``None`` for a store that does not receive lines from other processes.
     """

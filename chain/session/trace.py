@@ -41,7 +41,7 @@ class _TracedPart:
 
 
 class Trace:
-    """The writer of traces. The first run creates ``folder``."""
+    """The writer of debug traces. The first run creates ``folder``."""
 
     def __init__(self, folder: Path, session: str) -> None:
         self._folder = folder

@@ -224,7 +224,7 @@ class Jobs:
         """End a job for the agent ``by``, and return how it ended. Raise ``ToolError``."""
         raise ToolError("There are no background jobs here.")
 
-    def end_of(self, agent: str) -> None:
+    def kill_jobs_of(self, agent: str) -> None:
         """End the jobs of an agent that has ended."""
 
 
