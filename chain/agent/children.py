@@ -114,7 +114,7 @@ class Children:
         if agent is None:
             raise ToolError(self._explain_not_askable(name))
         if agent.in_use.locked() and parent.is_for_a_question:
-            raise ToolError(f"{name} answers another question just now; ask again later.")
+            raise ToolError(f"{name} is answering another question; ask again later.")
         await self._wait_for(agent, name, parent)
         try:
             kind = agent.executor.context.state.kind
@@ -131,7 +131,7 @@ class Children:
                 scope.cancel()  # the stop came in the step in which the call started
             await agent.in_use.acquire()
         if scope.cancelled_caught:
-            raise ToolError(f"{name} did not begin: the user stopped the run.")
+            raise ToolError(f"{name} was not started: the user stopped the run.")
 
     def _new_agent(self, spec: AgentSpec) -> _KeptAgent:
         """Return a new agent. Its ``AgentStarted`` record, which creates its state, must have been written."""
@@ -157,7 +157,7 @@ class Children:
         above = parent.run
         assert above is not None
         if above.is_ending:
-            raise ToolError(f"{name} did not begin: the user stopped the run.")
+            raise ToolError(f"{name} was not started: the user stopped the run.")
         record = records.AgentStarted(name, kind, call_id, task, parent.name)
         started = self._shared.journal.record(record)
         agent = self._new_agent(spec) if kept is None else kept
@@ -226,14 +226,14 @@ class Children:
         at_work = sum(1 for _ in self._tree.main.all()) - 1
         if at_work >= self.bounds.max_running:
             raise ToolError(
-                f"{pluralize(at_work, 'agent')} work already, and no more may at the same time (agents.max_running); "
+                f"The limit of {pluralize(at_work, 'active agent')} is reached (agents.max_running); "
                 "do this yourself, or start it when one of them has finished."
             )
 
     def _explain_not_askable(self, name: str) -> str:
         """Return why no finished agent with this name can be asked."""
         if any(node.name == name for node in self._tree.main.all()):
-            return f"{name} is still at work; the call that started it will return its answer."
+            return f"{name} is still working; the call that started it will return its answer."
         known = "; ".join(f"{each.name} ({each.task:.60})" for each in self.finished)
         names = f"those that have finished are: {known}" if known else "none has finished"
         return f"There is no agent {name!r:.80} to ask; {names}."

@@ -259,7 +259,9 @@ class ModelCalls:
             raise error
         if "effort" in ours and run.expectation.overrides.effort is None:
             run.refuses_effort = True
-            refused = f"the service refused the effort {overrides.effort}, so this run goes on without; see /effort"
+            refused = (
+                f"the service refused the effort {overrides.effort}, so this run continues without it; see /effort"
+            )
             self._shared.emit(events.Notice(agent=self._spec.name, message=refused))
             rest = overrides.without("effort")
             return rest if len(ours) == 1 else self._drop_refused_settings(run, rest, error)

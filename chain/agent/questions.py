@@ -103,7 +103,7 @@ class Asker(Asking):
             hint = f"; allow it with --allow {flag}" if flag else ""
             if flag == name and preview.always == "subject":
                 hint = f"; no pattern can name it, and plain {name} would allow every call"
-            return Verdict(False, f"{name} needs approval, and nobody can be asked here{hint}.")
+            return Verdict(False, f"{name} needs approval, and no one is available to approve it{hint}.")
         return Verdict(False, f"The user refused this: {answer.text}" if answer.text else "The user refused this.")
 
     async def choose(self, question: str, options: Sequence[str]) -> str:
@@ -254,7 +254,7 @@ class Questions:
         if asked.question.kind == "approval":
             escalation = escalation_named(text)
             if escalation is not None and escalation not in asked.question.escalations:
-                return f"{text} is no answer to {id}: no sandbox restricts that here"
+                return f"{text} does not apply to {id}: no sandbox restricts that here"
             if (escalation is not None or text.casefold() in _CONSENT) and self._is_denied(asked):
                 return READ_ONLY_ANSWER
         try:

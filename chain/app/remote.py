@@ -33,10 +33,10 @@ MAX_LISTED = 500
 """The number of sessions to search if no id is given: the most recently changed ones."""
 FINAL = frozenset({"delivered", "handled", "returned", "dropped", "refused"})
 
-NOT_BEGUN = "no run of the session {id} has begun yet"
-MISSED = "some events are no longer kept, and are left out here; chain sessions show {id} has them"
-NEVER_KNOWN = "it is not known whether the line was taken before: chain sessions show {id} says"
-UNKNOWN = "it is not known yet whether it was taken, so it is sent again with the same id until that is"
+NOT_BEGUN = "session {id} has not started a run yet"
+MISSED = "some events are no longer stored and were skipped; show them with: chain sessions show {id}"
+NEVER_KNOWN = "the line may have been accepted before; check with: chain sessions show {id}"
+UNKNOWN = "the line may have been accepted; retrying with the same id"
 
 
 class RemoteSession:
@@ -137,12 +137,12 @@ async def _find_session(store: RedisStore, server: RedisServer, workspace: str) 
     """
     ids = await store.ids_in(server, workspace, most=MAX_LISTED)
     if not ids:
-        raise SessionError(f"no session of {workspace} is kept there; chain send --new begins one")
+        raise SessionError(f"no session of {workspace} is stored there; create one with chain send --new")
     busy = await store.busy(server, ids)
     if len(busy) > 1:
         named = join_first(busy, 10)
         raise SessionError(
-            f"several sessions of {workspace} are open or have work: {named}; say which one with --session ID"
+            f"several sessions of {workspace} are open or have work: {named}; choose one with --session ID"
         )
     return busy[0] if busy else ids[0]
 

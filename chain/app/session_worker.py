@@ -35,7 +35,7 @@ HAND_OVER_S = 60.0
 """The time, in seconds, that a worker waits for the next safe point of a run before it exits."""
 MAX_TAKEOVERS = 3
 """The number of workers that may die during a run. Then it is not continued, as it may be the cause."""
-DEADLY = f"{MAX_TAKEOVERS} workers have died with its run, which is not gone on with; send a line to go on"
+DEADLY = f"{MAX_TAKEOVERS} workers have died during its run, so it is not continued; send a line to resume"
 SWEEP_S = 60.0
 """The interval, in seconds, at which old sessions are deleted."""
 _SERVER = ""
@@ -121,7 +121,7 @@ class Worker:
             if self._reported.pop(_SERVER, None):
                 self._report(f"the Redis at {self._store.address} can be used again")
             if lease is not None:
-                self._note(f"{'goes on with' if lease.goes_on else 'takes'} {_of(lease)}, in {lease.workspace}")
+                self._note(f"{'resumes' if lease.goes_on else 'claims'} {_of(lease)}, in {lease.workspace}")
                 self._running.add(lease.id)
                 sessions.start_soon(self._run_session, lease)
 
@@ -153,7 +153,7 @@ class Worker:
                 self._reported.pop(_of(lease), None)
         del self._store.claimed[lease.id]
         if lease.was_released:
-            self._note(f"gives back {_of(lease)}")
+            self._note(f"releases {_of(lease)}")
         else:
             self._outlived.append(lease)
         self._running.remove(lease.id)

@@ -22,7 +22,7 @@ from chain.session.store import Store as Store
 
 Format: TypeAlias = Literal["md", "json", "html"]
 
-NOTHING_KEPT = "nothing of this session is kept"
+NOTHING_KEPT = "this session is not stored"
 
 MAX_RESUMABLE = 20
 """The number of sessions that are offered for resuming."""

@@ -27,7 +27,9 @@ class FoundServers:
     def notes_unattended(self) -> tuple[str, ...]:
         """The notes, including those on unapproved servers, for a session in which no one can approve them."""
         names = [server.name for server in self.unasked]
-        unasked = (f"{FILE} names the server {name}, which was not started: --mcp {name} allows it" for name in names)
+        unasked = (
+            f"{FILE} names the server {name}, which was not started; allow it with --mcp {name}" for name in names
+        )
         return (*self.notes, *unasked)
 
 
@@ -57,7 +59,7 @@ def servers_of(settings: Settings, workspace: Path, state: Path, named: Collecti
         elif trust.is_trusted(_answer(server, workspace, "yes"), state):
             allowed.append(server)
         elif trust.is_trusted(_answer(server, workspace, "no"), state):
-            refused.append(f"you said no to the server {server.name} of {FILE}: --mcp {server.name} starts it")
+            refused.append(f"you denied the server {server.name} of {FILE}; start it with --mcp {server.name}")
         else:
             unasked.append(server)
     for n, server in enumerate(allowed):

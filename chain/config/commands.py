@@ -150,9 +150,9 @@ def _checked_name(file: Path, built_in: Collection[str], found: Collection[str])
         why = "a command has up to 40 letters of a-z, digits, _ and -"
         raise ConfigError(f"{shown} cannot be a command: {why}; rename it", file=file.parent)
     if name in built_in:
-        raise ConfigError(f"/{name} is a command of chain, which comes first; rename the file to use it", file=file)
+        raise ConfigError(f"/{name} is a built-in command; rename the file to use it", file=file)
     if name in found:
-        raise ConfigError(f"/{name} is your own command already; rename the file to use it", file=file)
+        raise ConfigError(f"/{name} is already one of your own commands; rename the file to use it", file=file)
     return name
 
 

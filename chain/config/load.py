@@ -326,7 +326,7 @@ def _check(settings: Settings) -> None:
     agents = _find(root, "agents").mapping()
     for name, node in [*definitions.items(), *chains.items()]:
         if not _NAME.fullmatch(name):
-            raise ConfigError(f"{name!r:.60} cannot be a name: take a word", file=node.file, line=node.line)
+            raise ConfigError(f"{name!r:.60} cannot be a name; use a word", file=node.file, line=node.line)
     _named("model", settings.default_model, definitions, _find(root, "models.default"))
     _named("chain", settings.default_chain, chains, _find(root, "chain"))
     for name, node in definitions.items():

@@ -105,7 +105,7 @@ class ToolServer:
             if url is None:
                 raise nodes["url"].error("is blank")
             if urlsplit(url).username is not None:
-                raise nodes["url"].error("holds a name or a password: put them in a header")
+                raise nodes["url"].error("contains a user name or a password; put them in a header")
             return Address(url, values.headers(nodes.get("headers")))
         filled = values.json(self.entry)
         env = {name: str(value) for name, value in filled.get("env", {}).items()}
@@ -127,13 +127,13 @@ def read_server(name: str, entry: Node, *, is_found: bool = False) -> ToolServer
     kind = "command" if "command" in keys else "url"
     if "type" in keys:
         if keys["type"].value == "sse":
-            raise keys["type"].error("sse is not supported: servers have http in its place")
+            raise keys["type"].error("sse is not supported; use http")
         kind = _TYPES[keys["type"].choice(_TYPES)]
     if ("command" in keys) == ("url" in keys) or kind not in keys:
         raise entry.error("needs either a command, with args and env, or a url, with headers")
     for key in _HTTP if kind == "command" else _STDIO:
         if key in keys:
-            raise keys[key].error(f"does not go with {kind}")
+            raise keys[key].error(f"cannot be used with {kind}")
     for node in (keys[key] for key in (kind, "cwd") if key in keys):
         if not node.text().strip():
             raise node.error("is blank")

@@ -144,7 +144,7 @@ def _read_compact(node: Node) -> Compact:
         raise node.error("must be off, or have at and keep, as in {at: 0.9, keep: 0.2}")
     at = node.value.get("at")
     if at is not None and at.value is False:
-        raise at.error("is a share of the window; `compact: off` leaves it to /compact")
+        raise at.error("must be a share of the window; with `compact: off` only /compact compacts")
     compact = read(Compact, node)
     if compact.at is not None and compact.keep >= compact.at:
         raise node.value.get("keep", node).error(f"must be less than at ({compact.at:g}), or nothing is gained")
@@ -154,7 +154,7 @@ def _read_compact(node: Node) -> Compact:
 def _read_share(node: Node) -> float:
     share = node.number()
     if not LEAST_SHARE <= share <= 1:
-        raise node.error(f"is a share of the window: from {LEAST_SHARE:g} to 1")
+        raise node.error(f"must be a share of the window, from {LEAST_SHARE:g} to 1")
     return share
 
 
@@ -214,8 +214,8 @@ def _check_name(name: str, node: Node) -> None:
     if not isinstance(node.value, dict | None) and (near := nearest_name(name, BOUNDS)):
         why = f"unknown key {printable(node.key)}: did you mean {near}?"
     elif name.casefold() in _TAKEN:
-        taken = f"{' and '.join(_TAKEN)} are names of the program's own"
-        why = f"{name} cannot be a kind of agent, since {taken}: take another name"
+        taken = f"{' and '.join(_TAKEN)} are reserved"
+        why = f"{name} cannot be a kind of agent, since {taken}; use another name"
     elif not _NAME.fullmatch(name):
         allowed = "1 to 56 letters of a-z and A-Z, digits, _ and -"
         why = f"{name!r:.60} cannot be a kind of agent: its name is {allowed}"

@@ -201,7 +201,7 @@ def remember(digest: str, state: Path) -> None:
             os.fchmod(descriptor, 0o600)
             trusted.write(f"{digest}\n".encode())
     except OSError as error:
-        raise UserError(f"the trust cannot be noted: {error.strerror}", file=file) from None
+        raise UserError(f"the trust cannot be stored: {error.strerror}", file=file) from None
 
 
 def _redefined(user: Node, shipped: Node) -> Iterator[Node]:

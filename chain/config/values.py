@@ -86,7 +86,7 @@ def secret(node: Node, *, needed: bool) -> str | None:
             raise
         return None
     if not _HEADER_VALUE.fullmatch(key):
-        raise node.error("holds what cannot be in a key")
+        raise node.error("contains a character that a key cannot have")
     return key or None
 
 
@@ -102,7 +102,7 @@ def headers(node: Node) -> dict[str, str]:
             raise value.error("expected text; put it in quotes")
         found[name] = stripped(value)
         if not _HEADER_VALUE.fullmatch(found[name]):
-            raise value.error("holds what cannot be in a header")
+            raise value.error("contains a character that a header cannot have")
     return found
 
 

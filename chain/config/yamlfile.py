@@ -193,13 +193,13 @@ class Node:
         if found[0] == "$${":
             return "${"
         if name is None:
-            raise self.error("after ${ comes a variable's name and }; write $${ for a plain ${")
+            raise self.error("${ needs a variable's name and } after it; write $${ for a literal ${")
         # As in a shell, the default replaces an empty variable too.
         given = (self.environ or {}).get(name)
         if not given and found["default"] is not None:
             return str(found["value"])
         if given is None:
-            hint = f"set it, or write ${{{name}:-}} to do without"
+            hint = f"set it, or write ${{{name}:-}} to use an empty value"
             message = f"{self.key}: the environment variable {name} is not set: {hint}"
             raise MissingVariable(message, file=self.file, line=self.line)
         return given
@@ -286,7 +286,7 @@ def _compose_and_explain(text: str, file: str) -> yaml.Node | None:
         raise ConfigError(f"is not valid YAML: {what}", file=file, line=line) from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        what = f"the character {printable(chr(error.character))} cannot be in it; take it out, or write it as an escape"
+        what = f"the character {printable(chr(error.character))} is not allowed; remove it, or write it as an escape"
         raise ConfigError(f"is not valid YAML: {what}", file=file, line=line) from None
 
 
@@ -319,7 +319,7 @@ class _Builder:
 
         self._values += 1
         if self._values > MAX_YAML_VALUES or depth > MAX_YAML_DEPTH:
-            raise self._error(node, "holds too many values once its aliases are expanded")
+            raise self._error(node, "has too many values after its aliases are expanded")
         value: Any
         if isinstance(node, yaml.MappingNode):
             value = {}
@@ -329,7 +329,7 @@ class _Builder:
                 child = self.build(value_node, f"{key}.{name}" if key else name, depth + 1)
                 if name in value:
                     first = value[name].line
-                    message = f"the key {printable(child.key)} is there twice, first on line {first}; take one away"
+                    message = f"the key {printable(child.key)} occurs twice, first on line {first}; remove one"
                     raise self._error(key_node, message)
                 # The line of the key, where a user searches, even if the value starts on a later line.
                 value[name] = Node(child.value, child.file, key_node.start_mark.line + 1, child.key)
@@ -344,14 +344,14 @@ class _Builder:
 
     def _scalar(self, node: yaml.Node) -> str | bool | int | float | None:
         if node.tag in _NUMBERS and len(node.value) > MAX_NUMBER:
-            raise self._error(node, f"a number of more than {MAX_NUMBER} characters has no use here")
+            raise self._error(node, f"a number may have at most {MAX_NUMBER} characters")
         try:
             value = self._loader.construct_object(node)
         except Exception:  # noqa: BLE001 - yaml's constructors raise ValueError, KeyError and their own
             kind = node.tag.removeprefix("tag:yaml.org,2002:")
             raise self._error(node, f"{node.value!r:.60} cannot be read as {kind}") from None
         if isinstance(value, int) and abs(value) > MAX_INTEGER:
-            raise self._error(node, "a number of more than 15 digits has no use here")
+            raise self._error(node, "a number may have at most 15 digits")
         if value is None or isinstance(value, str | bool | int | float):
             return value
         return str(node.value)  # a date or similar: use the text as written

@@ -14,7 +14,7 @@ MAX_CHECKPOINTS = 10
 MAX_QUERY = 60
 """The limit of a query in a sentence, in characters."""
 
-SHELL_STAYS = "What shell commands changed is not undone."
+SHELL_STAYS = "Changes by shell commands are not undone."
 
 
 @dataclass(frozen=True, slots=True)

@@ -216,7 +216,7 @@ class SessionJobs(Jobs):
             raise ToolError("The session is being closed, so no job can start.")
         if len(self._running) >= MAX_JOBS:
             running = f"{pluralize(MAX_JOBS, 'background job')} are running ({', '.join(self._running)})"
-            raise ToolError(f"{running}, the most allowed: end one with job_kill, or wait until one ends.")
+            raise ToolError(f"{running}, the limit: end one with job_kill, or wait until one ends.")
         id = f"J{len(self._state.jobs) + 1}"
         try:
             output = JobOutput.create(self._path(id))

@@ -33,7 +33,7 @@ class MemoryStore:
 
     def resume(self, id: str) -> NoReturn:
         """Raise ``SessionError``, since no session is stored."""
-        raise SessionError(f"there is no session {id:.60}: with --no-session none is kept")
+        raise SessionError(f"there is no session {id:.60}: --no-session stores none")
 
     def summaries(self, *, latest: int | None = None, workspace: Path | None = None) -> list[Summary]:
         """Return no sessions."""

@@ -108,7 +108,7 @@ class RestoredState(State):
         if not is_first:
             return [
                 *recorded,
-                events.Notice(time=entry.time, message=f"The session was resumed; {record.model} answers."),
+                events.Notice(time=entry.time, message=f"The session was resumed with the model {record.model}."),
             ]
         init = self._make_event(events.Init, record, entry.time, session=record.id)
         return [*recorded, init]

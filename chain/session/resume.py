@@ -217,7 +217,7 @@ def changes(read: LoadedSession, session: SessionRuns) -> Sequence[str]:
             f"The session was last written by chain {before.version}; records unknown to {VERSION} are preserved."
         )
     if known.model and known.model != spec.model.name:
-        found.append(f"{known.model} answered before; now {spec.model.name} does.")
+        found.append(f"The model is now {spec.model.name}; it was {known.model}.")
     if before is not None and before.tools:
         now = {tool.name for tool in spec.registry}
         if removed := [name for name in before.tools if name not in now]:

@@ -182,7 +182,7 @@ class Asking:
 
     async def approve(self, preview: Preview) -> Verdict:
         """Ask the user to approve. Return at once if an allowance covers the call, or if no user is available."""
-        return Verdict(False, f"{preview.subject} needs approval, and nobody can be asked here.")
+        return Verdict(False, f"{preview.subject} needs approval, and no one is available to approve it.")
 
 
 class Delegating:

@@ -113,7 +113,7 @@ async def test_more_than_max_running_is_an_error_result() -> None:
         await agents.finish()
         refused = [text for name in ("main", "agent-1") for text, is_error in agents.results(name) if is_error]
         assert len(refused) == 2
-        assert all("2 agents work already" in text for text in refused)
+        assert all("The limit of 2 active agents is reached" in text for text in refused)
         assert agents.session.result.status == "done"
 
 
@@ -232,13 +232,13 @@ async def test_two_agents_that_ask_each_other_do_not_wait_for_ever() -> None:
         assert result.status == "done"
         errors = [text for name in ("agent-1", "agent-2") for text, is_error in agents.results(name) if is_error]
         assert errors
-        assert all("answers another question just now" in text for text in errors)
+        assert all("is answering another question" in text for text in errors)
 
 
 NOT_TO_BE_ASKED = {
     "unknown": ("explore-9", "explore-1"),
-    "the main agent": ("main", "still at work"),
-    "still at work": ("plan-1", "still at work"),
+    "the main agent": ("main", "still working"),
+    "still at work": ("plan-1", "still working"),
 }
 
 

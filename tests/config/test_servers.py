@@ -28,8 +28,8 @@ RUN = {"command": "run"}
         ({"command": "x", "args": "y"}, "expected a list"),
         ({"command": "x", "args": [["y"]]}, "expected text"),
         ({"command": "x", "env": {"A": ["b"]}}, "expected text"),
-        ({"command": "x", "headers": {}}, "does not go with command"),
-        ({"url": "http://x", "env": {}}, "does not go with url"),
+        ({"command": "x", "headers": {}}, "cannot be used with command"),
+        ({"url": "http://x", "env": {}}, "cannot be used with url"),
         ({"command": "x", "trust_hints": "very"}, "expected true or false"),
         ({"command": "x", "start_s": "long"}, "expected a number"),
         ({"command": "x", "timeout_s": 0}, "at least 0.01"),
@@ -126,7 +126,7 @@ def test_a_number_of_thousands_of_digits_is_told(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text(f'{{"mcpServers": {{}}, "n": {"1" * 5_000}}}')
     servers, faults = find_servers(tmp_path)
     assert servers == ()
-    assert "a number of more than 40 characters" in faults[0]
+    assert "a number may have at most 40 characters" in faults[0]
 
 
 @pytest.mark.parametrize("text", ["{}", '{"mcpServers": {}}'])

@@ -530,7 +530,7 @@ async def test_tools_of_servers_that_are_gone_are_so_from_the_next_run_on() -> N
 
 
 CHANGES = {
-    "another model": ({"model": "large"}, "large answered before; now rules does."),
+    "another model": ({"model": "large"}, "The model is now rules; it was large."),
     "tools that are gone": ({"tools": ["plan_list", "fly"]}, "Tools removed since then: fly."),
     "new tools": ({"tools": ["plan_list"]}, "Tools added since then: plan_add_task"),
     "a newer version": ({"version": "9.1.0"}, "The session was last written by chain 9.1.0"),
@@ -549,7 +549,7 @@ async def test_numbers_that_nobody_wrote_do_not_count() -> None:
     assert read.state.asked.count == 0
     async with open_session(ANSWER, file=file, resume=read) as session:
         assert session.chain.resumed is not None
-        assert session.chain.resumed.changes == ["unnamed answered before; now rules does."]
+        assert session.chain.resumed.changes == ["The model is now rules; it was unnamed."]
         assert (await session.run("and now?")).status == "done"
 
 
