@@ -146,7 +146,7 @@ class _Headless:
             nursery.cancel_scope.cancel()
 
     def _run_waiting(self) -> bool:
-        """Begin a run with the waiting lines of a resumed session, if any: they may be all that there is to do."""
+        """Start a run with the waiting lines of a resumed session. Return whether a run was started."""
         has_begun = self._chain.runs.begin_waiting()
         self._was_answered = self._was_answered or has_begun
         return has_begun

@@ -371,7 +371,7 @@ def test_a_found_server_is_not_touched_before_it_is_allowed(tmp_path: Path) -> N
         with pytest.raises(BlockingIOError):
             listening.accept()
     assert ran.returncode == 0, ran.stderr
-    assert "the server h, which was not started: --mcp h allows it" in ran.stderr
+    assert "the server h, which was not started; allow it with --mcp h" in ran.stderr
     assert "the server far, which was not started" in ran.stderr
     assert "NOT_SET" not in ran.stderr
     assert heard(tmp_path / "log") == []

@@ -42,9 +42,11 @@ class Chains:
         self._opened: dict[Chain, _Opened] = {}
 
     async def open(self, model: str, *, plan: Iterable[Task] = (), resume: str = "", mode: Mode | None = None) -> Chain:
-        """A chain that asks this model: a new session with a plan, or a kept one. Raises ``UserError``.
+        """Open a chain with this model: a new session with ``plan``, or the stored session ``resume``.
 
-        ``mode`` is the one to change to; ``None`` for that of the session.
+        Raise ``UserError``.
+
+        ``mode`` changes the mode of the session; ``None`` leaves it unchanged.
         """
         definition = self._settings.model(model)
         asked = build_model(definition, interactive=True)

@@ -69,7 +69,7 @@ class SessionOwner(Protocol):
 
 
 class TerminalSession:
-    """A session, and what its user sees of it. All methods but ``toolbar`` are called in trio's thread."""
+    """One session, as a user at a terminal sees it. All methods except ``toolbar`` are called in trio's thread."""
 
     def __init__(self, chain: Chain, commands: Commands, owner: SessionOwner, display: Display) -> None:
         self.chain = chain
