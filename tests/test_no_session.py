@@ -69,7 +69,7 @@ def test_at_a_prompt_nothing_is_kept_and_the_exit_names_no_session(start: Start,
 async def test_a_store_without_a_disk_finds_no_session(tmp_path: Path) -> None:
     store = MemoryStore()
     store.check()
-    async with store.begin(tmp_path) as opened:
+    async with store.open_new(tmp_path) as opened:
         assert opened.journal.path is None
         assert not store.summaries()
         with pytest.raises(SessionError, match="--no-session stores none"):

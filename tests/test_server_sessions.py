@@ -25,7 +25,7 @@ from chain import events
 from chain.app.replay import replay
 from chain.journal.reading import Reading
 from chain.messages import Image, Text, ToolResult, sent_form
-from chain.session.resume import read_back
+from chain.session.resume import load_journal
 from chain.tools.mcp import servers as life
 
 _patient = pytest.fixture(autouse=True)(without_time_limits)
@@ -136,7 +136,7 @@ async def test_a_picture_goes_to_the_model_and_beside_the_journal(tmp_path: Path
         (result,) = session.model.requests[-1].messages[-1].results
     assert [image.media_type for image in result.images] == ["image/png"]
     assert [block["type"] for block in sent_form(result)["content"]] == ["text", "image"]
-    again = read_back(session.file.data.splitlines(keepends=True)).state.main.history.conversation
+    again = load_journal(session.file.data.splitlines(keepends=True)).state.main.history.conversation
     assert again.messages[-2].results[0].images == result.images
     check_invariants(session)
 
@@ -203,7 +203,7 @@ async def test_a_session_goes_on_with_its_servers_or_without(tmp_path: Path) -> 
     data = session.file.data
     for servers in ([hostile(log)], []):
         rows = data.splitlines(keepends=True)
-        async with open_session(calling("echo"), use=ALLOWED, servers=servers, resume=read_back(rows)) as again:
+        async with open_session(calling("echo"), use=ALLOWED, servers=servers, resume=load_journal(rows)) as again:
             again.chain.submit("Go")
             await again.chain.wait_idle()
             names = {tool.name for tool in again.model.requests[-1].tools}

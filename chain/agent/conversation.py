@@ -54,7 +54,7 @@ _NEXT: dict[tuple[State, Step], State] = {
 class CallIds:
     """The ids of the tool calls of all agents of a session, each used once.
 
-    Some servers make ids that the API does not accept (``functions.look:0``), or reuse ids in each reply.
+    Some servers create ids that the API does not accept (``functions.look:0``), or reuse ids in each reply.
     """
 
     def __init__(self) -> None:

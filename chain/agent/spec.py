@@ -127,7 +127,7 @@ class Shared:
     seen: KnownFileVersions = field(default_factory=KnownFileVersions)
     jobs: Jobs = field(default_factory=Jobs)
     added: Sequence[Path] = ()
-    """The real paths of the directories besides the workspace that tools may use; it grows."""
+    """The real paths of the directories outside the workspace that tools may use. Paths are only added."""
 
 
 @dataclass(eq=False)

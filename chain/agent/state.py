@@ -291,7 +291,7 @@ class Run:
         """The usage of the whole tree, to which the budgets apply."""
         return self.usage if self.above is None else self.above.used
 
-    def add_found(self, found: Sequence[PartialResult]) -> None:
+    def add_results(self, found: Sequence[PartialResult]) -> None:
         """Add the results of a call. Remove the oldest results beyond the limits."""
         self.found += found
         self._found_chars += sum(len(each.text) for each in found)

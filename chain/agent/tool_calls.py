@@ -101,7 +101,7 @@ class ToolCalls:
             finally:
                 # In the order of the calls, not of their ends.
                 for call, _ in batch:
-                    run.add_found(_findings_of(run, call))
+                    run.add_results(_findings_of(run, call))
         skipped = [call for call in calls if call.id not in run.step.answered]
         unstarted = tuple(call.name for call in skipped if call.id not in self._context.state.started)
         self.answer_open(run)
@@ -283,7 +283,7 @@ class ToolCalls:
         def report(text: str) -> None:
             shared.emit(events.ToolProgress(agent=agent, iteration=n, id=call.id, name=call.name, text=text))
 
-        def keep_version(path: str, before: bytes | None, after: bytes) -> None:
+        def store_version(path: str, before: bytes | None, after: bytes) -> None:
             old = "" if before is None else digest(before)
             if before is not None:
                 shared.journal.store_attachment(old, before)
@@ -301,7 +301,7 @@ class ToolCalls:
             delegating=run.delegating,
             notice=partial(self._context.notice, n),
             result_limit=shared.tool_rules.result_limit,
-            file_changing=keep_version,
+            file_changing=store_version,
             jobs=shared.jobs,
             added=tuple(shared.added),
         )

@@ -122,7 +122,7 @@ async def open_chain(
             if before.is_dir() and before.resolve() != workspace:
                 raise SessionError(f"the session {id} works in {before}; resume it with chain -r {id}")
         elif journal is None:
-            held = await stack.enter_async_context((store or FileStore(state)).begin(workspace))
+            held = await stack.enter_async_context((store or FileStore(state)).open_new(workspace))
             journal, session_state, serve = held.journal, held.state, held.serve
         if read is not None:
             place = "" if session_state.session is None else session_state.session.whereabouts

@@ -99,7 +99,7 @@ def export(store: Store, id: str, format: Format, report: Report = lambda what: 
     """Yield a session as a document, in pieces. ``report`` is as in ``session_events``. Raise ``SessionError``."""
     if format == "json":
         with store.rows(id) as rows:
-            yield from json_document(id, rows, partial(store.kept, id))
+            yield from json_document(id, rows, partial(store.attachment, id))
         for _ in session_events(store, id, report):
             pass  # only for the faults, which the document does not contain
     else:
@@ -114,7 +114,7 @@ def export(store: Store, id: str, format: Format, report: Report = lambda what: 
 def json_document(id: str, rows: Iterable[bytes], kept: ReadAttachment) -> Iterator[str]:
     """Yield a JSON document, in pieces, from the rows of a journal: ``session``, then ``records``, one per row.
 
-    It contains the images that ``kept`` returns. A row that is not a record, such as a torn one, is left out.
+    It contains the images that ``attachment`` returns. A row that is not a record, such as a torn one, is left out.
     """
     found = filter(None, (_parse_record(row, kept) for row in rows))
     first = next(found, None)

@@ -250,7 +250,7 @@ def _outside_target(node: Node, config: str) -> str | None:
         return None
     with suppress(OSError, RuntimeError, ValueError):  # a circle of links, a NUL
         real = path.resolve()
-        # Up to Python 3.12 a circle of links is an error; later ones leave its links in what is otherwise without any.
+        # A circle of links raises an error up to Python 3.12. Later versions leave its links in the resolved path.
         is_circle = any(os.path.islink(each) for each in (real, *real.parents))
         if not is_circle and real.is_relative_to(Path(config).parent.resolve()):
             return None

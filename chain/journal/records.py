@@ -410,7 +410,7 @@ class Mode(_Typed):
 
 @_record("request", "sent")
 class RequestSent(_Typed):
-    """A model call begins.
+    """A model call starts.
 
     ``system`` and ``tools`` are the ``text_digest`` of the system prompt and of the tools; ``attempt`` counts from 1.
     ``compacts``: the call asks for a summary to compact the conversation. ``window`` is the model's context window in

@@ -203,7 +203,7 @@ class Ledger:
         return reason
 
     def never_sent(self, written: str, reason: str, agent: str, *, id: str, iteration: int) -> None:
-        """Emit that a line will not be sent any more. ``written`` is the line as it was written, with its moment."""
+        """Emit that a line will never be sent. ``written`` is the line as written, with its moment."""
         self.unsent += 1
         self._unsent.append(written)
         self._emit(Receipt(agent=agent, iteration=iteration, id=id, text=written, state="unsent", reason=reason))

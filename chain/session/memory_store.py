@@ -24,7 +24,7 @@ class MemoryStore:
         """Do nothing: memory can always be used."""
 
     @asynccontextmanager
-    async def begin(self, workspace: Path) -> AsyncIterator[OpenSession]:
+    async def open_new(self, workspace: Path) -> AsyncIterator[OpenSession]:
         """Create a session."""
         id, state = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}", State()
         journal = Journal(MemoryFile(), id=id)
@@ -51,7 +51,7 @@ class MemoryStore:
         """Raise ``SessionError``."""
         self.resume(id)
 
-    def kept(self, id: str, digest: str) -> bytes | None:
+    def attachment(self, id: str, digest: str) -> bytes | None:
         """Return ``None``."""
         return None
 

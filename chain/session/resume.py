@@ -77,7 +77,7 @@ class Resumed:
     draft: str = ""
 
 
-def read_back(rows: Iterable[bytes], kept: ReadAttachment | None = None) -> LoadedSession:
+def load_journal(rows: Iterable[bytes], kept: ReadAttachment | None = None) -> LoadedSession:
     """Read a journal and return the result. ``kept`` reads the content of images; without it images have no content."""
     reading, state = Reading(rows), RestoredState()
     past: deque[events.Event] = deque(maxlen=MAX_PAST + 1)

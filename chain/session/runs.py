@@ -94,7 +94,7 @@ class SessionRuns:
         self._codes: set[int] = set()
         self.executor = Executor(tree.main.agent)
         self._changed = Wakeup()
-        """Set when a run has begun or ended, and when no run begins any more."""
+        """Set when a run has started or ended, and when no further run can start."""
         self._is_ending = False
         self._leaves_lines = False
         """Whether the program ends, so that waiting lines stay queued until the session is resumed."""
@@ -198,7 +198,7 @@ class SessionRuns:
         self._journal.emit_after_acks(self._journal.record_if_possible(begun).emit)
 
     def _end(self, run: Run, outcome: Outcome) -> None:
-        """Settle the lines of a run that ended, and begin the next run if lines ask for it.
+        """Settle the lines of a run that ended, and start the next run if lines request one.
 
         One step without an ``await``.
 
@@ -297,7 +297,7 @@ class SessionRuns:
                         self._record_and_use(offered)
 
     def _record_and_use(self, read: records.InstructionsRead | records.ServerTools) -> None:
-        """Record new instructions or server tools, and use them in the run that begins."""
+        """Record new instructions or server tools, and use them in the run that starts."""
         recorded = self._journal.record(read)
         self.use_context()
         self._journal.emit_after_acks(recorded.emit)

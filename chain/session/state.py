@@ -80,7 +80,7 @@ class State:
         self.plan = Plan()
         self.asked = Asked()
         self.added: list[Path] = []
-        """The directories besides the workspace that tools may use."""
+        """The directories outside the workspace that tools may use."""
         self.draft = ""
         """The text that was in the editor when the program ended, unless it was sent since."""
         self.numbers: Counter[str] = Counter()

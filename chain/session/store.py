@@ -22,7 +22,7 @@ from chain.journal.journal import Journal
 from chain.journal.lock import lock
 from chain.session import listing
 from chain.session.listing import Summary, find_journal, readable
-from chain.session.resume import LoadedSession, read_back
+from chain.session.resume import LoadedSession, load_journal
 from chain.session.state import State
 
 _THREADS = Threads("reading sessions")
@@ -59,11 +59,11 @@ class Store(Protocol):
     def check(self) -> None:
         """Raise ``SessionError`` if sessions cannot be stored here."""
 
-    def begin(self, workspace: Path) -> AbstractAsyncContextManager[OpenSession]:
+    def open_new(self, workspace: Path) -> AbstractAsyncContextManager[OpenSession]:
         """Create a session for a workspace and hold its write lock for the duration of the block."""
 
     def resume(self, id: str) -> AbstractAsyncContextManager[OpenSession]:
-        """Open a session again, as ``begin`` does. Raise ``SessionError`` also if another process has it open."""
+        """Open a session again, as ``open_new`` does. Raise ``SessionError`` also if another process has it open."""
 
     def summaries(self, *, latest: int | None = None, workspace: Path | None = None) -> list[Summary]:
         """Return the summaries of sessions, the most recently changed first.
@@ -80,7 +80,7 @@ class Store(Protocol):
     def rows(self, id: str) -> AbstractContextManager[Iterable[bytes]]:
         """Open the rows of a journal for the duration of the block."""
 
-    def kept(self, id: str, digest: str) -> bytes | None:
+    def attachment(self, id: str, digest: str) -> bytes | None:
         """Return the content of an attachment; ``None`` if it was deleted."""
 
     def delete(self, id: str) -> None:
@@ -119,7 +119,7 @@ class FileStore:
         return SessionError(why, file=self._folder)
 
     @asynccontextmanager
-    async def begin(self, workspace: Path) -> AsyncIterator[OpenSession]:
+    async def open_new(self, workspace: Path) -> AsyncIterator[OpenSession]:
         """Create a session for a workspace and hold its write lock for the duration of the block."""
         self._make_folder()
         path = self._folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}.jsonl"
@@ -162,7 +162,7 @@ class FileStore:
         with readable(path), path.open("rb") as rows:
             yield rows
 
-    def kept(self, id: str, digest: str) -> bytes | None:
+    def attachment(self, id: str, digest: str) -> bytes | None:
         """Return the content of an attachment; ``None`` if it was deleted."""
         return read_attachment(find_journal(self._folder, id), digest)
 
@@ -210,7 +210,7 @@ def _open_and_read(folder: Path, id: str) -> tuple[Path, DiskFile, LoadedSession
         raise SessionError(f"cannot be opened: {error.strerror}; chain sessions show reads it", file=path) from None
     try:
         with readable(path), path.open("rb") as rows, without_collector():
-            return path, file, read_back(_until_cancelled(rows), partial(read_attachment, path))
+            return path, file, load_journal(_until_cancelled(rows), partial(read_attachment, path))
     except BaseException as error:
         file.close()
         if isinstance(error, SessionError):

@@ -29,7 +29,7 @@ from chain import events
 from chain.errors import SessionError
 from chain.journal.reading import Reading
 from chain.session.restored_state import events_of_journal
-from chain.session.resume import MAX_PAST, read_back
+from chain.session.resume import MAX_PAST, load_journal
 
 RULES = """
 rules:
@@ -358,7 +358,7 @@ async def test_an_agent_that_was_at_work_is_told_that_the_program_ended() -> Non
         await agents.finish()
     async with open_session(ANSWER, use=settings(agents=True), file=file, resume=read):
         pass
-    again = read_back(file.data.splitlines(keepends=True)).state.agents["agent-1"]
+    again = load_journal(file.data.splitlines(keepends=True)).state.agents["agent-1"]
     assert again.history.conversation.messages[-1].text.startswith(NOTE)
 
 
@@ -471,7 +471,7 @@ LOST = "[This could not be read from the session's journal]"
 def test_what_a_lost_record_leaves_without_its_other_half_is_fitted_and_named(
     rows: list[tuple[Any, ...]], told: list[str]
 ) -> None:
-    read = read_back(message_row(n, *row) for n, row in enumerate(rows, 1))
+    read = load_journal(message_row(n, *row) for n, row in enumerate(rows, 1))
     messages = read.state.main.history.conversation.messages
     assert [m.text or " ".join(result.text for result in m.results) for m in messages] == told
     assert "records of the journal refer to missing ones" in read.complaints[-1]
