@@ -70,7 +70,7 @@ class Compactor:
 
     def due(self, run: Run) -> CompactedBy | None:
         """Return why to compact before the next call, or ``None``. A compaction is due at most once per iteration."""
-        if run.compacted_at == run.iteration or not self.has_past:
+        if run.compacted_at == run.iteration or not self.has_reply:
             return None
         if run.focus is not None:
             return "user"
@@ -86,10 +86,10 @@ class Compactor:
             return False
         tokens, window = self._context.window_usage.tokens, self._model.window
         is_believed = bool(reply.asked_tokens) or window is None or tokens * MOST_WRONG >= window.tokens
-        return is_believed and self.has_past
+        return is_believed and self.has_reply
 
     @property
-    def has_past(self) -> bool:
+    def has_reply(self) -> bool:
         """Whether the conversation contains anything to summarize: a reply."""
         return any(message.role == "assistant" for message in self._context.conversation.messages)
 
@@ -125,7 +125,7 @@ class Compactor:
         was_at, run.compacted_at = run.compacted_at, run.iteration
         reply: Reply | None = None
         summary, why = "", "there is nothing to summarize yet"
-        if self.has_past:
+        if self.has_reply:
             try:
                 reply = await self._ask(run, self._rules.prompt_for(focus))
             except ModelError as error:
@@ -161,7 +161,7 @@ class Compactor:
         """Return the error message for a conversation that does not fit the window."""
         view = self.view()
         window = f" of {view.window:,} tokens" if view.window else ""
-        hint = "Start a new one with /new" if self.has_past else "Your lines were returned: shorten them and try again"
+        hint = "Start a new one with /new" if self.has_reply else "Your lines were returned: shorten them and try again"
         return f"The conversation does not fit the model's window{window}: {view.sentence}. {hint}."
 
     def exceeds_window(self) -> bool:

@@ -58,7 +58,7 @@ class Delivery:
         prompt = self._context.current_prompt(run.iteration)
         remaining = self._context.spec.limits.max_iterations - run.iteration if calls_left is None else calls_left
         arrivals = [Arrival(a.line, self._carry_out(run, a) if prompt.todo_direct else "") for a in lines]
-        situation = Situation(run.iteration, point, remaining, skipped, self._context.name, run.asked_for)
+        situation = Situation(run.iteration, point, remaining, skipped, self._context.name, run.task_text)
         composed = compose(prompt, arrivals, situation, run.unanswered)
         if prompt.mistake is not None:
             self._context.current_prompt(run.iteration)  # reports now that a rule was too slow

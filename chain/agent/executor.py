@@ -176,7 +176,7 @@ class Executor:
         await trio.lowlevel.checkpoint_if_cancelled()
         if run.only_compacts:
             return await self._compact_alone(run)
-        if not run.stop_asked and not self._delivery.deliver(run, Point.BEFORE_FIRST_CALL) and not run.asked_for:
+        if not run.stop_asked and not self._delivery.deliver(run, Point.BEFORE_FIRST_CALL) and not run.task_text:
             return self._end_normally(run)  # the carried lines were dropped at the last moment
         limits = self._limits
         while run.iteration < limits.max_iterations:
@@ -201,7 +201,7 @@ class Executor:
                     if was_shown:
                         self._model.emit_retry(run, 1, 0.0, "the conversation did not fit the model's window")
                     reply = await self._ask(run)
-                elif outcome.status != "context_full" or not (reply.message.answer and self.compaction.has_past):
+                elif outcome.status != "context_full" or not (reply.message.answer and self.compaction.has_reply):
                     return outcome
             outcome = self._continue_after_cut(run) if reply is None else await self._apply_reply(run, reply)
             if outcome is not None:
@@ -417,7 +417,7 @@ class Executor:
     def _end_context_full(self, run: Run, text: str = "") -> Outcome:
         """Return the outcome for a conversation that does not fit the window. ``text`` is the reply so far."""
         why = text or self.compaction.too_full_message()
-        if not self.compaction.has_past:
+        if not self.compaction.has_reply:
             self._delivery.return_withdrawn(
                 run, "context_full"
             )  # nothing can be compacted, so the lines would never fit

@@ -40,8 +40,8 @@ class History:
         Raise ``ConversationError``, and change nothing, if it does not fit the conversation.
         """
         messages = messages_after(self.conversation.messages, record)
-        self.conversation.begin_anew(messages, is_summarized=bool(record.summary))
-        self.window_usage.begin_anew(messages)
+        self.conversation.reset_to(messages, is_summarized=bool(record.summary))
+        self.window_usage.reset_to(messages)
         if record.summary:
             self.compacted = record
             self.words.mark_compacted(record.left_out)
@@ -56,12 +56,12 @@ class History:
             self.compacted = replace(self.compacted, words=kept)
             first = first_message(self.compacted)
         self.conversation.withdraw(first)
-        self.window_usage.begin_anew(self.conversation.messages)
+        self.window_usage.reset_to(self.conversation.messages)
 
     def remove(self, removed: Removed) -> None:
         """Replace content that the service refuses with stubs."""
-        self.conversation.begin_anew(apply_removal(self.conversation.messages, removed), is_summarized=False)
-        self.window_usage.begin_anew(self.conversation.messages)
+        self.conversation.reset_to(apply_removal(self.conversation.messages, removed), is_summarized=False)
+        self.window_usage.reset_to(self.conversation.messages)
 
     def snapshot(self) -> Snapshot:
         """Return the current state of the history, for ``restore``."""
@@ -72,7 +72,7 @@ class History:
         messages, words, self.compacted = snapshot
         self.words.restore(words)
         self.conversation.restore(messages)
-        self.window_usage.begin_anew(self.conversation.messages)
+        self.window_usage.reset_to(self.conversation.messages)
 
 
 Snapshot: TypeAlias = tuple[tuple[Messages, int], WordsSnapshot, Compacted | None]

@@ -85,7 +85,7 @@ class AgentSpec:
         """The system prompt of requests, with the instructions."""
         return "\n\n".join(filter(None, [self.system, self.instructions]))
 
-    def located(self, whereabouts: str) -> AgentSpec:
+    def with_context(self, whereabouts: str) -> AgentSpec:
         """Return the settings with ``whereabouts`` after the system prompt."""
         return replace(self, system="\n\n".join(filter(None, [self.system, whereabouts])))
 
@@ -173,7 +173,7 @@ class AgentContext:
 
     def withdraw(self, line_ids: Sequence[str], reason: events.Status) -> None:
         """Record the removal of the messages that the service refuses, with these lines. Raise ``JournalError``."""
-        count = self.conversation.withdrawable
+        count = self.conversation.withdrawable_count
         self.shared.journal.record(records.Withdrawn(count, self.name, reason, tuple(line_ids)))
 
     def remove(self, removed: records.Removed) -> None:

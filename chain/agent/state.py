@@ -258,7 +258,7 @@ class Run:
                 return own or Outcome("limit_reached", self.result or late)
 
     @property
-    def asked_for(self) -> str:
+    def task_text(self) -> str:
         """The text of the task or query; empty for a run of carried-over lines."""
         return self.task if self.query is None else self.query.line.message
 

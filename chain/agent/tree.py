@@ -154,7 +154,7 @@ class AgentTree:
     def __init__(self, main: AgentNode) -> None:
         self.main = main
 
-    def named(self, name: str) -> AgentNode:
+    def find_agent(self, name: str) -> AgentNode:
         """Return the agent at work with this name, ignoring case. Raise ``UserError`` if there is none."""
         nodes = {node.name: node for node in self.main.all() if not node.is_completing}
         folded = {known.casefold(): node for known, node in nodes.items()}

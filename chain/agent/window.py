@@ -145,7 +145,7 @@ class WindowUsage:
             self._counted = least, self._chars, self.beside
             self._known_tokens = self._chars_since = 0
 
-    def begin_anew(self, messages: Iterable[Message]) -> None:
+    def reset_to(self, messages: Iterable[Message]) -> None:
         """Reset the count to these messages."""
         messages = list(messages)
         self._chars = sum(map(length_of, messages))

@@ -96,7 +96,7 @@ async def open_chain(
     if any(delegates(tool) for tool in configured_tools(settings, settings.chain(), tools, groups)):
         for kind in settings.kind_names:
             check_kind_name(settings, kind, groups, tools)
-    workspace = _checked(workspace)
+    workspace = _check_workspace(workspace)
     for each in add_dirs:
         added_root(workspace, (), each)  # raises before a session is created
     model = open_model(settings.model(settings.chain().model)) if model is None else model
@@ -106,7 +106,7 @@ async def open_chain(
     kinds = Kinds(settings, spec, groups, tools, open_model)
 
     def make_spec(kind: str, name: str, parent: AgentSpec, call_id: str) -> AgentSpec:
-        return kinds.make(kind, name, parent, call_id).located(place)
+        return kinds.make(kind, name, parent, call_id).with_context(place)
 
     allowed = read_allowances(settings, spec.registry, groups)
     serve: Serve | None = None
@@ -128,7 +128,7 @@ async def open_chain(
             place = "" if session_state.session is None else session_state.session.whereabouts
         elif whereabouts is not None:
             place = whereabouts(workspace)
-        spec = replace(spec.located(place), effort=session_state.effort)
+        spec = replace(spec.with_context(place), effort=session_state.effort)
         audience = Broadcaster()
         trace: Trace | None = None
         if traces is not None:
@@ -217,7 +217,7 @@ async def open_chain(
         yield chain
 
 
-def _checked(workspace: Path) -> Path:
+def _check_workspace(workspace: Path) -> Path:
     """Return a workspace without links in its path. Raise ``UserError`` if it is not a folder."""
     if not workspace.is_dir():
         raise UserError("the workspace is not a folder; give one that exists with --workspace", file=workspace)

@@ -85,16 +85,16 @@ class Worker:
         self._leaving = trio.Event()
         self._running: set[str] = set()
         """The ids of the sessions that run here, including those whose lease was lost and that have not ended yet."""
-        self._outlived: list[Lease] = []
+        self._lost_leases: list[Lease] = []
         """Lost leases. The server still counts a dead worker for them, although this worker is alive."""
-        self._freed = Wakeup()
+        self._slot_freed = Wakeup()
         self._reported: dict[str, str] = {}
         """The latest report of each subject."""
 
     def leave(self) -> None:
         """Claim no more sessions, and hand over the running ones at their next safe points."""
         self._leaving.set()
-        self._freed.set()
+        self._slot_freed.set()
 
     async def run(self) -> None:
         """Run sessions until ``leave``. Raise ``SessionError`` if the server cannot be used at the start."""
@@ -109,7 +109,7 @@ class Worker:
     async def _claim_sessions(self, server: RedisServer, sessions: trio.Nursery) -> None:
         while True:
             while len(self._running) >= self._limits.at_once:
-                await self._freed.wait()
+                await self._slot_freed.wait()
             try:
                 lease = await self._claim_next(server)
                 if lease is None:
@@ -121,16 +121,16 @@ class Worker:
             if self._reported.pop(_SERVER, None):
                 self._report(f"the Redis at {self._store.address} can be used again")
             if lease is not None:
-                self._note(f"{'resumes' if lease.goes_on else 'claims'} {_of(lease)}, in {lease.workspace}")
+                self._note(f"{'resumes' if lease.goes_on else 'claims'} {_subject_of(lease)}, in {lease.workspace}")
                 self._running.add(lease.id)
                 sessions.start_soon(self._run_session, lease)
 
     async def _claim_next(self, server: RedisServer) -> Lease | None:
         # No cancellation between the claim and the task that releases the session.
         with trio.CancelScope(shield=True):
-            while self._outlived:
-                await self._store.discount_death(server, self._outlived[0])
-                self._outlived.pop(0)  # removed only now, so that a failed report is repeated
+            while self._lost_leases:
+                await self._store.discount_death(server, self._lost_leases[0])
+                self._lost_leases.pop(0)  # removed only now, so that a failed report is repeated
             for id in await self._store.due(server, only=self._limits.only):
                 if id in self._running:
                     continue  # two chains must not share a folder
@@ -146,18 +146,18 @@ class Worker:
             try:
                 await self._open(lease)
             except UserError as error:
-                self._report_once(_of(lease), str(error))
+                self._report_once(_subject_of(lease), str(error))
             except Exception:  # noqa: BLE001 - a bug in one session must not end the others
-                self._report_once(_of(lease), traceback.format_exc())
+                self._report_once(_subject_of(lease), traceback.format_exc())
             else:
-                self._reported.pop(_of(lease), None)
+                self._reported.pop(_subject_of(lease), None)
         del self._store.claimed[lease.id]
         if lease.was_released:
-            self._note(f"releases {_of(lease)}")
+            self._note(f"releases {_subject_of(lease)}")
         else:
-            self._outlived.append(lease)
+            self._lost_leases.append(lease)
         self._running.remove(lease.id)
-        self._freed.set()
+        self._slot_freed.set()
 
     async def _open(self, lease: Lease) -> None:
         opened = open_chain(
@@ -184,7 +184,7 @@ class Worker:
         is_asked = any(accepted.line.text == GO_ON for accepted in chain.lines.waiting)
         was_cut = lease.goes_on and chain.resumed is not None and chain.resumed.was_cut
         if was_cut and lease.takeovers > MAX_TAKEOVERS:
-            self._report_once(_of(lease), DEADLY)
+            self._report_once(_subject_of(lease), DEADLY)
             with suppress(OSError):  # the lease is lost
                 lease.tell(json.dumps(event_json.to_json(Notice(message=DEADLY))), Notice.type)
         elif was_cut and not is_asked:
@@ -194,19 +194,19 @@ class Worker:
 
     async def _stop_when_lost(self, lease: Lease, scope: trio.CancelScope) -> None:
         await lease.lost.wait()
-        self._report_once(_of(lease), f"this worker has lost its lease: {lease.why}")
+        self._report_once(_subject_of(lease), f"this worker has lost its lease: {lease.why}")
         scope.cancel()
 
     async def _hand_over(self, chain: Chain, lease: Lease, scope: trio.CancelScope) -> None:
         """Release the session at the next safe point, so that another worker continues the run."""
         safe = trio.Event()
 
-        def hear(event: Event) -> None:
+        def on_event(event: Event) -> None:
             if isinstance(event, IterationStarted) and event.agent == MAIN and self._leaving.is_set():
                 lease.hand_over()
                 safe.set()
 
-        chain.listen(hear)
+        chain.listen(on_event)
         await self._leaving.wait()
         with trio.move_on_after(HAND_OVER_S):
             await safe.wait()
@@ -246,5 +246,5 @@ async def _finish_work(chain: Chain, lease: Lease) -> None:
         lease.release_mode = "done"
 
 
-def _of(lease: Lease) -> str:
+def _subject_of(lease: Lease) -> str:
     return f"the session {lease.id}"

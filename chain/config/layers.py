@@ -128,15 +128,15 @@ def _has_our_shape(section: str, node: Node) -> bool:
 
 def merge(user: Node, shipped: Node) -> Node:
     """Return the user's configuration merged with the shipped one. Every value keeps its own file and line."""
-    return _merged(user, _applicable_defaults(user, shipped))
+    return _merge(user, _applicable_defaults(user, shipped))
 
 
-def _merged(over: Node, base: Node | None) -> Node:
+def _merge(over: Node, base: Node | None) -> Node:
     if base is None or not isinstance(base.value, dict):
         return over
     if not isinstance(over.value, dict):
         return base if over.value is None else over
-    own = {key: _merged(value, base.value.get(key)) for key, value in over.value.items()}
+    own = {key: _merge(value, base.value.get(key)) for key, value in over.value.items()}
     return replace(over, value={**base.value, **own})
 
 
@@ -150,18 +150,18 @@ def _applicable_defaults(user: Node, shipped: Node) -> Node:
         if "provider" in keys and keys["provider"].value != base.entries()["provider"].value:
             del definitions[name]
         else:
-            dropped = set(_not_inherited(keys, base.entries()))
+            dropped = set(_non_inherited_keys(keys, base.entries()))
             definitions[name] = replace(base, value={k: v for k, v in base.entries().items() if k not in dropped})
     chains = shipped.entries("chains")
     chains = {**dict.fromkeys(user.entries("chains"), chains["default"]), **chains}
     if (model := user.entries("models").get("default")) is not None:
         chains = {name: replace(chain, value={**chain.value, "model": model}) for name, chain in chains.items()}
     top = shipped.entries()
-    base = shipped.replaced("chains", replace(top["chains"], value=chains))
-    return base.replaced("models.definitions", replace(top["models"].entries()["definitions"], value=definitions))
+    base = shipped.with_value("chains", replace(top["chains"], value=chains))
+    return base.with_value("models.definitions", replace(top["models"].entries()["definitions"], value=definitions))
 
 
-def _not_inherited(keys: Mapping[str, Node], base: Mapping[str, Node]) -> Iterator[str]:
+def _non_inherited_keys(keys: Mapping[str, Node], base: Mapping[str, Node]) -> Iterator[str]:
     """Yield the shipped keys that a definition with these keys does not inherit."""
     for each in providers().values():
         is_elsewhere = each.address in keys

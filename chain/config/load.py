@@ -232,7 +232,7 @@ def load_settings(
     merged = merge(user, shipped)
     merged.mapping(shipped.entries())
     chosen = Node(own[0] if len(own) == 1 else "default", "", 1, "chain")
-    root = _overridden(replace(merged, value={**merged.value, "chain": chosen}), flags or {}, environ)
+    root = _apply_overrides(replace(merged, value={**merged.value, "chain": chosen}), flags or {}, environ)
     root = with_environment(root, environ)
     for section in _SECTIONS:
         _find(root, section).mapping(_find(shipped, section).entries())
@@ -291,7 +291,7 @@ def remember_trust(settings: Settings, state: Path) -> Settings:
     return replace(settings, asked=())
 
 
-def _overridden(root: Node, flags: Mapping[str, object], environ: Mapping[str, str]) -> Node:
+def _apply_overrides(root: Node, flags: Mapping[str, object], environ: Mapping[str, str]) -> Node:
     """Return the configuration with the values of flags and of environment variables. A flag overrides its variable."""
     for name, places in _OVERRIDES.items():
         value, source = flags.get(name), f"flag --{name.replace('_', '-')}"
@@ -309,7 +309,7 @@ def _overridden(root: Node, flags: Mapping[str, object], environ: Mapping[str, s
             node = replace(node, value=[replace(node, value=part) for part in split_names(value)])
         for place in places:
             # A kind without a model uses the model of the agent that starts it.
-            root = root.replaced(place, replace(node, value=None) if place == "agents.*.model" else node)
+            root = root.with_value(place, replace(node, value=None) if place == "agents.*.model" else node)
     return root
 
 

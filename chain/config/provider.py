@@ -159,7 +159,7 @@ def with_environment(root: Node, environ: Mapping[str, str]) -> Node:
         if added:
             entry = replace(definition, value={**definition.entries(), **added})
             definitions = root.entries("models")["definitions"]
-            root = root.replaced(
+            root = root.with_value(
                 "models.definitions", replace(definitions, value={**definitions.entries(), name: entry})
             )
     return root

@@ -90,12 +90,14 @@ def sensitive(user: Node, shipped: Node) -> tuple[Sensitive, ...]:
     another provider under a shipped name. Prompt files of agents are checked like the configuration.
     """
     # By node, not by key: a key is ambiguous if a name has dots in it.
-    found = {id(n): n for n in (*_redefined(user, shipped), *_dangerous(user, shipped), *_leading_out(user))}
-    written = [each for node in found.values() for each in _written(node, node)]
+    found = {
+        id(n): n for n in (*_redefined_keys(user, shipped), *_dangerous_values(user, shipped), *_outside_paths(user))
+    }
+    written = [each for node in found.values() for each in _written_values(node, node)]
     return (*written, *_named_by_prompts(user))
 
 
-def _written(node: Node, setting: Node) -> Iterator[Sensitive]:
+def _written_values(node: Node, setting: Node) -> Iterator[Sensitive]:
     """Yield each value in and below a node. A list of plain values counts as one value."""
     children: list[Node] = []
     if isinstance(node.value, dict):
@@ -104,7 +106,7 @@ def _written(node: Node, setting: Node) -> Iterator[Sensitive]:
         children = node.value
     if children:
         for child in children:
-            yield from _written(child, setting)
+            yield from _written_values(child, setting)
         return
     is_named = node is setting and node.key.rpartition(".")[2] in _paths()
     is_path = is_named and isinstance(node.value, str) and "${" not in node.value
@@ -204,7 +206,7 @@ def remember(digest: str, state: Path) -> None:
         raise UserError(f"the trust cannot be stored: {error.strerror}", file=file) from None
 
 
-def _redefined(user: Node, shipped: Node) -> Iterator[Node]:
+def _redefined_keys(user: Node, shipped: Node) -> Iterator[Node]:
     """Yield the sensitive keys of models' definitions that differ from the shipped ones."""
     for name, definition in user.entries("models", "definitions").items():
         was = {key: node.plain() for key, node in shipped.entries("models", "definitions", name).items()}
@@ -215,7 +217,7 @@ def _redefined(user: Node, shipped: Node) -> Iterator[Node]:
                 yield node
 
 
-def _dangerous(user: Node, shipped: Node) -> Iterator[Node]:
+def _dangerous_values(user: Node, shipped: Node) -> Iterator[Node]:
     """Yield the values that ``_HARMLESS`` does not allow."""
     for place, is_harmless in _HARMLESS.items():
         *parents, name = place.split(".")
@@ -225,7 +227,7 @@ def _dangerous(user: Node, shipped: Node) -> Iterator[Node]:
                 yield node
 
 
-def _leading_out(user: Node) -> Iterator[Node]:
+def _outside_paths(user: Node) -> Iterator[Node]:
     """Yield the texts that name a variable and the paths that leave the folder."""
     usual, paths = {(each.key, each.usual) for each in providers().values()}, _paths()
     definitions = [definition.entries() for definition in user.entries("models", "definitions").values()]

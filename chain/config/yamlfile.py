@@ -130,7 +130,7 @@ class Node:
         # YAML reads a bare `off` as false, and `on` as true.
         word = ("on" if value else "off") if isinstance(value, bool) else self.text() if isinstance(value, str) else ""
         if word not in names:
-            raise self.error(f"expected one of {', '.join(names)}, found {self._found}")
+            raise self.error(f"expected one of {', '.join(names)}, found {self._found_text}")
         return word
 
     def plain(self, *, is_filled: bool = False) -> Any:  # noqa: ANN401 - JSON leaves here
@@ -157,11 +157,11 @@ class Node:
             value = [item.with_environ(environ) for item in value]
         return Node(value, self.file, self.line, self.key, environ)
 
-    def replaced(self, path: str, new: Node) -> Node:
+    def with_value(self, path: str, new: Node) -> Node:
         """Return a copy with ``new`` at a dotted path, in which ``*`` matches any key. Missing keys are not added."""
         name, _, rest = path.partition(".")
         changed = {
-            key: child.replaced(rest, new) if rest else new
+            key: child.with_value(rest, new) if rest else new
             for key, child in self.entries().items()
             if name in ("*", key)
         }
@@ -169,7 +169,7 @@ class Node:
 
     def _expected(self, what: str, value: Any, *types: type) -> Any:  # noqa: ANN401 - one of the types
         if type(value) not in types:
-            raise self.error(f"expected {what}, found {self._found}")
+            raise self.error(f"expected {what}, found {self._found_text}")
         return value
 
     def _scalar(self) -> Any:  # noqa: ANN401 - any value
@@ -205,7 +205,7 @@ class Node:
         return given
 
     @property
-    def _found(self) -> str:
+    def _found_text(self) -> str:
         shown = {type(None): "nothing", dict: "a mapping", list: "a list"}.get(type(self.value)) or repr(self.value)
         return shown if len(shown) <= 60 else f"{shown[:60]}…"
 

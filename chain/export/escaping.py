@@ -1,6 +1,6 @@
 """Safe forms of untrusted text: plain text as HTML, and replies of the model as rendered Markdown. Pure.
 
-All text of a page passes through ``escaped`` or ``prose``. The parser drops HTML and images, which a browser would
+All text of a page passes through ``escape_text`` or ``prose``. The parser drops HTML and images, which a browser would
 fetch, and links only to ``http``, ``https`` and ``mailto`` addresses. Definitions of links stay visible. The Markdown
 export quotes a reply unchanged only if ``is_inert``.
 """
@@ -27,7 +27,7 @@ _LINK = re.compile(r"(?:https?://|mailto:)[^\s\\]+\Z", re.IGNORECASE)
 _INERT_LINK = re.compile(r"https?:|mailto:|[^:]*(?:[/?#]|\Z)", re.IGNORECASE)
 
 
-def escaped(text: str) -> str:
+def escape_text(text: str) -> str:
     """Return a text without control characters, for use between tags and inside quotes."""
     return html.escape(sanitize(text))
 

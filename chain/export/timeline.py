@@ -12,7 +12,7 @@ from math import log1p
 from typing import TypeVar
 
 from chain import events
-from chain.export.escaping import escaped
+from chain.export.escaping import escape_text
 from chain.export.outline import AgentRun, CallItem, Iteration, Moment, Outline
 from chain.text import phrases
 from chain.text.wording import pluralize, truncate
@@ -66,13 +66,15 @@ def _lane(works: Sequence[AgentRun], places: Sequence[float]) -> Iterator[str]:
     levels = _levels([places[at] for at, *_ in signs])
     yield (
         f'<div class="lane" style="--depth:{works[0].depth};--levels:{max(levels, default=-1) + 1}">\n'
-        f'<div class="agent"><a href="#{works[0].anchor}">{escaped(agent)}</a></div>\n<div class="track">\n'
+        f'<div class="agent"><a href="#{works[0].anchor}">{escape_text(agent)}</a></div>\n<div class="track">\n'
     )
-    for steps in _merged((step for work in works for step in work.steps if step.number), places):
+    for steps in _merge_close_parts((step for work in works for step in work.steps if step.number), places):
         numbers = " to ".join(dict.fromkeys(str(step.number) for step in (steps[0], steps[-1])))
         took = f" ({steps[0].took})" if len(steps) == 1 else ""
         yield _bar("bar", steps, places, f"{agent}, iteration {numbers}{took}")
-    for calls in _merged((item for work in works for item in work.items() if isinstance(item, CallItem)), places):
+    for calls in _merge_close_parts(
+        (item for work in works for item in work.items() if isinstance(item, CallItem)), places
+    ):
         failed = " failed" if any(call.has_failed for call in calls) else ""
         title = f"{calls[0].name}: {calls[0].state}" if len(calls) == 1 else pluralize(len(calls), "call")
         yield _bar(f"call{failed}", calls, places, title)
@@ -81,7 +83,7 @@ def _lane(works: Sequence[AgentRun], places: Sequence[float]) -> Iterator[str]:
     yield "</div>\n</div>\n"
 
 
-def _merged(parts: Iterable[_Part], places: Sequence[float]) -> list[list[_Part]]:
+def _merge_close_parts(parts: Iterable[_Part], places: Sequence[float]) -> list[list[_Part]]:
     """Return the parts in groups. Each group is one bar."""
     groups: list[list[_Part]] = []
     for part in parts:
@@ -97,8 +99,8 @@ def _bar(kind: str, parts: Sequence[Iteration] | Sequence[CallItem], places: Seq
 
 
 def _link(kind: str, at: int, style: str, title: str, sign: str = "") -> str:
-    title = escaped(truncate(title, MAX_TITLE))
-    return f'<a class="{kind}" href="#e{at}" style="{style}" title="{title}">{escaped(sign)}</a>\n'
+    title = escape_text(truncate(title, MAX_TITLE))
+    return f'<a class="{kind}" href="#e{at}" style="{style}" title="{title}">{escape_text(sign)}</a>\n'
 
 
 def _signs(work: AgentRun) -> Iterator[tuple[int, str, str, str]]:

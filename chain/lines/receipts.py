@@ -115,7 +115,7 @@ class Ledger:
         accepted.since = trio.current_time()
         return accepted
 
-    def begin_anew(self) -> None:
+    def reset_outcomes(self) -> None:
         """Reset the count of returned lines and the list of settled lines."""
         self.returned = 0
         self._unreported.clear()
@@ -202,7 +202,7 @@ class Ledger:
         self._emit(receipt)
         return reason
 
-    def never_sent(self, written: str, reason: str, agent: str, *, id: str, iteration: int) -> None:
+    def mark_unsent(self, written: str, reason: str, agent: str, *, id: str, iteration: int) -> None:
         """Emit that a line will never be sent. ``written`` is the line as written, with its moment."""
         self.unsent += 1
         self._unsent.append(written)

@@ -246,7 +246,7 @@ class SessionJobs(Jobs):
         if running is not None:
             output: JobOutput | None = running.output
         else:
-            output = stored_output(self._path(id))
+            output = open_stored_output(self._path(id))
         rows = [f"[{id}: {state_of(job)}]"]
         if output is None:
             return "\n".join([*rows, "[its output is no longer stored]"])
@@ -292,7 +292,7 @@ def output_path(journal: Journal, id: str) -> Path | None:
     return None if journal.path is None else attachments_folder(journal.path) / f"{id}.out"
 
 
-def stored_output(path: Path | None) -> JobOutput | None:
+def open_stored_output(path: Path | None) -> JobOutput | None:
     """Open the output of a job that has ended; ``None`` if it is not stored."""
     return None if path is None else JobOutput.open(path)
 
@@ -323,7 +323,7 @@ def record_lost(state: State, journal: Journal, inbox: Inbox) -> None:
         if job.ended is None:
             journal.record(records.JobEnded(id, job.started.agent, "ended with the program"))
         if not job.line_id and job.ended is not None:
-            output = stored_output(output_path(journal, id))
+            output = open_stored_output(output_path(journal, id))
             tail = None if output is None else output.read(-_TAIL_BYTES, _TAIL_BYTES)
             if output is not None:
                 output.close()

@@ -169,7 +169,7 @@ def match_id(ids: Iterable[str], id: str) -> str:
 
 
 @contextmanager
-def readable(path: Path) -> Iterator[None]:
+def convert_read_errors(path: Path) -> Iterator[None]:
     """Convert an ``OSError`` of the block, which reads a journal, to a ``SessionError`` that names the file."""
     try:
         yield

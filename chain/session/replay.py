@@ -183,7 +183,7 @@ class Replay:
     def _make_main(self) -> None:
         spec = replace(self._today.main, registry=self._registry, instructions=self._state.system_instructions)
         spec = replace(spec, effort=self._effort)
-        self._agent(MAIN).spec = spec.located(self._whereabouts)
+        self._agent(MAIN).spec = spec.with_context(self._whereabouts)
 
     @property
     def _whereabouts(self) -> str:
@@ -194,7 +194,7 @@ class Replay:
         agent, parent = self._agent(record.name), self._agent(record.agent).spec
         agent.begin(record.task)
         made = None if parent is None else self._today.make(record.kind, record.name, parent, record.parent_id)
-        agent.spec = None if made is None else made.located(self._whereabouts)
+        agent.spec = None if made is None else made.with_context(self._whereabouts)
 
     # ----------------------------------------------------------------------------------------------------- comparing
 

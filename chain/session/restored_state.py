@@ -59,7 +59,7 @@ class RestoredState(State):
         try:
             super()._append(agent, message, seq)
         except ConversationError:
-            for repaired in agent.history.conversation.fit(message):
+            for repaired in agent.history.conversation.adapt(message):
                 agent.history.append(repaired)
             self.misfits.append(seq)
 

@@ -119,13 +119,13 @@ class SessionRestorer:
     def resume(self) -> Resumed:
         """Write the missing records. Raise ``JournalError``; the session can then be resumed again."""
         state = self._state
-        changed = [*changes(self._read, self._session), *self._lost_agents()]
+        changed = [*describe_changes(self._read, self._session), *self._lost_agents()]
         was_cut = ((state.is_running and not state.only_compacts) or state.has_lost_run) and not state.was_ended
         self._shared.journal.connect(self._apply, emit=lambda event: None)
         returned = self._write_missing()
         self._read.past.extend(state.reopened_events())
         # The receipts of these records are among the past events, so the next result must not list them.
-        self._shared.ledger.begin_anew()
+        self._shared.ledger.reset_outcomes()
         past = tuple(self._read.past)
         has_earlier, made_up = len(past) > MAX_PAST, tuple(self._made_up)
         return Resumed(past[-MAX_PAST:], changed, returned, has_earlier, was_cut, made_up, state.draft)
@@ -208,7 +208,7 @@ def record_opening(session: SessionRuns, shared: Shared, *, whereabouts: str) ->
     journal.record(records.Session(journal.id, VERSION, spec.model.name, workspace, tools, whereabouts))
 
 
-def changes(read: LoadedSession, session: SessionRuns) -> Sequence[str]:
+def describe_changes(read: LoadedSession, session: SessionRuns) -> Sequence[str]:
     """Return sentences about faults of a resumed session and about differences to its earlier configuration."""
     known, spec, before = read.state, session.spec, read.state.session
     found = list(read.complaints)

@@ -74,10 +74,10 @@ class SessionLines:
         """Refuse a text that cannot be read as a line, and publish the reason to its sender."""
         return self._line_router.refuse(IncomingLine(Line(text, "redirect", text), id, origin), reason)
 
-    def never_sent(self, written: str, reason: str, *, id: str = "") -> None:
+    def mark_unsent(self, written: str, reason: str, *, id: str = "") -> None:
         """Record that a script or a pipe will not send a line any more. The next result lists the line.
 
         ``written`` is the line as it was written, with its moment. ``id`` is the sender's own id, if it has one.
         """
         main = self._tree.main
-        self._ledger.never_sent(written, reason, main.name, id=id, iteration=main.iteration)
+        self._ledger.mark_unsent(written, reason, main.name, id=id, iteration=main.iteration)

@@ -21,7 +21,7 @@ from chain.journal.file import DiskFile
 from chain.journal.journal import Journal
 from chain.journal.lock import lock
 from chain.session import listing
-from chain.session.listing import Summary, find_journal, readable
+from chain.session.listing import Summary, convert_read_errors, find_journal
 from chain.session.resume import LoadedSession, load_journal
 from chain.session.state import State
 
@@ -148,7 +148,7 @@ class FileStore:
     def find(self, id: str) -> Summary:
         """Return the summary of a session."""
         path = find_journal(self._folder, id)
-        with readable(path):
+        with convert_read_errors(path):
             return listing.summary_at(path)
 
     def whole_id(self, id: str) -> str:
@@ -159,7 +159,7 @@ class FileStore:
     def rows(self, id: str) -> Iterator[Iterable[bytes]]:
         """Open the rows of a journal for the duration of the block."""
         path = find_journal(self._folder, id)
-        with readable(path), path.open("rb") as rows:
+        with convert_read_errors(path), path.open("rb") as rows:
             yield rows
 
     def attachment(self, id: str, digest: str) -> bytes | None:
@@ -209,7 +209,7 @@ def _open_and_read(folder: Path, id: str) -> tuple[Path, DiskFile, LoadedSession
     except OSError as error:
         raise SessionError(f"cannot be opened: {error.strerror}; chain sessions show reads it", file=path) from None
     try:
-        with readable(path), path.open("rb") as rows, without_collector():
+        with convert_read_errors(path), path.open("rb") as rows, without_collector():
             return path, file, load_journal(_until_cancelled(rows), partial(read_attachment, path))
     except BaseException as error:
         file.close()

@@ -258,7 +258,7 @@ class _Program:
     def give_back(self, text: str) -> None:
         self._screen.give_back(text)
 
-    def never_sent(self, text: str) -> None:
+    def mark_unsent(self, text: str) -> None:
         self._never_sent.append(text)
 
     def carry_out(self, command: str, answer: CommandAnswer) -> None:

@@ -461,7 +461,7 @@ async def test_a_line_that_came_back_after_a_refusal_was_not_delivered_after_all
 
 
 async def test_a_line_that_is_never_sent_is_told_and_counted(desk: Desk) -> None:
-    desk.ledger.never_sent("@iteration 9 hurry", "too late", "main", id="mine", iteration=3)
+    desk.ledger.mark_unsent("@iteration 9 hurry", "too late", "main", id="mine", iteration=3)
 
     (told,) = desk.of(events.Receipt)
     assert (told.id, told.text, told.state, told.reason) == ("mine", "@iteration 9 hurry", "unsent", "too late")
