@@ -258,6 +258,7 @@ def _step_of(message: Message) -> Step:
 
 
 def _check_blocks(message: Message) -> None:
+    """Raise ``ConversationError`` if a block cannot be sent, or is not allowed in a message of this role."""
     if not message.blocks:
         raise ConversationError("a message needs content")
     for block in message.blocks:

@@ -172,6 +172,7 @@ class Executor:
     # ------------------------------------------------------------------------------------------------- the loop
 
     async def _loop(self, run: Run) -> Outcome:
+        """Run iterations until one of them decides the outcome of the run."""
         # A run that was interrupted before its first step delivers no lines: they are returned to the user.
         await trio.lowlevel.checkpoint_if_cancelled()
         if run.only_compacts:
@@ -284,6 +285,7 @@ class Executor:
         return None
 
     def _record_cut(self, run: Run, what: events.Phase, by: Literal["line", "time"]) -> None:
+        """Record that a line or the time limit cancelled the work of this step."""
         # A full disk must not prevent a cut.
         cut = records.Interrupted(self.agent, run.iteration, what, by, run.step.cut_usage)
         self._shared.journal.record_if_possible(cut)

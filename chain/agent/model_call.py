@@ -289,6 +289,7 @@ class ModelCalls:
         self._shared.emit(events.Retry(agent=agent, iteration=n, attempt=attempt, delay_s=delay_s, reason=reason))
 
     def _on_delta(self, run: Run, delta: Delta, *, is_shown: bool) -> None:
+        """Count the usage in a piece of a reply, and emit its text if it ``is_shown``."""
         agent, n = self._spec.name, run.iteration
         if delta.kind == "usage":
             run.step.cut_usage += delta.usage

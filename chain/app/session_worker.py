@@ -107,6 +107,7 @@ class Worker:
             nursery.cancel_scope.cancel()
 
     async def _claim_sessions(self, server: RedisServer, sessions: trio.Nursery) -> None:
+        """Claim sessions that have work, and run each in a task. Wait while the limit is reached."""
         while True:
             while len(self._running) >= self._limits.at_once:
                 await self._slot_freed.wait()
@@ -126,6 +127,7 @@ class Worker:
                 sessions.start_soon(self._run_session, lease)
 
     async def _claim_next(self, server: RedisServer) -> Lease | None:
+        """Claim one session that has work, and return its lease. Return ``None`` if there is none."""
         # No cancellation between the claim and the task that releases the session.
         with trio.CancelScope(shield=True):
             while self._lost_leases:
@@ -140,6 +142,7 @@ class Worker:
         return None
 
     async def _run_session(self, lease: Lease) -> None:
+        """Run a claimed session until its work is done, then release it. Report errors."""
         lease.release_mode = "retry"
         self._store.claimed[lease.id] = lease
         async with hold_lease(lease):
@@ -160,6 +163,7 @@ class Worker:
         self._slot_freed.set()
 
     async def _open(self, lease: Lease) -> None:
+        """Open the session of a lease, and serve it until no work is left or the lease ends."""
         opened = open_chain(
             self._settings,
             workspace=Path(lease.workspace),
@@ -193,6 +197,7 @@ class Worker:
         chain.runs.begin_waiting()
 
     async def _stop_when_lost(self, lease: Lease, scope: trio.CancelScope) -> None:
+        """Cancel the session as soon as its lease is lost."""
         await lease.lost.wait()
         self._report_once(_subject_of(lease), f"this worker has lost its lease: {lease.why}")
         scope.cancel()
@@ -214,6 +219,7 @@ class Worker:
         scope.cancel()
 
     async def _sweep(self, server: RedisServer, keep_s: float) -> None:
+        """Delete old sessions at regular intervals."""
         while True:
             try:
                 await self._store.delete_old(server, keep_s)

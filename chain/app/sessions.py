@@ -131,6 +131,7 @@ def json_document(id: str, rows: Iterable[bytes], kept: ReadAttachment) -> Itera
 
 
 def _parse_record(row: bytes, kept: ReadAttachment) -> JsonObject | None:
+    """Return the JSON of a record with its images, or ``None`` for a row that is not a record."""
     try:
         raw = json.loads(row)
     except (ValueError, RecursionError):

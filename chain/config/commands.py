@@ -144,6 +144,7 @@ def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
 
 
 def _checked_name(file: Path, built_in: Collection[str], found: Collection[str]) -> str:
+    """Return the name of a command from its file name. Raise ``ConfigError`` if it is invalid or taken."""
     name = file.stem.casefold()
     shown = yamlfile.printable(file.name)
     if not _NAME.fullmatch(name):
@@ -157,6 +158,7 @@ def _checked_name(file: Path, built_in: Collection[str], found: Collection[str])
 
 
 def _read(file: Path, *, is_foreign: bool) -> str:
+    """Return the text of a file. Do not follow a link if ``is_foreign``. Raise ``ConfigError``."""
     try:
         with regular_file(os.open(file, FLAGS | (os.O_NOFOLLOW if is_foreign else 0))) as opened:
             raw = opened.read(MAX_COMMAND_BYTES + 1)

@@ -201,6 +201,7 @@ def find_servers(workspace: Path) -> tuple[tuple[ToolServer, ...], tuple[str, ..
 
 
 def _read_entries(path: Path) -> dict[str, Node]:
+    """Return the entries of a ``.mcp.json`` by name. Raise ``ConfigError``."""
     import json  # imports delay the prompt, and most workspaces have no such file
 
     text = yamlfile.read_text(path)

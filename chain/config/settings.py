@@ -211,6 +211,7 @@ def is_kind(node: Node) -> bool:
 
 
 def _check_name(name: str, node: Node) -> None:
+    """Raise ``ConfigError`` if a kind of agent cannot have this name."""
     if not isinstance(node.value, dict | None) and (near := nearest_name(name, BOUNDS)):
         why = f"unknown key {printable(node.key)}: did you mean {near}?"
     elif name.casefold() in _TAKEN:

@@ -189,6 +189,7 @@ class Node:
         return text
 
     def _variable(self, found: re.Match[str]) -> str:
+        """Return the value that replaces a variable in a text. Raise ``MissingVariable`` or ``ConfigError``."""
         name = found["name"]
         if found[0] == "$${":
             return "${"

@@ -103,9 +103,9 @@ def _content(event: outline.ShownEvent, urgency: str) -> tuple[str, str]:
             return "user", _attributed_text(event.text, f"Line {event.id} for {event.target_agent} ({urgency})")
         case events.Question():
             options = "".join(f"<li>{escape_text(option)}</li>" for option in event.options)
-            fenced_in = f"Fenced in: {', '.join(event.protections)}" if event.protections else ""
+            sandbox = f"Sandbox: {', '.join(event.protections)}" if event.protections else ""
             content = _attributed_text(event.text, f"Question {event.id}") + (f"<ol>{options}</ol>" if options else "")
-            return "asked", content + _fold(event.preview) + _attributed_text("", fenced_in)
+            return "asked", content + _fold(event.preview) + _attributed_text("", sandbox)
         case events.Answer():
             return "asked", _attributed_text(phrases.answer_sentence(event), f"Answer to {event.id}")
         case events.PlanChanged():

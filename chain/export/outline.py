@@ -281,6 +281,7 @@ class _Builder:
         return run
 
     def _end_run(self, event: events.Result, at: int) -> None:
+        """Close the active run and all agents that are still at work in it."""
         run = self._started.get(MAIN)
         if run is None or run.status is not None:
             run = self._start_run(event, self._index(event))
@@ -296,6 +297,7 @@ class _Builder:
         self._put(event, Moment(at=at, event=replace(event, result=text)))
 
     def _start_agent(self, event: events.AgentStarted, at: int) -> None:
+        """Add an agent to the call that started it. Without one, add it to the last step of its parent."""
         holder = self._calls.get(event.parent_id) or self._agent(event)
         if holder.depth >= MAX_DEPTH:
             holder = self._outline.runs[-1]

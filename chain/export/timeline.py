@@ -61,6 +61,7 @@ def _places(times: Sequence[float]) -> list[float]:
 
 
 def _lane(works: Sequence[AgentRun], places: Sequence[float]) -> Iterator[str]:
+    """Yield the lane of one agent: bars for iterations and calls, and pins above them."""
     agent = works[0].agent
     signs = sorted(sign for work in works for sign in _signs(work))
     levels = _levels([places[at] for at, *_ in signs])

@@ -166,6 +166,7 @@ class Ledger:
     def _settle(
         self, accepted: AcceptedLine, state: State, iteration: int, point: Point | None, reason: str
     ) -> RecordedEvents:
+        """Record a receipt and return its events."""
         waited = None if point is None else trio.current_time() - accepted.since
         record = records.Receipt(accepted.on_record, state, accepted.agent, iteration, point, waited, reason)
         was_waiting = accepted in self.lines.waiting

@@ -136,6 +136,7 @@ class SessionJobs(Jobs):
             self._runs.return_job_lines(SESSION_CLOSED)
 
     async def _execute(self, job: _RunningJob) -> None:
+        """Run the command of a job. Then record its end, and queue the line that reports it."""
         end: JobEnd | None = None
         problem = ""
         try:

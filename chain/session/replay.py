@@ -126,6 +126,7 @@ class Replay:
         return None
 
     def _check(self, entry: Entry) -> Difference | None:
+        """Apply one record. Return its difference to the result of today's configuration, or ``None``."""
         record = entry.record
         is_new = isinstance(record, records.Line) and record.id not in self._state.lines.on_record
         if isinstance(record, records.RequestSent):
@@ -181,6 +182,7 @@ class Replay:
         self._make_main()
 
     def _make_main(self) -> None:
+        """Build today's spec of the main agent, with the recorded context, tools and effort."""
         spec = replace(self._today.main, registry=self._registry, instructions=self._state.system_instructions)
         spec = replace(spec, effort=self._effort)
         self._agent(MAIN).spec = spec.with_context(self._whereabouts)

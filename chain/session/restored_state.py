@@ -99,6 +99,7 @@ class RestoredState(State):
                 return self.apply(entry)
 
     def _open_events(self, record: records.Session, entry: Entry) -> list[Event]:
+        """Apply the record of an opening. If the last run has no recorded end, end it first."""
         recorded = self.reopened_events()
         if self.is_running:  # the record of the run's end is missing
             lost = records.Result("interrupted", PROGRAM_ENDED, self.main.iteration, program_ended=True)
@@ -123,6 +124,7 @@ class RestoredState(State):
             yield events.TextDelta(**common, text=message.text)
 
     def _request_events(self, record: records.RequestSent, at: float) -> list[Event]:
+        """Return the start of the iteration for its first request, or the retry for a repeated request."""
         agent, common = self.agent(record.agent), self._common_fields(record.agent, at)
         if record.compacts:
             return []

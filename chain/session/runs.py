@@ -154,6 +154,7 @@ class SessionRuns:
             self._interrupt("exit")
 
     def _interrupt(self, by: Literal["user", "exit"]) -> bool:
+        """Cancel the active run, record who did it, and withdraw open questions. Return whether a run was active."""
         self._shared.questions.withdraw()
         run = self.active
         if run is None:

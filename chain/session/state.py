@@ -457,6 +457,7 @@ class State:
         agent.news.forget(self.plan)
 
     def _rewind(self, record: records.Rewound, at: float) -> Event:
+        """Remove undone runs from the checkpoints. Restore the conversation unless only files were restored."""
         undone = [self.checkpoints.pop() for _ in range(min(record.runs, len(self.checkpoints)))]
         if record.keeps_conversation:
             for checkpoint in reversed(undone):

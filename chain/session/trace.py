@@ -95,6 +95,7 @@ class Trace:
         self._is_first = False
 
     def _trace_request(self, request: Request, agent: str) -> None:
+        """Append a request, without the messages that the previous step of the conversation contains."""
         written: _TracedPart | None = request.memory.get(self)
         if written is None or written.path != self._path:
             written = _TracedPart(self._path)  # a new file starts with the whole conversation
