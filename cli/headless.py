@@ -146,7 +146,7 @@ class _Headless:
             nursery.cancel_scope.cancel()
 
     def _run_waiting(self) -> bool:
-        """Start a run with the waiting lines of a resumed session. Return whether a run was started."""
+        """Begin a run with the waiting lines of a resumed session, if any: they may be all that there is to do."""
         has_begun = self._chain.runs.begin_waiting()
         self._was_answered = self._was_answered or has_begun
         return has_begun

@@ -201,7 +201,7 @@ def parser_of(command: str | None = None) -> argparse.ArgumentParser:
 
 
 def _owners(dest: str) -> list[str]:
-    """Return the commands that an option is limited to; an empty list if every command has it."""
+    """Return the commands that alone have an option; none if all have it."""
     return [command for command, own in _OWN.items() if dest in own]
 
 

@@ -86,7 +86,7 @@ def test_new_conversations_are_sessions_and_one_is_resumed_at_the_prompt(screen:
         {**delivered(L1="hello again"), "L2": ("todo: clear", "handled")},
     ]
     for id in (first, second):
-        assert screen.times(f"Session {id}; chain -r {id} resumes it.") == 1
+        assert screen.times(f"Session {id}; chain -r {id} goes on with it.") == 1
     assert first in "".join(screen.rows[-2:])
     # The model of a new session is told the plan, and nothing else of what was before.
     trace: dict[str, Any] = json.loads((screen.home / f"state/chain/traces/{second}-1.json").read_text())

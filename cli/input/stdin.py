@@ -29,9 +29,9 @@ FIRST_BYTE_S = 3.0
 
 WITHOUT = (
     f"nothing came on standard input within {FIRST_BYTE_S:.0f} s, so the run begins without it; --stdin waits for it, "
-    "--no-stdin ignores it"
+    "--no-stdin leaves it alone"
 )
-STILL_OPEN = "standard input has not ended yet, and the run begins when it has; --no-stdin ignores it"
+STILL_OPEN = "standard input has not ended yet, and the run begins when it has; --no-stdin leaves it alone"
 NOT_UTF_8 = "standard input is not UTF-8; its invalid bytes were replaced"
 
 
@@ -101,7 +101,7 @@ async def read_piped(fd: int, *, first_byte_s: float, on_wait: Callable[[], None
         try:
             chunk = await _THREADS.run(partial(_read_chunk, fd), abandon_on_cancel=True)
         except OSError as error:
-            raise UserError(f"standard input cannot be read: {error.strerror}; --no-stdin ignores it") from None
+            raise UserError(f"standard input cannot be read: {error.strerror}; --no-stdin leaves it alone") from None
         if not chunk:
             text, replaced = utf8_text(bytes(held))
             return Piped(text.rstrip("\r\n"), replaced)

@@ -131,7 +131,7 @@ class Screen(Protocol):
         """Set the title that the window has between alerts, where there is one; the terminal restores its own later."""
 
     def redraw(self) -> None:
-        """Redraw the prompt after a resize, or after another program has used the terminal."""
+        """Draw the prompt anew: the terminal has another size, or another program had it."""
 
     def give_back(self, text: str) -> None:
         """Put a line into the editor, below others that came back and above what is being typed."""

@@ -22,7 +22,7 @@ OTHER_NAMES = {
 """Names that other programs have for a command: they do the same."""
 
 INSTEAD = {
-    "/add": "to attach a file, write @ and its path in a line",
+    "/add": "name the file in a line with an @ before it, and it goes along",
     "/config": "/debug names the file of the configuration, and in a shell chain check shows what is in it",
     "/continue": "/resume lists the sessions to go on with, and in a shell chain -c goes on with the latest",
     "/export": "in a shell, chain sessions export ID writes a session as a document; /debug shows the id",
@@ -31,7 +31,7 @@ INSTEAD = {
     "/load": "/resume lists the sessions to go on with",
     "/login": "a key is read from the environment, and in a shell chain help models says which",
     "/redo": "what was typed is in the history, by the key Up",
-    "/run": "ask for the command in a line; the model asks before it runs one",
+    "/run": "write what is to be run in a line, and the model asks before it runs it",
     "/save": "a session is kept while it runs; /debug says where",
     "/settings": "/debug names the file of the configuration, and in a shell chain check shows what is in it",
     "/stop": "the line stop ends the run, and Esc interrupts it",

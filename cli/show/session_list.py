@@ -33,7 +33,7 @@ def chosen(typed: str, sessions: Sequence[kept.Summary]) -> str:
 
 def resumption_rows(id: str, width: int) -> list[str]:
     """Return how a session is gone on with, with the command whole on one row."""
-    first, second = f"Session {id};", f"chain -r {id} resumes it."
+    first, second = f"Session {id};", f"chain -r {id} goes on with it."
     row = f"{first} {second}"
     return [row] if columns(row) <= width else [first, second]
 

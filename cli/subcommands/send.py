@@ -37,10 +37,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def send(visit: Visit, line: str, *, wait: bool, say: Callable[[str], object]) -> tuple[int, str]:
-    """Send a line. Return the exit code, and the reason for a failure. Raise ``UserError``.
+    """Send a line, and ``wait`` for what becomes of it; the exit code and a problem. Raises ``UserError``.
 
-    With ``wait``, wait for the final receipt of the line. The code is 1 if the line was refused, or if the chain ended
-    before the receipt.
+    The code is 1 if it was refused, or if the chain ended before it said what became of it.
     """
     try:
         visit.send(type="line", text=line)
@@ -64,7 +63,7 @@ def send(visit: Visit, line: str, *, wait: bool, say: Callable[[str], object]) -
 
 
 def send_remotely(reach: Reach, line: str, *, is_new: bool, wait: bool) -> tuple[int, str]:
-    """Send a line to a session in Redis. Arguments and result are as in ``send``. Raise ``UserError``."""
+    """Send a line, and ``wait`` for what becomes of it; the exit code and a problem. Raises ``UserError``."""
     import trio
 
     async def run() -> tuple[int, str]:

@@ -42,11 +42,9 @@ class Chains:
         self._opened: dict[Chain, _Opened] = {}
 
     async def open(self, model: str, *, plan: Iterable[Task] = (), resume: str = "", mode: Mode | None = None) -> Chain:
-        """Open a chain with this model: a new session with ``plan``, or the stored session ``resume``.
+        """A chain that asks this model: a new session with a plan, or a kept one. Raises ``UserError``.
 
-        Raise ``UserError``.
-
-        ``mode`` changes the mode of the session; ``None`` leaves it unchanged.
+        ``mode`` is the one to change to; ``None`` for that of the session.
         """
         definition = self._settings.model(model)
         asked = build_model(definition, interactive=True)

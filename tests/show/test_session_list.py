@@ -93,5 +93,5 @@ def test_a_large_number_is_short(number: int, shown: str) -> None:
 
 
 def test_the_command_that_goes_on_with_a_session_is_on_one_row() -> None:
-    assert resumption_rows(KEPT.id, 80) == [f"Session {KEPT.id}; chain -r {KEPT.id} resumes it."]
-    assert resumption_rows(KEPT.id, 60) == [f"Session {KEPT.id};", f"chain -r {KEPT.id} resumes it."]
+    assert resumption_rows(KEPT.id, 80) == [f"Session {KEPT.id}; chain -r {KEPT.id} goes on with it."]
+    assert resumption_rows(KEPT.id, 60) == [f"Session {KEPT.id};", f"chain -r {KEPT.id} goes on with it."]

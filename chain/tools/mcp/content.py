@@ -119,7 +119,7 @@ async def answer_of(
     """Ask the user the question of a server. Return the action and the answers. Raise ``ToolError`` if none comes."""
     said = f"{server} asks: {one_row(message)}"
     if url:
-        answer = await choose(f"{said}\nOpen this address to continue: {one_row(url)}", ["done", DECLINE])
+        answer = await choose(f"{said}\nIt wants you to open {one_row(url)}", ["done", DECLINE])
         return (ACCEPT, None) if answer == "done" else (DECLINE, None)
     fields = _fields_to_ask(schema)
     if not fields:

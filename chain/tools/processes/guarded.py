@@ -296,7 +296,7 @@ class GuardedProgram:
         return their_end
 
     async def end(self) -> str:
-        """Wait until the program has ended. Return a short phrase that says how it ended."""
+        """Wait until the program has ended, and return how, in a few words."""
         match await self._wait_for_end():
             case {"failed": str(why)}:
                 return f"it cannot be started: {why}"

@@ -54,7 +54,7 @@ def parse_url(address: str, base: httpx2.URL | None = None) -> httpx2.URL:
     if len(str(url)) > MAX_URL:
         raise Unreadable(f"has more than {MAX_URL} characters")
     if url.userinfo:
-        raise Unreadable("contains a user name or a password; use an address without them")
+        raise Unreadable("has a name or a password in it; only addresses without can be visited")
     return url
 
 

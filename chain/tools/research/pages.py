@@ -222,7 +222,7 @@ async def _read(response: httpx2.Response, coding: str) -> tuple[bytes, bool]:
             if is_broken or len(raw) > MAX_SOURCE_BYTES:
                 reading.cancel()
     if is_broken:
-        raise Unreadable("is not in the compression format that its headers name")
+        raise Unreadable("is not compressed as it says")
     return bytes(raw[:MAX_SOURCE_BYTES]), len(raw) > MAX_SOURCE_BYTES
 
 

@@ -114,7 +114,7 @@ def source_name(value: str) -> str:
 
 
 def tidy_name(name: str) -> str:
-    """Return a source's name in normal form: ``docs`` for ``./docs/``."""
+    """Return the one form of a source's name: ``docs`` for ``./docs/``."""
     name = name.strip()
     return name if is_address(name) else re.sub(r"\A(?:\./+)+|/+\Z", "", name) or name[:1]
 
