@@ -142,8 +142,8 @@ def expectation_after(
     """Return what a delivery requires of the reply. Pure.
 
     ``before`` is the previous expectation, and ``unanswered`` are all lines that the reply has to answer.
-    ``is_after_reply``: the conversation ends with a reply without tool calls, or with a user message whose reply was
-    empty.
+    ``is_after_reply``: the conversation ended with a reply without tool calls before the delivery. It is false after an
+    empty reply, which is not appended.
     """
     unanswered = [a for a in unanswered if a.line.kind != "job"]
     if not unanswered:  # the user wrote nothing, so the purpose of the work has not changed

@@ -129,7 +129,7 @@ class ModelCalls:
         return reply
 
     def without_omitted(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """Return the messages with stubs for the content that is omitted since a refusal."""
+        """Return the messages with stubs for the content that the current call omits."""
         return reduce(apply_removal, self._removals, messages)
 
     def _suspect(self, run: Run, sent: Sequence[Message], error: ModelError, failed: int) -> records.Removed | None:

@@ -55,8 +55,9 @@ _CONSENT = (*_YES, *_ALWAYS)
 class Asker(Asking):
     """The interface by which a tool call asks the user.
 
-    While a question is open, the ``clocks`` of the call and of all runs above it are paused. A question opens only if
-    ``may_ask`` returns true: not after a stop or an urgent line. ``kind`` is the kind of the tool.
+    From the question until its answer is on disk, the ``clocks`` of the call and of all runs above it are paused. A
+    question opens only if ``may_ask`` returns true: not after a stop or an urgent line. ``kind`` is the kind of the
+    tool.
     """
 
     questions: Questions
