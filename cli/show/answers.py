@@ -42,7 +42,7 @@ _SENTENCE = re.compile(r".+?[.!?](?=\s+[^a-z\s]|\s*\Z)", re.S)
 
 
 def status_rows(chain: Chain, width: int, *, prices_of: str = "") -> list[str]:
-    """Return the rows of ``/status``: the current activity and the usage.
+    """Return the rows of ``/status``: what is going on, and what was used.
 
     ``prices_of`` is the date of the prices, if it is known.
     """
@@ -62,7 +62,7 @@ def context_rows(chain: Chain, width: int) -> list[str]:
     """Return the rows of ``/context``: what fills the window."""
     view = chain.window
     rows = [(name, f"{tokens:,}") for name, tokens in view.parts if tokens]
-    of = "; the window is unknown"
+    of = ", of an unknown window"
     if view.window:
         of = f" of {view.window:,} ({100 * view.tokens / view.window:.0f} %)"
         rows.append(("free", f"{max(view.window - view.tokens, 0):,}"))

@@ -66,7 +66,7 @@ class RowPlace:
         return self.paint(style, self.cut(f"{self.sign(sign)} {self.who}{text}"))
 
     def line(self, sign: str, text: str, style: str) -> str:
-        """Return a sign and a text on one row, shortened to the width."""
+        """Return a sign and a text on one row that fits."""
         return self.signed(sign, flat(text), style)
 
     def note(self, sign: str, text: str, style: str) -> list[str]:
