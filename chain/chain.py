@@ -40,7 +40,7 @@ from chain.session.undo import Undo
 from chain.text.modes import Mode
 from chain.text.wording import pluralize
 from chain.tools.named_files import MAX_NAMED, MAX_NAMED_BYTES, image_of
-from chain.tools.named_files import image_type as image_type  # front ends have it from here
+from chain.tools.named_files import image_type as image_type  # for front ends
 from chain.tools.paths import MAX_WHOLE
 from chain.tools.tool import Tool, delegates, import_checks
 from chain.version import VERSION
@@ -55,7 +55,7 @@ CLOSING_S = 5.0
 
 
 MAX_IMAGE = MAX_WHOLE
-"""Bytes of an image of a line."""
+"""The limit of one image of a line, in bytes."""
 
 
 def _read_images(images: Sequence[tuple[str, bytes] | Image]) -> tuple[Image, ...] | str:
@@ -128,7 +128,7 @@ class Chain:
         """The first event of a new feed. It names the model of the next run."""
         self._has_wound_down = False
         self._standing = Snapshot()
-        for event in self.state.waiting():
+        for event in self.state.waiting_events():
             self._standing.update(event)
         audience.listen(self._standing.update)
 
@@ -175,9 +175,10 @@ class Chain:
         return self._line_router.start(sent)
 
     def start(self, query: str, *, id: str = "", origin: Origin = "prompt", names_files: bool = True) -> SubmitResult:
-        """Start a run with a query that is not parsed. The query is refused while a run is active.
+        """Start a run with this query, verbatim: its text is not parsed. Refuse the query if a run is active.
 
-        Without ``names_files`` an ``@path`` in the query attaches no file: use it for text that the user did not write.
+        If ``names_files`` is false, an ``@path`` in the query attaches no file. Use this for text that the user did not
+        write.
         """
         query = query.encode(errors="replace").decode()
         message = query.strip()
@@ -197,12 +198,12 @@ class Chain:
         return self.runs.interrupt()
 
     def leave(self) -> None:
-        """Accept no more lines and interrupt the run. Waiting lines stay queued until the session is resumed."""
+        """Refuse further lines and interrupt the run. Waiting lines stay queued until the session is resumed."""
         self.runs.leave()
         self.jobs.close()
 
-    def keep_draft(self, text: str) -> None:
-        """Record the text in the editor, for when the session is resumed."""
+    def record_draft(self, text: str) -> None:
+        """Record the text in the editor. It is restored when the session is resumed."""
         if text != ("" if self.resumed is None else self.resumed.draft):
             self._shared.journal.record_if_possible(Draft(text))
 
@@ -248,38 +249,38 @@ class Chain:
     # ------------------------------------------------------------------------------------------- between the runs
 
     def use_model(self, model: Model, *, retries: Retries | None = None) -> None:
-        """Use another model from the next run on. An active run continues with its own.
+        """Use another model from the next run on. The active run continues with its own model.
 
         ``retries`` belong to the model; ``None`` leaves them unchanged. The chain closes the model when it closes.
-        Raise ``UserError`` if the chain is closing, or ``JournalError``; nothing has changed then.
+        Raise ``UserError`` if the chain is closing, and ``JournalError``; then nothing has changed.
         """
         self.runs.use_model(model, retries)
         self.init = replace(self.init, model=model.name)
 
     def use_mode(self, mode: Mode) -> None:
-        """Change which calls need approval, from the next call on; a notice confirms it.
+        """Change which calls need approval, from the next call on. A notice confirms the change.
 
-        Raise ``UserError`` if the chain is closing, or ``JournalError``; nothing has changed then.
+        Raise ``UserError`` if the chain is closing, and ``JournalError``; then nothing has changed.
         """
         self.runs.use_mode(mode)
 
     @property
     def mode(self) -> Mode:
-        """Which calls need approval."""
+        """The mode, which decides the calls that need approval."""
         return self.state.mode
 
     def use_effort(self, level: str) -> None:
-        """Use this effort from the next run on; with an empty ``level``, that of the model's definition.
+        """Use this effort from the next run on. An empty ``level`` means the effort in the model's definition.
 
-        It also holds for agents whose kind names no model. If the service refuses it, a notice says so, and the rest of
-        the run does without. Raise ``UserError`` if the chain is closing, or ``JournalError``; nothing has changed
-        then.
+        The effort also applies to agents whose kind names no model. If the service refuses the effort, a notice is
+        emitted and the rest of the run omits it. Raise ``UserError`` if the chain is closing, and ``JournalError``;
+        then nothing has changed.
         """
         self.runs.use_effort(level)
 
     @property
     def effort(self) -> str:
-        """The effort that the user asked for; empty for that of the model's definition."""
+        """The effort that the user chose; empty for the one in the model's definition."""
         return self.runs.spec.effort
 
     @property
@@ -299,9 +300,9 @@ class Chain:
         origin: Origin = "prompt",
         images: Sequence[tuple[str, bytes] | Image] = (),
     ) -> SubmitResult:
-        """Submit a line. If it starts a run, only that run uses another model, with these ``retries``.
+        """Submit a line. If it starts a run, that run alone uses ``model`` with these ``retries``.
 
-        The chain closes the model when it closes, if it was used.
+        A model that was used is closed with the chain.
         """
         submitted = self.submit(text, local=False, origin=origin, images=images)
         if submitted.what == "started":
@@ -309,7 +310,7 @@ class Chain:
         return submitted
 
     async def prepare(self) -> None:
-        """Let the model do its slow preparations before its first call. May be cancelled at any time.
+        """Let the model do slow preparations before its first call. Can be cancelled at any time.
 
         Errors are ignored: the first call raises them again, and its run reports them.
         """
@@ -317,7 +318,7 @@ class Chain:
             await self.runs.spec.model.prepare()
 
     async def prepare_tools(self) -> None:
-        """Import the libraries of the first tool call, in a thread. May be cancelled at any time."""
+        """Import the libraries of the first tool call, in a thread. Can be cancelled at any time."""
         await trio.to_thread.run_sync(import_checks, abandon_on_cancel=True)
 
     # ------------------------------------------------------------------------------------------- state and events
@@ -330,7 +331,7 @@ class Chain:
 
     @property
     def agents(self) -> tuple[AgentView, ...]:
-        """The agents at work, each before those that work for it, then the finished agents that can be asked."""
+        """The active agents, parents before their children, then the finished agents that can be asked."""
         return (*(node.view() for node in self._tree.main.all()), *self.runs.children.finished)
 
     @property
@@ -348,7 +349,7 @@ class Chain:
         """The MCP servers and their current states."""
         return () if self._servers is None else self._servers.views
 
-    async def servers_settled(self) -> None:
+    async def wait_servers_settled(self) -> None:
         """Wait until each MCP server has started or failed to start."""
         if self._servers is not None:
             await self._servers.wait_settled()
@@ -387,7 +388,7 @@ class Chain:
     def standing(self) -> tuple[events.Event, ...]:
         """The events that bring a late subscriber up to date: run, agents, plan, lines, replies and open question.
 
-        A feed that is created in the same step continues where they end.
+        A feed that is created in the same step continues after these events.
         """
         return self._standing.events
 
@@ -419,7 +420,7 @@ class Chain:
         return f"{doing}; {waiting}; plan {closed}/{count}; {pluralize(used, 'token')} used"
 
     def stop_accepting(self) -> None:
-        """Refuse all lines from now on, because the chain is about to be closed."""
+        """Refuse all lines from now on, because the chain is about to close."""
         self.runs.is_closing = True
 
     async def wind_down(self) -> None:
@@ -431,7 +432,7 @@ class Chain:
                 self.jobs.close()
                 await self.runs.end_runs()
                 await self.jobs.wait_closed()
-                await self.runs.wait_idle()  # until that is told
+                await self.runs.wait_idle()  # until the end of the run is emitted
 
     async def close(self) -> None:
         """Wind down, wait for tools that shield themselves from cancellation, flush the journal, close the models."""

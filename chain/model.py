@@ -32,9 +32,9 @@ class ToolSpec:
 class Request:
     """One model call.
 
-    ``messages`` is the conversation, ready to be answered. ``tail`` are texts that follow it in this request only (SPEC
-    section 5), never blank. ``memory`` is the same object in every request of a conversation; a request without one is
-    a conversation of its own.
+    ``messages`` is the conversation, which ends with a user message. ``tail`` are texts that follow it in this request
+    only (SPEC section 5); none is blank. ``memory`` is the same object in every request of a conversation. A request
+    without ``memory`` is a conversation of its own.
     """
 
     system: str

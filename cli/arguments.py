@@ -125,7 +125,7 @@ def read_place(args: argparse.Namespace, state: Path, address: str = "") -> Plac
         gone = f"The workspace of the session, {found.workspace or 'which is not recorded'}, no longer exists"
         return Place(given, found.id, (f"{gone}; it continues in {given.resolve()}.",))
     if args.workspace and whole_path(args.workspace).resolve() != workspace.resolve():
-        raise UserError(f"session {found.id} works in {workspace}; leave --workspace out")
+        raise UserError(f"session {found.id} works in {workspace}; omit --workspace")
     return Place(workspace, found.id)
 
 

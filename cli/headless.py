@@ -185,7 +185,7 @@ class _Headless:
             await self._chain.wait_idle()
             if self._sender.held:
                 await self._sender.drain()
-            elif not (self._chain.is_running or await self._chain.jobs.wait_awaited()):
+            elif not (self._chain.is_running or await self._chain.jobs.wait_for_waking_job()):
                 # What others send from here on would be lost with the process.
                 self._chain.stop_accepting()
                 return

@@ -40,7 +40,7 @@ from support.users import MARKED, Acts
 from trio.testing import MockClock
 
 from chain import events
-from chain.session.resume import LoadedSession, read_back
+from chain.session.resume import LoadedSession, load_journal
 
 LIMIT = 8
 ENOUGH = 800
@@ -177,7 +177,7 @@ def test_wherever_a_crash_cuts_it_the_session_goes_on_with_what_was_said(
             last = session.sent()
         check_same_again(session)
         assert all(text in last for text in said), "I10"
-        assert words_of(read_back(session.file.data.splitlines(keepends=True))) >= said
+        assert words_of(load_journal(session.file.data.splitlines(keepends=True))) >= said
 
     random.seed(0)
     trio.run(main, clock=MockClock(autojump_threshold=0))

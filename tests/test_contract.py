@@ -452,7 +452,7 @@ async def test_each_ending_has_its_exit_code_and_only_what_the_user_ended_is_mar
         assert told["partial_results"] == list(found[3])
         assert result.exit_code == session.chain.runs.exit_code() == ending.code
         assert session.chain.runs.exit_code(terminated=True) == 143
-        session.chain.lines.never_sent("use C", "its moment did not come")
+        session.chain.lines.mark_unsent("use C", "its moment did not come")
         assert session.chain.runs.exit_code() == (ending.code or 3)
 
 

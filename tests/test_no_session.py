@@ -42,7 +42,7 @@ def test_a_state_folder_that_cannot_be_written_gives_a_notice(tmp_path: Path, wo
     variables = environ(tmp_path, {"XDG_STATE_HOME": str(tmp_path / "file"), "CHAIN_TRACE": "1"})
     done = call_program(*RUN, cwd=work, environ=variables)
     assert done.returncode == 0
-    assert "nothing of this session is kept: " in done.stderr
+    assert "this session is not stored: " in done.stderr
     assert "make it writable or set XDG_STATE_HOME" in " ".join(done.stderr.split())
     assert not [path for path in files(tmp_path) if path.name != "file"]
 
@@ -69,8 +69,8 @@ def test_at_a_prompt_nothing_is_kept_and_the_exit_names_no_session(start: Start,
 async def test_a_store_without_a_disk_finds_no_session(tmp_path: Path) -> None:
     store = MemoryStore()
     store.check()
-    async with store.begin(tmp_path) as opened:
+    async with store.open_new(tmp_path) as opened:
         assert opened.journal.path is None
         assert not store.summaries()
-        with pytest.raises(SessionError, match="none is kept"):
+        with pytest.raises(SessionError, match="--no-session stores none"):
             store.whole_id(opened.journal.id)

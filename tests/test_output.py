@@ -216,7 +216,7 @@ async def test_text_reports_lines_that_did_not_get_through(tmp_path: Path) -> No
     async with opened(tmp_path, "text") as stage:
         await stage.run("refuse me\x1b[2J")
         late = "@iteration 9 late\x1b[2J"
-        stage.session.chain.lines.never_sent(late, "its moment did not come")
+        stage.session.chain.lines.mark_unsent(late, "its moment did not come")
         await stage.output.finish(1)
 
         rows = stage.stderr.splitlines()
@@ -307,7 +307,7 @@ async def test_stream_json_prints_a_result_that_changed_once_more(
     async with opened(tmp_path, "stream-json") as stage:
         await stage.run("task")
         for line in unsent:
-            stage.session.chain.lines.never_sent(line, "its moment did not come")
+            stage.session.chain.lines.mark_unsent(line, "its moment did not come")
         await stage.output.finish(code)
 
         first, second = (o for o in stage.objects if o["type"] == "result")
@@ -332,7 +332,7 @@ async def test_what_utf_8_cannot_say_breaks_nothing(tmp_path: Path, format: Form
     async with opened(tmp_path, format) as stage:
         stage.output.put(events.Notice(message="half a pair: \udcff"))
         await stage.run("task")
-        stage.session.chain.lines.never_sent("\ud83d", "its moment did not come")
+        stage.session.chain.lines.mark_unsent("\ud83d", "its moment did not come")
         await stage.output.finish(0)
 
         assert "The answer." in stage.stdout

@@ -25,7 +25,7 @@ from chain import events
 from chain.app.replay import replay
 from chain.journal.reading import Reading
 from chain.messages import Image, Text, ToolResult, sent_form
-from chain.session.resume import read_back
+from chain.session.resume import load_journal
 from chain.tools.mcp import servers as life
 
 _patient = pytest.fixture(autouse=True)(without_time_limits)
@@ -136,7 +136,7 @@ async def test_a_picture_goes_to_the_model_and_beside_the_journal(tmp_path: Path
         (result,) = session.model.requests[-1].messages[-1].results
     assert [image.media_type for image in result.images] == ["image/png"]
     assert [block["type"] for block in sent_form(result)["content"]] == ["text", "image"]
-    again = read_back(session.file.data.splitlines(keepends=True)).state.main.history.conversation
+    again = load_journal(session.file.data.splitlines(keepends=True)).state.main.history.conversation
     assert again.messages[-2].results[0].images == result.images
     check_invariants(session)
 
@@ -172,7 +172,7 @@ async def test_an_interrupt_in_the_step_in_which_servers_are_there_goes_before_t
         server = hostile(tmp_path / f"log{n}")
         async with open_session(calling("echo"), use=ALLOWED, interactive=True, servers=[server]) as session:
             session.chain.submit("Go")
-            await session.chain.servers_settled()
+            await session.chain.wait_servers_settled()
             session.interrupt()
             await session.chain.wait_idle()
         check_invariants(session)
@@ -203,7 +203,7 @@ async def test_a_session_goes_on_with_its_servers_or_without(tmp_path: Path) -> 
     data = session.file.data
     for servers in ([hostile(log)], []):
         rows = data.splitlines(keepends=True)
-        async with open_session(calling("echo"), use=ALLOWED, servers=servers, resume=read_back(rows)) as again:
+        async with open_session(calling("echo"), use=ALLOWED, servers=servers, resume=load_journal(rows)) as again:
             again.chain.submit("Go")
             await again.chain.wait_idle()
             names = {tool.name for tool in again.model.requests[-1].tools}
@@ -212,7 +212,7 @@ async def test_a_session_goes_on_with_its_servers_or_without(tmp_path: Path) -> 
 
 async def test_a_prompt_of_a_server_begins_a_run(tmp_path: Path) -> None:
     async with open_session("rules: [{text: Hello.}]", use=ALLOWED, servers=[hostile(tmp_path / "log")]) as session:
-        await session.chain.servers_settled()
+        await session.chain.wait_servers_settled()
         session.chain.start_prompt("h", "greet", ["Ada", "Lovelace"])
         await until_async(lambda: session.model.requests)
         await session.chain.wait_idle()
@@ -224,7 +224,7 @@ async def test_a_prompt_of_a_server_begins_a_run(tmp_path: Path) -> None:
 async def test_a_prompt_of_a_server_names_no_files(tmp_path: Path) -> None:
     async with open_session("rules: [{text: Hello.}]", use=ALLOWED, servers=[hostile(tmp_path / "log")]) as session:
         (session.chain.workspace / "secret").write_text("a key")
-        await session.chain.servers_settled()
+        await session.chain.wait_servers_settled()
         session.chain.start_prompt("h", "greet", ["@secret"])
         await until_async(lambda: session.model.requests)
         await session.chain.wait_idle()
@@ -371,7 +371,7 @@ def test_a_found_server_is_not_touched_before_it_is_allowed(tmp_path: Path) -> N
         with pytest.raises(BlockingIOError):
             listening.accept()
     assert ran.returncode == 0, ran.stderr
-    assert "the server h, which was not started: --mcp h allows it" in ran.stderr
+    assert "the server h, which was not started; allow it with --mcp h" in ran.stderr
     assert "the server far, which was not started" in ran.stderr
     assert "NOT_SET" not in ran.stderr
     assert heard(tmp_path / "log") == []

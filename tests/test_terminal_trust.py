@@ -122,8 +122,8 @@ def test_a_command_of_the_folder_is_offered_once_it_is_trusted(start: Start, tmp
 def test_a_yes_that_cannot_be_stored_holds_up_nobody(start: Start, work: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     screen = asked(start(config=False, env={"XDG_STATE_HOME": str(tmp_path / "file")}))
-    send(screen, "y").until(lambda s: "the trust cannot be noted" in s.flat)
-    screen.until(lambda s: "nothing of this session is kept" in s.flat)
+    send(screen, "y").until(lambda s: "the trust cannot be stored" in s.flat)
+    screen.until(lambda s: "this session is not stored" in s.flat)
     send(idle(screen), "hello").until("Mine: hello")
     send(screen, "/quit")
     assert screen.wait() == 0

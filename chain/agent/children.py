@@ -1,10 +1,10 @@
-"""Agents that agents start: their start, their end, and which finished ones can be asked again.
+"""The agents that other agents start: how they start and end, and which finished ones can be asked again.
 
-A child runs in the tool call of its parent, so it ends with that call. Its end is one step without an ``await``: its
+A child runs in the tool call of its parent, so it ends with that call. It ends in one step without an ``await``: its
 lines and findings go to the parent, and it leaves the tree.
 
-Several calls that ask the same finished agent wait for each other. An agent that works for an ``agent_ask`` itself does
-not wait, because two agents that ask each other would wait forever.
+Several calls that ask the same finished agent wait for each other. An agent that works for an ``agent_ask`` does not
+wait, because two agents that ask each other would wait forever.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MakeSpec: TypeAlias = Callable[[str, str, AgentSpec, str], AgentSpec]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The limits on the tree: its depth, the agents at work below the main agent, and the finished agents kept."""
+    """The limits of the tree: its depth, the active agents below the main agent, and the stored finished agents."""
 
     max_depth: int = 3
     max_running: int = 8
@@ -52,10 +52,10 @@ class _KeptAgent:
     executor: Executor
     in_use: trio.Lock = field(default_factory=trio.Lock)
 
-    def is_used_besides(self, ended: _KeptAgent) -> bool:
-        """Return whether another call uses the agent or waits for it.
+    def has_other_users(self, ended: _KeptAgent) -> bool:
+        """Return whether another call uses this agent or waits for it.
 
-        ``ended`` is the agent that is released in this step.
+        The agent ``ended`` is being released in this step, so its own use does not count.
         """
         return self.in_use.statistics().tasks_waiting > 0 or (self is not ended and self.in_use.locked())
 
@@ -77,7 +77,7 @@ class Children:
 
     @property
     def finished(self) -> tuple[AgentView, ...]:
-        """The agents that can be asked again and are not at work."""
+        """The finished agents that can be asked again. Agents that have been asked and are active are left out."""
         contexts = [kept.executor.context for kept in self._kept.values()]
         return tuple(AgentView.of(context, "finished") for context in contexts if not context.state.is_at_work)
 
@@ -90,7 +90,7 @@ class Children:
         return ""
 
     def restore(self, state: AgentState) -> Executor:
-        """Restore an agent of an earlier process to be asked again.
+        """Restore an agent of an earlier process, so that it can be asked again.
 
         Raise ``UserError`` if its kind no longer exists.
         """
@@ -114,7 +114,7 @@ class Children:
         if agent is None:
             raise ToolError(self._explain_not_askable(name))
         if agent.in_use.locked() and parent.is_for_a_question:
-            raise ToolError(f"{name} answers another question just now; ask again later.")
+            raise ToolError(f"{name} is answering another question; ask again later.")
         await self._wait_for(agent, name, parent)
         try:
             kind = agent.executor.context.state.kind
@@ -131,7 +131,7 @@ class Children:
                 scope.cancel()  # the stop came in the step in which the call started
             await agent.in_use.acquire()
         if scope.cancelled_caught:
-            raise ToolError(f"{name} did not begin: the user stopped the run.")
+            raise ToolError(f"{name} was not started: the user stopped the run.")
 
     def _new_agent(self, spec: AgentSpec) -> _KeptAgent:
         """Return a new agent. Its ``AgentStarted`` record, which creates its state, must have been written."""
@@ -142,7 +142,10 @@ class Children:
     async def _run_agent(
         self, kept: _KeptAgent | None, kind: str, name: str, parent: AgentNode, task: str, call_id: str
     ) -> str:
-        """Run an agent with a task, and return its answer. Without ``kept`` it is a new agent. Raise ``ToolError``."""
+        """Run an agent with a task, and return its answer.
+
+        If ``kept`` is ``None``, create the agent. Raise ``ToolError``.
+        """
         # A now line may have cancelled the call while it waited for the agent.
         await trio.lowlevel.checkpoint_if_cancelled()
         # No await from here to the run, so that no other call passes the same limits meanwhile.
@@ -154,7 +157,7 @@ class Children:
         above = parent.run
         assert above is not None
         if above.is_ending:
-            raise ToolError(f"{name} did not begin: the user stopped the run.")
+            raise ToolError(f"{name} was not started: the user stopped the run.")
         record = records.AgentStarted(name, kind, call_id, task, parent.name)
         started = self._shared.journal.record(record)
         agent = self._new_agent(spec) if kept is None else kept
@@ -182,8 +185,8 @@ class Children:
                 above.skipped += run.skipped
             moved = self._hand_over_lines(node, parent)
             parent.below.remove(node)
-            self._shared.jobs.end_of(name)
-            self._keep_finished(agent, run, parent, status)
+            self._shared.jobs.kill_jobs_of(name)
+            self._store_finished(agent, run, parent, status)
             if not above.is_ending:
                 parent.apply_urgency(moved)
         return _answer_or_raise(name, run, outcome)
@@ -191,7 +194,7 @@ class Children:
     def _hand_over_lines(self, node: AgentNode, parent: AgentNode) -> tuple[AcceptedLine, ...]:
         """Move the lines of an ended agent to its parent and return them.
 
-        Lines that code has carried out are settled.
+        Lines that code has carried out are settled instead.
         """
         for accepted in node.inbox.everything():
             if accepted.is_carried_out:
@@ -200,12 +203,12 @@ class Children:
         node.inbox.room.set()  # wake the senders that wait for room
         return moved
 
-    def _keep_finished(self, agent: _KeptAgent, run: Run, parent: AgentNode, status: Status) -> None:
-        """Record the end of an agent and keep it to be asked again. Remove the oldest kept agents beyond the limit."""
+    def _store_finished(self, agent: _KeptAgent, run: Run, parent: AgentNode, status: Status) -> None:
+        """Record the end of an agent and store the agent. Remove the oldest stored agents beyond the limit."""
         spec = agent.executor.context.spec
         self._kept.pop(spec.name, None)
         self._kept[spec.name] = agent
-        unused = [name for name, each in self._kept.items() if not each.is_used_besides(agent)]
+        unused = [name for name, each in self._kept.items() if not each.has_other_users(agent)]
         forgotten = unused[: max(len(self._kept) - self.bounds.max_kept, 0)]
         for name in forgotten:
             del self._kept[name]
@@ -223,14 +226,14 @@ class Children:
         at_work = sum(1 for _ in self._tree.main.all()) - 1
         if at_work >= self.bounds.max_running:
             raise ToolError(
-                f"{pluralize(at_work, 'agent')} work already, and no more may at the same time (agents.max_running); "
+                f"The limit of {pluralize(at_work, 'active agent')} is reached (agents.max_running); "
                 "do this yourself, or start it when one of them has finished."
             )
 
     def _explain_not_askable(self, name: str) -> str:
-        """Return why no finished agent has this name."""
+        """Return why no finished agent with this name can be asked."""
         if any(node.name == name for node in self._tree.main.all()):
-            return f"{name} is still at work; the call that started it will return its answer."
+            return f"{name} is still working; the call that started it will return its answer."
         known = "; ".join(f"{each.name} ({each.task:.60})" for each in self.finished)
         names = f"those that have finished are: {known}" if known else "none has finished"
         return f"There is no agent {name!r:.80} to ask; {names}."

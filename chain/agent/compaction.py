@@ -35,10 +35,10 @@ from chain.messages import TOO_LONG, user_text
 from chain.model import Reply, Window
 
 SUMMARY_ATTEMPTS = 4
-"""The number of requests for a summary, each with a shorter conversation, while the service finds it too long."""
+"""The number of requests for a summary, each with a shorter conversation, while the service rejects it as too long."""
 
 STUBBED_SHARE = 0.5
-"""The share of the results' text that is replaced in addition at each attempt, if the excess is unknown."""
+"""The additional share of the results' text that each attempt replaces, if the excess is unknown."""
 
 SPARE_SHARE = 0.02
 """The share of the window that a request for a summary leaves free, since its size is an estimate."""
@@ -62,7 +62,7 @@ class Compactor:
         self._context = context
         self._model = model
         self._tokens_after_last = 0
-        """The tokens after the last compaction if they exceeded the limit, otherwise 0."""
+        """The tokens after the last compaction if they still exceeded the limit, otherwise 0."""
 
     @property
     def _rules(self) -> CompactionRules:
@@ -70,26 +70,26 @@ class Compactor:
 
     def due(self, run: Run) -> CompactedBy | None:
         """Return why to compact before the next call, or ``None``. A compaction is due at most once per iteration."""
-        if run.compacted_at == run.iteration or not self.has_past:
+        if run.compacted_at == run.iteration or not self.has_reply:
             return None
         if run.focus is not None:
             return "user"
         is_due = self._rules.at is not None and self._exceeds_limit(self._context.window_usage.tokens)
-        return "fill" if is_due and (self._has_grown or self.is_hopeless()) else None
+        return "fill" if is_due and (self._has_grown or self.exceeds_window()) else None
 
     def may_help(self, run: Run, reply: Reply) -> bool:
-        """Return whether to compact because the service found the conversation too long.
+        """Return whether to compact after the service has rejected the conversation as too long.
 
-        If the service does not report the size and our estimate is far below the limit, the service is not believed.
+        If the service does not report the size and our estimate is far below the limit, the rejection is not trusted.
         """
         if reply.stop_reason != TOO_LONG or self._rules.at is None or run.compacted_at == run.iteration:
             return False
         tokens, window = self._context.window_usage.tokens, self._model.window
         is_believed = bool(reply.asked_tokens) or window is None or tokens * MOST_WRONG >= window.tokens
-        return is_believed and self.has_past
+        return is_believed and self.has_reply
 
     @property
-    def has_past(self) -> bool:
+    def has_reply(self) -> bool:
         """Whether the conversation contains anything to summarize: a reply."""
         return any(message.role == "assistant" for message in self._context.conversation.messages)
 
@@ -100,7 +100,7 @@ class Compactor:
         return not self._tokens_after_last or grown < 0 or grown > self._window.tokens * GROWTH_SHARE
 
     async def make_room(self, run: Run, by: CompactedBy) -> CompactionResult:
-        """Compact the conversation, if possible. Return the outcome. Raise ``JournalError`` and ``BudgetSpent``."""
+        """Compact the conversation if possible, and return the outcome. Raise ``JournalError`` and ``BudgetSpent``."""
         before = self._context.window_usage.tokens
         self._emit_state(run, "started", by, before)
         is_done = False
@@ -116,13 +116,16 @@ class Compactor:
         return attempt
 
     async def _attempt(self, run: Run, by: CompactedBy, before: int) -> CompactionResult:
-        """Ask for a summary and commit it. If there is none, replace results by stubs if the window requires it."""
+        """Request a summary and commit it.
+
+        Without a summary, replace results with stubs if the conversation exceeds the limit.
+        """
         notice = partial(self._context.notice, run.iteration)
         focus, run.focus = run.focus or "", None
         was_at, run.compacted_at = run.compacted_at, run.iteration
         reply: Reply | None = None
         summary, why = "", "there is nothing to summarize yet"
-        if self.has_past:
+        if self.has_reply:
             try:
                 reply = await self._ask(run, self._rules.prompt_for(focus))
             except ModelError as error:
@@ -154,15 +157,15 @@ class Compactor:
         recorded.emit()
         return CompactionResult("done", f"Compacted from {record.tokens_before:,} to {record.tokens_after:,} tokens.")
 
-    def too_full(self) -> str:
-        """Return a sentence for the user about a conversation that is too long for the window."""
+    def too_full_message(self) -> str:
+        """Return the error message for a conversation that does not fit the window."""
         view = self.view()
         window = f" of {view.window:,} tokens" if view.window else ""
-        hint = "Start a new one with /new" if self.has_past else "Your lines were returned: shorten them and try again"
+        hint = "Start a new one with /new" if self.has_reply else "Your lines were returned: shorten them and try again"
         return f"The conversation does not fit the model's window{window}: {view.sentence}. {hint}."
 
-    def is_hopeless(self) -> bool:
-        """Return whether the next request does not fit the window, by our estimate."""
+    def exceeds_window(self) -> bool:
+        """Return whether the next request exceeds the window, by our estimate."""
         window = self._model.window
         return window is not None and self._context.window_usage.tokens > window.tokens
 
@@ -174,9 +177,9 @@ class Compactor:
         return view_of(history.conversation.messages, usage, self._model.window, beside, history.compacted)
 
     async def _ask(self, run: Run, prompt: str) -> Reply | None:
-        """Return the reply to a request for a summary, or ``None`` if it was cancelled.
+        """Request a summary. Return the reply, or ``None`` if the request was cancelled.
 
-        While the service finds the request too long, shorten the conversation and ask again.
+        While the service rejects the request as too long, shorten the conversation and repeat the request.
         """
         usage, window, messages = self._context.window_usage, self._model.window, self._context.conversation.messages
         ask = user_text(prompt)
@@ -199,7 +202,7 @@ class Compactor:
         return await self._model.reply(run, [*messages, ask], compacts=True)
 
     def _build_with_summary(self, run: Run, by: CompactedBy, summary: str) -> Compacted:
-        """Return the record of a compaction with this summary, and with the latest messages that fit."""
+        """Return the record of a compaction with this summary. It keeps the latest messages that fit."""
         context, usage = self._context, self._context.window_usage
         chars, plan = self._window.tokens * usage.ratio, context.shared.plan
         words, left_out = context.state.history.words.select_rows(int(chars * WORDS_SHARE))
@@ -208,7 +211,7 @@ class Compactor:
         # If the conversation is far from full, fewer messages are kept, otherwise nothing would be gained.
         share = min(chars, usage.tokens * usage.ratio) * self._rules.keep
         room = self._limit * usage.ratio - usage.beside - length_of(first_message(record))
-        messages = self._model.without_refused(context.conversation.messages)
+        messages = self._model.without_omitted(context.conversation.messages)
         kept = count_latest_fitting(messages, int(min(share, room)))
         images = dict.fromkeys(image.name for m in messages[: len(messages) - kept] for image in m.images)
         return self._measure(replace(record, kept=kept, images=tuple(images)))
@@ -247,7 +250,10 @@ class Compactor:
 
 
 def _extract_summary(reply: Reply) -> tuple[str, str]:
-    """Return the summary in a reply, and why there is none. The summary may be truncated; tool calls are ignored."""
+    """Return the summary in a reply, and the reason if there is none.
+
+    A truncated summary is used. Tool calls are ignored.
+    """
     text = reply.message.text.strip()
     if reply.stop_reason == "refusal":
         return "", "the model refused"

@@ -14,7 +14,7 @@ REPLIED   ASKED
 ========  =============  ==================  ==================  ============
 
 Messages are only appended, so that a prompt cache stays valid. There are two exceptions: ``withdraw`` removes messages
-after a refused request, and ``begin_anew`` replaces them after a compaction or a removal of refused content. Several
+after a refused request, and ``reset_to`` replaces them after a compaction or a removal of refused content. Several
 user messages may follow each other: the provider merges them.
 """
 
@@ -54,7 +54,7 @@ _NEXT: dict[tuple[State, Step], State] = {
 class CallIds:
     """The ids of the tool calls of all agents of a session, each used once.
 
-    Some servers make ids that the API does not accept (``functions.look:0``), or reuse ids in each reply.
+    Some servers create ids that the API does not accept (``functions.look:0``), or reuse ids in each reply.
     """
 
     def __init__(self) -> None:
@@ -179,10 +179,10 @@ class Conversation:
         self._open = message.calls
         self._ids.update(call.id for call in message.calls)
 
-    def fit(self, message: Message) -> tuple[Message, ...]:
-        """Return the messages to append for a message of a journal that has lost earlier records.
+    def adapt(self, message: Message) -> tuple[Message, ...]:
+        """Return the messages to append for a message from a journal in which earlier records are missing.
 
-        Lost tool results and user messages are replaced by stubs. Results of lost calls are dropped.
+        Missing tool results and user messages are replaced by stubs. Results of missing calls are dropped.
         """
         step, ids = _step_of(message), [call.id for call in self._open]
         if (self._state, step) in _NEXT and [result.id for result in message.results] == ids:
@@ -198,7 +198,7 @@ class Conversation:
         ran = set(started)
         return tuple(ToolResult(c.id, INTERRUPTED if c.id in ran else SKIPPED, is_error=True) for c in self._open)
 
-    def begin_anew(self, messages: Iterable[Message], *, is_summarized: bool) -> None:
+    def reset_to(self, messages: Iterable[Message], *, is_summarized: bool) -> None:
         """Replace all messages. ``is_summarized``: the first one is the summary of a compaction.
 
         Raise ``ConversationError``, and change nothing, if a message is invalid.
@@ -206,7 +206,7 @@ class Conversation:
         other = Conversation()
         for message in messages:
             # Copies, because providers recognise the messages that they have encoded by identity.
-            for each in other.fit(replace(message)):
+            for each in other.adapt(replace(message)):
                 other.append(each)
         self._messages, self._state = other._messages, other._state
         self._ids, self._open = other._ids, other._open
@@ -219,11 +219,11 @@ class Conversation:
     def restore(self, snapshot: tuple[Messages, int]) -> None:
         """Replace all messages by those of a snapshot of this conversation."""
         messages, fixed = snapshot
-        self.begin_anew(messages, is_summarized=False)
+        self.reset_to(messages, is_summarized=False)
         self._fixed_count = fixed
 
     @property
-    def withdrawable(self) -> int:
+    def withdrawable_count(self) -> int:
         """The number of messages that ``withdraw`` would remove."""
         count = 0
         for message in reversed(self._messages[self._fixed_count :]):
@@ -239,11 +239,11 @@ class Conversation:
         request has to be removed, because the API refuses the same history every time
         (https://docs.anthropic.com/en/docs/test-and-evaluate/strengthen-guardrails/handle-streaming-refusals).
         """
-        count = len(self._messages) - self.withdrawable
+        count = len(self._messages) - self.withdrawable_count
         removed = tuple(self._messages[count:])
         self._messages = self._messages[:count]  # a new list, because earlier requests read the old one
         if first is not None and self._fixed_count:
-            # Copies, as in ``begin_anew``.
+            # Copies, as in ``reset_to``.
             self._messages = [first, *(replace(m) for m in self._messages[1:])]
         self._ids.difference_update(call.id for m in removed for call in m.calls)
         self._open = ()
@@ -258,6 +258,7 @@ def _step_of(message: Message) -> Step:
 
 
 def _check_blocks(message: Message) -> None:
+    """Raise ``ConversationError`` if a block cannot be sent, or is not allowed in a message of this role."""
     if not message.blocks:
         raise ConversationError("a message needs content")
     for block in message.blocks:

@@ -58,7 +58,7 @@ class Delivery:
         prompt = self._context.current_prompt(run.iteration)
         remaining = self._context.spec.limits.max_iterations - run.iteration if calls_left is None else calls_left
         arrivals = [Arrival(a.line, self._carry_out(run, a) if prompt.todo_direct else "") for a in lines]
-        situation = Situation(run.iteration, point, remaining, skipped, self._context.name, run.asked_for)
+        situation = Situation(run.iteration, point, remaining, skipped, self._context.name, run.task_text)
         composed = compose(prompt, arrivals, situation, run.unanswered)
         if prompt.mistake is not None:
             self._context.current_prompt(run.iteration)  # reports now that a rule was too slow
@@ -93,11 +93,11 @@ class Delivery:
             self._carry_out(run, accepted)
             self._shared.ledger.settle(accepted, "handled", iteration=run.iteration)
 
-    def give_back(self, run: Run, reason: Status) -> None:
+    def return_withdrawn(self, run: Run, reason: Status) -> None:
         """Withdraw the messages since the last reply without tool calls, and return their lines to the user.
 
-        Raise ``JournalError``. Lines that code has carried out are not returned: if sent again, they would be carried
-        out twice.
+        Lines that code has carried out are not returned: sent again, they would be carried out twice. Raise
+        ``JournalError``.
         """
         known = self._shared.ledger.lines.on_record
         lines = [known[id] for id in self._context.state.since_answer if id in known]
@@ -141,11 +141,12 @@ def expectation_after(
 ) -> ReplyExpectation:
     """Return what a delivery requires of the reply. Pure.
 
-    ``before`` is the previous expectation, ``unanswered`` are all lines that the reply answers. ``is_after_reply``: the
-    conversation ended with a reply without tool calls (an empty reply is not appended).
+    ``before`` is the previous expectation, and ``unanswered`` are all lines that the reply has to answer.
+    ``is_after_reply``: the conversation ended with a reply without tool calls before the delivery. It is false after an
+    empty reply, which is not appended.
     """
     unanswered = [a for a in unanswered if a.line.kind != "job"]
-    if not unanswered:  # the user wrote nothing, so what the work is for has not changed
+    if not unanswered:  # the user wrote nothing, so the purpose of the work has not changed
         return replace(before, post_prompt="", overrides=Overrides())
     point = situation.point
     is_after_nothing = point == Point.AFTER_REPLY and not is_after_reply

@@ -90,10 +90,10 @@ class Executor:
         return self.context.spec.limits
 
     def use_spec(self) -> None:
-        """Apply a changed spec of the agent, so that the size of the next request is known before it is made."""
+        """Apply a changed spec of the agent. The size of the next request is then known before the request is built."""
         self._model.use_spec()
 
-    def end_here(self) -> None:
+    def complete_lost_run(self) -> None:
         """Complete the history of a run whose process ended, and add a note about that. Raise ``JournalError``."""
         self.catch_up()
         note, messages = user_text(PROGRAM_ENDED), self.conversation.messages
@@ -172,11 +172,12 @@ class Executor:
     # ------------------------------------------------------------------------------------------------- the loop
 
     async def _loop(self, run: Run) -> Outcome:
+        """Run iterations until one of them decides the outcome of the run."""
         # A run that was interrupted before its first step delivers no lines: they are returned to the user.
         await trio.lowlevel.checkpoint_if_cancelled()
         if run.only_compacts:
             return await self._compact_alone(run)
-        if not run.stop_asked and not self._delivery.deliver(run, Point.BEFORE_FIRST_CALL) and not run.asked_for:
+        if not run.stop_asked and not self._delivery.deliver(run, Point.BEFORE_FIRST_CALL) and not run.task_text:
             return self._end_normally(run)  # the carried lines were dropped at the last moment
         limits = self._limits
         while run.iteration < limits.max_iterations:
@@ -201,7 +202,7 @@ class Executor:
                     if was_shown:
                         self._model.emit_retry(run, 1, 0.0, "the conversation did not fit the model's window")
                     reply = await self._ask(run)
-                elif outcome.status != "context_full" or not (reply.message.answer and self.compaction.has_past):
+                elif outcome.status != "context_full" or not (reply.message.answer and self.compaction.has_reply):
                     return outcome
             outcome = self._continue_after_cut(run) if reply is None else await self._apply_reply(run, reply)
             if outcome is not None:
@@ -223,7 +224,7 @@ class Executor:
                 return self._end_normally(run)
             run.step = Step()
             is_too_long = by == "service" and attempt.what == "failed"
-            if is_too_long or (not was_cut and self.compaction.is_hopeless()):
+            if is_too_long or (not was_cut and self.compaction.exceeds_window()):
                 return self._end_context_full(run)
             point = Point.AFTER_TOOLS if run.iteration else Point.BEFORE_FIRST_CALL
             point = Point.AT_ONCE if was_cut else point
@@ -247,9 +248,9 @@ class Executor:
         return Outcome("done", attempt.sentence)
 
     async def _ask(self, run: Run) -> Reply | None:
-        """Return the reply of this iteration, or ``None`` if a stop or a now line cancelled it.
+        """Return the reply of this iteration, or ``None`` if a stop or a now line cancelled the request.
 
-        A now line that arrives before the request, or in the pause before a retry, is delivered with it.
+        A now line that arrives before the request, or in the pause before a retry, is delivered with the request.
         """
         while True:
             await trio.lowlevel.checkpoint_if_cancelled()
@@ -284,6 +285,7 @@ class Executor:
         return None
 
     def _record_cut(self, run: Run, what: events.Phase, by: Literal["line", "time"]) -> None:
+        """Record that a line or the time limit cancelled the work of this step."""
         # A full disk must not prevent a cut.
         cut = records.Interrupted(self.agent, run.iteration, what, by, run.step.cut_usage)
         self._shared.journal.record_if_possible(cut)
@@ -301,7 +303,7 @@ class Executor:
         message, text = reply.message, reply.message.answer
         if reply.stop_reason == "refusal":
             # The service would refuse every later request with these messages too.
-            self._delivery.give_back(run, "refused")
+            self._delivery.return_withdrawn(run, "refused")
             return Outcome(
                 "refused", "The model refused to answer. Your lines were returned: change them and try again."
             )
@@ -365,7 +367,7 @@ class Executor:
         return None
 
     def _append_reply(self, run: Run, message: Message, *, is_whole: bool = True) -> None:
-        """Append a reply. A cancelled one (not ``is_whole``) never becomes the result of the run."""
+        """Append a reply. If it was cancelled (``is_whole`` is false), it never becomes the result of the run."""
         recorded = self.context.append(message, is_cut=not is_whole)
         run.step.appended = True
         run.unanswered.clear()
@@ -383,12 +385,12 @@ class Executor:
         return Outcome("done", run.result)
 
     def _end_at_limit(self, run: Run, spent: str) -> Outcome:
-        """Emit a notice about the spent budget, and return the outcome ``limit_reached``."""
+        """Emit a notice that the budget is spent, and return the outcome ``limit_reached``."""
         self.context.notice(run.iteration, spent)
         return Outcome("limit_reached", run.result or spent)
 
     def _end_at_max_iterations(self, run: Run) -> Outcome:
-        """Emit a notice about the limit, and return the outcome ``max_iterations``."""
+        """Emit a notice about the iteration limit, and return the outcome ``max_iterations``."""
         used = pluralize(run.iteration, "iteration")
         why = f"the run has used {used}, its limit; raise max_iterations for longer runs"
         self.context.notice(run.iteration, why)
@@ -401,9 +403,9 @@ class Executor:
         return Outcome("error", message)
 
     def _retry_empty(self, run: Run) -> Outcome | None:
-        """Deliver waiting lines after an empty reply; otherwise ask the model to continue, once.
+        """Deliver waiting lines after an empty reply. If there are none, ask the model to continue, once per run.
 
-        Return as ``_continue_after_answer``.
+        Return ``None`` if the loop continues, otherwise the outcome of the run.
         """
         twice = " twice" if run.was_nudged else ""
         empty = Outcome("empty", f"The model gave an empty reply{twice}. Try again, or rephrase the query.")
@@ -416,7 +418,9 @@ class Executor:
 
     def _end_context_full(self, run: Run, text: str = "") -> Outcome:
         """Return the outcome for a conversation that does not fit the window. ``text`` is the reply so far."""
-        why = text or self.compaction.too_full()
-        if not self.compaction.has_past:
-            self._delivery.give_back(run, "context_full")  # nothing can be compacted, so the lines would never fit
+        why = text or self.compaction.too_full_message()
+        if not self.compaction.has_reply:
+            self._delivery.return_withdrawn(
+                run, "context_full"
+            )  # nothing can be compacted, so the lines would never fit
         return Outcome("context_full", why)

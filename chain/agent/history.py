@@ -1,4 +1,7 @@
-"""The state of one agent. It is part of the state of a session, which only records change (``session.state``). Pure."""
+"""The state of one agent.
+
+It is part of the state of a session and changes only by records (``session.state``). Pure.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from chain.text.wording import ROOT
 
 @dataclass(eq=False, slots=True)
 class History:
-    """A conversation, its share of the window, the user's words in it, and the compaction that it starts with."""
+    """A conversation, its use of the window, the user's texts in it, and the compaction that it starts with."""
 
     conversation: Conversation = field(default_factory=Conversation)
     window_usage: WindowUsage = field(default_factory=WindowUsage)
@@ -37,28 +40,31 @@ class History:
         Raise ``ConversationError``, and change nothing, if it does not fit the conversation.
         """
         messages = messages_after(self.conversation.messages, record)
-        self.conversation.begin_anew(messages, is_summarized=bool(record.summary))
-        self.window_usage.begin_anew(messages)
+        self.conversation.reset_to(messages, is_summarized=bool(record.summary))
+        self.window_usage.reset_to(messages)
         if record.summary:
             self.compacted = record
             self.words.mark_compacted(record.left_out)
 
     def withdraw(self, line_ids: Collection[str]) -> None:
-        """Remove the messages since the last answer. Remove these lines from the words that a compaction kept."""
+        """Remove the messages since the last answer.
+
+        Also remove these lines from the user's texts that a compaction kept.
+        """
         first, kept = None, self.words.remove(line_ids)
         if self.compacted is not None:
             self.compacted = replace(self.compacted, words=kept)
             first = first_message(self.compacted)
         self.conversation.withdraw(first)
-        self.window_usage.begin_anew(self.conversation.messages)
+        self.window_usage.reset_to(self.conversation.messages)
 
     def remove(self, removed: Removed) -> None:
         """Replace content that the service refuses with stubs."""
-        self.conversation.begin_anew(apply_removal(self.conversation.messages, removed), is_summarized=False)
-        self.window_usage.begin_anew(self.conversation.messages)
+        self.conversation.reset_to(apply_removal(self.conversation.messages, removed), is_summarized=False)
+        self.window_usage.reset_to(self.conversation.messages)
 
     def snapshot(self) -> Snapshot:
-        """Return what ``restore`` needs to return to this moment."""
+        """Return the current state of the history, for ``restore``."""
         return self.conversation.snapshot(), self.words.snapshot(), self.compacted
 
     def restore(self, snapshot: Snapshot) -> None:
@@ -66,7 +72,7 @@ class History:
         messages, words, self.compacted = snapshot
         self.words.restore(words)
         self.conversation.restore(messages)
-        self.window_usage.begin_anew(self.conversation.messages)
+        self.window_usage.reset_to(self.conversation.messages)
 
 
 Snapshot: TypeAlias = tuple[tuple[Messages, int], WordsSnapshot, Compacted | None]

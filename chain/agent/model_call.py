@@ -1,6 +1,8 @@
-"""One model call with its retries. There are no other retries: a ``ModelError`` says whether and when one makes sense.
+"""One model call with its retries.
 
-No part of a failed reply is appended. So a retry sends the same conversation, and only the shown text is discarded.
+Only this module retries: a ``ModelError`` says whether and when a retry makes sense.
+
+No part of a failed reply is appended. So a retry sends the same conversation, and only the displayed text is discarded.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from chain.text.wording import with_cause
 from chain.tools import calling
 
 MAX_BROKEN = 4
-"""The limit of unusable replies to one request, if ``max_attempts`` is not set. Each costs as much as a usable one."""
+"""The limit of unusable replies to one request, if ``max_attempts`` is not set. They cost as much as usable ones."""
 
 FIRST_DELAY_S = 0.5
 """Seconds before the first retry, and the longest delay.
@@ -97,7 +99,7 @@ class ModelCalls:
                 omitted = self._shared.refused_tools.union(*(r.names for r in self._removals if r.what == "tools"))
                 if omitted != self._omitted_tools:
                     self._prepare(omitted)
-                sent, memory = self.without_refused(messages), self._conversation.memory
+                sent, memory = self.without_omitted(messages), self._conversation.memory
                 request = Request(self._system, sent, self._tools, tail, overrides, memory)
                 await trio.lowlevel.checkpoint_if_cancelled()
                 calls += 1
@@ -119,15 +121,15 @@ class ModelCalls:
                         doubted = [found] if error.cause else []
                         await self._retry_after(run, attempts.failed + 1, 0.0, str(error))
                         continue
-                    # The service also fails without the suspected content, so the content was not the cause.
+                    # The service also fails without the suspected content, so that content is not the cause.
                     self._removals = [each for each in self._removals if each not in doubted]
                     if not error.retryable:
                         raise
                     await self._retry_after(run, attempts.failed, attempts.delay_s, with_cause(error.cause, str(error)))
         return reply
 
-    def without_refused(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """Return the messages without the content that the current call omits."""
+    def without_omitted(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """Return the messages with stubs for the content that the current call omits."""
         return reduce(apply_removal, self._removals, messages)
 
     def _suspect(self, run: Run, sent: Sequence[Message], error: ModelError, failed: int) -> records.Removed | None:
@@ -139,9 +141,9 @@ class ModelCalls:
         return found if is_tool or apply_removal(sent, found) is not sent else None
 
     async def _ask(self, run: Run, request: Request, call: int, attempts: _Attempts, *, compacts: bool) -> Reply:
-        """Make and record one call, and return the reply.
+        """Make one call, record it, and return the reply.
 
-        Raise ``ModelError``, also for an unusable reply, and ``_HandlerLimit``.
+        Raise ``ModelError`` if the call fails or the reply is unusable, and ``_HandlerLimit``.
         """
         agent, n, limit = self._spec.name, run.iteration, request.overrides.max_tokens
         journal, system, tools = self._shared.journal, self._system_digest, self._tools_digest
@@ -179,7 +181,10 @@ class ModelCalls:
         return reply
 
     def record_end(self, run: Run, reply: Reply, *, is_kept: bool) -> None:
-        """Record the end of a call, and the content that it omitted. ``is_kept``: another record has the message."""
+        """Record the end of a call, and the content that it omitted.
+
+        ``is_kept``: another record contains the message.
+        """
         self._shared.journal.record(
             records.RequestEnded(
                 self._spec.name,
@@ -241,9 +246,11 @@ class ModelCalls:
     def _drop_refused_settings(
         self, run: Run, overrides: Overrides, error: ParameterRefused | _HandlerLimit
     ) -> Overrides:
-        """Return the settings of the handler and the user without the refused ones, and name these in a notice.
+        """Return the handler's and the user's settings without the refused ones.
 
-        Raise ``error`` if none is ours.
+        Emit a notice that names the refused ones.
+
+        Raise ``error`` if none of the refused settings is theirs.
         """
         if isinstance(error, _HandlerLimit):
             return overrides.without("max_tokens")
@@ -252,7 +259,9 @@ class ModelCalls:
             raise error
         if "effort" in ours and run.expectation.overrides.effort is None:
             run.refuses_effort = True
-            refused = f"the service refused the effort {overrides.effort}, so this run goes on without; see /effort"
+            refused = (
+                f"the service refused the effort {overrides.effort}, so this run continues without it; see /effort"
+            )
             self._shared.emit(events.Notice(agent=self._spec.name, message=refused))
             rest = overrides.without("effort")
             return rest if len(ours) == 1 else self._drop_refused_settings(run, rest, error)
@@ -262,7 +271,10 @@ class ModelCalls:
         return overrides.without(*ours)
 
     async def _retry_after(self, run: Run, attempt: int, delay_s: float, reason: str) -> None:
-        """Discard the shown text, emit the retry and wait. Raise ``BudgetSpent`` if no budget is left."""
+        """Discard the displayed text, emit the retry and wait ``delay_s``.
+
+        Raise ``BudgetSpent`` if no budget is left.
+        """
         was_shown = bool(run.step.shown)
         run.step.shown.clear()
         if spent := self._spec.limits.spent(run.used):
@@ -272,11 +284,12 @@ class ModelCalls:
         await trio.sleep(delay_s)
 
     def emit_retry(self, run: Run, attempt: int, delay_s: float, reason: str) -> None:
-        """Emit that the call is repeated, so that the shown part of its reply does not count."""
+        """Emit a ``retry`` event, so that front ends discard the displayed part of the reply."""
         agent, n = self._spec.name, run.iteration
         self._shared.emit(events.Retry(agent=agent, iteration=n, attempt=attempt, delay_s=delay_s, reason=reason))
 
     def _on_delta(self, run: Run, delta: Delta, *, is_shown: bool) -> None:
+        """Count the usage in a piece of a reply, and emit its text if it ``is_shown``."""
         agent, n = self._spec.name, run.iteration
         if delta.kind == "usage":
             run.step.cut_usage += delta.usage
@@ -359,7 +372,7 @@ class _Attempts:
             self._give_up(error, f"is left of retry_s ({retries.retry_s:g} s)")
 
     def _give_up(self, error: ModelError, longer_than: str) -> None:
-        """Clear ``retryable``, and add to the message that the delay would be too long."""
+        """Clear ``retryable``, and add to the message that the delay exceeds the limit."""
         error.retryable = False
         who = "the next attempt would" if error.retry_after is None else "it asks to"
         error.args = (f"{error}; {who} wait {self.delay_s:g} s, longer than {longer_than}",)

@@ -53,11 +53,11 @@ _CONSENT = (*_YES, *_ALWAYS)
 
 @dataclass(frozen=True, slots=True)
 class Asker(Asking):
-    """The interface by which a tool call asks.
+    """The interface by which a tool call asks the user.
 
-    Meanwhile the ``clocks`` of the call and of all runs above it are paused.
-
-    A question opens only if ``may_ask`` returns true: not after a stop or an urgent line. ``kind`` is that of the tool.
+    From the question until its answer is on disk, the ``clocks`` of the call and of all runs above it are paused. A
+    question opens only if ``may_ask`` returns true: not after a stop or an urgent line. ``kind`` is the kind of the
+    tool.
     """
 
     questions: Questions
@@ -68,7 +68,7 @@ class Asker(Asking):
     kind: ToolKind = "other"
 
     async def approve(self, preview: Preview) -> Verdict:
-        """Ask whether the call may do this, and return the verdict. Raise ``JournalError``."""
+        """Ask the user to approve the call, and return the verdict. Raise ``JournalError``."""
         name = self.call.name
         subject, each_time = _one_row(preview.subject), ASKED_EACH_TIME if preview.only_by_name else ""
         text = f"Allow {name}{f': {subject}' if subject else '?'}{each_time}"
@@ -104,13 +104,13 @@ class Asker(Asking):
             hint = f"; allow it with --allow {flag}" if flag else ""
             if flag == name and preview.always == "subject":
                 hint = f"; no pattern can name it, and plain {name} would allow every call"
-            return Verdict(False, f"{name} needs approval, and nobody can be asked here{hint}.")
+            return Verdict(False, f"{name} needs approval, and no one is available to approve it{hint}.")
         return Verdict(False, f"The user refused this: {answer.text}" if answer.text else "The user refused this.")
 
     async def choose(self, question: str, options: Sequence[str]) -> str:
-        """Ask which option to choose, and return it, or another text.
+        """Ask the user to choose an option. Return the option, or the text that the user wrote instead.
 
-        Raise ``ToolError`` without an answer, or ``JournalError``.
+        Raise ``ToolError`` if there is no answer, and ``JournalError``.
         """
         asked = records.Question("", "choice", question, self.agent, self.call.id, self.call.name, tuple(options))
         answer = await self.questions.ask(PendingQuestion(self, asked))
@@ -121,9 +121,10 @@ class Asker(Asking):
 
 @dataclass(eq=False, slots=True)
 class PendingQuestion:
-    """A question that was asked. ``done`` is set by the ``answer``, by a withdrawal (no answer) or by a ``failure``.
+    """A question that waits for an answer. ``done`` is set by the ``answer``, by a withdrawal or by a ``failure``.
 
-    ``question`` has no id until it is recorded. ``is_emitted``: its event was emitted, so one for its end must follow.
+    ``question`` has no id until it is recorded. ``is_emitted``: its event was emitted, so the event of its end must
+    follow.
     """
 
     asker: Asker
@@ -158,7 +159,7 @@ class Asked:
 
 
 Answerer: TypeAlias = ExitStack[None]
-"""A promise to answer questions, until it is closed. While there is none, questions are decided at once."""
+"""A promise to answer questions, valid until it is closed. Without any, questions are decided immediately."""
 
 
 class Questions:
@@ -184,7 +185,7 @@ class Questions:
         """The number of answerers by the agent whose questions they answer; the empty name means all agents."""
         self._waiting: deque[PendingQuestion] = deque()
         self.open: PendingQuestion | None = None
-        """The question that the user can answer now, or ``None``."""
+        """The open question, which the user can answer, or ``None``."""
         self._unsynced: list[PendingQuestion] = []
         """Questions whose answers are not synced yet, so their events were not emitted."""
         journal.when_failed(self._fail_all)
@@ -237,10 +238,10 @@ class Questions:
 
     def _stop_answering(self, name: str) -> None:
         self._answerers[name] -= 1
-        self._open_next()  # decides at once the questions that no one can answer any more
+        self._open_next()  # decides the questions that no one can answer now
 
     def answer(self, id: str, text: str) -> str:
-        """Answer the open question. Return why that is not possible, or an empty string."""
+        """Answer the open question. Return an empty string, or the reason why the answer is refused."""
         asked = self.open
         if asked is None or asked.question.id != id:
             number = id.removeprefix("Q")
@@ -254,7 +255,7 @@ class Questions:
         if asked.question.kind == "approval":
             escalation = escalation_named(text)
             if escalation is not None and escalation not in asked.question.escalations:
-                return f"{text} is no answer to {id}: no sandbox restricts that here"
+                return f"{text} does not apply to {id}: no sandbox restricts that here"
             if (escalation is not None or text.casefold() in _CONSENT) and self._is_denied(asked):
                 return READ_ONLY_ANSWER
         try:
@@ -265,14 +266,14 @@ class Questions:
         return ""
 
     def withdraw(self, agents: Collection[str] | None = None) -> None:
-        """Withdraw the questions of these agents, or of all agents: the user stops or writes something else instead."""
+        """Withdraw the questions of these agents, or all questions, after a stop or another line of the user."""
         for asked in (self.open, *self._waiting):
             if asked is not None and not asked.done.is_set() and (agents is None or asked.question.agent in agents):
                 self._withdraw(asked)
         self._open_next()
 
     def _decide(self, asked: PendingQuestion, text: str) -> None:
-        """Settle a question by the text that the user wrote. Raise ``JournalError``."""
+        """Settle a question by the user's text. Raise ``JournalError``."""
         if asked.question.kind == "choice":
             options = asked.question.options
             number = int(text) if text.isascii() and text.isdecimal() and len(text) < 3 else 0
@@ -359,7 +360,7 @@ class Questions:
                 self._journal.emit_after_acks(withdrawn.emit)
 
     def _fail_all(self, error: JournalError) -> None:
-        """Fail all questions, since no answer can be recorded any more."""
+        """Fail all questions, since no more answers can be recorded."""
         waiting = [*([self.open] if self.open is not None else []), *self._waiting, *self._unsynced]
         self._waiting.clear()
         self._unsynced.clear()
@@ -428,5 +429,5 @@ def _one_row(subject: str) -> str:
 
 
 def whole_number(text: str) -> int:
-    """Return the number that a text of digits represents; 0 for any other text or more than 19 digits."""
+    """Return the value of a string of digits; 0 for any other text and for more than 19 digits."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else 0

@@ -37,7 +37,10 @@ from chain.tools.tool import Jobs
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of a run. ``timeout_s`` is in seconds; infinity means no limit. Otherwise ``None`` means no limit."""
+    """The limits of a run.
+
+    ``timeout_s`` is in seconds; infinity means no limit. For the other fields ``None`` means no limit.
+    """
 
     max_iterations: int = 100
     timeout_s: float = math.inf
@@ -46,7 +49,7 @@ class Limits:
     max_cost_usd: float | None = None
 
     def spent(self, usage: Usage) -> str:
-        """Return a sentence about the budget that this usage has reached, or an empty string."""
+        """Return a sentence about the budget that this usage exceeds, or an empty string."""
         if self.max_tokens is not None and usage.total_tokens >= self.max_tokens:
             return f"Stopped: the run has used {usage.total_tokens:,} tokens, and its budget is {self.max_tokens:,}."
         if self.max_cost_usd is not None and usage.cost_usd is not None and usage.cost_usd >= self.max_cost_usd:
@@ -56,10 +59,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class AgentSpec:
-    """The settings of one agent. ``parent_id`` is the tool call that started it, or ``root``.
+    """The settings of one agent. ``parent_id`` is the id of the tool call that started it, or ``root``.
 
-    ``instructions`` are those of the project. They follow the ``system`` prompt. ``effort`` is the one that the user
-    asked for instead of that of the model's definition, or empty.
+    ``instructions`` are the project's instructions, which follow the ``system`` prompt. ``effort`` is the effort that
+    the user chose, or empty for the one in the model's definition.
     """
 
     name: str
@@ -82,12 +85,12 @@ class AgentSpec:
         """The system prompt of requests, with the instructions."""
         return "\n\n".join(filter(None, [self.system, self.instructions]))
 
-    def located(self, whereabouts: str) -> AgentSpec:
+    def with_context(self, whereabouts: str) -> AgentSpec:
         """Return the settings with ``whereabouts`` after the system prompt."""
         return replace(self, system="\n\n".join(filter(None, [self.system, whereabouts])))
 
     def offered_tools(self, left_out: Collection[str]) -> list[ToolSpec]:
-        """Return the tools of requests, without those of these names."""
+        """Return the tools of requests, without the tools named in ``left_out``."""
         return [ToolSpec(t.name, t.description, t.input_schema) for t in self.registry if t.name not in left_out]
 
 
@@ -124,7 +127,7 @@ class Shared:
     seen: KnownFileVersions = field(default_factory=KnownFileVersions)
     jobs: Jobs = field(default_factory=Jobs)
     added: Sequence[Path] = ()
-    """The real paths of the directories besides the workspace that tools may use; it grows."""
+    """The real paths of the directories outside the workspace that tools may use. Paths are only added."""
 
 
 @dataclass(eq=False)
@@ -170,7 +173,7 @@ class AgentContext:
 
     def withdraw(self, line_ids: Sequence[str], reason: events.Status) -> None:
         """Record the removal of the messages that the service refuses, with these lines. Raise ``JournalError``."""
-        count = self.conversation.withdrawable
+        count = self.conversation.withdrawable_count
         self.shared.journal.record(records.Withdrawn(count, self.name, reason, tuple(line_ids)))
 
     def remove(self, removed: records.Removed) -> None:

@@ -55,9 +55,9 @@ MOST_FOUND, MOST_CHARS = 1_000, 200_000
 
 
 def keeps_lines(status: Status, *, run_follows: bool) -> bool:
-    """Return whether waiting lines stay for the next run.
+    """Return whether waiting lines stay queued for the next run.
 
-    ``run_follows``: a run will start, or a person can start one.
+    ``run_follows``: another run will start, or a person can start one.
     """
     return status == "done" or (status == "max_iterations" and run_follows)
 
@@ -72,7 +72,7 @@ class PartialResult:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The end of a run. ``short`` is the end of the result with the number of findings instead of their list."""
+    """The outcome of a run. ``short`` is the end of the result with the number of findings instead of their list."""
 
     status: Status
     result: str
@@ -107,11 +107,11 @@ class PausableDeadline:
 class Step:
     """The current iteration.
 
-    ``shown`` is the streamed text of the reply, ``appended`` whether the reply is in the conversation. ``is_asking``: a
-    model call is active, and no retry is pending. ``was_cut``: a now line cancelled the tools. ``cut_usage`` is the
-    usage of a cancelled reply. ``answered`` are the results by call, ``clocks`` the deadlines of the calls. ``cut_by``
-    are the scopes of the step's work with the acts of the user that cancel them. ``children_findings`` are the results,
-    by call, of agents that ended without an answer.
+    ``shown`` is the streamed text of the reply, and ``appended`` says whether the reply is in the conversation.
+    ``is_asking``: a model call is active, and no retry is pending. ``was_cut``: a now line cancelled the tools.
+    ``cut_usage`` is the usage of a cancelled reply. ``answered`` are the results by call, and ``clocks`` the deadlines
+    by call. ``cut_by`` are the cancel scopes of the step's work, each with the user's acts that cancel it.
+    ``children_findings`` are the results, by call, of child agents that ended without an answer.
     """
 
     shown: list[str] = field(default_factory=list)
@@ -135,10 +135,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class ReplyExpectation:
-    """The requirements of the last delivery for the reply to it. ``source`` is the handler prompt that they come from.
+    """What the last delivery requires of the reply. ``source`` is the handler prompt that sets the requirements.
 
-    ``asides_only``: the reply answers only asides, so it is not the run's result. ``aside_task``: the work that
-    continues is for an aside that came after the task was done.
+    ``asides_only``: the reply answers only asides, so it is not the run's result. ``aside_task``: the current work is
+    for an aside that was delivered after the task was done.
     """
 
     post_prompt: str = ""
@@ -149,7 +149,7 @@ class ReplyExpectation:
     aside_task: bool = False
 
     def after_reply(self) -> ReplyExpectation:
-        """Return the requirements that remain after the reply: whether the work is for an aside."""
+        """Return the requirements after the reply: only ``aside_task`` remains."""
         return ReplyExpectation(asides_only=self.aside_task, aside_task=self.aside_task)
 
 
@@ -157,14 +157,14 @@ class ReplyExpectation:
 class Run:
     """One run of an agent.
 
-    It starts with the user's ``query``, with a ``task`` of the call ``call_id`` of the run ``above``, or with carried
-    lines alone. Its tools start agents by ``delegating``, and ``usage`` includes theirs.
+    A run starts with the user's ``query``, with a ``task`` from the call ``call_id`` of the run ``above``, or with
+    carried-over lines alone. Its tools start agents by ``delegating``, and ``usage`` includes those agents.
 
-    ``focus`` is the emphasis of a compaction that the user has asked for, ``None`` without one. ``only_compacts``: the
-    run is for that compaction alone. ``compacted_at`` is the iteration of the last compaction or attempt.
-    ``phase_reached`` is the phase in which ``state`` was entered. ``found`` are the results of its tools, without the
-    first ``earlier`` ones. ``unanswered`` are the lines delivered since the last reply. ``refuses_effort``: the service
-    refused the effort that the user asked for.
+    ``focus`` is what the user wants a requested compaction to emphasize, ``None`` if none is requested.
+    ``only_compacts``: the run exists for that compaction alone. ``compacted_at`` is the iteration of the last
+    compaction or attempt. ``phase_reached`` is the phase in which ``state`` was entered. ``found`` are the results of
+    its tools, without the first ``earlier`` ones. ``unanswered`` are the lines delivered since the last reply.
+    ``refuses_effort``: the service refused the effort that the user chose.
     """
 
     query: AcceptedLine | None = None
@@ -220,7 +220,7 @@ class Run:
         return scope
 
     def _advance(self, state: RunState) -> None:
-        """Move to a later state. Do nothing if the run has reached it already."""
+        """Move to a later state. Do nothing if that state or a later one has been reached."""
         if _STATES.index(state) > _STATES.index(self.state):
             self.state, self.phase_reached = state, self.step.phase
 
@@ -258,8 +258,8 @@ class Run:
                 return own or Outcome("limit_reached", self.result or late)
 
     @property
-    def asked_for(self) -> str:
-        """The text of the task or query; empty for a run of carried lines."""
+    def task_text(self) -> str:
+        """The text of the task or query; empty for a run of carried-over lines."""
         return self.task if self.query is None else self.query.line.message
 
     @property
@@ -270,7 +270,7 @@ class Run:
 
     @property
     def result(self) -> str:
-        """The last reply that answered more than asides, otherwise the last reply."""
+        """The last reply that answers more than asides; if there is none, the last reply."""
         return self.answer or self.last_reply
 
     @property
@@ -281,7 +281,7 @@ class Run:
     def clocks_of(self, call_id: str) -> tuple[PausableDeadline, ...]:
         """Return the deadlines of a call of this step and of all calls and runs above it.
 
-        A tool may make up the id of its call. The deadlines of the run are returned then.
+        If the id belongs to no call of the step, as a tool can invent one, return the deadlines of the run.
         """
         call = self.step.clocks.get(call_id)
         return self.clocks if call is None else (call, *self.clocks)
@@ -291,7 +291,7 @@ class Run:
         """The usage of the whole tree, to which the budgets apply."""
         return self.usage if self.above is None else self.above.used
 
-    def add_found(self, found: Sequence[PartialResult]) -> None:
+    def add_results(self, found: Sequence[PartialResult]) -> None:
         """Add the results of a call. Remove the oldest results beyond the limits."""
         self.found += found
         self._found_chars += sum(len(each.text) for each in found)

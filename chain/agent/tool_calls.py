@@ -59,7 +59,7 @@ T = TypeVar("T")
 
 
 def batches(calls: Iterable[T], may_join: Callable[[T], bool]) -> Iterator[tuple[T, ...]]:
-    """Split the calls, in order, into groups that may run at the same time."""
+    """Split the calls, in order, into batches whose calls may run concurrently."""
     for is_joint, group in groupby(calls, may_join):
         if is_joint:
             yield tuple(group)
@@ -72,7 +72,7 @@ _Planned: TypeAlias = tuple[ToolCall, Tool | str]
 
 
 def _may_join(planned: _Planned) -> bool:
-    """Return whether a call may run at the same time as its neighbours. A call that is not run at all may."""
+    """Return whether a call may run concurrently with its neighbours. A call that cannot be run may."""
     _, tool = planned
     return isinstance(tool, str) or can_run_in_parallel(tool)
 
@@ -101,7 +101,7 @@ class ToolCalls:
             finally:
                 # In the order of the calls, not of their ends.
                 for call, _ in batch:
-                    run.add_found(_findings_of(run, call))
+                    run.add_results(_findings_of(run, call))
         skipped = [call for call in calls if call.id not in run.step.answered]
         unstarted = tuple(call.name for call in skipped if call.id not in self._context.state.started)
         self.answer_open(run)
@@ -120,7 +120,7 @@ class ToolCalls:
             return self._truncate(str(error))
 
     async def _run_batch(self, run: Run, batch: Sequence[_Planned]) -> None:
-        """Run the calls of a batch at the same time, starting them in order."""
+        """Run the calls of a batch concurrently. The calls start in order."""
         if len(batch) == 1:
             await self._run_one(run, batch[0])
             return
@@ -147,7 +147,7 @@ class ToolCalls:
             raise _unwrap(group) from None
 
     async def _run_one(self, run: Run, planned: _Planned, *, on_start: Callable[[], None] = lambda: None) -> None:
-        """Run one call, after the user's approval if it needs one, and record its result."""
+        """Run one call and record its result. Ask for approval first if the tool needs it."""
         call, tool = planned
         await trio.lowlevel.checkpoint_if_cancelled()
         if isinstance(tool, str):
@@ -177,7 +177,7 @@ class ToolCalls:
     async def _approve(self, run: Run, call: ToolCall, tool: Tool) -> ToolContext | None:
         """Ask the user for approval if the tool needs it.
 
-        Return the call's context, or ``None`` if the call does not start.
+        Return the context of the call, or ``None`` if the call must not start.
         """
         context, rules = self._tool_context(run, call, tool), self._shared.tool_rules
         verdict: Verdict | None = None
@@ -283,7 +283,7 @@ class ToolCalls:
         def report(text: str) -> None:
             shared.emit(events.ToolProgress(agent=agent, iteration=n, id=call.id, name=call.name, text=text))
 
-        def keep_version(path: str, before: bytes | None, after: bytes) -> None:
+        def store_version(path: str, before: bytes | None, after: bytes) -> None:
             old = "" if before is None else digest(before)
             if before is not None:
                 shared.journal.store_attachment(old, before)
@@ -301,14 +301,14 @@ class ToolCalls:
             delegating=run.delegating,
             notice=partial(self._context.notice, n),
             result_limit=shared.tool_rules.result_limit,
-            file_changing=keep_version,
+            file_changing=store_version,
             jobs=shared.jobs,
             added=tuple(shared.added),
         )
 
 
 def _findings_of(run: Run, call: ToolCall) -> list[PartialResult]:
-    """Return the call's result unless it is an error, otherwise the findings of the agent that the call started."""
+    """Return the result of a call. For an error, return the findings of the agent that the call started."""
     answer = run.step.answered.get(call.id)
     if answer is not None and not answer.is_error:
         return [PartialResult(call.name, answer.text)]

@@ -1,12 +1,12 @@
-"""The tree of the agents at work: the agent that a line goes to, and stops that reach all agents.
+"""The tree of the active agents. It selects the agent that receives a line, and passes stops to all agents.
 
 A line goes to the deepest agent that the user can be talking to (SPEC section 10)::
 
-    main ──> the first of explore, plan, all others that has an agent at work below it; of several the youngest
-         ──> and so on below that one, until there is none
+    main ──> the first of explore, plan, all others that has an active agent below it; of several the youngest
+         ──> and so on below that agent, until there is none
 
-Agents that work for an ``agent_ask`` are skipped, and so are agents that are completing: their run is over, and their
-answer is being passed on.
+Agents that work for an ``agent_ask`` are skipped. Agents that are completing are skipped too: their run is over, and
+their answer is being passed on.
 
 A stop and an interrupt mark every run below their target in the same step. Otherwise a parent could mistake the end of
 a child for an answer and continue.
@@ -29,14 +29,14 @@ _RANKS = {"explore": 0, "plan": 1}
 """The kinds of agents that receive lines before all other kinds, with their order."""
 
 Activity: TypeAlias = Literal["executing", "completing", "finished"]
-"""The state of an agent: its run is active, its run is over, or the agent is kept to be asked again."""
+"""The state of an agent: its run is active, its run is over, or the agent is stored to be asked again."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentView:
     """An agent as front ends show it.
 
-    ``since`` is in seconds since the epoch, ``tokens`` include those of its agents.
+    ``since`` is in seconds since the epoch. ``tokens`` includes the tokens of the agents below.
     """
 
     name: str
@@ -154,7 +154,7 @@ class AgentTree:
     def __init__(self, main: AgentNode) -> None:
         self.main = main
 
-    def named(self, name: str) -> AgentNode:
+    def find_agent(self, name: str) -> AgentNode:
         """Return the agent at work with this name, ignoring case. Raise ``UserError`` if there is none."""
         nodes = {node.name: node for node in self.main.all() if not node.is_completing}
         folded = {known.casefold(): node for known, node in nodes.items()}

@@ -1,6 +1,6 @@
-"""The size of a conversation in the model's window, and the content that remains after a compaction. Pure.
+"""The size of a conversation in tokens, and the content that remains after a compaction. Pure.
 
-The user's words are stored next to the conversation, so that no summary has to repeat them (SPEC, I10).
+The user's texts are stored next to the conversation, so that no summary has to repeat them (SPEC, I10).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FIRST_RATIO = 3.5
 """Characters per token, until a service has reported the tokens of a request."""
 
 RATIOS = 1.0, 10.0
-"""The limits of a credible ratio: some servers do not count cached tokens."""
+"""The bounds of a plausible ratio: some servers do not count cached tokens."""
 
 MOST_WRONG = 2.0
 """The highest assumed ratio of a conversation's real size to our estimate, if a service finds it too long."""
@@ -76,11 +76,11 @@ class CompactionRules:
         return Template(self.prompt).safe_substitute(focus=FOCUS + focus if focus else "").strip()
 
     def room_for_reply(self, window: Window) -> int:
-        """Return the tokens of the window that are reserved for a reply."""
+        """Return the number of tokens in the window that are reserved for a reply."""
         return min(window.longest_reply, int(self.share * window.tokens * LONGEST_REPLY_SHARE))
 
     def limit(self, window: Window) -> int:
-        """Return the tokens that a conversation may fill."""
+        """Return the number of tokens that a conversation may use."""
         return int(self.share * window.tokens) - self.room_for_reply(window)
 
 
@@ -116,11 +116,11 @@ class WindowUsage:
         return self._known_tokens + self.estimate(self._chars_since)
 
     def estimate(self, chars: int) -> int:
-        """Return the estimated tokens of this number of characters."""
+        """Return the estimated number of tokens in this number of characters."""
         return math.ceil(chars / self.ratio)
 
     def add(self, message: Message) -> None:
-        """Add an appended message to the count."""
+        """Count an appended message."""
         chars = length_of(message)
         self._chars += chars
         self.image_bytes += sum(image.size for image in message.images)
@@ -145,7 +145,7 @@ class WindowUsage:
             self._counted = least, self._chars, self.beside
             self._known_tokens = self._chars_since = 0
 
-    def begin_anew(self, messages: Iterable[Message]) -> None:
+    def reset_to(self, messages: Iterable[Message]) -> None:
         """Reset the count to these messages."""
         messages = list(messages)
         self._chars = sum(map(length_of, messages))
@@ -156,7 +156,7 @@ class WindowUsage:
 
 @dataclass(frozen=True, slots=True)
 class UserText:
-    """A text of the user (a line, a query or an answer), or the task of an agent below main.
+    """A text of the user (a line, a query or an answer), or the task of an agent below the main agent.
 
     ``iteration`` is 0 for a query or task. ``line_id`` is empty for a task or answer.
     """
@@ -177,7 +177,7 @@ WordsSnapshot: TypeAlias = tuple[list[UserText], int, int, list[UserText]]
 
 
 class UserTexts:
-    """The texts that the user has written to one agent, in order."""
+    """The user's texts in the conversation of one agent, in order of delivery."""
 
     def __init__(self) -> None:
         self.run = 0
@@ -193,11 +193,11 @@ class UserTexts:
         self._texts.append(UserText(text, self.run, iteration, line_id))
 
     def mark_answered(self) -> None:
-        """Note a reply without tool calls: the texts before it can no longer be removed."""
+        """Record a reply without tool calls: the texts before it can no longer be removed."""
         self._answered_count = len(self._texts)
 
     def mark_compacted(self, left_out: int) -> None:
-        """Note a compaction that has removed this number of the earliest texts."""
+        """Record a compaction that removed this number of the earliest texts."""
         self._kept = self._texts[left_out:]
 
     def remove(self, line_ids: Collection[str]) -> str:
@@ -211,16 +211,16 @@ class UserTexts:
         return "\n".join(text.row for text in self._kept)
 
     def snapshot(self) -> WordsSnapshot:
-        """Return the words so far, for ``restore``. Lists of words only grow or are replaced."""
+        """Return the current texts, for ``restore``. Lists of texts are only appended to or replaced, never changed."""
         return self._texts, len(self._texts), self._answered_count, self._kept
 
     def restore(self, snapshot: WordsSnapshot) -> None:
-        """Return to a snapshot. The number of the run stays, since it counts the runs of the session."""
+        """Restore a snapshot. The number of the run stays, since it counts the runs of the session."""
         words, count, self._answered_count, self._kept = snapshot
         self._texts = words[:count]
 
     def select_rows(self, chars: int) -> tuple[str, int]:
-        """Return the rows of this run with the latest earlier ones that fit, and the number of texts left out."""
+        """Return the rows of this run and the latest earlier rows that fit, and the number of texts that do not fit."""
         rows: list[str] = []
         for text in reversed(self._texts):
             if text.run != self.run:
@@ -232,7 +232,7 @@ class UserTexts:
 
 
 def length_of(message: Message) -> int:
-    """Return the characters of a message that count towards the window."""
+    """Return the number of characters of a message that count towards the window."""
     chars = 0
     for block in message.blocks:
         match block:
@@ -250,7 +250,10 @@ def length_of(message: Message) -> int:
 
 
 def count_latest_fitting(messages: Sequence[Message], chars: int) -> int:
-    """Return how many of the latest messages fit. The first of them has no results, as their calls would be missing."""
+    """Return how many of the latest messages fit.
+
+    The first of them must contain no results, whose calls would be missing.
+    """
     kept = 0
     for n, message in enumerate(reversed(messages), 1):
         chars -= length_of(message)
@@ -292,10 +295,10 @@ def replace_with_stubs(messages: Sequence[Message], ids: Collection[str]) -> lis
 
 
 def shrink(messages: Sequence[Message], chars: int) -> Sequence[Message]:
-    """Return the messages with this number of characters less, as far as possible.
+    """Return the messages shortened by this number of characters, as far as possible.
 
-    First the oldest results become stubs. Then the user's newest texts are removed, which no summary has to repeat, and
-    then the oldest messages. At least one reply stays.
+    First the oldest results become stubs. Then the user's newest texts are removed, which no summary has to repeat.
+    Then the oldest messages are removed. At least one reply stays.
     """
     if chars <= 0:
         return messages
@@ -335,7 +338,7 @@ def first_message(record: Compacted) -> Message:
 
 @dataclass(frozen=True, slots=True)
 class WindowView:
-    """The content of a window in tokens, with its ``parts`` by name. The size of an unknown ``window`` is 0."""
+    """The content of a window in tokens, with its ``parts`` by name. ``window`` is 0 if its size is unknown."""
 
     window: int
     tokens: int

@@ -21,7 +21,7 @@ _ITERATION = 3
 _QUERY = "Summarise the notes"
 _TASKS = ("read the notes", "check the dates", "write the summary")
 _SKIPPED = ("read_file",)
-"""The run of the example: in the middle, with tools that an urgent line skips."""
+"""The example run. An urgent line skips the tools in ``_SKIPPED``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Explanation:
 
 
 def explain_line(settings: Settings, text: str) -> Explanation:
-    """Return what a line would do if it were typed while the configured chain runs."""
+    """Return what a line would do if the user typed it during a run of the configured chain."""
     require_trust(settings)
     chosen = settings.chain()
     return explain(text, prompt_file(settings, chosen), max_iterations=chosen.max_iterations)

@@ -1,8 +1,8 @@
 """Reads the project instructions: the ``AGENTS.md`` files that are appended to the system prompts of a session.
 
-The user's own file comes first, then one of each folder from the top of the repository down to the workspace. A
-repository is not trusted: only its regular files are read, and links are followed only within it. A run neither waits
-for long nor fails because of them. Files that cannot be read are left out, and a sentence says so.
+The user's own file comes first, then one file of each folder from the top of the repository down to the workspace. A
+repository is not trusted: only regular files are read, and links are followed only within the repository. Unreadable
+files are skipped with a notice. A disk that hangs delays a run only briefly, and no error here fails a run.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from chain.tools.paths import open_below, printable_path
 
 KIB = 1024
 MAX_EACH = 32 * KIB
-"""Bytes of one file that are read: about 8,000 tokens of every request."""
+"""The limit of one file in bytes: about 8,000 tokens in every request."""
 MAX_ALL = 96 * KIB
-"""Bytes of all files: about 25,000 tokens, an eighth of a usual window."""
+"""The limit of all files together in bytes: about 25,000 tokens, an eighth of a usual window."""
 
 READ_S = 2.0
-"""Seconds that a run waits for the disk."""
+"""The time that a run waits for the disk, in seconds."""
 
 OWN_NAME = "AGENTS.md"
 """The name of the user's own file, whatever a configuration names: other files of that folder contain keys."""

@@ -36,7 +36,7 @@ def main_tools(settings: Settings, own: Sequence[Tool], groups: ToolGroups) -> R
 
 
 def main_agent(settings: Settings, own: Sequence[Tool], model: Model, groups: ToolGroups) -> AgentSpec:
-    """Return the main agent as the configuration has it. Raise ``ConfigError`` for what cannot be used."""
+    """Return the configured main agent. Raise ``ConfigError`` for a setting that cannot be used."""
     chosen = settings.chain()
     return AgentSpec(
         name=MAIN,
@@ -78,7 +78,7 @@ class Kinds:
         self.use_tools(main.registry, groups)
 
     def use_tools(self, chain: Registry, groups: ToolGroups) -> None:
-        """Give new agents these tools; ``chain`` are those of the main agent."""
+        """Use these tools for new agents. ``chain`` are the tools of the main agent."""
         for name, (kind, spec) in self._kinds.items():
             self._kinds[name] = kind, replace(spec, registry=self._registry(kind, chain, groups))
 
@@ -92,9 +92,9 @@ class Kinds:
         return Registry({tool.name: tool for tool in chain if tool.read_only or tool.name in planning})
 
     def use_server_tools(self, tools: Iterable[Tool], servers: Mapping[str, str]) -> Registry:
-        """Give new agents the tools of servers too, and return all tools of the main agent.
+        """Use the tools of servers for new agents too, and return all tools of the main agent.
 
-        ``servers`` has the server of each of these tools by its name.
+        ``servers`` maps the name of each tool to the name of its server.
         """
         groups = with_servers(self._groups, tools, servers)
         registry = main_tools(self._settings, self._own, groups)
@@ -107,7 +107,10 @@ class Kinds:
         return tuple(self._models.values())
 
     def make(self, kind: str, name: str, parent: AgentSpec, call_id: str) -> AgentSpec:
-        """Build the specification of the agent for a call. Its time is limited by its parent. Raise ``UserError``."""
+        """Return the specification of an agent for a call.
+
+        Its deadline is that of its parent at most. Raise ``UserError``.
+        """
         if kind not in self._kinds:
             raise UserError(f"there is no kind of agent {kind!r:.60}")
         settings, spec = self._kinds[kind]

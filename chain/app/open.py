@@ -96,7 +96,7 @@ async def open_chain(
     if any(delegates(tool) for tool in configured_tools(settings, settings.chain(), tools, groups)):
         for kind in settings.kind_names:
             check_kind_name(settings, kind, groups, tools)
-    workspace = _checked(workspace)
+    workspace = _check_workspace(workspace)
     for each in add_dirs:
         added_root(workspace, (), each)  # raises before a session is created
     model = open_model(settings.model(settings.chain().model)) if model is None else model
@@ -106,7 +106,7 @@ async def open_chain(
     kinds = Kinds(settings, spec, groups, tools, open_model)
 
     def make_spec(kind: str, name: str, parent: AgentSpec, call_id: str) -> AgentSpec:
-        return kinds.make(kind, name, parent, call_id).located(place)
+        return kinds.make(kind, name, parent, call_id).with_context(place)
 
     allowed = read_allowances(settings, spec.registry, groups)
     serve: Serve | None = None
@@ -122,13 +122,13 @@ async def open_chain(
             if before.is_dir() and before.resolve() != workspace:
                 raise SessionError(f"the session {id} works in {before}; resume it with chain -r {id}")
         elif journal is None:
-            held = await stack.enter_async_context((store or FileStore(state)).begin(workspace))
+            held = await stack.enter_async_context((store or FileStore(state)).open_new(workspace))
             journal, session_state, serve = held.journal, held.state, held.serve
         if read is not None:
             place = "" if session_state.session is None else session_state.session.whereabouts
         elif whereabouts is not None:
             place = whereabouts(workspace)
-        spec = replace(spec.located(place), effort=session_state.effort)
+        spec = replace(spec.with_context(place), effort=session_state.effort)
         audience = Broadcaster()
         trace: Trace | None = None
         if traces is not None:
@@ -202,7 +202,7 @@ async def open_chain(
             chain.stop_accepting()
             chain.interrupt()
 
-        tasks = [journal.run, session.forever, audience.watch, jobs.run, *([running.run] if running else [])]
+        tasks = [journal.run, session.serve, audience.watch, jobs.run, *([running.run] if running else [])]
         await stack.enter_async_context(background_tasks(*tasks, when_cancelled=interrupt))
         # Called in reverse order, each even if another fails. Then the tasks end.
         stack.callback(journal.end)
@@ -217,7 +217,7 @@ async def open_chain(
         yield chain
 
 
-def _checked(workspace: Path) -> Path:
+def _check_workspace(workspace: Path) -> Path:
     """Return a workspace without links in its path. Raise ``UserError`` if it is not a folder."""
     if not workspace.is_dir():
         raise UserError("the workspace is not a folder; give one that exists with --workspace", file=workspace)

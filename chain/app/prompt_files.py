@@ -23,7 +23,10 @@ _KEYS = ("version", "description", "messages")
 
 @dataclass(frozen=True, slots=True)
 class AgentPrompt:
-    """The prompts of a kind of agent: its system prompt, and its handler prompt; ``None`` for that of the chain."""
+    """The system prompt of a kind of agent, and its handler prompt.
+
+    A handler prompt of ``None`` means that of the chain.
+    """
 
     system: str = ""
     handler: PromptFile | None = None
@@ -36,7 +39,7 @@ def system_prompt(settings: Settings, chosen: ChainSettings) -> str:
 
 
 def compaction_rules(settings: Settings, chosen: ChainSettings) -> CompactionRules:
-    """Return how conversations of a chain are compacted. Raise ``ConfigError``."""
+    """Return the compaction settings of a chain. Raise ``ConfigError``."""
     rules = CompactionRules(chosen.compact.at, chosen.compact.keep)
     if chosen.compaction_prompt is None:
         return rules
@@ -57,11 +60,11 @@ def prompt_file(settings: Settings, chosen: ChainSettings) -> PromptFile:
     key = f"chains.{chosen.name}.interruption_prompt"
     place = settings.source(key)
     named_at = "" if place == "default" else place
-    return PromptFile(chosen.interruption_prompt, settings.within(key), named_at=named_at)
+    return PromptFile(chosen.interruption_prompt, settings.required_folder(key), named_at=named_at)
 
 
 def agent_prompt(settings: Settings, name: str) -> AgentPrompt:
-    """Return the prompt of a kind from its file as it is now, or else that of ``agent``. Raise ``ConfigError``."""
+    """Read the prompt file of a kind, by default the file of the kind ``agent``. Raise ``ConfigError``."""
     require_trust(settings)
     kind = settings.kind(name)
     if kind.prompt is None:
@@ -74,7 +77,7 @@ def agent_prompt(settings: Settings, name: str) -> AgentPrompt:
     path = None if handler is None else values.path(handler.with_environ(settings.environ))
     if handler is None or path is None:
         return AgentPrompt(system)
-    within = settings.within(key, named_value(key, as_written(handler)))
+    within = settings.required_folder(key, named_value(key, as_written(handler)))
     return AgentPrompt(system, PromptFile(path, within, named_at=f"{handler.file}:{handler.line}"))
 
 

@@ -1,7 +1,7 @@
-"""A session in a Redis, for those who send it lines or watch it from any machine.
+"""A client for a session in Redis: it sends lines to the session and reads its events, from any machine.
 
-Each row that is sent has an id of its own. If the answer is lost, the row is sent again with the same id, by which the
-server recognizes it.
+Each row that is sent has a unique id. If the response is lost, the row is sent again with the same id, and the server
+recognizes the repetition.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from chain.text.wording import join_first
 T = TypeVar("T")
 
 SERVER_RETRY_S = 1.0
-"""The pause before a server that did not answer is asked again."""
+"""The pause before a request is repeated, in seconds."""
 NEWS_WAIT_S = 5.0
-"""How long one request for new events waits."""
+"""The time that one request waits for new events, in seconds."""
 PROMISE_S = 15.0
-"""For how long a promise of answers holds. It is renewed before that."""
+"""The lifetime of a promise to answer questions, in seconds. It is renewed earlier."""
 MAX_LISTED = 500
-"""Sessions of a workspace that are considered where none is named: those that changed last."""
+"""The number of sessions to search if no id is given: the most recently changed ones."""
 FINAL = frozenset({"delivered", "handled", "returned", "dropped", "refused"})
 
-NOT_BEGUN = "no run of the session {id} has begun yet"
-MISSED = "some events are no longer kept, and are left out here; chain sessions show {id} has them"
-NEVER_KNOWN = "it is not known whether the line was taken before: chain sessions show {id} says"
-UNKNOWN = "it is not known yet whether it was taken, so it is sent again with the same id until that is"
+NOT_BEGUN = "session {id} has not started a run yet"
+MISSED = "some events are no longer stored and were skipped; show them with: chain sessions show {id}"
+NEVER_KNOWN = "the line may have been accepted before; check with: chain sessions show {id}"
+UNKNOWN = "the line may have been accepted; retrying with the same id"
 
 
 class RemoteSession:
-    """A session in a Redis. ``say`` is called when the server does not answer, and when it does again."""
+    """A session in Redis. ``say`` is called when the server stops responding, and when it responds again."""
 
     def __init__(self, store: RedisStore, server: RedisServer, id: str, say: Callable[[str], object]) -> None:
         self.id = id
@@ -49,7 +49,7 @@ class RemoteSession:
         self._say = say
 
     async def send(self, line: str) -> tuple[str, LineStatus]:
-        """Send a line. Return its id and its status. Raise ``UserError`` for what is no line."""
+        """Send a line. Return its id and its status. Raise ``UserError`` if the line is empty or malformed."""
         parsed = parse_line(line, local=False)
         if parsed.kind == "blank":
             raise UserError("the line is empty")
@@ -58,30 +58,30 @@ class RemoteSession:
         return await self.submit(needs_room=not overtakes(line), type="line", text=line)
 
     async def submit(self, *, needs_room: bool = False, **row: Any) -> tuple[str, LineStatus]:  # noqa: ANN401 - JSON
-        """Send a row until the server has answered. Return its id and its status."""
+        """Send a row, and retry until the server responds. Return its id and its status."""
         id = secrets.token_hex(5)
         send = partial(self._store.submit, self._server, self.id, {**row, "id": id}, needs_room=needs_room)
-        return id, await self._insist(send, is_line=row["type"] == "line")
+        return id, await self._retry(send, is_line=row["type"] == "line")
 
     async def outcome(self, id: str) -> LineStatus:
         """Wait for the final status of a row."""
-        after = await self._insist(partial(self._store.latest_event, self._server, self.id))
+        after = await self._retry(partial(self._store.latest_event, self._server, self.id))
         while True:
-            status = await self._insist(partial(self._store.status, self._server, self.id, id))
+            status = await self._retry(partial(self._store.status, self._server, self.id, id))
             if status.state in FINAL:
                 return status
-            # Any event may mean a new status. An event can be lost with its worker, so this waits for a while only.
-            found = await self._insist(partial(self._store.events, self._server, self.id, after, wait_s=NEWS_WAIT_S))
+            # Any event may mean a new status. The wait is limited, because an event can be lost with its worker.
+            found = await self._retry(partial(self._store.events, self._server, self.id, after, wait_s=NEWS_WAIT_S))
             after = found[-1].place if found else after
 
     async def events(self) -> AsyncIterator[Mapping[str, Any]]:
-        """Yield the ``init`` and the events of the latest run, then all that follow, without end."""
-        begun, init = await self._insist(partial(self._store.latest_run, self._server, self.id))
+        """Yield the ``init`` and the events of the latest run, then all later events, without end."""
+        begun, init = await self._retry(partial(self._store.latest_run, self._server, self.id))
         if not begun:
             self._say(NOT_BEGUN.format(id=self.id))
-        after, until = _before(begun) if begun else "0", None
+        after, until = _preceding_id(begun) if begun else "0", None
         while True:
-            found = await self._insist(partial(self._store.events, self._server, self.id, after, wait_s=NEWS_WAIT_S))
+            found = await self._retry(partial(self._store.events, self._server, self.id, after, wait_s=NEWS_WAIT_S))
             if not found:
                 continue
             if init is not None:
@@ -94,17 +94,17 @@ class RemoteSession:
                 yield each.row
 
     async def promise_answers(self) -> None:
-        """Let questions wait for a while for somebody who answers them."""
+        """Promise to answer questions for the next ``PROMISE_S`` seconds."""
         await self.submit(type="hello", for_s=PROMISE_S)
 
-    async def answer_questions(self) -> None:
-        """Promise that questions are answered, and renew the promise until cancelled."""
+    async def renew_promise(self) -> None:
+        """Promise to answer questions, and renew the promise until cancelled."""
         while True:
             await self.promise_answers()
             await trio.sleep(PROMISE_S / 3)
 
-    async def _insist(self, ask: Callable[[], Awaitable[T]], *, is_line: bool = False) -> T:
-        """Ask the server until it answers. Say once that it does not, and what that means for a line."""
+    async def _retry(self, ask: Callable[[], Awaitable[T]], *, is_line: bool = False) -> T:
+        """Retry a request until the server responds, and return the result. Report an outage once, at its start."""
         is_away = False
         while True:
             try:
@@ -124,22 +124,25 @@ class RemoteSession:
                 return found
 
 
-def _before(place: str) -> str:
-    """Return the last place in a stream before a place."""
+def _preceding_id(place: str) -> str:
+    """Return the greatest possible stream id before ``place``."""
     time, _, number = place.partition("-")
     return f"{time}-{int(number) - 1}" if number != "0" else f"{int(time) - 1}-{2**64 - 1}"
 
 
 async def _find_session(store: RedisStore, server: RedisServer, workspace: str) -> str:
-    """Return the only session of a workspace that is open or has work, else the latest. Raise ``SessionError``."""
+    """Return the only session of a workspace that is open or has work, otherwise the latest session.
+
+    Raise ``SessionError``.
+    """
     ids = await store.ids_in(server, workspace, most=MAX_LISTED)
     if not ids:
-        raise SessionError(f"no session of {workspace} is kept there; chain send --new begins one")
+        raise SessionError(f"no session of {workspace} is stored there; create one with chain send --new")
     busy = await store.busy(server, ids)
     if len(busy) > 1:
         named = join_first(busy, 10)
         raise SessionError(
-            f"several sessions of {workspace} are open or have work: {named}; say which one with --session ID"
+            f"several sessions of {workspace} are open or have work: {named}; choose one with --session ID"
         )
     return busy[0] if busy else ids[0]
 
@@ -148,9 +151,9 @@ async def _find_session(store: RedisStore, server: RedisServer, workspace: str) 
 async def remote_session(
     address: str, say: Callable[[str], object], *, id: str, workspace: Path, is_new: bool
 ) -> AsyncIterator[RemoteSession]:
-    """Connect to the session with an id, a new one, or the one of a workspace that is meant if none is named.
+    """Connect to the session with this ``id``, to a new session, or to the session of the workspace if no id is given.
 
-    Raise ``UserError``, also if the server cannot be reached at first: nothing was sent then.
+    Raise ``UserError``. If the server cannot be reached at first, nothing has been sent.
     """
     store = RedisStore(address, source="the state")
     async with store.connected() as server:

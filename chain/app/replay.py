@@ -18,7 +18,7 @@ from chain.journal.reading import Reading
 from chain.journal.records import Entry
 from chain.model import Delta, Reply, Request
 from chain.session.difference import describe_same
-from chain.session.listing import SUFFIX, readable
+from chain.session.listing import SUFFIX, convert_read_errors
 from chain.session.replay import Replay
 from chain.session.store import Store
 from chain.tools.registry import Registry
@@ -60,7 +60,7 @@ def read_recorded(store: Store, id: str) -> list[bytes]:
     """
     path = Path(id)
     if id.endswith(SUFFIX):
-        with readable(path), path.open("rb") as file:
+        with convert_read_errors(path), path.open("rb") as file:
             return list(file)
     try:
         with store.rows(id) as rows:

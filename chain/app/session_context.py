@@ -17,7 +17,7 @@ from chain.regular_file import FLAGS, regular_file
 from chain.tools.paths import printable_path
 
 MAX_HEAD = 4_096
-"""Bytes of the files with the location and the branch of a repository. Longer files are not from git."""
+"""The limit, in bytes, of the files with a repository's location and branch. Longer files are not from git."""
 
 _BRANCH = re.compile(r"ref: refs/heads/([^\x00-\x20\x7f~^:?*\[\\]{1,200})\n?")
 _COMMIT = re.compile(r"([0-9a-f]{12})[0-9a-f]{28,52}\n?")
@@ -34,7 +34,7 @@ def session_context(workspace: Path, now: float | None = None) -> str:
 
 
 def git_branch(folders: Iterable[Path]) -> str:
-    """Return the branch of the first folder that is the top of a repository; empty if there is none."""
+    """Return the branch of the first of these folders that is the top of a repository; empty if none is."""
     for folder in folders:
         own = folder / ".git"
         if not os.path.lexists(own):

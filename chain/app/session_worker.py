@@ -1,7 +1,7 @@
-"""A worker: claims sessions of a Redis that want one, and runs up to a number of them at once.
+"""A worker: claims sessions in Redis that have work, and runs several of them concurrently, up to a limit.
 
-A session wants a worker when a line was sent and no process holds the session, or when its holder is silent. A worker
-holds a session until nothing is left to do. It continues a run whose worker died or handed the session over.
+A session has work if a line was sent and no process holds the session, or if its holder has stopped responding. A
+worker holds a session until no work is left. It continues a run whose worker died or handed the session over.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from chain.text.wording import GO_ON, MAIN
 from chain.tools.tool import Tool
 
 IDLE_LOOK_S = 1.0
-"""How often an idle worker looks for sessions whose holders are silent."""
+"""The interval, in seconds, at which an idle worker searches for sessions whose holders do not respond."""
 HAND_OVER_S = 60.0
-"""How long a worker that is to end waits for the next safe point of a run."""
+"""The time, in seconds, that a worker waits for the next safe point of a run before it exits."""
 MAX_TAKEOVERS = 3
-"""After how many workers that died with a session its run is not continued: the run may be what kills them."""
-DEADLY = f"{MAX_TAKEOVERS} workers have died with its run, which is not gone on with; send a line to go on"
+"""The number of workers that may die during a run. Then it is not continued, as it may be the cause."""
+DEADLY = f"{MAX_TAKEOVERS} workers have died during its run, so it is not continued; send a line to resume"
 SWEEP_S = 60.0
-"""How often old sessions are deleted."""
+"""The interval, in seconds, at which old sessions are deleted."""
 _SERVER = ""
-"""The subject of reports about the server, which name it themselves."""
+"""The subject of reports about the server. It is empty, because these reports name the server."""
 _SWEEPING = "deleting old sessions"
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerLimits:
-    """What a worker runs: ``at_once`` sessions, and ``only`` those that work in this folder, if it is not empty.
+    """The limits of a worker: the number of concurrent sessions, and the folder ``only`` of their workspaces, if any.
 
-    Sessions in which nothing happened for ``keep_s`` seconds are deleted.
+    Sessions without changes for ``keep_s`` seconds are deleted.
     """
 
     at_once: int = 1
@@ -56,10 +56,10 @@ class WorkerLimits:
 
 
 class Worker:
-    """Runs the sessions of the Redis at ``settings.state`` until ``leave`` is called.
+    """A worker for the sessions in the Redis at ``settings.state``.
 
-    Call ``report`` with what goes wrong, and ``note`` with each session that is claimed or released.
-    Raise ``SessionError`` for an address that cannot be parsed.
+    ``report`` is called with each problem, and ``note`` with each session that is claimed or released. The constructor
+    raises ``SessionError`` for an address that cannot be parsed.
     """
 
     def __init__(
@@ -84,82 +84,86 @@ class Worker:
         """Set when the server is connected."""
         self._leaving = trio.Event()
         self._running: set[str] = set()
-        """The sessions that run here, including those that were lost and have not ended yet."""
-        self._outlived: list[Lease] = []
-        """Lost leases of which the server has not been told yet that this worker is alive."""
-        self._freed = Wakeup()
+        """The ids of the sessions that run here, including those whose lease was lost and that have not ended yet."""
+        self._lost_leases: list[Lease] = []
+        """Lost leases. The server still counts a dead worker for them, although this worker is alive."""
+        self._slot_freed = Wakeup()
         self._reported: dict[str, str] = {}
         """The latest report of each subject."""
 
     def leave(self) -> None:
         """Claim no more sessions, and hand over the running ones at their next safe points."""
         self._leaving.set()
-        self._freed.set()
+        self._slot_freed.set()
 
     async def run(self) -> None:
         """Run sessions until ``leave``. Raise ``SessionError`` if the server cannot be used at the start."""
         async with self._store.connected() as server, trio.open_nursery() as sessions, trio.open_nursery() as nursery:
             self.ready.set()
-            nursery.start_soon(self._look_for_work, server, sessions)
+            nursery.start_soon(self._claim_sessions, server, sessions)
             if self._limits.keep_s is not None:
                 nursery.start_soon(self._sweep, server, self._limits.keep_s)
             await self._leaving.wait()
             nursery.cancel_scope.cancel()
 
-    async def _look_for_work(self, server: RedisServer, sessions: trio.Nursery) -> None:
+    async def _claim_sessions(self, server: RedisServer, sessions: trio.Nursery) -> None:
+        """Claim sessions that have work, and run each in a task. Wait while the limit is reached."""
         while True:
             while len(self._running) >= self._limits.at_once:
-                await self._freed.wait()
+                await self._slot_freed.wait()
             try:
                 lease = await self._claim_next(server)
                 if lease is None:
                     await self._store.wait_for_work(server, IDLE_LOOK_S)
             except SessionError as error:
-                self._tell(_SERVER, str(error))
+                self._report_once(_SERVER, str(error))
                 await trio.sleep(IDLE_LOOK_S)
                 continue
             if self._reported.pop(_SERVER, None):
                 self._report(f"the Redis at {self._store.address} can be used again")
             if lease is not None:
-                self._note(f"{'goes on with' if lease.goes_on else 'takes'} {_of(lease)}, in {lease.workspace}")
+                self._note(f"{'resumes' if lease.goes_on else 'claims'} {_subject_of(lease)}, in {lease.workspace}")
                 self._running.add(lease.id)
                 sessions.start_soon(self._run_session, lease)
 
     async def _claim_next(self, server: RedisServer) -> Lease | None:
+        """Claim one session that has work, and return its lease. Return ``None`` if there is none."""
         # No cancellation between the claim and the task that releases the session.
         with trio.CancelScope(shield=True):
-            while self._outlived:
-                await self._store.discount_death(server, self._outlived[0])
-                self._outlived.pop(0)  # only now: a report that fails is repeated
+            while self._lost_leases:
+                await self._store.discount_death(server, self._lost_leases[0])
+                self._lost_leases.pop(0)  # removed only now, so that a failed report is repeated
             for id in await self._store.due(server, only=self._limits.only):
                 if id in self._running:
-                    continue  # no two chains work in one folder
+                    continue  # two chains must not share a folder
                 lease = await self._store.claim_for_worker(server, id)
                 if lease is not None:
                     return lease
         return None
 
     async def _run_session(self, lease: Lease) -> None:
+        """Run a claimed session until its work is done, then release it. Report errors."""
         lease.release_mode = "retry"
         self._store.claimed[lease.id] = lease
         async with hold_lease(lease):
             try:
                 await self._open(lease)
             except UserError as error:
-                self._tell(_of(lease), str(error))
+                self._report_once(_subject_of(lease), str(error))
             except Exception:  # noqa: BLE001 - a bug in one session must not end the others
-                self._tell(_of(lease), traceback.format_exc())
+                self._report_once(_subject_of(lease), traceback.format_exc())
             else:
-                self._reported.pop(_of(lease), None)
+                self._reported.pop(_subject_of(lease), None)
         del self._store.claimed[lease.id]
         if lease.was_released:
-            self._note(f"gives back {_of(lease)}")
+            self._note(f"releases {_subject_of(lease)}")
         else:
-            self._outlived.append(lease)
+            self._lost_leases.append(lease)
         self._running.remove(lease.id)
-        self._freed.set()
+        self._slot_freed.set()
 
     async def _open(self, lease: Lease) -> None:
+        """Open the session of a lease, and serve it until no work is left or the lease ends."""
         opened = open_chain(
             self._settings,
             workspace=Path(lease.workspace),
@@ -176,15 +180,15 @@ class Worker:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._stop_when_lost, lease, scope)
                     nursery.start_soon(self._hand_over, chain, lease, scope)
-                    await _until_done(chain, lease)
+                    await _finish_work(chain, lease)
                     nursery.cancel_scope.cancel()
 
     def _continue_run(self, chain: Chain, lease: Lease) -> None:
-        """Continue an open run that a worker left, and let lines that wait start a run otherwise."""
+        """Continue the run that another worker left unfinished. Without one, start a run with the waiting lines."""
         is_asked = any(accepted.line.text == GO_ON for accepted in chain.lines.waiting)
         was_cut = lease.goes_on and chain.resumed is not None and chain.resumed.was_cut
         if was_cut and lease.takeovers > MAX_TAKEOVERS:
-            self._tell(_of(lease), DEADLY)
+            self._report_once(_subject_of(lease), DEADLY)
             with suppress(OSError):  # the lease is lost
                 lease.tell(json.dumps(event_json.to_json(Notice(message=DEADLY))), Notice.type)
         elif was_cut and not is_asked:
@@ -193,58 +197,60 @@ class Worker:
         chain.runs.begin_waiting()
 
     async def _stop_when_lost(self, lease: Lease, scope: trio.CancelScope) -> None:
+        """Cancel the session as soon as its lease is lost."""
         await lease.lost.wait()
-        self._tell(_of(lease), f"this worker has lost its lease: {lease.why}")
+        self._report_once(_subject_of(lease), f"this worker has lost its lease: {lease.why}")
         scope.cancel()
 
     async def _hand_over(self, chain: Chain, lease: Lease, scope: trio.CancelScope) -> None:
-        """Let another worker continue from the next safe point, as if this one had ended there."""
+        """Release the session at the next safe point, so that another worker continues the run."""
         safe = trio.Event()
 
-        def hear(event: Event) -> None:
+        def on_event(event: Event) -> None:
             if isinstance(event, IterationStarted) and event.agent == MAIN and self._leaving.is_set():
                 lease.hand_over()
                 safe.set()
 
-        chain.listen(hear)
+        chain.listen(on_event)
         await self._leaving.wait()
         with trio.move_on_after(HAND_OVER_S):
             await safe.wait()
-        lease.hand_over()  # released once the work has ended: no two workers are in one folder
+        lease.hand_over()  # released once the work has ended, so that two workers never share a folder
         scope.cancel()
 
     async def _sweep(self, server: RedisServer, keep_s: float) -> None:
+        """Delete old sessions at regular intervals."""
         while True:
             try:
                 await self._store.delete_old(server, keep_s)
             except SessionError as error:
-                self._tell(_SWEEPING, str(error))
+                self._report_once(_SWEEPING, str(error))
             else:
                 self._reported.pop(_SWEEPING, None)
             await trio.sleep(SWEEP_S)
 
-    def _tell(self, subject: str, why: str) -> None:
-        """Report what goes wrong with a subject, but not the same twice in a row."""
+    def _report_once(self, subject: str, why: str) -> None:
+        """Report a problem of a subject, unless it was the last one reported for this subject."""
         if self._reported.get(subject) != why:
             self._reported[subject] = why
             self._report(f"{subject}: {why}" if subject else why)
 
 
-async def _until_done(chain: Chain, lease: Lease) -> None:
-    """Wait until no run is active and all fetched rows were acted on. Then accept nothing more."""
+async def _finish_work(chain: Chain, lease: Lease) -> None:
+    """Wait until no run is active and all fetched rows were processed. Then refuse further lines."""
     while True:
         await chain.wait_idle()
-        if await chain.jobs.wait_awaited():
+        if await chain.jobs.wait_for_waking_job():
             continue
         if not (chain.is_running or lease.unread):
             break
         if not chain.is_running:
             await lease.was_read.wait()
-    # No await since the check: what is sent from now on is for the next holder.
+    # No await since the check: lines that are sent from now on go to the next holder.
     chain.stop_accepting()
     if lease.release_mode == "retry":
         lease.release_mode = "done"
 
 
-def _of(lease: Lease) -> str:
+def _subject_of(lease: Lease) -> str:
     return f"the session {lease.id}"

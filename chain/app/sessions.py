@@ -22,13 +22,13 @@ from chain.session.store import Store as Store
 
 Format: TypeAlias = Literal["md", "json", "html"]
 
-NOTHING_KEPT = "nothing of this session is kept"
+NOTHING_KEPT = "this session is not stored"
 
 MAX_RESUMABLE = 20
-"""Sessions that are offered for resuming."""
+"""The number of sessions that are offered for resuming."""
 
 Report: TypeAlias = Callable[[str], object]
-"""Called with each fault of a journal, as a sentence."""
+"""Is called with each fault of a journal, as a sentence."""
 
 FORMATS: tuple[Format, ...] = get_args(Format)
 
@@ -37,7 +37,7 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
 def open_store(state: Path, address: str) -> Store:
-    """Return the store of sessions: Redis if there is an address, else the state folder. Raise ``SessionError``."""
+    """Return the store of sessions: Redis if ``address`` is set, otherwise the state folder. Raise ``SessionError``."""
     if not address:
         return FileStore(state)
     from chain.redis.redis_store import RedisStore
@@ -46,9 +46,9 @@ def open_store(state: Path, address: str) -> Store:
 
 
 def open_new_store(state: Path, address: str, *, keeps: bool) -> tuple[Store, str]:
-    """Return the store of a new session, and a note if the session is not kept although it should be.
+    """Return the store of a new session, and a note if the session is unexpectedly not stored.
 
-    Without ``keeps``, or if the state folder cannot be written, nothing of the session is kept. Raise ``SessionError``.
+    Use memory if ``keeps`` is false or the state folder is not writable. Raise ``SessionError``.
     """
     if not keeps:
         return MemoryStore(), ""
@@ -70,7 +70,10 @@ def redacted_address(address: str) -> str:
 
 
 def latest(store: Store, workspace: Path) -> Summary | None:
-    """Return the session of a workspace that changed last, preferably one that was used."""
+    """Return the most recently changed session of a workspace, preferably one that was used.
+
+    Return ``None`` without any.
+    """
     found = resumable(store, workspace)
     return next((each for each in found if each.was_used), next(iter(found), None))
 
@@ -93,10 +96,10 @@ def session_events(store: Store, id: str, report: Report = lambda what: None) ->
 
 
 def export(store: Store, id: str, format: Format, report: Report = lambda what: None) -> Iterator[str]:
-    """Yield a session as a document, in pieces; ``report`` as in ``session_events``. Raise ``SessionError``."""
+    """Yield a session as a document, in pieces. ``report`` is as in ``session_events``. Raise ``SessionError``."""
     if format == "json":
         with store.rows(id) as rows:
-            yield from json_document(id, rows, partial(store.kept, id))
+            yield from json_document(id, rows, partial(store.attachment, id))
         for _ in session_events(store, id, report):
             pass  # only for the faults, which the document does not contain
     else:
@@ -111,7 +114,7 @@ def export(store: Store, id: str, format: Format, report: Report = lambda what: 
 def json_document(id: str, rows: Iterable[bytes], kept: ReadAttachment) -> Iterator[str]:
     """Yield a JSON document, in pieces, from the rows of a journal: ``session``, then ``records``, one per row.
 
-    It contains the images that ``kept`` returns. A row that is not a record, such as a torn one, is left out.
+    It contains the images that ``attachment`` returns. A row that is not a record, such as a torn one, is left out.
     """
     found = filter(None, (_parse_record(row, kept) for row in rows))
     first = next(found, None)
@@ -128,6 +131,7 @@ def json_document(id: str, rows: Iterable[bytes], kept: ReadAttachment) -> Itera
 
 
 def _parse_record(row: bytes, kept: ReadAttachment) -> JsonObject | None:
+    """Return the JSON of a record with its images, or ``None`` for a row that is not a record."""
     try:
         raw = json.loads(row)
     except (ValueError, RecursionError):

@@ -16,8 +16,8 @@ from chain.errors import ConfigError, ToolError, UserError, did_you_mean
 from chain.tools import calling
 from chain.tools.agents import ASK
 from chain.tools.allowances import Allowance, Subjects, names_server_tools, parse_allowance
-from chain.tools.allowances import allowance_meaning as allowance_meaning  # front ends have it from here
-from chain.tools.file_tree import LEFT_OUT as LEFT_OUT  # likewise
+from chain.tools.allowances import allowance_meaning as allowance_meaning  # for front ends
+from chain.tools.file_tree import LEFT_OUT as LEFT_OUT  # for front ends
 from chain.tools.processes.guarded import Guard
 from chain.tools.tool import FunctionTool, Tool, ToolKind, kind_of
 
@@ -35,7 +35,7 @@ def tool_groups(
 ) -> ToolGroups:
     """Return all tools by group. Commands run under the ``guard``.
 
-    ``state`` is the folder of the journals if it is not that of the settings; ``servers`` are those that are started.
+    ``state`` is the folder of the journals unless it is the one in the settings. ``servers`` are the started servers.
     """
     from chain.tools import agents, ask, edit, files, jobs, plan_tools
     from chain.tools.processes.shell import shell_tools
@@ -62,7 +62,7 @@ def tool_kinds(settings: Settings, registered: Iterable[Tool]) -> Mapping[str, T
 
 
 def with_servers(groups: ToolGroups, tools: Iterable[Tool], servers: Mapping[str, str]) -> ToolGroups:
-    """Return the groups with the tools of servers. ``servers`` has the server of each tool by its name."""
+    """Return the groups extended with the tools of servers. ``servers`` maps the name of each tool to its server."""
     found: dict[str, tuple[Tool, ...]] = {SERVERS: tuple(tools)}
     for tool in found[SERVERS]:
         name = f"{SERVERS}:{servers[tool.name]}"
@@ -92,7 +92,10 @@ def check_kind_name(settings: Settings, name: str, groups: ToolGroups, own: Iter
 
 
 def configured_tools(settings: Settings, chosen: ChainSettings, own: Iterable[Tool], groups: ToolGroups) -> list[Tool]:
-    """Return the tools in a chain's ``tools`` key, without the program's ``own``, which every chain has."""
+    """Return the tools in a chain's ``tools`` key.
+
+    The program's ``own`` tools are left out, since every chain has them.
+    """
     own = tuple(own)
     found = named_tools(settings, f"chains.{chosen.name}.tools", chosen.tools, groups, own)
     return [tool for tool in found if tool not in own]
@@ -122,7 +125,7 @@ def shell_rules(settings: Settings, state: Path | None = None, servers: Sequence
     shell, keys, launches = settings.shell, settings.key_variables, list[Launch | Address]()
     for server in {server.name: server for server in (*settings.servers, *servers)}.values():
         with suppress(ConfigError):  # reported when the server starts
-            launches.append(server.filled(settings.environ, keys))
+            launches.append(server.with_variables(settings.environ, keys))
     named = (Path(server.entry.file) for server in servers if server.is_named)
     protected = Protected(
         (*settings.trusted_places, *named, *([] if state is None else [state])),
@@ -134,9 +137,9 @@ def shell_rules(settings: Settings, state: Path | None = None, servers: Sequence
 
 
 def shell_protections(settings: Settings, workspace: Path) -> tuple[tuple[str, ...], tuple[str, ...], str]:
-    """Return the names of active protections, sentences on missing ones, and one on folders that are closed to writes.
+    """Return the names of active protections, sentences about missing ones, and a sentence about read-only folders.
 
-    Raise ``ConfigError`` if no command would run.
+    Raise ``ConfigError`` if the sandbox would let no command run.
     """
     from chain.tools.processes.sandbox import Sandbox
 

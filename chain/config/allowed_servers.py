@@ -25,16 +25,18 @@ class FoundServers:
 
     @property
     def notes_unattended(self) -> tuple[str, ...]:
-        """The notes for a session in which nobody can approve the unasked servers."""
+        """The notes, including those on unapproved servers, for a session in which no one can approve them."""
         names = [server.name for server in self.unasked]
-        unasked = (f"{FILE} names the server {name}, which was not started: --mcp {name} allows it" for name in names)
+        unasked = (
+            f"{FILE} names the server {name}, which was not started; allow it with --mcp {name}" for name in names
+        )
         return (*self.notes, *unasked)
 
 
 def servers_of(settings: Settings, workspace: Path, state: Path, named: Collection[str] = ()) -> FoundServers:
-    """Return the servers of a session in this workspace. Servers that are ``named`` need no approval.
+    """Return the servers of a session in this workspace. Servers in ``named`` need no approval.
 
-    Raises ``ConfigError`` for an unknown name, and for a workspace that is not a folder.
+    Raise ``ConfigError`` for an unknown name, and if the workspace is not a folder.
     """
     if not workspace.is_dir():
         raise ConfigError("the workspace is not a folder; give one that exists with --workspace", file=workspace)
@@ -57,7 +59,7 @@ def servers_of(settings: Settings, workspace: Path, state: Path, named: Collecti
         elif trust.is_trusted(_answer(server, workspace, "yes"), state):
             allowed.append(server)
         elif trust.is_trusted(_answer(server, workspace, "no"), state):
-            refused.append(f"you said no to the server {server.name} of {FILE}: --mcp {server.name} starts it")
+            refused.append(f"you denied the server {server.name} of {FILE}; start it with --mcp {server.name}")
         else:
             unasked.append(server)
     for n, server in enumerate(allowed):
@@ -67,7 +69,7 @@ def servers_of(settings: Settings, workspace: Path, state: Path, named: Collecti
 
 
 def remember_answer(server: ToolServer, workspace: Path, state: Path, *, is_allowed: bool) -> None:
-    """Store whether a found server may start. Raises ``UserError`` if it cannot be stored."""
+    """Store whether a found server may start. Raise ``UserError`` if the answer cannot be stored."""
     trust.remember(_answer(server, workspace.resolve(), "yes" if is_allowed else "no"), state)
 
 

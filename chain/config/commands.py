@@ -1,8 +1,8 @@
-"""Custom commands: prompts in Markdown files that the user starts with a slash and the name of the file.
+"""Custom commands: prompts in Markdown files. The user starts one with a slash and the name of its file.
 
-Those in the folder ``commands`` of the user's configuration are the user's own. Those in ``.chain/commands`` of a
-workspace may come from anybody: each is offered only while the user trusts its content (``trust``), and not parsed
-before. The user's own wins over one of the workspace, and a built-in command wins over both.
+Files in the folder ``commands`` of the user's configuration belong to the user. Files in ``.chain/commands`` of a
+workspace may come from anyone: a file is parsed and offered only while the user trusts its content (``trust``). A
+command of the user overrides one of the workspace with the same name, and a built-in command overrides both.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from chain.regular_file import FLAGS, regular_file
 WORKSPACE_FOLDER = Path(".chain", "commands")
 
 MAX_COMMAND_BYTES = 64 * 1024
-"""Bytes of a file. A longer text, with its arguments, would exceed the limit of a line."""
+"""The limit of a file in bytes. A longer text, with its arguments, would exceed the limit of a line."""
 
 MAX_COMMANDS = 100
-"""Files of a folder that are read, in the order of their names, so that a folder with many holds nobody up."""
+"""The limit of the commands in a folder, so that a folder with many files does not delay the start."""
 
 _NAME = re.compile(r"[A-Za-z0-9][\w-]{0,39}", re.ASCII)
 _FENCE = "---"
@@ -37,7 +37,10 @@ _FIELD = re.compile(r"\$(?:(?P<all>ARGUMENTS)(?!\w)|(?P<number>[1-9])(?!\d))", r
 
 @dataclass(frozen=True, slots=True)
 class CustomCommand:
-    """A command: ``name`` without the slash, ``model`` that of a definition, empty for the one in use."""
+    """A custom command.
+
+    ``name`` has no slash. ``model`` is the name of a definition, or empty for the current model.
+    """
 
     name: str
     file: Path
@@ -47,13 +50,13 @@ class CustomCommand:
 
     @property
     def has_fields(self) -> bool:
-        """Whether the text says where arguments go."""
+        """Whether the text contains fields for arguments."""
         return _FIELD.search(self.body) is not None
 
     def expand(self, arguments: str) -> str:
-        """Return the text with the arguments filled in. Without a field for them they follow as a paragraph.
+        """Return the text with the arguments substituted. If it has no field for them, append them as a paragraph.
 
-        ``$1`` to ``$9`` are words, quoted as in a shell. What is filled in is not searched for fields.
+        ``$1`` to ``$9`` are words, quoted as in a shell. Fields in substituted text are not substituted.
         """
         arguments = arguments.strip()
         try:
@@ -73,7 +76,7 @@ class CustomCommand:
 
 @dataclass(frozen=True, slots=True)
 class UntrustedCommand:
-    """A file of the workspace that the user did not trust yet."""
+    """A file of the workspace that the user has not trusted yet."""
 
     name: str
     file: Path
@@ -82,7 +85,7 @@ class UntrustedCommand:
 
 @dataclass(frozen=True, slots=True)
 class FoundCommands:
-    """The commands by name, those that need the user's trust, and a sentence on each file that cannot be used."""
+    """The commands by name, the files that need the user's trust, and a sentence about each unusable file."""
 
     commands: tuple[CustomCommand, ...] = ()
     untrusted: tuple[UntrustedCommand, ...] = ()
@@ -92,7 +95,7 @@ class FoundCommands:
 def find_commands(settings: Settings, workspace: Path, state: Path, built_in: Collection[str] = ()) -> FoundCommands:
     """Return the commands of the user and of a workspace. Reads the disk.
 
-    ``built_in`` are the names, without the slash, that no file can have. ``state`` has what the user trusts.
+    ``built_in`` are reserved names, without the slash. ``state`` is the folder with the trusted digests.
     """
     found, untrusted, faults = dict[str, CustomCommand](), list[UntrustedCommand](), list[str]()
     own = settings.config_folder
@@ -117,13 +120,13 @@ def find_commands(settings: Settings, workspace: Path, state: Path, built_in: Co
 
 
 def trust_commands(commands: Collection[UntrustedCommand], state: Path) -> None:
-    """Store that the user trusts these files as they are. Raise ``UserError`` if it cannot be stored."""
+    """Store that the user trusts the current content of these files. Raise ``UserError`` if that cannot be stored."""
     for command in commands:
         trust.remember(command.digest, state)
 
 
 def _files(folder: Path, workspace: Path | None) -> list[Path]:
-    """Return the files of a folder, which must not lead out of the ``workspace``. Raise ``ConfigError``."""
+    """Return the files of a folder. Raise ``ConfigError`` if the folder is outside the ``workspace``."""
     try:
         names = sorted(entry.name for entry in _entries(folder) if entry.name.endswith(".md"))
         if names and workspace is not None and not folder.resolve().is_relative_to(workspace.resolve()):
@@ -141,19 +144,21 @@ def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
 
 
 def _checked_name(file: Path, built_in: Collection[str], found: Collection[str]) -> str:
+    """Return the name of a command from its file name. Raise ``ConfigError`` if it is invalid or taken."""
     name = file.stem.casefold()
     shown = yamlfile.printable(file.name)
     if not _NAME.fullmatch(name):
         why = "a command has up to 40 letters of a-z, digits, _ and -"
         raise ConfigError(f"{shown} cannot be a command: {why}; rename it", file=file.parent)
     if name in built_in:
-        raise ConfigError(f"/{name} is a command of chain, which comes first; rename the file to use it", file=file)
+        raise ConfigError(f"/{name} is a built-in command; rename the file to use it", file=file)
     if name in found:
-        raise ConfigError(f"/{name} is your own command already; rename the file to use it", file=file)
+        raise ConfigError(f"/{name} is already one of your own commands; rename the file to use it", file=file)
     return name
 
 
 def _read(file: Path, *, is_foreign: bool) -> str:
+    """Return the text of a file. Do not follow a link if ``is_foreign``. Raise ``ConfigError``."""
     try:
         with regular_file(os.open(file, FLAGS | (os.O_NOFOLLOW if is_foreign else 0))) as opened:
             raw = opened.read(MAX_COMMAND_BYTES + 1)
@@ -181,7 +186,7 @@ def _parse(settings: Settings, name: str, file: Path, text: str) -> CustomComman
         end = next((n for n, row in enumerate(rows) if row.rstrip() == _FENCE), None)
         if end is None:
             raise ConfigError(f"the front matter has no end: add a line {_FENCE} after it", file=file, line=1)
-        # An empty row in place of the fence, so that lines are counted as in the file.
+        # An empty row replaces the fence, so that line numbers are those of the file.
         head, body = yamlfile.parse("\n".join(["", *rows[:end]]), str(file)), "\n".join(rows[end + 1 :])
     keys = head.mapping(("description", "model"))
     given = {key: node.text().strip() for key, node in keys.items() if node.value is not None}

@@ -1,4 +1,4 @@
-"""How to install a library that only an extra of the distribution brings, the way this program was installed."""
+"""The command that installs the library of an extra, with the installer that installed this program."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 MCP, REDIS = "mcp>=2.3", "coredis>=6.9,<7"
-"""What the extras need, as ``pyproject.toml`` has it. The distribution itself may be in no index."""
+"""The requirements of the extras, as in ``pyproject.toml``. The distribution itself may be in no package index."""
 
 
 def install_command(requirement: str, prefix: str = sys.prefix, python: str = sys.executable) -> str:
-    """Return the command that installs a requirement beside this program."""
+    """Return the command that installs a requirement into this program's environment."""
     folder = Path(prefix)
     if (folder / "pipx_metadata.json").is_file():
         return f"pipx inject {folder.name} {shlex.quote(requirement)}"

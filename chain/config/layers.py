@@ -1,14 +1,14 @@
 """Finds the user's configuration file, and merges it with the shipped one.
 
-Other programs have a ``config.yaml`` too, so one in the current folder is used only if it has a key ``chains``. The
-user is told if that key is missing or misspelt in a file that otherwise looks like ours. The rules for merging:
+Other programs have a ``config.yaml`` too, so a file in the current folder is used only if it has a key ``chains``. A
+notice says so if that key is missing or misspelt in a file that otherwise looks like ours. The rules for merging:
 
 - Mappings are merged key by key. All other values replace the shipped ones.
 - A model's definition with another provider replaces the shipped one of its name. A definition with an address does not
-  inherit the shipped key, since a key must not go to an address that it was not written for. A definition with an
-  address or another model does not inherit the shipped price. A price replaces the shipped one as a whole.
-- A chain with a new name inherits from the shipped chain ``default``. A ``models.default`` of the file holds for every
-  chain that names no model.
+inherit the shipped key, since a key must not be sent to an address that it was not written for. A definition with an
+address or another model does not inherit the shipped price. A price replaces the shipped one as a whole.
+- A chain with a new name inherits from the shipped chain ``default``. A ``models.default`` of the file applies to every
+chain that names no model.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from chain.regular_file import FLAGS, regular_file
 _NOTHING = Node(None, "", 1, "")
 
 _LIKENESS = 0.7
-"""Similarity of a key to ``chains``: ``chain``, ``chians`` and ``Chains`` have more, ``change`` and ``champs`` less."""
+"""The least similarity of a misspelt ``chains``, as ``chain`` and ``chians``, but not ``change`` and ``champs``."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """The configuration file, if any. It ``is_own`` unless it was found in the current folder.
+    """The configuration file, if any. ``is_own``: it was not found in the current folder.
 
-    ``passed_over`` is why a file in the current folder is not used, if it looks like a configuration.
+    ``passed_over`` is the reason why a file in the current folder is not used although it looks like a configuration.
     """
 
     file: Path | None
@@ -47,7 +47,7 @@ class FoundFile:
 
 
 def find_file(config: Path | None, environ: Mapping[str, str], cwd: Path, *, skip_here: bool = False) -> FoundFile:
-    """Find the configuration and read it. ``skip_here`` ignores ``./config.yaml``. Raise ``ConfigError``."""
+    """Find the configuration file and read it. ``skip_here`` ignores ``./config.yaml``. Raise ``ConfigError``."""
     if config is not None or environ.get("CHAIN_CONFIG"):
         named = cwd / (config if config is not None else environ["CHAIN_CONFIG"])
         if not os.path.exists(named):
@@ -67,7 +67,7 @@ def find_file(config: Path | None, environ: Mapping[str, str], cwd: Path, *, ski
 
 
 def xdg_folder(environ: Mapping[str, str], variable: str, fallback: str) -> Path | None:
-    """Return our folder in an XDG folder, or ``None`` if no absolute path of one is known."""
+    """Return chain's folder in an XDG folder, or ``None`` if no absolute path is known for the XDG folder."""
     for folder in (Path(environ.get(variable, "")), Path(environ.get("HOME", ""), fallback)):
         if folder.is_absolute():
             return folder / "chain"
@@ -82,7 +82,7 @@ def defaults_folder() -> Path:
 
 
 def read_shipped() -> Node:
-    """Read the shipped configuration, which has every section, and every key that is no name of the user's."""
+    """Read the shipped configuration. It contains every section, and every key that is not a name chosen by users."""
     return yamlfile.read(defaults_folder() / "config.yaml")
 
 
@@ -100,9 +100,9 @@ def _read_if_ours(path: Path) -> Node:
 
 
 def _why_unused(root: Node) -> ConfigError | None:
-    """Return why a file without ``chains`` is not used, or ``None`` if it is another program's.
+    """Return why a file without ``chains`` is not used, or ``None`` if it belongs to another program.
 
-    Raises ``ConfigError`` if there are chains under a similar key.
+    Raise ``ConfigError`` if the file has chains under a similar key.
     """
     top = root.entries()
     for key, node in top.items():
@@ -121,27 +121,27 @@ def _why_unused(root: Node) -> ConfigError | None:
 
 
 def _has_our_shape(section: str, node: Node) -> bool:
-    """Return whether a section has only keys of the shipped file, and kinds of agents, and at least one."""
+    """Return whether a section has at least one key, and only keys of the shipped file or kinds of agents."""
     keys, known = node.entries(), read_shipped().entries(section)
     return bool(keys) and all(key in known or (section == "agents" and is_kind(keys[key])) for key in keys)
 
 
 def merge(user: Node, shipped: Node) -> Node:
-    """Return the user's configuration merged with the shipped one. Every value keeps its file and line."""
-    return _merged(user, _applicable_defaults(user, shipped))
+    """Return the user's configuration merged with the shipped one. Every value keeps its own file and line."""
+    return _merge(user, _applicable_defaults(user, shipped))
 
 
-def _merged(over: Node, base: Node | None) -> Node:
+def _merge(over: Node, base: Node | None) -> Node:
     if base is None or not isinstance(base.value, dict):
         return over
     if not isinstance(over.value, dict):
         return base if over.value is None else over
-    own = {key: _merged(value, base.value.get(key)) for key, value in over.value.items()}
+    own = {key: _merge(value, base.value.get(key)) for key, value in over.value.items()}
     return replace(over, value={**base.value, **own})
 
 
 def _applicable_defaults(user: Node, shipped: Node) -> Node:
-    """Return the shipped values that this file inherits, by the rules above."""
+    """Return the shipped values that this file inherits, by the rules of this module."""
     definitions = shipped.entries("models", "definitions")
     for name, own in user.entries("models", "definitions").items():
         keys, base = own.entries(), definitions.get(name)
@@ -150,18 +150,18 @@ def _applicable_defaults(user: Node, shipped: Node) -> Node:
         if "provider" in keys and keys["provider"].value != base.entries()["provider"].value:
             del definitions[name]
         else:
-            dropped = set(_not_inherited(keys, base.entries()))
+            dropped = set(_non_inherited_keys(keys, base.entries()))
             definitions[name] = replace(base, value={k: v for k, v in base.entries().items() if k not in dropped})
     chains = shipped.entries("chains")
     chains = {**dict.fromkeys(user.entries("chains"), chains["default"]), **chains}
     if (model := user.entries("models").get("default")) is not None:
         chains = {name: replace(chain, value={**chain.value, "model": model}) for name, chain in chains.items()}
     top = shipped.entries()
-    base = shipped.replaced("chains", replace(top["chains"], value=chains))
-    return base.replaced("models.definitions", replace(top["models"].entries()["definitions"], value=definitions))
+    base = shipped.with_value("chains", replace(top["chains"], value=chains))
+    return base.with_value("models.definitions", replace(top["models"].entries()["definitions"], value=definitions))
 
 
-def _not_inherited(keys: Mapping[str, Node], base: Mapping[str, Node]) -> Iterator[str]:
+def _non_inherited_keys(keys: Mapping[str, Node], base: Mapping[str, Node]) -> Iterator[str]:
     """Yield the shipped keys that a definition with these keys does not inherit."""
     for each in providers().values():
         is_elsewhere = each.address in keys

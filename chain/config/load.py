@@ -1,9 +1,9 @@
 """Loads the configuration into frozen settings.
 
-A value is the first that is set by a flag, the environment (``CHAIN_MODEL``, ...), the user's file, the shipped file.
-``layers`` merges the files. ``trust`` decides which values of a found file need the user's trust; until then
-``Settings.model`` raises an error. A new key goes into ``config.yaml`` and a field of ``Settings``, or of a dataclass
-of ``settings``.
+A value comes from the first of these that sets it: a flag, the environment (``CHAIN_MODEL``, ...), the user's file, the
+shipped file. ``layers`` merges the files. ``trust`` decides which values of a found file need the user's trust;
+``Settings.model`` raises an error until the user gives it. To add a key, add it to ``config.yaml`` and as a field to
+``Settings`` or to a dataclass of ``settings``.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from chain.errors import ConfigError, UnreadableFile, did_you_mean
 from chain.text.commas import split_commas
 
 _NAME = re.compile(r"\w[\w.-]*")
-"""A name of a model or chain. It is shown in the question of trust, so it must not have control characters."""
+"""A valid name of a model or chain. The question about trust shows it, so control characters are not allowed."""
 
 _NO_KEYS = frozenset({"HOME", "LANG", "LOGNAME", "PATH", "PWD", "SHELL", "TMPDIR", "USER"})
-"""Variables that are no secrets though a server's entry names them, as in ``${HOME}/bin/server``."""
+"""Variables that are not secrets even if a server's entry names them, as in ``${HOME}/bin/server``."""
 
 _OVERRIDES = {
     "model": ("models.default", "chains.*.model", "agents.*.model"),
@@ -51,22 +51,24 @@ _OVERRIDES = {
     "allow": ("tools.allow",),
     "state": ("state",),
 }
-"""The flags that override the files, and the keys that they set. ``CHAIN_MODEL`` and so on do the same."""
+"""The flags that override the files, with the keys that they set. ``CHAIN_MODEL`` and so on have the same effect."""
 
 _SECTIONS = ("models", "inbox", "tools", "tools.research")
-"""The sections that have the keys of the shipped file and no others."""
+"""The sections that may have only the keys of the shipped file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The whole configuration. A field with a ``key`` has the value at that dotted key, read by the field's type.
+    """The whole configuration.
 
-    ``file`` is the user's, if any. ``allow`` are the calls that need no approval, as written. ``instructions`` are
-    names of files. ``state`` is the address of the Redis that stores the sessions, which may have a password; it is
-    empty for a folder. ``servers`` are the MCP servers, and ``found_servers`` decides on those that a workspace names.
-    ``passed_over`` is why a file like a configuration is not used. ``asked`` are the values that need trust, and
-    ``digest`` stands for them. ``_judged`` are the facts that need trust, also if they have it; ``None`` for an own
-    file.
+    A field with a ``key`` holds the value at that dotted key, read by the type of the field.
+
+    ``file`` is the user's file, if any. ``allow`` are the calls that need no approval, as written. ``instructions`` are
+    names of files. ``state`` is the address of the Redis that stores the sessions, which may contain a password; it is
+    empty for a folder. ``servers`` are the MCP servers, and ``found_servers`` decides about the servers that a
+    workspace names. ``passed_over`` is the reason why a file that looks like a configuration is not used. ``asked`` are
+    the values that still need trust, and ``digest`` identifies them. ``_judged`` are all facts that need trust, trusted
+    or not; ``None`` for the user's own file.
     """
 
     file: Path | None
@@ -102,7 +104,7 @@ class Settings:
 
     @property
     def agents(self) -> AgentsSettings:
-        """The kinds of agents and their limits. Raises ``ConfigError`` for a missing variable."""
+        """The kinds of agents and their limits. Raise ``ConfigError`` for a missing variable."""
         nodes = self._root.entries("agents")
         bounds = {key: count(nodes[key]) for key in BOUNDS}
         return AgentsSettings(**bounds, kinds=tuple(self.kind(name) for name in self.kind_names))
@@ -121,20 +123,21 @@ class Settings:
     def trusted_places(self) -> tuple[Path, ...]:
         """The folders of the user's configuration and state, and the file unless it was found in the current folder.
 
-        A command could otherwise give itself rights. A found file is judged again if it changes.
+        Commands must not write there, since a command could grant itself permissions. A found file is not included:
+        trust in it ends when it changes.
         """
         state = xdg_folder(self.environ, "XDG_STATE_HOME", ".local/state")
         file = self.file if self._judged is None else None
         return tuple(place for place in (self.config_folder, state, file) if place is not None)
 
     def named_files(self) -> Iterator[Path]:
-        """Yield the shipped file and the user's, if any, and each that they name. Reads the disk."""
+        """Yield the shipped file, the user's file if any, and each file that they name. Reads the disk."""
         yield from (defaults_folder() / "config.yaml", *([self.file] if self.file else []))
         yield from trust.named_files(self._root)
 
     @property
     def key_variables(self) -> frozenset[str]:
-        """The environment variables that hold secrets of the models' definitions and of the user's own servers."""
+        """The environment variables with secrets: those of the models' definitions and of the user's own servers."""
         definitions = self._root.entries("models", "definitions").values()
         secrets = [
             node for each in definitions for key, node in each.entries().items() if key in trust.sensitive_keys()
@@ -151,7 +154,7 @@ class Settings:
         require_trust(self)
         name = name or self.chain().model
         node = _named("model", name, self._root.entries("models", "definitions"))
-        return read_model(name, node, lambda key: self.within(f"models.definitions.{name}.{key}"))
+        return read_model(name, node, lambda key: self.required_folder(f"models.definitions.{name}.{key}"))
 
     def chain(self, name: str | None = None) -> ChainSettings:
         """Return a chain, by default the default one. Raise ``ConfigError`` as ``kind`` does."""
@@ -165,17 +168,20 @@ class Settings:
         return read_kind(name, _named("kind", name, {kind: nodes[kind] for kind in self.kind_names}))
 
     def read_file(self, key: str, path: Path) -> Node:
-        """Read the YAML file that a dotted key names. Raise ``ConfigError``, for the key if it cannot be opened."""
+        """Read the YAML file at the path of a dotted key.
+
+        Raise ``ConfigError``; an unreadable file is an error of the key.
+        """
         try:
-            return yamlfile.read(path, self.within(key))
+            return yamlfile.read(path, self.required_folder(key))
         except UnreadableFile as error:
             raise self.error(key, f"{error.file} {error.message}") from None
 
-    def within(self, key: str, judged: str = "") -> Path | None:
-        """Return the folder that must contain the file which a dotted key names, or ``None`` for any folder.
+    def required_folder(self, key: str, judged: str = "") -> Path | None:
+        """Return the folder that must contain the file named at a dotted key, or ``None`` if any folder is allowed.
 
-        The file is checked when it is opened, since a link can change. ``judged`` is the fact that trust would be for,
-        by default the key.
+        The file is checked when it is opened, since a link can change. ``judged`` is the fact that the user would have
+        to trust, by default the key.
         """
         if self.file is None or self._judged is None or (judged or key) in self._judged:
             return None
@@ -198,7 +204,7 @@ class Settings:
         return ", ".join([place, *([] if node is None else node.variables())])
 
     def error(self, key: str, message: str, *, item: int | None = None) -> ConfigError:
-        """Return the error for the value at a dotted key, or for an ``item`` of it, with its file and line."""
+        """Return the error for the value at a dotted key, or for an ``item`` of that value, with its file and line."""
         node = self._root.find(key)
         if node is None:
             return ConfigError(f"{key}: {message}", file=self.file)
@@ -215,8 +221,9 @@ def load_settings(
 ) -> Settings:
     """Find the configuration, read it and check it. Raise ``ConfigError``.
 
-    ``skip_here`` ignores a ``./config.yaml`` that is not named. Of ``flags`` only ``model``, ``chain``,
-    ``max_iterations``, ``allow`` and ``state`` are used. A value with a missing variable is checked when it is used.
+    ``skip_here`` ignores a ``./config.yaml`` that is not named. ``flags`` may have ``model``, ``chain``,
+    ``max_iterations``, ``allow`` and ``state``; others are ignored. A value with a missing variable is checked when it
+    is used.
     """
     shipped = read_shipped().with_environ(environ)
     found = find_file(config, environ, cwd, skip_here=skip_here)
@@ -225,11 +232,11 @@ def load_settings(
     merged = merge(user, shipped)
     merged.mapping(shipped.entries())
     chosen = Node(own[0] if len(own) == 1 else "default", "", 1, "chain")
-    root = _overridden(replace(merged, value={**merged.value, "chain": chosen}), flags or {}, environ)
+    root = _apply_overrides(replace(merged, value={**merged.value, "chain": chosen}), flags or {}, environ)
     root = with_environment(root, environ)
     for section in _SECTIONS:
         _find(root, section).mapping(_find(shipped, section).entries())
-    # The texts of a server's entry are filled in when it starts.
+    # Variables in a server's entry are substituted when the server starts.
     servers, found_servers = read_servers(_find(root, "mcp").with_environ(None))
     settings = Settings(
         file=found.file,
@@ -256,7 +263,10 @@ def load_settings(
 
 
 def state_folder(environ: Mapping[str, str]) -> Path:
-    """Return ``$XDG_STATE_HOME/chain``, by default ``~/.local/state/chain``. Raise ``ConfigError`` without both."""
+    """Return ``$XDG_STATE_HOME/chain``, by default ``~/.local/state/chain``.
+
+    Raise ``ConfigError`` if neither is known.
+    """
     folder = xdg_folder(environ, "XDG_STATE_HOME", ".local/state")
     if folder is None:
         raise ConfigError("there is no place for the state: set HOME or XDG_STATE_HOME to a full path")
@@ -281,8 +291,8 @@ def remember_trust(settings: Settings, state: Path) -> Settings:
     return replace(settings, asked=())
 
 
-def _overridden(root: Node, flags: Mapping[str, object], environ: Mapping[str, str]) -> Node:
-    """Replace values by those of flags, or else of their environment variables."""
+def _apply_overrides(root: Node, flags: Mapping[str, object], environ: Mapping[str, str]) -> Node:
+    """Return the configuration with the values of flags and of environment variables. A flag overrides its variable."""
     for name, places in _OVERRIDES.items():
         value, source = flags.get(name), f"flag --{name.replace('_', '-')}"
         if value in (None, [], ()):
@@ -299,24 +309,24 @@ def _overridden(root: Node, flags: Mapping[str, object], environ: Mapping[str, s
             node = replace(node, value=[replace(node, value=part) for part in split_names(value)])
         for place in places:
             # A kind without a model uses the model of the agent that starts it.
-            root = root.replaced(place, replace(node, value=None) if place == "agents.*.model" else node)
+            root = root.with_value(place, replace(node, value=None) if place == "agents.*.model" else node)
     return root
 
 
 def split_names(value: object) -> list[str]:
-    """Return the names in a comma-separated list, or in several such lists."""
+    """Return the names in a comma-separated string, or in a list of such strings."""
     lists = value if isinstance(value, list | tuple) else [value]
     return [name.strip() for each in lists for name in split_commas(str(each)) if name.strip()]
 
 
 def _check(settings: Settings) -> None:
-    """Read every value once, so that a mistake is reported although the value may never be used."""
+    """Read every value once, so that an error is reported even if the value is never used."""
     root = settings._root
     definitions, chains = _find(root, "models.definitions").mapping(), _find(root, "chains").mapping()
     agents = _find(root, "agents").mapping()
     for name, node in [*definitions.items(), *chains.items()]:
         if not _NAME.fullmatch(name):
-            raise ConfigError(f"{name!r:.60} cannot be a name: take a word", file=node.file, line=node.line)
+            raise ConfigError(f"{name!r:.60} cannot be a name; use a word", file=node.file, line=node.line)
     _named("model", settings.default_model, definitions, _find(root, "models.default"))
     _named("chain", settings.default_chain, chains, _find(root, "chain"))
     for name, node in definitions.items():
@@ -334,7 +344,7 @@ def _check(settings: Settings) -> None:
 
 
 def _named(kind: str, name: str, nodes: Mapping[str, Node], place: Node | None = None) -> Node:
-    """Return the node of this name. Raise ``ConfigError`` if there is none, for the value at ``place``."""
+    """Return the node with this name. Raise ``ConfigError``, for the value at ``place``, if there is none."""
     if name in nodes:
         return nodes[name]
     known = list(nodes)
@@ -345,7 +355,7 @@ def _named(kind: str, name: str, nodes: Mapping[str, Node], place: Node | None =
 
 
 def _find(root: Node, key: str) -> Node:
-    """Return the value at a dotted key that the shipped file has."""
+    """Return the value at a dotted key that the shipped file contains."""
     node = root.find(key)
     assert node is not None
     return node

@@ -1,7 +1,7 @@
-"""The providers of models, and how a model's definition is read.
+"""The providers of models, and the reader for a model's definition.
 
-A provider is a module with a ``PROVIDER``. A new one is added in ``_HOMES``; it is imported by name, so that the
-configuration depends on no provider.
+A provider is a module with a ``PROVIDER``. To add one, add its module to ``_HOMES``. It is imported by name, so that
+the configuration depends on no provider.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ COMMON_KEYS = (*(each.name for each in fields(Retries)), "context_window")
 """The keys that every definition may have."""
 
 MIN_WINDOW = 1_000
-"""Tokens of the smallest context window. The descriptions of the tools alone need more."""
+"""The smallest accepted context window in tokens. The descriptions of the tools alone need more."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCheck:
-    """What a model's service says of the settings. ``is_good`` is ``None`` if that is unknown."""
+    """The response of a model's service to the settings. ``is_good`` is ``None`` if that is unknown."""
 
     is_good: bool | None
     message: str
@@ -47,12 +47,12 @@ class ModelCheck:
 
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
-    """A model's definition with its variables filled in.
+    """A model's definition with its variables substituted.
 
-    ``label`` is the name of the model for people. ``values`` and ``files`` are by key, and ``shown`` has texts that
-    replace values which people must not see. ``missing_key`` is the environment variable in which a key is expected but
-    missing. ``open`` opens the model, for people at a prompt if its argument is true, and raises ``ConfigError``.
-    ``check`` asks its service, if there is one. ``tells_costs``: the cost of a run is known.
+    ``label`` is the name of the model for people. ``values`` and ``files`` are by key, and ``shown`` has replacements
+    for values that people must not see. ``missing_key`` is the environment variable that should contain the key but
+    does not. ``open`` opens the model, and raises ``ConfigError``; its argument says whether a person is at a prompt.
+    ``check`` asks the service, if there is one. ``tells_costs``: the cost of a run is known.
     """
 
     name: str
@@ -74,9 +74,9 @@ class ModelSettings:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A model's definition as it was written. ``keys`` are those that have a value.
+    """A model's definition as written. ``keys`` are the keys that have a value.
 
-    ``within`` returns the folder that must contain the file named at a key whenever it is read; ``None`` for any.
+    ``within`` returns the folder that must contain the file named at a key, or ``None`` if any folder is allowed.
     """
 
     name: str
@@ -91,25 +91,25 @@ class Definition:
 
     @property
     def retries(self) -> Retries:
-        """How often and for how long the model is asked again."""
+        """The limits for retries of a call."""
         attempts = self.get("max_attempts", values.count, None)
         return Retries(attempts, self.get("retry_s", values.seconds, RETRY_S))
 
     @property
     def context_window(self) -> int:
-        """The tokens that the model can take in; 0 if that is not written."""
+        """The model's context window in tokens; 0 if the definition does not set it."""
         return self.get("context_window", lambda node: node.integer(minimum=MIN_WINDOW), 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """How definitions are read, and the properties of their keys. ``read`` raises ``ConfigError``.
+    """The reader of a provider's definitions, and the properties of their keys. ``read`` raises ``ConfigError``.
 
-    Each definition has the key ``needed``. ``sensitive`` keys decide where a secret or a conversation goes, so a found
-    file needs trust for them. ``paths`` name files. The keys ``of_model`` hold for one model of one service. ``free``
-    keys have mappings for the service. The ``key`` is sent to the ``address``, or by default to the service's own, for
-    which ``usual`` is the variable. ``address_variable`` and ``key_variable`` are environment variables for definitions
-    that name neither (``with_environment``).
+    Each definition needs the key ``needed``. ``sensitive`` keys decide where a secret or a conversation is sent, so a
+    found file needs trust for them. ``paths`` are keys that name files. The keys ``of_model`` apply to one model of one
+    service. ``free`` keys contain mappings that are passed to the service. The ``key`` is sent to the ``address``, by
+    default to the address of the service itself, for which ``usual`` is the variable. ``address_variable`` and
+    ``key_variable`` are the environment variables for definitions that name neither (``with_environment``).
     """
 
     read: Callable[[Definition], ModelSettings]
@@ -133,10 +133,10 @@ def providers() -> Mapping[str, Provider]:
 
 
 def with_environment(root: Node, environ: Mapping[str, str]) -> Node:
-    """Return the configuration with the address and the key of models that the environment sets.
+    """Return the configuration with the addresses and keys that the environment sets for models.
 
-    They hold for a definition that names no address, so a key of the environment goes to no address of a file. A key
-    that a file names stays, unless it is the usual variable, which may have the key of another service.
+    They apply to a definition that names no address, so that a key of the environment is never sent to an address in a
+    file. A key that a file names stays, unless it is the usual variable, which may contain the key of another service.
     """
     known = providers()
     for name, definition in root.entries("models", "definitions").items():
@@ -153,13 +153,13 @@ def with_environment(root: Node, environ: Mapping[str, str]) -> Node:
             source = written or definition
             text = f"${{{provider.key_variable}}}" if environ.get(provider.key_variable, "").strip() else ""
             if url and not text:
-                text = f"{provider.usual[:-1]}:-}}"  # the server at this address may need none
+                text = f"{provider.usual[:-1]}:-}}"  # the server at this address may need no key
             if text:
                 added[provider.key] = Node(text, source.file, source.line, f"{place}.{provider.key}", environ)
         if added:
             entry = replace(definition, value={**definition.entries(), **added})
             definitions = root.entries("models")["definitions"]
-            root = root.replaced(
+            root = root.with_value(
                 "models.definitions", replace(definitions, value={**definitions.entries(), name: entry})
             )
     return root

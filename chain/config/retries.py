@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 RETRY_S = 600.0
-"""Seconds. An overload or a change of the network lasts minutes."""
+"""The default of ``retry_s`` in seconds: an overload or a network change lasts minutes."""
 
 
 @dataclass(frozen=True, slots=True)

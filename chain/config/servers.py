@@ -1,4 +1,4 @@
-"""MCP servers as a configuration, a workspace or an editor names them.
+"""The MCP servers that a configuration, a workspace or an editor names.
 
 An entry is checked when it is read. Its variables are read when the server starts.
 """
@@ -27,7 +27,7 @@ _NAME = re.compile(r"(?!.*__)[A-Za-z0-9](?:[A-Za-z0-9_-]{0,29}[A-Za-z0-9-])?")
 _STDIO, _HTTP = ("command", "args", "env", "cwd"), ("url", "headers")
 _SECONDS = ("start_s", "timeout_s")
 START_S = 30.0
-"""Seconds for a server's start, unless its entry allows more."""
+"""The time limit for a server's start, in seconds, unless its entry allows more."""
 _KEYS = ("type", *_STDIO, *_HTTP, *_SECONDS, "trust_hints")
 _TYPES = {"stdio": "command", "http": "url", "streamable-http": "url"}
 
@@ -51,10 +51,10 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class ToolServer:
-    """A server's entry. ``is_found``: the workspace names it. ``is_named``: the user allowed its name.
+    """The entry of a server. ``is_found``: the workspace names the server. ``is_named``: the user allowed it by name.
 
     With ``trust_hints`` a tool with ``readOnlyHint`` needs no approval. ``start_s`` limits how long the first run waits
-    for the server, and ``timeout_s`` its calls, in seconds; ``None`` means the default.
+    for the server, and ``timeout_s`` limits its calls, both in seconds; ``None`` means the default.
     """
 
     name: str
@@ -85,16 +85,16 @@ class ToolServer:
                 yield f"{of} {name}", str(node.value)
 
     def digest(self, workspace: Path) -> str:
-        """Return the key of the user's approval of this entry."""
+        """Return the digest under which the user's approval of this entry is stored."""
         import json
 
         what = [str(workspace), self.name, self.entry.plain()]
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
 
-    def filled(self, environ: Mapping[str, str], keys: frozenset[str]) -> Launch | Address:
-        """Return how to start or reach the server, with variables filled in.
+    def with_variables(self, environ: Mapping[str, str], keys: frozenset[str]) -> Launch | Address:
+        """Return how to start or reach the server, with its variables substituted.
 
-        Raises ``ConfigError``, also if a found entry uses one of ``keys``, the variables with the user's API keys.
+        Raise ``ConfigError``, also if a found entry uses one of ``keys``, the variables with the user's API keys.
         """
         if self.is_found and (given_away := keys.intersection(variables_within(self.entry))):
             why = f"{self.name} asks for {', '.join(sorted(given_away))}, a key of yours that a found file does not get"
@@ -105,7 +105,7 @@ class ToolServer:
             if url is None:
                 raise nodes["url"].error("is blank")
             if urlsplit(url).username is not None:
-                raise nodes["url"].error("holds a name or a password: put them in a header")
+                raise nodes["url"].error("contains a user name or a password; put them in a header")
             return Address(url, values.headers(nodes.get("headers")))
         filled = values.json(self.entry)
         env = {name: str(value) for name, value in filled.get("env", {}).items()}
@@ -116,7 +116,7 @@ class ToolServer:
 
 
 def read_server(name: str, entry: Node, *, is_found: bool = False) -> ToolServer:
-    """Return the server of an entry. Unknown keys of a found entry are ignored. Raises ``ConfigError``."""
+    """Return the server of an entry. Ignore unknown keys if the entry was found. Raise ``ConfigError``."""
     if not _NAME.fullmatch(name):
         allowed = "1 to 31 letters of a-z and A-Z, digits, _ and -, without two _ in a row or one at its end"
         raise ConfigError(
@@ -127,13 +127,13 @@ def read_server(name: str, entry: Node, *, is_found: bool = False) -> ToolServer
     kind = "command" if "command" in keys else "url"
     if "type" in keys:
         if keys["type"].value == "sse":
-            raise keys["type"].error("sse is not supported: servers have http in its place")
+            raise keys["type"].error("sse is not supported; use http")
         kind = _TYPES[keys["type"].choice(_TYPES)]
     if ("command" in keys) == ("url" in keys) or kind not in keys:
         raise entry.error("needs either a command, with args and env, or a url, with headers")
     for key in _HTTP if kind == "command" else _STDIO:
         if key in keys:
-            raise keys[key].error(f"does not go with {kind}")
+            raise keys[key].error(f"cannot be used with {kind}")
     for node in (keys[key] for key in (kind, "cwd") if key in keys):
         if not node.text().strip():
             raise node.error("is blank")
@@ -148,7 +148,7 @@ def read_server(name: str, entry: Node, *, is_found: bool = False) -> ToolServer
 
 
 def read_servers(node: Node) -> tuple[tuple[ToolServer, ...], Mapping[str, bool]]:
-    """Return a configuration's servers, and its decisions on servers of a workspace. Raises ``ConfigError``."""
+    """Return the servers of a configuration, and its decisions about servers of a workspace. Raise ``ConfigError``."""
     if node.value is None:
         return (), {}
     entries = node.mapping()
@@ -157,7 +157,10 @@ def read_servers(node: Node) -> tuple[tuple[ToolServer, ...], Mapping[str, bool]
 
 
 def editor_servers(named: Sequence[object]) -> tuple[tuple[ToolServer, ...], tuple[str, ...]]:
-    """Return the servers of an ACP editor, and the faults of the others. Their texts contain no variables."""
+    """Return the servers that an ACP editor names, and the faults of unusable ones.
+
+    Their texts contain no variables.
+    """
     import json
 
     servers, faults = list[ToolServer](), list[str]()
@@ -198,6 +201,7 @@ def find_servers(workspace: Path) -> tuple[tuple[ToolServer, ...], tuple[str, ..
 
 
 def _read_entries(path: Path) -> dict[str, Node]:
+    """Return the entries of a ``.mcp.json`` by name. Raise ``ConfigError``."""
     import json  # imports delay the prompt, and most workspaces have no such file
 
     text = yamlfile.read_text(path)

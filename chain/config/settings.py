@@ -1,7 +1,6 @@
 """Frozen settings for chains, kinds of agents and the shell, and their readers.
 
-The keys of a section are the fields of its dataclass. The type of a field decides how its value is read: ``_READERS``
-has a reader for each type.
+The keys of a section are the fields of its dataclass. ``_READERS`` maps the type of a field to its reader.
 """
 
 from __future__ import annotations
@@ -42,7 +41,10 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Compact:
-    """The share of the window ``at`` which a conversation is compacted (``None``: never), and the share to ``keep``."""
+    """The settings of compaction: the share ``at`` of the window that starts it, and the share to ``keep``.
+
+    If ``at`` is ``None``, only the user starts a compaction.
+    """
 
     at: Share | None = 0.9
     keep: Share = 0.2
@@ -82,7 +84,7 @@ class KindSettings:
 
 @dataclass(frozen=True, slots=True)
 class AgentsSettings:
-    """The kinds of agents, and the limits: levels below main, active agents, finished agents that can be asked."""
+    """The kinds of agents, and their limits: levels below the main agent, active agents, and stored finished agents."""
 
     max_depth: int = 3
     max_running: int = 8
@@ -92,7 +94,7 @@ class AgentsSettings:
 
 @dataclass(frozen=True, slots=True)
 class ShellSettings:
-    """The sandbox of commands. ``env`` names variables that they get although they look like secrets."""
+    """The sandbox of commands. ``env`` names variables that are passed to commands although they look like secrets."""
 
     sandbox: Sandbox
     network: bool
@@ -118,7 +120,7 @@ _TAKEN = ("main", "root")
 
 
 def read(kind: type[Section], node: Node, **known: object) -> Section:
-    """Read a mapping as a dataclass, of which some fields are known already. Raise ``ConfigError``."""
+    """Read a mapping as a dataclass. ``known`` are fields that need no reading. Raise ``ConfigError``."""
     keys = node.mapping(each.name for each in fields(kind) if each.name not in known)
     return kind(**known, **read_fields(kind, keys))
 
@@ -142,7 +144,7 @@ def _read_compact(node: Node) -> Compact:
         raise node.error("must be off, or have at and keep, as in {at: 0.9, keep: 0.2}")
     at = node.value.get("at")
     if at is not None and at.value is False:
-        raise at.error("is a share of the window; `compact: off` leaves it to /compact")
+        raise at.error("must be a share of the window; with `compact: off` only /compact compacts")
     compact = read(Compact, node)
     if compact.at is not None and compact.keep >= compact.at:
         raise node.value.get("keep", node).error(f"must be less than at ({compact.at:g}), or nothing is gained")
@@ -152,7 +154,7 @@ def _read_compact(node: Node) -> Compact:
 def _read_share(node: Node) -> float:
     share = node.number()
     if not LEAST_SHARE <= share <= 1:
-        raise node.error(f"is a share of the window: from {LEAST_SHARE:g} to 1")
+        raise node.error(f"must be a share of the window, from {LEAST_SHARE:g} to 1")
     return share
 
 
@@ -203,17 +205,18 @@ def read_kind(name: str, node: Node) -> KindSettings:
 
 
 def is_kind(node: Node) -> bool:
-    """Return whether a value looks as if it was meant as a kind."""
+    """Return whether a value looks like the entry of a kind."""
     keys = node.entries()
     return bool(keys) and set(keys) <= set(KIND_KEYS)
 
 
 def _check_name(name: str, node: Node) -> None:
+    """Raise ``ConfigError`` if a kind of agent cannot have this name."""
     if not isinstance(node.value, dict | None) and (near := nearest_name(name, BOUNDS)):
         why = f"unknown key {printable(node.key)}: did you mean {near}?"
     elif name.casefold() in _TAKEN:
-        taken = f"{' and '.join(_TAKEN)} are names of the program's own"
-        why = f"{name} cannot be a kind of agent, since {taken}: take another name"
+        taken = f"{' and '.join(_TAKEN)} are reserved"
+        why = f"{name} cannot be a kind of agent, since {taken}; use another name"
     elif not _NAME.fullmatch(name):
         allowed = "1 to 56 letters of a-z and A-Z, digits, _ and -"
         why = f"{name!r:.60} cannot be a kind of agent: its name is {allowed}"

@@ -1,8 +1,8 @@
 """Decides which values of a found ``./config.yaml`` need the user's trust, and stores that trust.
 
-The file may have come with a cloned repository, which must get neither a key nor a shell. Trust is stored by content,
-as a digest in the file ``trusted`` of the state folder. A new rule goes into ``_HARMLESS``, or for the keys of models
-into the ``PROVIDER`` of their provider.
+The file may belong to a cloned repository, which must not get a key or run commands. Trust is stored as a digest of the
+content, in the file ``trusted`` of the state folder. To add a rule, add it to ``_HARMLESS``, or for a key of models to
+the ``PROVIDER`` of its provider.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from chain.config.yamlfile import Node
 from chain.errors import ConfigError, UserError
 
 _HARMLESS: Mapping[str, Callable[[Any, Any], bool]] = {
-    "state": lambda value, shipped: value is None,  # the whole conversation is sent there
-    # These names are searched for above the workspace too, so another name could send a private file to the model.
+    "state": lambda value, shipped: value is None,  # the whole conversation is sent to this address
+    # Files of these names are also read above the workspace, so another name could send a private file to the model.
     "instructions": lambda value, shipped: not isinstance(value, list) or {*map(str, value)} <= {*shipped},
     # A program that is started, or an address that receives the arguments of calls.
     "mcp.*": lambda value, shipped: False,
@@ -44,16 +44,16 @@ HANDLER = "interruption_prompt"
 _PATHS = ("system_prompt", HANDLER, "compaction_prompt", "prompt")
 
 MAX_JUDGED_CHARS = yamlfile.MAX_YAML_BYTES
-"""Characters of all prompt files together that are read to judge a configuration, so that many files cause no delay."""
+"""The limit, in characters, of all prompt files that a trust check reads, so that many files cause no delay."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sensitive:
-    """A value that needs trust, as the user is asked about it.
+    """A value that needs trust, with the details that the question to the user shows.
 
-    ``setting`` is the key that needs trust, and ``line`` its line; ``key`` is that of the value, which may be nested.
-    ``value`` is as written. ``leads_to`` is the end of a path out of the folder. ``place`` is set for a value in
-    another file, which the setting names.
+    ``setting`` is the key that needs trust, and ``line`` its line. ``key`` is the key of the value, which may be nested
+    in the setting. ``value`` is as written. ``leads_to`` is the target of a path out of the folder. ``place`` is set if
+    the value is in another file, which the setting names.
     """
 
     setting: str
@@ -65,12 +65,12 @@ class Sensitive:
 
     @property
     def judged(self) -> str:
-        """The fact to trust: a setting of the file, or one value in another file."""
+        """The fact that the user has to trust: a setting of the file, or one value in another file."""
         return named_value(self.setting, self.value) if self.place else self.setting
 
 
 def sensitive_keys() -> frozenset[str]:
-    """Return the keys of models' definitions that decide where a secret or a conversation goes."""
+    """Return the keys of models' definitions that decide where a secret or a conversation is sent."""
     return frozenset(key for each in providers().values() for key in each.sensitive)
 
 
@@ -79,24 +79,26 @@ def _paths() -> frozenset[str]:
 
 
 def named_value(setting: str, value: str) -> str:
-    """Return the fact that the file at a setting names this handler prompt."""
+    """Return the fact that the file named by a setting names this handler prompt."""
     return f"{setting}.{HANDLER}: {value}"
 
 
 def sensitive(user: Node, shipped: Node) -> tuple[Sensitive, ...]:
-    """Return the values of a found file that could send data to somebody or run something.
+    """Return the values of a found file that could send data to someone or run something.
 
-    These are also a variable anywhere (``model: ${AWS_SECRET}`` would send it), a path or link out of the folder, and
-    another provider under a shipped name. Prompt files of agents are judged like the configuration.
+    They include every variable (``model: ${AWS_SECRET}`` would send it), every path or link out of the folder, and
+    another provider under a shipped name. Prompt files of agents are checked like the configuration.
     """
     # By node, not by key: a key is ambiguous if a name has dots in it.
-    found = {id(n): n for n in (*_redefined(user, shipped), *_dangerous(user, shipped), *_leading_out(user))}
-    written = [each for node in found.values() for each in _written(node, node)]
+    found = {
+        id(n): n for n in (*_redefined_keys(user, shipped), *_dangerous_values(user, shipped), *_outside_paths(user))
+    }
+    written = [each for node in found.values() for each in _written_values(node, node)]
     return (*written, *_named_by_prompts(user))
 
 
-def _written(node: Node, setting: Node) -> Iterator[Sensitive]:
-    """Yield each value at and below a node. A list of plain values is one value."""
+def _written_values(node: Node, setting: Node) -> Iterator[Sensitive]:
+    """Yield each value in and below a node. A list of plain values counts as one value."""
     children: list[Node] = []
     if isinstance(node.value, dict):
         children = list(node.value.values())
@@ -104,16 +106,16 @@ def _written(node: Node, setting: Node) -> Iterator[Sensitive]:
         children = node.value
     if children:
         for child in children:
-            yield from _written(child, setting)
+            yield from _written_values(child, setting)
         return
     is_named = node is setting and node.key.rpartition(".")[2] in _paths()
     is_path = is_named and isinstance(node.value, str) and "${" not in node.value
-    leads_to = _way_out(node, node.file) if is_path else None
+    leads_to = _outside_target(node, node.file) if is_path else None
     yield Sensitive(setting.key, node.key, as_written(node), node.line, leads_to or "")
 
 
 def named_files(root: Node) -> Iterator[Path]:
-    """Yield each file that a configuration names, also in agents' prompt files, unless its name cannot be read."""
+    """Yield each file that a configuration or the prompt file of an agent names. Skip a name that cannot be read."""
     paths = _paths()
     written = [node for key, node in _walk(root) if key in paths and not node.entries()]
     for node in (*written, *(handler for _, handler in _handlers(root))):
@@ -123,7 +125,7 @@ def named_files(root: Node) -> Iterator[Path]:
 
 
 def _walk(node: Node, whole: Set[int] = frozenset()) -> Iterator[tuple[str, Node]]:
-    """Yield each key and value in mappings at any depth. Do not enter the nodes whose ids are in ``whole``."""
+    """Yield each key and value in mappings at any depth. Do not descend into the nodes whose ids are in ``whole``."""
     for key, child in node.entries().items():
         yield key, child
         if id(child) not in whole:
@@ -131,19 +133,19 @@ def _walk(node: Node, whole: Set[int] = frozenset()) -> Iterator[tuple[str, Node
 
 
 def _named_by_prompts(user: Node) -> Iterator[Sensitive]:
-    """Yield the handler prompts in agents' prompt files that lead out of the folder or name a variable.
+    """Yield the handler prompts in agents' prompt files that are outside the folder or name a variable.
 
-    All others have to be in the folder when they are read.
+    For all others, reading checks that they are in the folder.
     """
     for prompt, handler in _handlers(user):
-        leads_to = "" if "${" in handler.value else _way_out(handler, prompt.file)
+        leads_to = "" if "${" in handler.value else _outside_target(handler, prompt.file)
         if leads_to is not None:
             value, place = as_written(handler), f"{handler.file}:{handler.line}"
             yield Sensitive(prompt.key, f"{prompt.key}.{HANDLER}", value, prompt.line, leads_to, place)
 
 
 def _handlers(user: Node) -> Iterator[tuple[Node, Node]]:
-    """Yield the prompt of each kind of agents, with the handler prompt that its file names."""
+    """Yield the prompt of each kind of agent, with the handler prompt that the prompt's file names."""
     left = MAX_JUDGED_CHARS
     for kind in user.entries("agents").values():
         prompt = kind.entries().get("prompt")
@@ -151,7 +153,7 @@ def _handlers(user: Node) -> Iterator[tuple[Node, Node]]:
             continue
         try:
             file = path(prompt)
-            # The path may be that of a device, which must not be opened only to judge it.
+            # The path may be that of a device, which a check must not open.
             text = yamlfile.read_text(file) if file is not None and os.path.isfile(file) else ""
             left -= len(text)
             handler = yamlfile.parse(text, str(file)).entries().get(HANDLER) if left >= 0 else None
@@ -162,21 +164,21 @@ def _handlers(user: Node) -> Iterator[tuple[Node, Node]]:
 
 
 def as_written(node: Node) -> str:
-    """Return a value on one row as written, in JSON if it would be ambiguous otherwise."""
+    """Return a value as written, on one row. Use JSON if the text would be ambiguous."""
     import json
 
     if node.key.endswith(".sandbox") and node.value is False:
         return "off"  # YAML reads a bare `off` as false
     value = node.plain()
     if node.key == "state" and isinstance(value, str):
-        value = re.sub(r"(?s)//.*@", "//…@", value)  # a name and a password, which may hold anything
+        value = re.sub(r"(?s)//.*@", "//…@", value)  # a user name and a password, which may contain any character
     if isinstance(value, str) and value.strip() == value != "" and len(value.splitlines()) == 1 and "\t" not in value:
         return value
     return json.dumps(value, ensure_ascii=False)
 
 
 def digest_of(user: Node, keys: Sequence[str]) -> str:
-    """Return the digest that stands for a file: of its content and of the keys that need trust."""
+    """Return the digest of a file's content together with the keys that need trust."""
     import json  # imports delay the prompt, and most folders have no configuration
 
     # With the keys: the same text needs more trust in a folder with a link that leads out of it.
@@ -192,7 +194,7 @@ def is_trusted(digest: str, state: Path) -> bool:
 
 
 def remember(digest: str, state: Path) -> None:
-    """Store a digest in the state folder. Raises ``UserError`` if it cannot be written."""
+    """Store a digest in the state folder. Raise ``UserError`` if it cannot be written."""
     file = state / "trusted"
     try:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -201,10 +203,10 @@ def remember(digest: str, state: Path) -> None:
             os.fchmod(descriptor, 0o600)
             trusted.write(f"{digest}\n".encode())
     except OSError as error:
-        raise UserError(f"the trust cannot be noted: {error.strerror}", file=file) from None
+        raise UserError(f"the trust cannot be stored: {error.strerror}", file=file) from None
 
 
-def _redefined(user: Node, shipped: Node) -> Iterator[Node]:
+def _redefined_keys(user: Node, shipped: Node) -> Iterator[Node]:
     """Yield the sensitive keys of models' definitions that differ from the shipped ones."""
     for name, definition in user.entries("models", "definitions").items():
         was = {key: node.plain() for key, node in shipped.entries("models", "definitions", name).items()}
@@ -215,7 +217,7 @@ def _redefined(user: Node, shipped: Node) -> Iterator[Node]:
                 yield node
 
 
-def _dangerous(user: Node, shipped: Node) -> Iterator[Node]:
+def _dangerous_values(user: Node, shipped: Node) -> Iterator[Node]:
     """Yield the values that ``_HARMLESS`` does not allow."""
     for place, is_harmless in _HARMLESS.items():
         *parents, name = place.split(".")
@@ -225,32 +227,32 @@ def _dangerous(user: Node, shipped: Node) -> Iterator[Node]:
                 yield node
 
 
-def _leading_out(user: Node) -> Iterator[Node]:
-    """Yield texts that name a variable, and paths that leave the folder."""
+def _outside_paths(user: Node) -> Iterator[Node]:
+    """Yield the texts that name a variable and the paths that leave the folder."""
     usual, paths = {(each.key, each.usual) for each in providers().values()}, _paths()
     definitions = [definition.entries() for definition in user.entries("models", "definitions").values()]
-    # Their keys are the service's business, so trust is asked for as a whole.
+    # The service defines these keys, so the mapping is trusted as a whole.
     whole = {id(keys.get(key)) for keys in definitions for each in providers().values() for key in each.free}
     for key, node in _walk(user, whole):
         if isinstance(node.value, str):
             has_variable = "${" in node.value and (key, node.value) not in usual
-            if has_variable or (key in paths and _way_out(node, node.file) is not None):
+            if has_variable or (key in paths and _outside_target(node, node.file) is not None):
                 yield node
         elif (isinstance(node.value, list) or id(node) in whole) and "${" in repr(node.plain()):
             yield node
 
 
-def _way_out(node: Node, config: str) -> str | None:
-    """Return the end of a path out of the folder of a file, links followed; ``None`` for a path in the folder.
+def _outside_target(node: Node, config: str) -> str | None:
+    """Return the target of a path, with links resolved, if it is outside the folder of a file; otherwise ``None``.
 
-    The end is empty if it is unknown.
+    The target is empty if it is unknown.
     """
     path = located_path(node.value, node)
     if path is None:
         return None
     with suppress(OSError, RuntimeError, ValueError):  # a circle of links, a NUL
         real = path.resolve()
-        # Up to Python 3.12 a circle of links is an error; later ones leave its links in what is otherwise without any.
+        # A circle of links raises an error up to Python 3.12. Later versions leave its links in the resolved path.
         is_circle = any(os.path.islink(each) for each in (real, *real.parents))
         if not is_circle and real.is_relative_to(Path(config).parent.resolve()):
             return None

@@ -1,6 +1,6 @@
-"""Readers of values that are more than a text or a number: paths, addresses, keys, headers, JSON.
+"""Readers of values that are not plain text or numbers: paths, addresses, keys, headers, JSON.
 
-Each raises ``ConfigError`` for a value that cannot be used, and does not show a secret in it.
+Each raises ``ConfigError`` for a value that cannot be used, without showing a secret in the message.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from chain.config.yamlfile import MissingVariable, Node
 
 MIN_TIMEOUT_S = 0.01
-"""A time limit of 0 would end everything before it began, where "no limit" was meant."""
+"""The shortest time limit, in seconds. A limit of 0 would end every run at once, where "no limit" was meant."""
 
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e]*")
@@ -28,12 +28,12 @@ seconds = partial(Node.number, minimum=MIN_TIMEOUT_S)
 
 
 def stripped(node: Node) -> str:
-    """Return a text without the blanks around it."""
+    """Return a text without leading and trailing white space."""
     return node.text().strip()
 
 
 def names(node: Node) -> tuple[str, ...]:
-    """Return a list of texts that are not blank; an empty one for null."""
+    """Return a list of non-blank texts. Null gives an empty list."""
     items = [] if node.value is None else node.items()
     for item in items:
         if not str(item.value).strip():
@@ -42,7 +42,7 @@ def names(node: Node) -> tuple[str, ...]:
 
 
 def path(node: Node) -> Path | None:
-    """Return a path; ``None`` for null and for a blank one."""
+    """Return a path; ``None`` for null and for a blank text."""
     text = "" if node.value is None else node.text()
     if "\0" in text:
         raise node.error("is not a path")
@@ -50,7 +50,7 @@ def path(node: Node) -> Path | None:
 
 
 def located_path(text: str, node: Node) -> Path | None:
-    """Return the path that a text at a node means, to judge it and to use it; ``None`` for a blank one."""
+    """Return the path that a text at a node means; ``None`` for a blank text. Trust checks and readers both use it."""
     text, home = text.strip(), (node.environ or {}).get("HOME")
     if not text:
         return None
@@ -58,7 +58,7 @@ def located_path(text: str, node: Node) -> Path | None:
 
 
 def url(node: Node) -> str | None:
-    """Return a web address; ``None`` for a blank one."""
+    """Return a web address; ``None`` for a blank text."""
     text = stripped(node)
     if not text:
         return None
@@ -73,9 +73,12 @@ def url(node: Node) -> str | None:
 
 
 def secret(node: Node, *, needed: bool) -> str | None:
-    """Return a key; ``None`` for a blank one, and for a variable that is not set, unless it is ``needed``."""
+    """Return a key; ``None`` for a blank text.
+
+    A variable that is not set also gives ``None`` unless ``needed`` is true.
+    """
     if not isinstance(node.value, str):
-        raise node.error("expected text")  # without what was found
+        raise node.error("expected text")  # the message omits the value, which may be a secret
     try:
         key = stripped(node)
     except MissingVariable:
@@ -83,14 +86,14 @@ def secret(node: Node, *, needed: bool) -> str | None:
             raise
         return None
     if not _HEADER_VALUE.fullmatch(key):
-        raise node.error("holds what cannot be in a key")
+        raise node.error("contains a character that a key cannot have")
     return key or None
 
 
 def headers(node: Node) -> dict[str, str]:
     """Return the headers of an HTTP request."""
     if not isinstance(node.value, dict):
-        raise node.error("expected a mapping")  # without what was found: it may be a secret
+        raise node.error("expected a mapping")  # the message omits the value, which may be a secret
     found = {}
     for name, value in node.value.items():
         if not _HEADER_NAME.fullmatch(name):
@@ -99,35 +102,35 @@ def headers(node: Node) -> dict[str, str]:
             raise value.error("expected text; put it in quotes")
         found[name] = stripped(value)
         if not _HEADER_VALUE.fullmatch(found[name]):
-            raise value.error("holds what cannot be in a header")
+            raise value.error("contains a character that a header cannot have")
     return found
 
 
 def json(node: Node) -> dict[str, Any]:
-    """Return an object of JSON with the variables in it filled in."""
+    """Return a JSON object with its variables substituted."""
     return {key: value.plain(is_filled=True) for key, value in node.mapping().items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """The same for the entry of an MCP server, whose texts name variables of this environment."""
+    """The readers for the entry of an MCP server. Texts may name the variables in ``environ``."""
 
     environ: Mapping[str, str]
 
     def url(self, node: Node) -> str | None:
-        """Return a web address; ``None`` for a blank one."""
+        """Return a web address; ``None`` for a blank text."""
         return url(node.with_environ(self.environ))
 
     def headers(self, node: Node | None) -> dict[str, str]:
-        """Return the headers of an HTTP request; none for no node."""
+        """Return the headers of an HTTP request; an empty dict if there is no node."""
         return {} if node is None else headers(node.with_environ(self.environ))
 
     def json(self, node: Node) -> dict[str, Any]:
-        """Return an object of JSON with the variables in it filled in."""
+        """Return a JSON object with its variables substituted."""
         return json(node.with_environ(self.environ))
 
     def path(self, node: Node | None) -> Path | None:
-        """Return a path; ``None`` for no node."""
+        """Return a path; ``None`` if there is no node."""
         return None if node is None else path(node.with_environ(self.environ))
 
 

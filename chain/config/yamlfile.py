@@ -1,11 +1,11 @@
-"""YAML read safely. Every value keeps its place, so that a mistake is reported with its line.
+"""A safe reader of YAML. Every value stores its file and line, so that an error names the line.
 
 Only the safe subset is read. Size, depth and the number of values are bounded *after aliases are expanded*, so that a
-file of a few hundred bytes with aliases of aliases ("a billion laughs") is harmless.
+small file with aliases of aliases ("a billion laughs") is harmless.
 
-In a configuration ``${VAR}`` and ``${VAR:-default}`` stand for environment variables, and ``$${`` for a plain ``${``.
-They are filled in when a value is read, so that a missing variable is an error only if its value is needed. Errors show
-a value as it was written, since a variable may hold a key.
+In a configuration ``${VAR}`` and ``${VAR:-default}`` are environment variables, and ``$${`` is a literal ``${``.
+Variables are substituted when a value is read, so that a missing variable is an error only if its value is used. Errors
+show a value as written, since a variable may contain a key.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ find what is wrong with the file, up to 3 s."""
 MAX_YAML_DEPTH = 20
 MAX_YAML_VALUES = 20_000
 MAX_INTEGER = 10**15
-"""Beyond it a whole number is no longer exact as a float, and a very long one cannot even be shown."""
+"""Larger whole numbers are not exact as floats, and very long ones cannot be printed."""
 MAX_NUMBER = 40
 """Characters of a number. The time to read one grows with their square: ``1:1:1...``, a number to the base 60, took
 seconds at the length that fits into a file."""
@@ -42,17 +42,17 @@ _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
 
 class MissingVariable(ConfigError):
-    """A variable without a value."""
+    """The error that a value names an environment variable that is not set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value with its place.
+    """A value with its file and line.
 
     ``value`` is ``None``, a ``str``, ``bool``, ``int`` or ``float``, a list of nodes, or a dict from ``str`` to nodes.
-    ``key`` is the dotted path from the top (``chains.default.tools``), empty for the top; ``line`` counts from 1.
-    The value of a flag has the flag as ``file``, and line 0. ``environ`` has the variables that texts may name; without
-    it a text means itself.
+    ``key`` is the dotted path from the top (``chains.default.tools``), empty for the top; ``line`` counts from 1. A
+    value from a flag has the flag as ``file``, and line 0. ``environ`` has the variables that texts may name; if it is
+    ``None``, texts contain no variables.
     """
 
     value: Any
@@ -62,11 +62,14 @@ class Node:
     environ: Mapping[str, str] | None = field(default=None, repr=False, compare=False)
 
     def error(self, message: str) -> ConfigError:
-        """Return the error for a mistake in this value, to be raised by the caller."""
+        """Return the error for a mistake in this value. The caller raises it."""
         return ConfigError(f"{self.key}: {message}" if self.key else message, file=self.file, line=self.line or None)
 
     def mapping(self, known: Iterable[str] | None = None) -> dict[str, Node]:
-        """Return the values by key. With ``known``, any other key is an error that names the nearest known one."""
+        """Return the values by key.
+
+        With ``known``, raise ``ConfigError`` for any other key and suggest the nearest known one.
+        """
         if self.value is None and known is not None:
             return {}
         self._expected("a mapping", self.value, dict)
@@ -79,14 +82,14 @@ class Node:
         return dict(self.value)
 
     def entries(self, *path: str) -> dict[str, Node]:
-        """Return the mapping at a path of keys beneath this value; empty where there is none."""
+        """Return the mapping at a path of keys below this value; an empty one if there is none."""
         node: Node | None = self
         for key in path:
             node = node.value.get(key) if node is not None and isinstance(node.value, dict) else None
         return dict(node.value) if node is not None and isinstance(node.value, dict) else {}
 
     def find(self, key: str) -> Node | None:
-        """Return the value at a dotted key; names may hold dots themselves."""
+        """Return the value at a dotted key, or ``None``. Names may contain dots."""
         for name, child in self.entries().items():
             if key == name:
                 return child
@@ -122,16 +125,16 @@ class Node:
         return number
 
     def choice(self, options: Iterable[str]) -> str:
-        """Return one of a few words."""
+        """Return a word that must be one of ``options``."""
         names, value = list(options), self.value
         # YAML reads a bare `off` as false, and `on` as true.
         word = ("on" if value else "off") if isinstance(value, bool) else self.text() if isinstance(value, str) else ""
         if word not in names:
-            raise self.error(f"expected one of {', '.join(names)}, found {self._found}")
+            raise self.error(f"expected one of {', '.join(names)}, found {self._found_text}")
         return word
 
     def plain(self, *, is_filled: bool = False) -> Any:  # noqa: ANN401 - JSON leaves here
-        """Return the value without its places, as ``json`` reads it; with its variables if it ``is_filled``."""
+        """Return the value as ``json`` would parse it. With ``is_filled``, substitute its variables."""
         if isinstance(self.value, dict):
             return {key: node.plain(is_filled=is_filled) for key, node in self.value.items()}
         if isinstance(self.value, list):
@@ -146,7 +149,7 @@ class Node:
         return [name for child in children for name in child.variables()]
 
     def with_environ(self, environ: Mapping[str, str] | None) -> Node:
-        """Return a copy in which texts, at any depth, may name these variables; none for ``None``."""
+        """Return a copy whose texts, at any depth, may name these variables. With ``None`` they may name none."""
         value = self.value
         if isinstance(value, dict):
             value = {key: child.with_environ(environ) for key, child in value.items()}
@@ -154,11 +157,11 @@ class Node:
             value = [item.with_environ(environ) for item in value]
         return Node(value, self.file, self.line, self.key, environ)
 
-    def replaced(self, path: str, new: Node) -> Node:
-        """Return a copy with another value at a dotted path, in which ``*`` is any key. A missing key is not added."""
+    def with_value(self, path: str, new: Node) -> Node:
+        """Return a copy with ``new`` at a dotted path, in which ``*`` matches any key. Missing keys are not added."""
         name, _, rest = path.partition(".")
         changed = {
-            key: child.replaced(rest, new) if rest else new
+            key: child.with_value(rest, new) if rest else new
             for key, child in self.entries().items()
             if name in ("*", key)
         }
@@ -166,11 +169,14 @@ class Node:
 
     def _expected(self, what: str, value: Any, *types: type) -> Any:  # noqa: ANN401 - one of the types
         if type(value) not in types:
-            raise self.error(f"expected {what}, found {self._found}")
+            raise self.error(f"expected {what}, found {self._found_text}")
         return value
 
     def _scalar(self) -> Any:  # noqa: ANN401 - any value
-        """Return the value, or the number or truth value that its variables make."""
+        """Return the value.
+
+        If it has variables, substitute them, and parse the result as a number or boolean if it is one.
+        """
         if self.environ is None or not isinstance(self.value, str) or "${" not in self.value:
             return self.value
         text = self.text().strip()
@@ -183,47 +189,49 @@ class Node:
         return text
 
     def _variable(self, found: re.Match[str]) -> str:
+        """Return the value that replaces a variable in a text. Raise ``MissingVariable`` or ``ConfigError``."""
         name = found["name"]
         if found[0] == "$${":
             return "${"
         if name is None:
-            raise self.error("after ${ comes a variable's name and }; write $${ for a plain ${")
-        # As in a shell, an empty variable has the default, as an unset one has.
+            raise self.error("${ needs a variable's name and } after it; write $${ for a literal ${")
+        # As in a shell, the default replaces an empty variable too.
         given = (self.environ or {}).get(name)
         if not given and found["default"] is not None:
             return str(found["value"])
         if given is None:
-            hint = f"set it, or write ${{{name}:-}} to do without"
+            hint = f"set it, or write ${{{name}:-}} to use an empty value"
             message = f"{self.key}: the environment variable {name} is not set: {hint}"
             raise MissingVariable(message, file=self.file, line=self.line)
         return given
 
     @property
-    def _found(self) -> str:
+    def _found_text(self) -> str:
         shown = {type(None): "nothing", dict: "a mapping", list: "a list"}.get(type(self.value)) or repr(self.value)
         return shown if len(shown) <= 60 else f"{shown[:60]}…"
 
 
 def printable(text: str) -> str:
-    """Return the text as an error may show it: short, and with control characters written as escapes."""
+    """Return the text for an error message: shortened, with control characters escaped."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return shown if len(shown) <= 80 else f"{shown[:80]}…"
 
 
 def read(path: Path, within: Path | None = None) -> Node:
-    """Read a file. Raises ``ConfigError``, also when there is no such file or it is not UTF-8; ``within`` as below."""
+    """Read and parse a file. ``within`` is as in ``read_text``. Raise ``ConfigError``."""
     return parse(read_text(path, within), str(path))
 
 
 def read_text(path: Path, within: Path | None = None) -> str:
-    """Return the text of a file, at most a little more than ``parse`` accepts. Raises ``ConfigError``, also for a FIFO.
+    """Return the text of a regular UTF-8 file, truncated just above the limit of ``parse``. Raise ``ConfigError``.
 
-    ``within`` is a folder that it must be in, links followed; the open file is checked, since its path may change.
+    With ``within``, the file must be in that folder after links are resolved. The open file is checked, because the
+    target of a path can change.
     """
     try:
         with regular_file(os.open(path, FLAGS)) as file:
             if within is not None:
-                # The system knows where an open file is; else the path is resolved once more.
+                # Use the system's path of the open file; without one, resolve the path again.
                 known = f"/proc/self/fd/{file.fileno()}"
                 real = Path(os.path.realpath(known if os.path.exists(known) else path))
                 if not real.is_relative_to(within.resolve()):
@@ -238,23 +246,26 @@ def read_text(path: Path, within: Path | None = None) -> str:
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        # A file that the bound cut may end inside a character; ``parse`` reports that it is too large.
+        # A truncated file may end inside a character. ``parse`` reports that the file is too large.
         if len(raw) <= MAX_YAML_BYTES:
             line = raw.count(b"\n", 0, error.start) + 1
             raise ConfigError("is not UTF-8 text; save it as UTF-8", file=path, line=line) from None
         return raw.decode("utf-8-sig", errors="replace")
 
 
-@lru_cache(maxsize=32)  # a session reads the files that the one before it read, and its agents' prompts anew
+@lru_cache(maxsize=32)  # a new session and its agents read the same files again
 def parse(text: str, file: str) -> Node:
-    """Parse YAML text; ``file`` is its name in errors. Raises ``ConfigError``. The same text may give the same node."""
+    """Parse YAML text; ``file`` is its name in errors.
+
+    Raise ``ConfigError``. The same text may return the same node.
+    """
     import yaml
 
     if len(text.encode(errors="replace")) > MAX_YAML_BYTES:
         raise ConfigError(f"is larger than {MAX_YAML_BYTES // 1024} kB, the limit for a YAML file", file=file)
     try:
         root = _compose(text, file, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except (yaml.YAMLError, UnicodeEncodeError):  # the latter is what libyaml makes of half a surrogate pair
+    except (yaml.YAMLError, UnicodeEncodeError):  # libyaml raises ``UnicodeEncodeError`` for a lone surrogate
         root = _compose_and_explain(text, file)
     if root is None:
         return Node(None, file, 1, "")
@@ -262,7 +273,7 @@ def parse(text: str, file: str) -> Node:
 
 
 def _compose_and_explain(text: str, file: str) -> yaml.Node | None:
-    """Compose with PyYAML's own parser, so that an error has the same words with and without libyaml."""
+    """Compose with PyYAML's own parser, so that error messages are the same with and without libyaml."""
     import yaml
 
     try:
@@ -276,12 +287,12 @@ def _compose_and_explain(text: str, file: str) -> yaml.Node | None:
         raise ConfigError(f"is not valid YAML: {what}", file=file, line=line) from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        what = f"the character {printable(chr(error.character))} cannot be in it; take it out, or write it as an escape"
+        what = f"the character {printable(chr(error.character))} is not allowed; remove it, or write it as an escape"
         raise ConfigError(f"is not valid YAML: {what}", file=file, line=line) from None
 
 
 def _compose(text: str, file: str, loader: type[yaml.SafeLoader | yaml.CSafeLoader]) -> yaml.Node | None:
-    """Compose a document, and refuse deep nesting first: composing recurses a Python frame or more a level."""
+    """Compose a document. Reject deep nesting before that, because composing uses a Python frame or more per level."""
     import yaml
 
     depth = 0
@@ -297,7 +308,7 @@ def _compose(text: str, file: str, loader: type[yaml.SafeLoader | yaml.CSafeLoad
 
 
 class _Builder:
-    """Turns composed YAML into nodes, counting every value as often as aliases repeat it."""
+    """A converter from composed YAML to nodes. Values that aliases repeat are counted each time."""
 
     def __init__(self, file: str, loader: yaml.SafeLoader) -> None:
         self._file = file
@@ -309,7 +320,7 @@ class _Builder:
 
         self._values += 1
         if self._values > MAX_YAML_VALUES or depth > MAX_YAML_DEPTH:
-            raise self._error(node, "holds too many values once its aliases are expanded")
+            raise self._error(node, "has too many values after its aliases are expanded")
         value: Any
         if isinstance(node, yaml.MappingNode):
             value = {}
@@ -319,9 +330,9 @@ class _Builder:
                 child = self.build(value_node, f"{key}.{name}" if key else name, depth + 1)
                 if name in value:
                     first = value[name].line
-                    message = f"the key {printable(child.key)} is there twice, first on line {first}; take one away"
+                    message = f"the key {printable(child.key)} occurs twice, first on line {first}; remove one"
                     raise self._error(key_node, message)
-                # A key's line is where a user looks, also when its value begins further down.
+                # The line of the key, where a user searches, even if the value starts on a later line.
                 value[name] = Node(child.value, child.file, key_node.start_mark.line + 1, child.key)
         elif isinstance(node, yaml.SequenceNode):
             value = [self.build(item, f"{key}[{n}]", depth + 1) for n, item in enumerate(node.value)]
@@ -334,14 +345,14 @@ class _Builder:
 
     def _scalar(self, node: yaml.Node) -> str | bool | int | float | None:
         if node.tag in _NUMBERS and len(node.value) > MAX_NUMBER:
-            raise self._error(node, f"a number of more than {MAX_NUMBER} characters has no use here")
+            raise self._error(node, f"a number may have at most {MAX_NUMBER} characters")
         try:
             value = self._loader.construct_object(node)
         except Exception:  # noqa: BLE001 - yaml's constructors raise ValueError, KeyError and their own
             kind = node.tag.removeprefix("tag:yaml.org,2002:")
             raise self._error(node, f"{node.value!r:.60} cannot be read as {kind}") from None
         if isinstance(value, int) and abs(value) > MAX_INTEGER:
-            raise self._error(node, "a number of more than 15 digits has no use here")
+            raise self._error(node, "a number may have at most 15 digits")
         if value is None or isinstance(value, str | bool | int | float):
             return value
-        return str(node.value)  # a date or the like: what was written is meant
+        return str(node.value)  # a date or similar: use the text as written

@@ -1,1 +1,1 @@
-"""A session as a document for people or programs: Markdown, JSON, or one HTML page."""
+"""Exports of a session: Markdown, JSON, or one HTML page."""

@@ -1,8 +1,8 @@
-"""Text of others made inert: plain text as HTML, and replies of the model as the Markdown that they are. Pure.
+"""Safe forms of untrusted text: plain text as HTML, and replies of the model as rendered Markdown. Pure.
 
-Everything on a page goes through ``escaped`` or ``prose``. The parser lets no HTML through, makes no images, which a
-browser would fetch, and links only to ``http``, ``https`` and ``mailto`` addresses. Definitions of links stay visible.
-The Markdown export quotes a reply as it is only if ``is_inert``.
+All text of a page passes through ``escape_text`` or ``prose``. The parser drops HTML and images, which a browser would
+fetch, and links only to ``http``, ``https`` and ``mailto`` addresses. Definitions of links stay visible. The Markdown
+export quotes a reply unchanged only if ``is_inert``.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 MAX_MARKDOWN = 60_000
-"""Characters of a reply that is parsed. Parsing a longer one could take minutes, so it is shown as plain text."""
+"""The limit of a parsed reply in characters. Parsing a longer one could take minutes, so it stays plain text."""
 MAX_NESTING = 20
-"""Levels that the parser enters. It skips what is deeper, so a reply with more levels is shown as plain text."""
+"""The parser's limit of nesting levels. It skips deeper content, so a reply with more levels stays plain text."""
 
 _LINK = re.compile(r"(?:https?://|mailto:)[^\s\\]+\Z", re.IGNORECASE)
 _INERT_LINK = re.compile(r"https?:|mailto:|[^:]*(?:[/?#]|\Z)", re.IGNORECASE)
 
 
-def escaped(text: str) -> str:
+def escape_text(text: str) -> str:
     """Return a text without control characters, for use between tags and inside quotes."""
     return html.escape(sanitize(text))
 
@@ -45,10 +45,10 @@ def prose(text: str) -> str:
 
 
 def is_inert(text: str) -> bool:
-    """Return whether a reply without tabs has no HTML, no image and no script link for programs that render CommonMark.
+    """Return whether a reply contains no HTML, image or script link for programs that render CommonMark.
 
-    Tabs must not be in it, since programs differ in the columns of tabs in lists and quotes. They also differ in
-    whether they know tables, so both are tried.
+    The reply must not contain tabs, because programs differ in the columns of tabs in lists and quotes. Programs also
+    differ in support for tables, so parsers with and without tables are tried.
     """
     if len(text) > MAX_MARKDOWN:
         return False

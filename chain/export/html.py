@@ -1,8 +1,8 @@
-"""A session as one HTML page that loads nothing and has no script. Pure.
+"""A session as one HTML page without scripts and external resources. Pure.
 
-The page has a header, the timeline, and the record of everything in order, with agents inside the calls that started
-them. Text that chain did not write goes through ``escaping``. The content security policy of the page forbids the
-browser to run or load anything. Its looks are in ``page.css``.
+The page has a header, the timeline, and the full record in order. Agents are inside the calls that started them. Text
+that chain did not write passes through ``escaping``. The content security policy of the page forbids the browser to run
+or load anything. The style sheet is ``page.css``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import assert_never
 
 from chain import events
 from chain.export import outline
-from chain.export.escaping import escaped, prose
+from chain.export.escaping import escape_text, prose
 from chain.export.timeline import timeline
 from chain.text import phrases
 from chain.text.wording import count_names, pluralize, truncate
@@ -21,7 +21,7 @@ from chain.version import VERSION
 
 MAX_HTML_TITLE = 200
 FEW_ROWS = 10
-"""Rows of a result that is not folded."""
+"""The number of rows up to which a result is not folded."""
 FEW_CHARS = 1_200
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -31,7 +31,7 @@ _BOXES = {"PENDING": "☐", "DONE": "☑", "FAILED": "☒"}
 def html(session: outline.Outline) -> Iterator[str]:
     """Yield the page in pieces."""
     style = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
-    title = escaped(truncate(session.title, MAX_HTML_TITLE))
+    title = escape_text(truncate(session.title, MAX_HTML_TITLE))
     yield (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
@@ -42,7 +42,7 @@ def html(session: outline.Outline) -> Iterator[str]:
         f'<header>\n<h1>{title}</h1>\n<dl class="facts">\n'
     )
     for name, value in session.facts():
-        yield f"<div><dt>{name}</dt><dd>{escaped(value)}</dd></div>\n"
+        yield f"<div><dt>{name}</dt><dd>{escape_text(value)}</dd></div>\n"
     yield "</dl>\n</header>\n"
     yield from timeline(session)
     yield '<main id="story">\n'
@@ -52,7 +52,7 @@ def html(session: outline.Outline) -> Iterator[str]:
         iterations = pluralize(run.iterations, "iteration")
         yield f"<small>{phrases.local_time(run.time)} · {iterations} · {run.took}</small></h2>\n"
         if run.task.strip():
-            yield f'<div class="user">{_words(run.task.strip(), "The user")}</div>\n'
+            yield f'<div class="user">{_attributed_text(run.task.strip(), "The user")}</div>\n'
         yield from _steps(run)
         yield "</section>\n"
     if session.waiting:
@@ -93,44 +93,46 @@ def _content(event: outline.ShownEvent, urgency: str) -> tuple[str, str]:
         case events.Reply():
             return "said", prose(event.text)
         case events.ThinkingDelta():
-            return "thought", f"<details><summary>Thought</summary>{_words(event.text.strip())}</details>"
+            return "thought", f"<details><summary>Thought</summary>{_attributed_text(event.text.strip())}</details>"
         case events.UserInterruption():
             skipped = f" · skipped: {count_names(event.tools_skipped)}" if event.tools_skipped else ""
-            return "user landed", _words(event.message, f"{phrases.describe_delivery(event, urgency)}{skipped}")
+            return "user landed", _attributed_text(
+                event.message, f"{phrases.describe_delivery(event, urgency)}{skipped}"
+            )
         case events.LineQueued():
-            return "user", _words(event.text, f"Line {event.id} for {event.target_agent} ({urgency})")
+            return "user", _attributed_text(event.text, f"Line {event.id} for {event.target_agent} ({urgency})")
         case events.Question():
-            options = "".join(f"<li>{escaped(option)}</li>" for option in event.options)
-            fenced_in = f"Fenced in: {', '.join(event.protections)}" if event.protections else ""
-            content = _words(event.text, f"Question {event.id}") + (f"<ol>{options}</ol>" if options else "")
-            return "asked", content + _folded(event.preview) + _words("", fenced_in)
+            options = "".join(f"<li>{escape_text(option)}</li>" for option in event.options)
+            sandbox = f"Sandbox: {', '.join(event.protections)}" if event.protections else ""
+            content = _attributed_text(event.text, f"Question {event.id}") + (f"<ol>{options}</ol>" if options else "")
+            return "asked", content + _fold(event.preview) + _attributed_text("", sandbox)
         case events.Answer():
-            return "asked", _words(phrases.answer_sentence(event), f"Answer to {event.id}")
+            return "asked", _attributed_text(phrases.answer_sentence(event), f"Answer to {event.id}")
         case events.PlanChanged():
             done = sum(task.state == "DONE" for task in event.tasks)
             count = f"{done} of {len(event.tasks)} done" if event.tasks else "now empty"
             why = {task.n: f" ({task.reason})" if task.reason else "" for task in event.tasks}
-            rows = [f"<li>{_BOXES[task.state]} {escaped(f'{task.text}{why[task.n]}')}</li>" for task in event.tasks]
-            return "plan", f"{_words('', f'Plan, changed by {event.by} · {count}')}<ol>{''.join(rows)}</ol>"
+            rows = [f"<li>{_BOXES[task.state]} {escape_text(f'{task.text}{why[task.n]}')}</li>" for task in event.tasks]
+            return "plan", f"{_attributed_text('', f'Plan, changed by {event.by} · {count}')}<ol>{''.join(rows)}</ol>"
         case events.Result():
-            status = escaped(phrases.describe_status(event.status).capitalize())
-            return "ending", f'<p class="{_quality(event.status)}">{status}</p>{_words(event.result)}'
+            status = escape_text(phrases.describe_status(event.status).capitalize())
+            return "ending", f'<p class="{_quality(event.status)}">{status}</p>{_attributed_text(event.result)}'
         case _:
             kind, text = phrases.describe_remark(event)
             summary = event.summary if isinstance(event, events.Compaction) else ""
-            return f"told {kind}", _words(text) + _folded(summary)
+            return f"told {kind}", _attributed_text(text) + _fold(summary)
 
 
 def _call(call: outline.CallItem) -> Iterator[str]:
     short, whole = phrases.short_input(call.input), phrases.full_input(call.input)
     yield (
         f'<div class="tool{" failed" if call.has_failed else ""}" id="{call.anchor}">\n'
-        f'<p class="mono"><b>{escaped(call.name)}</b> {escaped(short)} <small>{call.state}</small></p>\n'
+        f'<p class="mono"><b>{escape_text(call.name)}</b> {escape_text(short)} <small>{call.state}</small></p>\n'
     )
     if len(whole) > phrases.MAX_INPUT:
-        yield f"<details><summary>input</summary><pre>{escaped(whole)}</pre></details>\n"
+        yield f"<details><summary>input</summary><pre>{escape_text(whole)}</pre></details>\n"
     yield from _items(call.agents)
-    yield f"{_folded(call.result_text)}</div>\n"
+    yield f"{_fold(call.result_text)}</div>\n"
 
 
 def _agent(agent: outline.AgentRun) -> Iterator[str]:
@@ -138,8 +140,9 @@ def _agent(agent: outline.AgentRun) -> Iterator[str]:
     end = f' id="e{agent.until}"' if agent.status is not None else ""
     yield (
         f'<details class="work" id="{agent.anchor}" open>\n'
-        f"<summary><b>{escaped(agent.agent)}</b> <small{end}>{status} · {pluralize(agent.iterations, 'iteration')} · "
-        f"{agent.took}</small></summary>\n{_words(agent.task, 'Its task')}\n"
+        f"<summary><b>{escape_text(agent.agent)}</b> "
+        f"<small{end}>{status} · {pluralize(agent.iterations, 'iteration')} · {agent.took}</small></summary>\n"
+        f"{_attributed_text(agent.task, 'Its task')}\n"
     )
     yield from _steps(agent)
     yield "</details>\n"
@@ -149,19 +152,19 @@ def _quality(status: events.Status | None) -> str:
     return "good" if status == "done" else "bad"
 
 
-def _words(text: str, by: str = "") -> str:
-    """Return a text below a row that says whose it is; nothing for an empty one."""
-    row = f'<p class="by">{escaped(by)}</p>' if by else ""
-    return row + (f'<p class="words">{escaped(text)}</p>' if text else "")
+def _attributed_text(text: str, by: str = "") -> str:
+    """Return a text below a row that names its author; an empty string for an empty text."""
+    row = f'<p class="by">{escape_text(by)}</p>' if by else ""
+    return row + (f'<p class="words">{escape_text(text)}</p>' if text else "")
 
 
-def _folded(text: str) -> str:
-    """Return a text as it is, folded if it is long; nothing if it is blank."""
+def _fold(text: str) -> str:
+    """Return a text, folded if it is long; an empty string if it is blank."""
     text = text.strip("\n")
     if not text.strip():
         return ""
-    rows, pre = text.count("\n") + 1, f"<pre>{escaped(text)}</pre>"
+    rows, pre = text.count("\n") + 1, f"<pre>{escape_text(text)}</pre>"
     if rows <= FEW_ROWS and len(text) <= FEW_CHARS:
         return pre
-    first = escaped(text.strip().split("\n")[0][: FEW_CHARS // 10])
+    first = escape_text(text.strip().split("\n")[0][: FEW_CHARS // 10])
     return f"<details><summary>{pluralize(rows, 'row')}: {first}</summary>{pre}</details>"

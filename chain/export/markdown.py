@@ -1,9 +1,9 @@
-"""A session as Markdown, readable as plain text too. Pure.
+"""A session as Markdown, which is also readable as plain text. Pure.
 
-Text that chain did not write takes one of four forms, and none of them can add to the document or leave its place.
-Words of the model are quoted as the Markdown that they are, or as source in a fence if they are not inert (``quoted``).
-Words of the user and messages are quoted with each row escaped (``literal``). Names and options are escaped on one row
-(``inline``). Inputs and results are in fences that are longer than any in them (``fenced``).
+Text that chain did not write has one of four forms. In none of them can it change the structure of the document. Words
+of the model are rendered Markdown in a quote, or source in a fence if they are not inert (``quote_reply``). Words of
+the user and messages are quoted with each row escaped (``quote_verbatim``). Names and options are escaped on one row
+(``escape_inline``). Inputs and results are in fences that are longer than any fence inside them (``fence_block``).
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ def markdown(session: outline.Outline) -> Iterator[str]:
 
 
 def _rows(session: outline.Outline) -> Iterator[str]:
-    yield from _paragraph(f"# {inline(truncate(session.title, MAX_HEADING))}")
+    yield from _paragraph(f"# {escape_inline(truncate(session.title, MAX_HEADING))}")
     for name, value in session.facts():
-        yield f"- {name}: {inline(value)}"
+        yield f"- {name}: {escape_inline(value)}"
     yield ""
     yield from _items(session.before)
     for number, run in enumerate(session.runs, 1):
         facts = [phrases.describe_status(run.status), pluralize(run.iterations, "iteration"), run.took]
         yield from _paragraph(f"## Run {number} ({', '.join(facts)})")
         if run.task.strip():
-            yield from _quote("The user", literal(run.task))
+            yield from _quote("The user", quote_verbatim(run.task))
         yield from _steps(run, "###")
     if session.waiting:
         yield from _paragraph("## Still waiting")
@@ -66,9 +66,9 @@ def _items(items: Iterable[outline.Item]) -> Iterator[str]:
             case outline.AgentRun():
                 iterations = pluralize(item.iterations, "iteration")
                 facts = f"{phrases.describe_status(item.status)}, {iterations}, {item.took}"
-                yield from _paragraph(f"**Agent {inline(item.agent)}** ({facts})")
-                yield from _nested(quoted("Its task", item.task))
-                yield from _nested(_steps(item, "####"))
+                yield from _paragraph(f"**Agent {escape_inline(item.agent)}** ({facts})")
+                yield from _indent(quote_reply("Its task", item.task))
+                yield from _indent(_steps(item, "####"))
                 yield ""
             case outline.Moment():
                 yield from _moment(item.event, item.urgency)
@@ -79,49 +79,50 @@ def _items(items: Iterable[outline.Item]) -> Iterator[str]:
 def _moment(event: outline.ShownEvent, urgency: str) -> Iterator[str]:
     match event:
         case events.Reply():
-            yield from quoted("Reply", event.text)
+            yield from quote_reply("Reply", event.text)
         case events.ThinkingDelta():
-            yield from quoted("Thought", event.text)
+            yield from quote_reply("Thought", event.text)
         case events.UserInterruption():
             skipped = f"; skipped: {count_names(event.tools_skipped)}" if event.tools_skipped else ""
-            yield from _quote(f"🔔 {phrases.describe_delivery(event, urgency)}{skipped}", literal(event.message))
+            yield from _quote(f"🔔 {phrases.describe_delivery(event, urgency)}{skipped}", quote_verbatim(event.message))
         case events.LineQueued():
-            yield from _quote(f"Line {event.id} for {event.target_agent} ({urgency})", literal(event.text))
+            yield from _quote(f"Line {event.id} for {event.target_agent} ({urgency})", quote_verbatim(event.text))
         case events.Question():
-            yield from quoted(f"❓ Question {event.id}", event.text)
+            yield from quote_reply(f"❓ Question {event.id}", event.text)
             if event.preview.strip():
-                yield from fenced(event.preview, "text" if event.diff is None else "diff")
+                yield from fence_block(event.preview, "text" if event.diff is None else "diff")
             for number, option in enumerate(event.options, 1):
-                yield f"{number}. {inline(option)}"
+                yield f"{number}. {escape_inline(option)}"
             if event.options:
                 yield ""
         case events.Answer():
-            yield from _quote(f"Answer to {event.id}", literal(phrases.answer_sentence(event)))
+            yield from _quote(f"Answer to {event.id}", quote_verbatim(phrases.answer_sentence(event)))
         case events.PlanChanged():
-            yield from _paragraph(f"**Plan**, changed by {inline(event.by)}{'' if event.tasks else ': empty'}")
+            yield from _paragraph(f"**Plan**, changed by {escape_inline(event.by)}{'' if event.tasks else ': empty'}")
             for task in event.tasks:
-                yield f"- {_BOXES[task.state]} {inline(f'{task.text} ({task.reason})' if task.reason else task.text)}"
+                text = f"{task.text} ({task.reason})" if task.reason else task.text
+                yield f"- {_BOXES[task.state]} {escape_inline(text)}"
             yield ""
         case events.Result(result=""):
             yield from _paragraph(f"**Result:** {phrases.describe_status(event.status)}")
         case events.Result():
-            yield from _quote(f"Result ({phrases.describe_status(event.status)})", literal(event.result))
+            yield from _quote(f"Result ({phrases.describe_status(event.status)})", quote_verbatim(event.result))
         case _:
             kind, text = phrases.describe_remark(event)
-            yield from _nested(literal(f"{_SIGNS[kind]} {text}"))
+            yield from _indent(quote_verbatim(f"{_SIGNS[kind]} {text}"))
             yield ""
             if isinstance(event, events.Compaction):
-                yield from quoted("The summary", event.summary)
+                yield from quote_reply("The summary", event.summary)
 
 
 def _call(call: outline.CallItem) -> Iterator[str]:
-    yield from _paragraph(f"**Tool {inline(call.name)}** ({call.state})")
+    yield from _paragraph(f"**Tool {escape_inline(call.name)}** ({call.state})")
     if call.input:
-        yield from fenced(phrases.full_input(call.input), "json")
+        yield from fence_block(phrases.full_input(call.input), "json")
     yield from _items(call.agents)
     if text := call.result_text.strip():
         yield from _paragraph("Its result:")
-        yield from fenced(text, "text")
+        yield from fence_block(text, "text")
 
 
 def _paragraph(row: str) -> tuple[str, str]:
@@ -129,31 +130,31 @@ def _paragraph(row: str) -> tuple[str, str]:
 
 
 def _quote(who: str, rows: Iterable[str]) -> Iterator[str]:
-    yield from _paragraph(f"**{inline(who)}:**")
-    yield from _nested(rows)
+    yield from _paragraph(f"**{escape_inline(who)}:**")
+    yield from _indent(rows)
     yield ""
 
 
-def _nested(rows: Iterable[str]) -> Iterator[str]:
+def _indent(rows: Iterable[str]) -> Iterator[str]:
     return (f"> {row}" if row else ">" for row in rows)
 
 
-def quoted(who: str, text: str) -> Iterator[str]:
-    """Yield words of the model in a quote that they cannot leave."""
+def quote_reply(who: str, text: str) -> Iterator[str]:
+    """Yield words of the model as a quote. No text can end the quote early."""
     rows = sanitize(text).strip("\n").expandtabs(4).splitlines()
-    return _quote(who, rows if is_inert("\n".join(rows)) else fenced(text, "markdown"))
+    return _quote(who, rows if is_inert("\n".join(rows)) else fence_block(text, "markdown"))
 
 
-def fenced(text: str, language: str) -> Iterator[str]:
-    """Yield a code block that no text in it can end."""
+def fence_block(text: str, language: str) -> Iterator[str]:
+    """Yield a code block. No text in it can end it early."""
     text = sanitize(text).strip("\n")
     longest = max((len(found) for found in _FENCE.findall(text)), default=2)
     fence = "`" * (longest + 1)
     yield from (f"{fence}{language}", *text.splitlines(), fence, "")
 
 
-def literal(text: str) -> Iterator[str]:
-    """Yield rows for a quote that show a text as it is, with its line breaks and its indentation."""
+def quote_verbatim(text: str) -> Iterator[str]:
+    """Yield rows for a quote that show a text verbatim, with its line breaks and indentation."""
     rows = []
     for row in sanitize(text).strip("\n").splitlines():
         words = row.expandtabs(4).rstrip()
@@ -162,6 +163,6 @@ def literal(text: str) -> Iterator[str]:
     yield from _BREAK.sub("  \n", "\n".join(rows)).split("\n")
 
 
-def inline(text: str) -> str:
-    """Return a text on one row, in which nothing is Markdown."""
+def escape_inline(text: str) -> str:
+    """Return a text on one row with all Markdown escaped."""
     return _SPECIAL.sub(r"\\\1", " ".join(sanitize(text).split()))

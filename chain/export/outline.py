@@ -1,8 +1,8 @@
-"""A session as a tree: runs, their iterations, what happened in each, and agents inside the calls that started them.
+"""A session as a tree: runs, their iterations, the items of each, and agents inside the calls that started them.
 
-``outline_of`` builds the tree from the events of a journal (``chain.session.restored_state``), in their order. Journals
-that end in the middle, or have lost records, give an outline too. To show another event in exports, add it to
-``ShownEvent`` and to ``_Builder.add``, then render it in ``html`` and ``markdown``. Pure.
+``outline_of`` builds the tree from the events of a journal (``chain.session.restored_state``), in their order. An
+incomplete journal gives an outline too. To show another event in exports, add it to ``ShownEvent`` and to
+``_Builder.add``, then render it in ``html`` and ``markdown``. Pure.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from chain.text.phrases import RemarkEvent, duration
 from chain.text.wording import MAIN
 
 MAX_DEPTH = 16
-"""Agents inside each other. Deeper ones, which only a forged journal has, are shown in the run itself."""
+"""The limit of nested agents. Deeper ones, which only a forged journal has, are shown in the run itself."""
 
 _OfModel: TypeAlias = events.Reply | events.ThinkingDelta | events.Question | events.PlanChanged
 _OfUser: TypeAlias = events.UserInterruption | events.Answer | events.LineQueued
 ShownEvent: TypeAlias = _OfModel | _OfUser | events.Result | RemarkEvent
-"""The events that are items as they are."""
+"""The events that become items unchanged."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class _Part:
 class Moment(_Part):
     """An event without a duration. ``urgency`` is that of the most urgent line of a ``UserInterruption``.
 
-    A ``Result`` has only the text that the replies before it do not have.
+    A ``Result`` contains only the text that the earlier replies do not contain.
     """
 
     event: ShownEvent
@@ -49,13 +49,13 @@ class Moment(_Part):
 
 @dataclass(slots=True, kw_only=True)
 class _Stretch(_Part):
-    """Something with a duration: ``until`` is the index of its last event, ``ended`` the time of that event."""
+    """A part with a duration. ``until`` is the index of its last event, and ``ended`` the time of that event."""
 
     time: float
     until: int = 0
     ended: float = 0.0
     is_lost: bool = False
-    """Whether the program ended in it at an unknown time, so that ``ended`` is when the session was resumed."""
+    """Whether the program ended in it at an unknown time. Then ``ended`` is the time of the resume."""
 
     def __post_init__(self) -> None:
         self.until, self.ended = self.at, self.time
@@ -77,14 +77,14 @@ class CallItem(_Stretch):
     name: str
     input: Mapping[str, object]
     depth: int
-    """The depth of the agent that made it."""
+    """The depth of the agent that made the call."""
     has_started: bool
     result: events.ToolResult | None = None
     agents: list[AgentRun] = field(default_factory=list)
 
     @property
     def has_failed(self) -> bool:
-        """Whether it started, and has an error as its result or none at all."""
+        """Whether the call started and has an error or no result."""
         return self.has_started and (self.result is None or self.result.is_error)
 
     @property
@@ -97,7 +97,7 @@ class CallItem(_Stretch):
 
     @property
     def result_text(self) -> str:
-        """The text of its result; empty if that is the last reply of its agent, which is shown already."""
+        """The text of the result; empty if it is the last reply of the started agent, which is shown already."""
         text = "" if self.result is None else self.result.text
         is_repeated = self.agents and text.strip() == self.agents[-1].last_reply.strip()
         return "" if is_repeated else text
@@ -105,7 +105,10 @@ class CallItem(_Stretch):
 
 @dataclass(slots=True, kw_only=True)
 class Iteration(_Stretch):
-    """An iteration. Number 0 holds what is before the first one of an agent, or after the last one of a run."""
+    """An iteration.
+
+    Number 0 contains the items before the first iteration of an agent, or after the last one of a run.
+    """
 
     number: int = 0
     tokens: int = 0
@@ -130,7 +133,7 @@ class AgentRun(_Stretch):
 
     @property
     def last_step(self) -> Iteration:
-        """The iteration that it is in."""
+        """The current iteration."""
         if not self.steps:
             self.steps.append(Iteration(at=self.at, time=self.time))
         return self.steps[-1]
@@ -157,7 +160,7 @@ class Outline:
     """The items before the first run."""
     runs: list[AgentRun] = field(default_factory=list)
     agents: list[AgentRun] = field(default_factory=list)
-    """All work of all agents by its start, runs included."""
+    """The work of all agents, including runs, in the order of its start."""
     waiting: list[Moment] = field(default_factory=list)
     """The lines that still wait at the end."""
     times: list[float] = field(default_factory=list)
@@ -205,7 +208,7 @@ class _Builder:
     def __init__(self) -> None:
         self._outline = Outline()
         self._started: dict[str, AgentRun] = {}
-        """The last work of each agent in the run that is active."""
+        """The latest work of each agent in the active run."""
         self._calls: dict[str, CallItem] = {}
         """The calls without a result."""
         self._waiting: dict[str, Moment] = {}
@@ -278,6 +281,7 @@ class _Builder:
         return run
 
     def _end_run(self, event: events.Result, at: int) -> None:
+        """Close the active run and all agents that are still at work in it."""
         run = self._started.get(MAIN)
         if run is None or run.status is not None:
             run = self._start_run(event, self._index(event))
@@ -293,6 +297,7 @@ class _Builder:
         self._put(event, Moment(at=at, event=replace(event, result=text)))
 
     def _start_agent(self, event: events.AgentStarted, at: int) -> None:
+        """Add an agent to the call that started it. Without one, add it to the last step of its parent."""
         holder = self._calls.get(event.parent_id) or self._agent(event)
         if holder.depth >= MAX_DEPTH:
             holder = self._outline.runs[-1]

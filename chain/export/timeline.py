@@ -1,7 +1,7 @@
-"""The timeline of the HTML page: one lane for each agent, every sign in it a link to its place in the record. Pure.
+"""The timeline of the HTML page: one lane for each agent, in which every sign links to its place in the record. Pure.
 
-From left to right is time, on a scale on which a tool call of milliseconds and a pause of a night are both visible:
-between two events is a little room, and more by the logarithm of the seconds between them.
+The scale from left to right shows both a tool call of milliseconds and a pause of a night: the distance of two events
+is a constant plus the logarithm of the seconds between them.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from math import log1p
 from typing import TypeVar
 
 from chain import events
-from chain.export.escaping import escaped
+from chain.export.escaping import escape_text
 from chain.export.outline import AgentRun, CallItem, Iteration, Moment, Outline
 from chain.text import phrases
 from chain.text.wording import pluralize, truncate
 
 ROOM = 0.1
-"""The room between two events without time between them; a second takes 0.7."""
+"""The distance between two simultaneous events. A second between them adds 0.7."""
 CLOSEST = 0.35
-"""Percent of the width between the left sides of two bars, about four pixels of a wide page. Closer ones are merged."""
+"""The least distance of two bars in percent of the width: four pixels of a wide page. Closer bars are merged."""
 PIN_WIDTH = 6.6
-"""Percent of the width that a pin takes on a narrow page."""
+"""The width of a pin on a narrow page, in percent of the width."""
 LEVELS = 4
-"""Rows of pins above a lane, so that close ones do not cover each other."""
+"""The number of rows of pins above a lane, so that close pins do not overlap."""
 MAX_TITLE = 400
 
 _KEY = (
@@ -52,7 +52,7 @@ def timeline(session: Outline) -> Iterator[str]:
 
 
 def _places(times: Sequence[float]) -> list[float]:
-    """Return where each event is, in percent of the width."""
+    """Return the position of each event, in percent of the width."""
     places = [0.0]
     for before, after in pairwise(times):
         places.append(places[-1] + ROOM + log1p(max(after - before, 0.0)))  # a clock may be set back
@@ -61,18 +61,21 @@ def _places(times: Sequence[float]) -> list[float]:
 
 
 def _lane(works: Sequence[AgentRun], places: Sequence[float]) -> Iterator[str]:
+    """Yield the lane of one agent: bars for iterations and calls, and pins above them."""
     agent = works[0].agent
     signs = sorted(sign for work in works for sign in _signs(work))
     levels = _levels([places[at] for at, *_ in signs])
     yield (
         f'<div class="lane" style="--depth:{works[0].depth};--levels:{max(levels, default=-1) + 1}">\n'
-        f'<div class="agent"><a href="#{works[0].anchor}">{escaped(agent)}</a></div>\n<div class="track">\n'
+        f'<div class="agent"><a href="#{works[0].anchor}">{escape_text(agent)}</a></div>\n<div class="track">\n'
     )
-    for steps in _merged((step for work in works for step in work.steps if step.number), places):
+    for steps in _merge_close_parts((step for work in works for step in work.steps if step.number), places):
         numbers = " to ".join(dict.fromkeys(str(step.number) for step in (steps[0], steps[-1])))
         took = f" ({steps[0].took})" if len(steps) == 1 else ""
         yield _bar("bar", steps, places, f"{agent}, iteration {numbers}{took}")
-    for calls in _merged((item for work in works for item in work.items() if isinstance(item, CallItem)), places):
+    for calls in _merge_close_parts(
+        (item for work in works for item in work.items() if isinstance(item, CallItem)), places
+    ):
         failed = " failed" if any(call.has_failed for call in calls) else ""
         title = f"{calls[0].name}: {calls[0].state}" if len(calls) == 1 else pluralize(len(calls), "call")
         yield _bar(f"call{failed}", calls, places, title)
@@ -81,8 +84,8 @@ def _lane(works: Sequence[AgentRun], places: Sequence[float]) -> Iterator[str]:
     yield "</div>\n</div>\n"
 
 
-def _merged(parts: Iterable[_Part], places: Sequence[float]) -> list[list[_Part]]:
-    """Return the parts in groups, of which each is a bar."""
+def _merge_close_parts(parts: Iterable[_Part], places: Sequence[float]) -> list[list[_Part]]:
+    """Return the parts in groups. Each group is one bar."""
     groups: list[list[_Part]] = []
     for part in parts:
         if not groups or places[part.at] - places[groups[-1][0].at] >= CLOSEST:
@@ -97,12 +100,12 @@ def _bar(kind: str, parts: Sequence[Iteration] | Sequence[CallItem], places: Seq
 
 
 def _link(kind: str, at: int, style: str, title: str, sign: str = "") -> str:
-    title = escaped(truncate(title, MAX_TITLE))
-    return f'<a class="{kind}" href="#e{at}" style="{style}" title="{title}">{escaped(sign)}</a>\n'
+    title = escape_text(truncate(title, MAX_TITLE))
+    return f'<a class="{kind}" href="#e{at}" style="{style}" title="{title}">{escape_text(sign)}</a>\n'
 
 
 def _signs(work: AgentRun) -> Iterator[tuple[int, str, str, str]]:
-    """Yield what is between the agent and the user, and an end that is not good: its place, kind, sign and title."""
+    """Yield the agent's exchanges with the user, and a bad end: index, kind, sign and title of each."""
     for item in work.items():
         match item:
             case Moment(at=at, event=events.UserInterruption() as event, urgency=urgency):
@@ -117,7 +120,7 @@ def _signs(work: AgentRun) -> Iterator[tuple[int, str, str, str]]:
 
 
 def _levels(places: Sequence[float]) -> list[int]:
-    """Return the lowest level with room for each pin; where none has room, pins cover each other."""
+    """Return the lowest free level for each pin. If no level is free, pins overlap."""
     ends, levels = [0.0] * LEVELS, []
     for left in places:
         level = next((n for n, end in enumerate(ends) if left >= end), ends.index(min(ends)))

@@ -1,1 +1,1 @@
-"""Handler prompts: their files, their rules, and the messages that they make of the user's lines."""
+"""Handler prompts: their files, their rules, and the messages that they compose from the user's lines."""

@@ -69,7 +69,7 @@ class InterruptionPrompt:
     def rule_for(self, line: Line) -> Rule | None:
         """Return the first rule that matches a line, or ``None``.
 
-        The result is cached, since it is needed twice per line.
+        The result is cached, since each line needs it twice.
         """
         if line.kind in NEVER_PUT or self.mistake is not None or not self.rules:
             return None
@@ -120,7 +120,7 @@ BUILT_IN_PROMPT = InterruptionPrompt(
 JOB_PROMPT = InterruptionPrompt(
     source="default", user_template="${message}", post_prompt="", overrides=Overrides(), resume=None, todo_direct=False
 )
-"""The prompt of lines that report the end of a job: nobody wrote them, so nothing is asked of the reply."""
+"""The prompt for lines that report the end of a job. No user wrote them, so the reply needs no instructions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A line that is delivered. ``outcome`` says what code already did about it, such as ``(Done: ...)``."""
+    """A line that is delivered. ``outcome`` is the result if code has carried out the line, such as ``(Done: ...)``."""
 
     line: Line
     outcome: str = ""
@@ -148,9 +148,9 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Composed:
-    """The user message, and the parts of the call that answers it.
+    """A composed user message, and the parameters of the call that answers it.
 
-    With a ``resume`` text the task continues after it.
+    If there is a ``resume`` text, the task continues after the reply.
     """
 
     text: str
@@ -176,10 +176,9 @@ def compose(
 ) -> Composed:
     """Compose one message from all lines of a safe point, each by its own rule.
 
-    The call also answers the ``unanswered``.
-
-    If settings differ, the last line's are used, but the largest ``max_tokens``. A text that several lines share occurs
-    once, with the messages of all of them. The first ``resume`` text that belongs to a rule is used, if there is one.
+    The reply to the message also answers the ``unanswered`` lines. If the lines' settings differ, those of the last
+    line apply, except that the largest ``max_tokens`` is used. A text that several lines share occurs once, with the
+    messages of all of them. The first ``resume`` text of a rule is used, if there is one.
     """
     if not arrivals:
         raise ValueError("a message needs at least one line")

@@ -92,6 +92,7 @@ class PromptFile:
         return (line, prompt, mistake) if prompt.mistake is None else (line, *self.current())
 
     def _read_state(self) -> _FileState:
+        """Return the identity of the file's current state, or the reason why the file cannot be read."""
         if self.path is None:
             return "no file is configured for the handler prompt"
         try:

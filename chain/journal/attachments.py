@@ -1,6 +1,6 @@
-"""Attachments: content that is too large for a record, in files next to a journal, each named by its digest.
+"""Attachments: content that is too large for a record, in files next to a journal. Each file is named by its digest.
 
-An attachment is on disk before the record that names it is written. It is never changed.
+An attachment is on disk before the record that names it is written, and never changes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ReadAttachment: TypeAlias = Callable[[str], bytes | None]
 """Returns the content of the attachment with a digest; ``None`` if it was deleted."""
 
 MAX_ATTACHMENT = 16 * 1024 * 1024
-"""Bytes that are read of an attachment: more than any that is written."""
+"""The number of bytes to read of an attachment: more than the longest one has."""
 
 
 def attachments_folder(journal: Path) -> Path:

@@ -19,9 +19,9 @@ _Converter: TypeAlias = Callable[[Any], Any]
 
 
 def read_fields(kind: Any, raw: Mapping[str, Any]) -> Any:  # noqa: ANN401 - an object of the kind
-    """Return a dataclass made from its JSON. A missing field has its default value.
+    """Return a dataclass from its JSON. Missing fields have their default values.
 
-    Raise ``ValueError`` if a field has the wrong type, and ``TypeError`` if a required one is missing.
+    Raise ``ValueError`` if a field has the wrong type, and ``TypeError`` if a required field is missing.
     """
     converters, values = _converters(kind), {}
     for name, value in raw.items():

@@ -76,7 +76,7 @@ class DiskFile:
     def append(self, data: bytes) -> None:
         """Append ``data`` atomically: on an error, truncate the file to its previous length."""
         if self._is_torn:
-            # The incomplete record becomes a row that readers skip, even if only its end of line was missing.
+            # The end of line turns an incomplete record into a row that readers skip.
             data = b"\0\n" + data
         remaining = memoryview(data)
         try:
@@ -112,18 +112,18 @@ class DiskFile:
 
 
 class MemoryFile:
-    """A journal file that writes nothing to a disk. Its attachments last as long as the process."""
+    """A journal file that is not written to disk. Its attachments last as long as the process."""
 
     def __init__(self) -> None:
         self.attachments: dict[str, bytes] = {}
         """The contents by their digests."""
 
     def store_attachment(self, digest: str, content: bytes) -> None:
-        """Hold an attachment in memory."""
+        """Store an attachment in memory."""
         self.attachments[digest] = content
 
     def append(self, data: bytes) -> None:
-        """Drop the data: the state of the session has what it says."""
+        """Discard the data. The state of the session contains the records."""
 
     async def sync(self) -> None:
         """Return at once."""

@@ -100,7 +100,7 @@ class Journal:
         self._synced_seq = 0
         """The ``seq`` up to which records are on disk. A resumed journal is synced once more."""
         self.failure: str | None = None
-        """Why a sync failed, or ``None``. A failure is final, since it is unknown what is on disk then."""
+        """The error of a failed sync, or ``None``. A failure is final, since the state of the disk is then unknown."""
         self._failure_callbacks: list[Callable[[JournalError], None]] = []
 
     def connect(self, apply: Apply, emit: Emit) -> None:

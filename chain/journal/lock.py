@@ -6,7 +6,7 @@ import fcntl
 import time
 
 PAUSES_S = (0.01, 0.05, 0.2)
-"""Seconds between attempts, for the moment in which ``has_writer`` of another process holds the lock."""
+"""The pause between attempts, in seconds: ``has_writer`` in another process holds the lock for a moment."""
 
 
 def lock(fd: int) -> None:

@@ -152,9 +152,10 @@ class Message(_Typed):
 
 @_record("withdrawn")
 class Withdrawn(_Typed):
-    """The last ``messages`` messages left the conversation, with these lines, except lines that code had carried out.
+    """The last ``messages`` messages were removed from the conversation, with their lines ``line_ids``.
 
-    ``reason`` is the status of the run: ``refused`` or ``context_full``.
+    Lines that code had carried out are not in ``line_ids``. ``reason`` is the status of the run: ``refused`` or
+    ``context_full``.
     """
 
     messages: int
@@ -409,7 +410,7 @@ class Mode(_Typed):
 
 @_record("request", "sent")
 class RequestSent(_Typed):
-    """A model call begins.
+    """A model call starts.
 
     ``system`` and ``tools`` are the ``text_digest`` of the system prompt and of the tools; ``attempt`` counts from 1.
     ``compacts``: the call asks for a summary to compact the conversation. ``window`` is the model's context window in
@@ -501,7 +502,7 @@ class Interrupted(_Typed):
 
 @_record("draft")
 class Draft(_Typed):
-    """The text that was in the editor when the program ended."""
+    """The text in the editor when the program ended."""
 
     text: str
 

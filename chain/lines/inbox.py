@@ -98,7 +98,7 @@ class Inbox:
         return tuple(a for a in self._lines.waiting if a.record.agent == self.agent and not a.is_leaving)
 
     def everything(self) -> tuple[AcceptedLine, ...]:
-        """Return the waiting lines and those that were taken but are neither delivered nor settled yet."""
+        """Return the waiting lines, and the lines that were taken but are neither delivered nor settled yet."""
         return tuple(a for a in self._lines.waiting if a.record.agent == self.agent)
 
     def drain(self) -> tuple[AcceptedLine, ...]:

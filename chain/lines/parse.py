@@ -36,7 +36,7 @@ MAX_LINE = 100_000
 Kind: TypeAlias = Literal[
     "blank", "redirect", "verbatim", "stop", "todo", "follow-up", "context", "guidance", "question", "local", "job"
 ]
-"""The kind of a line, by the table above. ``job`` is the end of a background job, which nobody submits."""
+"""The kind of a line, by the table above. ``job`` is the end of a background job, which no user submits."""
 
 Urgency: TypeAlias = Literal["next", "urgent", "now"]
 """When a line is delivered, weakest first.
@@ -102,7 +102,7 @@ AdjustmentType: TypeAlias = Literal["focus_query", "skip_source", "add_source", 
 
 @dataclass(frozen=True, slots=True)
 class Adjustment:
-    """Guidance in a form that a running tool can act on."""
+    """Guidance in a form that a running tool can use."""
 
     type: AdjustmentType
     value: str

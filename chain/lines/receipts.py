@@ -84,10 +84,10 @@ class Ledger:
         waiting: int = 0,
         job: str = "",
     ) -> AcceptedLine:
-        """Give the line an id, record it and return it. Raise ``JournalError``; the line is not accepted then.
+        """Give the line an id, record the line and return it. Raise ``JournalError``; the line is not accepted then.
 
-        ``by_rule``: a rule changed its kind or urgency. ``waiting`` is its place in the queue. ``job`` is the job
-        whose end the line reports.
+        ``by_rule``: a rule changed the kind or urgency of the line. ``waiting`` is the line's place in the queue.
+        ``job`` is the background job whose end the line reports.
         """
         number, on_record = self._last_number, id
         while not on_record or on_record in self.lines.on_record:
@@ -115,7 +115,7 @@ class Ledger:
         accepted.since = trio.current_time()
         return accepted
 
-    def begin_anew(self) -> None:
+    def reset_outcomes(self) -> None:
         """Reset the count of returned lines and the list of settled lines."""
         self.returned = 0
         self._unreported.clear()
@@ -166,6 +166,7 @@ class Ledger:
     def _settle(
         self, accepted: AcceptedLine, state: State, iteration: int, point: Point | None, reason: str
     ) -> RecordedEvents:
+        """Record a receipt and return its events."""
         waited = None if point is None else trio.current_time() - accepted.since
         record = records.Receipt(accepted.on_record, state, accepted.agent, iteration, point, waited, reason)
         was_waiting = accepted in self.lines.waiting
@@ -202,8 +203,8 @@ class Ledger:
         self._emit(receipt)
         return reason
 
-    def never_sent(self, written: str, reason: str, agent: str, *, id: str, iteration: int) -> None:
-        """Emit that a line will not be sent any more. ``written`` is the line as it was written, with its moment."""
+    def mark_unsent(self, written: str, reason: str, agent: str, *, id: str, iteration: int) -> None:
+        """Emit that a line will never be sent. ``written`` is the line as written, with its moment."""
         self.unsent += 1
         self._unsent.append(written)
         self._emit(Receipt(agent=agent, iteration=iteration, id=id, text=written, state="unsent", reason=reason))

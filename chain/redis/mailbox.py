@@ -150,6 +150,6 @@ class Mailbox:
 
 
 def _line(row: Row) -> str | None:
-    """Return the text of a row that is a line, or ``None``."""
+    """Return the text of a row of type ``line``; ``None`` for a row of another type."""
     text = row.get("text")
     return text if row.get("type") == "line" and isinstance(text, str) else None

@@ -29,7 +29,7 @@ from chain.redis.mailbox import Mailbox
 from chain.redis.redis_server import Command, RedisAddress, RedisServer, Unreachable, connected, read_address
 from chain.redis.scripts import key
 from chain.session.listing import Summary, from_text, match_id, summary_of, to_text
-from chain.session.resume import read_back
+from chain.session.resume import load_journal
 from chain.session.state import State
 from chain.session.store import OpenSession
 
@@ -94,7 +94,7 @@ class RedisStore:
         self._do(check)
 
     @asynccontextmanager
-    async def begin(self, workspace: Path) -> AsyncIterator[OpenSession]:
+    async def open_new(self, workspace: Path) -> AsyncIterator[OpenSession]:
         """Create a session and hold it for the block."""
         async with self.connected() as server:
             id = await self.create(server, os.path.realpath(workspace))  # noqa: ASYNC240 - its folders are known by now
@@ -151,7 +151,7 @@ class RedisStore:
         """Read the rows of a journal."""
         yield self._do_with(id, _rows)
 
-    def kept(self, id: str, digest: str) -> bytes | None:
+    def attachment(self, id: str, digest: str) -> bytes | None:
         """Return the content of an attachment; ``None`` if it is gone."""
 
         async def read(server: RedisServer, id: str) -> bytes | None:
@@ -304,7 +304,7 @@ async def _open(lease: Lease) -> OpenSession:
     await lease.fetch(wait_s=0)
     rows = await _rows(lease.server, lease.id)
     files = await _files(lease.server, lease.id) if any(b'"type":"image"' in row for row in rows) else {}
-    read = await trio.to_thread.run_sync(read_back, rows, files.get) if rows else None
+    read = await trio.to_thread.run_sync(load_journal, rows, files.get) if rows else None
     seq, state = (0, State()) if read is None else (read.seq, read.state)
     journal = Journal(lease, id=lease.id, seq=seq, note=lease.note, writes_later=True)
     return OpenSession(journal, state, read, Mailbox(lease).serve)
@@ -359,7 +359,7 @@ async def _summary(server: RedisServer, id: str) -> Summary:
     place = last[0][0].decode() if last else ""
     found = from_text(known or b"", place)
     if found is None:
-        found = summary_of(id, read_back(await _rows(server, id)).state)
+        found = summary_of(id, load_journal(await _rows(server, id)).state)
         text = to_text(found, place)
         if place and len(text) <= MAX_SUMMARY:
             with suppress(SessionError):  # the server may be full, or read-only for this user

@@ -9,12 +9,12 @@ from chain.journal.records import FileChanged, Rewound
 from chain.text.wording import truncate
 
 MAX_CHECKPOINTS = 10
-"""Runs that can be undone."""
+"""The number of runs that can be undone."""
 
 MAX_QUERY = 60
-"""Characters of a query in a sentence."""
+"""The limit of a query in a sentence, in characters."""
 
-SHELL_STAYS = "What shell commands changed is not undone."
+SHELL_STAYS = "Changes by shell commands are not undone."
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +28,12 @@ class Checkpoint:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The files that edit tools changed in the run, each once."""
+        """The files that edit tools changed in the run, without repetitions."""
         return tuple(dict.fromkeys(change.path for change in self.changes))
 
 
 def undo_sentence(record: Rewound, query: str) -> str:
-    """Return what an undo did. ``query`` is that of the first run that was undone."""
+    """Return a sentence about the result of an undo. ``query`` is the query of the first run that was undone."""
     parts = []
     if not record.keeps_conversation:
         parts.append(f"Back to before: {truncate(' '.join(query.split()) or 'a run without a query', MAX_QUERY)}.")

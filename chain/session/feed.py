@@ -87,6 +87,7 @@ class Feed:
         return events
 
     def _join(self, event: Piece) -> None:
+        """Append a piece of text to the waiting stream that it continues, or start a new stream."""
         key = (event.type, event.agent, str(event.iteration), event.id if isinstance(event, ToolProgress) else "")
         if not isinstance(event, ToolProgress):
             # A piece of another kind ends the stream, so that a reply's text and thinking stay in order.

@@ -7,11 +7,12 @@ How the end of a job reaches the model::
     the next safe point     the line is delivered like any other; after a run it waits for the next one
     no run is active        a job that wakes starts a run with its line, unless it was killed
 
-The line of an agent that has ended goes to the agent above. An agent's jobs are killed when it ends, all jobs when the
-session closes. Lines that no run will deliver are returned then, so that the result lists them; a terminal leaves them
-in the session. What a process that was killed has left out is recorded when the session is resumed (``record_lost``).
+The line of an agent that has ended goes to the agent above. An agent's jobs are killed when the agent ends, and all
+jobs are killed when the session closes. Lines that no run will deliver are then returned, so that the result lists
+them; at a terminal they stay in the session. If a process was killed, the missing records are written when the session
+is resumed (``record_lost``).
 
-On a full disk the end of a job may not be recorded. A notice says so, and the model can still ask by ``job_output``.
+On a full disk the end of a job may not be recorded. A notice reports that, and the model can still use ``job_output``.
 """
 
 from __future__ import annotations
@@ -38,24 +39,24 @@ from chain.tools.jobs import JobOutput, JobState, Piece
 from chain.tools.tool import JobEnd, JobRun, Jobs
 
 MAX_JOBS = 8
-"""Jobs that may run at the same time: a server, a watcher and some builds."""
+"""The limit of concurrent jobs: enough for a server, a watcher and some builds."""
 
 MAX_REPORTED = 2_000
-"""Characters of the end of a job's output in its line: what went wrong. ``job_output`` has the rest."""
+"""The limit of the output in a job's line, in characters. The end shows errors; ``job_output`` returns the rest."""
 
 MAX_COMMAND = 500
-"""Characters of the command in the line: enough to recognise it."""
+"""The limit of the command in a job's line, in characters: enough to recognise it."""
 
 SESSION_CLOSED = "ended with the session"
-"""Why a job was killed that ran when the session closed, and why its line was returned."""
+"""The reason for killing a job, or returning its line, when the session closes."""
 
 _TAIL_BYTES = 16 * MAX_REPORTED
-"""Bytes that are read for these characters: some take four, and colours and rows drawn over are left out."""
+"""The bytes to read for these characters: some have four bytes, and colours and overwritten rows are removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """A job as front ends show it. ``state`` says in words how long it has been running, or how it ended."""
+    """A job as front ends show it. ``state`` is a phrase: how long the job has been running, or how it ended."""
 
     id: str
     state: str
@@ -65,7 +66,10 @@ class JobView:
 
 @dataclass(eq=False, slots=True)
 class _RunningJob:
-    """A job whose command runs. ``reason`` says why it is being killed. ``done`` is set when its end is recorded."""
+    """A job whose command is running.
+
+    ``reason`` is why it is being killed. ``done`` is set when its end is recorded.
+    """
 
     started: records.JobStarted
     run: JobRun
@@ -86,7 +90,7 @@ class SessionJobs(Jobs):
         self._runs: SessionRuns | None = None
         self._running: dict[str, _RunningJob] = {}
         self._new: list[_RunningJob] = []
-        """Jobs whose tasks have not started."""
+        """The jobs whose tasks have not started yet."""
         self._changed = Wakeup()
         self._ended = Wakeup()
         self._is_closed = False
@@ -132,6 +136,7 @@ class SessionJobs(Jobs):
             self._runs.return_job_lines(SESSION_CLOSED)
 
     async def _execute(self, job: _RunningJob) -> None:
+        """Run the command of a job. Then record its end, and queue the line that reports it."""
         end: JobEnd | None = None
         problem = ""
         try:
@@ -149,7 +154,7 @@ class SessionJobs(Jobs):
         del self._running[started.id]
         record = records.JobEnded(started.id, started.agent, end.outcome, end.exit_code, seconds, end.note)
         self._journal.record_if_possible(record)
-        self._report(job, report(started, record, job.output.read(-_TAIL_BYTES, _TAIL_BYTES)))
+        self._report(job, report_text(started, record, job.output.read(-_TAIL_BYTES, _TAIL_BYTES)))
         job.output.close()
         job.done.set()
         self._ended.set()
@@ -163,7 +168,7 @@ class SessionJobs(Jobs):
         except JournalError as error:
             self._emit(Notice(message=f"The end of job {job.started.id} could not be recorded: {error}"))
             return
-        # Who kills a job knows of its end.
+        # Whoever killed the job expects its end.
         accepted.wakes = job.started.wakes and not job.reason
         if accepted.wakes:
             self._runs.begin_waiting()
@@ -177,8 +182,8 @@ class SessionJobs(Jobs):
             name = self._state.agents[name].parent
         return at_work.get(name, main)
 
-    async def wait_awaited(self) -> bool:
-        """Wait until a job ends, if one of them wakes. Return whether one does."""
+    async def wait_for_waking_job(self) -> bool:
+        """Wait until a job ends, if any running job wakes the session. Return whether there was one."""
         if not any(job.started.wakes for job in self._running.values()):
             return False
         await self._ended.wait()
@@ -187,11 +192,11 @@ class SessionJobs(Jobs):
     # --------------------------------------------------------------------------------------------- for the user
 
     def kill_job(self, id: str) -> None:
-        """Kill a job; its end comes as a line. Raise ``UserError`` if no such job runs."""
+        """Kill a job. A line reports its end. Raise ``UserError`` if no such job is running."""
         _kill(self._find(id), "killed by the user")
 
     def kill_all(self) -> str:
-        """Kill all jobs, and return a sentence that names them; an empty one if none runs."""
+        """Kill all jobs. Return a sentence that names them, or an empty string if none is running."""
         for job in self._running.values():
             _kill(job, "killed by the user")
         running = f"{pluralize(len(self._running), 'background job')}: {', '.join(self._running)}"
@@ -212,7 +217,7 @@ class SessionJobs(Jobs):
             raise ToolError("The session is being closed, so no job can start.")
         if len(self._running) >= MAX_JOBS:
             running = f"{pluralize(MAX_JOBS, 'background job')} are running ({', '.join(self._running)})"
-            raise ToolError(f"{running}, the most allowed: end one with job_kill, or wait until one ends.")
+            raise ToolError(f"{running}, the limit: end one with job_kill, or wait until one ends.")
         id = f"J{len(self._state.jobs) + 1}"
         try:
             output = JobOutput.create(self._path(id))
@@ -230,7 +235,10 @@ class SessionJobs(Jobs):
         return id
 
     def output(self, id: str, after: int, most: int) -> str:
-        """Return the state of a job, and up to ``most`` bytes of its output after so many. Raise ``ToolError``."""
+        """Return the state of a job, and up to ``most`` bytes of its output from byte ``after`` on.
+
+        Raise ``ToolError``.
+        """
         id = id.strip().upper()
         job, running = self._state.jobs.get(id), self._running.get(id)
         if job is None:
@@ -239,7 +247,7 @@ class SessionJobs(Jobs):
         if running is not None:
             output: JobOutput | None = running.output
         else:
-            output = stored_output(self._path(id))
+            output = open_stored_output(self._path(id))
         rows = [f"[{id}: {state_of(job)}]"]
         if output is None:
             return "\n".join([*rows, "[its output is no longer stored]"])
@@ -256,7 +264,7 @@ class SessionJobs(Jobs):
         return "\n".join(rows)
 
     async def kill(self, id: str, by: str) -> str:
-        """Kill a job for the agent ``by``, wait until it has ended, and return that. Raise ``ToolError``."""
+        """Kill a job on behalf of the agent ``by`` and wait for its end. Return a confirmation. Raise ``ToolError``."""
         try:
             job = self._find(id)
         except UserError as error:
@@ -265,7 +273,7 @@ class SessionJobs(Jobs):
         await job.done.wait()
         return f"[job {job.started.id} killed]"
 
-    def end_of(self, agent: str) -> None:
+    def kill_jobs_of(self, agent: str) -> None:
         """Kill the jobs of an agent that has ended."""
         for job in self._running.values():
             if job.started.agent == agent:
@@ -285,13 +293,13 @@ def output_path(journal: Journal, id: str) -> Path | None:
     return None if journal.path is None else attachments_folder(journal.path) / f"{id}.out"
 
 
-def stored_output(path: Path | None) -> JobOutput | None:
+def open_stored_output(path: Path | None) -> JobOutput | None:
     """Open the output of a job that has ended; ``None`` if it is not stored."""
     return None if path is None else JobOutput.open(path)
 
 
 def state_of(job: JobState) -> str:
-    """Return in words whether a job runs, or how it has ended."""
+    """Return a phrase for the state of a job: how long it has been running, or how it ended."""
     if job.ended is None:
         return f"running for {duration(time.time() - job.began, whole=True)}"
     return _outcome(job.ended)
@@ -301,8 +309,8 @@ def _outcome(ended: records.JobEnded) -> str:
     return ended.outcome if ended.seconds is None else f"{ended.outcome} after {duration(ended.seconds, whole=True)}"
 
 
-def report(started: records.JobStarted, ended: records.JobEnded, output: Piece | None) -> str:
-    """Return the text of the line that reports the end of a job. ``output`` is the end of its output."""
+def report_text(started: records.JobStarted, ended: records.JobEnded, output: Piece | None) -> str:
+    """Return the text of the line that reports the end of a job. ``output`` is the last part of the job's output."""
     text = "" if output is None else output.text.rstrip()
     is_cut = output is not None and (output.begin > 0 or len(text) > MAX_REPORTED)
     rows = [f"[JOB {started.id}] {_outcome(ended)}", f"$ {truncate(started.command, MAX_COMMAND)}"]
@@ -316,8 +324,8 @@ def record_lost(state: State, journal: Journal, inbox: Inbox) -> None:
         if job.ended is None:
             journal.record(records.JobEnded(id, job.started.agent, "ended with the program"))
         if not job.line_id and job.ended is not None:
-            output = stored_output(output_path(journal, id))
+            output = open_stored_output(output_path(journal, id))
             tail = None if output is None else output.read(-_TAIL_BYTES, _TAIL_BYTES)
             if output is not None:
                 output.close()
-            inbox.put_job(report(job.started, job.ended, tail), id)
+            inbox.put_job(report_text(job.started, job.ended, tail), id)

@@ -67,16 +67,16 @@ class LineRouter:
         Raise ``UserError`` if it is addressed to an agent that is not at work.
         """
         if sent.to:
-            return self._tree.named(sent.to)
+            return self._tree.find_agent(sent.to)
         if sent.line.kind in ("todo", "follow-up"):
             return self._tree.main
         asked = self._shared.questions.open
         if asked is not None:
-            return self._tree.named(asked.question.agent)
+            return self._tree.find_agent(asked.question.agent)
         return self._tree.target()
 
     def has_room(self, sent: IncomingLine) -> bool:
-        """Return whether a line would find room in its inbox, and no run is about to stop."""
+        """Return whether a line fits into its inbox, and no run is about to stop."""
         if self._session.active is None:
             return True
         try:

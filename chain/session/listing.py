@@ -20,7 +20,7 @@ from chain.journal.attachments import write_atomically
 from chain.journal.fields import read_fields
 from chain.journal.lock import has_writer
 from chain.journal.reading import Reading
-from chain.session.resume import read_back
+from chain.session.resume import load_journal
 from chain.session.state import State
 
 SUFFIX = ".jsonl"
@@ -142,7 +142,7 @@ def _compute_summary(journal: Path) -> Summary:
     """Read a journal, and return its summary after writing it. Raise ``OSError``."""
     with journal.open("rb") as rows:
         size = os.fstat(rows.fileno()).st_size  # before reading: a running session may append meanwhile
-        return save_summary(journal, read_back(rows).state, size)
+        return save_summary(journal, load_journal(rows).state, size)
 
 
 def find_journal(folder: Path, id: str) -> Path:
@@ -169,7 +169,7 @@ def match_id(ids: Iterable[str], id: str) -> str:
 
 
 @contextmanager
-def readable(path: Path) -> Iterator[None]:
+def convert_read_errors(path: Path) -> Iterator[None]:
     """Convert an ``OSError`` of the block, which reads a journal, to a ``SessionError`` that names the file."""
     try:
         yield

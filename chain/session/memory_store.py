@@ -24,7 +24,7 @@ class MemoryStore:
         """Do nothing: memory can always be used."""
 
     @asynccontextmanager
-    async def begin(self, workspace: Path) -> AsyncIterator[OpenSession]:
+    async def open_new(self, workspace: Path) -> AsyncIterator[OpenSession]:
         """Create a session."""
         id, state = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}", State()
         journal = Journal(MemoryFile(), id=id)
@@ -32,8 +32,8 @@ class MemoryStore:
         yield OpenSession(journal, state)
 
     def resume(self, id: str) -> NoReturn:
-        """Raise ``SessionError``, as all methods do that look for a session."""
-        raise SessionError(f"there is no session {id:.60}: with --no-session none is kept")
+        """Raise ``SessionError``, since no session is stored."""
+        raise SessionError(f"there is no session {id:.60}: --no-session stores none")
 
     def summaries(self, *, latest: int | None = None, workspace: Path | None = None) -> list[Summary]:
         """Return no sessions."""
@@ -51,7 +51,7 @@ class MemoryStore:
         """Raise ``SessionError``."""
         self.resume(id)
 
-    def kept(self, id: str, digest: str) -> bytes | None:
+    def attachment(self, id: str, digest: str) -> bytes | None:
         """Return ``None``."""
         return None
 

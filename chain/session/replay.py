@@ -126,6 +126,7 @@ class Replay:
         return None
 
     def _check(self, entry: Entry) -> Difference | None:
+        """Apply one record. Return its difference to the result of today's configuration, or ``None``."""
         record = entry.record
         is_new = isinstance(record, records.Line) and record.id not in self._state.lines.on_record
         if isinstance(record, records.RequestSent):
@@ -181,9 +182,10 @@ class Replay:
         self._make_main()
 
     def _make_main(self) -> None:
+        """Build today's spec of the main agent, with the recorded context, tools and effort."""
         spec = replace(self._today.main, registry=self._registry, instructions=self._state.system_instructions)
         spec = replace(spec, effort=self._effort)
-        self._agent(MAIN).spec = spec.located(self._whereabouts)
+        self._agent(MAIN).spec = spec.with_context(self._whereabouts)
 
     @property
     def _whereabouts(self) -> str:
@@ -194,7 +196,7 @@ class Replay:
         agent, parent = self._agent(record.name), self._agent(record.agent).spec
         agent.begin(record.task)
         made = None if parent is None else self._today.make(record.kind, record.name, parent, record.parent_id)
-        agent.spec = None if made is None else made.located(self._whereabouts)
+        agent.spec = None if made is None else made.with_context(self._whereabouts)
 
     # ----------------------------------------------------------------------------------------------------- comparing
 
@@ -211,7 +213,7 @@ class Replay:
     def _check_line(self, line: records.Line) -> Difference | None:
         """Compare the kind and urgency of a line with those that today's rules give it."""
         if line.kind == "job":
-            return None  # nobody wrote it
+            return None  # no user wrote it
         if line.kind == "verbatim" and not line.text.startswith(" "):
             return None  # a query that was not parsed
         marked: Urgency = "next" if line.by_rule else _URGENCIES.get(line.urgency, "next")

@@ -26,7 +26,7 @@ def events_of_journal(entries: Iterable[Entry]) -> Iterator[Event]:
     state = RestoredState()
     for entry in entries:
         yield from state.read(entry)
-    yield from state.undone()
+    yield from state.reopened_events()
 
 
 class RestoredState(State):
@@ -59,7 +59,7 @@ class RestoredState(State):
         try:
             super()._append(agent, message, seq)
         except ConversationError:
-            for repaired in agent.history.conversation.fit(message):
+            for repaired in agent.history.conversation.adapt(message):
                 agent.history.append(repaired)
             self.misfits.append(seq)
 
@@ -99,7 +99,8 @@ class RestoredState(State):
                 return self.apply(entry)
 
     def _open_events(self, record: records.Session, entry: Entry) -> list[Event]:
-        recorded = self.undone()
+        """Apply the record of an opening. If the last run has no recorded end, end it first."""
+        recorded = self.reopened_events()
         if self.is_running:  # the record of the run's end is missing
             lost = records.Result("interrupted", PROGRAM_ENDED, self.main.iteration, program_ended=True)
             recorded += self._apply_and_reconstruct(Entry(0, entry.time, lost))
@@ -108,7 +109,7 @@ class RestoredState(State):
         if not is_first:
             return [
                 *recorded,
-                events.Notice(time=entry.time, message=f"The session was resumed; {record.model} answers."),
+                events.Notice(time=entry.time, message=f"The session was resumed with the model {record.model}."),
             ]
         init = self._make_event(events.Init, record, entry.time, session=record.id)
         return [*recorded, init]
@@ -123,6 +124,7 @@ class RestoredState(State):
             yield events.TextDelta(**common, text=message.text)
 
     def _request_events(self, record: records.RequestSent, at: float) -> list[Event]:
+        """Return the start of the iteration for its first request, or the retry for a repeated request."""
         agent, common = self.agent(record.agent), self._common_fields(record.agent, at)
         if record.compacts:
             return []

@@ -77,17 +77,17 @@ class Resumed:
     draft: str = ""
 
 
-def read_back(rows: Iterable[bytes], kept: ReadAttachment | None = None) -> LoadedSession:
+def load_journal(rows: Iterable[bytes], kept: ReadAttachment | None = None) -> LoadedSession:
     """Read a journal and return the result. ``kept`` reads the content of images; without it images have no content."""
     reading, state = Reading(rows), RestoredState()
     past: deque[events.Event] = deque(maxlen=MAX_PAST + 1)
     for entry in reading:
-        past.extend(state.read(entry if kept is None else with_kept_images(entry, kept)))
+        past.extend(state.read(entry if kept is None else with_stored_images(entry, kept)))
     return LoadedSession(state, past, reading.complaints + state.complaints, reading.seq)
 
 
-def with_kept_images(entry: Entry, kept: ReadAttachment) -> Entry:
-    """Return an entry with the content of its images. A deleted image stays without content."""
+def with_stored_images(entry: Entry, kept: ReadAttachment) -> Entry:
+    """Return an entry with the content of its images. The content of a deleted image stays missing."""
 
     def load(image: Image) -> Image:
         content = kept(image.digest)
@@ -119,13 +119,13 @@ class SessionRestorer:
     def resume(self) -> Resumed:
         """Write the missing records. Raise ``JournalError``; the session can then be resumed again."""
         state = self._state
-        changed = [*changes(self._read, self._session), *self._lost_agents()]
+        changed = [*describe_changes(self._read, self._session), *self._lost_agents()]
         was_cut = ((state.is_running and not state.only_compacts) or state.has_lost_run) and not state.was_ended
         self._shared.journal.connect(self._apply, emit=lambda event: None)
         returned = self._write_missing()
-        self._read.past.extend(state.undone())
+        self._read.past.extend(state.reopened_events())
         # The receipts of these records are among the past events, so the next result must not list them.
-        self._shared.ledger.begin_anew()
+        self._shared.ledger.reset_outcomes()
         past = tuple(self._read.past)
         has_earlier, made_up = len(past) > MAX_PAST, tuple(self._made_up)
         return Resumed(past[-MAX_PAST:], changed, returned, has_earlier, was_cut, made_up, state.draft)
@@ -146,12 +146,12 @@ class SessionRestorer:
         executors = {agent.name: self._children.restore(agent) for agent in self._agents_to_keep()}
         for agent in reversed([each for each in state.children if each.is_at_work]):
             if (executor := executors.get(agent.name)) is not None:
-                executor.end_here()
+                executor.complete_lost_run()
             name, call, used = agent.name, agent.parent_id, agent.usage
             journal.record(records.AgentEnded(name, call, "interrupted", agent.iteration, agent.parent, used))
         self._session.use_context()
         if was_running and not state.only_compacts:
-            self._session.executor.end_here()
+            self._session.executor.complete_lost_run()
         else:
             self._session.executor.catch_up()  # a full disk may have left calls open
         returned = [a for a in state.lines.on_record.values() if self._settle(a, withdrawn, was_ended=was_ended)]
@@ -208,7 +208,7 @@ def record_opening(session: SessionRuns, shared: Shared, *, whereabouts: str) ->
     journal.record(records.Session(journal.id, VERSION, spec.model.name, workspace, tools, whereabouts))
 
 
-def changes(read: LoadedSession, session: SessionRuns) -> Sequence[str]:
+def describe_changes(read: LoadedSession, session: SessionRuns) -> Sequence[str]:
     """Return sentences about faults of a resumed session and about differences to its earlier configuration."""
     known, spec, before = read.state, session.spec, read.state.session
     found = list(read.complaints)
@@ -217,7 +217,7 @@ def changes(read: LoadedSession, session: SessionRuns) -> Sequence[str]:
             f"The session was last written by chain {before.version}; records unknown to {VERSION} are preserved."
         )
     if known.model and known.model != spec.model.name:
-        found.append(f"{known.model} answered before; now {spec.model.name} does.")
+        found.append(f"The model is now {spec.model.name}; it was {known.model}.")
     if before is not None and before.tools:
         now = {tool.name for tool in spec.registry}
         if removed := [name for name in before.tools if name not in now]:

@@ -48,7 +48,7 @@ async def no_instructions(latest: records.InstructionsRead) -> records.Instructi
 
 @dataclass(frozen=True, slots=True)
 class ServerToolSource:
-    """Functions that list the tools that servers offer now, and make the main agent's registry with these tools."""
+    """Functions that list the tools that servers offer now, and build the main agent's registry from them."""
 
     offer: Callable[[], Awaitable[records.ServerTools]]
     registry: Callable[[records.ServerTools], Registry]
@@ -94,7 +94,7 @@ class SessionRuns:
         self._codes: set[int] = set()
         self.executor = Executor(tree.main.agent)
         self._changed = Wakeup()
-        """Set when a run has begun or ended, and when no run begins any more."""
+        """Set when a run has started or ended, and when no further run can start."""
         self._is_ending = False
         self._leaves_lines = False
         """Whether the program ends, so that waiting lines stay queued until the session is resumed."""
@@ -108,11 +108,11 @@ class SessionRuns:
         return self.tree.main.run
 
     def begin(self, query: AcceptedLine) -> None:
-        """Begin a run with this query. No run may be active."""
+        """Start a run with this query. No run may be active."""
         self._activate(self._new_run(query))
 
     def begin_waiting(self) -> bool:
-        """Begin a run with the waiting lines, if no run is active and lines wait. Return whether a run was begun."""
+        """Start a run with the waiting lines. Return ``False`` if a run is active or no lines wait."""
         run = None if self.active is not None or self.is_closing else self._run_of_waiting()
         if run is not None:
             self._activate(run)
@@ -148,12 +148,13 @@ class SessionRuns:
         return self._interrupt("user")
 
     def leave(self) -> None:
-        """Accept no more lines, and interrupt the run because the program ends. Waiting lines stay queued."""
+        """Refuse further lines and interrupt the run, because the program ends. Waiting lines stay queued."""
         if not self._leaves_lines:
             self.is_closing = self._leaves_lines = True
             self._interrupt("exit")
 
     def _interrupt(self, by: Literal["user", "exit"]) -> bool:
+        """Cancel the active run, record who did it, and withdraw open questions. Return whether a run was active."""
         self._shared.questions.withdraw()
         run = self.active
         if run is None:
@@ -164,8 +165,8 @@ class SessionRuns:
         self.tree.main.interrupt()
         return True
 
-    async def forever(self) -> None:
-        """Execute runs as they begin, until the session closes."""
+    async def serve(self) -> None:
+        """Execute runs as they are started, until the session closes."""
         try:
             while (run := self.active) is not None or not self.is_closing:
                 if run is None:
@@ -198,7 +199,7 @@ class SessionRuns:
         self._journal.emit_after_acks(self._journal.record_if_possible(begun).emit)
 
     def _end(self, run: Run, outcome: Outcome) -> None:
-        """Settle the lines of a run that ended, and begin the next run if lines ask for it.
+        """Settle the lines of a run that ended, and start the next run if lines request one.
 
         One step without an ``await``.
 
@@ -238,7 +239,7 @@ class SessionRuns:
         """Settle the leftover lines, and record and emit the result of the run. One step without an ``await``."""
         for accepted in sorted(leftover, key=lambda accepted: accepted.number):
             was_done = accepted.is_carried_out or accepted.was_used
-            # Nobody could send the line of a job again.
+            # No user can send the line of a job again.
             is_for_next_run = accepted.line.kind == "job" and not self.is_closing and self._journal.failure is None
             if (self._leaves_lines or is_for_next_run) and not was_done:
                 accepted.is_leaving = False
@@ -297,15 +298,15 @@ class SessionRuns:
                         self._record_and_use(offered)
 
     def _record_and_use(self, read: records.InstructionsRead | records.ServerTools) -> None:
-        """Record new instructions or server tools, and use them in the run that begins."""
+        """Record new instructions or server tools, and use them in the run that starts."""
         recorded = self._journal.record(read)
         self.use_context()
         self._journal.emit_after_acks(recorded.emit)
 
     def use_context(self) -> None:
-        """Give the main agent the instructions, added directories and server tools of the state.
+        """Apply the instructions, added directories and server tools of the state to the main agent.
 
-        No run may have taken its first step.
+        Must be called before the first step of a run.
         """
         self._has_new_directory = False
         with_context = partial(replace, instructions=self.state.system_instructions)
@@ -373,7 +374,7 @@ class SessionRuns:
         self._journal.emit_after_acks(self._journal.record(change).emit)
 
     async def end_runs(self) -> None:
-        """Accept no more lines, interrupt the active run, and wait for its end."""
+        """Refuse further lines, interrupt the active run, and wait for its end."""
         self.is_closing = True
         self._changed.set()
         self.interrupt()

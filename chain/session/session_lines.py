@@ -55,7 +55,7 @@ class SessionLines:
         return self._line_router.target(IncomingLine(parse_line(text), to=to)).name
 
     def has_room(self, text: str, *, urgency: Urgency = "next", local: bool = True, to: str = "") -> bool:
-        """Return whether a line would find room in its inbox, and no run is about to stop."""
+        """Return whether a line fits into its inbox, and no run is about to stop."""
         return self._line_router.has_room(IncomingLine(parse_line(text, urgency=urgency, local=local), to=to))
 
     def needs_no_room(self, text: str, *, urgency: Urgency, to: str) -> Literal["stop", "now"] | None:
@@ -74,10 +74,10 @@ class SessionLines:
         """Refuse a text that cannot be read as a line, and publish the reason to its sender."""
         return self._line_router.refuse(IncomingLine(Line(text, "redirect", text), id, origin), reason)
 
-    def never_sent(self, written: str, reason: str, *, id: str = "") -> None:
+    def mark_unsent(self, written: str, reason: str, *, id: str = "") -> None:
         """Record that a script or a pipe will not send a line any more. The next result lists the line.
 
         ``written`` is the line as it was written, with its moment. ``id`` is the sender's own id, if it has one.
         """
         main = self._tree.main
-        self._ledger.never_sent(written, reason, main.name, id=id, iteration=main.iteration)
+        self._ledger.mark_unsent(written, reason, main.name, id=id, iteration=main.iteration)

@@ -80,7 +80,7 @@ class State:
         self.plan = Plan()
         self.asked = Asked()
         self.added: list[Path] = []
-        """The directories besides the workspace that tools may use."""
+        """The directories outside the workspace that tools may use."""
         self.draft = ""
         """The text that was in the editor when the program ended, unless it was sent since."""
         self.numbers: Counter[str] = Counter()
@@ -120,7 +120,7 @@ class State:
 
     @property
     def children(self) -> list[AgentState]:
-        """The agents below the main one, the one that was started or asked last at the end."""
+        """The agents below the main agent, the most recently started or asked one last."""
         return [agent for agent in self.agents.values() if agent is not self.main]
 
     @property
@@ -253,12 +253,12 @@ class State:
                 assert_never(record)
         return []
 
-    def undone(self) -> list[Event]:
-        """Return the events of the lines that were to act at once and have not: they wait now."""
+    def reopened_events(self) -> list[Event]:
+        """Return the events of lines that were to act at once but did not: they wait now."""
         return [self._queued_event(line, place, line.accepted_at) for place, line in enumerate(self.lines.undone(), 1)]
 
-    def waiting(self) -> Iterator[Event]:
-        """Yield the events of the plan and of the waiting lines, for a subscriber that comes before any event."""
+    def waiting_events(self) -> Iterator[Event]:
+        """Yield the events of the plan and of the waiting lines, for a subscriber that starts before any event."""
         if self.plan.tasks:
             yield events.PlanChanged(tasks=views_of(self.plan.tasks), by="user")
         for place, line in enumerate(self.lines.waiting, 1):
@@ -457,6 +457,7 @@ class State:
         agent.news.forget(self.plan)
 
     def _rewind(self, record: records.Rewound, at: float) -> Event:
+        """Remove undone runs from the checkpoints. Restore the conversation unless only files were restored."""
         undone = [self.checkpoints.pop() for _ in range(min(record.runs, len(self.checkpoints)))]
         if record.keeps_conversation:
             for checkpoint in reversed(undone):

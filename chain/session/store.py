@@ -21,8 +21,8 @@ from chain.journal.file import DiskFile
 from chain.journal.journal import Journal
 from chain.journal.lock import lock
 from chain.session import listing
-from chain.session.listing import Summary, find_journal, readable
-from chain.session.resume import LoadedSession, read_back
+from chain.session.listing import Summary, convert_read_errors, find_journal
+from chain.session.resume import LoadedSession, load_journal
 from chain.session.state import State
 
 _THREADS = Threads("reading sessions")
@@ -37,7 +37,7 @@ Serve: TypeAlias = Callable[[Any], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class OpenSession:
-    """A session that is open for its only writer: its journal and its state, and what was ``read`` of an old journal.
+    """A session that is open for writing. ``read`` is the result of reading its journal if the session was resumed.
 
     ``serve`` is ``None`` for a store that does not receive lines from other processes.
     """
@@ -59,11 +59,11 @@ class Store(Protocol):
     def check(self) -> None:
         """Raise ``SessionError`` if sessions cannot be stored here."""
 
-    def begin(self, workspace: Path) -> AbstractAsyncContextManager[OpenSession]:
+    def open_new(self, workspace: Path) -> AbstractAsyncContextManager[OpenSession]:
         """Create a session for a workspace and hold its write lock for the duration of the block."""
 
     def resume(self, id: str) -> AbstractAsyncContextManager[OpenSession]:
-        """Open a session again, as ``begin`` does. Raise ``SessionError`` also if another process has it open."""
+        """Open a session again, as ``open_new`` does. Raise ``SessionError`` also if another process has it open."""
 
     def summaries(self, *, latest: int | None = None, workspace: Path | None = None) -> list[Summary]:
         """Return the summaries of sessions, the most recently changed first.
@@ -80,7 +80,7 @@ class Store(Protocol):
     def rows(self, id: str) -> AbstractContextManager[Iterable[bytes]]:
         """Open the rows of a journal for the duration of the block."""
 
-    def kept(self, id: str, digest: str) -> bytes | None:
+    def attachment(self, id: str, digest: str) -> bytes | None:
         """Return the content of an attachment; ``None`` if it was deleted."""
 
     def delete(self, id: str) -> None:
@@ -119,7 +119,7 @@ class FileStore:
         return SessionError(why, file=self._folder)
 
     @asynccontextmanager
-    async def begin(self, workspace: Path) -> AsyncIterator[OpenSession]:
+    async def open_new(self, workspace: Path) -> AsyncIterator[OpenSession]:
         """Create a session for a workspace and hold its write lock for the duration of the block."""
         self._make_folder()
         path = self._folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}.jsonl"
@@ -148,7 +148,7 @@ class FileStore:
     def find(self, id: str) -> Summary:
         """Return the summary of a session."""
         path = find_journal(self._folder, id)
-        with readable(path):
+        with convert_read_errors(path):
             return listing.summary_at(path)
 
     def whole_id(self, id: str) -> str:
@@ -159,10 +159,10 @@ class FileStore:
     def rows(self, id: str) -> Iterator[Iterable[bytes]]:
         """Open the rows of a journal for the duration of the block."""
         path = find_journal(self._folder, id)
-        with readable(path), path.open("rb") as rows:
+        with convert_read_errors(path), path.open("rb") as rows:
             yield rows
 
-    def kept(self, id: str, digest: str) -> bytes | None:
+    def attachment(self, id: str, digest: str) -> bytes | None:
         """Return the content of an attachment; ``None`` if it was deleted."""
         return read_attachment(find_journal(self._folder, id), digest)
 
@@ -209,8 +209,8 @@ def _open_and_read(folder: Path, id: str) -> tuple[Path, DiskFile, LoadedSession
     except OSError as error:
         raise SessionError(f"cannot be opened: {error.strerror}; chain sessions show reads it", file=path) from None
     try:
-        with readable(path), path.open("rb") as rows, without_collector():
-            return path, file, read_back(_until_cancelled(rows), partial(read_attachment, path))
+        with convert_read_errors(path), path.open("rb") as rows, without_collector():
+            return path, file, load_journal(_until_cancelled(rows), partial(read_attachment, path))
     except BaseException as error:
         file.close()
         if isinstance(error, SessionError):

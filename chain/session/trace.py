@@ -41,7 +41,7 @@ class _TracedPart:
 
 
 class Trace:
-    """The writer of traces. The first run creates ``folder``."""
+    """The writer of debug traces. The first run creates ``folder``."""
 
     def __init__(self, folder: Path, session: str) -> None:
         self._folder = folder
@@ -95,6 +95,7 @@ class Trace:
         self._is_first = False
 
     def _trace_request(self, request: Request, agent: str) -> None:
+        """Append a request, without the messages that the previous step of the conversation contains."""
         written: _TracedPart | None = request.memory.get(self)
         if written is None or written.path != self._path:
             written = _TracedPart(self._path)  # a new file starts with the whole conversation

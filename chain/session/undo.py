@@ -11,11 +11,14 @@ from chain.session.runs import SessionRuns
 from chain.tools.restoring import restore_files
 
 UNDONE_NOTE = "[The user undid your changes of: {}. Read these files again before you edit them.]"
-"""What the model reads if the conversation stays."""
+"""The note for the model if the conversation stays."""
 
 
 class Undo:
-    """Undoes runs of a session while none is active. Its calls are synchronous, so that no run can begin meanwhile."""
+    """The undo of a session's runs while none is active.
+
+    Its calls are synchronous, so that no run can start meanwhile.
+    """
 
     def __init__(self, runs: SessionRuns, shared: Shared) -> None:
         self._runs = runs
@@ -27,7 +30,7 @@ class Undo:
         return tuple(reversed(self._runs.state.checkpoints))
 
     def undo(self, count: int = 1, *, keeps_conversation: bool = False) -> None:
-        """Undo the last ``count`` runs; a notice says what was done. Changes by shell commands stay.
+        """Undo the last ``count`` runs. A notice says what was undone. Changes by shell commands stay.
 
         Raise ``UserError`` if a run is active or there are fewer runs, and ``JournalError``.
         """

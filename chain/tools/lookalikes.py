@@ -77,7 +77,7 @@ def _alphabet(char: str) -> str:
 
 
 def fold_lookalikes(text: str) -> str:
-    """Return the text with one form for characters that look the same. The number of lines does not change."""
+    """Return the text with lookalike characters replaced by one standard form. The number of lines does not change."""
     return unicodedata.normalize("NFKC", text.replace("\r\n", "\n").translate(_FORMS))
 
 

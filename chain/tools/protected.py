@@ -247,9 +247,9 @@ def _has_packages(folder: str) -> bool:
 
 
 def _loaded_module_files(installed: Sequence[str]) -> Iterator[str]:
-    """Yield the folder of each loaded package, the file of each other module, and the folders of their compiled files.
+    """Yield the paths of all loaded modules, except modules in the folders ``installed``.
 
-    Modules in the folders ``installed`` are left out.
+    A package yields its folder, another module its file. The folders of their compiled files are included.
     """
     theirs = tuple(each.rstrip("/") + "/" for each in installed)
     if sys.pycache_prefix and not sys.pycache_prefix.startswith(theirs):

@@ -34,10 +34,10 @@ class Changed(Exception):
 def replace(
     root: str, parts: Sequence[str], content: bytes, old: os.stat_result | None, check: Callable[[], None]
 ) -> None:
-    """Replace the content of the file with these parts below ``root``. Mode, owner and access list stay.
+    """Replace the content of a file atomically. ``parts`` is its path below ``root``. Mode, owner and access list stay.
 
-    ``old`` is its status from before its content was read, ``None`` for a new file, which is created with its missing
-    folders. ``check`` is called before the rename; if it raises, nothing has changed. Raise ``Changed`` and
+    ``old`` is the file's status before its content was read. ``None`` means a new file, which is created with its
+    missing folders. ``check`` is called before the rename; if it raises, nothing has changed. Raise ``Changed`` and
     ``OSError``.
     """
     *folders, name = parts

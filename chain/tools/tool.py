@@ -182,7 +182,7 @@ class Asking:
 
     async def approve(self, preview: Preview) -> Verdict:
         """Ask the user to approve. Return at once if an allowance covers the call, or if no user is available."""
-        return Verdict(False, f"{preview.subject} needs approval, and nobody can be asked here.")
+        return Verdict(False, f"{preview.subject} needs approval, and no one is available to approve it.")
 
 
 class Delegating:
@@ -224,7 +224,7 @@ class Jobs:
         """End a job for the agent ``by``, and return how it ended. Raise ``ToolError``."""
         raise ToolError("There are no background jobs here.")
 
-    def end_of(self, agent: str) -> None:
+    def kill_jobs_of(self, agent: str) -> None:
         """End the jobs of an agent that has ended."""
 
 
@@ -232,12 +232,12 @@ class Jobs:
 class ToolContext:
     """The environment of one tool call.
 
-    ``approved`` is the preview that was approved, for a tool that needs approval; ``None`` if none was needed.
-    ``verdict`` is the verdict on it. ``agent`` is the name of the calling agent. ``notice`` shows people a sentence
-    that is not part of the result, and ``result_limit`` is how many characters of the result the model gets. ``extend``
+    ``approved`` is the preview that the user approved; ``None`` if the tool needs no approval. ``verdict`` is the
+    user's verdict on it. ``agent`` is the name of the calling agent. ``notice`` shows the user a sentence that is not
+    part of the result. ``result_limit`` is the number of characters of the result that the model receives. ``extend``
     restarts the call's time limit. ``file_changing`` is called in trio's thread before a file is replaced, with its
     real path (relative in the workspace), its old content (``None`` for a new file) and its new content. ``added`` are
-    the real paths of the directories besides the workspace that tools may use.
+    the real paths of the directories outside the workspace that tools may use.
     """
 
     workspace: Path

@@ -45,7 +45,7 @@ class AtAnswer:
 
 @dataclass(frozen=True, slots=True)
 class AtDone:
-    """After the run."""
+    """A moment after the run has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ def _parse(text: str) -> ScheduledLine:
         begun = next((known for known in _USAGE if len(name) > 2 and known.startswith(name)), "")
         near = begun or nearest_name(name, _USAGE, 0.51)
         hint = f"did you mean {near}?" if near else f"the moments are {', '.join(_USAGE)}"
-        as_text = "a line that begins with @ as text needs a space before it"
+        as_text = "start with a space to send @ as text"
         raise UserError(f"unknown moment {word[:40]}: {hint} ({as_text})")
     moment = _WITHOUT_ARGUMENT.get(name)
     if moment is None:
@@ -141,7 +141,7 @@ def _parse(text: str) -> ScheduledLine:
         moment = _moment(name, argument)
     line = text if name == _TO else rest
     if moment is None or not line.strip():
-        raise UserError(f"{text[:60]!r} is not a moment with a line: write it as {_USAGE[name]}")
+        raise UserError(f"{text[:60]!r} is incomplete; write it as {_USAGE[name]}")
     word, rest = _split(line)
     if word.casefold() != _TO:
         return ScheduledLine(moment, line, text)

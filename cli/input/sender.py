@@ -78,7 +78,7 @@ class Sender:
 
     def report_unsent(self, line: ScheduledLine, reason: str) -> None:
         """Report that a line will not be sent."""
-        self._chain.lines.never_sent(line.written, reason, id=line.id)
+        self._chain.lines.mark_unsent(line.written, reason, id=line.id)
 
     def discard(self, why_held: str = RUN_ENDED) -> None:
         """Discard and report all lines that wait: neither their moments nor room will come any more."""

@@ -41,7 +41,7 @@ _EDITOR = (
         "closes a menu, or interrupts the run; what is typed stays; twice with nothing of these, lists runs to undo",
     ),
     *_ANYWHERE[1:],
-    ("Up", "takes a line back", "takes the latest waiting line back to edit, on an empty line; else the history"),
+    ("Up", "takes a line back", "on an empty line, edits the latest waiting line; else shows the history"),
     ("Ctrl-G", "opens your editor", "opens your editor (VISUAL or EDITOR) on what is typed; also Ctrl-X Ctrl-E"),
     ("Ctrl-O", "whole session", "opens the whole session in your pager, with thinking, complete results and pastes"),
     ("Ctrl-V", "attaches an image", "attaches the image in the clipboard to the line"),

@@ -50,7 +50,7 @@ _FENCES = {"network": "no network", "writes": "writes here only"}
 _LESSER_FENCES = {
     "signals": "no signals to other programs",
     "devices": "no terminals or devices",
-    "unix_sockets": "no sockets of other programs",
+    "unix_sockets": "no connections to other programs' sockets",
 }
 """What holds for a command, by the short names of the protections. Where the first two hold, the others go without
 saying; where neither does, they are all there is to say."""

@@ -1,4 +1,4 @@
-"""Rows of a table, and short entries side by side. Pure, plain text."""
+"""Rows of a table, and columns of short entries. Pure."""
 
 from __future__ import annotations
 

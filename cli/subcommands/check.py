@@ -237,7 +237,7 @@ async def check_service(settings: Settings) -> tuple[list[str], bool]:
 
 
 async def check_servers(settings: Settings, workspace: Path, state: Path, named: Sequence[str]) -> ServerRows:
-    """Start the servers that may start. Return a row for each, and the problems of those that failed."""
+    """Start the allowed servers. Return a row for each server, and the problems of those that failed."""
     try:
         found = servers_of(settings, workspace, state, named)
     except ConfigError as error:

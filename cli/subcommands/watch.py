@@ -67,7 +67,7 @@ def watch_remotely(
         is_first = True
 
         async def answer() -> None:
-            async with background_task(session.answer_questions):
+            async with background_task(session.renew_promise):
                 while row := await trio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True):
                     if question and row.strip():
                         id, _ = await session.submit(type="answer", question=question, text=row.strip())

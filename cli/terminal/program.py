@@ -258,7 +258,7 @@ class _Program:
     def give_back(self, text: str) -> None:
         self._screen.give_back(text)
 
-    def never_sent(self, text: str) -> None:
+    def mark_unsent(self, text: str) -> None:
         self._never_sent.append(text)
 
     def carry_out(self, command: str, answer: CommandAnswer) -> None:
@@ -338,7 +338,7 @@ class _Program:
 
     def _exit_at_once(self, code: int) -> NoReturn:
         """End the process: something does not end. What was acknowledged is on the disk, so nothing is lost."""
-        self._session.chain.keep_draft(self._screen.typed)
+        self._session.chain.record_draft(self._screen.typed)
         # The editor may not end either, so its rows are erased here.
         tty.write_briefly(b"\r\x1b[J" if self._screen.has_keys else b"\n")
         tty.restore()
@@ -358,7 +358,7 @@ class _Program:
         # The terminal is the user's, whatever ended the program; the screen bounds this itself.
         with trio.CancelScope(shield=True):
             await self._screen.close()
-        self._session.chain.keep_draft(typed := self._screen.typed)
+        self._session.chain.record_draft(typed := self._screen.typed)
         exit_soon(self._code if self._has_finished else self._code or 1)
         # Nothing has to be shut down in order any more: a tool that does not end must not keep the process.
         let_signals_end(*LEAVING)

@@ -61,7 +61,7 @@ class SessionOwner(Protocol):
     def give_back(self, text: str) -> None:
         """Give a line that came back to the user."""
 
-    def never_sent(self, text: str) -> None:
+    def mark_unsent(self, text: str) -> None:
         """Keep a line of a script that will not be sent."""
 
     def carry_out(self, command: str, answer: CommandAnswer) -> None:
@@ -69,7 +69,7 @@ class SessionOwner(Protocol):
 
 
 class TerminalSession:
-    """A session, and what its user sees of it. All methods but ``toolbar`` are called in trio's thread."""
+    """One session, as a user at a terminal sees it. All methods except ``toolbar`` are called in trio's thread."""
 
     def __init__(self, chain: Chain, commands: Commands, owner: SessionOwner, display: Display) -> None:
         self.chain = chain
@@ -436,7 +436,7 @@ class TerminalSession:
             if isinstance(event, events.Receipt) and event.state == "returned" and event.origin == "prompt":
                 self._owner.give_back(event.text)
             elif isinstance(event, events.Receipt) and event.state == "unsent":
-                self._owner.never_sent(event.text)
+                self._owner.mark_unsent(event.text)
             elif isinstance(event, events.Result) and event.agent == MAIN:
                 self.read_branch()
         if self._toolbar.is_running:

@@ -221,7 +221,7 @@ async def test_no_child_begins_after_a_stop() -> None:
         await agents.begin([starts("explore", [WAIT])])
         await agents.session.chain.wait_idle()
         assert agents.session.of(events.AgentStarted) == []
-        assert agents.results("main") == [("explore-1 did not begin: the user stopped the run.", True)]
+        assert agents.results("main") == [("explore-1 was not started: the user stopped the run.", True)]
 
 
 async def test_a_stop_while_an_agent_is_asked() -> None:

@@ -1,4 +1,4 @@
-"""Agents that agents start: what they are made of, their bounds, and who is kept to be asked again."""
+"""Agents that agents start: their parts, their limits, and the finished agents that are stored to be asked again."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_a_kind_that_cannot_be_used_is_an_error_at_the_start(kinds: str, s
     assert "config.yaml:" in str(error), "with the file and the line"
 
 
-async def test_several_run_at_the_same_time_and_results_keep_the_order_of_the_calls() -> None:
+async def test_agents_run_concurrently_and_results_keep_the_order_of_the_calls() -> None:
     async with family() as agents:
         names = ["one", "two", "three"]
         await agents.begin([starts("explore", [WAIT], answer=name) for name in names])
@@ -113,7 +113,7 @@ async def test_more_than_max_running_is_an_error_result() -> None:
         await agents.finish()
         refused = [text for name in ("main", "agent-1") for text, is_error in agents.results(name) if is_error]
         assert len(refused) == 2
-        assert all("2 agents work already" in text for text in refused)
+        assert all("The limit of 2 active agents is reached" in text for text in refused)
         assert agents.session.result.status == "done"
 
 
@@ -127,7 +127,7 @@ async def test_deeper_than_max_depth_is_an_error_result() -> None:
         assert agents.results("agent-1") == [("Deep.", False)]
 
 
-async def test_an_agent_that_has_finished_can_be_asked_and_still_knows_all() -> None:
+async def test_a_finished_agent_can_be_asked_and_keeps_its_conversation() -> None:
     async with family() as agents:
         await agents.begin([starts("explore", [WAIT], answer="Found.")], [asks("explore-1", answer="As I said.")])
         await agents.finish()
@@ -139,7 +139,7 @@ async def test_an_agent_that_has_finished_can_be_asked_and_still_knows_all() -> 
         assert started == [("explore-1", "explore", calls["explore"]), ("explore-1", "explore", calls["agent_ask"])]
 
 
-async def test_an_agent_that_was_stopped_can_be_asked_too() -> None:
+async def test_a_stopped_agent_can_be_asked() -> None:
     async with family() as agents:
         await agents.begin([starts("explore", [WAIT], answer="Not this.")])
         agents.session.interrupt()
@@ -149,7 +149,7 @@ async def test_an_agent_that_was_stopped_can_be_asked_too() -> None:
         assert agents.results("main")[-1] == ("I was at it.", False)
 
 
-async def test_a_stop_ends_an_agent_at_once_that_waits_for_one_that_others_ask() -> None:
+async def test_a_stop_ends_an_agent_that_waits_for_a_busy_agent() -> None:
     async with family() as agents:
         await agents.begin(
             [starts("explore", answer="Found.")],
@@ -166,7 +166,7 @@ async def test_a_stop_ends_an_agent_at_once_that_waits_for_one_that_others_ask()
         assert [text for text, is_error in agents.results("main") if not is_error] == ["Found.", "First.", "Third."]
 
 
-async def test_a_stop_in_the_step_in_which_it_is_asked_is_heard() -> None:
+async def test_a_stop_in_the_step_of_a_question_takes_effect() -> None:
     async with family() as agents:
         stop = partial(agents.session.chain.submit, "stop", to="agent-1")
         at(agents.session, events.ToolCall, stop, agent="agent-1", name="agent_ask")
@@ -178,7 +178,7 @@ async def test_a_stop_in_the_step_in_which_it_is_asked_is_heard() -> None:
         await agents.finish()
 
 
-async def test_an_agent_that_is_asked_again_hears_how_the_plan_has_changed_meanwhile() -> None:
+async def test_an_agent_asked_again_receives_changes_of_the_plan() -> None:
     async with family() as agents:
         add = ["plan_add_task", {"task": "check the SKU"}]
         await agents.begin([starts("explore")], [add], [asks("explore-1")])
@@ -187,8 +187,8 @@ async def test_an_agent_that_is_asked_again_hears_how_the_plan_has_changed_meanw
         assert "check the SKU" in "".join(asked.tail)
 
 
-async def test_a_refusal_gives_back_lines_of_the_run_before_too() -> None:
-    """What is withdrawn goes back to the last answer, and an agent that was interrupted has given none."""
+async def test_a_refusal_also_returns_lines_of_the_previous_run() -> None:
+    """A withdrawal reaches back to the last answer, and an interrupted agent has given none."""
     async with family() as agents:
         at(agents.session, events.UserInterruption, agents.session.interrupt)
         await agents.begin([starts("explore", [WAIT])])
@@ -201,7 +201,7 @@ async def test_a_refusal_gives_back_lines_of_the_run_before_too() -> None:
         assert agents.session.state("L2") == "returned"
 
 
-async def test_calls_that_a_full_disk_left_open_are_answered_with_what_became_of_them() -> None:
+async def test_calls_left_open_by_a_full_disk_get_their_real_results() -> None:
     disk = FullDisk()
     async with family(file=disk) as agents:
         await agents.begin([starts("explore", [WAIT])])
@@ -232,18 +232,18 @@ async def test_two_agents_that_ask_each_other_do_not_wait_for_ever() -> None:
         assert result.status == "done"
         errors = [text for name in ("agent-1", "agent-2") for text, is_error in agents.results(name) if is_error]
         assert errors
-        assert all("answers another question just now" in text for text in errors)
+        assert all("is answering another question" in text for text in errors)
 
 
 NOT_TO_BE_ASKED = {
     "unknown": ("explore-9", "explore-1"),
-    "the main agent": ("main", "still at work"),
-    "still at work": ("plan-1", "still at work"),
+    "the main agent": ("main", "still working"),
+    "still at work": ("plan-1", "still working"),
 }
 
 
 @pytest.mark.parametrize(("name", "says"), NOT_TO_BE_ASKED.values(), ids=NOT_TO_BE_ASKED)
-async def test_who_cannot_be_asked(name: str, says: str) -> None:
+async def test_asking_an_unknown_or_active_agent_is_an_error(name: str, says: str) -> None:
     async with family() as agents:
         await agents.begin([starts("explore")], [starts("plan", [WAIT]), asks(name)])
         await agents.finish()
@@ -252,7 +252,7 @@ async def test_who_cannot_be_asked(name: str, says: str) -> None:
         assert says in text
 
 
-async def test_the_one_that_was_unused_longest_is_forgotten() -> None:
+async def test_the_least_recently_used_agent_is_removed() -> None:
     async with family(use=settings(agents=True, max_kept=2)) as agents:
         await agents.begin(
             [starts("explore", answer="1")],
@@ -269,7 +269,7 @@ async def test_the_one_that_was_unused_longest_is_forgotten() -> None:
         assert "explore-2" in two[0]
 
 
-async def test_a_task_or_question_that_is_blank_is_an_error_result() -> None:
+async def test_a_blank_task_or_question_is_an_error_result() -> None:
     async with family() as agents:
         await agents.begin(
             [["explore", {"task": " "}], starts("plan")], [["agent_ask", {"agent": "plan-1", "question": ""}]]
@@ -278,7 +278,7 @@ async def test_a_task_or_question_that_is_blank_is_an_error_result() -> None:
         assert [is_error for _, is_error in agents.results("main")] == [True, False, True]
 
 
-async def test_questions_of_children_name_them_and_hold_nobody_else() -> None:
+async def test_questions_of_children_name_them_and_block_no_other_agent() -> None:
     async with family() as agents:
         ask = ["ask_user_question", {"question": "Which?", "options": ["a", "b"]}]
         with agents.session.chain.answering():
@@ -306,7 +306,7 @@ async def test_a_line_for_main_leaves_a_childs_question_open_and_a_now_line_with
                 await agents.session.chain.wait_idle()
 
 
-async def test_what_was_always_allowed_to_one_agent_is_allowed_to_all() -> None:
+async def test_the_answer_always_applies_to_all_agents() -> None:
     @tool(needs_approval=True)
     async def change(ctx: ToolContext) -> str:
         """Change something."""
@@ -323,7 +323,7 @@ async def test_what_was_always_allowed_to_one_agent_is_allowed_to_all() -> None:
         assert [a.by for a in agents.session.of(events.Answer)] == ["user", "config", "config"]
 
 
-async def test_a_change_of_the_plan_names_its_author_and_is_news_to_the_others() -> None:
+async def test_other_agents_receive_a_plan_change_with_its_author() -> None:
     async with family() as agents:
         add = ["plan_add_task", {"task": "check the SKU"}]
         await agents.begin([starts("plan", [add])])
@@ -334,7 +334,7 @@ async def test_a_change_of_the_plan_names_its_author_and_is_news_to_the_others()
         assert agents.session.model.requests[2].tail == (), "its own model has read it in the result"
 
 
-async def test_the_time_that_a_childs_question_takes_is_nobodys(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_childs_question_pauses_all_deadlines_above_it(autojump_clock: trio.testing.MockClock) -> None:
     ask = ["ask_user_question", {"question": "Which?", "options": ["a", "b"]}]
     async with family(use=settings(agents=True, timeout_s=5)) as agents:
         with agents.session.chain.answering():
@@ -345,7 +345,7 @@ async def test_the_time_that_a_childs_question_takes_is_nobodys(autojump_clock: 
         assert agents.session.result.status == "done"
 
 
-async def test_a_call_that_waits_for_an_agent_has_its_time_while_that_is_asking(
+async def test_a_calls_deadline_is_paused_while_its_agent_asks(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     @tool(kind="delegate", timeout_s=10)
@@ -366,7 +366,7 @@ async def test_a_call_that_waits_for_an_agent_has_its_time_while_that_is_asking(
         assert not result.is_error, "of its ten seconds it had used none"
 
 
-async def test_an_asker_whose_call_has_used_its_time_lets_the_next_question_open(
+async def test_a_question_whose_call_timed_out_lets_the_next_one_open(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     @tool(kind="delegate", timeout_s=10)
@@ -389,7 +389,7 @@ async def test_an_asker_whose_call_has_used_its_time_lets_the_next_question_open
         assert result == "team was stopped after 10 s, its time limit; it may have had effects."
 
 
-async def test_what_an_agent_that_has_answered_had_skipped_is_not_counted_as_skipped_above() -> None:
+async def test_skipped_calls_of_an_answered_agent_do_not_count_for_its_parent() -> None:
     async with family() as agents:
         add = ["plan_add_task", {"task": "check the SKU"}]
         await agents.begin([starts("agent", [WAIT, add])], [WAIT])
@@ -473,7 +473,7 @@ async def test_the_age_of_main_is_that_of_its_run() -> None:
         assert agents.session.chain.agents[0].since >= agents.session.of(events.RunStarted)[-1].time - 1
 
 
-async def test_what_each_agent_of_a_call_had_found_is_found() -> None:
+async def test_findings_of_all_agents_of_a_call_are_reported() -> None:
     waiters = Waiters()
     async with open_session(Obedient(), tools=[waiters.tool, both], use=settings(agents=True)) as session:
         session.chain.submit(work([["both", {"task": work([["plan_list", {}]], [WAIT])}]]))
@@ -485,7 +485,7 @@ async def test_what_each_agent_of_a_call_had_found_is_found() -> None:
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("no"), KeyboardInterrupt("no"), SystemExit("no")], ids=repr)
 @pytest.mark.parametrize("in_group", [False, True])
-async def test_whatever_a_model_raises_is_an_error_of_that_run_alone(error: BaseException, in_group: bool) -> None:
+async def test_an_exception_of_a_model_fails_only_its_own_run(error: BaseException, in_group: bool) -> None:
     failing: list[str] = []
 
     async def fail(request: Request) -> None:
@@ -507,7 +507,7 @@ async def test_whatever_a_model_raises_is_an_error_of_that_run_alone(error: Base
         assert agents.session.result.status == "done"
 
 
-async def test_a_model_that_is_cut_is_not_heard_whatever_it_raises() -> None:
+async def test_exceptions_of_a_cancelled_model_are_ignored() -> None:
     async def hold(request: Request) -> None:
         try:
             await trio.sleep_forever()

@@ -18,7 +18,7 @@ from chain import events
 from chain.errors import ModelError
 from chain.messages import TOO_LONG, Message, Text, ToolCall, Usage, assistant
 from chain.model import Delta, Model, Reply, Request, Window
-from chain.session.resume import read_back
+from chain.session.resume import load_journal
 from chain.text.wording import USER_WORDS
 from chain.tools import ask, plan_tools
 from chain.tools.tool import ToolContext, tool
@@ -468,7 +468,7 @@ async def test_what_was_answered_to_a_question_is_kept_word_for_word_and_after_a
         await session.run("count the rows")
         check_invariants(session)
     assert "(asked: Which year?) the year before that" in session.model.requests[-1].messages[0].text
-    restored = read_back(file.data.splitlines(keepends=True)).state.main.history
+    restored = load_journal(file.data.splitlines(keepends=True)).state.main.history
     assert (
         restored.words.select_rows(10_000)[0]
         == session.chain.runs.executor.context.state.history.words.select_rows(10_000)[0]

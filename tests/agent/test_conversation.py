@@ -314,7 +314,7 @@ def test_a_withdrawal_takes_back_what_came_since_the_last_reply_without_calls(
 @pytest.mark.parametrize("kept", [[], [HI]])
 def test_a_withdrawal_never_takes_the_message_of_a_summary_but_may_change_it(kept: list[Message]) -> None:
     conversation = Conversation([HELLO, HI, MORE])
-    conversation.begin_anew([user_text("a summary"), *kept, MORE, asking("t1")], is_summarized=True)
+    conversation.reset_to([user_text("a summary"), *kept, MORE, asking("t1")], is_summarized=True)
 
     assert conversation.withdraw(first=user_text("a shorter one")) == (MORE, asking("t1"))
 

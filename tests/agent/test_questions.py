@@ -28,7 +28,7 @@ OWN = "{name: change_file, input: {path: own}}"
 LATE = "{name: change_file, input: {path: late}}"
 DIG = "{name: dig, input: {hosts: 2}}"
 CHOICE = "{name: ask_user_question, input: {question: Which?, options: [left, right]}}"
-NOBODY_ALLOWS = "danger needs approval, and nobody can be asked here; allow it with --allow danger."
+NOBODY_ALLOWS = "danger needs approval, and no one is available to approve it; allow it with --allow danger."
 NOBODY_CHOOSES = "Nobody can be asked; decide, and say what you assumed."
 
 
@@ -199,7 +199,7 @@ async def test_an_escalation_that_is_not_offered_is_no_answer(call: str, text: s
         refused = session.chain.answer("Q1", text)
         assert (refused.what, refused.message) == (
             "refused",
-            f"{text} is no answer to Q1: no sandbox restricts that here",
+            f"{text} does not apply to Q1: no sandbox restricts that here",
         )
         assert session.chain.questions.open_id == "Q1"
         await answer(session, "n")
@@ -379,7 +379,7 @@ async def test_no_allowance_is_suggested_that_is_broader_than_the_call(command: 
     calls = asking(f"{{name: run_it, input: {{command: {command}}}}}")
     async with open_session(calls, tools=[run_it]) as session:
         await session.run("Do the task")
-        assert results(session) == [f"run_it needs approval, and nobody can be asked here; {hint}."]
+        assert results(session) == [f"run_it needs approval, and no one is available to approve it; {hint}."]
 
 
 async def test_when_the_last_who_could_answer_goes_what_is_open_and_what_waits_is_decided(

@@ -212,8 +212,8 @@ async def test_only_the_work_that_an_act_cuts_is_cut() -> None:
 def test_of_a_long_run_the_latest_results_are_kept_and_the_others_counted() -> None:
     run = Run()
     for n in range(MOST_FOUND + 20):
-        run.add_found([PartialResult("read", f"row {n}")])
-    run.add_found([PartialResult("read", "x" * MOST_CHARS)])
+        run.add_results([PartialResult("read", f"row {n}")])
+    run.add_results([PartialResult("read", "x" * MOST_CHARS)])
     run.stop()
     outcome = run.outcome(Outcome("done", ""), 1.0)
     assert (run.earlier, len(run.found)) == (MOST_FOUND + 20, 1)

@@ -201,7 +201,7 @@ def test_what_a_kind_may_set_without_trust(at: Setting) -> None:
     got = at.found(REVIEWER + more)
     assert got.untrusted == ()
     assert is_used(agent_prompt(got, "reviewer"))
-    assert (got.within(KEY), got.within("agents.explore.prompt")) == (at.work, None)
+    assert (got.required_folder(KEY), got.required_folder("agents.explore.prompt")) == (at.work, None)
 
 
 @pytest.mark.parametrize("how", LEADING_OUT)
@@ -243,7 +243,7 @@ def test_trust_in_a_handler_prompt_is_not_trust_in_the_path_of_the_prompt(at: Se
     lead_out(at, "upwards")
     remember_trust(at.found(REVIEWER), state_folder({"HOME": str(at.home)}))
     got = at.load()
-    assert got.within(KEY) == at.work
+    assert got.required_folder(KEY) == at.work
     (at.home / "reviewer.yaml").write_text(SYSTEM)
     linked_prompt(at)
     with pytest.raises(ConfigError, match="leads out of"):

@@ -107,4 +107,4 @@ def test_a_secret_of_an_own_server_is_given_to_nobody_else(tmp_path: Path) -> No
     (tmp_path / ".mcp.json").write_text('{"mcpServers": {"near": {"command": "x", "args": ["${TRACKER_PAT}"]}}}')
     (near,) = servers_of(settings, tmp_path, tmp_path / "state").unasked
     with pytest.raises(ConfigError, match="asks for TRACKER_PAT"):
-        near.filled(environ, settings.key_variables)
+        near.with_variables(environ, settings.key_variables)

@@ -60,7 +60,7 @@ def test_the_folder_is_beneath_xdg_config_home(at: Setting) -> None:
         ("x.md", b"---\ndescription: 3\n---\ntext", 2, "description: expected text, found 3"),
         ("x.md", b"---\nmodel: ofline\n---\ntext", 2, "there is no model 'ofline': did you mean offline?"),
         ("x.md", b"---\ndescription: a\n---\n \n", None, "has no text"),
-        ("help.md", b"text", None, "/help is a command of chain, which comes first"),
+        ("help.md", b"text", None, "/help is a built-in command"),
         ("two words.md", b"text", None, "two words.md cannot be a command"),
         ("\x1b[2J.md", b"text", None, r"\x1b[2J.md cannot be a command"),
     ],
@@ -111,7 +111,7 @@ def test_a_command_of_the_workspace_replaces_none_of_the_users_own(at: Setting) 
     result = found(at)
     assert [command.body for command in result.commands] == ["Mine."]
     assert not result.untrusted
-    assert "/ship is your own command already" in result.faults[0]
+    assert "/ship is already one of your own commands" in result.faults[0]
 
 
 def test_a_link_does_not_lead_out_of_the_workspace(at: Setting) -> None:

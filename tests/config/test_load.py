@@ -377,7 +377,7 @@ def test_the_source_of_a_value_is_told(at: Setting) -> None:
         ("agents:\n  explore:\n    model: cluade\n", 3, "did you mean claude?"),
         ("agents:\n  plan:\n    description: [a]\n", 3, "agents.plan.description: expected text"),
         ('agents:\n  plan:\n    prompt: "a\\0b"\n', 3, "agents.plan.prompt: is not a path"),
-        ("agents:\n  plan:\n    prompt: ${NOT-THERE}\n", 3, "write $${ for a plain ${"),
+        ("agents:\n  plan:\n    prompt: ${NOT-THERE}\n", 3, "write $${ for a literal ${"),
         ("agents:\n  reviewer:\n    tools: [files]\n", 2, "agents.reviewer: a kind of your own needs a descr"),
         ("agents:\n  reviewer:\n    tools: []\n    description: ' '\n", 4, "needs a description"),
         ("agents:\n  exlpore:\n    tools: [files]\n", 2, "did you mean explore?"),
@@ -391,15 +391,19 @@ def test_the_source_of_a_value_is_told(at: Setting) -> None:
         (
             "chains:\n  default:\n    compact:\n      at: 1.5\n",
             4,
-            "compact.at: is a share of the window",
+            "compact.at: must be a share of the window",
         ),
-        ("chains:\n  default:\n    compact:\n      at: off\n", 4, "`compact: off` leaves it to /compact"),
+        ("chains:\n  default:\n    compact:\n      at: off\n", 4, "with `compact: off` only /compact compacts"),
         ("chains:\n  default:\n    compact:\n      at: 0.5\n      keep: 0.6\n", 5, "must be less than at (0.5)"),
         (definition("provider: scripted, script: r.yaml, context_window: -1"), 3, "context_window"),
         (definition("provider: anthropic, model: m, retry_s: 0"), 3, "retry_s: must be a number of at least 0.01"),
         (definition("provider: anthropic, model: m, price: {input: 1}"), 3, "price: needs input and output"),
         (definition("provider: anthropic, model: m, extra_headers: {A: 1}"), 3, "extra_headers.A: expected text"),
-        (definition('provider: anthropic, model: m, extra_headers: {A: "b\\r\\nC: d"}'), 3, "cannot be in a header"),
+        (
+            definition('provider: anthropic, model: m, extra_headers: {A: "b\\r\\nC: d"}'),
+            3,
+            "a character that a header cannot have",
+        ),
         (definition("provider: anthropic, model: m", '"\\e[2J"'), 3, "cannot be a name"),
     ],
 )
@@ -588,9 +592,9 @@ def test_a_relative_state_folder_from_the_environment_is_ignored(at: Setting) ->
     assert at.load(environ={"XDG_STATE_HOME": "planted"}).untrusted == ("tools.allow",)
 
 
-def test_trust_that_cannot_be_noted_is_told(at: Setting) -> None:
+def test_trust_that_cannot_be_stored_is_an_error(at: Setting) -> None:
     (at.work / "file").write_text("")
-    with pytest.raises(UserError, match="cannot be noted"):
+    with pytest.raises(UserError, match="cannot be stored"):
         remember_trust(at.found(ALLOWING), at.work / "file" / "state")
     with pytest.raises(ConfigError, match="set HOME"):
         state_folder({})

@@ -28,8 +28,8 @@ RUN = {"command": "run"}
         ({"command": "x", "args": "y"}, "expected a list"),
         ({"command": "x", "args": [["y"]]}, "expected text"),
         ({"command": "x", "env": {"A": ["b"]}}, "expected text"),
-        ({"command": "x", "headers": {}}, "does not go with command"),
-        ({"url": "http://x", "env": {}}, "does not go with url"),
+        ({"command": "x", "headers": {}}, "cannot be used with command"),
+        ({"url": "http://x", "env": {}}, "cannot be used with url"),
         ({"command": "x", "trust_hints": "very"}, "expected true or false"),
         ({"command": "x", "start_s": "long"}, "expected a number"),
         ({"command": "x", "timeout_s": 0}, "at least 0.01"),
@@ -53,32 +53,34 @@ def test_variables_are_filled_in_when_it_starts() -> None:
     entry = {"command": "${TOOL}", "args": ["${A:-b}", 5], "env": {"KEY": "${SECRET}"}}
     made = server(entry)
     assert made.written == "'${TOOL}' '${A:-b}' 5"
-    assert made.filled({"TOOL": "t", "SECRET": "s"}, frozenset()) == Launch(("t", "b", "5"), {"KEY": "s"})
+    assert made.with_variables({"TOOL": "t", "SECRET": "s"}, frozenset()) == Launch(("t", "b", "5"), {"KEY": "s"})
     with pytest.raises(ConfigError, match="SECRET is not set"):
-        made.filled({"TOOL": "t"}, frozenset())
+        made.with_variables({"TOOL": "t"}, frozenset())
 
 
 def test_an_address_has_headers_and_no_password() -> None:
     made = server({"type": "http", "url": "https://x/${A}", "headers": {"Authorization": "Bearer ${T}"}})
-    assert made.filled({"A": "a", "T": "t"}, frozenset()) == Address("https://x/a", {"Authorization": "Bearer t"})
+    assert made.with_variables({"A": "a", "T": "t"}, frozenset()) == Address(
+        "https://x/a", {"Authorization": "Bearer t"}
+    )
     with pytest.raises(ConfigError, match="put them in a header"):
-        server({"url": "https://me:word@x/"}).filled({}, frozenset())
+        server({"url": "https://me:word@x/"}).with_variables({}, frozenset())
     with pytest.raises(ConfigError, match="begins with http"):
-        server({"url": "ftp://x"}).filled({}, frozenset())
+        server({"url": "ftp://x"}).with_variables({}, frozenset())
     with pytest.raises(ConfigError, match="url: is blank"):
-        server({"url": "${NONE:-}"}).filled({}, frozenset())
+        server({"url": "${NONE:-}"}).with_variables({}, frozenset())
 
 
 def test_a_key_of_ours_is_not_given_to_a_found_server() -> None:
     entry, environ, keys = {"url": "http://x", "headers": {"A": "${KEY}"}}, {"KEY": "k"}, frozenset({"KEY"})
     with pytest.raises(ConfigError, match="asks for KEY"):
-        server(entry, is_found=True).filled(environ, keys)
-    assert server(entry).filled(environ, keys) == Address("http://x", {"A": "k"})
+        server(entry, is_found=True).with_variables(environ, keys)
+    assert server(entry).with_variables(environ, keys) == Address("http://x", {"A": "k"})
 
 
 def test_what_it_is_shown_and_filled_with_is_no_part_of_its_repr() -> None:
     made = server({"url": "http://x", "headers": {"A": "word"}})
-    assert "word" not in repr(made) + repr(made.filled({}, frozenset()))
+    assert "word" not in repr(made) + repr(made.with_variables({}, frozenset()))
 
 
 def test_the_file_of_a_workspace_is_read_as_others_write_it(tmp_path: Path) -> None:
@@ -124,7 +126,7 @@ def test_a_number_of_thousands_of_digits_is_told(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text(f'{{"mcpServers": {{}}, "n": {"1" * 5_000}}}')
     servers, faults = find_servers(tmp_path)
     assert servers == ()
-    assert "a number of more than 40 characters" in faults[0]
+    assert "a number may have at most 40 characters" in faults[0]
 
 
 @pytest.mark.parametrize("text", ["{}", '{"mcpServers": {}}'])

@@ -1,4 +1,4 @@
-"""A request as one flat row of blocks, which is how a prompt cache and I7 see it. Pure."""
+"""A request as a flat list of blocks, as a prompt cache and I7 see it. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Part: TypeAlias = Literal["tools", "system", "messages"]
 
 @dataclass(frozen=True, slots=True)
 class Flat:
-    """One block: where it stands, its canonical JSON without ``cache_control``, and whether it is a breakpoint."""
+    """One block: its part, its canonical JSON without ``cache_control``, and whether it is a breakpoint."""
 
     part: Part
     role: str
@@ -24,10 +24,10 @@ class Flat:
 
 
 def flatten(body: Mapping[str, Any]) -> list[Flat]:
-    """The blocks in the order in which the service reads them: tools, system, messages.
+    """Return the blocks in the order in which the service reads them: tools, system, messages.
 
-    Where one message ends and the next of the same role begins makes no difference, as for the service, which joins
-    them. A string is one text block. Expects a body that the rules have accepted, or nearly so.
+    Boundaries between messages of the same role do not matter, since the service joins such messages. A string is one
+    text block. ``body`` must satisfy the rules, at least roughly.
     """
     return [*_blocks(body)]
 
@@ -53,5 +53,5 @@ def _flat(part: Part, role: str, block: Mapping[str, Any]) -> Flat:
 
 
 def canonical(value: object) -> bytes:
-    """JSON that is the same for equal values but for the order of keys, which the service's cache also sees."""
+    """Return JSON that is equal for equal values. The order of keys counts, as it does for the service's cache."""
     return _JSON.encode(value).encode("utf-8", "surrogatepass")

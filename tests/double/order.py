@@ -12,17 +12,17 @@ from .shapes import Body, refuse
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """What the service has said so far, as far as later requests are held to it.
+    """The content that the service has sent and that later requests must repeat unchanged.
 
-    ``thinking`` maps a signature to the text that it signs; ``replies`` maps the id of a tool call to the thinking
-    of the reply that it came in. Whoever answers requests keeps both up to date with ``remember``.
+    ``thinking`` maps a signature to the text that it signs. ``replies`` maps the id of a tool call to the thinking of
+    its reply. The server calls ``remember`` for each reply.
     """
 
     thinking: dict[str, str] = field(default_factory=dict)
     replies: dict[str, tuple[Body, ...]] = field(default_factory=dict)
 
     def remember(self, blocks: tuple[Body, ...]) -> None:
-        """Note the blocks of one reply."""
+        """Store the thinking and call ids of one reply."""
         thoughts = tuple(b for b in blocks if is_thinking(b))
         for block in blocks:
             match block:
@@ -42,7 +42,7 @@ def _blocks_of(message: Body) -> Sequence[Body]:
 
 
 def check_roles(messages: list[Body], features: Features, *, alternate: bool) -> None:
-    """Refuse roles that may not speak where they do. ``alternate`` is that of the policy."""
+    """Refuse a request whose roles are in a wrong order. ``alternate``: two user messages in a row are refused too."""
     if not messages:
         refuse("messages: at least one message is required")
     order = [m["role"] for m in messages]
@@ -69,7 +69,7 @@ def check_roles(messages: list[Body], features: Features, *, alternate: bool) ->
 
 
 def _check_system_places(roles: list[str]) -> None:
-    """A system message, or a row of them, stands right after a user message and before an assistant one or the end."""
+    """Refuse a system message that is not between a user message and an assistant message or the end."""
     for i, role in enumerate(roles):
         if role != "system":
             continue
@@ -82,9 +82,10 @@ def _check_system_places(roles: list[str]) -> None:
 
 
 def check_pairs(messages: list[Body]) -> None:
-    """Every call has exactly one result, at the start of the very next message; no result without its call.
+    """Refuse a request unless every call has exactly one result, at the start of the next message.
 
-    The service joins neighbouring user messages first; here the results must be in one message, as SPEC I2 says.
+    A result without its call is refused too. The service joins neighbouring user messages first; here the results must
+    be in one message, as SPEC I2 requires.
     """
     seen: set[str] = set()
     waiting: list[str] = []
@@ -123,7 +124,7 @@ def _answered(blocks: Sequence[Body], waiting: list[str], i: int) -> set[str]:
 
 
 def check_thoughts(messages: list[Body], issued: Issued, thinking: bool) -> None:
-    """Thinking comes back as it was said; in a tool loop none of it may be missing while thinking is on."""
+    """Refuse changed thinking. While thinking is on, also refuse missing thinking in a tool loop."""
     for i, message in enumerate(messages):
         for j, block in enumerate(_blocks_of(message)):
             if not is_thinking(block):
@@ -136,7 +137,7 @@ def check_thoughts(messages: list[Body], issued: Issued, thinking: bool) -> None
 
 
 def _check_loop(messages: list[Body], issued: Issued) -> None:
-    """From the end back through the replies whose calls the messages after them answer."""
+    """Refuse missing or changed thinking in the replies of the latest tool loop."""
     for i in range(len(messages) - 1, -1, -1):
         message, blocks = messages[i], _blocks_of(messages[i])
         if message["role"] == "assistant":

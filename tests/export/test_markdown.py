@@ -13,7 +13,7 @@ from support.eventful import eventful, with_text
 from support.examples import some
 
 from chain import events
-from chain.export.markdown import fenced, inline, literal, markdown, quoted
+from chain.export.markdown import escape_inline, fence_block, markdown, quote_reply, quote_verbatim
 from chain.export.outline import outline_of
 
 # Without the definitions of links, which a quote may hold as well.
@@ -113,7 +113,7 @@ def live(text: str) -> list[str]:
 @trying(60)
 @given(st.lists(st.sampled_from([*"`~>|-\\\t\n !", "<b>", "![x](y)", "```", "\n\n", "  ", "|---|", "x"]), max_size=12))
 def test_nothing_in_a_reply_is_live_however_deep_it_stands(pieces: list[str]) -> None:
-    rows = list(quoted("Reply", "".join(pieces)))
+    rows = list(quote_reply("Reply", "".join(pieces)))
     assert not live("\n".join(rows))
     assert not live("\n".join(f"> {row}" for row in rows))
 
@@ -130,7 +130,7 @@ IN_CODE = [
 
 @pytest.mark.parametrize("text", [*IN_CODE, "# *a*\n\n- [x](https://example.org), [y](a/b.py:1)\n- <mailto:a@b.c>"])
 def test_an_inert_reply_is_quoted_as_the_markdown_that_it_is(text: str) -> None:
-    _, _, *rows, _ = quoted("Reply", text)
+    _, _, *rows, _ = quote_reply("Reply", text)
     assert rows == [f"> {row}".rstrip() for row in text.split("\n")]
 
 
@@ -151,14 +151,14 @@ def test_an_inert_reply_is_quoted_as_the_markdown_that_it_is(text: str) -> None:
     ],
 )
 def test_any_other_reply_is_source_in_a_fence(text: str) -> None:
-    (fence,) = [token for token in PARSER.parse("\n".join(quoted("Reply", text))) if token.type == "fence"]
+    (fence,) = [token for token in PARSER.parse("\n".join(quote_reply("Reply", text))) if token.type == "fence"]
     assert (fence.info, fence.content) == ("markdown", f"{text}\n")
 
 
 @trying(100)
 @given(st.sampled_from([PARSER, TABLES]), st.text(alphabet="`~x_*<>&;#[]()!\\\n1.:/|-+= \t", max_size=40))
 def test_words_of_the_user_are_only_text_on_their_rows(parser: MarkdownIt, text: str) -> None:
-    rows = [f"> {row}" for row in literal(text)]
+    rows = [f"> {row}" for row in quote_verbatim(text)]
     tokens = parser.parse("\n".join(rows))
     assert {token.type.rpartition("_")[0] for token in tokens} <= {"blockquote", "paragraph", ""}
     parts = [token.children or [] for token in tokens if token.type == "inline"]
@@ -170,13 +170,18 @@ def test_words_of_the_user_are_only_text_on_their_rows(parser: MarkdownIt, text:
 
 
 def test_words_of_the_user_keep_their_rows_and_their_indentation() -> None:
-    assert list(literal("1. do:\n\tx_y *z*\n\n- a")) == ["1\\. do:  ", "\xa0\xa0\xa0\xa0x_y \\*z\\*", "", "\\- a"]
+    assert list(quote_verbatim("1. do:\n\tx_y *z*\n\n- a")) == [
+        "1\\. do:  ",
+        "\xa0\xa0\xa0\xa0x_y \\*z\\*",
+        "",
+        "\\- a",
+    ]
 
 
 @trying(100)
 @given(st.text(alphabet="`~x\n >#-\t", max_size=60))
 def test_a_fence_holds_whatever_is_in_it(text: str) -> None:
-    tokens = PARSER.parse("\n".join([*fenced(text, "text"), "after"]))
+    tokens = PARSER.parse("\n".join([*fence_block(text, "text"), "after"]))
     assert [token.type for token in tokens] == ["fence", "paragraph_open", "inline", "paragraph_close"]
     assert tokens[0].content.strip("\n") == text.strip("\n")
 
@@ -184,7 +189,7 @@ def test_a_fence_holds_whatever_is_in_it(text: str) -> None:
 @trying(100)
 @given(st.text(alphabet="`~x_* <>&;#[]()!\\\n1.:/", max_size=30).filter(lambda text: text.strip()))
 def test_inline_text_is_only_text(text: str) -> None:
-    (inside,) = [token for token in PARSER.parse(f"x {inline(text)} x") if token.type == "inline"]
+    (inside,) = [token for token in PARSER.parse(f"x {escape_inline(text)} x") if token.type == "inline"]
     shown = "".join(child.content for child in inside.children or ())
     assert {child.type for child in inside.children or ()} <= {"text", "text_special"}
     assert shown == f"x {' '.join(text.split())} x"

@@ -1,4 +1,4 @@
-"""Lines on their way into a chain: accepted in one step or refused with a reason, in order, and each accounted for."""
+"""Accepting and refusing lines: one step each, in order, and every line has a receipt."""
 
 import json
 from collections.abc import AsyncIterator
@@ -28,7 +28,7 @@ STATES: tuple[State, ...] = ("queued", *FINAL, "refused", "unsent")
 
 
 class Desk:
-    """An inbox with all that belongs to it, and what was told."""
+    """An inbox with its journal and ledger, and the emitted events."""
 
     def __init__(self, size: int = 10) -> None:
         self.disk = FullDisk()
@@ -45,7 +45,7 @@ class Desk:
         return accepted
 
     def of_earlier_process(self, record: records.Line) -> AcceptedLine:
-        """A line that was accepted before another process opened the session."""
+        """Return a line that was accepted before another process opened the session."""
         opening = records.Session("id", "0", "model", "/")
         for each in (opening, record, opening):
             self.journal.record(each)
@@ -75,7 +75,7 @@ def desk() -> Desk:
 
 @pytest.fixture
 async def synced(desk: Desk, nursery: trio.Nursery) -> Desk:
-    """A desk whose journal is brought to the disk by itself."""
+    """Return a desk whose journal is synced in the background."""
     nursery.start_soon(desk.journal.run)
     await wait_all_tasks_blocked()
     return desk
@@ -123,7 +123,7 @@ async def test_lines_are_numbered_in_the_session_and_a_sender_may_name_its_own(d
     assert list(desk.states) == ["L1", "mine", "L2", "L3"]
 
 
-async def test_a_line_that_was_refused_uses_up_no_number_and_no_id() -> None:
+async def test_a_refused_line_uses_no_number_and_no_id() -> None:
     desk = Desk(size=1)
     desk.put("a")
     desk.refused("no room")
@@ -135,7 +135,7 @@ async def test_a_line_that_was_refused_uses_up_no_number_and_no_id() -> None:
     assert desk.put("c", id="mine").id == "mine"
 
 
-async def test_nobody_is_told_that_a_line_waits_before_it_is_on_the_disk(synced: Desk) -> None:
+async def test_line_queued_is_emitted_only_after_the_sync(synced: Desk) -> None:
     synced.disk.hold()
     synced.put("hello")
     synced.put("status")
@@ -152,7 +152,7 @@ async def test_nobody_is_told_that_a_line_waits_before_it_is_on_the_disk(synced:
     ]
 
 
-async def test_a_line_is_told_and_recorded_with_its_kind_its_urgency_and_its_origin(synced: Desk) -> None:
+async def test_event_and_record_have_kind_urgency_and_origin(synced: Desk) -> None:
     synced.inbox.put(parse_line("!focus on prices"), origin="json")
     synced.inbox.put(parse_line("!use B"), origin="script")
     synced.put("why?")
@@ -175,7 +175,7 @@ async def test_a_line_is_told_and_recorded_with_its_kind_its_urgency_and_its_ori
 # --------------------------------------------------------------------------------------------------------- refusing
 
 
-async def test_a_full_channel_refuses_with_these_words() -> None:
+async def test_a_full_inbox_refuses_with_the_text_of_the_specification() -> None:
     desk = Desk(size=2)
     desk.put("a")
     desk.put("b")
@@ -190,7 +190,7 @@ async def test_a_full_channel_refuses_with_these_words() -> None:
     assert [r["text"] for r in desk.records] == ["a", "b"], "it was never accepted, so the journal does not know it"
 
 
-async def test_a_line_may_be_as_long_as_the_limit_and_no_longer(desk: Desk) -> None:
+async def test_the_length_of_a_line_is_limited(desk: Desk) -> None:
     desk.put("x" * MAX_LINE)
 
     refused = desk.refused("x" * (MAX_LINE + 1))
@@ -200,7 +200,7 @@ async def test_a_line_may_be_as_long_as_the_limit_and_no_longer(desk: Desk) -> N
     assert len(desk.inbox) == 1
 
 
-async def test_an_id_is_given_to_one_line(desk: Desk) -> None:
+async def test_an_id_is_used_for_one_line_only(desk: Desk) -> None:
     desk.put("a", id="mine")
 
     assert "mine was used before" in desk.refused("b", id="mine")
@@ -218,7 +218,7 @@ async def test_an_id_is_given_to_one_line(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("id", ["L1", "mine"])
-async def test_an_id_of_an_earlier_process_is_free_again_and_its_line_is_told_by_another(desk: Desk, id: str) -> None:
+async def test_an_id_of_an_earlier_process_can_be_reused_and_its_line_is_renamed(desk: Desk, id: str) -> None:
     before = desk.of_earlier_process(records.Line(id, "!old", "redirect", "urgent", "main", "not known yet"))
     assert (before.origin, before.line.urgency, before.on_record) == ("prompt", "next", id)
 
@@ -230,7 +230,7 @@ async def test_an_id_of_an_earlier_process_is_free_again_and_its_line_is_told_by
     assert "was used before" in desk.refused("once more", id=id)
 
 
-async def test_another_id_is_found_for_a_line_of_an_earlier_process_where_the_first_is_taken_too(desk: Desk) -> None:
+async def test_renaming_a_line_of_an_earlier_process_avoids_used_ids(desk: Desk) -> None:
     before = desk.of_earlier_process(records.Line("L1", "old", "redirect", "next", "main"))
     desk.put("a", id="L1 (before)")
     desk.put("b", id="L1")
@@ -239,7 +239,7 @@ async def test_another_id_is_found_for_a_line_of_an_earlier_process_where_the_fi
     assert set(desk.states) == {before.id, "L1 (before)", "L1"}
 
 
-async def test_a_line_that_cannot_be_written_is_refused_with_the_reason_and_leaves_no_trace(desk: Desk) -> None:
+async def test_a_line_that_cannot_be_written_is_refused_and_changes_nothing(desk: Desk) -> None:
     desk.disk.full = True
 
     refused = desk.refused("!hello")
@@ -252,7 +252,7 @@ async def test_a_line_that_cannot_be_written_is_refused_with_the_reason_and_leav
     assert desk.put("again").id == "L1"
 
 
-async def test_after_the_disk_failed_every_line_is_refused_and_none_is_told_as_waiting(synced: Desk) -> None:
+async def test_after_a_disk_failure_every_line_is_refused_and_none_is_queued(synced: Desk) -> None:
     synced.disk.broken = True
     synced.put("hello")
     await wait_all_tasks_blocked()
@@ -275,7 +275,7 @@ async def test_a_refused_line_has_a_receipt_of_its_own(desk: Desk) -> None:
 # ------------------------------------------------------------------------------------------------------- taking out
 
 
-async def test_all_that_waits_is_drained_in_order_and_an_urgent_line_pushes_in_nowhere(desk: Desk) -> None:
+async def test_lines_are_drained_in_order_and_an_urgent_line_does_not_overtake(desk: Desk) -> None:
     for text in ("a", "!b", "todo: list", "c?", "then: d", "context: e"):
         desk.put(text)
 
@@ -303,7 +303,7 @@ async def hearing(desk: Desk) -> AsyncIterator[list[int]]:
         nursery.cancel_scope.cancel()
 
 
-async def test_senders_hear_of_room_when_lines_were_taken_and_only_then() -> None:
+async def test_senders_are_notified_of_room_only_when_lines_leave() -> None:
     desk = Desk(size=2)
     async with hearing(desk) as room:
         desk.put("then: a")
@@ -329,7 +329,7 @@ async def test_senders_hear_of_room_when_lines_were_taken_and_only_then() -> Non
 # --------------------------------------------------------------------------------------------------------- dropping
 
 
-async def test_a_line_that_was_dropped_is_gone_and_the_others_keep_their_order(synced: Desk) -> None:
+async def test_a_dropped_line_leaves_the_others_in_order(synced: Desk) -> None:
     for text in ("a", "!b", "then: c"):
         synced.put(text)
 
@@ -348,7 +348,7 @@ async def test_a_line_that_was_dropped_is_gone_and_the_others_keep_their_order(s
     assert told == ["line_queued", "receipt"]
 
 
-async def test_only_what_waits_can_be_dropped(desk: Desk) -> None:
+async def test_only_waiting_lines_can_be_dropped(desk: Desk) -> None:
     with pytest.raises(UserError, match=r"^no line is waiting$"):
         desk.inbox.drop("L1")
     for text in "abc":
@@ -361,7 +361,7 @@ async def test_only_what_waits_can_be_dropped(desk: Desk) -> None:
     assert desk.states == {"L1": "queued", "L2": "dropped", "L3": "queued"}
 
 
-async def test_of_ids_that_differ_in_case_the_one_as_written_is_meant(desk: Desk) -> None:
+async def test_an_exact_id_is_preferred_to_one_in_another_case(desk: Desk) -> None:
     for id in ("mine", "Mine"):
         desk.put("a", id=id)
 
@@ -461,7 +461,7 @@ async def test_a_line_that_came_back_after_a_refusal_was_not_delivered_after_all
 
 
 async def test_a_line_that_is_never_sent_is_told_and_counted(desk: Desk) -> None:
-    desk.ledger.never_sent("@iteration 9 hurry", "too late", "main", id="mine", iteration=3)
+    desk.ledger.mark_unsent("@iteration 9 hurry", "too late", "main", id="mine", iteration=3)
 
     (told,) = desk.of(events.Receipt)
     assert (told.id, told.text, told.state, told.reason) == ("mine", "@iteration 9 hurry", "unsent", "too late")

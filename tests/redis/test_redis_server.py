@@ -211,7 +211,7 @@ async def test_a_server_that_syncs_each_second_is_waited_for_if_it_has_waitaof_a
             assert "may lose the last second" in await problem(read_address(server.address))
             return
         store = RedisStore(server.address, lease_s=1.0)
-        async with store.begin(Path("/")) as held:
+        async with store.open_new(Path("/")) as held:
             held.journal.record(records.Session(held.journal.id, "1", "m", "/"))
             await held.journal.sync()
             assert held.journal.failure is None
@@ -223,7 +223,7 @@ async def test_a_server_that_syncs_each_second_is_waited_for_if_it_has_waitaof_a
 
 async def recorded(store: RedisStore, spoil: Callable[[str], object]) -> str | None:
     """Why a session could not be written to when something had been done to its server."""
-    async with store.begin(Path("/")) as held:
+    async with store.open_new(Path("/")) as held:
         held.journal.record(records.Session(held.journal.id, "1", "m", "/"))
         await held.journal.sync()
         assert held.journal.failure is None
@@ -290,8 +290,8 @@ async def test_a_session_that_is_to_be_tried_again_later_is_not_claimed_before(
 
 
 async def test_sessions_of_one_store_do_not_end_each_other(store: RedisStore, tmp_path: Path) -> None:
-    async with AsyncExitStack() as first, store.begin(tmp_path) as second:
-        await first.enter_async_context(store.begin(tmp_path))
+    async with AsyncExitStack() as first, store.open_new(tmp_path) as second:
+        await first.enter_async_context(store.open_new(tmp_path))
         await first.aclose()
         second.journal.record(records.Session(second.journal.id, "1", "m", "/"))
         await second.journal.sync()
@@ -321,7 +321,7 @@ def changes_of(server: redis.OwnRedis) -> int:
 
 
 async def test_replicas_that_lag_behind_are_waited_for(server: redis.OwnRedis, tmp_path: Path) -> None:
-    async with RedisStore(server.address).begin(tmp_path) as held:
+    async with RedisStore(server.address).open_new(tmp_path) as held:
         server.command("CONFIG", "SET", "min-replicas-to-write", "1")
         held.journal.record(records.Session(held.journal.id, "1", "m", "/"))
         async with trio.open_nursery() as nursery:
@@ -336,7 +336,7 @@ async def test_who_watches_and_who_sends_go_on_after_a_failover(
     server: redis.OwnRedis, store: RedisStore, tmp_path: Path
 ) -> None:
     event = json.dumps({"type": "notice", "message": "hello"})
-    async with store.begin(tmp_path) as held:
+    async with store.open_new(tmp_path) as held:
         lease = held.journal._file
         assert isinstance(lease, Lease)
         said = list[str]()
@@ -381,7 +381,7 @@ async def test_a_line_of_which_nothing_is_known_is_not_said_to_be_refused(
 async def test_who_watches_begins_with_the_latest_run_and_who_began_it(
     server: redis.OwnRedis, store: RedisStore, tmp_path: Path
 ) -> None:
-    async with store.begin(tmp_path) as held:
+    async with store.open_new(tmp_path) as held:
         lease = held.journal._file
         assert isinstance(lease, Lease)
         told = [
@@ -476,7 +476,7 @@ async def test_who_gives_a_session_back_does_not_wait_for_a_server_longer_than_i
 
 
 async def test_a_summary_is_made_once_for_each_state_of_a_journal(server: redis.OwnRedis, store: RedisStore) -> None:
-    async with store.begin(Path("/")) as held:
+    async with store.open_new(Path("/")) as held:
         id, said = held.journal.id, []
         for line in ("L1", "L2"):
             held.journal.record(records.Line(line, f"line {line}", "redirect", "next", "main"))
@@ -518,7 +518,7 @@ async def test_who_sends_through_a_stall_hears_that_it_is_not_known_and_the_line
 
 async def test_a_session_is_lost_when_its_lease_may_have_ended_and_no_earlier(server: redis.OwnRedis) -> None:
     begun = trio.current_time()
-    async with RedisStore(server.address, lease_s=2.0).begin(Path("/")) as held:
+    async with RedisStore(server.address, lease_s=2.0).open_new(Path("/")) as held:
         held.journal.record(records.Session(held.journal.id, "1", "m", "/"))
         await held.journal.sync()
         server.kill()
@@ -543,7 +543,7 @@ async def test_what_was_told_is_kept_up_to_a_number_of_bytes_and_who_missed_some
     store, said = RedisStore(server.address), list[str]()
     event = json.dumps({"type": "notice", "message": "x" * 1000})
     at_once = 2 * scripts.MAX_EVENT_BYTES // len(event)
-    async with store.begin(tmp_path) as held:
+    async with store.open_new(tmp_path) as held:
         lease = held.journal._file
         assert isinstance(lease, Lease)
         lease.tell(event, "notice")
@@ -568,7 +568,7 @@ async def test_what_was_told_is_kept_up_to_a_number_of_bytes_and_who_missed_some
 
 
 async def test_a_short_outage_is_waited_for(server: redis.OwnRedis, store: RedisStore) -> None:
-    async with store.begin(Path("/")) as held:
+    async with store.open_new(Path("/")) as held:
         held.journal.record(records.Session(held.journal.id, "1", "m", "/"))
         await held.journal.sync()
         server.kill()

@@ -24,7 +24,7 @@ from chain.errors import SessionError
 from chain.redis import scripts
 from chain.redis.redis_server import RedisServer, Unreachable
 from chain.redis.redis_store import RedisStore
-from chain.session.resume import read_back
+from chain.session.resume import load_journal
 
 pytestmark = [pytest.mark.slow, *redis.MARKS]
 
@@ -188,7 +188,7 @@ async def is_done(link: RedisServer, id: str) -> bool:
 async def check_session(store: RedisStore, link: RedisServer, id: str, taken: dict[str, str], steps: Steps) -> int:
     """I1, I2, I6, I9 of one session, from its journal alone; how often it was opened."""
     rows = await trio.to_thread.run_sync(lambda: read_rows(store, id))
-    read = read_back(rows)
+    read = load_journal(rows)
     assert not read.complaints, id
     check_conversations(read)
     records: list[dict[str, Any]] = [json.loads(row) for row in rows]

@@ -670,7 +670,7 @@ async def test_questions_are_asked_of_who_says_that_it_answers_and_else_the_allo
             await session.send("work on it")
             await event(session, ended)
             assert asking.heard == ["nobody"] * 4
-            nursery.start_soon(session.answer_questions)
+            nursery.start_soon(session.renew_promise)
             await trio.testing.wait_all_tasks_blocked(0.2)
             await session.send("work on it")
             for n in range(5, 9):

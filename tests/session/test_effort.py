@@ -68,7 +68,7 @@ async def test_an_effort_that_the_service_refuses_is_left_out_for_the_run_with_o
         session.chain.use_effort("max")
         await session.run("one")
         assert [event.message for event in session.of(events.Notice)] == [
-            "the service refused the effort max, so this run goes on without; see /effort"
+            "the service refused the effort max, so this run continues without it; see /effort"
         ]
         await session.run("two")
     assert efforts(session) == ["max", None, None] * 2

@@ -199,12 +199,12 @@ async def test_what_its_sender_sends_along_is_kept_with_the_line_and_delivered()
 
 
 async def test_one_of_a_line_that_still_waits_is_there_again(tmp_path: Path) -> None:
-    from chain.session.resume import with_kept_images
+    from chain.session.resume import with_stored_images
 
     journal = tmp_path / "s.jsonl"
     store_attachment(journal, DIGEST, PIXEL)
     line = records.Line("L1", "see", "redirect", "next", "main", images=(Image("image/png", DIGEST, "it"),))
-    read = with_kept_images(
+    read = with_stored_images(
         record_json.from_json({"type": "line", "seq": 1, "time": 0, **record_json.to_json(line)}),
         partial(read_attachment, journal),
     )

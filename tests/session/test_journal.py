@@ -442,7 +442,7 @@ def disk_file(path: Path) -> Iterator[DiskFile]:
 
 async def test_records_go_to_a_file_that_only_its_owner_reads(tmp_path: Path) -> None:
     said = list[str]()
-    async with FileStore(tmp_path / "state").begin(tmp_path) as held:
+    async with FileStore(tmp_path / "state").open_new(tmp_path) as held:
         journal = held.journal
         journal.record(Unknown("line", {"text": "hello"}))
         journal.acknowledge(saying(said, "on the disk"))
@@ -537,7 +537,7 @@ async def test_a_folder_that_is_not_writable_is_named_with_what_to_do(tmp_path: 
     state.chmod(0o700)
     (state / "sessions").mkdir(mode=0o500)
     with pytest.raises(SessionError, match="Permission denied; make the folder writable or set XDG_STATE_HOME"):
-        async with FileStore(state).begin(tmp_path):
+        async with FileStore(state).open_new(tmp_path):
             pytest.fail("a session was opened in a folder that is not writable")
 
 
@@ -607,7 +607,7 @@ async def test_every_folder_on_the_way_is_brought_to_the_disk(tmp_path: Path, mo
     monkeypatch.setattr(os, "fsync", note)
     state = tmp_path / "new" / "state"
     store = FileStore(state)
-    async with store.begin(tmp_path):
+    async with store.open_new(tmp_path):
         pass
     assert synced == [tmp_path, tmp_path / "new", state, state / "sessions"]
     synced.clear()
@@ -621,10 +621,10 @@ async def test_a_session_never_writes_into_a_file_that_is_there(
     """A clock that was set back, a copied machine."""
     monkeypatch.setattr(secrets, "token_hex", lambda size: "abcdef")
     monkeypatch.setattr(time, "strftime", lambda form: "20260101-000000")
-    async with FileStore(tmp_path).begin(tmp_path) as held:
+    async with FileStore(tmp_path).open_new(tmp_path) as held:
         held.journal.record(Unknown("session", {}))
     with pytest.raises(SessionError, match="File exists"):
-        async with FileStore(tmp_path).begin(tmp_path):
+        async with FileStore(tmp_path).open_new(tmp_path):
             pytest.fail("the file is another session's")
     (found,) = (tmp_path / "sessions").iterdir()
     assert len(records(found.read_bytes())) == 1

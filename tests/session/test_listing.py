@@ -161,7 +161,7 @@ def test_the_summary_of_a_journal_is_made_once_and_again_when_the_journal_has_gr
     path = journal(tmp_path, "a", [SESSION, *RUN])
     made = only(tmp_path)
     with monkeypatch.context() as patched:
-        patched.delattr(listing, "read_back")
+        patched.delattr(listing, "load_journal")
         assert only(tmp_path) == made
         path = path.rename(tmp_path / "b.jsonl")
         listing.summary_path(tmp_path / "a.jsonl").rename(listing.summary_path(path))

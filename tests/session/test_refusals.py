@@ -34,7 +34,7 @@ from chain.messages import (
     user_text,
 )
 from chain.model import Delta, Reply, Request
-from chain.session.resume import read_back
+from chain.session.resume import load_journal
 from chain.tools.tool import ToolContext, ToolOutput, tool
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -106,7 +106,7 @@ async def check_restored(session: Session) -> None:
     """The conversation is the same after a resume, valid, and the journal has the original."""
     check_invariants(session)
     live = session.chain.runs.tree.main.agent.conversation.messages
-    restored = read_back(session.file.data.splitlines(keepends=True)).state
+    restored = load_journal(session.file.data.splitlines(keepends=True)).state
     assert restored.main.history.conversation.messages == live
     assert check_messages([to_json(m) for m in [*live, user_text("Next")]]) is None
     assert restored.refused_tools == session.chain._shared.refused_tools
@@ -223,7 +223,7 @@ async def test_the_request_for_a_summary_is_made_without_images_too(workspace: P
         assert "images" not in compacted
         await session.run("And now?")
         live = session.chain.runs.tree.main.agent.conversation.messages
-        restored = read_back(session.file.data.splitlines(keepends=True)).state
+        restored = load_journal(session.file.data.splitlines(keepends=True)).state
         assert restored.main.history.conversation.messages == live
 
 
@@ -262,7 +262,7 @@ async def test_a_tool_that_the_service_refuses_is_left_out_for_the_session() -> 
         assert notices(session) == [f"No longer sent: look ({REFUSED})."]
     check_replays(session)
     rows = session.file.data.splitlines(keepends=True)
-    async with open_session(Picky(bad), tools=[look], file=session.file, resume=read_back(rows)) as resumed:
+    async with open_session(Picky(bad), tools=[look], file=session.file, resume=load_journal(rows)) as resumed:
         await resumed.run("And now?")
         assert len(resumed.model.requests) == 1
 
@@ -311,7 +311,7 @@ async def test_a_result_that_the_service_names_stays_out_after_a_resume() -> Non
         assert (await session.run("call it")).status == "done"
         live = session.chain.runs.tree.main.agent.conversation.messages
         assert live[2].blocks == (ToolResult("t1", f"[result removed: {REFUSED}]"),)
-        restored = read_back(session.file.data.splitlines(keepends=True)).state
+        restored = load_journal(session.file.data.splitlines(keepends=True)).state
         assert restored.main.history.conversation.messages == live
 
 

@@ -29,7 +29,7 @@ from chain import events
 from chain.errors import SessionError
 from chain.journal.reading import Reading
 from chain.session.restored_state import events_of_journal
-from chain.session.resume import MAX_PAST, read_back
+from chain.session.resume import MAX_PAST, load_journal
 
 RULES = """
 rules:
@@ -358,7 +358,7 @@ async def test_an_agent_that_was_at_work_is_told_that_the_program_ended() -> Non
         await agents.finish()
     async with open_session(ANSWER, use=settings(agents=True), file=file, resume=read):
         pass
-    again = read_back(file.data.splitlines(keepends=True)).state.agents["agent-1"]
+    again = load_journal(file.data.splitlines(keepends=True)).state.agents["agent-1"]
     assert again.history.conversation.messages[-1].text.startswith(NOTE)
 
 
@@ -471,7 +471,7 @@ LOST = "[This could not be read from the session's journal]"
 def test_what_a_lost_record_leaves_without_its_other_half_is_fitted_and_named(
     rows: list[tuple[Any, ...]], told: list[str]
 ) -> None:
-    read = read_back(message_row(n, *row) for n, row in enumerate(rows, 1))
+    read = load_journal(message_row(n, *row) for n, row in enumerate(rows, 1))
     messages = read.state.main.history.conversation.messages
     assert [m.text or " ".join(result.text for result in m.results) for m in messages] == told
     assert "records of the journal refer to missing ones" in read.complaints[-1]
@@ -530,7 +530,7 @@ async def test_tools_of_servers_that_are_gone_are_so_from_the_next_run_on() -> N
 
 
 CHANGES = {
-    "another model": ({"model": "large"}, "large answered before; now rules does."),
+    "another model": ({"model": "large"}, "The model is now rules; it was large."),
     "tools that are gone": ({"tools": ["plan_list", "fly"]}, "Tools removed since then: fly."),
     "new tools": ({"tools": ["plan_list"]}, "Tools added since then: plan_add_task"),
     "a newer version": ({"version": "9.1.0"}, "The session was last written by chain 9.1.0"),
@@ -549,7 +549,7 @@ async def test_numbers_that_nobody_wrote_do_not_count() -> None:
     assert read.state.asked.count == 0
     async with open_session(ANSWER, file=file, resume=read) as session:
         assert session.chain.resumed is not None
-        assert session.chain.resumed.changes == ["unnamed answered before; now rules does."]
+        assert session.chain.resumed.changes == ["The model is now rules; it was unnamed."]
         assert (await session.run("and now?")).status == "done"
 
 

@@ -103,7 +103,7 @@ async def test_a_line_that_waits_stands_whatever_else_is_refused_under_its_id() 
         await begin(session, gates, "a", "use B")
         before = session.chain.standing
         assert session.chain.submit("use C", id="L2", origin="json").what == "refused"
-        session.chain.lines.never_sent("@done use D", "it never came", id="L2")
+        session.chain.lines.mark_unsent("@done use D", "it never came", id="L2")
         assert session.chain.standing == before
         assert [event.id for event in before if isinstance(event, events.LineQueued)] == ["L2"]
         await finish(session, gates)

@@ -63,7 +63,7 @@ async def test_a_summary_file_is_saved_when_a_session_closes_and_deleted_with_it
 
 
 async def begun(store: Store, *more: records.Record, workspace: Path | str = "/somewhere") -> str:
-    async with store.begin(Path(workspace)) as held:
+    async with store.open_new(Path(workspace)) as held:
         assert held.read is None
         return await written(held.journal, *more, workspace=workspace)
 
@@ -82,7 +82,7 @@ async def test_a_session_is_there_again_with_all_that_was_recorded(store: Store)
 
 
 async def test_only_one_writes_a_session_and_whoever_comes_second_hears_who_can_help(store: Store) -> None:
-    async with store.begin(Path("/")) as held:
+    async with store.open_new(Path("/")) as held:
         id = await written(held.journal)
         assert (await find(store, id)).is_open
         with pytest.raises(SessionError, match=r"is open.*chain watch.*chain send"):
@@ -137,8 +137,8 @@ async def test_an_image_is_kept_beside_the_journal_once_and_is_read_back(store: 
     image = Image("image/png", DIGEST, "it", b64encode(PIXEL).decode())
     message = Message("user", (Text("see"), image))
     id = await begun(store, records.Message(message, "main", 0), records.Message(message, "main", 0))
-    assert await trio.to_thread.run_sync(store.kept, id, DIGEST) == PIXEL
-    assert await trio.to_thread.run_sync(store.kept, id, "0" * 64) is None
+    assert await trio.to_thread.run_sync(store.attachment, id, DIGEST) == PIXEL
+    assert await trio.to_thread.run_sync(store.attachment, id, "0" * 64) is None
     document = await trio.to_thread.run_sync(lambda: "".join(sessions.export(store, id, "json")))
     assert b64encode(PIXEL).decode() in document
 

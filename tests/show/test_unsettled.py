@@ -246,7 +246,7 @@ def answer(decision: str, by: str, text: str = "") -> events.Answer:
 def test_a_question_that_nobody_got_is_a_suffix_of_its_call() -> None:
     happened = [question(), answer("allowed", "config"), call("shell", command="make"), command()]
     assert shown(*happened)[0] == ["✓ shell  make · allowed without asking"]
-    denied = result("shell", "shell needs approval, and nobody can be asked here.", 0, is_error=True)
+    denied = result("shell", "shell needs approval, and no one is available to approve it.", 0, is_error=True)
     rows, _ = shown(question(), answer("refused", "nobody"), denied)
     assert len(rows) == 1
 
@@ -336,7 +336,7 @@ WAY_OUT = f"allow it with --allow 'shell({COMMAND})'."
 
 @pytest.mark.parametrize("command", [COMMAND, COMMAND + " # why" * 40])
 def test_a_refused_command_keeps_what_would_allow_it(command: str) -> None:
-    why = f"shell needs approval, and nobody can be asked here; {WAY_OUT}"
+    why = f"shell needs approval, and no one is available to approve it; {WAY_OUT}"
     refused = result("shell", why, 0, is_error=True)
     rows, _ = shown(call("shell", command=command), refused)
     assert len(rows) == 2

@@ -101,8 +101,8 @@ def test_a_worker_is_killed_in_the_middle_of_a_run_and_another_one_finishes_it(c
     second.terminate()
     _, told = second.communicate()
     assert second.returncode == 0
-    assert f"goes on with the session {session}, in {commands.folder}" in told.decode()
-    assert f"gives back the session {session}" in told.decode()
+    assert f"resumes the session {session}, in {commands.folder}" in told.decode()
+    assert f"releases the session {session}" in told.decode()
 
 
 def test_what_is_meant_for_shared_sessions_says_so_elsewhere(commands: Commands) -> None:

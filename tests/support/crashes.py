@@ -15,7 +15,7 @@ from chain.agent.history import AgentState
 from chain.journal.reading import Reading
 from chain.messages import to_json, tool_results, user_text
 from chain.session.restored_state import events_of_journal
-from chain.session.resume import LoadedSession, read_back
+from chain.session.resume import LoadedSession, load_journal
 
 from .disks import MemoryFile
 from .sessions import Session
@@ -26,7 +26,7 @@ def left(data: bytes) -> tuple[MemoryFile, LoadedSession]:
     file = MemoryFile()
     # What ``DiskFile`` writes before the next record.
     file.data = file.synced = data if data.endswith(b"\n") or not data else data + b"\0\n"
-    return file, read_back(io.BytesIO(data))
+    return file, load_journal(io.BytesIO(data))
 
 
 def check_readable(session: Session) -> None:
@@ -38,10 +38,10 @@ def check_readable(session: Session) -> None:
     if zlib.crc32(data) % 12:
         return
     check_retold(session)
-    check_conversations(read_back(io.BytesIO(data)))
+    check_conversations(load_journal(io.BytesIO(data)))
     for n in range(2):
         end = zlib.crc32(data, n) % (len(data) + 1)
-        check_conversations(read_back(io.BytesIO(data[:end])))
+        check_conversations(load_journal(io.BytesIO(data[:end])))
 
 
 def check_conversations(read: LoadedSession) -> None:
@@ -61,7 +61,7 @@ def _answered(agent: AgentState) -> list[dict[str, Any]]:
 
 def check_damaged(rows: list[bytes]) -> None:
     """A journal that lost records, or has one twice, makes valid conversations, and it is said which records."""
-    read = read_back(rows)
+    read = load_journal(rows)
     check_conversations(read)
     assert "record" in read.complaints[0]
 
@@ -160,7 +160,7 @@ def check_went_on(session: Session, before: int) -> None:
 
 def check_same_again(session: Session) -> None:
     """What was resumed and has ended properly leaves nothing to be mended."""
-    read = read_back(io.BytesIO(session.file.data))
+    read = load_journal(io.BytesIO(session.file.data))
     assert not read.state.is_running
     assert not read.state.asked.open
     assert not any(agent.is_at_work for agent in read.state.agents.values())

@@ -34,5 +34,5 @@ async def departed(*lines: str, draft: str = "") -> Session:
         session.chain.leave()
         await session.chain.wait_idle()
         assert session.chain.submit("too late").what == "refused"
-        session.chain.keep_draft(draft)
+        session.chain.record_draft(draft)
     return session

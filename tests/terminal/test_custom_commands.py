@@ -136,8 +136,7 @@ async def test_a_built_in_command_wins_with_a_hint(tmp_path: Path) -> None:
     async with opened(tmp_path) as (_, commands):
         assert "nothing is running" in commands.run("/status").text
         assert [fault.partition(".md: ")[2] for fault in commands.custom.found.faults] == [
-            f"/{name} is a command of chain, which comes first; rename the file to use it"
-            for name in ("clear", "status")
+            f"/{name} is a built-in command; rename the file to use it" for name in ("clear", "status")
         ]
 
 

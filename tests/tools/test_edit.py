@@ -384,7 +384,7 @@ async def test_what_makes_things_happen_is_not_covered_by_an_allowance_that_does
         *refused, done = [e.text for e in session.of(events.ToolResult) if e.name == "write_file"]
         assert done == "Created docs/a.md +1 −0."
         for path, text in zip(paths, refused, strict=False):
-            assert text.endswith(f"nobody can be asked here; allow it with --allow 'write_file({path})'.")
+            assert text.endswith(f"no one is available to approve it; allow it with --allow 'write_file({path})'.")
 
 
 def test_a_chain_gets_both_by_the_name_of_their_group() -> None:

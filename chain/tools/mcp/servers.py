@@ -95,7 +95,7 @@ class LaunchEnvironment:
         A program without ``cwd`` starts in ``folder``, where no command can write, or in the workspace if its arguments
         name a script there.
         """
-        how = server.filled(self.environ, self.keys)
+        how = server.with_variables(self.environ, self.keys)
         if isinstance(how, Address):
             return how
         cwd = how.cwd

@@ -71,7 +71,7 @@ class RowReader(trio.abc.ReceiveChannel[SessionMessage]):
                     return message
                 except ValueError:
                     if row.strip():
-                        self.noise = f"it wrote a row that is not a message: {row[:80].decode(errors='replace')!r}"
+                        self.noise = f"it wrote a row that is not a JSON message: {row[:80].decode(errors='replace')!r}"
         except (trio.EndOfChannel, OverBoundError):
             self._traffic.gone.set()  # before the calls fail
             raise trio.EndOfChannel from None
@@ -148,7 +148,7 @@ async def inspect(traffic: Traffic, response: httpx2.Response) -> None:
     elif status >= 400:
         traffic.http_fault = f"it answered {status} {response.reason_phrase}".rstrip()
     elif kind == "text/html":
-        traffic.http_fault = "it answered with an HTML page, so this is not its address"
+        traffic.http_fault = "it answered with an HTML page; check the address"
     if request := traffic.open.get(id):
         request.fault = traffic.http_fault
         request.is_unknown = status in _UNKNOWN_SESSION and "mcp-session-id" in response.request.headers

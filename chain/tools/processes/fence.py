@@ -160,7 +160,7 @@ def _create_ruleset(needed_abi: int, handled: int, scopes: int, allowed: Iterabl
     These are descriptors of a file, or of a directory with everything below it, each with the rights on it.
     """
     if _landlock_abi() < needed_abi:
-        raise OSError(errno.EOPNOTSUPP, "Landlock cannot refuse this here")
+        raise OSError(errno.EOPNOTSUPP, "this kernel's Landlock does not support this restriction")
     attributes = struct.pack("=QQQ", handled, 0, scopes)
     ruleset = _checked(_LIBC.syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0), "landlock")
     try:
