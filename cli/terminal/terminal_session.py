@@ -314,8 +314,10 @@ class TerminalSession:
         return True
 
     def _run_command(self, text: str) -> bool:
-        model = self.chain.init.model
+        model, count = self.chain.init.model, len(self.chain.undo.points)
         answer = self.commands.run(text, width=self._screen.width)
+        if len(self.chain.undo.points) < count:
+            self._show_context()
         if self.chain.init.model != model and self._tasks is not None:
             self._tasks.start_soon(self.chain.prepare)
         if answer.thinking is not None:
@@ -329,6 +331,12 @@ class TerminalSession:
             self.print(answer.text, rows, command=text)
         self._owner.carry_out(text, answer)
         return not answer.keeps
+
+    def _show_context(self) -> None:
+        """Show how full the conversation is, which was shortened without an event that says so."""
+        view = self.chain.window
+        with self._lock:
+            self._toolbar.fill(view.tokens, view.window or None)
 
     def notify(self, notes: Iterable[str]) -> None:
         """Show what there is to say before anything happens."""

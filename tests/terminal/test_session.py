@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -128,3 +129,24 @@ async def test_a_blank_row_parts_two_sessions_of_one_terminal() -> None:
     init = events.Init(session="S1", version="1", model="m", workspace="/w")
     assert rows[0] == "» /resume"
     assert display.renderer().lines(init) == ["", "chain 1 · m · S1"]
+
+
+async def test_after_an_undo_the_toolbar_shows_how_full_the_conversation_is_now() -> None:
+    async with at_terminal() as (terminal, _, _):
+        shown = []
+        for text in ("Note it", "word " * 4000):
+            terminal.accept(text)
+            await terminal.chain.wait_idle()
+            await wait_all_tasks_blocked()
+            shown.append(context_of(terminal))
+        assert shown[0] + 1000 < shown[1]
+        terminal.accept("/undo")
+        assert context_of(terminal) < shown[0] + 1000
+        assert context_of(terminal) == terminal.chain.window.tokens
+
+
+def context_of(terminal: TerminalSession) -> int:
+    """The tokens that the toolbar shows."""
+    found = re.search(r"ctx ([\d,]+)", toolbar_of(terminal))
+    assert found is not None
+    return int(found[1].replace(",", ""))
