@@ -317,6 +317,7 @@ class TerminalSession:
         model, count = self.chain.init.model, len(self.chain.undo.points)
         answer = self.commands.run(text, width=self._screen.width)
         if len(self.chain.undo.points) < count:
+            self._is_at_limit = False  # what Enter would continue is gone
             self._show_context()
         if self.chain.init.model != model and self._tasks is not None:
             self._tasks.start_soon(self.chain.prepare)

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
-from support import open_session
+from support import open_session, settings
 from support.gate import Gate
 from trio.testing import wait_all_tasks_blocked
 
@@ -62,10 +62,11 @@ class Owner:
 
 
 @asynccontextmanager
-async def at_terminal() -> AsyncIterator[tuple[TerminalSession, Shown, Gate]]:
+async def at_terminal(max_iterations: int = 20) -> AsyncIterator[tuple[TerminalSession, Shown, Gate]]:
     """A session whose tool waits at the gate."""
     gate, screen = Gate(), Shown()
-    async with open_session(RULES, tools=[gate.tool], interactive=True) as session, trio.open_nursery() as nursery:
+    opened = open_session(RULES, tools=[gate.tool], interactive=True, use=settings(max_iterations=max_iterations))
+    async with opened as session, trio.open_nursery() as nursery:
         display = Display(screen, Looks(color=False, ascii=False), None, None)  # type: ignore[arg-type]
         commands = Commands(session.chain, session.use)
         terminal = TerminalSession(session.chain, commands, Owner(), display)
@@ -150,3 +151,16 @@ def context_of(terminal: TerminalSession) -> int:
     found = re.search(r"ctx ([\d,]+)", toolbar_of(terminal))
     assert found is not None
     return int(found[1].replace(",", ""))
+
+
+async def test_after_an_undo_enter_does_not_continue_the_run_that_was_undone() -> None:
+    async with at_terminal(max_iterations=1) as (terminal, _, gate):
+        gate.open.set()
+        for command, starts in (("/status", True), ("/undo", False)):
+            terminal.accept("Do the task")
+            await terminal.chain.wait_idle()
+            await wait_all_tasks_blocked()
+            terminal.accept(command)
+            terminal.accept("")
+            assert terminal.chain.is_running == starts
+            await terminal.chain.wait_idle()
