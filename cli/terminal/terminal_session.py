@@ -172,6 +172,8 @@ class TerminalSession:
                 rows += self._renderer.lines(event)
             if not self.chain.is_running:
                 self._toolbar.tokens = self.chain.state.usage.total_tokens
+        if self.chain.undo.points and not self.chain.is_running:
+            self._show_context()  # the last runs may have been undone, and another model may answer now
         self._show(rows)
         self._update_queue()
 

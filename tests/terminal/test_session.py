@@ -10,10 +10,13 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 from support import open_session, settings
+from support.crashes import left
+from support.disks import MemoryFile
 from support.gate import Gate
 from trio.testing import wait_all_tasks_blocked
 
 from chain import events
+from chain.session.resume import LoadedSession
 from cli.terminal.display import Display
 from cli.terminal.invocation import Looks
 from cli.terminal.slash import CommandAnswer, Commands
@@ -62,10 +65,12 @@ class Owner:
 
 
 @asynccontextmanager
-async def at_terminal(max_iterations: int = 20) -> AsyncIterator[tuple[TerminalSession, Shown, Gate]]:
+async def at_terminal(
+    max_iterations: int = 20, *, file: MemoryFile | None = None, resume: LoadedSession | None = None
+) -> AsyncIterator[tuple[TerminalSession, Shown, Gate]]:
     """A session whose tool waits at the gate."""
-    gate, screen = Gate(), Shown()
-    opened = open_session(RULES, tools=[gate.tool], interactive=True, use=settings(max_iterations=max_iterations))
+    gate, screen, use = Gate(), Shown(), settings(max_iterations=max_iterations)
+    opened = open_session(RULES, tools=[gate.tool], interactive=True, use=use, file=file, resume=resume)
     async with opened as session, trio.open_nursery() as nursery:
         display = Display(screen, Looks(color=False, ascii=False), None, None)  # type: ignore[arg-type]
         commands = Commands(session.chain, session.use)
@@ -151,6 +156,20 @@ def context_of(terminal: TerminalSession) -> int:
     found = re.search(r"ctx ([\d,]+)", toolbar_of(terminal))
     assert found is not None
     return int(found[1].replace(",", ""))
+
+
+async def test_a_resumed_session_shows_how_full_the_conversation_is_after_an_undo() -> None:
+    file = MemoryFile()
+    async with at_terminal(file=file) as (terminal, _, _):
+        for text in ("Note it", "word " * 4000):
+            terminal.accept(text)
+            await terminal.chain.wait_idle()
+        terminal.accept("/undo")
+        tokens = terminal.chain.window.tokens
+    file, read = left(file.data)
+    async with at_terminal(file=file, resume=read) as (terminal, _, _):
+        terminal.welcome("")
+        assert context_of(terminal) == terminal.chain.window.tokens < tokens + 1000
 
 
 async def test_after_an_undo_enter_does_not_continue_the_run_that_was_undone() -> None:
