@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from chain.agent.history import Snapshot
@@ -32,12 +33,21 @@ class Checkpoint:
         return tuple(dict.fromkeys(change.path for change in self.changes))
 
 
-def undo_sentence(record: Rewound, query: str) -> str:
-    """Return a sentence about the result of an undo. ``query`` is the query of the first run that was undone."""
+def undo_sentence(record: Rewound, undone: Sequence[Checkpoint]) -> str:
+    """Return a sentence about the result of an undo of these runs, the last run first."""
+    query = undone[-1].query if undone else ""
+    befores = {change.path: change.before for point in undone for change in reversed(point.changes)}
+    removed = [path for path in record.restored if befores.get(path) == "" and path not in record.left]
+    restored = [path for path in record.restored if path not in removed]
     parts = []
     if not record.keeps_conversation:
         parts.append(f"Back to before: {truncate(' '.join(query.split()) or 'a run without a query', MAX_QUERY)}.")
-    parts.append(f"Restored: {', '.join(record.restored)}." if record.restored else "No file was restored.")
+    if restored:
+        parts.append(f"Restored: {', '.join(restored)}.")
+    if removed:
+        parts.append(f"Removed: {', '.join(removed)}.")
+    if not record.restored:
+        parts.append("No file was restored.")
     if record.left:
         parts.append(f"Changed since, so not restored: {', '.join(record.left)}.")
     return " ".join([*parts, SHELL_STAYS])

@@ -468,7 +468,7 @@ class State:
             self.main.settle_calls()
             self.main.news.forget(self.plan)
             self.has_lost_run = False
-        return events.Notice(time=at, message=undo_sentence(record, undone[-1].query if undone else ""))
+        return events.Notice(time=at, message=undo_sentence(record, undone))
 
     # ------------------------------------------------------------------------------------------------- inside
 

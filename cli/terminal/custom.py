@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from chain.config.commands import CustomCommand, FoundCommands
+from chain.config.commands import WORKSPACE_FOLDER, CustomCommand, FoundCommands
 from chain.errors import UserError
 from cli.show.table import table
 from cli.show.text_rows import flat
@@ -18,7 +18,7 @@ UNTRUSTED = "{} came with this folder, and you do not trust it as it is now; cha
 FindCustom: TypeAlias = Callable[[Collection[str]], FoundCommands]
 """Reads the custom commands, given the names that they cannot have (``find_commands``)."""
 
-NO_DESCRIPTION = "a command of your own"
+NO_DESCRIPTION, NO_DESCRIPTION_HERE = "a command of your own", "a command of this folder"
 
 
 class CustomCommands:
@@ -42,7 +42,9 @@ class CustomCommands:
     def offered(self) -> Iterator[tuple[str, str, str]]:
         """Yield the name of each command with its slash, how its argument is written, and what it does."""
         for command in self.found.commands:
-            yield f"/{command.name}", "[...]", flat(command.description) or NO_DESCRIPTION
+            is_own = not command.file.is_relative_to(self._chain.workspace / WORKSPACE_FOLDER)
+            about = flat(command.description) or (NO_DESCRIPTION if is_own else NO_DESCRIPTION_HERE)
+            yield f"/{command.name}", "[...]", about
 
     def help_rows(self, width: int) -> list[str]:
         """Return what ``/help`` says of them; nothing if there are none."""

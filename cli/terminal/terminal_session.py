@@ -172,6 +172,8 @@ class TerminalSession:
                 rows += self._renderer.lines(event)
             if not self.chain.is_running:
                 self._toolbar.tokens = self.chain.state.usage.total_tokens
+        if self.chain.undo.points and not self.chain.is_running:
+            self._show_context()  # the last runs may have been undone, and another model may answer now
         self._show(rows)
         self._update_queue()
 
@@ -314,8 +316,11 @@ class TerminalSession:
         return True
 
     def _run_command(self, text: str) -> bool:
-        model = self.chain.init.model
+        model, count = self.chain.init.model, len(self.chain.undo.points)
         answer = self.commands.run(text, width=self._screen.width)
+        if len(self.chain.undo.points) < count:
+            self._is_at_limit = False  # what Enter would continue is gone
+            self._show_context()
         if self.chain.init.model != model and self._tasks is not None:
             self._tasks.start_soon(self.chain.prepare)
         if answer.thinking is not None:
@@ -329,6 +334,12 @@ class TerminalSession:
             self.print(answer.text, rows, command=text)
         self._owner.carry_out(text, answer)
         return not answer.keeps
+
+    def _show_context(self) -> None:
+        """Show how full the conversation is, which was shortened without an event that says so."""
+        view = self.chain.window
+        with self._lock:
+            self._toolbar.fill(view.tokens, view.window or None)
 
     def notify(self, notes: Iterable[str]) -> None:
         """Show what there is to say before anything happens."""

@@ -95,7 +95,7 @@ async def test_undo_restores_files_and_the_conversation(place: Place) -> None:
         await ask(chain, "hello", "set a a1", "set b b1")
         chain.undo.undo(2)
         assert place.files() == {"a": "a0"}
-        assert place.notices == [f"Back to before: set a a1. Restored: a, b. {SHELL_STAYS}"]
+        assert place.notices == [f"Back to before: set a a1. Restored: a. Removed: b. {SHELL_STAYS}"]
         await ask(chain, "again")
         assert place.sent == ["hello", "Hello.", "again"]
 
@@ -123,7 +123,7 @@ async def test_a_file_that_somebody_else_changed_stays(place: Place) -> None:
         chain.undo.undo(3)
         assert place.files() == {"a": "mine"}
         assert place.notices == [
-            f"Back to before: set a a1. Restored: b. Changed since, so not restored: a. {SHELL_STAYS}"
+            f"Back to before: set a a1. Removed: b. Changed since, so not restored: a. {SHELL_STAYS}"
         ]
 
 

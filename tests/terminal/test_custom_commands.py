@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from support.gate import Gate
 from trio.testing import wait_all_tasks_blocked
 
 from chain import events
-from chain.config.commands import find_commands
+from chain.config.commands import CustomCommand, find_commands
 from chain.config.load import Settings, load_settings
 from chain.tools.tool import Tool
 from cli.terminal.attachments import Attachments
@@ -148,6 +149,18 @@ async def test_a_command_of_the_folder_that_is_not_trusted_does_nothing(tmp_path
         assert "you do not trust it" in commands.run("/ship").text
         assert "/ship" not in commands.completions("/")
         assert not session.chain.is_running
+
+
+async def test_a_command_of_the_folder_is_not_said_to_be_the_users_own(tmp_path: Path) -> None:
+    write(tmp_path, "mine", "Mine.")
+    async with opened(tmp_path) as (session, commands):
+        file = session.chain.workspace / ".chain/commands/ship.md"
+        own = commands.custom.found.commands
+        commands.custom.found = replace(commands.custom.found, commands=(*own, CustomCommand("ship", file, "Ship it.")))
+        assert [about for _, _, about in commands.custom.offered()] == [
+            "a command of your own",
+            "a command of this folder",
+        ]
 
 
 async def test_a_text_that_is_too_long_is_refused_and_stays(tmp_path: Path) -> None:

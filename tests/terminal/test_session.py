@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
 import trio
-from support import open_session
+from support import open_session, settings
+from support.crashes import left
+from support.disks import MemoryFile
 from support.gate import Gate
 from trio.testing import wait_all_tasks_blocked
 
 from chain import events
+from chain.session.resume import LoadedSession
 from cli.terminal.display import Display
 from cli.terminal.invocation import Looks
 from cli.terminal.slash import CommandAnswer, Commands
@@ -61,10 +65,13 @@ class Owner:
 
 
 @asynccontextmanager
-async def at_terminal() -> AsyncIterator[tuple[TerminalSession, Shown, Gate]]:
+async def at_terminal(
+    max_iterations: int = 20, *, file: MemoryFile | None = None, resume: LoadedSession | None = None
+) -> AsyncIterator[tuple[TerminalSession, Shown, Gate]]:
     """A session whose tool waits at the gate."""
-    gate, screen = Gate(), Shown()
-    async with open_session(RULES, tools=[gate.tool], interactive=True) as session, trio.open_nursery() as nursery:
+    gate, screen, use = Gate(), Shown(), settings(max_iterations=max_iterations)
+    opened = open_session(RULES, tools=[gate.tool], interactive=True, use=use, file=file, resume=resume)
+    async with opened as session, trio.open_nursery() as nursery:
         display = Display(screen, Looks(color=False, ascii=False), None, None)  # type: ignore[arg-type]
         commands = Commands(session.chain, session.use)
         terminal = TerminalSession(session.chain, commands, Owner(), display)
@@ -128,3 +135,51 @@ async def test_a_blank_row_parts_two_sessions_of_one_terminal() -> None:
     init = events.Init(session="S1", version="1", model="m", workspace="/w")
     assert rows[0] == "» /resume"
     assert display.renderer().lines(init) == ["", "chain 1 · m · S1"]
+
+
+async def test_after_an_undo_the_toolbar_shows_how_full_the_conversation_is_now() -> None:
+    async with at_terminal() as (terminal, _, _):
+        shown = []
+        for text in ("Note it", "word " * 4000):
+            terminal.accept(text)
+            await terminal.chain.wait_idle()
+            await wait_all_tasks_blocked()
+            shown.append(context_of(terminal))
+        assert shown[0] + 1000 < shown[1]
+        terminal.accept("/undo")
+        assert context_of(terminal) < shown[0] + 1000
+        assert context_of(terminal) == terminal.chain.window.tokens
+
+
+def context_of(terminal: TerminalSession) -> int:
+    """The tokens that the toolbar shows."""
+    found = re.search(r"ctx ([\d,]+)", toolbar_of(terminal))
+    assert found is not None
+    return int(found[1].replace(",", ""))
+
+
+async def test_a_resumed_session_shows_how_full_the_conversation_is_after_an_undo() -> None:
+    file = MemoryFile()
+    async with at_terminal(file=file) as (terminal, _, _):
+        for text in ("Note it", "word " * 4000):
+            terminal.accept(text)
+            await terminal.chain.wait_idle()
+        terminal.accept("/undo")
+        tokens = terminal.chain.window.tokens
+    file, read = left(file.data)
+    async with at_terminal(file=file, resume=read) as (terminal, _, _):
+        terminal.welcome("")
+        assert context_of(terminal) == terminal.chain.window.tokens < tokens + 1000
+
+
+async def test_after_an_undo_enter_does_not_continue_the_run_that_was_undone() -> None:
+    async with at_terminal(max_iterations=1) as (terminal, _, gate):
+        gate.open.set()
+        for command, starts in (("/status", True), ("/undo", False)):
+            terminal.accept("Do the task")
+            await terminal.chain.wait_idle()
+            await wait_all_tasks_blocked()
+            terminal.accept(command)
+            terminal.accept("")
+            assert terminal.chain.is_running == starts
+            await terminal.chain.wait_idle()
