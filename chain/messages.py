@@ -203,7 +203,7 @@ NO_IMAGE = "[image, no longer there]"
 
 
 def sent_form(block: Block) -> JsonObject:
-    """Return the block in the form in which it is sent, with the content of images."""
+    """Return the JSON of a block for a request, with the content of images."""
     match block:
         case Image(data=""):
             return {"type": "text", "text": NO_IMAGE}

@@ -121,7 +121,7 @@ class Worker:
             if self._reported.pop(_SERVER, None):
                 self._report(f"the Redis at {self._store.address} can be used again")
             if lease is not None:
-                self._note(f"{'goes on with' if lease.goes_on else 'takes'} {_of(lease)}, in {lease.workspace}")
+                self._note(f"{'goes on with' if lease.has_open_run else 'takes'} {_of(lease)}, in {lease.workspace}")
                 self._running.add(lease.id)
                 sessions.start_soon(self._run_session, lease)
 
@@ -182,11 +182,11 @@ class Worker:
     def _continue_run(self, chain: Chain, lease: Lease) -> None:
         """Continue an open run that a worker left, and let lines that wait start a run otherwise."""
         is_asked = any(accepted.line.text == GO_ON for accepted in chain.lines.waiting)
-        was_cut = lease.goes_on and chain.resumed is not None and chain.resumed.was_cut
+        was_cut = lease.has_open_run and chain.resumed is not None and chain.resumed.was_cut
         if was_cut and lease.takeovers > MAX_TAKEOVERS:
             self._tell(_of(lease), DEADLY)
             with suppress(OSError):  # the lease is lost
-                lease.tell(json.dumps(event_json.to_json(Notice(message=DEADLY))), Notice.type)
+                lease.publish(json.dumps(event_json.to_json(Notice(message=DEADLY))), Notice.type)
         elif was_cut and not is_asked:
             chain.start(GO_ON, origin="door")
             return
@@ -194,7 +194,7 @@ class Worker:
 
     async def _stop_when_lost(self, lease: Lease, scope: trio.CancelScope) -> None:
         await lease.lost.wait()
-        self._tell(_of(lease), f"this worker has lost its lease: {lease.why}")
+        self._tell(_of(lease), f"this worker has lost its lease: {lease.lost_reason}")
         scope.cancel()
 
     async def _hand_over(self, chain: Chain, lease: Lease, scope: trio.CancelScope) -> None:
