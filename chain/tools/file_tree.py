@@ -29,7 +29,7 @@ MAX_AROUND = 200
 MAX_OMISSIONS = 10
 """Names in a note about what was left out."""
 
-LOOK_UP = 1_000
+ENTRIES_PER_CHECK = 1_000
 """Entries of a folder between two checks for cancellation."""
 
 
@@ -103,7 +103,7 @@ def scan(root: Path, parts: tuple[str, ...]) -> tuple[list[str], list[str], set[
     names, folders, links = list[str](), list[str](), set[str]()
     with open_entries(root, parts) as entries:
         for n, entry in enumerate(entries):
-            if n % LOOK_UP == 0:
+            if n % ENTRIES_PER_CHECK == 0:
                 trio.from_thread.check_cancelled()
             is_folder = entry.is_dir(follow_symlinks=False)
             (folders if is_folder else names).append(entry.name)

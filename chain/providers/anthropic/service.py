@@ -77,7 +77,7 @@ class Price:
     cache_read: float
     cache_write: float
     as_of: str = ""
-    """The date of the prices, as it is written."""
+    """The date of the prices, in the form in which the configuration gives it."""
 
     def of(self, usage: Usage) -> float:
         """Return the price of this many tokens in US dollars."""
