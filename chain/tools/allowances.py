@@ -79,7 +79,7 @@ def names_server_tools(tool: str) -> bool:
 
 
 def parse_allowance(text: str, subjects: Subjects) -> Allowance:
-    """Read an allowance as a user writes it. Raise ``UserError`` for one that could never allow anything."""
+    """Parse an allowance as users write it. Raise ``UserError`` for one that could never allow anything."""
     form = _FORM.fullmatch(text.strip())
     if form is None:
         raise UserError(f"{text!r:.80} is not a tool, nor a tool with a pattern such as edit_file(docs/*)")
@@ -110,7 +110,7 @@ def narrowest_allowance(tool: str, preview: Preview, subjects: Subjects) -> str:
     pattern = _WILDCARD.sub(r"[\1]", preview.subject)
     found = f"{tool}({pattern})"
     is_shown_whole = preview.subject.isprintable() and "'" not in preview.subject
-    # Tested with a second entry behind it: an open bracket would swallow what the user appends to the list.
+    # Tested with a second entry after it: an open bracket would swallow what the user appends to the list.
     if not is_shown_whole or split_commas(f"{found},x") != [found, "x"]:
         return plain
     try:

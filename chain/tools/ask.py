@@ -11,7 +11,7 @@ MAX_OPTIONS = 5
 """Options of a question: more are hard to compare."""
 
 MAX_QUESTION = 4_000
-"""Characters of a question with its options: more do not fit on a screen."""
+"""Characters of a question with its options: longer ones do not fit on a screen."""
 
 
 # No time limit: the deadlines of the call and of the run are paused until there is an answer.

@@ -56,7 +56,7 @@ class _PathSubject(Subject):
 
     def note(self, pattern: str | None) -> str:
         if pattern is None:
-            return "; what runs or is trusted outside of the sandbox has to be named"
+            return "; files that run or are trusted outside the sandbox must be named"
         return "; * matches slashes too" if "*" in pattern else ""
 
 
@@ -64,7 +64,7 @@ PATHS = _PathSubject()
 
 
 def edit_tools(protected: Protected | None = None) -> tuple[Tool, ...]:
-    """Return the tools ``write_file`` and ``edit_file``. An allowance has to name what is ``protected``."""
+    """Return the tools ``write_file`` and ``edit_file``. An allowance must name the files that are ``protected``."""
     edits = _Edits(protected or Protected())
     write = tool(name="write_file", kind="edit", needs_approval=True, preview=edits.preview_write, subject=PATHS)
     edit = tool(name="edit_file", kind="edit", needs_approval=True, preview=edits.preview_edit, subject=PATHS)

@@ -61,8 +61,9 @@ SEARCH_S = 20
 """Seconds for a search. 20,000 usual files take about 10."""
 
 FILE_S = 3.0
-"""Seconds of processor time to search one file. The largest file takes 0.5 s; a pattern that needs longer than this
-limit would hardly ever end. An abandoned search ends within the same time."""
+"""Seconds of processor time to search one file. The largest file takes 0.5 s; a pattern that exceeds this limit would
+hardly ever end. An abandoned search ends within the same time.
+"""
 
 
 @tool(kind="search", read_only=True)
@@ -92,7 +93,7 @@ async def read_file(ctx: ToolContext, path: str, offset: int = 1, limit: int = 0
     read = partial(_read, ctx.root_of(path), path, offset, column, limit, most)
     output, real, read_digest = await _THREADS.run(read, abandon_on_cancel=True)
     if read_digest:
-        # Also if only a part was shown: an edit has to quote the text that it replaces, and its diff shows the rest.
+        # Also if only a part was shown: an edit must quote the text that it replaces, and its diff shows the rest.
         ctx.seen.digests[real] = read_digest
     return output
 

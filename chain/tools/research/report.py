@@ -1,8 +1,8 @@
-"""What the result of ``research`` shows of each source, within a limit that the sources share. Pure.
+"""Selects what the result of ``research`` shows of each source, within a shared limit. Pure.
 
-A source that was read is shown by its title and its beginning, then by the places that match best, each with the rows
-next to it. The only source that was read is shown whole, as far as there is room. Each row is shown once: ``N: text``
-if it matches the topic, else ``N- text``, as grep does.
+A source is shown with its title and beginning, then the best matches, each with the rows next to it. If only one source
+was read, it is shown whole, as far as it fits. Each row is shown once: ``N: text`` if it matches the topic, else ``N-
+text``, as in grep.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ BEGINNING = 1_500
 """Characters of a source's beginning."""
 
 MAX_PLACES = 12
-"""Places that are shown of a source, enough to see which file or page to read."""
+"""Matches that are shown of a source: enough to choose the file or page to read."""
 
 NEAR = 2
-"""Rows before and behind a place that are shown with it."""
+"""Rows before and after a match that are shown with it."""
 
 MAX_OTHER_ROW = 300
-"""Characters of a row that is no place: a heading, a note, a row next to a place."""
+"""Characters of a row that is not a match: a heading, a note, a row next to a match."""
 
 MIN_ROW = 20
-"""Characters of a row that is cut; less says nothing."""
+"""The least characters of a truncated row: fewer would say nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What was read of a source; ``title`` is what it consists of, and ``notes`` say what was left out."""
+    """The content of a source. ``title`` describes it, and ``notes`` say what was left out."""
 
     rows: Sequence[Row]
     title: str = ""
@@ -54,7 +54,10 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What became of a source. One that was read has an ``opening``, and the best ``places`` with their neighbours."""
+    """The result for one source.
+
+    If it was read, it has an ``opening``, and the best ``places``: matches with neighbours.
+    """
 
     name: str
     outcome: str
@@ -102,7 +105,7 @@ def report_of(plan: ResearchPlan, name: str, source: Source) -> Report:
     return Report(
         name,
         outcome=f"{pluralize(len(matches), 'place')} found{focus}",
-        opening=_fit(opening, 2 * MAX_RESULT),  # more than there is ever room for, unless these are all rows
+        opening=_fit(opening, 2 * MAX_RESULT),  # more than ever fits, or all rows
         places=[_place(n, rows, scorer) for n in best],
         heading=f"First those with {', '.join(plan.preferred)} (prefer, from the user's line):" if is_preferred else "",
         matches=len(matches),
@@ -111,7 +114,10 @@ def report_of(plan: ResearchPlan, name: str, source: Source) -> Report:
 
 
 def render(reports: Sequence[Report], room: int = MAX_RESULT) -> list[str]:
-    """Return the rows of a result, in about ``room`` characters. What a source does not need is left to the others."""
+    """Return the rows of a result, in about ``room`` characters.
+
+    Space that a source does not need goes to the others.
+    """
     is_alone = sum(report.opening is not None for report in reports) == 1
     needed = [len("\n".join(report.render(room, is_alone=is_alone))) + 1 for report in reports]
     shares = [0] * len(reports)
@@ -124,7 +130,7 @@ def render(reports: Sequence[Report], room: int = MAX_RESULT) -> list[str]:
 
 
 def on_one_row(text: str) -> str:
-    """Return a text on one row, cut if it is long."""
+    """Return a text on one row, truncated if it is long."""
     return truncate(" ".join(text.split()), MAX_OTHER_ROW)
 
 
@@ -142,7 +148,7 @@ def _opening(title: str, rows: Sequence[Row], matches: Collection[int]) -> Itera
 
 
 def _place(n: int, rows: Sequence[Row], scorer: Scorer) -> list[Line]:
-    """Return the line of a place, then those of the rows next to it."""
+    """Return the line of a match, then those of the rows next to it."""
     where, number, text = rows[n]
     lines = [Line(f"{where}{number}: {excerpt(text, scorer.position(text))}", n, is_match=True)]
     for k in range(max(n - NEAR, 0), min(n + NEAR + 1, len(rows))):

@@ -74,7 +74,7 @@ def test_skip(wanted: str, left: list[str]) -> None:
     plan = after(f"skip {wanted}")
     assert plan.waiting == left
     assert set(plan.skipped) == set(FIVE) - set(left)
-    assert ("no source" in plan.notes[0]) == (len(left) == 5)
+    assert ("no remaining source" in plan.notes[0]) == (len(left) == 5)
 
 
 def test_also_check_adds_once_and_marks_it_as_the_users() -> None:
