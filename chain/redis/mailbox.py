@@ -35,7 +35,7 @@ class Mailbox:
     def __init__(self, lease: Lease) -> None:
         self._lease = lease
         self._news = Wakeup()
-        self._answered = trio.CancelScope(deadline=-1)
+        self._answering = trio.CancelScope(deadline=-1)
         """The scope whose deadline is the time until which a watcher answers questions."""
 
     async def serve(self, chain: Chain) -> None:
@@ -47,7 +47,7 @@ class Mailbox:
             self._nursery = nursery
             self._let_answer(chain, self._lease.answers_s)
             nursery.start_soon(self._fetch)
-            nursery.start_soon(self._wake, chain)
+            nursery.start_soon(self._wake_reader, chain)
             nursery.start_soon(self._publish, chain)
             nursery.start_soon(self._read_all, chain)
             await self._lease.lost.wait()
@@ -64,7 +64,7 @@ class Mailbox:
                 await trio.sleep(LEASE_RETRY_S)
             self._news.set()
 
-    async def _wake(self, chain: Chain) -> None:
+    async def _wake_reader(self, chain: Chain) -> None:
         """Wake the reader of rows whenever the inbox may have room."""
         while not chain.runs.is_closing:
             await chain.lines.wait_for_change()
@@ -103,7 +103,7 @@ class Mailbox:
                 elif said.what in ("handled", "nothing") or not said.id:
                     lease.settle(id, state="handled", reason=said.message)
                 if said.what == "nothing":  # no event says so
-                    self._tell([Receipt(id=id, text=text, state="handled", reason=said.message, kind=kind)])
+                    self._publish_event([Receipt(id=id, text=text, state="handled", reason=said.message, kind=kind)])
             case {"type": "answer", "question": str(question), "text": str(text)}:
                 said = chain.answer(question, text, origin="door")
                 lease.settle(id, state="returned" if said.what == "refused" else "handled", reason=said.message)
@@ -117,11 +117,11 @@ class Mailbox:
     def _let_answer(self, chain: Chain, seconds: float) -> None:
         """Let questions wait for a watcher's answer for so many seconds from now on."""
         until = trio.current_time() + min(seconds, MAX_PROMISE_S)
-        if self._answered.deadline > trio.current_time():
-            self._answered.deadline = max(until, self._answered.deadline)
+        if self._answering.deadline > trio.current_time():
+            self._answering.deadline = max(until, self._answering.deadline)
         elif seconds > 0:
-            self._answered = trio.CancelScope(deadline=until)
-            self._nursery.start_soon(self._wait_for_answers, chain, self._answered)
+            self._answering = trio.CancelScope(deadline=until)
+            self._nursery.start_soon(self._wait_for_answers, chain, self._answering)
 
     async def _wait_for_answers(self, chain: Chain, scope: trio.CancelScope) -> None:
         with chain.answering(), scope:
@@ -134,17 +134,17 @@ class Mailbox:
         def hear(event: Event) -> None:
             if not isinstance(event, Piece):
                 with suppress(OSError):  # the lease is lost
-                    self._tell(feed.take())
+                    self._publish_event(feed.take())
 
         with suppress(OSError):
-            self._tell(() if chain.resumed is None else chain.resumed.made_up)
+            self._publish_event(() if chain.resumed is None else chain.resumed.made_up)
             chain.listen(hear)
             while batch := await feed.batch():
-                self._tell(batch)
+                self._publish_event(batch)
                 await self._lease.sync()
                 await trio.sleep(TEXT_PAUSE_S)
 
-    def _tell(self, batch: Sequence[Event]) -> None:
+    def _publish_event(self, batch: Sequence[Event]) -> None:
         for event in batch:
             row = json.dumps(event_json.to_json(event), separators=(",", ":"))
             was_cut = isinstance(event, Result) and event.program_ended

@@ -102,7 +102,7 @@ def _apply_replacement(path: str, text: FileText, edit: Replacement) -> str:
         raise ToolError(f"old_string and new_string are the same, since the lines of {path} end with CR LF.")
     count = body.count(old)
     if not count:
-        raise ToolError(_why_missing(path, body, old))
+        raise ToolError(_describe_missing_text(path, body, old))
     if edit.everywhere:
         return body.replace(old, new)
     if count > 1:
@@ -120,7 +120,7 @@ def _apply_replacement(path: str, text: FileText, edit: Replacement) -> str:
     return body[:at] + new + body[at + len(old) :]
 
 
-def _why_missing(path: str, body: str, old: str) -> str:
+def _describe_missing_text(path: str, body: str, old: str) -> str:
     """Return the reason why a text is not in a file. If the file has a lookalike, name the characters that differ."""
     alike, wanted = fold_lookalikes(body), fold_lookalikes(old)
     at = alike.find(wanted)

@@ -55,7 +55,7 @@ _RUNNER = re.compile(
 """Programs that load code from their working directory."""
 _DATA = (".db", ".sqlite", ".sqlite3", ".csv", ".log", ".md", ".txt")
 """Suffixes of data files of a server, which are not its code."""
-_UNWATCHED = ("/history", ".pyc", "__pycache__", ".sample")
+_NOT_REPORTED = ("/history", ".pyc", "__pycache__", ".sample")
 """Suffixes of files that chain writes itself, and of examples of hooks, which git does not run."""
 _WORD = re.compile(r"[^\s'\"=:;,|&<>()]+")
 _FOLDER_FLAG = re.compile(r"(?:--(?:directory|project|prefix|from|cwd)|-C)[ =](\S+)")
@@ -149,7 +149,7 @@ class Protected:
             places |= refused.kept | refused.open
             places |= {top for each in inside for top, _, _ in islice(os.walk(each), MAX_FOLDERS)}
         files = {file for each in places for file in (each, *(e.path for e in _entries(each) if not e.is_dir()))}
-        return {file: state for file in files if not file.endswith(_UNWATCHED) and (state := _state(file))}
+        return {file: state for file in files if not file.endswith(_NOT_REPORTED) and (state := _state(file))}
 
     def _reported_places(self, root: Path, folders: Iterable[Path]) -> Iterator[str]:
         """Yield the places that a command may write and whose changes are reported."""

@@ -83,7 +83,7 @@ class _Check:
         except Exception as error:  # noqa: BLE001 - translated, or raised again
             # A lost connection says nothing either. If there never was a connection, base_url may be wrong.
             problem = self.failures.of_exception(error)
-            return ModelCheck(False if failures.never_connected(error) else None, str(problem))
+            return ModelCheck(False if failures.is_connect_failure(error) else None, str(problem))
         if answer.lstrip().startswith("<"):
             return ModelCheck(False, f"{where} answered with an HTML page; check base_url")
         return ModelCheck(True, f"{where} {'accepts the key and ' if self._service.api_key else ''}has {self._name}")

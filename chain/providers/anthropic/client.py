@@ -96,7 +96,7 @@ class AnthropicModel:
                 model = self.name if any(map(is_signed_thinking, reply.message.blocks)) else ""
                 return replace(reply, message=replace(reply.message, model=model), usage=self._with_price(reply.usage))
             except RequestRefused as error:
-                if request.overrides.max_tokens is None and await self._has_lowered(client, error, sent):
+                if request.overrides.max_tokens is None and await self._lower_max_tokens(client, error, sent):
                     return await self._answer(client, request, on_delta)
                 is_long = isinstance(error, failures.TooLong)
                 given = request.overrides.given if error.status in (400, 422) else ()
@@ -153,7 +153,7 @@ class AnthropicModel:
         if self._parameters.adapts_max_tokens and longest < self._parameters.max_tokens:
             self._parameters = replace(self._parameters, max_tokens=longest)
 
-    async def _has_lowered(self, client: Client, error: RequestRefused, sent: int) -> bool:
+    async def _lower_max_tokens(self, client: Client, error: RequestRefused, sent: int) -> bool:
         """Lower a default ``max_tokens`` that the service refuses. Return whether it is less than the ``sent`` one.
 
         Most services describe the limits of a model on request. Otherwise ``SAFE_MAX_TOKENS`` is tried.

@@ -178,7 +178,7 @@ class Failures:
         return self.redacted(str(error)) or type(error).__name__
 
 
-def never_connected(error: Exception) -> bool:
+def is_connect_failure(error: Exception) -> bool:
     """Return whether an exception was raised before there was a connection, so that the address may be wrong."""
     import httpx2
 

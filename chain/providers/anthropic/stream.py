@@ -36,7 +36,7 @@ MAX_JSON_NESTING = 100
 
 _COUNTS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 _STOP_REASONS = frozenset(get_args(StopReason))
-_CUTTING = ("max_tokens", "model_context_window_exceeded", "refusal")
+_TRUNCATING = ("max_tokens", "model_context_window_exceeded", "refusal")
 """The stop reasons that may truncate a block."""
 
 _CAUSES = {
@@ -245,7 +245,7 @@ class ReplyReader:
         if not _TOOL_NAME.fullmatch(name):
             raise BrokenStream(f"it calls a tool by an invalid name, {name[:80]!r}")
         written, given = "".join(block.json), block.raw.get("input") or {}
-        may_be_cut = is_last and self._stop_reason in _CUTTING
+        may_be_cut = is_last and self._stop_reason in _TRUNCATING
         if may_be_cut and not written.strip() and not given:
             # Truncated before any input, so the call was not necessarily meant to have none.
             cut.append(id)

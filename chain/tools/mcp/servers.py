@@ -155,7 +155,7 @@ class Servers:
                 if sentence not in self._noticed:
                     self._noticed.add(sentence)
                     self._notice(sentence)
-            server.try_again()
+            server.restart_if_needed()
         return ServerTools(tuple(tool for server in self.by_name.values() for tool in server.tools))
 
     def tool(self, offered: OfferedTool) -> ServerTool:
@@ -272,12 +272,12 @@ class ManagedServer:
             with suppress(ToolError):  # the next run tries again
                 await self._list(self._connection)
 
-    def try_again(self) -> None:
+    def restart_if_needed(self) -> None:
         """Restart a server that has ended and has no tools, because no call would restart it."""
         if self.state == "ended" and not self.tools and not self._restart_delay_s():
-            self._start_again()
+            self._restart()
 
-    def _start_again(self) -> None:
+    def _restart(self) -> None:
         self._starts.append(trio.current_time())
         self.settled = trio.Event()
         self._wanted.set()
@@ -304,7 +304,7 @@ class ManagedServer:
                 why = f"it ended after {MAX_STARTS} starts in a minute: {self._error}"
                 again = f"try again in {math.ceil(wait_s)} s"
                 raise ToolError(f"The server {self.server.name} is not running; {why}; {again}.")
-            self._start_again()
+            self._restart()
         await self.settled.wait()
         if self._connection is None:
             raise ToolError(f"The server {self.server.name} could not be started: {self._error}")

@@ -56,7 +56,7 @@ class HostApprovals:
         self.by_user: frozenset[str] = frozenset()
         self._asking = asking
         self._entries = entries
-        self._decided: dict[str, str] = {}
+        self._decisions: dict[str, str] = {}
         """The reason for the refusal of a host, empty for approved ones."""
 
     async def check_host(self, host: str, urls: Sequence[str]) -> None:
@@ -85,11 +85,11 @@ class HostApprovals:
 
     async def _ask(self, subject: str, text: str) -> None:
         key = normalize_host(subject)
-        if key not in self._decided:
+        if key not in self._decisions:
             preview = Preview(text=text, subject=subject, digest=digest(text.encode()), always="subject")
             verdict = await self._asking.approve(preview)
             if verdict.withdrawn:
                 raise Refused(verdict.reason.strip() or "nobody decided")  # the next source asks again
-            self._decided[key] = "" if verdict.allowed else verdict.reason.strip() or "the user refused"
-        if reason := self._decided[key]:
+            self._decisions[key] = "" if verdict.allowed else verdict.reason.strip() or "the user refused"
+        if reason := self._decisions[key]:
             raise Refused(reason)

@@ -97,7 +97,7 @@ async def fetch(address: str, approvals: HostApprovals, later: Collection[str] =
                 targets = [host]
                 # A proxy resolves names itself, in its own network.
                 if parse_ip(host) is None and proxy_for(url) is None:
-                    ips = await _look_up(host)
+                    ips = await _resolve(host)
                     with _paused(limit):
                         await approvals.check_ips(host, ips.values())
                     targets = list(ips)[:MAX_IPS]
@@ -120,7 +120,7 @@ def _paused(limit: trio.CancelScope) -> Iterator[None]:
     limit.deadline = trio.current_time() + left
 
 
-async def _look_up(host: str) -> dict[str, IPAddress]:
+async def _resolve(host: str) -> dict[str, IPAddress]:
     """Resolve a host. Return its IP addresses by their text, in the order to try them. Raise ``Unreadable``."""
     try:
         found = await trio.socket.getaddrinfo(host, None, type=trio.socket.SOCK_STREAM)
@@ -167,7 +167,7 @@ async def _get(url: httpx2.URL, targets: Sequence[str]) -> WebPage | httpx2.URL:
             with trio.move_on_after(CLOSE_S, shield=True):
                 await client.aclose()
     except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, ImportError, OSError, ValueError) as error:
-        raise Unreadable(_why(error)) from None
+        raise Unreadable(_fetch_problem(error)) from None
 
 
 def _tls() -> ssl.SSLContext:
@@ -226,7 +226,7 @@ async def _read(response: httpx2.Response, coding: str) -> tuple[bytes, bool]:
     return bytes(raw[:MAX_SOURCE_BYTES]), len(raw) > MAX_SOURCE_BYTES
 
 
-def _why(error: BaseException) -> str:
+def _fetch_problem(error: BaseException) -> str:
     """Return the reason why a page could not be fetched, from the first cause that has one."""
     import httpx2
 

@@ -51,7 +51,7 @@ class ResearchPlan:
     @classmethod
     def of(cls, topic: str, sources: list[str]) -> ResearchPlan:
         """Return the plan of a call. A source that is named twice is visited once."""
-        return cls(topic, list(dict.fromkeys(map(tidy_name, sources))))
+        return cls(topic, list(dict.fromkeys(map(normalize_name, sources))))
 
     @property
     def counts(self) -> str:
@@ -71,7 +71,7 @@ class ResearchPlan:
             case "skip_source":
                 self._skip(name, self._named(wanted, name))
             case "add_source":
-                self._add(tidy_name(name))
+                self._add(normalize_name(name))
             case "drop_criterion":
                 self.ignored.append(wanted)
                 self.notes.append(f"ignore: {wanted}")
@@ -113,7 +113,7 @@ def source_name(value: str) -> str:
     return found["name"] if found else ""
 
 
-def tidy_name(name: str) -> str:
+def normalize_name(name: str) -> str:
     """Return the normal form of a source's name: ``docs`` for ``./docs/``."""
     name = name.strip()
     return name if is_address(name) else re.sub(r"\A(?:\./+)+|/+\Z", "", name) or name[:1]
@@ -131,7 +131,7 @@ def may_be_host(name: str) -> bool:
 
 def is_named(source: str, wanted: str) -> bool:
     """Return whether ``wanted`` means a source: it is the source's name, or consists of whole words of it."""
-    wanted = re.escape(tidy_name(wanted).casefold())
+    wanted = re.escape(normalize_name(wanted).casefold())
     return re.search(rf"(?<!\w){wanted}(?!\w)", source.casefold()) is not None
 
 

@@ -19,16 +19,16 @@ from chain.tools.research.ranking import Row, Scorer
 MAX_RESULT = 24_000
 """Characters that the sources share, less than the default limit of a tool result."""
 
-BEGINNING = 1_500
+MAX_OPENING = 1_500
 """Characters of a source's beginning."""
 
 MAX_PLACES = 12
 """Matches that are shown of a source: enough to choose the file or page to read."""
 
-NEAR = 2
+CONTEXT_ROWS = 2
 """Rows before and after a match that are shown with it."""
 
-MAX_OTHER_ROW = 300
+MAX_CONTEXT_ROW = 300
 """Characters of a row that is not a match: a heading, a note, a row next to a match."""
 
 MIN_ROW = 20
@@ -73,9 +73,9 @@ class Report:
         room -= sum(len(row) + 1 for row in (*head, self.heading, _hidden(self.matches), *self.notes))
         opening = self.opening or ()
         if not is_alone:
-            opening = _fit(opening, min(BEGINNING, room // 2))
+            opening = _fit(opening, min(MAX_OPENING, room // 2))
         elif _size(opening) > room:
-            opening = _fit(opening, room - _size(self._places((), room - BEGINNING)))
+            opening = _fit(opening, room - _size(self._places((), room - MAX_OPENING)))
         places = self._places(opening, room - _size(opening))
         heading = [self.heading] if self.heading and places else []
         hidden = self.matches - sum(line.is_match for line in (*opening, *places))
@@ -131,7 +131,7 @@ def render(reports: Sequence[Report], room: int = MAX_RESULT) -> list[str]:
 
 def on_one_row(text: str) -> str:
     """Return a text on one row, truncated if it is long."""
-    return truncate(" ".join(text.split()), MAX_OTHER_ROW)
+    return truncate(" ".join(text.split()), MAX_CONTEXT_ROW)
 
 
 def _hidden(places: int) -> str:
@@ -140,7 +140,7 @@ def _hidden(places: int) -> str:
 
 def _opening(title: str, rows: Sequence[Row], matches: Collection[int]) -> Iterator[Line]:
     if title:
-        yield Line(truncate(title, BEGINNING))
+        yield Line(truncate(title, MAX_OPENING))
     for n, row in enumerate(rows):
         if n == 0 or row.where != rows[n - 1].where:
             yield Line(f"{row.where}N")
@@ -151,10 +151,10 @@ def _place(n: int, rows: Sequence[Row], scorer: Scorer) -> list[Line]:
     """Return the line of a match, then those of the rows next to it."""
     where, number, text = rows[n]
     lines = [Line(f"{where}{number}: {excerpt(text, scorer.position(text))}", n, is_match=True)]
-    for k in range(max(n - NEAR, 0), min(n + NEAR + 1, len(rows))):
+    for k in range(max(n - CONTEXT_ROWS, 0), min(n + CONTEXT_ROWS + 1, len(rows))):
         if k != n and rows[k].where == where:
             line = _line(k, rows[k], is_match=scorer.score(rows[k].text) > 0)
-            lines.append(line._replace(text=f"  {truncate(line.text, MAX_OTHER_ROW)}"))
+            lines.append(line._replace(text=f"  {truncate(line.text, MAX_CONTEXT_ROW)}"))
     return lines
 
 
