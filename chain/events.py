@@ -461,10 +461,9 @@ class Result(_Event):
     """The end of a run.
 
     ``exit_code`` is that of the process so far. ``receipts`` (final ones and those of refused lines) and ``unsent``
-    (lines that a script or a pipe never sent, as they were written) list what was settled since the previous result,
-    each line once. All other fields describe the run. ``program_ended``: the process ended before the run did, at an
-    unknown time. ``short`` (not in the JSON) is the part of a stop's result after the reply, without the list of
-    findings.
+    (unsent lines of a script or a pipe, as written) list the lines that were settled since the previous result, each
+    once. All other fields describe the run. ``program_ended``: the process ended before the run did, at an unknown
+    time. ``short`` (not in the JSON) is the part of a stop's result after the reply, without the list of findings.
     """
 
     status: Status

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final, Literal, TypeAlias
 
 JsonObject: TypeAlias = dict[str, Any]
-"""A JSON object. ``Any`` is used only here: everything inside the package has a type of its own."""
+"""A JSON object. ``Any`` is used only here: everything inside the package has a precise type."""
 
 Role: TypeAlias = Literal["user", "assistant"]
 

@@ -118,7 +118,7 @@ class Lease:
         self._change("event", event, type)
 
     def publish_size(self, size: int) -> None:
-        """Publish how many lines the inbox holds."""
+        """Publish the size of the inbox, in lines."""
         self._change("size", str(size))
 
     def hand_over(self) -> None:
@@ -170,7 +170,7 @@ class Lease:
                 self._waiters.unpark_all()
 
     async def renew(self) -> None:
-        """Renew the lease until it is lost. It is lost when it ends by this process's clock."""
+        """Renew the lease until it is lost, at the latest when it ends by this process's clock."""
         while not self.lost_reason:
             with trio.move_on_at(self._ends_at):
                 with trio.move_on_after(self._length_s / RENEWALS):

@@ -268,7 +268,7 @@ class RedisStore:
         return (await _working_in(server, await _ids(server), workspace, most=most))[:most]
 
     async def busy(self, server: RedisServer, ids: Sequence[str]) -> list[str]:
-        """Return those of the sessions that a process holds, or that need a worker."""
+        """Return those of the sessions that have a holder or need a worker."""
         commands: list[Command] = [(b"TIME",)]
         for id in ids:
             commands += [(b"HGET", key(id, "meta"), b"until"), (b"ZSCORE", scripts.DUE, id)]

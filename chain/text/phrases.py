@@ -208,7 +208,7 @@ def full_input(input: Mapping[str, object]) -> str:
 
 
 def unshown_result(event: events.Result) -> str:
-    """Return the part of a result that its replies do not contain: the text of a stop, what was found, or an error."""
+    """Return the part of a result that is not in its replies: the text of a stop, the findings, or an error."""
     text = event.result.strip()
     shown = max((r.strip() for r in event.replies if text.startswith(r.strip())), key=len, default="")
     return text.removeprefix(shown).strip()

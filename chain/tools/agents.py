@@ -31,7 +31,7 @@ to do, where, and when it is done, since it knows nothing of your conversation."
 # No time limit: an agent has limits of its own, and the run that started it bounds its time.
 @tool(name=ASK, timeout_s=math.inf, kind="delegate")
 async def agent_ask(ctx: ToolContext, agent: str, question: str) -> str:
-    """Ask an agent that has finished one more question; it still knows all that it did and found.
+    """Ask an agent that has finished one more question; it remembers its work and its findings.
 
     `agent` is its name: agents are named after the tool that started them, and numbered, as in explore-1, explore-2.
     """

@@ -40,7 +40,7 @@ Subjects: TypeAlias = Mapping[str, Subject]
 class Allowance:
     """A tool that runs without approval, for all calls or for those whose subject matches ``pattern``.
 
-    If ``is_literal``, the pattern is compared with the subject as it is.
+    If ``is_literal``, the pattern has no wildcards and must equal the subject.
     """
 
     tool: str
@@ -73,7 +73,7 @@ class Allowance:
 def names_server_tools(tool: str) -> bool:
     """Return whether a name is that of a server's tool, or a pattern with ``*`` for several.
 
-    Which tools a server has is known only after its start.
+    The tools of a server are known only after its start.
     """
     return tool.startswith(SERVER_PREFIX)
 

@@ -60,7 +60,7 @@ class Piece(NamedTuple):
 
 
 class JobOutput:
-    """The output of one job in a file of bounded size: its beginning, a row that says what is missing, and its end.
+    """The output of one job in a file of bounded size: the start, a row that says how much is missing, and the end.
 
     Errors of the disk do not end a job: output that cannot be written is missing.
     """
@@ -150,7 +150,7 @@ async def job_output(ctx: ToolContext, id: str, after: int = 0) -> str:
 
 @tool
 async def job_kill(ctx: ToolContext, id: str) -> str:
-    """End a background job, such as J1, with all that it started."""
+    """End a background job, such as J1, and everything that it started."""
     return await ctx.jobs.kill(id, ctx.agent)
 
 

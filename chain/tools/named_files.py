@@ -38,7 +38,7 @@ MAX_NAMED = 20
 """Files of one message: their text fills at most half of a window of 200,000 tokens."""
 
 MAX_NAMES_TRIED = 200
-"""Words with an ``@`` in one line that are looked up: a pasted text can have many that name no file."""
+"""Words with an ``@`` in one line that are tried as file names: a pasted text can have many others."""
 
 MAX_NAMED_BYTES = 16 * 1024 * 1024
 """Bytes of all files of one message: reading them takes some hundredths of a second, and a request may have 32 MB."""
@@ -66,7 +66,7 @@ _END = ".,;:!?…)]}>'`*|"
 class Attachments:
     """The attachments of one message. ``blocks`` follow the texts of its lines.
 
-    ``notes`` say, by the ids of the lines, what was attached and what was not.
+    ``notes`` say what was attached or left out, by the ids of the lines.
     """
 
     blocks: tuple[Block, ...] = ()

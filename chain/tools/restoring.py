@@ -1,4 +1,4 @@
-"""Restores the contents that edit tools replaced, in files that nobody else has changed since."""
+"""Restores the contents that edit tools replaced, unless another program has changed the file since."""
 
 from __future__ import annotations
 

@@ -90,10 +90,10 @@ class Steering(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ToolOutput:
-    """A result or an error with more than its text.
+    """A result or an error with more than text. ``images`` are for the model. The other fields are only for people.
 
-    ``images`` are for the model. Only people see the other fields: ``exit_code`` is that of a command, negative for the
-    signal that killed it, and ``summary`` holds the parts of a one-row summary, most important first.
+    ``exit_code`` is that of a command, negative for the signal that killed it, and ``summary`` holds the parts of a
+    one-row summary, most important first.
     """
 
     text: str
@@ -130,7 +130,7 @@ class Preview:
     """The effects of a call, which the user approves or denies.
 
     ``text`` is for people, ``subject`` is what an allowance is matched with (a path, a command, a host), and ``digest``
-    changes with the state that the call starts from. For a change of a file, ``diff`` is shown instead of ``text``. An
+    identifies the state from which the call starts. For a change of a file, ``diff`` is shown instead of ``text``. An
     approval holds as long as a new preview is equal to the one that was shown. ``always`` is what the answer "always"
     allows: the tool, or this subject alone. ``protections`` are short names of the sandbox's restrictions.
     ``only_by_name`` is a part of the path, such as ``.git``, that an allowance must contain in its pattern to cover the
@@ -198,7 +198,7 @@ class Delegating:
 
 
 class JobEnd(NamedTuple):
-    """How a job ended: its exit code, if its command ended by itself; in words; and a note for the model."""
+    """The end of a job: the exit code if its command was not killed, the end in words, and a note for the model."""
 
     exit_code: int | None
     outcome: str

@@ -45,7 +45,10 @@ def read_rules(top: Node, *, at_terminal: bool = False) -> RuleFile:
 
 
 class _Reader:
-    """A parser for the parts of a file. ``places`` has the node of each pattern, ``paces`` those of the file by key."""
+    """A parser for the parts of a file.
+
+    ``places`` maps each pattern to its YAML node, and ``paces`` contains the paces of the file by key.
+    """
 
     def __init__(self, keys: Mapping[str, Node], pace_key: str) -> None:
         self.places: dict[Pattern, Node] = {}

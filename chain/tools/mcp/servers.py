@@ -78,8 +78,8 @@ class ServerView:
 class LaunchEnvironment:
     """The environment in which the servers of a session are started.
 
-    ``folder`` is where programs start, ``env`` their environment. ``environ`` fills in the variables of entries, but
-    ``keys`` only those of the user's own configuration.
+    Programs start in ``folder`` with the environment ``env``. Variables in entries are replaced from ``environ``, but
+    those in ``keys`` only in the user's own configuration.
     """
 
     guard: Guard

@@ -1,7 +1,7 @@
-"""Limits on what one server may send, so that keys and other tasks are not delayed.
+"""Limits on the messages of one server, so that they do not delay keys and other tasks.
 
-Over a limit the connection ends with a sentence. A large message is parsed in a worker thread. The parser holds the
-interpreter lock, so the values of a message are counted first.
+A connection that exceeds a limit ends with a sentence. A large message is parsed in a worker thread. The parser holds
+the interpreter lock, so the values of a message are counted first.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def parse_message(row: bytes) -> JSONRPCMessage:
         pass
     try:
         value = json.loads(row.decode(errors="replace")) if is_small else from_json(row)
-        if is_small:  # otherwise it would hold the interpreter lock for too long
+        if is_small:  # a large one would block the interpreter for too long
             with suppress(ValueError):
                 return _validate(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
     except RecursionError:

@@ -66,16 +66,16 @@ def research_tools(hosts: tuple[str, ...] = (), guard: Guard | None = None) -> t
     The ``guard`` runs the program that extracts the text of pages.
     """
 
-    # Without a time limit of its own, since each source has one.
+    # No time limit for the whole call, since each source has one.
     @tool(kind="fetch", read_only=True, timeout_s=math.inf, subject=HOSTS)
     async def research(ctx: ToolContext, topic: str, sources: list[str]) -> str:
-        """Visit folders, files and web pages one after the other and collect what they say about a topic.
+        """Visit folders, files and web pages one after another, and collect what they say about a topic.
 
-        `topic` is what is looked for: a few telling words. `sources` has 1 to 50 paths relative to the workspace and
+        `topic` is what to search for: a few specific words. `sources` has 1 to 50 paths relative to the workspace and
         http(s) addresses, in the order in which they are visited. The result has the beginning of each source, then the
-        places that fit the topic best, as PATH:LINE: text and ADDRESS: paragraph N: text, each with the rows next to
-        it (N: where they fit as well, else N-). A source alone is given whole, as far as there is room: to read a page,
-        name no other. The user can redirect a research that is under way; the result says what was changed.
+        best matches, as PATH:LINE: text and ADDRESS: paragraph N: text, each with the rows next to it (N: if they match
+        too, else N-). A single source is returned whole, as far as it fits: to read a page, name no other source. The
+        user can redirect a running call; the result says what was changed.
         """
         if not terms_of(topic) or len(topic) > MAX_TOPIC:
             raise ToolError(f"The topic must have 1 to {MAX_TOPIC} characters, in words that can be looked for.")
@@ -107,7 +107,7 @@ class _Research:
                 self._steer(adjustment)
             if guidance.stop or not plan.waiting:
                 return self._result()
-            # A source that a line moved to the front has a safe point of its own.
+            # A source that a line moved to the front has its own safe point.
             if plan.waiting[:1] == before:
                 await self._visit(plan.waiting.pop(0))
 
@@ -118,7 +118,7 @@ class _Research:
         for name in plan.skipped[skipped:]:
             self._ctx.progress(f"{on_one_row(name)}: skipped, as you said")
             self._reports[name] = Report(name, "skipped, as the user said")
-        if len(plan.skipped) <= skipped:  # a source that is skipped has a row of its own
+        if len(plan.skipped) <= skipped:  # each skipped source has its own row
             for note in plan.notes[notes:]:
                 self._ctx.progress(f"{on_one_row(note)} (from your line)")
         for name in plan.waiting:
