@@ -102,7 +102,7 @@ class JournalError(ChainError):
 
 
 class ConversationError(ChainError):
-    """A message that the conversation does not allow next."""
+    """A message that may not follow in the conversation."""
 
 
 def nearest_name(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:

@@ -16,7 +16,7 @@ DEFAULT_MODE: Mode = "ask"
 
 MODE_MEANINGS: Mapping[Mode, str] = {
     "ask": "edits and commands need approval",
-    "accept edits": "edits in the workspace need no approval, except of protected files",
+    "accept edits": "edits in the workspace are allowed, except protected files",
     "read only": "edits and commands are denied",
 }
 

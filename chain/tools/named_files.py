@@ -101,7 +101,7 @@ def read_named_files(
 ) -> Attachments:
     """Read the files that the lines of one message name, and record them in ``seen``.
 
-    ``added`` are the directories besides the workspace that tools may use. Raises nothing, and waits at most
+    ``added`` are the directories besides the workspace that tools may use. The call raises nothing, and takes at most
     ``FILE_SYSTEM_S``.
     """
     wanted = [(line.id, names) for line in lines for names in islice(names_in(line.text), MAX_NAMES_TRIED)]

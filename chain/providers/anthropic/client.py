@@ -154,7 +154,7 @@ class AnthropicModel:
             self._parameters = replace(self._parameters, max_tokens=longest)
 
     async def _lower_max_tokens(self, client: Client, error: RequestRefused, sent: int) -> bool:
-        """Lower a default ``max_tokens`` that the service refuses. Return whether it is less than the ``sent`` one.
+        """Lower a default ``max_tokens`` that the service refuses. Return whether it is now less than ``sent``.
 
         Most services describe the limits of a model on request. Otherwise ``SAFE_MAX_TOKENS`` is tried.
         """

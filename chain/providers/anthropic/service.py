@@ -70,7 +70,7 @@ class Parameters:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """The price of tokens in US dollars per million."""
+    """The prices of tokens, in US dollars per million."""
 
     input: float
     output: float

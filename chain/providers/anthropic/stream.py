@@ -138,7 +138,7 @@ class ReplyReader:
 
     @property
     def usage(self) -> Usage:
-        """The tokens that the service has counted so far."""
+        """The usage that the service has reported so far, in tokens."""
         return Usage(*(self._usage.get(name, 0) for name in _COUNTS))
 
     def reply(self) -> Reply:

@@ -32,14 +32,14 @@ from chain.errors import ToolError
 MAX_MESSAGE_BYTES, MAX_HELD = 8 * 1024 * 1024, 64 * 1024 * 1024
 """Bytes of a message (room for the largest image that models accept), and of all incomplete messages.
 
-Parsing a message takes 20 ms, and four times its size.
+Parsing a message takes 20 ms, and memory of four times its size.
 """
 MAX_SMALL = 256 * 1024
 """Bytes of a message that is parsed in the trio thread, and of every message that is not a result."""
 MAX_MESSAGE_VALUES = 50_000
 """Commas, opening brackets and strings of a message: parsing this many takes 20 ms and 7 MB."""
 MAX_PER_S, READ_COST, VALUE_COST = 16 * 1024 * 1024, 8_192, 64
-"""Bytes read in a second before the rest waits; one read and one value count as this many bytes."""
+"""The budget of bytes read in a second, and the cost of one read and of one value, in bytes."""
 MAX_MESSAGES_PER_S = 2_000
 """Messages in a second: more than any server needs for its progress."""
 LARGE = "chain/large"
@@ -51,7 +51,7 @@ _SIGNS = (b",", b"[", b"{")
 
 
 class OverBoundError(ToolError):
-    """The connection has ended because the server exceeded a limit."""
+    """The end of a connection whose server exceeded a limit."""
 
 
 @dataclass(slots=True)

@@ -283,7 +283,7 @@ debuggers need, so they are refused only without Landlock.
 """
 
 _QUEUES = ("mq_open", "mq_unlink", "msgget", "msgsnd", "msgrcv", "msgctl")
-"""All programs of a user share message queues. A namespace has its own."""
+"""Calls for message queues, which all programs of a user share. A namespace has its own."""
 
 _PRIO_USER, _IOPRIO_WHO_USER, _TYPE_OF_SOCKET = 2, 3, 0xF
 

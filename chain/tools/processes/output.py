@@ -99,7 +99,7 @@ class Output:
 
         A long text is shortened to its end and a note.
 
-        A row without a line end is returned by the second call, because many programs write one in pieces.
+        A row without a line end is returned only by the second call, because many programs write rows in pieces.
         """
         text, left_out = self._unseen.text(), self._unseen.left_out
         cut = text.rfind("\n") + 1

@@ -130,7 +130,7 @@ def may_be_host(name: str) -> bool:
 
 
 def is_named(source: str, wanted: str) -> bool:
-    """Return whether ``wanted`` means a source: it is the source's name, or consists of whole words of it."""
+    """Return whether ``wanted`` names a source: it is the source's name, or consists of whole words of it."""
     wanted = re.escape(normalize_name(wanted).casefold())
     return re.search(rf"(?<!\w){wanted}(?!\w)", source.casefold()) is not None
 
