@@ -2,17 +2,12 @@
 
 ::
 
-    ChainError
-    ├── UserError            the user can fix it: a file, a key, a flag, a command
-    │   ├── ConfigError      the configuration or a prompt file
-    │   │   └── UnreadableFile  one of its files is missing or cannot be opened
-    │   └── SessionError     the session's file or its lock
-    ├── ModelError           the model's service failed, or its answer cannot be used
-    │   └── ParameterRefused the service does not accept a request parameter
-    ├── ToolError            a tool could not do what it was asked; the model reads why and continues
-    │   └── PlanError        an invalid plan operation, such as a task number that does not exist
-    ├── JournalError         a record could not be written
-    └── ConversationError    our bug: a message that the conversation does not allow here
+ChainError ├── UserError the user can fix it: a file, a key, a flag, a command │ ├── ConfigError the configuration or a
+prompt file │ │ └── UnreadableFile one of its files is missing or cannot be opened │ └── SessionError the session's file
+or its lock ├── ModelError the model's service failed, or its answer cannot be used │ └── ParameterRefused the service
+does not accept a request parameter ├── ToolError a tool call failed; the model reads why and continues │ └── PlanError
+an invalid plan operation, such as a task number that does not exist ├── JournalError a record could not be written └──
+ConversationError our bug: a message that the conversation does not allow here
 
 Any other exception that leaves this package is our bug, and is shown with its traceback.
 """
@@ -60,7 +55,7 @@ class UnreadableFile(ConfigError):
 
 
 class SessionError(UserError):
-    """The error that a session cannot be opened: its folder is not writable, or another process has it locked."""
+    """A session that cannot be opened: its folder is not writable, or another process has it locked."""
 
 
 class ModelError(ChainError):
@@ -95,7 +90,7 @@ class ParameterRefused(ModelError):
 
 
 class ToolError(ChainError):
-    """An error of a tool. The message, one clear sentence, becomes its result with ``is_error``."""
+    """A failed tool call. The message is one clear sentence, which becomes the call's result with ``is_error``."""
 
 
 class PlanError(ToolError):
@@ -103,11 +98,11 @@ class PlanError(ToolError):
 
 
 class JournalError(ChainError):
-    """The error that a record could not be written or synced to disk."""
+    """A record that could not be written or fsynced."""
 
 
 class ConversationError(ChainError):
-    """A message that the conversation does not allow next."""
+    """A message that may not follow in the conversation."""
 
 
 def nearest_name(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:

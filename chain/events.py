@@ -59,7 +59,8 @@ Decision: TypeAlias = Literal["allowed", "refused", "answered", "withdrawn"]
 """The decision on a question: an approval was given or denied, a choice was made, or the question was withdrawn."""
 
 CompactedBy: TypeAlias = Literal["fill", "service", "user"]
-"""The reason of a compaction: a nearly full window, a service that found it too long, or a request of the user."""
+"""The reason for a compaction: a nearly full window, a service that refused a too long request, or the user's command.
+"""
 
 CompactionState: TypeAlias = Literal["started", "ended", "failed"]
 """The progress of a compaction."""
@@ -81,7 +82,7 @@ class Point(StrEnum):
     START = "start"
     """The line is the query of a run."""
     BEFORE_FIRST_CALL = "A"
-    """After the query. Lines that an earlier run has left enter here."""
+    """After the query. Lines left over from an earlier run enter here."""
     AFTER_REPLY = "B"
     """After a reply without tool calls, before the run would end."""
     BEFORE_TOOL = "C"
@@ -89,7 +90,7 @@ class Point(StrEnum):
     AFTER_TOOLS = "D"
     """After the results of all tool calls of a reply."""
     AT_ONCE = "N"
-    """Wherever a now line cancels a reply or tools."""
+    """Immediately: a now line cancels the reply or the running tools."""
 
 
 MID_TASK = frozenset({Point.BEFORE_TOOL, Point.AFTER_TOOLS, Point.AT_ONCE})
@@ -127,7 +128,7 @@ class Init(_Event):
 
 @_event("run_started")
 class RunStarted(_Event):
-    """A run begins. ``id`` is the line of its query; both fields are empty if only carried lines start it."""
+    """A run starts. ``id`` is the id of its query's line. Both fields are empty if only left-over lines start it."""
 
     id: str
     query: str
@@ -183,7 +184,7 @@ class ToolProgress(_Event):
 
 @_event("tool_result")
 class ToolResult(_Event):
-    """A tool call was answered. ``text`` is the result for the model, ``seconds`` the duration (0 if it never ran).
+    """A tool call has a result. ``text`` is the result for the model, ``seconds`` the duration (0 if it never ran).
 
     ``exit_code`` is that of a command; a negative one is the number of the signal that killed it. ``summary`` are the
     parts of a one-row summary of the result, most important first; empty if the tool has none. ``input`` (not in the
@@ -210,10 +211,10 @@ class AdjustmentView:
 
 @_event("line_queued")
 class LineQueued(_Event):
-    """A line waits for a safe point, and its record is on disk. A second event: the line now waits for another agent.
+    """A line was accepted: its record is on disk, and the line waits for a safe point.
 
-    ``waiting`` is the place of the line in the queue, counted from 1. ``origin`` is its source, and ``adjustment`` its
-    guidance in the form that running tools read.
+    A second event for a line means that it now waits for another agent. ``waiting`` is its position in the queue,
+    counted from 1. ``origin`` is its source, and ``adjustment`` its guidance in the form that running tools read.
     """
 
     id: str
@@ -247,7 +248,7 @@ class UserInterruption(_Event):
 
     ``message`` is the text that the user typed, ``point`` the safe point, ``waited_s`` how long the first of the lines
     waited, in seconds. ``remaining`` counts the model calls that the run has left, and ``tools_skipped`` names the
-    tools that an urgent line kept from starting.
+    tools that an urgent line skipped.
     """
 
     ids: tuple[str, ...]
@@ -264,7 +265,9 @@ class UserInterruption(_Event):
 
 @_event("receipt")
 class Receipt(_Event):
-    """The state of a line has changed. Of an undelivered line ``point`` and ``waited_s`` (seconds) are ``None``.
+    """The state of a line has changed.
+
+    ``point`` and ``waited_s`` (in seconds) are ``None`` unless the line was delivered.
 
     ``kind`` is that of the line, empty for a line that was never sent. ``origin`` (not in the JSON) is its source.
     """
@@ -317,13 +320,15 @@ class PlanChanged(_Event):
 
 @_event("question")
 class Question(_Event):
-    """The user is asked whether a call may run, or which of the ``options`` to choose; other texts are answers as well.
+    """A question to the user: whether a call may run, or which of the ``options`` to choose.
+
+    Other texts are answers too.
 
     ``preview`` shows what the call would do (a command, or ``diff`` as a text). ``protections`` are short names of its
     restrictions. ``subject`` is the path, command or host that an approval is about, shortened to one row. ``always``
     is what the answer "always" allows: every call of the tool, or only this subject. ``only_by_name`` is the part of a
-    path for which "always" allows this call alone.
-    ``escalations`` are the restrictions of the sandbox that an answer can lift for this call.
+    path for which "always" allows this call alone. ``escalations`` are the restrictions of the sandbox that an answer
+    can lift for this call.
     """
 
     id: str
@@ -359,7 +364,7 @@ class Answer(_Event):
 
 @_event("agent_started")
 class AgentStarted(_Event):
-    """An agent starts to work for ``agent``, in the tool call ``parent_id``: a new one, or one that is asked again."""
+    """A new agent, or one that is asked again, starts to work for ``agent`` in the tool call ``parent_id``."""
 
     name: str
     kind: str
@@ -380,7 +385,7 @@ class AgentEnded(_Event):
 
 @_event("retry")
 class Retry(_Event):
-    """A reply is asked for again in ``delay_s`` seconds: discard the text shown since the last reply."""
+    """A request is retried in ``delay_s`` seconds. A front end discards the text shown since the last reply."""
 
     attempt: int
     delay_s: float
@@ -389,7 +394,7 @@ class Retry(_Event):
 
 @_event("notice")
 class Notice(_Event):
-    """A message for the user that stops nothing."""
+    """A message for the user. The run continues."""
 
     message: str
     file: str | None = None
@@ -456,10 +461,9 @@ class Result(_Event):
     """The end of a run.
 
     ``exit_code`` is that of the process so far. ``receipts`` (final ones and those of refused lines) and ``unsent``
-    (lines that a script or a pipe never sent, as they were written) list what was settled since the previous result,
-    each line once. All other fields describe the run. ``program_ended``: the process ended before the run did, at an
-    unknown time. ``short`` (not in the JSON) is the part of a stop's result after the reply, without the list of
-    findings.
+    (unsent lines of a script or a pipe, as written) list the lines that were settled since the previous result, each
+    once. All other fields describe the run. ``program_ended``: the process ended before the run did, at an unknown
+    time. ``short`` (not in the JSON) is the part of a stop's result after the reply, without the list of findings.
     """
 
     status: Status

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final, Literal, TypeAlias
 
 JsonObject: TypeAlias = dict[str, Any]
-"""A JSON object. ``Any`` is used only here: everything inside the package has a type of its own."""
+"""A JSON object. ``Any`` is used only here: everything inside the package has a precise type."""
 
 Role: TypeAlias = Literal["user", "assistant"]
 
@@ -203,7 +203,7 @@ NO_IMAGE = "[image, no longer there]"
 
 
 def sent_form(block: Block) -> JsonObject:
-    """Return the block in the form in which it is sent, with the content of images."""
+    """Return the JSON of a block for a request, with the content of images."""
     match block:
         case Image(data=""):
             return {"type": "text", "text": NO_IMAGE}

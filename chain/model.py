@@ -61,10 +61,10 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """A piece of a reply, to be shown while the rest is on its way.
+    """A piece of a reply, to be shown while the rest is still arriving.
 
-    The kind ``usage`` is the last delta of a reply that is cut. Its ``usage`` is the usage until then, as far as it is
-    known.
+    A delta of the kind ``usage`` is the last one of a reply that is cancelled or fails. ``usage`` is the usage known by
+    then.
     """
 
     kind: Literal["text", "thinking", "usage"]
@@ -87,9 +87,9 @@ def window_of(model: object) -> Window | None:
 
 
 class Model(Protocol):
-    """Something that answers requests of any number of conversations.
+    """A language model that answers the requests of any number of conversations.
 
-    An optional property ``window`` has its ``Window``.
+    It may have a property ``window``, its ``Window``.
     """
 
     @property

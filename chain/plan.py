@@ -18,10 +18,10 @@ from chain.text.phrases import BOXES, plan_progress
 from chain.text.wording import pluralize
 
 MAX_TASKS = 200
-"""The limit of tasks in a plan: the whole plan is sent to the model, and a longer list is of no use to a reader."""
+"""The maximum number of tasks: the whole plan is sent to the model, and a longer one helps no reader."""
 
 MAX_TASK = 1_000
-"""The limit, in characters, of a task, or of the reason why one failed."""
+"""The maximum length of a task, and of the reason for a failure, in characters."""
 
 DONE, NOT_DONE = "(Done: {})", "(Not done: {})"
 """Texts for the model about a plan command that code has carried out."""
@@ -29,7 +29,7 @@ DONE, NOT_DONE = "(Done: {})", "(Not done: {})"
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One task. ``reason`` says why it failed."""
+    """A task of the plan. ``reason`` says why the task failed; it is empty otherwise."""
 
     text: str
     state: TaskState = "PENDING"
@@ -55,13 +55,13 @@ def views_of(tasks: Iterable[Task]) -> tuple[TaskView, ...]:
 
 
 class Plan:
-    """The tasks, and the operations on them.
+    """The task list of a session, with the operations that change it.
 
     Each operation returns a sentence about its effect, or raises ``PlanError``.
 
     ``record`` is called with each change. It applies the change, or raises ``JournalError`` and leaves the plan
-    unchanged. ``revision`` counts the changes, and ``last_by`` made the last one. ``line_id`` is the line that asks for
-    a change, if there is one.
+    unchanged. ``revision`` is the number of changes, and ``last_by`` the author of the last one. The argument
+    ``line_id`` is the id of the line that requests a change; empty if no line does.
     """
 
     def __init__(self, record: Callable[[PlanChange], None] | None = None) -> None:
@@ -124,7 +124,7 @@ class Plan:
         return f"the plan is cleared, {pluralize(count, 'task')} removed"
 
     def carry_out(self, command: PlanCommand, *, line_id: str = "") -> str:
-        """Carry out a plan command of the user. Return a sentence about its effect."""
+        """Execute a plan command of the user. Return a sentence about its effect."""
         match command:
             case AddTask(text):
                 return self.add(text, "user", line_id=line_id)
@@ -164,10 +164,10 @@ def outcome_of(command: PlanCommand, tasks: Iterable[Task]) -> str:
 
 @dataclass(slots=True)
 class PlanNews:
-    """The revisions of the plan that an agent's model knows. Requests repeat a change until one of them has a reply.
+    """The plan revision that an agent's model has seen. Requests include a change until one of them gets a reply.
 
-    ``known`` is ``None`` if the conversation does not mention a plan that has tasks. ``sent`` is the revision of the
-    last request.
+    ``known`` is ``None`` if the conversation may no longer contain a plan that has tasks. ``sent`` is the revision at
+    the last request.
     """
 
     known: int | None = 0
@@ -178,22 +178,22 @@ class PlanNews:
         is_own = plan.revision != self.sent and plan.last_by == agent
         return "" if is_own or self.known == plan.revision else plan.render()
 
-    def send(self, plan: Plan, agent: str) -> None:
-        """Note that a request is sent. The model knows the changes that its agent made."""
+    def record_request(self, plan: Plan, agent: str) -> None:
+        """Record that a request is sent. A change by the agent itself counts as known to its model."""
         if plan.revision != self.sent and plan.last_by == agent:
             self.known = plan.revision
         self.sent = plan.revision
 
-    def read(self) -> None:
-        """Note a reply to the last request. A change since then is still unknown to the model."""
+    def record_reply(self) -> None:
+        """Record the reply to the last request. Later changes remain unknown to the model."""
         self.known = self.sent
 
-    def learn(self, plan: Plan) -> None:
-        """Note that the conversation starts with the current plan."""
+    def mark_known(self, plan: Plan) -> None:
+        """Record that the conversation starts with the current plan."""
         self.known = self.sent = plan.revision
 
-    def forget(self, plan: Plan) -> None:
-        """Note that texts about the plan may have left the conversation."""
+    def mark_unknown(self, plan: Plan) -> None:
+        """Record that the conversation may have lost its texts about the plan."""
         self.known = None if plan.tasks else plan.revision
         self.sent = plan.revision
 

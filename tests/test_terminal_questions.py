@@ -232,7 +232,7 @@ def test_a_terminal_without_titles_only_rings(configured: Start) -> None:
 def test_shift_tab_changes_the_mode_and_a_new_session_has_it_too(screen: Screen) -> None:
     assert "idle · ask" in screen.toolbar
     screen.type("\x1b[Z")
-    screen.until("ℹ Mode accept edits: edits in the workspace do not ask").until("idle · accept edits")
+    screen.until("ℹ Mode accept edits: edits in the workspace are allowed").until("idle · accept edits")
     send(screen, "read and write notes.txt").until("Result: Changed notes.txt")
     send(idle(screen), "/new").until("begins afresh")
     idle(screen).until("idle · accept edits").type("\x1b[Z")

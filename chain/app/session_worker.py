@@ -122,7 +122,9 @@ class Worker:
             if self._reported.pop(_SERVER, None):
                 self._report(f"the Redis at {self._store.address} can be used again")
             if lease is not None:
-                self._note(f"{'resumes' if lease.goes_on else 'claims'} {_subject_of(lease)}, in {lease.workspace}")
+                self._note(
+                    f"{'resumes' if lease.has_open_run else 'claims'} {_subject_of(lease)}, in {lease.workspace}"
+                )
                 self._running.add(lease.id)
                 sessions.start_soon(self._run_session, lease)
 
@@ -186,11 +188,11 @@ class Worker:
     def _continue_run(self, chain: Chain, lease: Lease) -> None:
         """Continue the run that another worker left unfinished. Without one, start a run with the waiting lines."""
         is_asked = any(accepted.line.text == GO_ON for accepted in chain.lines.waiting)
-        was_cut = lease.goes_on and chain.resumed is not None and chain.resumed.was_cut
+        was_cut = lease.has_open_run and chain.resumed is not None and chain.resumed.was_cut
         if was_cut and lease.takeovers > MAX_TAKEOVERS:
             self._report_once(_subject_of(lease), DEADLY)
             with suppress(OSError):  # the lease is lost
-                lease.tell(json.dumps(event_json.to_json(Notice(message=DEADLY))), Notice.type)
+                lease.publish(json.dumps(event_json.to_json(Notice(message=DEADLY))), Notice.type)
         elif was_cut and not is_asked:
             chain.start(GO_ON, origin="door")
             return
@@ -199,7 +201,7 @@ class Worker:
     async def _stop_when_lost(self, lease: Lease, scope: trio.CancelScope) -> None:
         """Cancel the session as soon as its lease is lost."""
         await lease.lost.wait()
-        self._report_once(_subject_of(lease), f"this worker has lost its lease: {lease.why}")
+        self._report_once(_subject_of(lease), f"this worker has lost its lease: {lease.lost_reason}")
         scope.cancel()
 
     async def _hand_over(self, chain: Chain, lease: Lease, scope: trio.CancelScope) -> None:

@@ -1,8 +1,8 @@
-"""The lease on a session in Redis: what holds the session, and writes it while the lease lasts.
+"""The lease on a session in Redis, which gives one process at a time the right to write the session.
 
-Changes are queued in order and sent in groups: changes of one step of the program are in one group, and a group is one
-script. A group whose answer was lost is sent again with the same number, by which the server recognizes it, until the
-lease ends. By the holder's own clock the lease ends no later than by the server's.
+Changes are queued in order and sent in groups. The changes of one step of the program are in one group, which one
+script applies. If the answer to a group is lost, the group is sent again with the same number, by which the server
+recognizes it, until the lease ends. The holder's clock ends the lease no later than the server's clock.
 """
 
 from __future__ import annotations
@@ -25,30 +25,32 @@ from chain.redis import scripts
 from chain.redis.redis_server import RedisServer, Unreachable
 
 LEASE_S = 10.0
-"""For how long nobody else gets a session whose holder does not renew its lease."""
+"""Seconds until an unrenewed lease expires, and another process can claim the session."""
 RENEWALS = 4
-"""How often a lease is renewed before it would end."""
+"""Renewals within the duration of one lease."""
 LEASE_MARGIN = 0.1
-"""The last part of a lease, in which its holder has stopped already: what it runs is to have ended by then."""
+"""The last fraction of a lease, which the holder does not use: its programs must have ended when the lease does."""
 SETTLING = 2
-"""Turns of the loop before a group is sent. A step of the agent takes some, and a group costs as much as a step."""
+"""Turns of the trio loop before a group is sent, so that it has all changes of an agent's step. Sending is expensive.
+"""
 ROWS_PER_FETCH = 100
 LEASE_RETRY_S = 0.2
-"""The pause before a server that does not answer is asked again."""
+"""Seconds before a request is repeated that the server did not answer."""
 
-RELEASED = "the session was given back"
-TAKEN_OVER = "another process has taken the session over"
-LEASE_LOST = "the server did not answer for so long that another process may have taken the session over"
+RELEASED = "the session was released"
+TAKEN_OVER = "another process has taken over the session"
+LEASE_LOST = "the server did not answer in time, so another process may have taken over the session"
 
 ReleaseMode: TypeAlias = Literal["done", "handed over", "retry"]
-"""What is to happen after a release: nothing, or what lines that wait ask for; another worker continues the run at
-once; or a worker tries to open the session again after a pause."""
+"""What follows a release. ``done``: a worker is needed only for waiting lines. ``handed over``: another worker
+continues the run at once. ``retry``: a worker opens the session again after a pause.
+"""
 
 Row: TypeAlias = Mapping[str, Any]
 
 
 class Lease:
-    """A session that this process holds, and the file layer under its journal. Made by ``claim``."""
+    """The lease on one session, and the storage under its journal. Created by ``claim``."""
 
     def __init__(self, server: RedisServer, id: str, length_s: float) -> None:
         self.server = server
@@ -56,23 +58,23 @@ class Lease:
         self.token = secrets.token_hex(8)
         self.workspace = ""
         self.answers_s = 0.0
-        """For how long a watcher has promised to answer questions."""
-        self.goes_on = False
-        """Whether a worker that died, or handed the session over, has left an open run."""
+        """Seconds for which a watcher has offered to answer questions."""
+        self.has_open_run = False
+        """Whether a worker that died, or handed over the session, has left an open run."""
         self.takeovers = 0
-        """How many workers have died with the session since a run of it ended."""
+        """The number of workers that have died with the session since the end of its last run."""
         self.lost = trio.Event()
         """Set when nothing can be written any more."""
-        self.why = ""
-        """Why nothing can be written any more."""
+        self.lost_reason = ""
+        """The reason why nothing can be written any more; empty until then."""
         self.release_mode: ReleaseMode = "done"
         self.unread: list[tuple[bytes, Row]] = []
-        """Rows that were fetched and not acted on yet, each with its place in the stream."""
+        """Fetched rows that are not processed yet, each with its position in the stream."""
         self._fetched = "0"
         self.was_read = Wakeup()
-        """Set when a row was acted on."""
+        """Set when a row was processed."""
         self.waiting: Callable[[], int | str] = lambda: ""
-        """Returns the number of lines in the inbox of the chain, once there is a chain."""
+        """Returns the number of lines in the chain's inbox; an empty text before there is a chain."""
         self._length_s = length_s
         self._ends_at = trio.current_time() + (1 - LEASE_MARGIN) * length_s
         self._queue: list[bytes | str] = []
@@ -82,17 +84,17 @@ class Lease:
         self._problem: SessionError | None = None
         self._is_closed = False
 
-    # ------------------------------------------------------------------------------------------ what is written
+    # ------------------------------------------------------------------------------------------------ changes
 
     def store_attachment(self, digest: str, content: bytes) -> None:
-        """Queue an attachment of the journal. It is written before what is appended next."""
+        """Queue an attachment of the journal. It is written before later appends."""
         self._change("file", digest, content)
 
     def append(self, data: bytes) -> None:
-        """Queue a row of the journal. Raise ``OSError`` if nothing can be written any more, as the others do."""
+        """Queue a row of the journal. Like the other methods, raise ``OSError`` if nothing can be written any more."""
         self._change("row", data)
 
-    def note(self, record: Record | Unknown) -> None:
+    def publish_receipt(self, record: Record | Unknown) -> None:
         """Publish a line's receipt, in the same step as its record."""
         if isinstance(record, Receipt):
             self.settle_as(record)
@@ -106,39 +108,42 @@ class Lease:
         """Publish the status of a line."""
         self._change("status", line.encode(errors="replace"), json.dumps(status))  # an id from JSON may be no UTF-8
 
-    def read(self, entry: bytes) -> None:
-        """Remove a row that was sent, in the same step as the records of what it did."""
+    def remove_row(self, entry: bytes) -> None:
+        """Remove a received row, in the same step as the records of its effects."""
         self._change("read", entry)
         self.was_read.set()
 
-    def tell(self, event: str, type: str) -> None:
-        """Publish an event. ``type`` is ``init``, ``run_started`` or ``result``, or any other word."""
+    def publish(self, event: str, type: str) -> None:
+        """Publish an event. ``type`` is its type; only ``init``, ``run_started`` and ``result`` make a difference."""
         self._change("event", event, type)
 
-    def use_size(self, size: int) -> None:
-        """Publish how many lines the inbox holds."""
+    def publish_size(self, size: int) -> None:
+        """Publish the size of the inbox, in lines."""
         self._change("size", str(size))
 
     def hand_over(self) -> None:
-        """Queue nothing more, as if the process ended here, and let another worker continue after the release."""
+        """Refuse further changes, as if the process had ended, and let another worker continue after the release."""
         self._is_closed = True
         self.release_mode = "handed over"
 
     def _change(self, what: str, one: bytes | str, other: bytes | str = "") -> None:
-        if self.why or self._is_closed:
-            raise OSError(0, self.why or RELEASED)
+        if self.lost_reason or self._is_closed:
+            raise OSError(0, self.lost_reason or RELEASED)
         self._queue += (what, one, other)
         self._queued += 1
         self._news.set()
 
     async def sync(self) -> None:
-        """Wait until everything queued so far is on the server's disk. Raise ``OSError`` if it never will be."""
+        """Wait until everything queued so far is on the server's disk.
+
+        Raise ``OSError`` if the lease is lost before.
+        """
         target = self._queued
         await trio.lowlevel.checkpoint()
-        while self._done < target and not self.why:
+        while self._done < target and not self.lost_reason:
             await self._waiters.park()
         if self._done < target:
-            raise OSError(0, self.why)
+            raise OSError(0, self.lost_reason)
 
     async def fetch(self, *, wait_s: float) -> None:
         """Fetch rows that were sent to the session. If there are none, wait for the next one."""
@@ -147,11 +152,11 @@ class Lease:
             self.unread.append((place, _row(fields)))
             self._fetched = place.decode()
 
-    # ------------------------------------------------------------------------------------------ how long it lasts
+    # ------------------------------------------------------------------------------------------------- duration
 
     async def write(self) -> None:
-        """Write what is queued, until the lease is lost."""
-        while not self.why:
+        """Send queued changes until the lease is lost."""
+        while not self.lost_reason:
             if not self._queue:
                 await self._news.wait()
                 for _ in range(SETTLING):
@@ -160,76 +165,76 @@ class Lease:
             group, count = tuple(self._queue), self._queued
             self._queue.clear()
             self._groups += 1
-            if await self._insist(scripts.APPEND, self._groups, self.waiting(), *group):
+            if await self._run_until_answered(scripts.APPEND, self._groups, self.waiting(), *group):
                 self._done = count
                 self._waiters.unpark_all()
 
     async def renew(self) -> None:
-        """Renew the lease until it is lost. It is lost when it ends by this process's clock."""
-        while not self.why:
+        """Renew the lease until it is lost, at the latest when it ends by this process's clock."""
+        while not self.lost_reason:
             with trio.move_on_at(self._ends_at):
                 with trio.move_on_after(self._length_s / RENEWALS):
                     await self.lost.wait()
                 asked_at = trio.current_time()
-                if await self._insist(scripts.RENEW, int(self._length_s * 1000)):
+                if await self._run_until_answered(scripts.RENEW, int(self._length_s * 1000)):
                     self._ends_at = asked_at + (1 - LEASE_MARGIN) * self._length_s
             if trio.current_time() >= self._ends_at:
-                self.lose(str(self._problem or LEASE_LOST))
+                self.stop_writing(str(self._problem or LEASE_LOST))
 
     async def release(self) -> None:
         """Release the session once everything is written, unless the lease is lost before."""
         with suppress(OSError):
             await self.sync()
-            if await self._insist(scripts.RELEASE, self.release_mode):
-                self.lose(RELEASED)
+            if await self._run_until_answered(scripts.RELEASE, self.release_mode):
+                self.stop_writing(RELEASED)
 
     @property
     def was_released(self) -> bool:
         """Whether the lease has ended by a release."""
-        return self.why == RELEASED
+        return self.lost_reason == RELEASED
 
-    def lose(self, why: str) -> None:
+    def stop_writing(self, why: str) -> None:
         """Drop pending writes and refuse new ones."""
-        if not self.why:
-            self.why = why
+        if not self.lost_reason:
+            self.lost_reason = why
             self._queue.clear()
             self.lost.set()
             self._news.set()
             self._waiters.unpark_all()
 
-    async def _insist(self, script: str, *arguments: bytes | str | int) -> bool:
-        """Run a script until the server answers or the lease is lost. Return whether it was run."""
-        while not self.why:
+    async def _run_until_answered(self, script: str, *arguments: bytes | str | int) -> bool:
+        """Repeat a script until the server answers or the lease is lost. Return whether it was run."""
+        while not self.lost_reason:
             try:
                 said = await self.server.run(script, self.id, self.token, *arguments)
             except Unreachable as error:
                 self._problem = error
                 await trio.sleep(LEASE_RETRY_S)
             except SessionError as error:
-                self.lose(str(error))
+                self.stop_writing(str(error))
             else:
                 if said[0] == b"ok":
                     return True
-                self.lose(TAKEN_OVER)
+                self.stop_writing(TAKEN_OVER)
         return False
 
 
 async def claim(
     server: RedisServer, id: str, *, by_worker: bool, length_s: float = LEASE_S
 ) -> Lease | Literal["none", "held"]:
-    """Claim a session. Return the lease, or why there is none. Raise ``SessionError``."""
+    """Claim a session. Return the lease, or the reason why there is none. Raise ``SessionError``."""
     lease = Lease(server, id, length_s)
     said, *more = await server.run(scripts.CLAIM, id, lease.token, int(length_s * 1000), int(by_worker))
     if said != b"ok":
         return "none" if said == b"none" else "held"
     lease.workspace, lease.answers_s = os.fsdecode(more[0]), int(more[1]) / 1000
-    lease.goes_on, lease.takeovers = bool(int(more[2])), int(more[3])
+    lease.has_open_run, lease.takeovers = bool(int(more[2])), int(more[3])
     return lease
 
 
 @asynccontextmanager
 async def hold_lease(lease: Lease) -> AsyncIterator[None]:
-    """Write and renew during the block, and release the session after it."""
+    """Send changes and renew the lease for the duration of the block. Release the session on exit."""
     async with background_tasks(lease.write, lease.renew):
         try:
             yield

@@ -1,8 +1,8 @@
-"""Delivers the rows that others send to a session to its chain, and publishes its events, while the session is held.
+"""Delivers the rows that other processes send to a session, and publishes its events.
 
-A row is removed from the server in the same step in which the records of what it did are written, so it takes effect
-once, whatever is killed. It was accepted when it was sent: it waits until the inbox has room for it, and only a row
-that needs no room overtakes it.
+A row is removed from the server in the same step that writes the records of its effects, so it takes effect once, even
+if a process is killed. A row was accepted when it was sent: it waits until the inbox has room, and only rows that need
+no room overtake it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from chain.redis.lease import LEASE_RETRY_S, Lease, Row
 from chain.session import event_json
 
 WAIT_S = 20.0
-"""How long a request for new rows waits. The server answers at once when there are some."""
+"""Seconds that a request for new rows waits. The server answers it as soon as there is a row."""
 MAX_PROMISE_S = 20.0
-"""For how long a watcher can promise to answer questions at most, whatever it says."""
+"""The longest time, in seconds, for which a watcher can offer to answer questions."""
 TEXT_PAUSE_S = 0.1
-"""The pause between two groups of running text, which makes many events."""
+"""Seconds for which text deltas are collected before they are published, because there are so many."""
 
 
 class Mailbox:
@@ -35,19 +35,19 @@ class Mailbox:
     def __init__(self, lease: Lease) -> None:
         self._lease = lease
         self._news = Wakeup()
-        self._answered = trio.CancelScope(deadline=-1)
-        """Has a deadline until which a watcher answers questions."""
+        self._answering = trio.CancelScope(deadline=-1)
+        """The scope whose deadline is the time until which a watcher answers questions."""
 
     async def serve(self, chain: Chain) -> None:
         """Deliver rows and publish events until the lease ends, or the task is cancelled."""
         self._lease.waiting = lambda: len(chain.lines.waiting)
         with suppress(OSError):  # the lease is lost
-            self._lease.use_size(chain.inbox_size)
+            self._lease.publish_size(chain.inbox_size)
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             self._let_answer(chain, self._lease.answers_s)
             nursery.start_soon(self._fetch)
-            nursery.start_soon(self._wake, chain)
+            nursery.start_soon(self._wake_reader, chain)
             nursery.start_soon(self._publish, chain)
             nursery.start_soon(self._read_all, chain)
             await self._lease.lost.wait()
@@ -60,12 +60,12 @@ class Mailbox:
         while True:
             try:
                 await self._lease.fetch(wait_s=WAIT_S)
-            except SessionError:  # the lease ends if this goes on
+            except SessionError:  # if this lasts, the lease expires
                 await trio.sleep(LEASE_RETRY_S)
             self._news.set()
 
-    async def _wake(self, chain: Chain) -> None:
-        """Look at the rows again whenever the inbox may have room."""
+    async def _wake_reader(self, chain: Chain) -> None:
+        """Wake the reader of rows whenever the inbox may have room."""
         while not chain.runs.is_closing:
             await chain.lines.wait_for_change()
             self._news.set()
@@ -74,8 +74,8 @@ class Mailbox:
         while True:
             has_room = True
             for entry, row in tuple(self._lease.unread):
-                if chain.runs.is_closing or self._lease.why:
-                    break  # the next holder acts on it
+                if chain.runs.is_closing or self._lease.lost_reason:
+                    break  # the next holder processes it
                 if (line := _line(row)) is not None and chain.lines.needs_no_room(line, urgency="next", to="") is None:
                     has_room = has_room and chain.lines.has_room(line, local=False)
                     if not has_room:
@@ -87,9 +87,9 @@ class Mailbox:
             await self._news.wait()
 
     def _read(self, chain: Chain, entry: bytes, row: Row) -> None:
-        """Act on a row. No await: what is recorded and the removal of the row are one step of the server."""
+        """Process a row. There is no await, so that its records and its removal are one step of the server."""
         lease, id = self._lease, str(row.get("id", ""))
-        lease.read(entry)
+        lease.remove_row(entry)
         match row:
             case {"type": "line", "text": str(text)}:
                 kind = parse_line(text, local=False).kind
@@ -103,50 +103,52 @@ class Mailbox:
                 elif said.what in ("handled", "nothing") or not said.id:
                     lease.settle(id, state="handled", reason=said.message)
                 if said.what == "nothing":  # no event says so
-                    self._tell([Receipt(id=id, text=text, state="handled", reason=said.message, kind=kind)])
+                    self._publish_event([Receipt(id=id, text=text, state="handled", reason=said.message, kind=kind)])
             case {"type": "answer", "question": str(question), "text": str(text)}:
                 said = chain.answer(question, text, origin="door")
                 lease.settle(id, state="returned" if said.what == "refused" else "handled", reason=said.message)
             case {"type": "hello", "for_s": float() | int() as seconds} if seconds >= 0:
                 self._let_answer(chain, seconds)
             case _:
-                lease.settle(id, state="returned", reason="the worker does not know what this asks for; update it")
+                lease.settle(
+                    id, state="returned", reason="this worker does not support this request; update chain there"
+                )
 
     def _let_answer(self, chain: Chain, seconds: float) -> None:
-        """Let questions wait for an answer for a time from now on."""
+        """Let questions wait for a watcher's answer for so many seconds from now on."""
         until = trio.current_time() + min(seconds, MAX_PROMISE_S)
-        if self._answered.deadline > trio.current_time():
-            self._answered.deadline = max(until, self._answered.deadline)
+        if self._answering.deadline > trio.current_time():
+            self._answering.deadline = max(until, self._answering.deadline)
         elif seconds > 0:
-            self._answered = trio.CancelScope(deadline=until)
-            self._nursery.start_soon(self._wait_for_answers, chain, self._answered)
+            self._answering = trio.CancelScope(deadline=until)
+            self._nursery.start_soon(self._wait_for_answers, chain, self._answering)
 
     async def _wait_for_answers(self, chain: Chain, scope: trio.CancelScope) -> None:
         with chain.answering(), scope:
             await trio.sleep_forever()
 
     async def _publish(self, chain: Chain) -> None:
-        """Publish each event in its step, together with its record; running text is joined for a moment."""
+        """Publish each event together with its record. Text deltas are collected for a moment."""
         feed = chain.feed()
 
         def hear(event: Event) -> None:
             if not isinstance(event, Piece):
                 with suppress(OSError):  # the lease is lost
-                    self._tell(feed.take())
+                    self._publish_event(feed.take())
 
         with suppress(OSError):
-            self._tell(() if chain.resumed is None else chain.resumed.made_up)
+            self._publish_event(() if chain.resumed is None else chain.resumed.made_up)
             chain.listen(hear)
             while batch := await feed.batch():
-                self._tell(batch)
+                self._publish_event(batch)
                 await self._lease.sync()
                 await trio.sleep(TEXT_PAUSE_S)
 
-    def _tell(self, batch: Sequence[Event]) -> None:
+    def _publish_event(self, batch: Sequence[Event]) -> None:
         for event in batch:
             row = json.dumps(event_json.to_json(event), separators=(",", ":"))
             was_cut = isinstance(event, Result) and event.program_ended
-            self._lease.tell(row, "" if was_cut else event.type)
+            self._lease.publish(row, "" if was_cut else event.type)
 
 
 def _line(row: Row) -> str | None:

@@ -1,7 +1,7 @@
 """The connection to a Redis server: its address, the checks of its configuration, and the translation of its errors.
 
-``Unreachable`` is an error that may pass by itself. Any other ``SessionError`` needs somebody to change something.
-Credentials are part of the address and are never shown.
+``Unreachable`` is a temporary error. Any other ``SessionError`` remains until somebody changes the server or the
+address. Credentials are part of the address and are never shown.
 
 Each change is sent together with a command whose answer proves that the change is on the server's disk: ``WAITAOF``, or
 on a server before 7.2 the setting ``appendfsync always``.
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 6379
 SERVER_ANSWER_S = 5.0
-"""Time limit of an answer, which takes milliseconds."""
+"""Seconds to wait for an answer, which usually takes milliseconds."""
 SAFE_S = 4.0
-"""Time limit of ``WAITAOF``: shorter, so that the server reports it first."""
+"""Seconds that ``WAITAOF`` may take: fewer, so that the server reports the timeout first."""
 OLDEST = (7, 0)
 HAS_WAITAOF = (7, 2)
 
@@ -41,7 +41,7 @@ FORM = "write redis://HOST[:PORT]/DB, or rediss:// for TLS"
 HOW_TO_BE_SAFE = "set appendonly yes and appendfsync always in redis.conf (chain help machines)"
 MAY_LOSE = "may lose the last second in a crash (appendonly is not yes, or appendfsync not always)"
 
-logging.getLogger("coredis").addHandler(logging.NullHandler())  # our errors say what it logs
+logging.getLogger("coredis").addHandler(logging.NullHandler())  # the library logs what our errors say
 
 Command: TypeAlias = tuple[Any, ...]
 """The name of a command, as bytes, and its arguments."""
@@ -52,11 +52,11 @@ _WAITAOF: Command = (b"WAITAOF", 1, 0, int(SAFE_S * 1000))
 
 
 class Unreachable(SessionError):
-    """The server does not answer, or cannot do what it was asked for at the moment."""
+    """A temporary error: the server does not answer, or cannot carry out a command at the moment."""
 
 
 class Forbidden(SessionError):
-    """The server does not know a command, or does not allow it to this user."""
+    """A command that the server does not know, or does not permit to this user."""
 
 
 @dataclass(frozen=True)
@@ -82,17 +82,17 @@ def read_address(text: str, source: str = "--state") -> RedisAddress:
         parts = urlsplit(text.strip())
         port = parts.port or DEFAULT_PORT
     except ValueError:
-        raise SessionError(f"{source} is no address of a Redis; {FORM}") from None
+        raise SessionError(f"{source} is not the address of a Redis; {FORM}") from None
     database = parts.path.strip("/") or "0"
     is_redis = parts.scheme in ("redis", "rediss") and not (parts.query or parts.fragment)
     if not is_redis or not parts.hostname or not re.fullmatch(r"[0-9]{1,6}", database):
-        raise SessionError(f"{source} is no address of a Redis; {FORM}")
+        raise SessionError(f"{source} is not the address of a Redis; {FORM}")
     user, password = unquote(parts.username or ""), unquote(parts.password or "")
     return RedisAddress(parts.hostname, port, int(database), parts.scheme == "rediss", user, password)
 
 
 class RedisServer:
-    """A server that is connected. Made by ``connected``."""
+    """A connection to a server. Created by ``connected``."""
 
     def __init__(self, address: RedisAddress, connect: Connect, nursery: trio.Nursery) -> None:
         self.address = address
@@ -110,19 +110,19 @@ class RedisServer:
             if proof != {b"appendonly": b"yes", b"appendfsync": b"always"}:
                 raise SessionError(f"the Redis at {self.address} {MAY_LOSE}; {HOW_TO_BE_SAFE}")
         elif proof[0] < 1:
-            raise Unreachable(f"the Redis at {self.address} does not bring its changes to the disk in time")
+            raise Unreachable(f"the Redis at {self.address} does not write its changes to disk in time")
         found: list[bytes] = answer
         return found
 
     async def ask(self, *commands: Command, wait_s: float = 0) -> list[Any]:
         """Send commands together, and return their answers. Raise ``SessionError``.
 
-        ``wait_s`` is for how many seconds the server may wait before it answers.
+        ``wait_s`` is the time, in seconds, that the server may wait before it answers.
         """
         with _translated(self.address):
             connection = await self._idle_connection()
             requests = [connection.create_request(name, *rest, decode=False) for name, *rest in commands]
-            is_shared = wait_s == 0 and self._proof is _GET_SYNCS  # else these commands would hold up others
+            is_shared = wait_s == 0 and self._proof is _GET_SYNCS  # otherwise these commands would delay others
             if is_shared:
                 self._idle.append(connection)
             try:
@@ -151,13 +151,13 @@ class RedisServer:
     async def read_stream(
         self, key: str, after: str, *, count: int, wait_s: float
     ) -> Sequence[tuple[bytes, Sequence[bytes]]]:
-        """Return entries of a stream after a place. If there are none, wait for the next one."""
+        """Return the entries of a stream after a position. If there are none, wait for the next one."""
         wanted = (b"COUNT", count, b"BLOCK", max(1, int(wait_s * 1000)))
         (found,) = await self.ask((b"XREAD", *wanted, b"STREAMS", key, after), wait_s=wait_s)
         return found[key.encode()] if found else ()
 
     async def check(self) -> None:
-        """Raise ``SessionError`` if the server would not keep sessions safe."""
+        """Raise ``SessionError`` if sessions would not be safe on the server."""
         (raw,) = await self.ask((b"INFO",))
         about = dict(row.split(":", 1) for row in raw.decode(errors="replace").split("\r\n") if ":" in row)
         number = about.get("redis_version", "0")
@@ -175,7 +175,7 @@ class RedisServer:
             fix = "set maxmemory-policy noeviction in redis.conf"
             raise SessionError(f"{where} would drop sessions when its memory is full ({policy}); {fix}")
         if about.get("aof_enabled") != "1":
-            raise SessionError(f"{where} does not keep sessions safe on its disk (appendonly no); {HOW_TO_BE_SAFE}")
+            raise SessionError(f"{where} does not store sessions safely on its disk (appendonly no); {HOW_TO_BE_SAFE}")
         syncs: Mapping[bytes, bytes] = {}
         with suppress(Forbidden):  # a hosted server may hide its configuration
             (syncs,) = await self.ask(_GET_SYNCS)
@@ -227,7 +227,7 @@ async def connected(address: RedisAddress) -> AsyncIterator[RedisServer]:
 
 @contextmanager
 def _translated(address: RedisAddress) -> Iterator[None]:
-    """Raise errors of the library in the block as ours."""
+    """Translate errors of the library in the block to ours."""
     from coredis import exceptions
 
     try:
@@ -237,27 +237,27 @@ def _translated(address: RedisAddress) -> Iterator[None]:
 
 
 _CREDENTIALS = "refuses the user name or the password; correct them in the address"
-_PASSWORD = "wants a password; write redis://:PASSWORD@HOST/DB"
-_TOO_OLD = "is too old, or is no Redis; update it"
+_PASSWORD = "requires a password; write redis://:PASSWORD@HOST/DB"
+_TOO_OLD = "is too old, or is not a Redis; update it"
 _SENTENCES: Sequence[tuple[str, str]] = (
     ("WRONGPASS", _CREDENTIALS),
     ("INVALID USERNAME", _CREDENTIALS),
     ("NOAUTH", _PASSWORD),
     ("AUTHENTICATION", _PASSWORD),
-    ("NOPERM", "does not let this user run what is needed; give it +@all ~{chain}:* in its ACL"),
+    ("NOPERM", "does not permit the needed commands to this user; grant it +@all ~{chain}:* in its ACL"),
     ("READONLY", "is a read-only replica; name the address of its primary"),
     ("OOM", "has no memory left; raise its maxmemory, or delete sessions"),
     ("MISCONF", "cannot write to its disk; its own log says why"),
-    ("WAITAOF CANNOT", f"does not keep sessions safe on its disk any more; {HOW_TO_BE_SAFE}"),
-    ("MOVED", "is a cluster that keeps our keys on another node; name the address of that one"),
-    ("WRONGTYPE", "has keys of another program in the place of ours; name another database, such as /1"),
-    ("DB INDEX", "has no database of that number; name another one, such as /0"),
+    ("WAITAOF CANNOT", f"no longer stores sessions safely on its disk; {HOW_TO_BE_SAFE}"),
+    ("MOVED", "is a cluster node that does not have the keys of chain; use the address of the node that has them"),
+    ("WRONGTYPE", "has keys of another program under the names of chain; use another database, such as /1"),
+    ("DB INDEX", "has no database of that number; use another one, such as /0"),
     ("UNKNOWN COMMAND", _TOO_OLD),
     ("HELLO", _TOO_OLD),
 )
 _FORBIDDEN = ("NOPERM", "UNKNOWN COMMAND")
 _FOR_NOW = ("LOADING", "MASTERDOWN", "BUSY ", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "UNBLOCK")
-"""Errors that pass by themselves: of a start, a failover (``UNBLOCKED``), or replicas that lag behind."""
+"""Temporary errors: of a start, a failover (``UNBLOCKED``), or replicas that lag behind."""
 
 
 def _sentence(error: BaseException, address: RedisAddress) -> SessionError:
@@ -269,13 +269,15 @@ def _sentence(error: BaseException, address: RedisAddress) -> SessionError:
     folded = " ".join(f"{type(each).__name__} {each}" for each in causes).upper()
     who = f"the Redis at {address}"
     if any(isinstance(each, ssl.SSLError) for each in causes):
-        return SessionError(f"{who} cannot be trusted by TLS; SSL_CERT_FILE names the certificate of an own authority")
+        return SessionError(
+            f"{who} has a TLS certificate that is not trusted; name that of a private authority in SSL_CERT_FILE"
+        )
     own_words = str(error).partition(" script: ")[0][:200]
     if any(word in folded for word in _FOR_NOW):
-        return Unreachable(f"{who} cannot do what it was asked for now: {own_words}")
+        return Unreachable(f"{who} cannot carry out a command at the moment: {own_words}")
     for word, why in _SENTENCES:
         if word in folded:
             return (Forbidden if word in _FORBIDDEN else SessionError)(f"{who} {why}")
     if isinstance(error, exceptions.ResponseError):
-        return SessionError(f"{who} refuses what it was asked: {own_words}")
+        return SessionError(f"{who} refuses a command: {own_words}")
     return Unreachable(f"{who} does not answer; is it running, and is the address right?")

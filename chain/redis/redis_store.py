@@ -1,7 +1,7 @@
 """Sessions in Redis, which several machines share: any machine sends lines, and one process at a time runs a session.
 
-``RedisStore`` is a store of sessions like ``FileStore``. Its other methods, which get a connection, are for workers and
-for those who send lines to a session or watch it.
+``RedisStore`` is a store of sessions like ``FileStore``. Its methods with a ``server`` parameter are for workers, and
+for processes that send lines to a session or watch it.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ T = TypeVar("T")
 
 RECORDS_PER_REQUEST = 100
 MAX_DUE = 1_000
-"""Sessions that want a worker of which a worker reads at once."""
+"""The maximum number of sessions in need of a worker that a worker reads at once."""
 MAX_SUMMARY = 2_000
-"""Characters of a summary that is saved, so that the journal is not read again for the next list."""
+"""Characters of a stored summary, without which the next list would read the journal again."""
 IN_LOOP_S = 2.0
-"""For how long a method that blocks may stop a trio loop: less than the pause between two renewals of a lease."""
+"""Seconds for which a blocking method may block a trio loop: fewer than between two renewals of a lease."""
 CLAIM_PAUSES_S = (0.1, 0.3, 0.6, 0)
 """Pauses between attempts to claim a session that a worker may just be releasing."""
 
@@ -59,7 +59,7 @@ class LineStatus:
 
 @dataclass(frozen=True, slots=True)
 class StoredEvent:
-    """An event of a session, its place in the stream, and the bytes of all events before and up to it."""
+    """An event of a session, its position in the stream, and the bytes of all events up to and including it."""
 
     place: str
     row: Row
@@ -70,14 +70,14 @@ class StoredEvent:
 class RedisStore:
     """Sessions in the Redis at an address: ``redis://[USER:PASSWORD@]HOST[:PORT]/DB``, or ``rediss://`` for TLS.
 
-    Raise ``SessionError`` for anything else. All methods raise it if the server cannot do what they ask for.
+    Raise ``SessionError`` for anything else. All methods raise it if the server fails.
     """
 
     def __init__(self, address: str, *, source: str = "the address", lease_s: float = LEASE_S) -> None:
         self.address: RedisAddress = read_address(address, source)
         self.lease_s = lease_s
         self.claimed: dict[str, Lease] = {}
-        """The leases that ``resume`` uses for sessions that a worker has claimed, and holds."""
+        """The leases that a worker has claimed already, by session. ``resume`` uses them instead of claiming one."""
 
     def connected(self) -> AbstractAsyncContextManager[RedisServer]:
         """Connect to the server for the block."""
@@ -86,7 +86,7 @@ class RedisStore:
     # ------------------------------------------------------------------------------------------------ as a store
 
     def check(self) -> None:
-        """Raise ``SessionError`` if sessions would not be safe there."""
+        """Raise ``SessionError`` if sessions would not be safe on the server."""
 
         async def check(server: RedisServer) -> None:
             pass  # ``connected`` has checked it
@@ -95,7 +95,7 @@ class RedisStore:
 
     @asynccontextmanager
     async def open_new(self, workspace: Path) -> AsyncIterator[OpenSession]:
-        """Create a session and hold it for the block."""
+        """Create a session and hold its lease for the duration of the block."""
         async with self.connected() as server:
             id = await self.create(server, os.path.realpath(workspace))  # noqa: ASYNC240 - its folders are known by now
             async with self._held(server, id) as opened:
@@ -103,7 +103,10 @@ class RedisStore:
 
     @asynccontextmanager
     async def resume(self, id: str) -> AsyncIterator[OpenSession]:
-        """Hold a session for the block. One that was never opened is as if it were new."""
+        """Hold the lease of a session for the duration of the block.
+
+        A session that was never opened is like a new one.
+        """
         if (lease := self.claimed.get(id)) is not None:
             yield await _open(lease)
             return
@@ -123,7 +126,7 @@ class RedisStore:
             yield await _open(found)
 
     def summaries(self, *, latest: int | None = None, workspace: Path | None = None) -> list[Summary]:
-        """Return the sessions, the one that changed last first."""
+        """Return the summaries of all sessions, most recently changed first."""
         here = None if workspace is None else os.path.realpath(workspace)
 
         async def read(server: RedisServer) -> list[Summary]:
@@ -139,7 +142,7 @@ class RedisStore:
         return self._do_with(id, _summary)
 
     def whole_id(self, id: str) -> str:
-        """Return an id in full."""
+        """Return the full id of the session that a part of an id names."""
 
         async def whole(server: RedisServer, id: str) -> str:
             return id
@@ -194,13 +197,13 @@ class RedisStore:
         Thread(target=in_thread, daemon=True).start()
         try:
             return done.result(IN_LOOP_S if trio.lowlevel.in_trio_run() else None)
-        except TimeoutError:  # the thread gives up by itself
-            raise Unreachable(f"the Redis at {self.address} did not answer in time; try it again") from None
+        except TimeoutError:  # the thread ends by its own timeout
+            raise Unreachable(f"the Redis at {self.address} did not answer in time; try again") from None
 
     # ------------------------------------------------------------------------------------------------ for workers
 
     async def due(self, server: RedisServer, *, only: str = "") -> list[str]:
-        """Return the sessions that want a worker now, in random order; ``only`` those of a folder."""
+        """Return the sessions that need a worker now, in random order; ``only`` those of a folder."""
         found = [id.decode() for id in await server.run(scripts.DUE_NOW, "", -1 if only else MAX_DUE)]
         if only:
             found = await _working_in(server, found, only)
@@ -208,25 +211,25 @@ class RedisStore:
         return found
 
     async def claim_for_worker(self, server: RedisServer, id: str) -> Lease | None:
-        """Return a lease on a session that wants a worker, or ``None`` if another one was faster."""
+        """Return a lease on a session that needs a worker, or ``None`` if another worker was faster."""
         found = await claim(server, id, by_worker=True, length_s=self.lease_s)
         return found if isinstance(found, Lease) else None
 
     async def wait_for_work(self, server: RedisServer, seconds: float) -> None:
-        """Wait until a session may want a worker, for so many seconds at most."""
+        """Wait up to so many seconds until a session may need a worker."""
         await server.ask((b"BLPOP", scripts.WAKE, seconds), wait_s=seconds)
 
     async def discount_death(self, server: RedisServer, lease: Lease) -> None:
-        """Report that the worker that has lost a session is alive."""
+        """Report that the worker that lost this lease is alive, so that the loss does not count as its death."""
         await server.run(scripts.OUTLIVE, lease.id, lease.token)
 
     async def delete_old(self, server: RedisServer, keep_s: float) -> None:
-        """Delete some of the sessions that have not changed for so many seconds."""
+        """Delete some of the sessions that have not changed for ``keep_s`` seconds."""
         keep_ms = int(keep_s * 1000)
         for id in await server.run(scripts.OLD, "", keep_ms, RECORDS_PER_REQUEST):
             await server.run(scripts.DELETE, id.decode(), keep_ms)
 
-    # --------------------------------------------------------------------------------------- for those who send
+    # ---------------------------------------------------------------------------------- for senders and watchers
 
     async def create(self, server: RedisServer, workspace: str) -> str:
         """Create a session that works in a folder, whose path is resolved. Return its id."""
@@ -236,7 +239,7 @@ class RedisStore:
                 return id
 
     async def submit(self, server: RedisServer, id: str, row: Row, *, needs_room: bool) -> LineStatus:
-        """Send a row with an id of its own, by which it is recognized if it is sent again. Return its status.
+        """Send a row, which its id identifies if it is sent again. Return its status.
 
         The status is ``refused`` if the inbox has no room for it.
         """
@@ -256,14 +259,16 @@ class RedisStore:
     async def status(self, server: RedisServer, id: str, line: str) -> LineStatus:
         """Return the latest status of a line that was sent."""
         (found,) = await server.ask((b"HGET", key(id, "ids"), line))
-        return LineStatus("refused", reason="it never came there") if found is None else LineStatus(**json.loads(found))
+        return (
+            LineStatus("refused", reason="it never arrived there") if found is None else LineStatus(**json.loads(found))
+        )
 
     async def ids_in(self, server: RedisServer, workspace: str, *, most: int) -> list[str]:
-        """Return up to ``most`` sessions of a folder, whose path is resolved, the one that changed last first."""
+        """Return up to ``most`` sessions of a folder, whose path is resolved, most recently changed first."""
         return (await _working_in(server, await _ids(server), workspace, most=most))[:most]
 
     async def busy(self, server: RedisServer, ids: Sequence[str]) -> list[str]:
-        """Return those of the sessions that a process holds, or that want a worker."""
+        """Return those of the sessions that have a holder or need a worker."""
         commands: list[Command] = [(b"TIME",)]
         for id in ids:
             commands += [(b"HGET", key(id, "meta"), b"until"), (b"ZSCORE", scripts.DUE, id)]
@@ -272,20 +277,20 @@ class RedisStore:
         return [id for id, until, due in pairs if due is not None or int(until or 0) > _ms(time_)]
 
     async def latest_run(self, server: RedisServer, id: str) -> tuple[str, Row | None]:
-        """Return the place of the event that began the latest run, and the ``init`` event of who began it.
+        """Return the position of the latest run's first event, and the ``init`` event of the process that started it.
 
-        The place is empty if there was no run.
+        The position is empty if there was no run.
         """
         ((place, init),) = await server.ask((b"HMGET", key(id, "meta"), b"told_from", b"run_init"))
         return (place or b"").decode(), json.loads(init) if init else None
 
     async def latest_event(self, server: RedisServer, id: str) -> str:
-        """Return the place of the latest event."""
+        """Return the position of the latest event."""
         (found,) = await server.ask((b"XREVRANGE", key(id, "events"), b"+", b"-", b"COUNT", 1))
         return found[0][0].decode() if found else "0"
 
     async def events(self, server: RedisServer, id: str, after: str, *, wait_s: float) -> list[StoredEvent]:
-        """Return the events after a place. If there are none, wait for the next one."""
+        """Return the events after a position. If there are none, wait for the next one."""
         found: list[StoredEvent] = []
         entries = await server.read_stream(key(id, "events"), after, count=RECORDS_PER_REQUEST, wait_s=wait_s)
         for place, (_, event, _, until) in entries:
@@ -306,18 +311,18 @@ async def _open(lease: Lease) -> OpenSession:
     files = await _files(lease.server, lease.id) if any(b'"type":"image"' in row for row in rows) else {}
     read = await trio.to_thread.run_sync(load_journal, rows, files.get) if rows else None
     seq, state = (0, State()) if read is None else (read.seq, read.state)
-    journal = Journal(lease, id=lease.id, seq=seq, note=lease.note, writes_later=True)
+    journal = Journal(lease, id=lease.id, seq=seq, note=lease.publish_receipt, writes_later=True)
     return OpenSession(journal, state, read, Mailbox(lease).serve)
 
 
 async def _ids(server: RedisServer) -> list[str]:
-    """Return all sessions, the one that changed last first."""
+    """Return the ids of all sessions, most recently changed first."""
     (found,) = await server.ask((b"ZRANGE", scripts.SESSIONS, 0, -1, b"REV"))
     return [each.decode(errors="replace") for each in found]
 
 
 async def _working_in(server: RedisServer, ids: Sequence[str], folder: str, *, most: int | None = None) -> list[str]:
-    """Return those of the sessions that work in a folder, in their order. Look no further after ``most`` of them."""
+    """Return the first ``most`` of the sessions that work in a folder, in their order."""
     found: list[str] = []
     for first in range(0, len(ids), RECORDS_PER_REQUEST):
         page = ids[first : first + RECORDS_PER_REQUEST]

@@ -34,11 +34,12 @@ SESSIONS, DUE, WAKE = f"{TAG}:sessions", f"{TAG}:due", f"{TAG}:wake"
 DEFAULT_SIZE = 10
 """Lines in the inbox of a session that no chain has opened yet."""
 MAX_WAITING_ROWS = 1_000
-"""Rows that wait to be read, including those that need no room in the inbox, such as stops."""
+"""The maximum number of rows that wait for the holder, including those that need no room in the inbox, such as stops.
+"""
 MAX_EVENT_BYTES = 2 * 1024 * 1024
 """Bytes of the latest events that are stored for watchers."""
 RETRY_OPEN_MS = 30_000
-"""How long no worker claims a session after one could not open it."""
+"""Milliseconds until a worker claims a session again that could not be opened."""
 
 _PARTS = ("meta", "lines", "journal", "events", "ids", "files")
 

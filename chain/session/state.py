@@ -150,7 +150,7 @@ class State:
                 agent.iteration, agent.is_summarizing = record.iteration, record.compacts
                 agent.history.window_usage.beside, agent.window = record.beside, record.window
                 if record.attempt == 1 and not record.compacts:
-                    agent.news.send(self.plan, agent.name)
+                    agent.news.record_request(self.plan, agent.name)
             case records.RequestEnded():
                 self._apply_request_end(record)
             case records.ToolStarted(id=id):
@@ -204,9 +204,9 @@ class State:
                 agent = self.agent(record.agent)
                 agent.history.compact(record)
                 if summary:
-                    agent.news.learn(self.plan)
+                    agent.news.mark_known(self.plan)
                 else:
-                    agent.news.forget(self.plan)
+                    agent.news.mark_unknown(self.plan)
                 return [self._make_event(events.Compaction, record, at, state="ended", summary=summary)]
             case records.FileChanged():
                 if self.checkpoints:
@@ -324,7 +324,7 @@ class State:
         agent.kind, agent.parent, agent.parent_id = record.kind, record.agent, record.parent_id
         agent.task, agent.began, agent.is_at_work = record.task, at, True
         if agent.history.conversation.state == "EMPTY":
-            agent.news.forget(self.plan)
+            agent.news.mark_unknown(self.plan)
         agent.history.words.run += 1
         agent.history.words.add(record.task)
         agent.iteration, agent.reported_iteration, agent.usage = 0, 0, Usage()
@@ -398,7 +398,7 @@ class State:
         self._append(agent, message, entry.seq)
         if message.role == "assistant":
             self.call_ids.used.update(call.id for call in message.calls)
-            agent.news.read()
+            agent.news.record_reply()
             if not message.calls:
                 agent.since_answer.clear()
             if message.answer and agent is self.main and not record.is_cut:
@@ -454,7 +454,7 @@ class State:
                 self.withdrawn.append(id)
         agent.since_answer.clear()
         agent.settle_calls()
-        agent.news.forget(self.plan)
+        agent.news.mark_unknown(self.plan)
 
     def _rewind(self, record: records.Rewound, at: float) -> Event:
         """Remove undone runs from the checkpoints. Restore the conversation unless only files were restored."""
@@ -466,7 +466,7 @@ class State:
             self.main.history.restore(undone[-1].history)
             self.main.since_answer.clear()
             self.main.settle_calls()
-            self.main.news.forget(self.plan)
+            self.main.news.mark_unknown(self.plan)
             self.has_lost_run = False
         return events.Notice(time=at, message=undo_sentence(record, undone))
 

@@ -12,10 +12,10 @@ ESCALATION_KEYS: Mapping[Escalation, str] = {"network": "w", "outside": "o"}
 """The answers that allow a command once with an escalation."""
 
 ESCALATION_PHRASES: Mapping[Escalation, str] = {"network": "with network", "outside": "outside the sandbox"}
-"""The same answers in words."""
+"""The escalations in words, for a question."""
 
 DENIED_BY_SANDBOX = "[sandbox: "
-"""Begins the row of a result that says what the sandbox denied."""
+"""The prefix of a result's row that names what the sandbox denied."""
 
 
 def escalation_named(answer: str) -> Escalation | None:

@@ -15,8 +15,8 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 DEFAULT_MODE: Mode = "ask"
 
 MODE_MEANINGS: Mapping[Mode, str] = {
-    "ask": "edits and commands ask first",
-    "accept edits": "edits in the workspace do not ask; protected files still do",
+    "ask": "edits and commands need approval",
+    "accept edits": "edits in the workspace are allowed, except protected files",
     "read only": "edits and commands are denied",
 }
 
@@ -26,7 +26,7 @@ READ_ONLY_DENIAL = (
 """The result of a call that the mode denies."""
 
 READ_ONLY_ANSWER = "the mode is read only, so this cannot be allowed; Shift-Tab or /mode ask changes the mode"
-"""Why an answer that allows such a call is not accepted."""
+"""The reason why an answer that approves such a call is refused."""
 
 
 def next_mode(mode: Mode) -> Mode:
@@ -35,7 +35,7 @@ def next_mode(mode: Mode) -> Mode:
 
 
 def mode_named(text: str) -> Mode | None:
-    """Return the mode that a user means, with spaces, hyphens or underscores in its name; ``None`` for no mode."""
+    """Return the mode with this name, written with spaces, hyphens or underscores; ``None`` if there is none."""
     name = " ".join(text.casefold().replace("-", " ").replace("_", " ").split())
     return next((mode for mode in MODES if mode == name), None)
 

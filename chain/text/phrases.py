@@ -24,7 +24,7 @@ _POINTS = {
     Point.AFTER_REPLY: "after the reply",
     Point.BEFORE_TOOL: "before a tool",
     Point.AFTER_TOOLS: "after the tools",
-    Point.AT_ONCE: "at once, cutting the work",
+    Point.AT_ONCE: "at once, cancelling the current step",
 }
 
 _POINTS_IN_ROWS = {
@@ -123,7 +123,7 @@ def describe_answer(answer: events.Answer) -> str:
 
 
 def answer_sentence(answer: events.Answer | None) -> str:
-    """Return the outcome of a question as a line of its own; ``None`` is a question without an answer."""
+    """Return the outcome of a question as a sentence. ``answer`` is ``None`` if it was not answered."""
     text = "no answer" if answer is None else describe_answer(answer)
     return sanitize(text[0].upper() + text[1:])
 
@@ -148,14 +148,14 @@ def describe_receipt(event: events.Receipt) -> str:
 
 
 def with_location(event: events.Notice | events.Error) -> str:
-    """Return the message with its file and line in front, if it has them."""
+    """Return the message, prefixed with its file and line if it has them."""
     place = ":".join(str(part) for part in (event.file, event.line) if part is not None)
     return f"{place}: {event.message}" if place else event.message
 
 
 _WHY_COMPACTED: Mapping[events.CompactedBy, str] = {
     "fill": "the window was nearly full",
-    "service": "the service found it too long",
+    "service": "the request was too long for the service",
     "user": "as you asked",
 }
 
@@ -208,7 +208,7 @@ def full_input(input: Mapping[str, object]) -> str:
 
 
 def unshown_result(event: events.Result) -> str:
-    """Return the part of a result that its replies do not contain: the text of a stop, what was found, or an error."""
+    """Return the part of a result that is not in its replies: the text of a stop, the findings, or an error."""
     text = event.result.strip()
     shown = max((r.strip() for r in event.replies if text.startswith(r.strip())), key=len, default="")
     return text.removeprefix(shown).strip()

@@ -1,8 +1,8 @@
 """Regular expressions from users' files and from models, compiled and searched in bounded time, in any thread.
 
-Python's ``re`` can take time that is exponential in the length of the text, and it holds the interpreter lock, so that
-no task, thread, key or signal could end it. The ``regex`` library supports the same syntax and more, and has a timeout.
-The timeout counts processor time, so a busy machine does not make a search fail.
+Python's ``re`` can take time that is exponential in the length of the text, and nothing can interrupt it, because it
+holds the interpreter lock. The ``regex`` library supports the same syntax and more, and has a timeout. The timeout
+counts processor time, so a busy machine does not make a search fail.
 
 Compiling is bounded too: ``regex`` expands counted repeats, so ``((x?){1000}){1000}`` would fill the memory.
 """
@@ -32,11 +32,11 @@ The rules of the offline model, the largest file that is shipped, have 40,000.
 
 
 class BadPattern(ValueError):
-    """A text is not a valid regular expression, or its expanded size exceeds the limit. The message says why."""
+    """An invalid regular expression, or one whose expanded size exceeds the limit. The message says which."""
 
 
 class TooSlow(Exception):
-    """A search exceeded its time limit, so it is unknown whether there is a match."""
+    """A search that exceeded its time limit. Whether there is a match is unknown."""
 
 
 class Expressions:
@@ -60,7 +60,7 @@ class Expressions:
             )
         flags = (regex.IGNORECASE if ignore_case else 0) | (regex.MULTILINE if multiline else 0)
         try:
-            # A warning about syntax that a later version may change would appear on the screen.
+            # Warnings about syntax that a later version may change would appear on the screen.
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 return regex.compile(text, flags)

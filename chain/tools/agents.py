@@ -11,16 +11,16 @@ from chain.tools.tool import Tool, ToolContext, tool
 ASK = "agent_ask"
 
 _BUILT_IN = {
-    "explore": """Let an agent of its own look through files and pages for you, and get its answer.
+    "explore": """Let a separate agent explore files and pages for you, and get its answer.
 
 It only reads, and its reading does not fill your conversation: only its answer comes back. Say what you want to know,
 where to look and what the answer should contain, since it knows nothing of your conversation. Ask for several
 explorations in one reply if none depends on another: they run at the same time.""",
-    "plan": """Let an agent of its own look at what there is and work out the plan for a task.
+    "plan": """Let a separate agent study the files and work out the plan for a task.
 
-It reads, and writes the tasks of the plan that you and the user see; it carries nothing out. Say what is to be
-reached and what you know of it already, since it knows nothing of your conversation.""",
-    "agent": """Let an agent of its own carry out a task, and get its answer.
+It reads, and writes the tasks of the plan that you and the user see; it carries nothing out. Say what the
+goal is and what you know already, since it knows nothing of your conversation.""",
+    "agent": """Let a separate agent carry out a task, and get its answer.
 
 It has the tools that you have. Use it for a piece of work that stands on its own. Say all that it needs to know: what
 to do, where, and when it is done, since it knows nothing of your conversation.""",
@@ -31,7 +31,7 @@ to do, where, and when it is done, since it knows nothing of your conversation."
 # No time limit: an agent has limits of its own, and the run that started it bounds its time.
 @tool(name=ASK, timeout_s=math.inf, kind="delegate")
 async def agent_ask(ctx: ToolContext, agent: str, question: str) -> str:
-    """Ask an agent that has finished one more question; it still knows all that it did and found.
+    """Ask an agent that has finished one more question; it remembers its work and its findings.
 
     `agent` is its name: agents are named after the tool that started them, and numbered, as in explore-1, explore-2.
     """
@@ -39,7 +39,7 @@ async def agent_ask(ctx: ToolContext, agent: str, question: str) -> str:
 
 
 def agent_tools(kinds: Iterable[tuple[str, str]]) -> tuple[Tool, ...]:
-    """Return a tool for each kind of agent, given by name and description, and ``agent_ask``.
+    """Return ``agent_ask`` and a tool for each kind of agent, given by name and description.
 
     An empty description is replaced by the built-in one.
     """

@@ -40,7 +40,7 @@ Subjects: TypeAlias = Mapping[str, Subject]
 class Allowance:
     """A tool that runs without approval, for all calls or for those whose subject matches ``pattern``.
 
-    If ``is_literal``, the pattern is compared with the subject as it is.
+    If ``is_literal``, the pattern has no wildcards and must equal the subject.
     """
 
     tool: str
@@ -73,13 +73,13 @@ class Allowance:
 def names_server_tools(tool: str) -> bool:
     """Return whether a name is that of a server's tool, or a pattern with ``*`` for several.
 
-    Which tools a server has is known only after its start.
+    The tools of a server are known only after its start.
     """
     return tool.startswith(SERVER_PREFIX)
 
 
 def parse_allowance(text: str, subjects: Subjects) -> Allowance:
-    """Read an allowance as a user writes it. Raise ``UserError`` for one that could never allow anything."""
+    """Parse an allowance as users write it. Raise ``UserError`` for one that could never allow anything."""
     form = _FORM.fullmatch(text.strip())
     if form is None:
         raise UserError(f"{text!r:.80} is not a tool, nor a tool with a pattern such as edit_file(docs/*)")
@@ -110,7 +110,7 @@ def narrowest_allowance(tool: str, preview: Preview, subjects: Subjects) -> str:
     pattern = _WILDCARD.sub(r"[\1]", preview.subject)
     found = f"{tool}({pattern})"
     is_shown_whole = preview.subject.isprintable() and "'" not in preview.subject
-    # Tested with a second entry behind it: an open bracket would swallow what the user appends to the list.
+    # Tested with a second entry after it: an open bracket would swallow what the user appends to the list.
     if not is_shown_whole or split_commas(f"{found},x") != [found, "x"]:
         return plain
     try:

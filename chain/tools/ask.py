@@ -11,15 +11,15 @@ MAX_OPTIONS = 5
 """Options of a question: more are hard to compare."""
 
 MAX_QUESTION = 4_000
-"""Characters of a question with its options: more do not fit on a screen."""
+"""Characters of a question with its options: longer ones do not fit on a screen."""
 
 
 # No time limit: the deadlines of the call and of the run are paused until there is an answer.
 @tool(kind="ask", read_only=True, timeout_s=math.inf)
 async def ask_user_question(ctx: ToolContext, question: str, options: list[str]) -> str:
-    """Ask the user which of 1 to 5 options to take, when you cannot go on sensibly without knowing.
+    """Ask the user to choose one of 1 to 5 options, when you cannot continue sensibly without the answer.
 
-    The user may choose one or answer something else. Ask one thing, and make each option a short text of its own.
+    The user may choose one or answer something else. Ask one thing, and make each option a short text.
     """
     texts = [option.strip() for option in options]
     if not question.strip():

@@ -32,7 +32,7 @@ class ToolLimits:
 
 
 def find(registry: Registry, call: ToolCall) -> Tool:
-    """Return the tool of a call, after its input was checked. Raise ``ToolError``."""
+    """Check the input of a call and return its tool. Raise ``ToolError``."""
     tool = registry.get(call.name)
     try:
         tool.check(call.input)
@@ -57,7 +57,7 @@ async def preview(tool: Tool, call: ToolCall, context: ToolContext, rules: ToolL
     try:
         with trio.move_on_after(rules.timeout_s):
             return await tool.preview(context, call.input)
-        raise ToolError(f"{tool.name} did not say within {rules.timeout_s:g} s what it would do, so it was not run.")
+        raise ToolError(f"{tool.name} was not run: its preview took longer than {rules.timeout_s:g} s.")
     except ToolError:
         raise
     except BaseException as error:
@@ -76,7 +76,10 @@ def can_preview(tool: Tool) -> bool:
 async def run(
     tool: Tool, call: ToolCall, context: ToolContext, rules: ToolLimits, limit: trio.CancelScope | None = None
 ) -> ToolResult:
-    """Run the tool and return its result. ``limit`` is the cancel scope that gets the tool's time limit."""
+    """Run the tool and return its result.
+
+    ``limit`` is the cancel scope whose deadline becomes the tool's time limit.
+    """
     seconds = rules.timeout_s if tool.timeout_s is None else tool.timeout_s
     scope = trio.CancelScope() if limit is None else limit
     output: object = None
@@ -116,7 +119,7 @@ async def run(
 
 def error_result(call: ToolCall, why: str) -> ToolResult:
     """Return an error result."""
-    return ToolResult(call.id, why if why.strip() else "The tool failed without saying why.", is_error=True)
+    return ToolResult(call.id, why if why.strip() else "The tool failed without an error message.", is_error=True)
 
 
 def truncate_middle(text: str, limit: int) -> str:

@@ -91,7 +91,7 @@ def change(path: str, text: FileText, edit: Edit) -> Change:
     except UnicodeEncodeError:
         raise ToolError(f"The new text of {path} would contain half a character (a lone surrogate).") from None
     before, after = _lines(text.body), _lines(new)
-    # Show CRs only if some lines have none, because the change may consist in them.
+    # Show CRs only if some lines have none, because they may be the change.
     hide_cr = text.is_crlf and all(line.endswith("\r\n") for line in after if line.endswith("\n"))
     return Change(content, FileDiff(path, tuple(_hunks(before, after, hide_cr=hide_cr))))
 
@@ -102,7 +102,7 @@ def _apply_replacement(path: str, text: FileText, edit: Replacement) -> str:
         raise ToolError(f"old_string and new_string are the same, since the lines of {path} end with CR LF.")
     count = body.count(old)
     if not count:
-        raise ToolError(_why_missing(path, body, old))
+        raise ToolError(_describe_missing_text(path, body, old))
     if edit.everywhere:
         return body.replace(old, new)
     if count > 1:
@@ -120,8 +120,8 @@ def _apply_replacement(path: str, text: FileText, edit: Replacement) -> str:
     return body[:at] + new + body[at + len(old) :]
 
 
-def _why_missing(path: str, body: str, old: str) -> str:
-    """Return why a text is not in a file. If a text there only looks the same, name the characters that differ."""
+def _describe_missing_text(path: str, body: str, old: str) -> str:
+    """Return the reason why a text is not in a file. If the file has a lookalike, name the characters that differ."""
     alike, wanted = fold_lookalikes(body), fold_lookalikes(old)
     at = alike.find(wanted)
     n = alike.count("\n", 0, max(at, 0)) + 1
@@ -201,7 +201,7 @@ class _LineMatcher:
         yield _Block(old, b.old_end, new, b.new_end)
 
     def _split_at_equal_lines(self, b: _Block) -> Iterator[_Block]:
-        """Split the block at other equal lines, if the budget of steps allows to find them."""
+        """Split the block at other equal lines, if the remaining budget of steps is enough to find them."""
         before, after = self._before[b.old : b.old_end], self._after[b.new : b.new_end]
         if not before and not after:
             return

@@ -56,7 +56,7 @@ class _PathSubject(Subject):
 
     def note(self, pattern: str | None) -> str:
         if pattern is None:
-            return "; what runs or is trusted outside of the sandbox has to be named"
+            return "; files that run or are trusted outside the sandbox must be named"
         return "; * matches slashes too" if "*" in pattern else ""
 
 
@@ -64,7 +64,7 @@ PATHS = _PathSubject()
 
 
 def edit_tools(protected: Protected | None = None) -> tuple[Tool, ...]:
-    """Return the tools ``write_file`` and ``edit_file``. An allowance has to name what is ``protected``."""
+    """Return the tools ``write_file`` and ``edit_file``. An allowance must name the files that are ``protected``."""
     edits = _Edits(protected or Protected())
     write = tool(name="write_file", kind="edit", needs_approval=True, preview=edits.preview_write, subject=PATHS)
     edit = tool(name="edit_file", kind="edit", needs_approval=True, preview=edits.preview_edit, subject=PATHS)
@@ -79,11 +79,11 @@ class _Edits:
         return await self._preview(ctx, path, Whole(content))
 
     async def write(self, ctx: ToolContext, path: str, content: str) -> ToolOutput:
-        """Write a text file of the workspace: a new one, with the folders it needs, or all of one that exists.
+        """Write a whole text file of the workspace. A new file is created with its missing folders.
 
-        `path` is relative to the workspace, or absolute in a directory that the user added. One that exists must have
-        been read before; its mode, its byte order mark and, where all its lines end with CR LF, those ends are kept. To
-        change a part of a file use edit_file.
+        `path` is relative to the workspace, or absolute in a directory that the user added. An existing file must have
+        been read before; it keeps its mode, its byte order mark and, if all its lines end with CR LF, those line ends.
+        To change a part of a file use edit_file.
         """
         return await self._run(ctx, path, Whole(content))
 
@@ -97,8 +97,8 @@ class _Edits:
     ) -> ToolOutput:
         """Replace a text in a file of the workspace that was read before.
 
-        `path` is as in write_file. `old_string` must be in the file exactly, with its spaces and ends of line,
-        and only once: give some lines around it if need be, or set `replace_all` to replace it everywhere.
+        `path` is as in write_file. `old_string` must be in the file exactly, with its spaces and line ends, and only
+        once: include lines around it if needed, or set `replace_all` to replace it everywhere.
         """
         return await self._run(ctx, path, Replacement(old_string, new_string, replace_all))
 
@@ -117,11 +117,10 @@ class _Edits:
 
 @dataclass(frozen=True, slots=True)
 class _PlannedEdit:
-    """An edit that can be carried out.
+    """A checked edit. ``parts`` are the real path below ``root``, and ``shown`` is the path as the model gave it.
 
-    ``parts`` are the real path below ``root``, and ``shown`` is the path as the model gave it. ``name`` is the real
-    path, relative in the workspace. ``status`` and ``before`` are those of the existing file; both are ``None`` for a
-    new file.
+    ``name`` is the real path, relative in the workspace. ``status`` and ``before`` are those of the existing file; both
+    are ``None`` for a new file.
     """
 
     root: Path

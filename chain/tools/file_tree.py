@@ -18,7 +18,7 @@ from chain.tools.paths import open_entries, printable_path, resolve_existing
 
 _CACHES = (".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".tox", "__pycache__")
 LEFT_OUT = frozenset({".git", ".hg", ".svn", ".venv", "node_modules", *_CACHES})
-"""Folders that are left out: repositories, installed packages and caches."""
+"""Folders that are left out of a tree: repositories, installed packages and caches."""
 
 MAX_TREE_ENTRIES = 20_000
 """Files, and folders, in one tree: finding this many takes about a second."""
@@ -27,9 +27,9 @@ MAX_AROUND = 200
 """Characters of the excerpt of a matching line."""
 
 MAX_OMISSIONS = 10
-"""Names in a note about what was left out."""
+"""Names of omitted files in one note."""
 
-LOOK_UP = 1_000
+ENTRIES_PER_CHECK = 1_000
 """Entries of a folder between two checks for cancellation."""
 
 
@@ -103,7 +103,7 @@ def scan(root: Path, parts: tuple[str, ...]) -> tuple[list[str], list[str], set[
     names, folders, links = list[str](), list[str](), set[str]()
     with open_entries(root, parts) as entries:
         for n, entry in enumerate(entries):
-            if n % LOOK_UP == 0:
+            if n % ENTRIES_PER_CHECK == 0:
                 trio.from_thread.check_cancelled()
             is_folder = entry.is_dir(follow_symlinks=False)
             (folders if is_folder else names).append(entry.name)
@@ -131,7 +131,7 @@ def _link_entry(root: Path, parts: tuple[str, ...], name: str, shown: str) -> Tr
 
 
 def excerpt(line: str, at: int) -> str:
-    """Return a line, or the part of a long line around a match."""
+    """Return a line, or the part of a long line around the match at the index ``at``."""
     start = 0 if at < MAX_AROUND * 3 // 4 else at - MAX_AROUND // 2
     part = line[start : start + MAX_AROUND].strip()
     return ("…" if start else "") + part + ("…" if len(line) > start + MAX_AROUND else "")

@@ -61,8 +61,9 @@ SEARCH_S = 20
 """Seconds for a search. 20,000 usual files take about 10."""
 
 FILE_S = 3.0
-"""Seconds of processor time to search one file. The largest file takes 0.5 s; a pattern that needs longer than this
-limit would hardly ever end. An abandoned search ends within the same time."""
+"""Seconds of processor time to search one file. The largest file takes 0.5 s; a pattern that exceeds this limit would
+hardly ever end. An abandoned search ends within the same time.
+"""
 
 
 @tool(kind="search", read_only=True)
@@ -82,9 +83,9 @@ async def list_files(ctx: ToolContext, path: str = ".", pattern: str = "*", orde
 async def read_file(ctx: ToolContext, path: str, offset: int = 1, limit: int = 0, column: int = 1) -> ToolOutput:
     """Read a text file of the workspace. The first row of the result gives its lines, words and bytes.
 
-    `path` is as in list_files. `offset` is the first line to show, counted from 1, and `limit` the number of
-    lines; 0 shows as many as fit. `column` is the first character of the first line to show, counted from 1: the rest
-    of a long line is read with it. A result that does not reach the end says how to read on.
+    `path` is as in list_files. `offset` is the first line to show, counted from 1, and `limit` the number of lines; 0
+    shows as many as fit. `column` is the first character of the first line to show, counted from 1: use it to read the
+    rest of a long line. A result that does not reach the end says how to continue.
     """
     if offset < 1 or column < 1 or limit < 0:
         raise ToolError("offset counts lines from 1, column characters from 1, and limit must not be negative.")
@@ -92,7 +93,7 @@ async def read_file(ctx: ToolContext, path: str, offset: int = 1, limit: int = 0
     read = partial(_read, ctx.root_of(path), path, offset, column, limit, most)
     output, real, read_digest = await _THREADS.run(read, abandon_on_cancel=True)
     if read_digest:
-        # Also if only a part was shown: an edit has to quote the text that it replaces, and its diff shows the rest.
+        # Also if only a part was shown: an edit must quote the text that it replaces, and its diff shows the rest.
         ctx.seen.digests[real] = read_digest
     return output
 
@@ -101,9 +102,9 @@ async def read_file(ctx: ToolContext, path: str, offset: int = 1, limit: int = 0
 async def search_files(ctx: ToolContext, pattern: str, path: str = ".") -> ToolOutput:
     """Search the text files under a folder of the workspace, or one file, line by line.
 
-    `pattern` is a Python regular expression; begin it with (?i) to ignore case. `path` is as in list_files.
-    The result has a row PATH:LINE: text for each matching line, and the counts at the end. Of a long line it has the
-    part with the first match, and the column of that.
+    `pattern` is a Python regular expression; begin it with (?i) to ignore case. `path` is as in list_files. The result
+    has a row PATH:LINE: text for each matching line, and the counts at the end. A long line is shortened to the part
+    with its first match, with the column of the match.
     """
     if not pattern or len(pattern) > MAX_PATTERN:
         raise ToolError(f"The pattern must have 1 to {MAX_PATTERN} characters; it has {len(pattern)}.")
@@ -184,7 +185,7 @@ def _change_date(seconds: float) -> str:
     # In UTC, so that results do not depend on the machine.
     try:
         return datetime.fromtimestamp(seconds, UTC).strftime("changed %Y-%m-%d %H:%M:%S UTC")
-    except (ValueError, OverflowError, OSError):  # some file systems keep times of any year
+    except (ValueError, OverflowError, OSError):  # some file systems have times of any year
         return "date unknown"
 
 

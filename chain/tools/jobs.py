@@ -18,20 +18,25 @@ from chain.tools.processes.output import Output
 from chain.tools.tool import ToolContext, tool
 
 MAX_OUTPUT = 10_000_000
-"""Bytes of a job's output that are stored: the build of a large project. The middle of more is dropped."""
+"""Bytes of a job's output that are stored: enough for the build of a large project. Longer output loses its middle."""
 
 HEAD = MAX_OUTPUT * 2 // 5
-"""Bytes of its beginning that are always stored."""
+"""Bytes of the output's start that are always stored."""
 
 TAIL = MAX_OUTPUT * 3 // 10
-"""Bytes of its end that are stored when the middle is dropped. The room between is written before the next time."""
+"""Bytes of the output's end that are stored when the middle is dropped. The space between is filled before the next
+drop.
+"""
 
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(eq=False, slots=True)
 class JobState:
-    """A background job as the records know it. ``line_id`` is the line of its end, ``began`` is a Unix time."""
+    """The recorded state of a background job.
+
+    ``line_id`` is the id of the line that reports its end, ``began`` a Unix time.
+    """
 
     started: JobStarted
     began: float
@@ -40,7 +45,7 @@ class JobState:
 
 
 class Piece(NamedTuple):
-    """A piece of a job's output: its bytes, and where they begin and end in all that the job has written."""
+    """A piece of a job's output: its bytes, and the offsets of its start and end in the whole output."""
 
     data: bytes
     begin: int
@@ -48,16 +53,16 @@ class Piece(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The text as a terminal shows it."""
+        """The text of the piece, as a terminal shows it."""
         output = Output()
         output.add(self.data, is_last=True)
         return output.text()
 
 
 class JobOutput:
-    """The output of one job in a file of bounded size: its beginning, a row that says what is missing, and its end.
+    """The output of one job in a file of bounded size: the start, a row that says how much is missing, and the end.
 
-    Errors of the disk are ignored, so that they end no job: what cannot be written is missing.
+    Errors of the disk do not end a job: output that cannot be written is missing.
     """
 
     def __init__(self, fd: int, *, most: int = MAX_OUTPUT, head: int = HEAD, tail: int = TAIL) -> None:
@@ -101,9 +106,9 @@ class JobOutput:
             self.size += os.pwrite(self._fd, data, self._length)
 
     def read(self, after: int, most: int) -> Piece:
-        """Return up to ``most`` bytes after the first ``after``; a negative number means the last so many.
+        """Return up to ``most`` bytes from the offset ``after``, which counts from the end if it is negative.
 
-        What was dropped is skipped.
+        Dropped bytes are skipped.
         """
         begin = max(self.size + after, 0) if after < 0 else min(after, self.size)
         if self._dropped and begin >= self._head:
@@ -125,7 +130,7 @@ class JobOutput:
 
     @property
     def _gap(self) -> bytes:
-        """The row that says what is missing, of the same length for any number."""
+        """The row that replaces dropped output. Its length is always the same."""
         return f"\n[{self._dropped:>15,} bytes left out]\n".encode() if self._dropped else b""
 
     def _drop_middle(self) -> None:
@@ -137,16 +142,16 @@ class JobOutput:
 
 @tool(read_only=True)
 async def job_output(ctx: ToolContext, id: str, after: int = 0) -> str:
-    """Return the state of a background job, such as J1, and what it has written after the first `after` bytes.
+    """Return the state of a background job, such as J1, and its output after the first `after` bytes.
 
-    A negative `after` returns the last so many bytes.
+    A negative `after` returns the last bytes: -2000 returns the last 2,000.
     """
     return ctx.jobs.output(id, after, ctx.room)
 
 
 @tool
 async def job_kill(ctx: ToolContext, id: str) -> str:
-    """End a background job, such as J1, with all that it started."""
+    """End a background job, such as J1, and everything that it started."""
     return await ctx.jobs.kill(id, ctx.agent)
 
 

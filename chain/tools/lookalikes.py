@@ -50,7 +50,7 @@ _FORMS = str.maketrans(
 
 
 def escape_lookalikes(text: str) -> str:
-    """Return the text with escapes for characters that look like ASCII and are not."""
+    """Return the text with escapes for characters that look like ASCII but are not."""
     return text if text.isascii() else _WORD.sub(lambda found: _escape_word(found[0]), text)
 
 

@@ -1,8 +1,8 @@
 """Attaches to a message the files that its lines name by ``@`` and a path that tools may read.
 
-A word names a file only if that exists; any other word stays text. The files are read in the step that delivers the
-line, which blocks everything else. So only regular files and folders are opened, with non-blocking calls, the size is
-limited, and a file system that does not respond within ``FILE_SYSTEM_S`` is left to a thread.
+A word names a file only if the file exists; any other word remains text. The files are read in the step that delivers
+the line, which blocks everything else. So only regular files and folders are opened, with non-blocking calls, the size
+is limited, and a file system that does not respond within ``FILE_SYSTEM_S`` is left to a thread.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MAX_NAMED = 20
 """Files of one message: their text fills at most half of a window of 200,000 tokens."""
 
 MAX_NAMES_TRIED = 200
-"""Words with an ``@`` in one line that are looked up: a pasted text can have many that name no file."""
+"""Words with an ``@`` in one line that are tried as file names: a pasted text can have many others."""
 
 MAX_NAMED_BYTES = 16 * 1024 * 1024
 """Bytes of all files of one message: reading them takes some hundredths of a second, and a request may have 32 MB."""
@@ -59,14 +59,14 @@ _WORD = re.compile(r"""(?:^|(?<=[\s(\[{<>"'`,;:=|]))@(?:"([^"\n]+)"|([^\s"@][^\s
 _LINES = re.compile(r":L?\d+(?:[-:]L?\d+)?\Z")
 """A suffix with line numbers, as in ``cli/main.py:12``. The whole file is attached."""
 _END = ".,;:!?…)]}>'`*|"
-"""Characters that can follow a name or be its end. The longest name that exists is used."""
+"""Characters that can follow a name, or be the last ones of it. The longest existing name is used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attachments:
     """The attachments of one message. ``blocks`` follow the texts of its lines.
 
-    ``notes`` say, by the ids of the lines, what was attached and what was not.
+    ``notes`` say what was attached or left out, by the ids of the lines.
     """
 
     blocks: tuple[Block, ...] = ()
@@ -101,7 +101,7 @@ def read_named_files(
 ) -> Attachments:
     """Read the files that the lines of one message name, and record them in ``seen``.
 
-    ``added`` are the directories besides the workspace that tools may use. Raises nothing, and waits at most
+    ``added`` are the directories besides the workspace that tools may use. The call raises nothing, and takes at most
     ``FILE_SYSTEM_S``.
     """
     wanted = [(line.id, names) for line in lines for names in islice(names_in(line.text), MAX_NAMES_TRIED)]
@@ -111,7 +111,7 @@ def read_named_files(
     if not is_whole:
         late = _Attachment("their disk does not respond")
         found = [*sent, *((id, "its files", late) for id, _ in wanted)]
-    blocks: dict[tuple[Block, ...], None] = {}  # a set in order: a file that is named twice is attached once
+    blocks: dict[tuple[Block, ...], None] = {}  # an ordered set: a file that is named twice is attached once
     notes: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
     for id, name, its in found:
         going, left_out = notes.setdefault(id, ({}, {}))

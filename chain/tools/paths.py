@@ -22,7 +22,7 @@ MAX_WHOLE = 5 * 1024 * 1024
 """Bytes of a file that can be edited, or read as a whole. Of a larger file, only parts can be read."""
 
 MAX_NAMES = 2_000
-"""Names of a folder that are compared with a missing name."""
+"""Names of a folder that are compared with a missing name, to suggest a similar one."""
 
 # O_PATH, where it exists, also opens a folder that can be entered but not listed.
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -114,7 +114,7 @@ def describe_broken_link(workspace: Path, path: PurePath) -> str:
     """Return a sentence about the broken link in a path; empty if there is none."""
     for here in reversed([path, *path.parents]):
         if (workspace / here).is_symlink() and not (workspace / here).exists():
-            return f"{printable_path(here)} is a broken link: there is nothing where it points."
+            return f"{printable_path(here)} is a broken link: its target does not exist."
     return ""
 
 
@@ -136,7 +136,7 @@ def describe_missing(workspace: Path, path: PurePath) -> str:
                 names = [entry.name for entry in itertools.islice(entries, MAX_NAMES)]
         except (OSError, ToolError):
             return missing
-        # Only names that can be shown unchanged: any other would not be found either.
+        # Only names that can be shown unchanged: the model could not use any other.
         near = nearest_name(part, sorted(name for name in names if printable_path(PurePath(name)) == name))
         if near and near != printable_path(PurePath(part)):
             return f"{missing[:-1]}; did you mean {printable_path(here.joinpath(near, *path.parts[n + 1 :]))}?"
@@ -156,9 +156,11 @@ def open_entries(root: Path, parts: Sequence[str]) -> Iterator[Iterator[os.DirEn
 
 
 def open_below(root: str, parts: Sequence[str], flags: int = 0) -> int:
-    """Open for reading what has these parts of a path below ``root``; return a descriptor. Raise ``OSError``.
+    """Open a file or folder below ``root`` for reading, by the parts of its path. Return a descriptor.
 
-    No link is followed: the path was resolved before, so a link was created since and may lead out. The call never
+    Raise ``OSError``.
+
+    No link is followed: the path was resolved before, so a link is newer and may lead out of ``root``. The call never
     blocks on a pipe without a writer.
     """
     *folders, name = parts or (".",)

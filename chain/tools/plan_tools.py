@@ -42,7 +42,7 @@ async def plan_list(ctx: ToolContext) -> str:
 
 
 def _report(ctx: ToolContext, done: str) -> str:
-    """Return what was done and the plan as it is now, so that the model need not ask for it."""
+    """Return a sentence on the change and the current plan, so that the model need not request the plan."""
     return f"{done[0].upper()}{done[1:]}.\n{ctx.plan.render()}"
 
 

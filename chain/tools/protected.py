@@ -55,7 +55,7 @@ _RUNNER = re.compile(
 """Programs that load code from their working directory."""
 _DATA = (".db", ".sqlite", ".sqlite3", ".csv", ".log", ".md", ".txt")
 """Suffixes of data files of a server, which are not its code."""
-_UNWATCHED = ("/history", ".pyc", "__pycache__", ".sample")
+_NOT_REPORTED = ("/history", ".pyc", "__pycache__", ".sample")
 """Suffixes of files that chain writes itself, and of examples of hooks, which git does not run."""
 _WORD = re.compile(r"[^\s'\"=:;,|&<>()]+")
 _FOLDER_FLAG = re.compile(r"(?:--(?:directory|project|prefix|from|cwd)|-C)[ =](\S+)")
@@ -121,7 +121,7 @@ class Protected:
         for folder, name in zip(folders, parts, strict=True):
             if name.casefold() == _GIT:
                 return name
-            # Also a folder that becomes a repository with this file, because its configuration may exist already.
+            # Also a folder that this file makes a repository, because its configuration may exist already.
             if _is_repository({name.casefold(), *(entry.name.casefold() for entry in _entries(folder))}):
                 return name if folder == root else folder.name
         file, refused = root.joinpath(*parts), self.refused([root])
@@ -149,7 +149,7 @@ class Protected:
             places |= refused.kept | refused.open
             places |= {top for each in inside for top, _, _ in islice(os.walk(each), MAX_FOLDERS)}
         files = {file for each in places for file in (each, *(e.path for e in _entries(each) if not e.is_dir()))}
-        return {file: state for file in files if not file.endswith(_UNWATCHED) and (state := _state(file))}
+        return {file: state for file in files if not file.endswith(_NOT_REPORTED) and (state := _state(file))}
 
     def _reported_places(self, root: Path, folders: Iterable[Path]) -> Iterator[str]:
         """Yield the places that a command may write and whose changes are reported."""
@@ -205,11 +205,10 @@ def _is_repository(names: Set[str]) -> bool:
 
 
 def _server_code(servers: Iterable[Launch], chosen: Set[str]) -> tuple[Set[str], Set[str]]:
-    """Return the code of servers in the ``chosen`` folders, and those chosen folders that also contain other files.
+    """Return the code of servers in the ``chosen`` folders, and the chosen folders that also contain other files.
 
-    Code is what the words of a server's command name, and the working directory of a program that loads code from it.
-    Of a chosen folder, in which people work, only files, packages, and folders with files such as the script count as
-    code.
+    Code is every path in a server's command, and the working directory of a program that loads code from it. People
+    work in chosen folders, so only files, packages, and folders with files such as the script count as code there.
     """
     code, shared = set[str](), set[str]()
     for launch in servers:
@@ -254,7 +253,7 @@ def _loaded_module_files(installed: Sequence[str]) -> Iterator[str]:
     theirs = tuple(each.rstrip("/") + "/" for each in installed)
     if sys.pycache_prefix and not sys.pycache_prefix.startswith(theirs):
         yield sys.pycache_prefix
-    modules: list[object] = list(sys.modules.values())  # any object can be in there
+    modules: list[object] = list(sys.modules.values())  # ``sys.modules`` can contain any object
     for names in (vars(module) for module in modules if isinstance(module, ModuleType)):
         file = names.get("__file__")
         if isinstance(file, str) and not file.startswith(theirs) and os.path.exists(file):
@@ -264,7 +263,7 @@ def _loaded_module_files(installed: Sequence[str]) -> Iterator[str]:
 
 
 def links_and_target(path: str) -> Iterator[str]:
-    """Yield each link on the way to a path, and at the end where it leads."""
+    """Yield each link on the way to a path, and then the path's target."""
     place, waiting, links = "/", os.path.abspath(path).split("/")[::-1], list[str]()
     while waiting:
         here = os.path.normpath(os.path.join(place, waiting.pop()))
@@ -310,7 +309,7 @@ def _first_row(file: str) -> str:
 
 
 def _state(file: str) -> tuple[int, ...]:
-    """Return values that change whenever a file changes; empty if there is none. Links are followed, as git does."""
+    """Return values that change whenever a file changes; empty if there is no file. Links are followed, as git does."""
     try:
         found = os.stat(file)
     except (OSError, ValueError):

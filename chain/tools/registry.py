@@ -15,10 +15,10 @@ _PARTS = ("name", "description", "timeout_s", "read_only", "needs_approval", "ch
 def _check(tool: object) -> None:
     """Raise ``ConfigError`` if an object cannot be a tool."""
     if isinstance(tool, type) or not callable(getattr(tool, "run", None)):
-        raise ConfigError(f"{getattr(tool, '__qualname__', repr(tool))} is no tool: decorate it with @tool")
+        raise ConfigError(f"{getattr(tool, '__qualname__', repr(tool))} is not a tool: decorate it with @tool")
     missing = [part for part in _PARTS if not hasattr(tool, part)]
     if missing:
-        raise ConfigError(f"{type(tool).__qualname__} is no tool: it has no {', '.join(missing)}")
+        raise ConfigError(f"{type(tool).__qualname__} is not a tool: it has no {', '.join(missing)}")
     found = cast("Tool", tool)
     if mistake := next(mistakes(found), None):
         raise ConfigError(f"{type(tool).__qualname__} cannot be a tool: {mistake}")
@@ -27,7 +27,7 @@ def _check(tool: object) -> None:
         schema = found.input_schema
     except (AttributeError, NameError, RuntimeError) as error:  # errors of pydantic are a RuntimeError
         why = str(error).partition("\n")[0]
-        raise ConfigError(f"{found.name} cannot be a tool, since its input has no schema: {why}") from error
+        raise ConfigError(f"{found.name} cannot be a tool: its input has no schema ({why})") from error
     if schema.get("type") != "object":
         raise ConfigError(f"{found.name} cannot be a tool: the type of its input_schema must be object")
 

@@ -28,7 +28,7 @@ _USERS_OWN = "user."
 
 
 class Changed(Exception):
-    """The file, or a folder of its path, was changed by another program. Nothing was written."""
+    """An edit that was not made, because another program changed the file or a folder of its path."""
 
 
 def replace(

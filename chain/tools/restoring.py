@@ -1,4 +1,4 @@
-"""Restores the contents that edit tools replaced, in files that nobody else has changed since."""
+"""Restores the contents that edit tools replaced, unless another program has changed the file since."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def restore_files(
 ) -> tuple[list[str], list[str]]:
     """Revert changes, given in order. Return the paths that were restored, and the paths that could not be.
 
-    ``content_of`` returns the content with a digest, or ``None`` if it is gone. A file whose content is neither that
-    before nor that after one of the changes was changed by another program, and keeps its content. The call can be
-    repeated after a crash.
+    ``content_of`` returns the content with a digest, or ``None`` if it is gone. A file is not touched if its content is
+    neither that before nor that after one of the changes: another program has changed it. The call can be repeated
+    after a crash.
     """
     by_path: dict[str, list[FileChanged]] = defaultdict(list)
     for change in changes:
@@ -66,7 +66,7 @@ def _restore(
 
 
 def _version(root: Path, parts: tuple[str, ...]) -> tuple[os.stat_result | None, str]:
-    """Return the status of a file and the digest of its content; ``None`` and an empty text if there is none."""
+    """Return the status of a file and the digest of its content; ``None`` and an empty text if there is no file."""
     if not os.path.lexists(root.joinpath(*parts)):
         return None, ""
     with open_file(root, parts, parts[-1]) as file:

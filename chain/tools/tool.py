@@ -90,10 +90,10 @@ class Steering(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ToolOutput:
-    """A result or an error with more than its text.
+    """A result or an error with more than text. ``images`` are for the model. The other fields are only for people.
 
-    ``images`` are for the model. Only people see the other fields: ``exit_code`` is that of a command, negative for the
-    signal that killed it, and ``summary`` holds the parts of a one-row summary, most important first.
+    ``exit_code`` is that of a command, negative for the signal that killed it, and ``summary`` holds the parts of a
+    one-row summary, most important first.
     """
 
     text: str
@@ -113,7 +113,7 @@ class Subject:
     """The plural noun for such subjects, in sentences for people."""
 
     def pattern(self, text: str) -> str:
-        """Return a pattern in the form in which it is compared. Raise ``UserError`` if it can never match."""
+        """Return a pattern in its normal form for comparison. Raise ``UserError`` if it can never match."""
         return text
 
     def matches(self, pattern: str, subject: str) -> bool:
@@ -121,21 +121,21 @@ class Subject:
         return fnmatchcase(subject, pattern)
 
     def note(self, pattern: str | None) -> str:
-        """Return a remark on an allowance with this pattern, or without one, to be shown after its meaning."""
+        """Return a remark to show after the meaning of an allowance with this pattern, or without one."""
         return ""
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """The effects of a call, for the question whether to approve it.
+    """The effects of a call, which the user approves or denies.
 
     ``text`` is for people, ``subject`` is what an allowance is matched with (a path, a command, a host), and ``digest``
-    changes with the state that the call starts from. For a change of a file, ``diff`` is shown instead of ``text``. An
+    identifies the state from which the call starts. For a change of a file, ``diff`` is shown instead of ``text``. An
     approval holds as long as a new preview is equal to the one that was shown. ``always`` is what the answer "always"
     allows: the tool, or this subject alone. ``protections`` are short names of the sandbox's restrictions.
     ``only_by_name`` is a part of the path, such as ``.git``, that an allowance must contain in its pattern to cover the
-    call; empty if there is none. The answer "always" then allows this call alone. ``escalations`` are the
-    restrictions of the sandbox that the user can lift for this call.
+    call; empty if there is none. The answer "always" then allows this call alone. ``escalations`` are the restrictions
+    of the sandbox that the user can lift for this call.
     """
 
     text: str
@@ -171,9 +171,9 @@ UNASKED = Preview("", "", "")
 
 
 class Asking:
-    """Lets a running tool ask the user. The time limits of the call and of the run are paused meanwhile.
+    """The interface by which a running tool asks the user.
 
-    In this base class, no user is available.
+    The time limits of the call and of the run are paused meanwhile. In this base class, no user is available.
     """
 
     async def choose(self, question: str, options: Sequence[str]) -> str:
@@ -186,7 +186,7 @@ class Asking:
 
 
 class Delegating:
-    """Lets a tool delegate a task to another agent. In this base class there is none."""
+    """The interface by which a tool delegates a task to another agent. In this base class there is no other agent."""
 
     async def start(self, kind: str, task: str, call_id: str) -> str:
         """Start an agent of that kind and return its answer. Raise ``ToolError`` if there is none."""
@@ -198,7 +198,7 @@ class Delegating:
 
 
 class JobEnd(NamedTuple):
-    """How a job ended: its exit code, if its command ended by itself; in words; and a note for the model."""
+    """The end of a job: the exit code if its command was not killed, the end in words, and a note for the model."""
 
     exit_code: int | None
     outcome: str
@@ -210,14 +210,14 @@ JobRun: TypeAlias = Callable[[Callable[[bytes], None]], Awaitable[JobEnd]]
 
 
 class Jobs:
-    """Lets a tool run commands in the background. In this base class it cannot."""
+    """The interface by which a tool runs commands in the background. This base class refuses them."""
 
     def start(self, agent: str, call_id: str, command: str, run: JobRun, *, wakes: bool) -> str:
         """Start a job and return its id. ``wakes``: its end starts a run if none is active. Raise ``ToolError``."""
         raise ToolError("No command can run in the background here.")
 
     def output(self, id: str, after: int, most: int) -> str:
-        """Return the state of a job, and up to ``most`` bytes of its output after so many. Raise ``ToolError``."""
+        """Return the state of a job, and up to ``most`` bytes of its output from an offset on. Raise ``ToolError``."""
         raise ToolError("There are no background jobs here.")
 
     async def kill(self, id: str, by: str) -> str:
@@ -306,11 +306,11 @@ class Tool(Protocol):
 
     @property
     def timeout_s(self) -> float | None:
-        """Seconds until a call is stopped; ``None`` for the configured default."""
+        """The time limit of a call in seconds; ``None`` for the configured default."""
 
     @property
     def read_only(self) -> bool:
-        """Whether it has no effects. Its calls can run in parallel with others."""
+        """Whether the tool has no effects, so that its calls can run in parallel with others."""
 
     @property
     def needs_approval(self) -> bool:
@@ -393,12 +393,15 @@ class FunctionTool:
 
 
 def import_checks() -> None:
-    """Import what checks the input of tools, in a background thread, so that the first call does not wait for it."""
+    """Import pydantic, which checks the input of tools.
+
+    Run in a background thread, it spares the first call the wait.
+    """
     import pydantic  # noqa: F401
 
 
 def _plain_schema(parameters: _Parameters) -> dict[str, Any] | None:
-    """Return the schema that pydantic would make of plain types; ``None`` where there are others.
+    """Return the schema that pydantic would make of plain types; ``None`` if there are other types.
 
     Importing pydantic and making the models of our own tools takes 0.2 s, which would delay the first request.
     """
@@ -482,8 +485,8 @@ def tool(
 ) -> FunctionTool | Callable[[ToolFunction], FunctionTool]:
     """Make a ``Tool`` of an async function. ``timeout_s`` is in seconds; ``preview`` has the function's parameters.
 
-    ``subject`` is that of its previews, or of what it asks while it runs.
-    Raise ``TypeError`` for a function that a model could not call, or not know how to.
+    ``subject`` is that of its previews, or of its questions while it runs. Raise ``TypeError`` for a function that a
+    model could not call or understand.
     """
 
     def make(function: ToolFunction) -> FunctionTool:
@@ -515,11 +518,11 @@ def _mistakes(made: FunctionTool) -> Iterator[str]:
         yield "its first parameter must be the context, as in (ctx: ToolContext, path: str)"
     for each in parameters[1:]:
         if each.kind not in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY):
-            yield f"its parameter {each.name} cannot be given by name, as a model gives it"
+            yield f"its parameter {each.name} cannot be passed by name, as a model passes it"
         if each.annotation is Parameter.empty:
             yield f"its parameter {each.name} needs a type, which the model reads"
     if not made.description:
-        yield "it needs a docstring, which is what the model reads about it"
+        yield "it needs a docstring, which the model reads as its description"
     yield from mistakes(made)
 
 
@@ -543,7 +546,7 @@ def mistakes(tool: Any) -> Iterator[str]:  # noqa: ANN401 - it says that it is a
     if not isinstance(tool.name, str) or not _NAME.fullmatch(tool.name):
         yield f"its name {tool.name!r} must have 1 to 64 of the characters a-z, A-Z, 0-9, _ and -"
     if not isinstance(tool.description, str) or not tool.description.strip():
-        yield "it needs a description, which is what the model reads about it"
+        yield "it needs a description for the model"
     is_number = isinstance(tool.timeout_s, int | float) and not isinstance(tool.timeout_s, bool)
     if tool.timeout_s is not None and not (is_number and tool.timeout_s > 0):
         yield f"its timeout_s must be a positive number or None, not {tool.timeout_s!r}"

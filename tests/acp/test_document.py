@@ -44,7 +44,7 @@ async def test_the_methods_are_those_of_the_program(tmp_path: Path) -> None:
 
 
 async def test_the_commands_are_those_of_the_program(tmp_path: Path) -> None:
-    listed = text_of("editors").partition("These commands")[2].partition("What else begins")[0]
+    listed = text_of("editors").partition("These commands")[2].partition("Other text after")[0]
     async with connected(opener(tmp_path / "home", "rules: [{text: Hello.}]")) as editor:
         await editor.initialize()
         await editor.new(tmp_path)

@@ -16,12 +16,12 @@ class Told:
     news: PlanNews = field(default_factory=PlanNews)
 
     def __post_init__(self) -> None:
-        self.news.forget(self.plan)
+        self.news.mark_unknown(self.plan)
 
     def send(self) -> str:
         """Send a request, and return what it says of the plan."""
         text = self.news.pending(self.plan, self.agent)
-        self.news.send(self.plan, self.agent)
+        self.news.record_request(self.plan, self.agent)
         return text
 
 
@@ -37,7 +37,7 @@ def test_a_change_of_the_user_is_sent_until_it_was_read_and_one_of_the_model_is_
     main.plan.add("a", "user")
     assert "1. a" in main.send()
     assert "1. a" in main.send(), "no reply came"
-    main.news.read()
+    main.news.record_reply()
     assert main.send() == ""
     main.plan.add("b", "main")
     assert main.send() == ""
@@ -49,7 +49,7 @@ def test_a_change_that_came_while_the_model_answered_is_still_news() -> None:
     main = Told(Plan())
     assert main.send() == ""
     main.plan.add("a", "user")
-    main.news.read()
+    main.news.record_reply()
     assert "1. a" in main.send()
 
 
@@ -74,6 +74,6 @@ def test_what_left_the_conversation_is_news_again() -> None:
     main = Told(Plan())
     main.plan.add("a", "user")
     main.send()
-    main.news.read()
-    main.news.forget(main.plan)
+    main.news.record_reply()
+    main.news.mark_unknown(main.plan)
     assert "1. a" in main.send()

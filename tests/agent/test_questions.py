@@ -578,7 +578,7 @@ async def test_a_preview_has_a_time_limit(autojump_clock: MockClock) -> None:
 
     async with open_session(asking("{name: replace, input: {}}"), tools=[replace]) as session:
         await session.run("Do the task")
-        assert results(session) == ["replace did not say within 60 s what it would do, so it was not run."]
+        assert results(session) == ["replace was not run: its preview took longer than 60 s."]
         check_invariants(session)
 
 

@@ -631,7 +631,7 @@ async def test_a_cancelled_call_counts_as_a_use_and_the_model_is_usable_at_once(
     [
         ("name: x", 1, "there is no list of rules"),
         ("rules:\n  - {when: {usr: x}, text: x}", 2, "did you mean user?"),
-        ("rules:\n  - when: {user: x}", 2, "a rule that does nothing"),
+        ("rules:\n  - when: {user: x}", 2, "a rule without an effect"),
         ("rules:\n  - text: x\n    when: {user: '('}", 3, "is not a regular expression"),
         ("rules:\n  - text: '${nme}'\n    when: {user: '(?P<name>x)'}", 2, "did you mean name?"),
         ("rules:\n  - text: 'costs $5'", 2, "a $ must be written $$"),
@@ -685,7 +685,7 @@ async def test_an_expression_that_would_hang_fails_the_call_and_is_named(rules: 
     it = model(rules)
     with pytest.raises(ModelError, match="avoid repeats inside repeats") as failed:
         await answer(it, [user_text("a" * 60 + "!")])
-    assert str(failed.value).startswith(f"{place}: took most of the ")
+    assert str(failed.value).startswith(f"{place}: used most of the ")
     assert not failed.value.retryable
     assert (await answer(it, [user_text("aa!")])).stop_reason == "end_turn"
 

@@ -48,7 +48,7 @@ def test_an_address_is_shown_without_credentials() -> None:
     "wrong", ["", "/a/folder", "http://host/0", "redis://", "redis://h:port/0", "redis://h/x", "redis://h/0?a=b"]
 )
 def test_what_is_no_address_is_refused_without_being_shown(wrong: str) -> None:
-    with pytest.raises(SessionError, match="is no address of a Redis; write redis://") as raised:
+    with pytest.raises(SessionError, match="is not the address of a Redis; write redis://") as raised:
         read_address(wrong.replace("redis://", f"redis://u:{SECRET}@"))
     assert SECRET not in str(raised.value)
 
@@ -107,7 +107,7 @@ async def test_a_server_that_cannot_keep_sessions(tmp_path: Path, options: Seque
 
 async def test_a_password_that_is_missing_and_a_database_that_is_not_there(tmp_path: Path) -> None:
     with redis.own_redis(tmp_path / "r", (*redis.SAFE, "--requirepass", SECRET)) as server:
-        assert "wants a password" in await problem(read_address(server.address))
+        assert "requires a password" in await problem(read_address(server.address))
         right = f"redis://:{SECRET}@127.0.0.1:{server.port}"
         assert "has no database of that number" in await problem(read_address(f"{right}/99"))
         async with connected(read_address(f"{right}/2")):
@@ -144,7 +144,7 @@ async def test_tls_is_trusted_by_the_certificate_of_an_own_authority_and_not_wit
     options += ["--tls-port", str(port), "--tls-auth-clients", "no"]
     with redis.own_redis(tmp_path / "r", (*redis.SAFE, *options)):
         address = read_address(f"rediss://127.0.0.1:{port}/0")
-        assert "cannot be trusted by TLS; SSL_CERT_FILE names" in await problem(address)
+        assert "has a TLS certificate that is not trusted; name" in await problem(address)
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
         async with connected(address) as link:
             assert await link.ask((b"PING",)) == [b"PONG"]
@@ -239,10 +239,10 @@ async def recorded(store: RedisStore, spoil: Callable[[str], object]) -> str | N
     [
         ([("CONFIG", "SET", "maxmemory", "1")], "has no memory left"),
         ([("REPLICAOF", "127.0.0.1", "1")], "is a read-only replica"),
-        ([("DEL", "JOURNAL"), ("SET", "JOURNAL", "x")], "has keys of another program in the place of ours"),
+        ([("DEL", "JOURNAL"), ("SET", "JOURNAL", "x")], "has keys of another program under the names of chain"),
         ([("CONFIG", "SET", "appendfsync", "no")], "may lose the last second in a crash"),
         ([("CONFIG", "SET", "appendonly", "no")], redis_server.HOW_TO_BE_SAFE),
-        ([("HSET", "META", "token", "another")], "another process has taken the session over"),
+        ([("HSET", "META", "token", "another")], "another process has taken over the session"),
     ],
 )
 async def test_a_server_that_changes_while_a_session_is_open(
@@ -348,10 +348,10 @@ async def test_who_watches_and_who_sends_go_on_after_a_failover(
                     await trio.lowlevel.checkpoint()
                 server.command("REPLICAOF", "127.0.0.1", "1")
                 server.command("REPLICAOF", "NO", "ONE")
-                lease.tell(event, "notice")
-            lease.tell(event, "notice")
+                lease.publish(event, "notice")
+            lease.publish(event, "notice")
             assert (await anext(events))["message"] == "hello"
-    assert "cannot do what it was asked for now" in said[1]
+    assert "cannot carry out a command at the moment" in said[1]
     assert said[2].endswith("answers again")
 
 
@@ -367,7 +367,7 @@ async def test_a_line_of_which_nothing_is_known_is_not_said_to_be_refused(
     async with reached(server, is_new=True, workspace=tmp_path, say=say) as session:
 
         async def send() -> None:
-            with pytest.raises(SessionError, match=r"wants a password.*not known whether the line was taken"):
+            with pytest.raises(SessionError, match=r"requires a password.*not known whether the line was taken"):
                 await session.send("hello")
 
         server.kill()
@@ -392,7 +392,7 @@ async def test_who_watches_begins_with_the_latest_run_and_who_began_it(
             ("run_started", "B"),
         ]
         for type, message in [*told, ("notice", "y"), ("init", "2")]:
-            lease.tell(json.dumps({"type": type, "message": message}), type)
+            lease.publish(json.dumps({"type": type, "message": message}), type)
         await lease.sync()
         async with reached(server, held.journal.id) as session, aclosing(session.events()) as events:
             seen = [(await anext(events))["message"] for _ in range(4)]
@@ -546,7 +546,7 @@ async def test_what_was_told_is_kept_up_to_a_number_of_bytes_and_who_missed_some
     async with store.open_new(tmp_path) as held:
         lease = held.journal._file
         assert isinstance(lease, Lease)
-        lease.tell(event, "notice")
+        lease.publish(event, "notice")
         await lease.sync()
         async with (
             reached(server, held.journal.id, say=said.append) as session,
@@ -554,7 +554,7 @@ async def test_what_was_told_is_kept_up_to_a_number_of_bytes_and_who_missed_some
         ):
             first = await anext(events)
             for _ in range(at_once):
-                lease.tell(event, "notice")
+                lease.publish(event, "notice")
             await lease.sync()
             await anext(events)
             assert first["type"] == "notice"

@@ -231,7 +231,7 @@ async def test_another_worker_goes_on_where_one_was_cut_off(place: Place) -> Non
             assert (await session.outcome(note)).state == "delivered"
         first.gate.set()
         await said.came.wait()
-        assert "another process has taken the session over" in said[0]
+        assert "another process has taken over the session" in said[0]
         scope.cancel()
     store = place.store
     written = b"".join(rows(store, session.id))

@@ -112,7 +112,7 @@ def test_what_is_meant_for_shared_sessions_says_so_elsewhere(commands: Commands)
         (("send", "--new", "x"), "--new needs --state"),
         (("watch", "--answers"), "--answers needs --state"),
         (("worker",), "needs the address of a Redis"),
-        (("worker", "--state", "/tmp"), "is no address of a Redis"),
+        (("worker", "--state", "/tmp"), "is not the address of a Redis"),
         (("worker", "--state", "redis://x/0", "-n", "0"), "-n must be a number from 1"),
         (("worker", "--state", "redis://x/0", "--keep", "soon"), "--keep must be a number of days"),
         (("-p", "x", "--keep", "1d"), "--keep is for chain worker"),

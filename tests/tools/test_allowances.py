@@ -167,7 +167,7 @@ def test_for_what_has_to_be_named_an_allowance_is_suggested_that_names_it(path: 
 EXPLAINED = {
     "deploy": "every call of deploy, without asking",
     "edit_file": "every call of edit_file, without asking; "
-    "what runs or is trusted outside of the sandbox has to be named",
+    "files that run or are trusted outside the sandbox must be named",
     "edit_file(docs/*)": "paths that match docs/*; * matches slashes too",
     "shell(git status)": "commands that match git status, but none with ; | & < > $ ` or a line break",
     "research(example.org)": "hosts that match example.org",

@@ -379,9 +379,7 @@ async def test_a_workspace_that_was_removed_is_named(tmp_path: Path, use: Any, i
 @pytest.mark.parametrize("path", ["broken", "broken/x"])
 async def test_a_broken_link_is_said_to_be_one(workspace: Path, path: str) -> None:
     (workspace / "broken").symlink_to("nothing")
-    assert await refused(workspace, read_file, path=path) == (
-        "broken is a broken link: there is nothing where it points."
-    )
+    assert await refused(workspace, read_file, path=path) == ("broken is a broken link: its target does not exist.")
 
 
 async def test_a_name_that_is_not_shown_as_it_is_is_never_suggested(workspace: Path) -> None:

@@ -63,7 +63,7 @@ def test_the_names_behind_a_link_that_leads_out_are_not_listed(workspace: Path) 
 def test_a_link_that_leads_to_nothing_is_found_wherever_it_stands_in_a_path(workspace: Path) -> None:
     (workspace / "docs/gone").symlink_to("nothing")
     (workspace / "docs/fine").symlink_to("a.txt")
-    says = "docs/gone is a broken link: there is nothing where it points."
+    says = "docs/gone is a broken link: its target does not exist."
     assert describe_broken_link(workspace, PurePath("docs/gone")) == says
     assert describe_broken_link(workspace, PurePath("docs/gone/x/y")) == says
     assert (

@@ -64,9 +64,9 @@ async def test_any_object_with_the_interface_is_a_tool(tool: Any) -> None:
 
 
 REFUSED: dict[str, tuple[Any, str]] = {
-    "a function": (len, "len is no tool: decorate it with @tool"),
-    "a class": (Doubler, "Doubler is no tool: decorate it with @tool"),
-    "nothing but run": (OnlyRun(), "OnlyRun is no tool: it has no name, description, timeout_s"),
+    "a function": (len, "len is not a tool: decorate it with @tool"),
+    "a class": (Doubler, "Doubler is not a tool: decorate it with @tool"),
+    "nothing but run": (OnlyRun(), "OnlyRun is not a tool: it has no name, description, timeout_s"),
     "a name that the API refuses": (made(name="a b!"), "Doubler cannot be a tool: its name 'a b!' must have"),
     "no name": (made(name=None), "Doubler cannot be a tool: its name None must have"),
     "no description": (made(description=" "), "Doubler cannot be a tool: it needs a description"),

@@ -160,9 +160,9 @@ def waiting(ctx: ToolContext) -> str:
         (alone, {}, "alone cannot be a tool: its first parameter must be the context"),
         (by_name, {}, "by_name cannot be a tool: its first parameter must be the context"),
         (untyped, {}, "untyped cannot be a tool: its parameter path needs a type"),
-        (many, {}, "many cannot be a tool: its parameter paths cannot be given by name"),
-        (rest, {}, "rest cannot be a tool: its parameter paths cannot be given by name"),
-        (by_place, {}, "by_place cannot be a tool: its parameter path cannot be given by name"),
+        (many, {}, "many cannot be a tool: its parameter paths cannot be passed by name"),
+        (rest, {}, "rest cannot be a tool: its parameter paths cannot be passed by name"),
+        (by_place, {}, "by_place cannot be a tool: its parameter path cannot be passed by name"),
         (undescribed, {}, "undescribed cannot be a tool: it needs a docstring"),
         (
             echo.function,
@@ -207,10 +207,10 @@ def test_what_the_model_cannot_be_told_of_does_not_get_into_a_registry() -> None
         """Look."""
         return ""
 
-    with pytest.raises(ConfigError, match=r"^wait cannot be a tool, since .* no schema: .*trio\.Event") as caught:
+    with pytest.raises(ConfigError, match=r"^wait cannot be a tool: .* no schema .*.*trio\.Event") as caught:
         Registry.of([echo, wait])
     assert "\n" not in str(caught.value)
-    with pytest.raises(ConfigError, match=r"^look cannot be a tool, since .* no schema: name 'Nowhere' is"):
+    with pytest.raises(ConfigError, match=r"^look cannot be a tool: .* no schema .*name 'Nowhere' is"):
         Registry.of([look])
 
 

@@ -1,6 +1,7 @@
 """Checks the settings of a model against its service, with the official SDK. Only this module imports ``anthropic``.
 
-The address, the headers and the HTTP client are those of the SDK, so that a difference to ``connection`` shows here.
+The address, the headers and the HTTP client are those of the SDK, so that the check reveals differences to
+``connection``.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ async def check(parameters: Parameters, service: Service) -> ModelCheck:
 
 
 def sdk_client(service: Service) -> Client:
-    """Build the client that the SDK has for a service: blocks for the import of the SDK."""
+    """Return the SDK's client for a service. Blocks while the SDK is imported."""
     import anthropic
 
     timeout = timeout_of(service)
@@ -82,13 +83,13 @@ class _Check:
         except Exception as error:  # noqa: BLE001 - translated, or raised again
             # A lost connection says nothing either. If there never was a connection, base_url may be wrong.
             problem = self.failures.of_exception(error)
-            return ModelCheck(False if failures.never_connected(error) else None, str(problem))
+            return ModelCheck(False if failures.is_connect_failure(error) else None, str(problem))
         if answer.lstrip().startswith("<"):
             return ModelCheck(False, f"{where} answered with an HTML page; check base_url")
         return ModelCheck(True, f"{where} {'accepts the key and ' if self._service.api_key else ''}has {self._name}")
 
     async def _list(self, client: Client, problem: str) -> ModelCheck:
-        """Find the model in the list of all models, because many servers cannot be asked for a single one."""
+        """Find the model in the list of all models, because many servers have no request for a single one."""
         where = self._service.label
         try:
             listed = json.loads(await client.get("/v1/models?limit=1000", MAX_LIST))["data"]

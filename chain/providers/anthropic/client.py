@@ -40,14 +40,14 @@ LEAST_TOO_LARGE = 64 * 1024
 MAX_MODEL = 64 * 1024
 """Bytes that are read of a service's description of a model."""
 
-MOST_ASKS = 3
-"""How often the service is asked for the window, always during a request, until it has answered once."""
+MAX_WINDOW_REQUESTS = 3
+"""The maximum number of requests for the window, each sent during a model call, until one is answered."""
 
 REPLY_SHARE = 4
 """A default ``max_tokens`` is at most the window divided by this: some servers count it as part of the prompt."""
 
 SAFE_MAX_TOKENS = 8192
-"""What nearly every model allows."""
+"""Tokens of a reply that nearly every model allows."""
 
 SAMPLING_VERSION = "2023-06-01"
 """The API version of a request with a sampling parameter. Later versions accept none, for any model."""
@@ -67,8 +67,10 @@ class AnthropicModel:
         self._client: Client | None = None
         self._building = threading.Lock()
         self._context_window = parameters.context_window
-        self._asks_left = MOST_ASKS if parameters.adapts_max_tokens or not parameters.context_window else 0
-        """How many more times the service may be asked for the window and the longest reply."""
+        self._window_requests_left = (
+            MAX_WINDOW_REQUESTS if parameters.adapts_max_tokens or not parameters.context_window else 0
+        )
+        """The number of requests for the window and the longest reply that may still be sent."""
         self._use_window(parameters.context_window)
 
     @property
@@ -79,8 +81,8 @@ class AnthropicModel:
     async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
         """Send one request and return the reply. Raise ``ModelError``."""
         client = await self.connect()
-        if self._asks_left:
-            return await self._answer_and_ask_window(client, request, on_delta)
+        if self._window_requests_left:
+            return await self._answer_and_request_window(client, request, on_delta)
         return await self._answer(client, request, on_delta)
 
     async def _answer(self, client: Client, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
@@ -94,7 +96,7 @@ class AnthropicModel:
                 model = self.name if any(map(is_signed_thinking, reply.message.blocks)) else ""
                 return replace(reply, message=replace(reply.message, model=model), usage=self._with_price(reply.usage))
             except RequestRefused as error:
-                if request.overrides.max_tokens is None and await self._has_lowered(client, error, sent):
+                if request.overrides.max_tokens is None and await self._lower_max_tokens(client, error, sent):
                     return await self._answer(client, request, on_delta)
                 is_long = isinstance(error, failures.TooLong)
                 given = request.overrides.given if error.status in (400, 422) else ()
@@ -110,17 +112,17 @@ class AnthropicModel:
         seconds = f"{self._service.timeout_s:g} s"
         raise ModelError(f"the reply took more than {seconds} (timeout_s of the model)", retryable=True)
 
-    async def _answer_and_ask_window(
+    async def _answer_and_request_window(
         self, client: Client, request: Request, on_delta: Callable[[Delta], None]
     ) -> Reply:
-        """Answer a request, and ask the service for the window at the same time.
+        """Answer a request, and request the window from the service at the same time.
 
-        If the reply is complete first, the question is cancelled and sent again with the next request.
+        If the reply is complete first, the request for the window is cancelled and repeated with the next one.
         """
-        self._asks_left -= 1
+        self._window_requests_left -= 1
         failed: Exception | None = None
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._ask_window, client)
+            nursery.start_soon(self._request_window, client)
             try:
                 reply = await self._answer(client, request, on_delta)
             except Exception as error:  # noqa: BLE001 - raised below, outside of the group
@@ -130,7 +132,7 @@ class AnthropicModel:
             raise failed
         return reply
 
-    async def _ask_window(self, client: Client) -> None:
+    async def _request_window(self, client: Client) -> None:
         # After any error the window stays unknown.
         with suppress(failures.BadStatus, failures.Unreached, OSError, ValueError, KeyError, TypeError):
             answer = json.loads(await client.get(f"/v1/models/{quote(self.name, safe='')}", MAX_MODEL))
@@ -139,10 +141,10 @@ class AnthropicModel:
                 self._lower(longest)
             if isinstance(tokens, int) and tokens > 0:
                 self._use_window(tokens)
-        self._asks_left = 0
+        self._window_requests_left = 0
 
     def _use_window(self, tokens: int) -> None:
-        """Note the window, unless it is known. A default ``max_tokens`` has at most a share of it."""
+        """Store the window, unless it is known. Lower a default ``max_tokens`` to its share of the window."""
         self._context_window = self._context_window or tokens
         if self._context_window:
             self._lower(max(self._context_window // REPLY_SHARE, 1))
@@ -151,18 +153,18 @@ class AnthropicModel:
         if self._parameters.adapts_max_tokens and longest < self._parameters.max_tokens:
             self._parameters = replace(self._parameters, max_tokens=longest)
 
-    async def _has_lowered(self, client: Client, error: RequestRefused, sent: int) -> bool:
-        """Lower a default ``max_tokens`` that the service refuses. Return whether it is less than the ``sent`` one.
+    async def _lower_max_tokens(self, client: Client, error: RequestRefused, sent: int) -> bool:
+        """Lower a default ``max_tokens`` that the service refuses. Return whether it is now less than ``sent``.
 
-        Most services say what they allow if they are asked for the model. Else ``SAFE_MAX_TOKENS`` is tried.
+        Most services describe the limits of a model on request. Otherwise ``SAFE_MAX_TOKENS`` is tried.
         """
         if not self._parameters.adapts_max_tokens or error.status not in (400, 413, 422):
             return False
         if isinstance(error, failures.TooLong):
             self._use_window(error.window)
         elif "max_tokens" in str(error):
-            if self._asks_left:
-                await self._ask_window(client)
+            if self._window_requests_left:
+                await self._request_window(client)
             if self._parameters.max_tokens == sent:
                 self._lower(SAFE_MAX_TOKENS)
         else:
@@ -220,7 +222,7 @@ class AnthropicModel:
     async def _read(self, response: httpx2.Response, reader: ReplyReader, on_delta: Callable[[Delta], None]) -> None:
         """Feed the stream to the reader.
 
-        On an error the reading is cancelled: only a cancellation ends all iterators of the HTTP client in order.
+        On an error the reading is cancelled: only a cancellation closes all iterators of the HTTP client cleanly.
         """
         import httpx2
 

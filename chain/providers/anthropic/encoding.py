@@ -32,7 +32,7 @@ Earlier turns do not change any more. They are cached as the bytes with which ev
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 _CACHED = b',"cache_control":{"type":"ephemeral"}}'
-_LATER = ("messages", "system", "tools")
+_KEYS_AFTER_HEAD = ("messages", "system", "tools")
 """The keys after the head of the body. They are removed from ``extra_body``."""
 
 
@@ -62,7 +62,7 @@ class Encoder:
         own, one_call = self.parameters, request.overrides
         temperature = _override(one_call.temperature, own.temperature)
         effort = _override(one_call.effort, own.effort)
-        head: dict[str, Any] = {name: value for name, value in own.extra_body.items() if name not in _LATER}
+        head: dict[str, Any] = {name: value for name, value in own.extra_body.items() if name not in _KEYS_AFTER_HEAD}
         head |= {"model": own.model, "max_tokens": _override(one_call.max_tokens, own.max_tokens), "stream": True}
         if temperature is not None:
             head["temperature"] = temperature

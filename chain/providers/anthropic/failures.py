@@ -53,12 +53,12 @@ _COUNTS = tuple(
 
 
 class Unreached(Exception):
-    """The service sent no response. The cause of the exception says why."""
+    """A request that got no response. The cause of the exception says why."""
 
 
 @dataclass
 class BadStatus(Exception):
-    """The service answered with an HTTP status other than success. ``retry_after`` is in seconds."""
+    """A response with an HTTP status other than success. ``retry_after`` is in seconds."""
 
     status: int
     body: str = field(repr=False)
@@ -66,7 +66,7 @@ class BadStatus(Exception):
 
 
 class TooLong(RequestRefused):
-    """The request does not fit into the model's context window."""
+    """A request that does not fit into the model's context window."""
 
     def __init__(self, message: str, said: str) -> None:
         super().__init__(message, said)
@@ -178,7 +178,7 @@ class Failures:
         return self.redacted(str(error)) or type(error).__name__
 
 
-def never_connected(error: Exception) -> bool:
+def is_connect_failure(error: Exception) -> bool:
     """Return whether an exception was raised before there was a connection, so that the address may be wrong."""
     import httpx2
 

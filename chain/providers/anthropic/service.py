@@ -70,14 +70,14 @@ class Parameters:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """The price of tokens in US dollars per million."""
+    """The prices of tokens, in US dollars per million."""
 
     input: float
     output: float
     cache_read: float
     cache_write: float
     as_of: str = ""
-    """The date of the prices, as it is written."""
+    """The date of the prices, in the form in which the configuration gives it."""
 
     def of(self, usage: Usage) -> float:
         """Return the price of this many tokens in US dollars."""

@@ -36,7 +36,7 @@ MAX_JSON_NESTING = 100
 
 _COUNTS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 _STOP_REASONS = frozenset(get_args(StopReason))
-_CUTTING = ("max_tokens", "model_context_window_exceeded", "refusal")
+_TRUNCATING = ("max_tokens", "model_context_window_exceeded", "refusal")
 """The stop reasons that may truncate a block."""
 
 _CAUSES = {
@@ -55,14 +55,14 @@ _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
 class BrokenStream(ModelError):
-    """The stream ended early or cannot be parsed. A retry may help."""
+    """A stream that ended early or cannot be parsed. A retry may help."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"the model's reply broke off: {why}", retryable=True)
 
 
 class RequestRefused(ModelError):
-    """The service refused the request with this ``status``. ``said`` is the service's own message."""
+    """A request that the service refused with this ``status``. ``said`` is the service's own message."""
 
     def __init__(self, message: str, said: str, status: int = 400) -> None:
         super().__init__(message)
@@ -81,7 +81,7 @@ class ServiceError(RequestRefused):
     """An ``error`` event: the service ended the reply. ``kind`` is the error type of the API."""
 
     def __init__(self, kind: str, message: str) -> None:
-        # A request that is wrong stays wrong when it is repeated.
+        # Repeating an invalid request does not help.
         may_pass = kind not in ("invalid_request_error", "authentication_error", "permission_error", "not_found_error")
         why = f"the model's service ended the reply with an error: {message or kind}"
         super().__init__(why, message or kind, _STATUSES.get(kind, 0))
@@ -115,7 +115,7 @@ class ReplyReader:
         """Parse the next bytes and yield the deltas in them. Raise ``BrokenStream`` and ``ServiceError``."""
         self._received += len(chunk)
         if self._received > MAX_REPLY:
-            raise BrokenStream("it does not end")
+            raise BrokenStream("it is too long")
         # Split only at a complete line: otherwise a long one would be copied again for each chunk.
         self._rest += chunk
         if b"\n" in chunk:
@@ -129,7 +129,7 @@ class ReplyReader:
                     data, self._data, self._size = b"\n".join(self._data), [], 0
                     yield from self._read_event(data)
         if self._size + len(self._rest) > MAX_EVENT:
-            raise BrokenStream("one of its events does not end")
+            raise BrokenStream("one of its events is too long")
 
     @property
     def has_begun(self) -> bool:
@@ -138,7 +138,7 @@ class ReplyReader:
 
     @property
     def usage(self) -> Usage:
-        """The tokens that the service has counted so far."""
+        """The usage that the service has reported so far, in tokens."""
         return Usage(*(self._usage.get(name, 0) for name in _COUNTS))
 
     def reply(self) -> Reply:
@@ -243,9 +243,9 @@ class ReplyReader:
         """Return a tool call. Other fields of the block concern server tools and are dropped."""
         id, name = _check_text(block.raw["id"]), _check_text(block.raw["name"])
         if not _TOOL_NAME.fullmatch(name):
-            raise BrokenStream(f"it calls a tool by a name that cannot be one, {name[:80]!r}")
+            raise BrokenStream(f"it calls a tool by an invalid name, {name[:80]!r}")
         written, given = "".join(block.json), block.raw.get("input") or {}
-        may_be_cut = is_last and self._stop_reason in _CUTTING
+        may_be_cut = is_last and self._stop_reason in _TRUNCATING
         if may_be_cut and not written.strip() and not given:
             # Truncated before any input, so the call was not necessarily meant to have none.
             cut.append(id)

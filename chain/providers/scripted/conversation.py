@@ -40,7 +40,7 @@ class ToolOutcome:
 
 @dataclass(frozen=True, slots=True)
 class TaskEvent:
-    """An event that the task has to answer: tool results, or the query if there are none.
+    """An event that the next reply to the task must answer: tool results, or the query.
 
     ``aside``: the calls were made for an interruption.
     """
@@ -134,11 +134,11 @@ class ScriptedConversation:
     def _read_text(self, text: str) -> None:
         mark = self._marks.interruption
         if self.search(self._marks.note, text.strip()):
-            self.lines = []  # they belong to an ended run
+            self.lines = []  # they belong to a finished run
         elif self.search(self._marks.resume, text.strip()):
             self._is_resumed = True
         elif text.startswith(COMPACTED):
-            # Only the user's own texts are left of the conversation. The latest query is the current task.
+            # A compaction has left only the user's own texts. The latest query is the current task.
             for query in _QUERY.findall(text.partition(USER_WORDS)[2]):
                 self._start_task(query)
         elif text.startswith(mark):

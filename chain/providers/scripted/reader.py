@@ -25,7 +25,7 @@ _ACTIONS = ("thinking", "text", "tools", "stop_reason", "usage", "error", "and")
 
 
 def read_rules(top: Node, *, at_terminal: bool = False) -> RuleFile:
-    """Parse the content of a rule file. Raise ``ConfigError`` with file, line and key.
+    """Parse the content of a rule file. Raise ``ConfigError`` with its file, line and key.
 
     ``at_terminal`` selects the pace for a person at a terminal.
     """
@@ -45,7 +45,10 @@ def read_rules(top: Node, *, at_terminal: bool = False) -> RuleFile:
 
 
 class _Reader:
-    """A parser for the parts of a file. ``places`` has the node of each pattern, ``paces`` those of the file by key."""
+    """A parser for the parts of a file.
+
+    ``places`` maps each pattern to its YAML node, and ``paces`` contains the paces of the file by key.
+    """
 
     def __init__(self, keys: Mapping[str, Node], pace_key: str) -> None:
         self.places: dict[Pattern, Node] = {}
@@ -59,7 +62,7 @@ class _Reader:
         """Parse a rule. ``index`` is its position in the file, from 0."""
         keys = node.mapping(("when", "times", "collect", "pace", "terminal_pace", *_ACTIONS))
         if not keys.keys() & set(_ACTIONS):
-            raise node.error('a rule that does nothing: give it text (an empty reply is text: ""), tools or error')
+            raise node.error('a rule without an effect: give it text (an empty reply is text: ""), tools or error')
         when = self._read_when(keys.pop("when")) if "when" in keys else When()
         known = {*rules.RULE_NAMES, *group_names(*when.patterns.values())}
         collect: dict[str, Collection] = {}

@@ -53,7 +53,7 @@ PARAMETERS = ("max_tokens", "temperature", "effort")
 MAX_SEARCHED = 40_000
 """Characters at the start of a text that patterns are searched in."""
 INDENTATION = "    "
-"""Makes rows a code block in Markdown, which otherwise joins them to a paragraph."""
+"""The prefix of rows in Markdown, which would join them to a paragraph without it."""
 SLOT = re.compile(
     r"\$(?:\$|\{(?P<name>[A-Za-z0-9_.]+)(?:\|(?P<form>number|list|indent|s|\d{1,3}))?(?::-(?P<default>[^}]*))?\})?"
 )
@@ -109,18 +109,18 @@ class When:
 
     @property
     def wants_results(self) -> bool:
-        """Whether tool results must have come."""
+        """Whether the rule applies only to tool results."""
         return not (self.result is None and self.tool is None and self.is_error is None and self.aside is None)
 
     @property
     def wants_query(self) -> bool:
-        """Whether the query itself must be what is to be answered."""
+        """Whether the rule applies only to the query itself, not to later events."""
         later = self.wants_results or (self.interruption, self.turn, self.step) != (None, None, None)
         return self.user is not None and not later
 
     @property
     def patterns(self) -> dict[str, Pattern]:
-        """The expressions whose groups fill templates, by key, the one that owns the numbers first."""
+        """The patterns whose groups fill templates, by key. Numbered groups are those of the first."""
         found = {name: getattr(self, name) for name in ("interruption", "result", "user", "tail", "system")}
         return {name: pattern for name, pattern in found.items() if pattern is not None}
 

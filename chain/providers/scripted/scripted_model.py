@@ -76,11 +76,11 @@ class ScriptedModel(Model):
         return self._script.name
 
     async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
-        """Reply to one request. Raise ``ModelError`` if a rule says so, or if searching takes too long."""
+        """Reply to one request. Raise ``ModelError`` if a rule requires it, or if searching takes too long."""
         dialogue: _Dialogue = request.memory.setdefault(self, _Dialogue(self._script))
         window = self._context_window
         tokens = dialogue.tokens_of(request) if window else 0
-        if tokens <= window:  # otherwise no rule counts as used
+        if tokens <= window:  # a request that is too long uses no rule
             answer = dialogue.answer(request)
             tokens = answer.reply.usage.total_tokens
         if window and tokens > window:
@@ -127,7 +127,7 @@ class _Dialogue:
             return self._answer(request)
         except TooSlow:
             self._conversation = ScriptedConversation(self._script.marks)  # only a part may have been read
-        why = f"took most of the {MAX_SEARCH_S:g} s for searching; avoid repeats inside repeats, as in (a+)+"
+        why = f"used most of the {MAX_SEARCH_S:g} s for searching; avoid repeats inside repeats, as in (a+)+"
         assert budget.slowest is not None
         raise ModelError(str(self._script.places[budget.slowest].error(why)))
 
@@ -149,9 +149,9 @@ class _Dialogue:
         return assemble(parts, request, self._conversation, self._script.pace)
 
     def _postponed_parts(self, parts: Sequence[ReplyPart]) -> Sequence[ReplyPart]:
-        """Return the parts that answer the task if they have to wait, or nothing.
+        """Return the parts that answer the task if they are postponed, or nothing.
 
-        They wait if no line has ``and: continue``, they call no tools, and there are results to answer.
+        They are postponed if no line has ``and: continue``, they call no tools, and there are results to answer.
         """
         lines = [p for p in parts if p.rule.when.interruption is not None]
         task = parts[len(lines) :]

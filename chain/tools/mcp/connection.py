@@ -67,7 +67,7 @@ class ServerHost(Protocol):
         """Ask the user. Return the action (accept, decline or cancel) and the answers."""
 
     async def on_connected(self, connection: ServerConnection) -> None:
-        """Handle the end of the handshake. Raise ``ToolError`` if the server is of no use."""
+        """Handle the end of the handshake. Raise ``ToolError`` if the server is unusable."""
 
     def on_list_changed(self) -> None:
         """Handle a change of the server's tools or prompts."""
@@ -188,7 +188,7 @@ def _sendable(value: Any) -> Any:  # noqa: ANN401 - any JSON
 
 
 def _describe_problem(error: Exception) -> str:
-    """Return what went wrong, on one row."""
+    """Return a description of an error, on one row."""
     leaf = next(calling.exceptions_in(error))
     match leaf:
         case MCPError():

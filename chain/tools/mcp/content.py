@@ -25,7 +25,7 @@ MAX_COMPARED = 100_000
 MAX_FIELDS = 10
 """Fields of one form."""
 MAX_MESSAGE = 2_000
-"""Characters of a question: more do not fit on a screen."""
+"""Characters of a question: longer ones do not fit on a screen."""
 ACCEPT, DECLINE = "accept", "decline"
 
 _Json: TypeAlias = Mapping[str, Any]
@@ -33,7 +33,7 @@ Choose: TypeAlias = Callable[[str, Sequence[str]], Awaitable[str]]
 
 
 class NotCarriedOutError(ToolError):
-    """The server refused a request without carrying it out, because it does not know the session after a restart."""
+    """A request that the server refused and did not carry out, because it lost the session in a restart."""
 
 
 def output_of(result: _Json) -> ToolOutput:
@@ -119,7 +119,7 @@ async def answer_of(
     """Ask the user the question of a server. Return the action and the answers. Raise ``ToolError`` if none comes."""
     said = f"{server} asks: {one_row(message)}"
     if url:
-        answer = await choose(f"{said}\nIt wants you to open {one_row(url)}", ["done", DECLINE])
+        answer = await choose(f"{said}\nIt asks you to open {one_row(url)}", ["done", DECLINE])
         return (ACCEPT, None) if answer == "done" else (DECLINE, None)
     fields = _fields_to_ask(schema)
     if not fields:

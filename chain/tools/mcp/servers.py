@@ -43,7 +43,7 @@ MAX_STARTS, PER_S = 3, 60.0
 PROGRESS_S = 0.1
 """Seconds between two reports of progress."""
 WHY_S = 1.0
-"""Seconds that a failed call waits for the reason why its server ended."""
+"""Seconds that a failed call waits for the reason of its server's end."""
 MAX_ASKING = 3
 """Open questions of one server."""
 
@@ -78,8 +78,8 @@ class ServerView:
 class LaunchEnvironment:
     """The environment in which the servers of a session are started.
 
-    ``folder`` is where programs start, ``env`` their environment. ``environ`` fills in the variables of entries, but
-    ``keys`` only those of the user's own configuration.
+    Programs start in ``folder`` with the environment ``env``. Variables in entries are replaced from ``environ``, but
+    those in ``keys`` only in the user's own configuration.
     """
 
     guard: Guard
@@ -155,7 +155,7 @@ class Servers:
                 if sentence not in self._noticed:
                     self._noticed.add(sentence)
                     self._notice(sentence)
-            server.try_again()
+            server.restart_if_needed()
         return ServerTools(tuple(tool for server in self.by_name.values() for tool in server.tools))
 
     def tool(self, offered: OfferedTool) -> ServerTool:
@@ -232,11 +232,11 @@ class ManagedServer:
         """The sentences that the user should see."""
         name = self.server.name
         if self.state == "ended":
-            again = "; its next call starts it again" if self.tools else ""
+            again = "; its next call restarts it" if self.tools else ""
             yield f"The server {name} is not running: {self._error}{again}"
         elif self.state == "starting" and not self._error:
             late = f"The server {name} has not started within {self.start_s or FIRST_S:g} s"
-            yield f"{late}: new runs do without its tools until it has."
+            yield f"{late}: until then, new runs do not have its tools."
         if self._left_out:
             yield self._left_out
 
@@ -272,12 +272,12 @@ class ManagedServer:
             with suppress(ToolError):  # the next run tries again
                 await self._list(self._connection)
 
-    def try_again(self) -> None:
+    def restart_if_needed(self) -> None:
         """Restart a server that has ended and has no tools, because no call would restart it."""
         if self.state == "ended" and not self.tools and not self._restart_delay_s():
-            self._start_again()
+            self._restart()
 
-    def _start_again(self) -> None:
+    def _restart(self) -> None:
         self._starts.append(trio.current_time())
         self.settled = trio.Event()
         self._wanted.set()
@@ -301,10 +301,10 @@ class ManagedServer:
             await self._connection.explained.wait()
         if self.state == "ended":
             if wait_s := self._restart_delay_s():
-                why = f"it was started {MAX_STARTS} times in a minute, and ended: {self._error}"
-                again = f"it may be tried again in {math.ceil(wait_s)} s"
+                why = f"it ended after {MAX_STARTS} starts in a minute: {self._error}"
+                again = f"try again in {math.ceil(wait_s)} s"
                 raise ToolError(f"The server {self.server.name} is not running; {why}; {again}.")
-            self._start_again()
+            self._restart()
         await self.settled.wait()
         if self._connection is None:
             raise ToolError(f"The server {self.server.name} could not be started: {self._error}")
@@ -359,7 +359,7 @@ class ManagedServer:
                 with trio.move_on_after(WHY_S):
                     await connection.explained.wait()
                 name, why = self.server.name, self._error or str(error)
-                raise ToolError(f"The server {name} ended in the call, which may have had effects: {why}") from None
+                raise ToolError(f"The server {name} ended during the call, which may have had effects: {why}") from None
 
     async def prompt(self, name: str, words: Sequence[str]) -> str:
         """Return the text of a prompt, with words as its arguments. Raise ``ToolError``."""
@@ -383,7 +383,7 @@ class ManagedServer:
         if not self._calls or self._asking.statistics().tasks_waiting >= MAX_ASKING - 1:
             return "decline", None
         call = self._calls[-1]
-        with suppress(ToolError), trio.CancelScope() as scope:  # no user is available, or the user stops
+        with suppress(ToolError), trio.CancelScope() as scope:  # no user is available, or the user stopped
             call.asking.append(scope)
             async with self._asking:
                 return await content.answer_of(self.server.name, message, schema, url, call.context.asking.choose)

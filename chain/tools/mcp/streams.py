@@ -109,7 +109,7 @@ class Outgoing(trio.abc.SendChannel[SessionMessage]):
             self._sender.send_nowait(value)
         except trio.WouldBlock:
             with suppress(OverBoundError):
-                self._traffic.exceed(f"it reads nothing, and {MAX_WAITING} messages wait for it")
+                self._traffic.exceed(f"it does not read its input: {MAX_WAITING} messages are waiting")
 
     async def run(self) -> None:
         """Write the queued messages. If the server has closed its input, end the connection: no answer would come."""
@@ -130,7 +130,7 @@ def row_of(item: SessionMessage) -> bytes:
 
 
 async def inspect(traffic: Traffic, response: httpx2.Response) -> None:
-    """Record what is wrong with a response, and limit its body. Raise ``OverBoundError``."""
+    """Check a response, record its fault, and limit its body. Raise ``OverBoundError``."""
     headers, status = response.headers, response.status_code
     is_post = response.request.method == "POST"
     id = from_json(response.request.content).get("id") if is_post else None
@@ -144,7 +144,7 @@ async def inspect(traffic: Traffic, response: httpx2.Response) -> None:
         return
     traffic.http_fault = ""
     if status in (401, 403):
-        traffic.http_fault = f"it wants a login ({status}): OAuth is not supported; give a token in its headers"
+        traffic.http_fault = f"it requires a login ({status}): OAuth is not supported; give a token in its headers"
     elif status >= 400:
         traffic.http_fault = f"it answered {status} {response.reason_phrase}".rstrip()
     elif kind == "text/html":

@@ -1,7 +1,7 @@
-"""Limits on what one server may send, so that keys and other tasks are not delayed.
+"""Limits on the messages of one server, so that they do not delay keys and other tasks.
 
-Over a limit the connection ends with a sentence. A large message is parsed in a worker thread. The parser holds the
-interpreter lock, so the values of a message are counted first.
+A connection that exceeds a limit ends with a sentence. A large message is parsed in a worker thread. The parser holds
+the interpreter lock, so the values of a message are counted first.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from chain.errors import ToolError
 MAX_MESSAGE_BYTES, MAX_HELD = 8 * 1024 * 1024, 64 * 1024 * 1024
 """Bytes of a message (room for the largest image that models accept), and of all incomplete messages.
 
-Parsing a message takes 20 ms, and four times its size.
+Parsing a message takes 20 ms, and memory of four times its size.
 """
 MAX_SMALL = 256 * 1024
 """Bytes of a message that is parsed in the trio thread, and of every message that is not a result."""
 MAX_MESSAGE_VALUES = 50_000
 """Commas, opening brackets and strings of a message: parsing this many takes 20 ms and 7 MB."""
 MAX_PER_S, READ_COST, VALUE_COST = 16 * 1024 * 1024, 8_192, 64
-"""Bytes read in a second before the rest waits; one read and one value count as this many bytes."""
+"""The budget of bytes read in a second, and the cost of one read and of one value, in bytes."""
 MAX_MESSAGES_PER_S = 2_000
 """Messages in a second: more than any server needs for its progress."""
 LARGE = "chain/large"
@@ -51,7 +51,7 @@ _SIGNS = (b",", b"[", b"{")
 
 
 class OverBoundError(ToolError):
-    """The connection has ended because the server exceeded a limit."""
+    """The end of a connection whose server exceeded a limit."""
 
 
 @dataclass(slots=True)
@@ -152,7 +152,7 @@ def parse_message(row: bytes) -> JSONRPCMessage:
         pass
     try:
         value = json.loads(row.decode(errors="replace")) if is_small else from_json(row)
-        if is_small:  # otherwise it would hold the interpreter lock for too long
+        if is_small:  # a large one would block the interpreter for too long
             with suppress(ValueError):
                 return _validate(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
     except RecursionError:

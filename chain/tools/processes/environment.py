@@ -1,4 +1,4 @@
-"""Environments of programs. Recognises secrets by the name and the value of a variable."""
+"""The environments of programs, and the recognition of secrets by a variable's name and value."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _NO_EDITOR = (
 _UNATTENDED = {
     **dict.fromkeys(("EDITOR", "VISUAL", "GIT_EDITOR", "GIT_SEQUENCE_EDITOR", "HGEDITOR", "SVN_EDITOR"), _NO_EDITOR),
     **dict.fromkeys(("PAGER", "GIT_PAGER", "MANPAGER"), "cat"),
-    "VIMINIT": "autocmd VimEnter * cquit",  # it exits instead of waiting for keys
+    "VIMINIT": "autocmd VimEnter * cquit",  # vim exits instead of waiting for keys
     "GIT_TERMINAL_PROMPT": "0",
 }
 
@@ -53,7 +53,7 @@ def is_secret(name: str, value: str) -> bool:
 
 
 def bare_environment() -> dict[str, str]:
-    """Return the environment of a program of our own: the variables that Python may need to start, and no secrets."""
+    """Return the environment of chain's own programs: the variables that Python may need to start, and no secrets."""
     needed = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR")
     found = {name: os.environ[name] for name in needed if name in os.environ}
     # A library in any other directory may have been created by a command, and would run outside of the sandbox. An

@@ -43,7 +43,7 @@ class Fence(NamedTuple):
     network: bool = False
     """Refuse all sockets but connected pairs of streams."""
     unix_sockets: bool = False
-    """Refuse Unix sockets, by which other programs are reached, but not those pairs."""
+    """Refuse Unix sockets, which reach other programs, except those pairs."""
     signals: bool = False
     """Refuse signals to other processes, and setting their limits (that of CPU time kills) and priorities."""
     namespace: bool = False
@@ -72,14 +72,14 @@ def enter(fence: Fence) -> None:
         _restrict(rules(None if fence.writable is None else _open_paths(fence.writable), signals=fence.signals))
     if fence.devices is not None:
         _landlock_devices(fence.devices)
-    # A namespace has no other processes. Seccomp cannot tell them from the command's own threads and processes.
+    # A namespace has no other processes. Seccomp cannot distinguish them from the command's own threads and processes.
     has_others = fence.signals and not fence.namespace
     if fence.network or fence.unix_sockets or has_others:
         _refuse_calls(fence, has_others=has_others)
 
 
 def enter_all() -> None:
-    """Apply every restriction that this machine supports, for a program of our own that needs no files or processes."""
+    """Apply every restriction that this machine supports, for our own programs that need no files or processes."""
     parts = (Fence(writable=()), Fence(network=True), Fence(signals=True), Fence(devices=DEVICES))
     for part in parts if sys.platform == "linux" else ():
         try:
@@ -201,10 +201,10 @@ _HIDDEN_SYSTEMS = (b"devtmpfs", b"devpts", b"debugfs")
 
 
 def _hidden_places() -> list[str]:
-    """Return these directories, and wherever else a file system of devices is mounted, as in containers and chroots.
+    """Return the directories of devices: these, and other mounts of such a file system, as in containers and chroots.
 
-    A mount of one of ``DEVICES`` is left out: containers mount ``/dev/null`` over files, some in ``/proc``. So is one
-    that cannot be reached: most directories above it cannot be listed.
+    A mount of one of ``DEVICES`` is left out: containers mount ``/dev/null`` over files, some in ``/proc``. So is a
+    mount that cannot be reached: most directories above it cannot be listed.
     """
     found = list(_HIDDEN)
     with open("/proc/self/mountinfo", "rb") as file:
@@ -272,17 +272,18 @@ def _drop_capabilities() -> None:
 # ----------------------------------------------------------------------------------------------------------- seccomp
 
 _IO_URING = ("io_uring_setup", "io_uring_enter", "io_uring_register")
-"""These can create sockets too."""
+"""Calls that can create sockets too."""
 
 _KEYS = ("add_key", "request_key", "keyctl")
 """All programs of a user share the user's keys, and the kernel runs a program as root to find a key."""
 
 _TRACING = ("ptrace", "process_vm_writev", "pidfd_getfd")
-"""These can make another process open a socket. Landlock limits them to the command's own processes, which debuggers
-need, so they are refused only without Landlock."""
+"""Calls that can make another process open a socket. Landlock limits them to the command's own processes, which
+debuggers need, so they are refused only without Landlock.
+"""
 
 _QUEUES = ("mq_open", "mq_unlink", "msgget", "msgsnd", "msgrcv", "msgctl")
-"""All programs of a user share message queues. A namespace has its own."""
+"""Calls for message queues, which all programs of a user share. A namespace has its own."""
 
 _SUBVOLUMES = (0x5000940E, 0x50009418, 0x50009401, 0x50009417, 0x5000940F, 0x5000943F, 0x4008941A)
 """The requests by which btrfs creates, copies, removes and locks subvolumes, which are directories. Landlock does not
@@ -322,7 +323,7 @@ _KILL, _REFUSE, _PERMIT = 0x80000000, 0x00050000 | errno.EACCES, 0x7FFF0000
 
 
 def _refuse_calls(fence: Fence, *, has_others: bool) -> None:
-    """Refuse sockets and what gets around that, and calls that affect other processes."""
+    """Refuse sockets, calls that get around that, and calls that affect other processes."""
     machine = os.uname().machine
     if machine not in _ARCHITECTURES or struct.calcsize("P") != 8:
         raise OSError(errno.EOPNOTSUPP, f"seccomp is not used on {machine}")

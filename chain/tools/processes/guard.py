@@ -45,7 +45,7 @@ MAX_DESCRIPTORS = 5
 
 
 class GuardProcess:
-    """The guard: starts a keeper for each packet, and cleans up after keepers that were killed."""
+    """The guard, which starts a keeper for each packet and cleans up after keepers that were killed."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
@@ -105,7 +105,7 @@ class GuardProcess:
         return pid
 
     def _fork_spare(self, *descriptors: int) -> tuple[int, socket.socket]:
-        """Fork a keeper. It closes these descriptors: it must not hold a copy of what it receives."""
+        """Fork a keeper. It closes these descriptors: it must not own a copy of a descriptor that it receives."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             try:
@@ -128,7 +128,7 @@ class GuardProcess:
     def _reap(self) -> None:
         for pid, status in keeper.reap(os.WUNTRACED):
             if os.WIFSTOPPED(status):
-                # A command has stopped the keeper, so that it could kill nothing.
+                # A command stopped the keeper, so that the keeper could kill nothing.
                 os.kill(pid, signal.SIGKILL)
             elif self._spare is not None and pid == self._spare[0]:
                 self._spare[1].close()
@@ -141,7 +141,7 @@ class GuardProcess:
                     self._pause_s = keeper.KILL_ROUND_S
 
     def _sweep(self) -> None:
-        """Kill the processes that killed keepers have left."""
+        """Kill the processes that are left of killed keepers."""
         own = {*self._keepers, self._spare[0] if self._spare else 0}
         if strays := [pid for pid in self._children.read() if pid not in own]:
             keeper.kill_tree(strays)
@@ -200,7 +200,7 @@ def remove(folder: int, name: str, parent: int) -> None:
 
 
 def _remove_contents(folder: int, top: int) -> bool:
-    """Remove what is in a directory. Return whether anything was removed or moved.
+    """Remove the contents of a directory. Return whether anything was removed or moved.
 
     Directories below one in ``top`` are moved up into ``top``, to be removed in the next round: they may be nested
     deeper than calls or open descriptors can be.
@@ -229,7 +229,7 @@ def _open_changeable(name: str, parent: int) -> int:
     place = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
     try:
         with contextlib.suppress(OSError):  # one whose mode we cannot change may still be removable
-            os.chmod(f"/proc/self/fd/{place}", 0o700)  # no other way follows no link
+            os.chmod(f"/proc/self/fd/{place}", 0o700)  # the only call that does not follow a link
         return open_subfolder(".", place)
     finally:
         os.close(place)

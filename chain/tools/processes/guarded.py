@@ -65,7 +65,10 @@ class ExitStatus:
 
 
 class Guard:
-    """The guard of one chain's programs. Its process starts with the first of them, and again if it was killed."""
+    """The guard of one chain's programs.
+
+    Its process starts with the first program, and is restarted if it was killed.
+    """
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.gettempdir()) / f"chain-{secrets.token_hex(8)}"
@@ -81,10 +84,7 @@ class Guard:
     def writable_paths(
         self, create: Callable[[], WritablePaths | None], added: tuple[Path, ...] = ()
     ) -> WritablePaths | None:
-        """Return what the programs may write with these added directories. Call it in a thread.
-
-        It is created once, and closed with the guard.
-        """
+        """Return the paths that programs may write with these added directories. Blocks: call it in a thread."""
         with self._opening:
             if added not in self._paths:
                 self._paths[added] = create()
@@ -104,10 +104,10 @@ class Guard:
     ) -> ExitStatus:
         """Run a program and pass its output (stdout and stderr) to ``on_output`` as it arrives.
 
-        Its standard input is ``input``, or ``/dev/null``. ``paths`` take the place of what ``fence`` says about writes;
-        the program may also write in ``folder``. When the program ends, after ``timeout_s`` seconds, and when
-        the call is cancelled, everything that the program started is killed. All output is passed on before the call
-        returns. Raise ``ToolError`` if the program cannot be started, or if its guard was killed.
+        Its standard input is ``input``, or ``/dev/null``. ``paths`` replaces the limits of ``fence`` on writes; the
+        program may also write in ``folder``. When the program ends, after ``timeout_s`` seconds, and when the call is
+        cancelled, everything that the program started is killed. All output is passed on before the call returns. Raise
+        ``ToolError`` if the program cannot be started, or if its guard was killed.
         """
         streams = () if input is None else ("input",)
         async with self._start(argv, cwd, env, streams, fence, paths) as program:
@@ -147,7 +147,10 @@ class Guard:
                 paths.close()
 
     async def _ensure_started(self) -> tuple[_Process, int]:
-        """Return the process, started again if it has ended, and a descriptor of ``folder``. The lock must be held."""
+        """Return the process, restarted if it has ended, and a descriptor of ``folder``.
+
+        The caller must have the lock.
+        """
         if self._process is not None and self._process.process.poll() is not None:
             await self._process.close()
             self._process = None
@@ -170,7 +173,7 @@ class Guard:
             raise
 
     def _remove_folder(self, folder: int, parent: int) -> None:
-        """Close the descriptors. Remove the directory, which the guard has done unless it was killed."""
+        """Close the descriptors. Remove the directory, unless the guard has removed it before its end."""
         guard.remove(folder, self.folder.name, parent)
         os.close(folder)
         os.close(parent)
@@ -241,7 +244,7 @@ class _Process:
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
                     cwd="/",
-                    # A command without a fence can read the environment of the guard: it must have no key.
+                    # A command without a fence can read the environment of the guard, which must not contain a key.
                     env=bare_environment(),
                 )
         except BaseException:
@@ -296,7 +299,7 @@ class GuardedProgram:
         return their_end
 
     async def end(self) -> str:
-        """Wait until the program has ended, and return how, in a few words."""
+        """Wait until the program has ended. Return how it ended, in a few words."""
         match await self._wait_for_end():
             case {"failed": str(why)}:
                 return f"it cannot be started: {why}"
@@ -318,7 +321,7 @@ class GuardedProgram:
 
         async def write_input() -> None:
             if input is not None:
-                with contextlib.suppress(trio.BrokenResourceError):  # it has ended before it read all
+                with contextlib.suppress(trio.BrokenResourceError):  # the program ended before it read everything
                     await self.input.send_all(input)
                 await self.input.aclose()
 
@@ -352,7 +355,10 @@ class GuardedProgram:
                 raise ToolError(KEEPER_LOST)
 
     async def _wait_for_end(self) -> Mapping[str, Any]:
-        """Wait for the message that says how the program ended, or why it did not start. Empty if nothing says so."""
+        """Wait for the message on how the program ended, or why it did not start.
+
+        Return an empty one if there is none.
+        """
         if self._end is None:
             while b"\n" not in self._received and not self._is_gone:
                 await self._receive()
@@ -371,16 +377,19 @@ class GuardedProgram:
 
     def release(self) -> None:
         """Close our direction of the control socket, so that the keeper kills everything."""
-        with contextlib.suppress(OSError):  # the other end was faster
+        with contextlib.suppress(OSError):  # the other end was closed first
             self.control.socket.shutdown(socket.SHUT_WR)
 
     async def _kill(self) -> None:
-        """Kill everything, and wait until nothing is left, ``GONE_S`` at most and only once."""
+        """Kill all processes of the program, and wait up to ``GONE_S`` until none is left.
+
+        Only the first call waits.
+        """
         self.release()
         if self._is_killed:
             return
         self._is_killed = True
-        # The call must not end before what the program started, also when it is cancelled.
+        # The call must not end before the processes that the program started, also when it is cancelled.
         with trio.CancelScope(shield=True), trio.move_on_after(GONE_S):
             while not self._is_gone:
                 await self._receive()

@@ -1,11 +1,11 @@
-"""The keeper of one command: a fork of the guard (``guard``) that starts the command and kills all that is left of it.
+"""The keeper of one command: a fork of the guard (``guard``) that starts the command and kills what remains of it.
 
 ::
 
     guard ── keeper ── command ── its descendants
     guard ── keeper ── first process of a PID namespace ── command ── its descendants
 
-A keeper is a child subreaper: a descendant that loses its parent becomes the keeper's child, so none gets away. With a
+A keeper is a child subreaper: a descendant that loses its parent becomes the keeper's child, so none can escape. With a
 PID namespace the kernel also kills everything in it together with its first process.
 
 The guard and its keepers block all signals and wait for two of them: SIGCHLD, and SIGIO, which the kernel sends for a
@@ -29,8 +29,8 @@ from chain.tools.processes import fence
 KILL_ROUND_S, MAX_SWEEP_S = 0.001, 1.0
 """Seconds between two rounds of killing, at first and at most. A round finds what was forked during the one before.
 
-The pause doubles: what hangs in the kernel, or runs as another user by set-user-id, cannot be killed, and trying must
-not cost much.
+The pause doubles: a process that hangs in the kernel, or runs as another user by set-user-id, cannot be killed, and
+trying must not cost much.
 """
 
 MAX_REAPED = 1_000
@@ -94,7 +94,7 @@ class _Command(NamedTuple):
 
 
 class Keeper:
-    """The parent of one command, until nothing is left of it."""
+    """The parent of one command, until no process of it is left."""
 
     def __init__(self) -> None:
         os.setsid()
@@ -136,7 +136,7 @@ class Keeper:
             kill_tree([first] if children is None else children.read())
             time.sleep(pause_s)
             pause_s = min(pause_s * 2, MAX_SWEEP_S)
-        send_message(control, gone=True)  # chain need not wait for the exit, in which the kernel removes namespaces
+        send_message(control, gone=True)  # chain does not wait for the exit, during which the kernel removes namespaces
 
 
 def fork(work: Callable[[], None]) -> int:
@@ -221,7 +221,7 @@ class ChildList:
         self._file = os.open("/proc/thread-self/children", os.O_RDONLY | os.O_CLOEXEC)
 
     def read(self) -> list[int]:
-        """Return their pids."""
+        """Return the pids of the children."""
         os.lseek(self._file, 0, os.SEEK_SET)
         read = bytearray()
         while chunk := os.read(self._file, _CHUNK):
@@ -229,7 +229,7 @@ class ChildList:
         return [*map(int, read.split())]
 
     def first_children(self) -> list[int]:
-        """Return the pids of a few, without reading the whole list: a fork storm could extend it faster."""
+        """Return the pids of a few children, without reading the whole list: a fork storm could extend it faster."""
         os.lseek(self._file, 0, os.SEEK_SET)
         return [*map(int, os.read(self._file, _FEW).rpartition(b" ")[0].split())]
 
@@ -261,7 +261,10 @@ def _is_childless() -> bool:
 
 
 def _generations(pids: Iterable[int]) -> Iterator[list[int]]:
-    """Yield these processes, then their children, and so on. Each generation is read after the caller used the last."""
+    """Yield these processes, then their children, and so on.
+
+    Each generation is read after the caller has used the previous one.
+    """
     here = [*pids]
     while here:
         yield here

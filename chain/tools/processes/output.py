@@ -1,4 +1,4 @@
-"""The output of a command: bytes in, the text of the result and bounded reports for people out. Pure."""
+"""Turns the output of a command into the text of a result, and into short reports for people. Pure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Tail:
 
     @property
     def left_out(self) -> int:
-        """The number of characters before them."""
+        """The number of characters before the last ones."""
         return max(0, self._size - self._limit)
 
 
@@ -75,26 +75,31 @@ class Output:
         self.add(b"", is_last=True)
 
     def text(self) -> str:
-        """Return the output. Of a long one the middle is replaced by a row that says how much is left out."""
+        """Return the output. If it is long, a row that says how much is left out replaces its middle."""
         head, left_out = "".join(self._head), self._tail.left_out
         gap = f"\n[{left_out:,} of {self._size:,} characters left out]\n" if left_out else ""
         return f"{head}{gap}{self._tail.text()}"
 
     @property
     def note(self) -> str:
-        """A sentence that says how much was not stored, because the result may be cut once more; else empty."""
+        """A sentence that says how much was not stored; empty if all was.
+
+        A truncated result may lose the row in ``text``.
+        """
         left_out = self._tail.left_out
         return f"The output had {self._size:,} characters; {left_out:,} of them were not kept." if left_out else ""
 
     @property
     def has_unseen(self) -> bool:
-        """Whether something was not returned by ``unseen`` yet."""
+        """Whether there is output that ``unseen`` has not returned."""
         return bool(self._unseen.text())
 
     def unseen(self) -> str:
-        """Return what was not returned yet: whole rows, if there are any. Of a long text only the end, and a note.
+        """Return the output since the last call, in whole rows if there are any.
 
-        A row without a line end is returned by the second call, because many programs write one in pieces.
+        A long text is shortened to its end and a note.
+
+        A row without a line end is returned only by the second call, because many programs write rows in pieces.
         """
         text, left_out = self._unseen.text(), self._unseen.left_out
         cut = text.rfind("\n") + 1

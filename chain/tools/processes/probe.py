@@ -1,7 +1,7 @@
 """Finds out which parts of the fence (``fence``) this machine supports, by trying each of them.
 
-``probe`` runs this file as a program, which tries each protection in a fork, because they cannot be undone. To add
-one, add a field to ``Protections`` and an entry to ``_attempts``.
+``probe`` runs this file as a program, which tries each protection in a fork, because they cannot be undone. To add a
+protection, add a field to ``Protections`` and an entry to ``_attempts``.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ _WITHOUT = {
 """The protections, each with what a command can do without it."""
 
 _EXPOSED = "a command can change this program, which is in a folder that it may write, and so do all that you can"
-"""The same for ``writes`` if the machine supports it but the user opened a directory of this program."""
+"""The sentence for ``writes`` if the machine supports it, but the user made a directory of this program writable."""
 
 _SIGNS = {
     "network": r"resolve host|name resolution|does not resolve|name or service not known|unknown ?host|bad hostname"
@@ -81,11 +81,11 @@ class ShellRules:
         return {name: value for name, value in others.items() if name in self.env or name not in secrets}
 
     def probed(self) -> Protections:
-        """Return the protections that this machine supports, or none if the sandbox is off. It blocks."""
+        """Return the protections that this machine supports, or none if the sandbox is off. Blocks."""
         return Protections() if self.sandbox == "off" else probe()
 
     def writable_paths(self, found: Protections, workspace: Path) -> WritablePaths | None:
-        """Return the paths that a command may write; ``None`` for no limit. It blocks. Raise ``ToolError``."""
+        """Return the paths that a command may write; ``None`` for no limit. Blocks. Raise ``ToolError``."""
         if not found.writes or "writes" not in self.wanted:
             return None
         return WritablePaths(workspace, self.writable, self.protected.refused([workspace, *self.writable]))
@@ -119,7 +119,7 @@ class Sandbox:
 
     @property
     def missing(self) -> str:
-        """Why no command may run with this ``tools.shell.sandbox``; empty if commands may."""
+        """The reason why no command may run with this ``tools.shell.sandbox``; empty if commands may run."""
         lacking = self.rules.wanted - set(self.active_protections)
         if self.rules.sandbox != "strict" or not lacking:
             return ""
@@ -156,7 +156,7 @@ class Sandbox:
                 return replace(self, rules=replace(self.rules, sandbox="off"))
 
     def refusal(self, command: str, output: str, *, can_approve: bool = False) -> str:
-        """Return a row that names the protection by which a command seems to have failed; empty if none.
+        """Return a row that names the protection that seems to have made a command fail; empty if there is none.
 
         ``can_approve``: the user will be asked about the next such command, so the row names the answer that allows it.
         """

@@ -7,7 +7,7 @@ import re
 from chain.text.plain import SEQUENCE, UNFINISHED
 
 HEIGHT = 24
-"""Rows that can be overwritten; earlier ones have scrolled out. 24 is the usual default of programs."""
+"""Rows that can be overwritten; earlier rows have scrolled out. 24 is the usual default of programs."""
 
 MAX_COLUMNS = 4_096
 """Columns of a row. A longer row scrolls out at once, so that overwriting a row is always cheap."""

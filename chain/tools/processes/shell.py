@@ -1,7 +1,7 @@
 """The tool ``shell``, which runs a command in bash.
 
 A command runs under the guard (``guarded``), in the sandbox that the settings and the machine allow (``sandbox``).
-``_preview`` makes the question to the user, ``_result`` the result for the model.
+``_preview`` returns the question to the user, and ``_result`` the result for the model.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ INSPECTION_PERIOD_S = 10.0
 """Seconds between two such searches while a job runs, whose end may be hours away."""
 
 LONGEST_ROW = 400
-"""Characters of the last row of the output in the summary of a result: more than people see of it."""
+"""Characters of the output's last row in the summary of a result: more than front ends show."""
 
 JOB_OUTPUT = 20_000
-"""Bytes of the end of a job's output that are searched for what the sandbox refused: a job may write for hours."""
+"""Bytes at the end of a job's output that are searched for refusals of the sandbox: a job may write for hours."""
 
 MAX_FILES = 3
 """Files that a notice names."""
@@ -103,7 +103,7 @@ def shell_tools(
     if sys.platform != "linux":
         return ()
     shell = _Shell(guard, rules, unattended_environment(rules.environment(environ)), found)
-    # The time limit is a parameter, so that of all tools does not apply.
+    # The time limit is a parameter, so the limit of other tools does not apply.
     made = tool(
         name="shell",
         kind="execute",
@@ -117,7 +117,7 @@ def shell_tools(
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A command that was checked, with its sandbox, its directory, and the preview for people."""
+    """A checked command, with its sandbox, its directory, and the preview for people."""
 
     sandbox: Sandbox
     folder: Path
@@ -140,7 +140,7 @@ class _Shell:
         background: bool = False,
         wake: bool = False,
     ) -> Preview | None:
-        """Return the preview for the question to the user. Raise ``ToolError`` if the command would not be run."""
+        """Return the preview for the question to the user. Raise ``ToolError`` if the command would be refused."""
         how = _how_in_background(timeout_s, wakes=wake) if background or wake else ""
         return (await self._check(ctx, command, timeout_s, workdir, how)).preview
 
@@ -218,7 +218,7 @@ class _Shell:
         return ToolOutput(f"[job {id} started]", summary=(f"job {id} started",))
 
     async def _check(self, ctx: ToolContext, command: str, timeout_s: float, workdir: str, how: str) -> _Call:
-        """Raise ``ToolError`` if the command is not to be run."""
+        """Raise ``ToolError`` if the command must not run."""
         if not command.strip():
             raise ToolError("The command is empty.")
         if "\0" in command:
@@ -247,7 +247,7 @@ class _Shell:
         return Sandbox(rules, found, paths), folder
 
     def _writable_of(self, ctx: ToolContext) -> list[Path]:
-        """Return the added directories that commands may write: not those in what is protected, such as packages."""
+        """Return the added directories that commands may write: those outside protected places such as packages."""
         if not ctx.added:
             return []
         refused = self.rules.protected.refused([ctx.workspace])
@@ -318,7 +318,7 @@ def _preview(
     head += [f"{', '.join(conditions)}:"] if conditions else []
     first, *more = escape_lookalikes(command).split("\n")
     rows = [f"$ {first}", *(f"> {row}" for row in more)] if head or more else [first]
-    # In another directory the same words are another command, which must not match the same pattern.
+    # In another directory the same text is another command, which must not match the same pattern.
     subject = f"cd -- {shlex.quote(elsewhere)} || exit; {command}" if elsewhere else command
     start = digest(json.dumps([command, str(folder), *([how] if how else [])]).encode())
     return Preview(
@@ -332,7 +332,7 @@ def _change_notice(files: Sequence[str], workspace: Path) -> str:
 
 
 def _how_in_background(timeout_s: float, *, wakes: bool) -> str:
-    """The sentence that a question about a job begins with. Raises ``ToolError`` if the job has a time limit."""
+    """Return the first sentence of a question about a job. Raise ``ToolError`` if the job has a time limit."""
     if timeout_s != COMMAND_TIMEOUT_S:
         raise ToolError("A command in the background has no time limit: leave timeout_s out, and end it with job_kill.")
     return "In the background until it ends; its end wakes the model." if wakes else "In the background until it ends."
@@ -341,7 +341,7 @@ def _how_in_background(timeout_s: float, *, wakes: bool) -> str:
 async def _run_with_reports(
     output: Output, report: Callable[[str], None], run: Callable[..., Awaitable[ExitStatus]]
 ) -> ExitStatus:
-    """Run a command, add what it writes to ``output``, and report it: the first rows at once, then in portions."""
+    """Run a command, add its output to ``output``, and report it: the first rows at once, later ones at intervals."""
     has_more = Wakeup()
 
     def add(chunk: bytes) -> None:

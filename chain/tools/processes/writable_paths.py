@@ -23,11 +23,11 @@ Id = tuple[int, int]
 
 
 class WritablePaths:
-    """The files and directories that commands may write, opened before the first command runs. It blocks.
+    """The files and directories that commands may write, opened before the first command runs. The constructor blocks.
 
-    Later a command could replace a path by a link that leads elsewhere. ``workspace`` and ``writable`` are the user's
-    choice; those that do not exist are left out. Raise ``ToolError`` for a path behind a link that is inside another of
-    these paths: a command of an earlier session may have created it.
+    It opens the paths because a command could later replace one by a link. ``workspace`` and ``writable`` are the
+    user's choice; those that do not exist are left out. Raise ``ToolError`` for a path behind a link that is inside
+    another of these paths: a command of an earlier session may have created it.
     """
 
     def __init__(self, workspace: Path, writable: Sequence[Path], refused: Refused) -> None:
@@ -37,7 +37,7 @@ class WritablePaths:
             if any(is_in(link, {each for each in chosen if each != place}) for link in links):
                 raise ToolError(f"{printable_path(path)} is behind a link that a command may change; name its target.")
         self.is_exposed = any(is_in(each, refused.kept - refused.wide) for each in chosen)
-        """Whether commands may change this program, because the user chose one of its directories."""
+        """Whether commands may change this program, because the user made one of its directories writable."""
         closed = {parent for place in refused.kept | refused.open for parent in parent_folders(place)}
         self._kept, self._closed = refused.kept, closed | refused.open
         inside = (
@@ -56,7 +56,7 @@ class WritablePaths:
     def rules(self, temporary: int, *, signals: bool) -> int:
         """Return the ``fence.rules`` of a command that may write these and one more directory.
 
-        It blocks. Raise ``OSError`` if there are no such rules.
+        Blocks. Raise ``OSError`` if there are no such rules.
         """
         kept, closed = (set(), set()) if self.is_exposed else (_ids(self._kept), _ids(self._closed))
         parts = (_writable_parts(each, kept, closed) for each in self._descriptors)

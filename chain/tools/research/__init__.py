@@ -1,1 +1,1 @@
-"""The tool ``research``: what it visits, in which order, and what of that it shows."""
+"""The tool ``research``: its plan, its visits and the report of its results."""

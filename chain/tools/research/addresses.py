@@ -18,27 +18,28 @@ MAX_URL = 2_000
 """Characters of a URL; servers refuse longer ones."""
 
 _HOST_NAME = re.compile(r"[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*\.?", re.I)
-_NO_URL = "is not an address that can be visited; one looks like https://example.org/page"
+_NO_URL = "is not a valid address, such as https://example.org/page"
 
 _NAT64 = IPv6Network("64:ff9b::/96")
 
 _UNICAST = IPv6Network("2000::/3")
-"""All that IANA has assigned of IPv6. ``is_global`` is also true of unassigned and deprecated ranges: site-local
-addresses (fec0::/10), IPv4-compatible ones (::/96), on some Pythons local NAT64 (64:ff9b:1::/48)."""
+"""The IPv6 addresses that IANA has assigned. ``is_global`` is also true of unassigned and deprecated ranges: site-local
+addresses (fec0::/10), IPv4-compatible ones (::/96), on some Pythons local NAT64 (64:ff9b:1::/48).
+"""
 
 _DOCUMENTATION = IPv6Network("3fff::/20")
-"""Of RFC 9637, which not every Python knows."""
+"""The range for documentation (RFC 9637), which older versions of Python do not know."""
 
 _ISATAP = 0x5EFE
 """Precedes the IPv4 address in the second half of an address that is tunnelled to it (RFC 5214)."""
 
 
 class Unreadable(Exception):
-    """A source cannot be read. The message follows its name: ``answered 404 Not Found``."""
+    """A source that cannot be read. The message follows the source's name: ``answered 404 Not Found``."""
 
 
 def parse_url(address: str, base: httpx2.URL | None = None) -> httpx2.URL:
-    """Return the URL of a page, relative to ``base``. Raise ``Unreadable`` if it is none that may be requested."""
+    """Return the URL of a page, relative to ``base``. Raise ``Unreadable`` if it may not be requested."""
     import httpx2
 
     try:
@@ -47,24 +48,24 @@ def parse_url(address: str, base: httpx2.URL | None = None) -> httpx2.URL:
     except (httpx2.InvalidURL, ValueError):
         raise Unreadable(_NO_URL) from None
     if url.scheme not in ("http", "https"):
-        raise Unreadable("is not an http or https address, and only those can be visited")
-    # Of a port that is too large the system would use the lower bits.
+        raise Unreadable("is not an http or https address")
+    # The system would use the lower bits of a port that is too large.
     if not (_HOST_NAME.fullmatch(host) or parse_ip(host)) or not 0 < (url.port or 1) < 65536:
         raise Unreadable(_NO_URL)
     if len(str(url)) > MAX_URL:
         raise Unreadable(f"has more than {MAX_URL} characters")
     if url.userinfo:
-        raise Unreadable("has a name or a password in it; only addresses without can be visited")
+        raise Unreadable("contains a user name or a password; leave them out")
     return url
 
 
 def host_in(url: httpx2.URL) -> str:
-    """Return the host as it is connected to: in ASCII, in which no name looks like another."""
+    """Return the host in the ASCII form that is used to connect, in which no two names look alike."""
     return url.raw_host.decode("ascii")
 
 
 def host_of(address: str) -> str:
-    """Return the host of an address, normalized; empty for what cannot be visited."""
+    """Return the host of an address, normalized; empty for an invalid address."""
     try:
         return normalize_host(host_in(parse_url(address)))
     except Unreadable:
@@ -72,12 +73,12 @@ def host_of(address: str) -> str:
 
 
 def normalize_host(host: str) -> str:
-    """Return a host in the form in which two are compared."""
+    """Return a host in its normal form, so that hosts can be compared."""
     return host.strip().strip("[]").casefold().removeprefix("*.").strip(".")
 
 
 def parse_ip(host: str) -> IPAddress | None:
-    """Return the IP address that a host is, or the IPv4 address inside an IPv6 one; ``None`` for a name."""
+    """Parse a host as an IP address. Return the IPv4 address inside an IPv6 one, and ``None`` for a name."""
     try:
         ip = ip_address(host.strip("[]"))
     except ValueError:
@@ -90,7 +91,7 @@ def parse_ip(host: str) -> IPAddress | None:
 
 
 def is_public(ip: IPAddress) -> bool:
-    """Return whether an address is on the internet: not this machine, its network, or of a special purpose."""
+    """Return whether an address is on the public internet: not this machine, a local network or a reserved range."""
     if isinstance(ip, IPv4Address):
         return ip.is_global and not ip.is_multicast
     if ip not in _UNICAST or ip in _DOCUMENTATION or not ip.is_global:

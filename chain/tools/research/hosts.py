@@ -1,15 +1,15 @@
-"""Approval of the hosts that a research visits.
+"""Approval of the hosts that a call of ``research`` visits.
 
 **Names.** A host is visited if ``tools.research.hosts`` covers it, if the user's own line named it, or if the user
 approves. An entry ``example.org`` covers that host and its subdomains. An entry without a dot (``localhost``) and an IP
-address cover exactly themselves, so that ``org`` is not half of the internet. Ports do not matter. No name is looked up
-before its approval: the lookup of a name that a model made up already sends its text to the owner of the domain.
+address cover only themselves, so that ``org`` does not cover all its domains. Ports do not matter. No name is resolved
+before its approval: resolving a name that a model made up already sends its text to the owner of the domain.
 
-**IP addresses.** The owner of a name decides at any time where it leads, also after the approval: to 127.0.0.1, or to
-169.254.169.254, where clouds hand out keys (DNS rebinding). So an IP address that is not public needs an entry or an
-approval of its own, and the connection goes to the very addresses that were checked. A name from the user's own line
-may lead into the local network, since that is what ``also check wiki.corp`` means, but not to this machine or to any
-other address that is not public. ``localhost`` always means this machine.
+**IP addresses.** The owner of a name can change its IP addresses at any time, also after the approval: to 127.0.0.1, or
+to 169.254.169.254, where clouds hand out keys (DNS rebinding). So an IP address that is not public needs an entry or an
+approval of its own, and connections are made only to the addresses that were checked. A name from the user's own line
+may resolve to the local network, as ``also check wiki.corp`` needs it, but not to this machine or to any other address
+that is not public. ``localhost`` always means this machine.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from chain.tools.seen import digest
 from chain.tools.tool import Asking, Preview
 
 _LOCAL = tuple(map(ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")))
-"""Local networks. 100.64.0.0/10 is that of providers and of private networks made over the internet."""
+"""Local networks. 100.64.0.0/10 is used by providers, and by private networks over the internet."""
 
 MAX_SHOWN_URLS = 5
-"""URLs that a question shows, so that the user sees what the host is wanted for."""
+"""URLs that a question shows, so that the user sees why the host is to be visited."""
 
 MAX_URL_CHARS = 500
-"""Characters of each."""
+"""Characters of each URL in a question."""
 
 
 class Refused(Exception):
-    """A host may not be visited; the message is the reason."""
+    """A host that may not be visited. The message is the reason."""
 
 
 def covers(entries: Iterable[str], host: str) -> bool:
@@ -47,17 +47,23 @@ def covers(entries: Iterable[str], host: str) -> bool:
 
 
 class HostApprovals:
-    """The hosts that one call may visit. ``by_user`` are those of the user's lines. A decision holds for the call."""
+    """The hosts that one call may visit. ``by_user`` are those in the user's lines.
+
+    A decision is valid for the call.
+    """
 
     def __init__(self, asking: Asking, entries: Sequence[str]) -> None:
         self.by_user: frozenset[str] = frozenset()
         self._asking = asking
         self._entries = entries
-        self._decided: dict[str, str] = {}
+        self._decisions: dict[str, str] = {}
         """The reason for the refusal of a host, empty for approved ones."""
 
     async def check_host(self, host: str, urls: Sequence[str]) -> None:
-        """Ask the user unless the host is known; ``urls`` are wanted from it. Raise ``Refused``."""
+        """Ask the user to approve a host, unless it was decided before. ``urls`` are to be fetched from it.
+
+        Raise ``Refused``.
+        """
         if covers(self._entries, host) or normalize_host(host) in self.by_user:
             return
         shown = [truncate(url, MAX_URL_CHARS) for url in urls[:MAX_SHOWN_URLS]]
@@ -66,7 +72,7 @@ class HostApprovals:
         await self._ask(host, "\n".join([f"research visits {host}:", *shown]))
 
     async def check_ips(self, host: str, ips: Iterable[IPAddress]) -> None:
-        """Ask the user about each address that is not public, to which an approved name leads. Raise ``Refused``."""
+        """Ask the user to approve each IP address of an approved name that is not public. Raise ``Refused``."""
         name = normalize_host(host)
         if name == "localhost" or name.endswith(".localhost"):  # RFC 6761
             return
@@ -79,11 +85,11 @@ class HostApprovals:
 
     async def _ask(self, subject: str, text: str) -> None:
         key = normalize_host(subject)
-        if key not in self._decided:
+        if key not in self._decisions:
             preview = Preview(text=text, subject=subject, digest=digest(text.encode()), always="subject")
             verdict = await self._asking.approve(preview)
             if verdict.withdrawn:
                 raise Refused(verdict.reason.strip() or "nobody decided")  # the next source asks again
-            self._decided[key] = "" if verdict.allowed else verdict.reason.strip() or "the user refused"
-        if reason := self._decided[key]:
+            self._decisions[key] = "" if verdict.allowed else verdict.reason.strip() or "the user refused"
+        if reason := self._decisions[key]:
             raise Refused(reason)

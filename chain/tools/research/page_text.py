@@ -1,4 +1,4 @@
-"""Make text of a web page. A program of its own: it reads the page's bytes and writes the page's rows.
+"""Extracts the text of a web page. A separate program, which reads the page's bytes and writes rows.
 
 A hostile page of 5 MB can keep an HTML parser busy for hours, with the interpreter's lock held. A thread of chain would
 then stop all of chain; a process can be killed, and its memory and processor time are limited.
@@ -18,7 +18,7 @@ import sys
 from itertools import islice
 
 if __name__ == "__main__":
-    # Run by its path and isolated, it finds the standard library alone; its own package comes after that.
+    # An isolated program that is run by its path finds only the standard library.
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))))
 
 from chain.tools.processes import fence
@@ -33,7 +33,7 @@ MAX_ROWS = 200_000
 """Rows of a source that are searched: 5 MB with 25 characters a row."""
 
 MAX_PIECE = 1_000
-"""Characters of a row. A longer line or paragraph becomes several rows with the same number."""
+"""Characters of a row. A longer line or paragraph is split into several rows with the same number."""
 
 _PIECE = re.compile(rf"(?s).{{1,{MAX_PIECE}}}(?:(?<=\W)|\Z)|.{{1,{MAX_PIECE}}}")
 
@@ -46,11 +46,11 @@ _BREAK = "\x1e"
 """Separates paragraphs while text is extracted."""
 
 _META = re.compile(rb"<meta[^>]{0,300}?charset\s*=\s*[\"']?\s*(?!utf-16)([\w-]{1,40})", re.IGNORECASE)
-"""The charset in a page. UTF-16 cannot be true where the bytes of the tag itself are ASCII."""
+"""The charset in a page. It cannot be UTF-16, because the tag itself is ASCII."""
 
 _BOMS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 _WIDER = {"iso8859-1": "cp1252", "ascii": "cp1252"}
-"""Pages that name the first use the second, as in browsers."""
+"""Charsets that pages name, each with the one that they use, as in browsers."""
 
 
 def decode(raw: bytes, charset: str, *, is_html: bool) -> str:
@@ -62,7 +62,7 @@ def decode(raw: bytes, charset: str, *, is_html: bool) -> str:
             codec = codecs.lookup(name).name
             return raw.decode(_WIDER.get(codec, codec), "replace")
         except (LookupError, ValueError):
-            continue  # there is no such charset, or it is none for text
+            continue  # an unknown charset, or one that is not for text
     try:
         return codecs.utf_8_decode(raw)[0]  # a character cut off at the end is left out
     except UnicodeDecodeError:
@@ -95,7 +95,7 @@ def pieces(text: str) -> list[str]:
 def main(library: str, kind: str, charset: str) -> None:
     """Read a page from standard input and write its rows."""
     sys.path.append(library)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())  # its rows would be mixed with those of the page
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())  # its rows would mix with those of the page
     fence.enter_all()  # before the page is read, which may be hostile
     for what, most in ((resource.RLIMIT_AS, MAX_MEMORY), (resource.RLIMIT_CPU, MAX_CPU_S)):
         hard = resource.getrlimit(what)[1]

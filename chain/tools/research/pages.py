@@ -1,8 +1,8 @@
-"""Fetch pages over http and https within bounds, and make text of them.
+"""Fetches pages over http and https within limits, and extracts their text.
 
-``fetch`` follows redirects itself, so that the user is asked about each new host, and connects to the IP addresses
-that were checked. Nothing of a request is left for the next one: each has a client of its own, without cookies.
-``page_text`` makes the text, in a process of its own. ``httpx2`` is imported with the first page.
+``fetch`` follows redirects itself, so that the user is asked about each new host, and connects to the IP addresses that
+were checked. Requests share no state: each has a client of its own, without cookies. ``page_text`` extracts the text,
+in a separate process. ``httpx2`` is imported with the first page.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ if TYPE_CHECKING:
     import httpx2
 
 SOURCE_S = 30.0
-"""Seconds for visiting a source, without those in which a question is open."""
+"""Seconds to visit a source, except while a question is open."""
 
 MAX_SOURCE_BYTES = 5 * 1024 * 1024
-"""Bytes of a source that are read, once decompressed: more than any page that people read."""
+"""Bytes of a source that are read, after decompression: more than any page that people read."""
 
 HOST_CONNECT_S = 10.0
 """Seconds to connect to one of a host's IP addresses, so that there is time left for another."""
 
 TEXT_S = 10.0
-"""Seconds to make text of a page; a usual one of 5 MB takes 0.7."""
+"""Seconds to extract the text of a page. A usual one of 5 MB takes 0.7."""
 
 CLOSE_S = 1.0
-"""Seconds to close a connection in good order."""
+"""Seconds to close a connection cleanly."""
 
 MAX_REDIRECTS = 5
 MAX_IPS = 4
@@ -72,7 +72,7 @@ _THREADS = Threads("pages")
 
 @dataclass(frozen=True, slots=True)
 class WebPage:
-    """A page as it was received from its final address, and its type as the server says."""
+    """A received page: its final address after redirects, its content, and the type that its server declared."""
 
     address: str
     raw: bytes
@@ -82,7 +82,7 @@ class WebPage:
 
 
 async def fetch(address: str, approvals: HostApprovals, later: Collection[str] = ()) -> WebPage:
-    """Return the page at an address, after redirects. ``later`` are addresses that questions mention as well.
+    """Return the page at an address, after redirects. Questions also show the addresses in ``later``.
 
     Raise ``Refused`` if the first host may not be visited, else ``Unreadable``.
     """
@@ -95,9 +95,9 @@ async def fetch(address: str, approvals: HostApprovals, later: Collection[str] =
                 with _paused(limit):
                     await approvals.check_host(host, [str(url), *same_host])
                 targets = [host]
-                # A proxy looks names up itself, in its own network.
+                # A proxy resolves names itself, in its own network.
                 if parse_ip(host) is None and proxy_for(url) is None:
-                    ips = await _look_up(host)
+                    ips = await _resolve(host)
                     with _paused(limit):
                         await approvals.check_ips(host, ips.values())
                     targets = list(ips)[:MAX_IPS]
@@ -120,8 +120,8 @@ def _paused(limit: trio.CancelScope) -> Iterator[None]:
     limit.deadline = trio.current_time() + left
 
 
-async def _look_up(host: str) -> dict[str, IPAddress]:
-    """Return the IP addresses of a host by their text, in the order in which to try them. Raise ``Unreadable``."""
+async def _resolve(host: str) -> dict[str, IPAddress]:
+    """Resolve a host. Return its IP addresses by their text, in the order to try them. Raise ``Unreadable``."""
     try:
         found = await trio.socket.getaddrinfo(host, None, type=trio.socket.SOCK_STREAM)
     except (OSError, UnicodeError):
@@ -148,7 +148,7 @@ async def _get(url: httpx2.URL, targets: Sequence[str]) -> WebPage | httpx2.URL:
     tls = await _THREADS.run(_tls, abandon_on_cancel=True)
     failure: Exception | None = None
     try:
-        # Without trust_env: the client might find another proxy than we did, and connect to a name that nobody checked.
+        # Without trust_env: the client might find another proxy than we did, and connect to an unchecked name.
         client = httpx2.AsyncClient(verify=tls, proxy=proxy_for(url), timeout=timeout, trust_env=False)
         try:
             for target in targets:
@@ -163,21 +163,21 @@ async def _get(url: httpx2.URL, targets: Sequence[str]) -> WebPage | httpx2.URL:
             assert failure is not None
             raise failure
         finally:
-            # Also where the call is cut; a server that does not answer to the end of TLS has a bound.
+            # Also after a cancellation. The timeout is for a server that does not answer the end of TLS.
             with trio.move_on_after(CLOSE_S, shield=True):
                 await client.aclose()
     except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, ImportError, OSError, ValueError) as error:
-        raise Unreadable(_why(error)) from None
+        raise Unreadable(_fetch_problem(error)) from None
 
 
 def _tls() -> ssl.SSLContext:
-    """Return how certificates are checked. Reads many files. Raise ``Unreadable``."""
+    """Return the TLS context that checks certificates. Reads many files. Raise ``Unreadable``."""
     import httpx2
 
     try:
         return httpx2.create_ssl_context()
     except (OSError, ValueError) as error:
-        raise Unreadable(f"cannot be reached: the certificates to check with cannot be read ({error})") from None
+        raise Unreadable(f"cannot be reached: the trusted certificates cannot be read ({error})") from None
 
 
 async def _answer(url: httpx2.URL, response: httpx2.Response) -> WebPage | httpx2.URL:
@@ -188,7 +188,7 @@ async def _answer(url: httpx2.URL, response: httpx2.Response) -> WebPage | httpx
         try:
             return parse_url(location, base=url)
         except Unreadable as error:
-            raise Unreadable(f"redirects to what {error}") from None
+            raise Unreadable(f"redirects to an address that {error}") from None
     if not response.is_success:
         phrase = httpx2.codes.get_reason_phrase(response.status_code)
         raise Unreadable(f"answered {response.status_code} {phrase}".rstrip())
@@ -199,7 +199,7 @@ async def _answer(url: httpx2.URL, response: httpx2.Response) -> WebPage | httpx
     raw, was_cut = await _read(response, headers.get("content-encoding", "").strip().casefold())
     charset = _CHARSET.search(content_type)
     if b"\0" in raw[:1024] and not charset and not raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise Unreadable("is no text, whatever its server says")
+        raise Unreadable("is not text, although its server declares text")
     is_html = kind in _HTML or (not kind and raw.lstrip().startswith(b"<"))
     return WebPage(str(url), raw, "html" if is_html else "text", charset[1] if charset else "", was_cut)
 
@@ -207,8 +207,8 @@ async def _answer(url: httpx2.URL, response: httpx2.Response) -> WebPage | httpx
 async def _read(response: httpx2.Response, coding: str) -> tuple[bytes, bool]:
     """Return the decompressed body up to its limit, and whether there was more. Raise ``Unreadable``."""
     if coding not in ("", "identity", "gzip", "x-gzip", "deflate"):
-        raise Unreadable(f"is compressed as {coding[:40]!r}, which was not asked for")
-    # Not by httpx2, which decompresses a whole chunk at once: a byte may stand for a thousand.
+        raise Unreadable(f"is compressed as {coding[:40]!r}, which was not requested")
+    # Not by httpx2, which decompresses a whole chunk at once: one byte may expand to a thousand.
     unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32) if coding not in ("", "identity") else None
     raw, is_broken = bytearray(), False
     # Cancelled when there is enough: only an exception in the innermost of the iterators ends all of them.
@@ -222,16 +222,16 @@ async def _read(response: httpx2.Response, coding: str) -> tuple[bytes, bool]:
             if is_broken or len(raw) > MAX_SOURCE_BYTES:
                 reading.cancel()
     if is_broken:
-        raise Unreadable("is not compressed as it says")
+        raise Unreadable("cannot be decompressed")
     return bytes(raw[:MAX_SOURCE_BYTES]), len(raw) > MAX_SOURCE_BYTES
 
 
-def _why(error: BaseException) -> str:
-    """Return why a page could not be fetched, by the first cause that says it."""
+def _fetch_problem(error: BaseException) -> str:
+    """Return the reason why a page could not be fetched, from the first cause that has one."""
     import httpx2
 
     if isinstance(error, httpx2.ConnectTimeout):
-        return f"cannot be reached: nobody answered within {HOST_CONNECT_S:g} s"
+        return f"cannot be reached: no answer within {HOST_CONNECT_S:g} s"
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
@@ -248,9 +248,9 @@ def _why(error: BaseException) -> str:
 
 
 async def text_of_page(page: WebPage, guard: Guard | None = None) -> list[Row]:
-    """Return the text of a page, by paragraphs or lines, made by a guarded program with a time limit.
+    """Return the text of a page in paragraphs or lines. A guarded program extracts it, with a time limit.
 
-    Without a ``guard``, one is started for this page. Raise ``Unreadable`` if no text can be made of it, and
+    Without a ``guard``, one is started for this page. Raise ``Unreadable`` if its text cannot be extracted, and
     ``ToolError`` if the guard cannot be started.
     """
     if guard is None:
@@ -269,7 +269,9 @@ async def text_of_page(page: WebPage, guard: Guard | None = None) -> list[Row]:
         input=page.raw,
     )
     if status.code != 0:
-        raise Unreadable("was fetched, but no text could be made of it: its HTML is too deep, too large or too odd")
+        raise Unreadable(
+            "was fetched, but its text could not be extracted: its HTML is too deeply nested, too large or malformed"
+        )
     where = f"{page.address}: {'paragraph' if page.kind == 'html' else 'line'} "
     return await _THREADS.run(partial(_rows, where, bytes(written)), abandon_on_cancel=True)
 

@@ -1,6 +1,6 @@
-"""The plan of a research: which sources are left, how they are searched, and how the user's lines change both. Pure.
+"""The plan of a call of ``research``: its sources, how they are searched, and how the user's lines change both. Pure.
 
-Sources are known by their names alone. A line changes what comes after it; what was found before stays.
+A source is known only by its name. A line affects later visits, not earlier results.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MAX_NAME = 2_000
 """Characters of a source's name."""
 
 _ALL_LEFT = frozenset({"rest", "others", "other sources", "all", "everything", "everything else"})
-"""Names in ``skip`` for all sources that are left, unless a source has such a name."""
+"""Names in ``skip`` that mean all remaining sources, unless a source has such a name."""
 
 _QUOTES = "`'\"“”‘’<>"
 
@@ -25,7 +25,7 @@ _NAME = re.compile(
     (?:,?\s+(?:folder|directory|files?|page|website|site|sources?|too|as\ well|also|please))*""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""What a line says around the name of a source."""
+"""Matches the name of a source in a line, with the words around it."""
 
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _HOST = re.compile(r"(?:localhost|(?:[a-z0-9-]+\.)+[a-z][a-z0-9-]+)(?::\d{1,5})?(?:/\S*)?", re.IGNORECASE)
@@ -33,9 +33,9 @@ _HOST = re.compile(r"(?:localhost|(?:[a-z0-9-]+\.)+[a-z][a-z0-9-]+)(?::\d{1,5})?
 
 @dataclass(slots=True)
 class ResearchPlan:
-    """The sources of a research, each in one of three lists, how they are searched, and notes of what lines changed.
+    """The sources of a call, each in one of three lists, how they are searched, and notes on changes by lines.
 
-    ``by_user`` are the sources that a line of the user's named.
+    ``by_user`` are the sources that the user's lines named.
     """
 
     topic: str
@@ -51,15 +51,15 @@ class ResearchPlan:
     @classmethod
     def of(cls, topic: str, sources: list[str]) -> ResearchPlan:
         """Return the plan of a call. A source that is named twice is visited once."""
-        return cls(topic, list(dict.fromkeys(map(tidy_name, sources))))
+        return cls(topic, list(dict.fromkeys(map(normalize_name, sources))))
 
     @property
     def counts(self) -> str:
-        """The last row of a result. Sources that are still waiting count as skipped."""
+        """The last row of a result. Waiting sources count as skipped."""
         return f"[{len(self.visited)} visited, {len(self.skipped) + len(self.waiting)} skipped]"
 
     def steer(self, adjustment: Adjustment) -> None:
-        """Apply a line of the user's."""
+        """Apply a line of the user."""
         text, name = _plain(adjustment.value), source_name(adjustment.value)
         if not text or not name:
             return
@@ -71,7 +71,7 @@ class ResearchPlan:
             case "skip_source":
                 self._skip(name, self._named(wanted, name))
             case "add_source":
-                self._add(tidy_name(name))
+                self._add(normalize_name(name))
             case "drop_criterion":
                 self.ignored.append(wanted)
                 self.notes.append(f"ignore: {wanted}")
@@ -89,7 +89,7 @@ class ResearchPlan:
     def _skip(self, name: str, sources: list[str]) -> None:
         if not sources and name.casefold() in _ALL_LEFT:
             sources = self.waiting
-        nothing = "" if sources else ", but no source of that name is left"
+        nothing = "" if sources else ", but no remaining source has that name"
         self.notes.append(f"skip: {name}{nothing}")
         self.skipped += sources
         self.waiting = [source for source in self.waiting if source not in sources]
@@ -98,7 +98,7 @@ class ResearchPlan:
         note = f"also check: {name}"
         self.by_user.add(name)
         if name in self.waiting:
-            note += ", which was going to be visited"
+            note += ", which is in the list already"
         elif name in self.visited:
             note += ", which was visited already"
         else:
@@ -108,19 +108,19 @@ class ResearchPlan:
 
 
 def source_name(value: str) -> str:
-    """Return the name of a source in what a line says: ``tests`` for ``the tests folder.``."""
+    """Extract the name of a source from a line: ``tests`` from ``the tests folder.``."""
     found = _NAME.fullmatch(_plain(value)[: MAX_NAME + 1])
     return found["name"] if found else ""
 
 
-def tidy_name(name: str) -> str:
-    """Return the one form of a source's name: ``docs`` for ``./docs/``."""
+def normalize_name(name: str) -> str:
+    """Return the normal form of a source's name: ``docs`` for ``./docs/``."""
     name = name.strip()
     return name if is_address(name) else re.sub(r"\A(?:\./+)+|/+\Z", "", name) or name[:1]
 
 
 def is_address(name: str) -> bool:
-    """Return whether a source is an address with its scheme, and no path."""
+    """Return whether a source is an address with a scheme, and not a path."""
     return _ADDRESS.match(name) is not None
 
 
@@ -130,8 +130,8 @@ def may_be_host(name: str) -> bool:
 
 
 def is_named(source: str, wanted: str) -> bool:
-    """Return whether a name means a source: it is the source's name, or whole words of it."""
-    wanted = re.escape(tidy_name(wanted).casefold())
+    """Return whether ``wanted`` names a source: it is the source's name, or consists of whole words of it."""
+    wanted = re.escape(normalize_name(wanted).casefold())
     return re.search(rf"(?<!\w){wanted}(?!\w)", source.casefold()) is not None
 
 

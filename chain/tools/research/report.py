@@ -1,8 +1,8 @@
-"""What the result of ``research`` shows of each source, within a limit that the sources share. Pure.
+"""Selects what the result of ``research`` shows of each source, within a shared limit. Pure.
 
-A source that was read is shown by its title and its beginning, then by the places that match best, each with the rows
-next to it. The only source that was read is shown whole, as far as there is room. Each row is shown once: ``N: text``
-if it matches the topic, else ``N- text``, as grep does.
+A source is shown with its title and beginning, then the best matches, each with the rows next to it. If only one source
+was read, it is shown whole, as far as it fits. Each row is shown once: ``N: text`` if it matches the topic, else ``N-
+text``, as in grep.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from chain.tools.research.ranking import Row, Scorer
 MAX_RESULT = 24_000
 """Characters that the sources share, less than the default limit of a tool result."""
 
-BEGINNING = 1_500
+MAX_OPENING = 1_500
 """Characters of a source's beginning."""
 
 MAX_PLACES = 12
-"""Places that are shown of a source, enough to see which file or page to read."""
+"""Matches that are shown of a source: enough to choose the file or page to read."""
 
-NEAR = 2
-"""Rows before and behind a place that are shown with it."""
+CONTEXT_ROWS = 2
+"""Rows before and after a match that are shown with it."""
 
-MAX_OTHER_ROW = 300
-"""Characters of a row that is no place: a heading, a note, a row next to a place."""
+MAX_CONTEXT_ROW = 300
+"""Characters of a row that is not a match: a heading, a note, a row next to a match."""
 
 MIN_ROW = 20
-"""Characters of a row that is cut; less says nothing."""
+"""The least characters of a truncated row: fewer would say nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What was read of a source; ``title`` is what it consists of, and ``notes`` say what was left out."""
+    """The content of a source. ``title`` describes it, and ``notes`` say what was left out."""
 
     rows: Sequence[Row]
     title: str = ""
@@ -54,7 +54,10 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What became of a source. One that was read has an ``opening``, and the best ``places`` with their neighbours."""
+    """The result for one source.
+
+    If it was read, it has an ``opening``, and the best ``places``: matches with neighbours.
+    """
 
     name: str
     outcome: str
@@ -70,9 +73,9 @@ class Report:
         room -= sum(len(row) + 1 for row in (*head, self.heading, _hidden(self.matches), *self.notes))
         opening = self.opening or ()
         if not is_alone:
-            opening = _fit(opening, min(BEGINNING, room // 2))
+            opening = _fit(opening, min(MAX_OPENING, room // 2))
         elif _size(opening) > room:
-            opening = _fit(opening, room - _size(self._places((), room - BEGINNING)))
+            opening = _fit(opening, room - _size(self._places((), room - MAX_OPENING)))
         places = self._places(opening, room - _size(opening))
         heading = [self.heading] if self.heading and places else []
         hidden = self.matches - sum(line.is_match for line in (*opening, *places))
@@ -102,7 +105,7 @@ def report_of(plan: ResearchPlan, name: str, source: Source) -> Report:
     return Report(
         name,
         outcome=f"{pluralize(len(matches), 'place')} found{focus}",
-        opening=_fit(opening, 2 * MAX_RESULT),  # more than there is ever room for, unless these are all rows
+        opening=_fit(opening, 2 * MAX_RESULT),  # more than ever fits, or all rows
         places=[_place(n, rows, scorer) for n in best],
         heading=f"First those with {', '.join(plan.preferred)} (prefer, from the user's line):" if is_preferred else "",
         matches=len(matches),
@@ -111,7 +114,10 @@ def report_of(plan: ResearchPlan, name: str, source: Source) -> Report:
 
 
 def render(reports: Sequence[Report], room: int = MAX_RESULT) -> list[str]:
-    """Return the rows of a result, in about ``room`` characters. What a source does not need is left to the others."""
+    """Return the rows of a result, in about ``room`` characters.
+
+    Space that a source does not need goes to the others.
+    """
     is_alone = sum(report.opening is not None for report in reports) == 1
     needed = [len("\n".join(report.render(room, is_alone=is_alone))) + 1 for report in reports]
     shares = [0] * len(reports)
@@ -124,8 +130,8 @@ def render(reports: Sequence[Report], room: int = MAX_RESULT) -> list[str]:
 
 
 def on_one_row(text: str) -> str:
-    """Return a text on one row, cut if it is long."""
-    return truncate(" ".join(text.split()), MAX_OTHER_ROW)
+    """Return a text on one row, truncated if it is long."""
+    return truncate(" ".join(text.split()), MAX_CONTEXT_ROW)
 
 
 def _hidden(places: int) -> str:
@@ -134,7 +140,7 @@ def _hidden(places: int) -> str:
 
 def _opening(title: str, rows: Sequence[Row], matches: Collection[int]) -> Iterator[Line]:
     if title:
-        yield Line(truncate(title, BEGINNING))
+        yield Line(truncate(title, MAX_OPENING))
     for n, row in enumerate(rows):
         if n == 0 or row.where != rows[n - 1].where:
             yield Line(f"{row.where}N")
@@ -142,13 +148,13 @@ def _opening(title: str, rows: Sequence[Row], matches: Collection[int]) -> Itera
 
 
 def _place(n: int, rows: Sequence[Row], scorer: Scorer) -> list[Line]:
-    """Return the line of a place, then those of the rows next to it."""
+    """Return the line of a match, then those of the rows next to it."""
     where, number, text = rows[n]
     lines = [Line(f"{where}{number}: {excerpt(text, scorer.position(text))}", n, is_match=True)]
-    for k in range(max(n - NEAR, 0), min(n + NEAR + 1, len(rows))):
+    for k in range(max(n - CONTEXT_ROWS, 0), min(n + CONTEXT_ROWS + 1, len(rows))):
         if k != n and rows[k].where == where:
             line = _line(k, rows[k], is_match=scorer.score(rows[k].text) > 0)
-            lines.append(line._replace(text=f"  {truncate(line.text, MAX_OTHER_ROW)}"))
+            lines.append(line._replace(text=f"  {truncate(line.text, MAX_CONTEXT_ROW)}"))
     return lines
 
 

@@ -1,7 +1,7 @@
-"""The tool ``research``: visit folders, files and web pages in turn, and return what they say about a topic.
+"""The tool ``research``, which visits folders, files and web pages in turn and collects what they say about a topic.
 
-Before each source is a safe point, at which the user's lines change the ``plan`` of what comes next. ``pages`` fetches
-pages from hosts that ``hosts`` approves, files are read here, and ``report`` says what of a source is shown.
+At a safe point before each source, the user's lines can change the ``plan``. ``pages`` fetches pages from hosts that
+``hosts`` approves, this module reads files, and ``report`` selects what is shown.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MAX_SOURCES = 50
 MAX_TOPIC = 1_000
 
 MAX_IN_FOLDER = 512 * 1024
-"""Bytes of a file in a folder that is searched. Larger ones are data, and would use up what is read of the folder."""
+"""Bytes of a file that is searched as part of a folder. Larger ones are data, and would use up the folder's limit."""
 
 _THREADS = Threads("research")
 
@@ -53,7 +53,7 @@ class _Hosts(Subject):
         if (":" in text and (parse_ip(text) is None or "[" in text)) or re.search(r"[/@\s]", text):
             raise UserError("a host is a name such as example.org, without https:// and without a path or port")
         if not text.isascii():
-            raise UserError("write it as it is asked for, in the form that begins with xn--")
+            raise UserError("write its ASCII form, which begins with xn--")
         return text.lower()
 
 
@@ -63,19 +63,19 @@ HOSTS = _Hosts()
 def research_tools(hosts: tuple[str, ...] = (), guard: Guard | None = None) -> tuple[Tool, ...]:
     """Return the tool ``research``. These hosts and their subdomains need no approval.
 
-    The text of pages is made under the ``guard``.
+    The ``guard`` runs the program that extracts the text of pages.
     """
 
-    # Without a time limit of its own, since each source has one.
+    # No time limit for the whole call, since each source has one.
     @tool(kind="fetch", read_only=True, timeout_s=math.inf, subject=HOSTS)
     async def research(ctx: ToolContext, topic: str, sources: list[str]) -> str:
-        """Visit folders, files and web pages one after the other and collect what they say about a topic.
+        """Visit folders, files and web pages one after another, and collect what they say about a topic.
 
-        `topic` is what is looked for: a few telling words. `sources` has 1 to 50 paths relative to the workspace and
+        `topic` is what to search for: a few specific words. `sources` has 1 to 50 paths relative to the workspace and
         http(s) addresses, in the order in which they are visited. The result has the beginning of each source, then the
-        places that fit the topic best, as PATH:LINE: text and ADDRESS: paragraph N: text, each with the rows next to
-        it (N: where they fit as well, else N-). A source alone is given whole, as far as there is room: to read a page,
-        name no other. The user can redirect a research that is under way; the result says what was changed.
+        best matches, as PATH:LINE: text and ADDRESS: paragraph N: text, each with the rows next to it (N: if they match
+        too, else N-). A single source is returned whole, as far as it fits: to read a page, name no other source. The
+        user can redirect a running call; the result says what was changed.
         """
         if not terms_of(topic) or len(topic) > MAX_TOPIC:
             raise ToolError(f"The topic must have 1 to {MAX_TOPIC} characters, in words that can be looked for.")
@@ -97,17 +97,17 @@ class _Research:
         self._reports: dict[str, Report] = {}
 
     async def run(self) -> str:
-        """Visit what is waiting, until nothing is or the user stops, and return the result."""
+        """Visit the waiting sources until none is left or the user stops, and return the result."""
         plan = self._plan
         while True:
             before = plan.waiting[:1]
-            # Also after the last source: what was said while it was visited can still add one.
+            # Also after the last source: a line that came during the visit can add another.
             guidance = await self._ctx.safe_point(f"before_source:{before[0]}" if before else "after_sources")
             for adjustment in guidance.adjustments:
                 self._steer(adjustment)
             if guidance.stop or not plan.waiting:
                 return self._result()
-            # A source that lines put first has its own safe point first.
+            # A source that a line moved to the front has its own safe point.
             if plan.waiting[:1] == before:
                 await self._visit(plan.waiting.pop(0))
 
@@ -118,7 +118,7 @@ class _Research:
         for name in plan.skipped[skipped:]:
             self._ctx.progress(f"{on_one_row(name)}: skipped, as you said")
             self._reports[name] = Report(name, "skipped, as the user said")
-        if len(plan.skipped) <= skipped:  # a source that is skipped has a row of its own
+        if len(plan.skipped) <= skipped:  # each skipped source has its own row
             for note in plan.notes[notes:]:
                 self._ctx.progress(f"{on_one_row(note)} (from your line)")
         for name in plan.waiting:
@@ -139,7 +139,7 @@ class _Research:
         self._ctx.progress(f"{on_one_row(name)}: {report.outcome}")
 
     async def _read(self, name: str) -> Source:
-        """Return what a source consists of. Raise ``Refused``, ``Unreadable`` or ``ToolError``."""
+        """Read a source. Raise ``Refused``, ``Unreadable`` or ``ToolError``."""
         by_user = self._plan.by_user
         if len(name) > MAX_NAME:
             raise Unreadable(f"has more than {MAX_NAME} characters")
@@ -169,7 +169,7 @@ class _Research:
         reports = [*self._reports.values(), *(Report(name, "not visited, the user stopped") for name in plan.waiting)]
         head = [f"{on_one_row(note)} (from the user's line)" for note in plan.notes]
         end = ["", plan.counts]
-        # What does not fit is left out of each source; a result that is cut would lose some sources altogether.
+        # Each source is shortened: truncating the whole result would lose some of them altogether.
         room = min(MAX_RESULT, max(self._ctx.room - len("\n".join([*head, *end])), 0))
         return "\n".join([*head, *render(reports, room), *end]).lstrip("\n")
 

@@ -75,7 +75,10 @@ async def test_a_large_result_comes_as_it_was_sent(tmp_path: Path, answer: Calla
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (response(200, b"", JSON + "content-encoding: gzip\r\n"), "ended in the call.* it encoded its answer as gzip"),
+        (
+            response(200, b"", JSON + "content-encoding: gzip\r\n"),
+            "ended during the call.* it encoded its answer as gzip",
+        ),
         (response(200, b"", EVENTS + "content-encoding: identity, br\r\n"), "it encoded its answer as identity, br"),
         (response(200, b"x" * 300_000, JSON), "Failed to parse"),
         (response(200, b"data: " + b"x" * 300_000 + b"\n\n", EVENTS), "Failed to parse"),
@@ -132,7 +135,7 @@ async def test_one_that_hangs_up_in_a_call_is_there_at_the_next(tmp_path: Path) 
     async with http_server(HttpServer()) as served, running(tmp_path, served.entry()) as made:
         await made.tools()
         served.status = 0
-        with pytest.raises(ToolError, match="ended in the call"):
+        with pytest.raises(ToolError, match="ended during the call"):
             await made.call("h__t")
         served.status = 200
         assert await made.call("h__t") == "Done."
@@ -166,7 +169,7 @@ async def test_why_it_refuses_a_call_is_said_at_once(
     ("path", "why"),
     [
         ("html", "it answered with an HTML page"),
-        ("login", "it wants a login (401): OAuth is not supported; give a token in its headers"),
+        ("login", "it requires a login (401): OAuth is not supported; give a token in its headers"),
         ("away", "Redirect to http://example.org/mcp not followed"),
         ("broken", "it answered 500"),
         ("large", "it sent a message of more than 8,388,608 bytes"),

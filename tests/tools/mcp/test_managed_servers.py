@@ -190,7 +190,7 @@ async def test_a_call_that_is_cut_is_cancelled_at_the_server(log: Path) -> None:
 async def test_one_that_dies_in_a_call_is_there_at_the_next(log: Path) -> None:
     async with running(log.parent, hostile(log)) as made:
         await made.tools()
-        with pytest.raises(ToolError, match=r"ended in the call.*exit code 7"):
+        with pytest.raises(ToolError, match=r"ended during the call.*exit code 7"):
             await made.call("h__die")
         assert made.servers.views[0].state == "ended"
         assert "exit code 7" in made.servers.views[0].error
@@ -202,9 +202,9 @@ async def test_it_is_started_again_three_times_a_minute(log: Path, monkeypatch: 
     async with running(log.parent, hostile(log)) as made:
         await made.tools()
         for _ in range(4):
-            with pytest.raises(ToolError, match="ended in the call"):
+            with pytest.raises(ToolError, match="ended during the call"):
                 await made.call("h__die")
-        with pytest.raises(ToolError, match="3 times in a minute"):
+        with pytest.raises(ToolError, match="3 starts in a minute"):
             await made.call("h__echo", text="x")
         assert heard(log).count("initialize") == 4
         monkeypatch.setattr(life, "PER_S", 0.0)
@@ -255,7 +255,7 @@ async def test_the_first_wait_is_not_over_when_it_is_interrupted_and_a_late_serv
         for _ in range(3):
             await made.tools()
         assert made.notices == [
-            "The server h has not started within 0.2 s: new runs do without its tools until it has."
+            "The server h has not started within 0.2 s: until then, new runs do not have its tools."
         ]
 
 
@@ -322,7 +322,7 @@ async def test_one_that_says_too_much_in_a_call_is_ended(log: Path, act: str, mo
 async def test_one_that_closes_its_output_but_lives_is_ended(log: Path) -> None:
     async with running(log.parent, hostile(log, "mute")) as made:
         await made.tools()
-        with pytest.raises(ToolError, match=r"ended in the call.*: it closed its output"):
+        with pytest.raises(ToolError, match=r"ended during the call.*: it closed its output"):
             await made.call("h__empty")
         assert await made.call("h__echo", text="on") == "on"
 
@@ -332,7 +332,7 @@ async def test_one_that_closes_its_input_but_lives_is_ended(log: Path) -> None:
     async with running(log.parent, hostile(log, "deaf")) as made:
         await made.tools()
         await made.call("h__empty")
-        with pytest.raises(ToolError, match=r"ended in the call.*: it closed its input"):
+        with pytest.raises(ToolError, match=r"ended during the call.*: it closed its input"):
             await made.call("h__echo", text="x")
         assert await made.call("h__echo", text="on") == "on"
 

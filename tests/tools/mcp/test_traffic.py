@@ -160,5 +160,5 @@ async def test_nobody_waits_for_a_server_that_does_not_read() -> None:
             await wait_all_tasks_blocked()
         assert not traffic.gone.is_set()
         await outgoing.send(SessionMessage(JSONRPCNotification(jsonrpc="2.0", method="more")))
-        assert traffic.fault == "it reads nothing, and 32 messages wait for it"
+        assert traffic.fault == "it does not read its input: 32 messages are waiting"
         nursery.cancel_scope.cancel()

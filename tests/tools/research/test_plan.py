@@ -10,8 +10,8 @@ from chain.tools.research.plan import (
     ResearchPlan,
     is_named,
     may_be_host,
+    normalize_name,
     source_name,
-    tidy_name,
 )
 
 FIVE = ["docs", "src/wire.py", "tests/tools", "https://www.example.org/docs", "notes.md"]
@@ -55,7 +55,7 @@ def test_what_a_line_names(said: str, named: str) -> None:
     [("./docs/", "docs"), ("docs", "docs"), (".", "."), ("./", "."), ("", ""), ("/", "/"), ("http://x/", "http://x/")],
 )
 def test_a_name_has_one_form(given: str, name: str) -> None:
-    assert tidy_name(given) == name
+    assert normalize_name(given) == name
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_skip(wanted: str, left: list[str]) -> None:
     plan = after(f"skip {wanted}")
     assert plan.waiting == left
     assert set(plan.skipped) == set(FIVE) - set(left)
-    assert ("no source" in plan.notes[0]) == (len(left) == 5)
+    assert ("no remaining source" in plan.notes[0]) == (len(left) == 5)
 
 
 def test_also_check_adds_once_and_marks_it_as_the_users() -> None:

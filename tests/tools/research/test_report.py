@@ -8,7 +8,7 @@ import pytest
 from chain.lines.parse import Adjustment
 from chain.tools.research.plan import ResearchPlan
 from chain.tools.research.ranking import Row
-from chain.tools.research.report import BEGINNING, MAX_RESULT, NEAR, Report, Source, render, report_of
+from chain.tools.research.report import CONTEXT_ROWS, MAX_OPENING, MAX_RESULT, Report, Source, render, report_of
 
 NOTHING = "nothing of it at all"
 
@@ -80,7 +80,7 @@ def test_of_a_row_for_which_there_is_no_room_the_beginning_is_shown() -> None:
     rows = of("a", render([report("a", ["x" * 10_000]), report("b", [])]))
     assert rows[1].startswith("1- xxx")
     assert rows[1].endswith("…")
-    assert BEGINNING - 50 < size(rows) <= BEGINNING
+    assert MAX_OPENING - 50 < size(rows) <= MAX_OPENING
 
 
 @pytest.mark.parametrize("n", [1, 2])
@@ -101,7 +101,7 @@ def test_of_a_long_row_the_part_with_the_term_is_shown() -> None:
 
 
 def test_rows_next_to_a_place_are_those_before_and_behind_that_are_not_ignored() -> None:
-    assert NEAR == 2
+    assert CONTEXT_ROWS == 2
     (place,) = report("a", ["0", "1", "2", "wire", "4", "5", "6"]).places
     assert [line.text for line in place[1:]] == ["  2- 1", "  3- 2", "  5- 4", "  6- 5"]
     found = report("a", ["1", "a draft", "wire", "wire draft"], ignored="draft")

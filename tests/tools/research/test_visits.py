@@ -269,7 +269,7 @@ async def test_skip_at_every_safe_point(use: Use, n: int) -> None:
         assert result.endswith("[3 visited, 1 skipped]")
     else:
         assert part(result, "tests")[0] == "1 place found"
-        assert "skip: tests, but no source of that name is left" in result
+        assert "skip: tests, but no remaining source has that name" in result
         assert result.endswith("[4 visited, 0 skipped]")
 
 
