@@ -10,7 +10,7 @@ from cli.show.spacing import Spacing
 from cli.show.tour import Tour
 from cli.show.updating import UpdatingRenderer
 from cli.terminal.alerts import Alerts
-from cli.terminal.invocation import Looks
+from cli.terminal.invocation import TerminalStyle
 
 
 @dataclass(slots=True)
@@ -18,7 +18,7 @@ class Display:
     """A screen, how rows look on it, who comments on them and calls the user, and what the user has chosen for it."""
 
     screen: Screen
-    looks: Looks
+    style: TerminalStyle
     tour: Tour | None
     alerts: Alerts | None
     shows_thinking: bool | None = None
@@ -27,8 +27,8 @@ class Display:
 
     def renderer(self) -> Renderer:
         """What makes the rows of a session."""
-        color, ascii, width = self.looks.color, self.looks.ascii, self.screen.width
-        if self.screen.has_keys and self.looks.updates:
+        color, ascii, width = self.style.color, self.style.ascii, self.screen.width
+        if self.screen.has_keys and self.style.updates:
             renderer: Renderer = UpdatingRenderer(color=color, ascii=ascii, width=width, spacing=self.spacing)
         else:
             renderer = Renderer(color=color, ascii=ascii, width=width, streams=True, collapses=True)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Looks:
+class TerminalStyle:
     """What the terminal can show, and is to show; ``updates``: rows are updated where they can be."""
 
     color: bool

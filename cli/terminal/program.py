@@ -38,7 +38,7 @@ from cli.show.toolbar import ToolbarPart
 from cli.terminal.alerts import Alerts
 from cli.terminal.chains import Chains
 from cli.terminal.display import Display
-from cli.terminal.invocation import Invocation, Looks
+from cli.terminal.invocation import Invocation, TerminalStyle
 from cli.terminal.slash import CommandAnswer, Commands
 from cli.terminal.terminal_session import TerminalSession, shown_workspace
 from cli.terminal.whole_session import whole_session_rows
@@ -53,7 +53,7 @@ DOUBLE_PRESS_S = 2.0
 An Esc within as many seconds of another one is the second."""
 
 
-async def serve(screen: Screen, signals: AsyncIterator[int], looks: Looks, invocation: Invocation) -> int:
+async def serve(screen: Screen, signals: AsyncIterator[int], style: TerminalStyle, invocation: Invocation) -> int:
     """Open a chain for a screen that is up, serve its user, and return the exit code. Raises ``UserError``, in groups.
 
     Without a key for the configured model the one that needs none answers. ``signals`` may have come before.
@@ -89,7 +89,7 @@ async def serve(screen: Screen, signals: AsyncIterator[int], looks: Looks, invoc
         chains = Chains(nursery, settings, opens, door)
         with without_collector():  # a collection of all that is allocated by now would delay a key by 30 ms
             chain = await chains.open(name, resume=place.resume, mode=invocation.mode)
-        program = _Program(chains, chain, name, screen, looks, invocation)
+        program = _Program(chains, chain, name, screen, style, invocation)
         try:
             code = await program.run(signals, notes)
         finally:
@@ -107,13 +107,13 @@ class _Program:
     """The ``Listener`` of the screen, and the ``SessionOwner`` of the session in use."""
 
     def __init__(
-        self, chains: Chains, chain: Chain, model: str, screen: Screen, looks: Looks, invocation: Invocation
+        self, chains: Chains, chain: Chain, model: str, screen: Screen, style: TerminalStyle, invocation: Invocation
     ) -> None:
         """``chain`` is the first one, opened with the model of this name."""
         self._chains = chains
         self._screen = screen
         alerts = Alerts() if invocation.settings.notify == "bell" else None
-        self._display = Display(screen, looks, invocation.tour, alerts)
+        self._display = Display(screen, style, invocation.tour, alerts)
         self._invocation = invocation
         self._session = self._show(chain, model)
         self._used = [chain.session_id]
@@ -237,7 +237,7 @@ class _Program:
 
     def session_rows(self) -> Iterator[str]:
         store, session = _store_of(self._invocation), self._session.chain.session_id
-        return whole_session_rows(store, session, self._display.looks, self._screen.width)
+        return whole_session_rows(store, session, self._display.style, self._screen.width)
 
     @property
     def awaits_input(self) -> bool:

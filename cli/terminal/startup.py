@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from chain.session.exit_codes import INTERRUPTED_CODE, SIGTERM_CODE
 from cli.screen import tty
-from cli.terminal.invocation import Looks, Prepare
+from cli.terminal.invocation import Prepare, TerminalStyle
 
 
 def run_at_terminal(
@@ -28,7 +28,9 @@ def run_at_terminal(
     if is_ascii and not ascii:
         sys.stdout.reconfigure(encoding="ascii", errors="replace")  # type: ignore[union-attr]
     is_dumb = tty.is_dumb(os.environ)
-    looks = Looks(color=not (no_color or is_dumb or os.environ.get("NO_COLOR")), ascii=is_ascii, updates=updates)
+    style = TerminalStyle(
+        color=not (no_color or is_dumb or os.environ.get("NO_COLOR")), ascii=is_ascii, updates=updates
+    )
     # From here on every exit has to restore the terminal.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
@@ -50,12 +52,12 @@ def run_at_terminal(
             else:
                 from cli.screen.editor import open_terminal
 
-                opening = open_terminal(color=looks.color, history=history, typed=typed.decode(errors="replace"))
+                opening = open_terminal(color=style.color, history=history, typed=typed.decode(errors="replace"))
             async with opening as screen:
                 from cli.terminal.program import serve
 
                 with prepare() as invocation:
-                    code = await serve(screen, signals, looks, invocation)
+                    code = await serve(screen, signals, style, invocation)
         return code
 
     try:

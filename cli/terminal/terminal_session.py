@@ -78,9 +78,9 @@ class TerminalSession:
         self._display = display
         self._screen = display.screen
         self._renderer = display.renderer()
-        self._transcripts = Transcripts(color=display.looks.color, ascii=display.looks.ascii)
+        self._transcripts = Transcripts(color=display.style.color, ascii=display.style.ascii)
         self._toolbar = Toolbar(
-            ascii=display.looks.ascii,
+            ascii=display.style.ascii,
             inbox_size=chain.inbox_size,
             has_esc=display.screen.has_keys,
             plan=[task.state for task in chain.plan.tasks],

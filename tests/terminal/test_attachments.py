@@ -18,7 +18,7 @@ from chain.errors import UserError
 from cli.terminal import attachments
 from cli.terminal.attachments import Attachments, outside_path, read_clipboard
 from cli.terminal.display import Display
-from cli.terminal.invocation import Looks
+from cli.terminal.invocation import TerminalStyle
 from cli.terminal.slash import CommandAnswer, Commands
 from cli.terminal.terminal_session import TerminalSession
 
@@ -183,7 +183,7 @@ async def at_terminal() -> AsyncIterator[tuple[TerminalSession, Shown, Session]]
         open_session("rules: [{text: Noted.}]", interactive=True) as session,
         trio.open_nursery() as nursery,
     ):
-        display = Display(screen, Looks(color=False, ascii=False), None, None)  # type: ignore[arg-type]
+        display = Display(screen, TerminalStyle(color=False, ascii=False), None, None)  # type: ignore[arg-type]
         terminal = TerminalSession(session.chain, Commands(session.chain, session.use), Owner(), display)
         await nursery.start(_run, terminal)
         yield terminal, screen, session
