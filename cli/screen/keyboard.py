@@ -34,7 +34,7 @@ from cli.input.address import is_command
 from cli.screen import tty
 from cli.screen.draft import Draft
 from cli.screen.outside import OutsideProgram
-from cli.screen.page import Page
+from cli.screen.page import RowOutput
 from cli.screen.protocol import Acceptance, Listener, sign
 from cli.screen.shown_text import Pastes
 from cli.screen.toolkit import edit_by_clusters, screen_size
@@ -67,13 +67,13 @@ REST_OF_WORD_S = 2.0
 class Keyboard:
     """The keys of one editor."""
 
-    def __init__(self, draft: Draft, page: Page) -> None:
+    def __init__(self, draft: Draft, row_output: RowOutput) -> None:
         self.listener: Listener | None = None
         self.token: trio.lowlevel.TrioToken | None = None
         self.is_ready = threading.Event()
         """Set when there is a listener, or will be none."""
         self._draft = draft
-        self._page = page
+        self._row_output = row_output
         self._before_search = 0, Document()
         """The entry of the history and the text to which a cancelled search returns."""
         self.pastes = Pastes()
@@ -169,7 +169,7 @@ class Keyboard:
         count = sum(answer in _ACCEPTED for answer in answers)
         accepted, left = lines[:count], lines[count:]
         if answers[-1] == "answered":
-            self._page.is_answered(at)
+            self._row_output.is_answered(at)
         if at and not left and answers_question(lines[-1]):
             accepted.pop()  # an answer does not belong in the history
         for line in accepted:
@@ -236,7 +236,7 @@ class Keyboard:
         is_empty = Condition(lambda: not self._buffer.text)
 
         def answers(key: str) -> Filter:
-            return editing & is_empty & Condition(lambda: key in self._page.answer_keys)
+            return editing & is_empty & Condition(lambda: key in self._row_output.answer_keys)
 
         def bind(*sequence: Keys | str, to: Callable[[KeyPressEvent], Any], when: Filter = editing) -> None:
             keys.add(*sequence, filter=when)(to)
@@ -258,7 +258,7 @@ class Keyboard:
             bind(key, to=lambda _: self._go_by_a_row(1))
         bind("tab", to=lambda _: self._complete())
         bind("s-tab", to=lambda _: self._back_tab())
-        bind("c-l", to=lambda _: self._page.clear())
+        bind("c-l", to=lambda _: self._row_output.clear())
         for key in ("c-r", "c-s"):
             bind(key, to=self._search)
         for key in ("c-g", "c-c"):
@@ -322,7 +322,7 @@ class Keyboard:
 
     def _edit_outside(self) -> None:
         """Let the user's own editor have the text. This thread waits, so keys are that editor's, and rows wait."""
-        self._page.step_aside()
+        self._row_output.step_aside()
         said, text = "", self.text
         try:
             edited = self.outside.edit(text, os.environ)
@@ -334,20 +334,20 @@ class Keyboard:
                 edited = self.pastes.folded_again(edited)
                 # prompt_toolkit processes a whole line at each key: 90,000 characters take about a second.
                 self._set_text(self.pastes.folded(edited) if len(edited) > MAX_UNFOLDED else edited)
-        self._page.come_back(said)
+        self._row_output.come_back(said)
 
     def _open_session(self) -> None:
         """Show the whole session in the user's pager. This thread waits, so keys are the pager's, and rows wait."""
         rows = self.ask(lambda listener: listener.session_rows())
         if rows is None:
             return
-        self._page.step_aside()
+        self._row_output.step_aside()
         said = ""
         try:
             self.outside.page(rows, os.environ)
         except UserError as error:
             said = str(error)
-        self._page.come_back(said)
+        self._row_output.come_back(said)
 
     def _ctrl_c(self) -> None:
         has_text = bool(self._buffer.text)
@@ -466,10 +466,10 @@ class Keyboard:
         self._outside = None
 
     def _suspend(self) -> None:
-        self._page.step_aside()
+        self._row_output.step_aside()
         with tty.lent():
             self.ask(lambda _: tty.stop_job())
-        self._page.come_back()
+        self._row_output.come_back()
 
 
 def a_row_away(text: str, at: int, width: int, by: Literal[-1, 1]) -> int | None:

@@ -45,7 +45,7 @@ SCREEN_MARGIN = 5
 """Rows of the screen left for the prompt, the toolbar and an answer."""
 
 
-class Page:
+class RowOutput:
     """The rows of one terminal."""
 
     def __init__(self, output: HeldOutput, draft: Draft) -> None:
