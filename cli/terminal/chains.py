@@ -31,7 +31,7 @@ class _Opened:
     closed: trio.Event = field(default_factory=trio.Event)
 
 
-class Chains:
+class OpenSessions:
     """Opens chains by ``open_chain``, each in a task of its own with a side door; ``settings`` are for the models."""
 
     def __init__(self, nursery: trio.Nursery, settings: Settings, open_chain: OpenChain, open_door: OpenDoor) -> None:

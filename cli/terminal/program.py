@@ -36,7 +36,7 @@ from cli.show.session_list import resumption_rows
 from cli.show.text_rows import in_rows
 from cli.show.toolbar import ToolbarPart
 from cli.terminal.alerts import Alerts
-from cli.terminal.chains import Chains
+from cli.terminal.chains import OpenSessions
 from cli.terminal.display import Display
 from cli.terminal.invocation import Invocation, TerminalStyle
 from cli.terminal.slash import CommandAnswer, Commands
@@ -86,15 +86,15 @@ async def serve(screen: Screen, signals: AsyncIterator[int], style: TerminalStyl
         return side_door(chain, state, os.environ) if has_door else nullcontext("")
 
     async with trio.open_nursery() as nursery:
-        chains = Chains(nursery, settings, opens, door)
+        open_sessions = OpenSessions(nursery, settings, opens, door)
         with without_collector():  # a collection of all that is allocated by now would delay a key by 30 ms
-            chain = await chains.open(name, resume=place.resume, mode=invocation.mode)
-        program = _Program(chains, chain, name, screen, style, invocation)
+            chain = await open_sessions.open(name, resume=place.resume, mode=invocation.mode)
+        program = _Program(open_sessions, chain, name, screen, style, invocation)
         try:
             code = await program.run(signals, notes)
         finally:
             await program.close()
-            await chains.close()
+            await open_sessions.close()
     return code
 
 
@@ -107,10 +107,16 @@ class _Program:
     """The ``Listener`` of the screen, and the ``SessionOwner`` of the session in use."""
 
     def __init__(
-        self, chains: Chains, chain: Chain, model: str, screen: Screen, style: TerminalStyle, invocation: Invocation
+        self,
+        open_sessions: OpenSessions,
+        chain: Chain,
+        model: str,
+        screen: Screen,
+        style: TerminalStyle,
+        invocation: Invocation,
     ) -> None:
         """``chain`` is the first one, opened with the model of this name."""
-        self._chains = chains
+        self._open_sessions = open_sessions
         self._screen = screen
         alerts = Alerts() if invocation.settings.notify == "bell" else None
         self._display = Display(screen, style, invocation.tour, alerts)
@@ -171,7 +177,7 @@ class _Program:
             find_custom=partial(find_commands, asked.settings, chain.workspace, asked.state),
         )
         session = TerminalSession(chain, commands, self, self._display)
-        session.notify([*self._chains.notes(chain), *commands.custom.found.faults])
+        session.notify([*self._open_sessions.notes(chain), *commands.custom.found.faults])
         return session
 
     def accept(self, text: str, *, at: str = "", again: bool = False) -> Acceptance:
@@ -293,14 +299,14 @@ class _Program:
         mode = None if opening.resume else before.chain.mode  # a new conversation is no reason to allow more, or less
         with trio.CancelScope() as self._switching:
             try:
-                chain = await self._chains.open(model, plan=opening.plan, resume=opening.resume, mode=mode)
+                chain = await self._open_sessions.open(model, plan=opening.plan, resume=opening.resume, mode=mode)
             except UserError as error:
                 before.print(sanitize(str(error)), command=command)
             else:
                 if before.chain.effort and not opening.resume:
                     with suppress(UserError, JournalError):  # the usual one will do
                         chain.use_effort(before.chain.effort)
-                await self._chains.close(before.chain)
+                await self._open_sessions.close(before.chain)
         if chain is None:
             self._sender.go_on(before.chain)
             return
