@@ -34,7 +34,7 @@ from chain.version import VERSION
 from cli.acp import params
 from cli.acp.editor_offer import CHAIN, MODEL
 from cli.acp.editor_session import STEERING, EditorFeatures, EditorSession
-from cli.acp.opener import Opener
+from cli.acp.opener import SessionOpener
 from cli.acp.rpc import CANCELLED, INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, NOT_FOUND, RpcError
 from cli.acp.wire import IncomingCall, Wire
 from cli.door.server import side_door
@@ -64,7 +64,7 @@ _EXTENSIONS = {"steering": {"supported": True}, "receipts": {"supported": True}}
 class EditorAgent:
     """The server of one editor. All sessions are closed when ``run`` ends."""
 
-    def __init__(self, wire: Wire, opener: Opener, notify: Callable[[str], None]) -> None:
+    def __init__(self, wire: Wire, opener: SessionOpener, notify: Callable[[str], None]) -> None:
         self._wire = wire
         self._opener = opener
         self._notify = notify

@@ -25,7 +25,7 @@ PAGE = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Opener:
+class SessionOpener:
     """The parameters for opening the sessions of one process. ``read_settings`` reads the configuration for a folder.
 
     ``address`` is that of the Redis that stores the sessions. If it is empty, the folder ``state`` stores them.

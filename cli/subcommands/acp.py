@@ -15,7 +15,7 @@ from chain.config.load import state_folder
 from chain.errors import UserError
 from chain.text.plain import sanitize
 from cli.acp.methods import UPDATES_GRACE_S, EditorAgent
-from cli.acp.opener import Opener
+from cli.acp.opener import SessionOpener
 from cli.acp.wire import MAX_RPC_ROW, Wire
 from cli.arguments import read_mode, read_settings, read_state, read_traces
 from cli.command_output import write
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     is_kept = not isinstance(store, MemoryStore)
     traces = read_traces(state, by_default=False) if is_kept else None
     mode = read_mode(args)
-    opener = Opener(partial(read_settings, args), state, args.tools, traces, os.environ, address, mode, is_kept)
+    opener = SessionOpener(partial(read_settings, args), state, args.tools, traces, os.environ, address, mode, is_kept)
     if address:
         store.check()
     # The streams for the messages alone: a tool that prints, or reads, must not get into them.
@@ -64,7 +64,7 @@ def check_options(args: argparse.Namespace) -> None:
 
 
 class _EditorProcess:
-    def __init__(self, opener: Opener, stdin: int, stdout: int) -> None:
+    def __init__(self, opener: SessionOpener, stdin: int, stdout: int) -> None:
         self._rows = Outbox(partial(_write, stdout))
         self._notes = Outbox(partial(_write, 2))
         self._agent = EditorAgent(Wire(Lines(stdin, MAX_RPC_ROW).next, self._rows), opener, self._notify)
