@@ -12,10 +12,10 @@ from chain.errors import UserError
 from chain.events import Point
 from chain.session.exit_codes import LINES_LEFT
 from cli.command_output import say
-from cli.subcommands.elsewhere import Reach, check_format, visit_session
+from cli.subcommands.elsewhere import Reach, check_format, connect_to_session
 
 if TYPE_CHECKING:
-    from cli.door.visit import Visit
+    from cli.door.client import DoorClient
 
 _GONE = "the chain ended before the outcome of the line was known"
 
@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     if args.new and args.session:
         raise UserError("--new and --session cannot be used together")
     check_format(args, "text")
-    return visit_session(
+    return connect_to_session(
         args,
         partial(send, line=line, wait=args.wait, say=say),
         partial(send_remotely, line=line, is_new=args.new, wait=args.wait),
@@ -36,16 +36,16 @@ def run(args: argparse.Namespace) -> int:
     )
 
 
-def send(visit: Visit, line: str, *, wait: bool, say: Callable[[str], object]) -> tuple[int, str]:
+def send(client: DoorClient, line: str, *, wait: bool, say: Callable[[str], object]) -> tuple[int, str]:
     """Send a line, and ``wait`` for what becomes of it; the exit code and a problem. Raises ``UserError``.
 
     The code is 1 if it was refused, or if the chain ended before it said what became of it.
     """
     try:
-        visit.send(type="line", text=line)
+        client.send(type="line", text=line)
     except OSError:
         return 1, _GONE
-    for row in visit.rows():
+    for row in client.rows():
         match row:
             case {"type": "notice", "message": str(message)}:
                 say(message)

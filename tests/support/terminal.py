@@ -70,7 +70,7 @@ LIMITS = (
     "cli.screen.dumb.LAST_ROWS_S",
     "cli.screen.tty.WRITE_S",
     "cli.ending.EXIT_S",
-    "cli.door.visit.GREETING_S",
+    "cli.door.client.GREETING_S",
 )
 """Times after which the program acts differently. On a busy machine they could pass by chance."""
 
