@@ -1,4 +1,4 @@
-"""A chain without a terminal: lines from arguments, scripts, pipes and JSON go in, answers and events come out."""
+"""A chain without a terminal: reads lines from arguments, scripts, pipes and JSON, and writes answers and events."""
 
 from __future__ import annotations
 
@@ -40,9 +40,12 @@ NO_ANSWER = 'a line does not answer a question; write {"type":"answer","id":"Q1"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a headless process is asked to do. ``notes`` are shown first; ``reads_stdin``: lines come from there too.
+    """The task of a headless process.
 
-    With ``piped_within`` all of standard input goes with the query, if its first byte comes within so many seconds.
+    ``notes`` are shown first; ``reads_stdin``: lines are read from standard input too.
+
+    If ``piped_within`` is given, all of standard input is appended to the query, provided that its first byte comes
+    within that many seconds. ``is_kept``: the session outlives the process.
     """
 
     query: str | None = None
@@ -58,7 +61,7 @@ class Job:
 async def run_job(
     chain: Chain, job: Job, renderer: Renderer, *, stdin: int = 0, stdout: int = 1, stderr: int = 2
 ) -> int:
-    """Do the job and return the exit code."""
+    """Run the job and return the exit code."""
     output = HeadlessOutput(chain, job.output, renderer, stdout=stdout, stderr=stderr)
     return await _Headless(chain, job, stdin, output).run()
 
@@ -80,7 +83,7 @@ class _Headless:
 
     async def run(self) -> int:
         async with leaving_at_signal(self._leave), background_task(self._output.run):
-            for note in (*self._job.notes, *self._of_before()):
+            for note in (*self._job.notes, *self._resume_notes()):
                 self._notify(note)
             with self._leaving:
                 await self._work()
@@ -104,8 +107,8 @@ class _Headless:
                 await self._output.finish(code, problem, session=id)
         return max(self._exit_code(problem), 1) if self._output.failure else self._exit_code(problem)
 
-    def _of_before(self) -> Iterator[str]:
-        """Notes on a session that is resumed: what was changed, and which lines of it wait or came back."""
+    def _resume_notes(self) -> Iterator[str]:
+        """Yield notes on a resumed session: what has changed, and which of its lines wait or came back."""
         if (resumed := self._chain.resumed) is None:
             return
         yield from resumed.changes
@@ -146,20 +149,20 @@ class _Headless:
             nursery.cancel_scope.cancel()
 
     def _run_waiting(self) -> bool:
-        """Begin a run with the waiting lines of a resumed session, if any: they may be all that there is to do."""
+        """Start a run with the waiting lines of a resumed session. Return whether there were any."""
         has_begun = self._chain.runs.begin_waiting()
         self._was_answered = self._was_answered or has_begun
         return has_begun
 
     async def _run_waiting_without_input(self) -> None:
-        """Begin that run although the input is open: nothing may ever come from it."""
+        """Start that run after ``FIRST_BYTE_S`` although the input is open, since nothing may ever come from it."""
         if self._chain.resumed is not None and self._chain.lines.waiting:
             await trio.sleep(FIRST_BYTE_S)
             if self._run_waiting():
                 self._notify(WAITED)
 
     async def _query(self) -> str | None:
-        """The query with the piped input, empty if there is neither; ``None`` if the input cannot be used."""
+        """Return the query with the piped input, empty if there is neither; ``None`` if the input cannot be used."""
         query, within = self._job.query, self._job.piped_within
         if within is None:
             return query
@@ -180,7 +183,7 @@ class _Headless:
         return query
 
     async def _settle(self) -> None:
-        """Wait until no run is active and no line is held."""
+        """Wait until no run is active and no line is queued, then accept no more lines."""
         while True:
             await self._chain.wait_idle()
             if self._sender.held:
@@ -199,12 +202,12 @@ class _Headless:
         self._limit_output()
 
     def _limit_output(self) -> None:
-        """After a signal, output has ``OUTPUT_GRACE_S`` from its beginning: a tool may have taken time before."""
+        """After a signal, limit the last output to ``OUTPUT_GRACE_S`` from its start."""
         if self._finishing is not None and self._signal is not None:
             self._finishing.deadline = trio.current_time() + OUTPUT_GRACE_S
 
     async def _read(self) -> None:
-        """Send the lines of the input. As long as it is open and read, it can answer questions."""
+        """Send the lines of the input. Questions are answerable while the input is open and read."""
         answerer = self._chain.answering()
         try:
             while (raw := await self._stdin.next()) is not None:
@@ -265,7 +268,7 @@ class _Headless:
             self._output.put(events.Receipt(id=line.id, text=line.text, state="handled", kind=kind))
 
     def _record(self, answer: SubmitResult) -> None:
-        """Record the chain's answer to a line; events tell what a run does."""
+        """Record the chain's answer to a line, and show it if no event does."""
         match answer.what:
             case "started":
                 self._was_answered = True

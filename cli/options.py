@@ -1,4 +1,4 @@
-"""The help of the command line, which is also its table of options and commands, and the parser.
+"""The help of the command line, which also defines its options and commands, and the parser.
 
 A row of ``HELP`` adds an option or a command. A command is a module of ``cli.subcommands`` with ``run(args)``.
 """
@@ -183,7 +183,7 @@ COMMANDS = {shown.split()[0]: (shown.partition(" ")[2], text) for shown, text in
 
 
 def parser_of(command: str | None = None) -> argparse.ArgumentParser:
-    """Return a parser of the options that a command has, or a run for an empty string; by default of all options."""
+    """Return a parser of the options of a command, of a run (``""``), or of all options (``None``)."""
     parser = _Parser(prog="chain", add_help=False, allow_abbrev=False, exit_on_error=False)
     for shown in _entries():
         *short, long = shown.split(", ")
@@ -201,7 +201,7 @@ def parser_of(command: str | None = None) -> argparse.ArgumentParser:
 
 
 def _owners(dest: str) -> list[str]:
-    """Return the commands that alone have an option; none if all have it."""
+    """Return the commands that an option is restricted to; none if every command has it."""
     return [command for command, own in _OWN.items() if dest in own]
 
 

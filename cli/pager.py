@@ -1,4 +1,4 @@
-"""Shows a long text at a terminal through the user's pager, as git does: ``$PAGER``, or ``less`` if there is one."""
+"""Shows a long text at a terminal through the user's pager, as git does: ``$PAGER``, or ``less`` if installed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LESS = "FRX"
 
 
 def show_in_pager(rows: Iterable[str], environ: Mapping[str, str]) -> Iterable[str]:
-    """Show rows through a pager until it ends. Returns the rows that need none, or have none."""
+    """Show rows in a pager until it exits. Return the rows to write without one: they fit, or there is no pager."""
     if not (os.isatty(0) and os.isatty(1)) or tty.is_dumb(environ):
         return rows
     rows, first, needed = iter(rows), list[str](), 0

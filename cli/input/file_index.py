@@ -1,4 +1,4 @@
-"""All files of the workspace and of added directories, for fuzzy matching, and the rules of git's ignore files."""
+"""An index of all files of the workspace and of added directories for fuzzy matching, and git's ignore rules."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The names of files that an unfinished ``@`` and path could become: those in one folder, and fuzzy matches of all.
+"""Completion of file names after ``@``: the names in one folder, and fuzzy matches among all files.
 
-A key hardly waits for a disk.
+Slow disks delay a key by at most ``KEY_PATIENCE_S``.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _Names = Sequence[tuple[str, bool]]
 
 
 class FileNames:
-    """Completes the names of the files of one workspace, and of the ``added`` directories, in any thread."""
+    """Completion of the file names of one workspace and of the ``added`` directories. Any thread may use it."""
 
     def __init__(self, workspace: Path, added: Callable[[], Sequence[Path]] = tuple) -> None:
         self._workspace = workspace
@@ -56,12 +56,12 @@ class FileNames:
         self._index = FileIndex()
         self._read: tuple[str, float, _Names] = ("", 0.0, ())
 
-    def begun(self, text: str) -> tuple[str, Sequence[str]]:
-        """The text before an unfinished name at its end, and the names that this could become.
+    def complete_name(self, text: str) -> tuple[str, Sequence[str]]:
+        """Return the text before an unfinished name at its end, and the completions of that name.
 
-        Those in the folder that was typed come first, then all files that match fuzzily. Where there are none, they are
-        those in the folder that begin with what was typed but for one letter. Folders end with a ``/``. Those that git
-        ignores come last, and names in the folder with a dot at their beginning before them.
+        Names in the typed folder come first, then fuzzy matches among all files. Without any, names in the folder that
+        differ in one letter are returned. Folders end with a ``/``. Files that git ignores come last, and names that
+        begin with a dot come after the others.
         """
         found = _UNFINISHED.search(text, max(len(text) - MAX_COMPLETED_PATH, 0))
         if found is None:
@@ -83,12 +83,12 @@ class FileNames:
         return before, [_quoted(name, always=quoted) for name in islice(shown, MAX_OFFERED)]
 
     def completions(self, text: str) -> list[str]:
-        """The whole texts that a text can be completed to."""
-        before, names = self.begun(text)
+        """Return the text with each completion of the unfinished name at its end."""
+        before, names = self.complete_name(text)
         return [line for name in names if (line := before + name) != text]
 
     def missing(self, text: str) -> list[str]:
-        """Return the names after an ``@`` that name nothing, of a text of one row."""
+        """Return the names after an ``@`` for which no file exists; none if the text has several rows."""
         words = [] if "\n" in text else [quoted or word for quoted, word in _NAMED.findall(text)[:MAX_NAMED]]
         found: list[str] = []
 

@@ -1,4 +1,4 @@
-"""What a row of JSON input asks for, on standard input or through the side door. Pure."""
+"""Parses rows of JSON input, from standard input or the side door, into requests. Pure."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Interrupt:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Removes a line that waits."""
+    """A request to drop a waiting line."""
 
     id: str
 
@@ -58,19 +58,19 @@ class JsonAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Whether a client of the side door answers questions from now on."""
+    """An offer of a client of the side door to answer questions, or its withdrawal."""
 
     answers: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """A client of the side door gets all events from now on."""
+    """A request of a client of the side door for all further events."""
 
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """A row that is none of these: the text to show, its id, and what is wrong with it."""
+    """A row that could not be parsed: the text to show, its id, and the error."""
 
     text: str
     id: str
@@ -81,7 +81,7 @@ JsonRow: TypeAlias = JsonLine | Interrupt | Drop | JsonAnswer | Hello | Watch | 
 
 
 def read_row(raw: RawLine, *, at_door: bool = False) -> JsonRow | None:
-    """The request in a row; ``None`` for a blank one. ``Hello`` and ``Watch`` are understood at the door alone."""
+    """Parse a row; return ``None`` for a blank one. ``Hello`` and ``Watch`` are accepted only at the side door."""
     if not raw.text.strip():
         return None
     if raw.cut:
@@ -90,7 +90,7 @@ def read_row(raw: RawLine, *, at_door: bool = False) -> JsonRow | None:
         why = f"line {raw.number} of the input is too long; a line has at most {MAX_LINE:,} characters"
     else:
         found = _object(raw.text)
-        row = _understood(found, at_door=at_door)
+        row = _parse(found, at_door=at_door)
         if not isinstance(row, str):
             return row
         forms = AT_THE_DOOR if at_door else AS_JSON
@@ -108,8 +108,8 @@ def _object(text: str) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _understood(found: Mapping[str, Any], *, at_door: bool) -> JsonRow | str:
-    """The request in an object, or what is wrong with it."""
+def _parse(found: Mapping[str, Any], *, at_door: bool) -> JsonRow | str:
+    """Return the request in an object, or the error as a text."""
     if "type" not in found:
         return "it has no type" if found else "it is not a JSON object"
     type = found["type"]

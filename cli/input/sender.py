@@ -1,11 +1,11 @@
-"""Sends a chain the lines that nobody types: each at its moment, and held back while the chain has no room.
+"""Sends scripted and piped lines to a chain: each at its moment, and queued here while the chain's queue is full.
 
-Held lines keep their order, also for different agents. A now line passes by them; a stop overtakes them, as when a
-person types it: they were meant for the run that it stops, and are never sent (a stop for an agent below main only
-passes by). A line that can no longer be sent is reported in the step in which that becomes certain.
+Queued lines are sent in order, also to different agents. A ``!!`` line does not wait for them. A stop of the whole run
+discards them, since they were meant for that run; a stop of a child agent does not. A line that can no longer be sent
+is reported at once.
 
-The lines for ``@question`` answer questions in their order, with an address those of that agent alone. As long as there
-is one that fits, there is somebody who can be asked.
+Lines for ``@question`` answer questions in order; with an address only those of that agent. While there is such a line,
+its questions count as answerable.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ DROPPED = "it was dropped before it was sent"
 
 
 class Sender:
-    """Sends lines to a chain; ``on_answer`` is called with the chain's answer to each."""
+    """A scheduler of lines for a chain. ``on_answer`` is called with the chain's answer to each line."""
 
     def __init__(self, chain: Chain, on_answer: Callable[[ScheduledLine, SubmitResult], object]) -> None:
         self._chain = chain
@@ -63,17 +63,17 @@ class Sender:
 
     @property
     def held(self) -> int:
-        """How many lines wait for room."""
+        """The number of lines that wait for room."""
         return len(self._held)
 
     @property
     def has_place(self) -> bool:
-        """Whether another line may wait."""
+        """Whether the sender accepts another line to wait."""
         return not (_is_full(self._held, self._held_chars) or _is_full(self._scheduled, self._scheduled_chars))
 
     @property
     def waiting(self) -> tuple[str, ...]:
-        """The lines that wait for their moment or for room, as they were written."""
+        """The source texts of the lines that wait for their moment or for room."""
         return tuple(line.written for line in (*self._scheduled, *self._held))
 
     def report_unsent(self, line: ScheduledLine, reason: str) -> None:
@@ -81,7 +81,7 @@ class Sender:
         self._chain.lines.never_sent(line.written, reason, id=line.id)
 
     def discard(self, why_held: str = RUN_ENDED) -> None:
-        """Discard and report all lines that wait: neither their moments nor room will come any more."""
+        """Discard and report all lines that wait. ``why_held`` is the reason for those that wait for room."""
         waiting = [*((line, NO_MOMENT) for line in self._scheduled), *((line, why_held) for line in self._held)]
         self._scheduled.clear()
         self._held.clear()
@@ -91,7 +91,7 @@ class Sender:
             self.report_unsent(line, reason)
 
     def drop(self, id: str) -> bool:
-        """Discard and report the line with its sender's ``id``. Whether there was one."""
+        """Discard and report the line with its sender's ``id``. Return whether there was one."""
         line = next((line for line in (*self._held, *self._scheduled) if id and line.id == id), None)
         if line is None:
             return False
@@ -106,15 +106,15 @@ class Sender:
         return True
 
     def close(self) -> None:
-        """Stop sending when moments come."""
+        """Stop sending lines when their moments come."""
         self._closed = True
 
     def pause(self) -> None:
-        """Hold all lines back until ``go_on``."""
+        """Queue all lines until ``resume``."""
         self._is_paused = True
 
-    def go_on(self, chain: Chain) -> None:
-        """Go on, with this chain from now on; if it is another one, no run is active in the chain before."""
+    def resume(self, chain: Chain) -> None:
+        """Resume sending, to this chain. If it is another one, no run may be active in the previous chain."""
         if chain is not self._chain:
             for answerer in self._answerers.values():
                 answerer.close()
@@ -129,7 +129,7 @@ class Sender:
         chain.listen(lambda event: self._on_event(event) if chain is self._chain else None)
 
     def schedule(self, line: ScheduledLine) -> None:
-        """Send a line now, or keep it for its moment."""
+        """Send a line now, or store it until its moment."""
         if isinstance(line.moment, Now):
             self._send(line)
         elif len(line.text) > MAX_LINE:
@@ -145,7 +145,7 @@ class Sender:
                 self._nursery.start_soon(self._send_later, line, line.moment.seconds)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Send the held lines as room comes."""
+        """Send queued lines whenever the chain has room. Never returns."""
         async with trio.open_nursery() as self._nursery:
             task_status.started()
             while True:
@@ -159,12 +159,12 @@ class Sender:
                 self._progress.set()
 
     async def drain(self) -> None:
-        """Wait until nothing is held."""
+        """Wait until no line is queued for room."""
         while self._held:
             await self._progress.wait()
 
     async def wait_for_place(self) -> None:
-        """Wait until another line may wait, so that an endless input is read no faster than it is sent."""
+        """Wait until ``has_place``, so that an endless input is not read faster than it is sent."""
         if _is_full(self._held, self._held_chars):
             await self.drain()
         while _is_full(self._scheduled, self._scheduled_chars):
@@ -216,7 +216,7 @@ class Sender:
         )
 
     def _count_answers(self) -> None:
-        """Promise to answer the questions for which there are answers, and no others."""
+        """Register as an answerer of the questions for which a line waits, and unregister from all others."""
         wanted = {line.to.casefold() for line in self._scheduled if isinstance(line.moment, AtQuestion)}
         for agent in wanted - self._answerers.keys():
             self._answerers[agent] = self._chain.answering(agent)
@@ -255,7 +255,7 @@ class Sender:
         return has_room and not self._is_paused
 
     def _release(self, line: ScheduledLine) -> None:
-        """Send a held line, unless the run that it waited for ended in a way that returns lines."""
+        """Send a queued line, unless the run that it waited for ended in a way that returns lines."""
         self._held_chars -= len(line.text)
         last = self._chain.runs.last_status
         if self._chain.is_running or last is None or last.startswith(_COMPLETE) or line.follows_run:

@@ -1,4 +1,4 @@
-"""Bytes to lines, with bounds. Pure."""
+"""Splits bytes into lines of bounded length. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ JSON_BYTES = 12 * MAX_LINE + 4_096
 
 @dataclass(frozen=True, slots=True)
 class RawLine:
-    """A line as it was read. ``replaced``: some bytes were not UTF-8. ``cut``: it is longer than a line may be."""
+    """A line as it was read.
+
+    ``replaced``: some bytes were not UTF-8. ``cut``: it was too long, and the end is missing.
+    """
 
     text: str
     number: int
@@ -25,12 +28,12 @@ class RawLine:
 
     @property
     def notice(self) -> str:
-        """A note for the sender if bytes were replaced, else empty."""
+        """A note for the sender if bytes were replaced; else empty."""
         return f"line {self.number} of the input is not UTF-8; its invalid bytes were replaced" if self.replaced else ""
 
 
 class Splitter:
-    """Splits bytes into lines, as they come. Of a line longer than ``most`` bytes only the first ``most`` are kept."""
+    """An incremental splitter of bytes into lines. Lines are cut after ``most`` bytes."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -39,7 +42,7 @@ class Splitter:
         self._number = 0
 
     def add(self, chunk: bytes) -> list[RawLine]:
-        """Add the next bytes. Returns the lines that they complete."""
+        """Add the next bytes. Return the lines that they complete."""
         *ended, rest = chunk.split(b"\n")
         lines = []
         for piece in ended:
@@ -49,7 +52,7 @@ class Splitter:
         return lines
 
     def end(self) -> list[RawLine]:
-        """End the input. Returns the last line if it has no line end."""
+        """End the input. Return the last line if it has no line end."""
         return [self._end_line()] if self._rest else []
 
     def _append(self, piece: bytes) -> None:
@@ -69,7 +72,7 @@ class Splitter:
 
 
 def utf8_text(raw: bytes, *, at_start: bool = True, is_cut: bool = False) -> tuple[str, bool]:
-    """The text of bytes without a byte order mark, and whether some were replaced since they are not UTF-8."""
+    """Decode bytes without a byte order mark. Return the text, and whether invalid bytes were replaced."""
     if at_start:
         raw = raw.removeprefix(codecs.BOM_UTF8)
     decoder = codecs.getincrementaldecoder("utf-8")

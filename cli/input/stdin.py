@@ -1,4 +1,4 @@
-"""Standard input: its lines as they come, or all of it, up to a bound, beside a query."""
+"""Standard input: an iterator of its lines, or all of it, up to a limit, as a part of the query."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NOT_UTF_8 = "standard input is not UTF-8; its invalid bytes were replaced"
 
 
 class Lines:
-    """The lines of a descriptor after those ``begun``, read in a thread; of a longer one the first ``most`` bytes."""
+    """The lines of a descriptor, read in a thread and cut after ``most`` bytes. ``begun`` are bytes read before."""
 
     def __init__(self, fd: int, most: int = TEXT_BYTES, *, begun: bytes = b"") -> None:
         self._fd = fd
@@ -45,7 +45,7 @@ class Lines:
         self._at_end = False
 
     async def next(self) -> RawLine | None:
-        """The next line; ``None`` at the end of the input. A last line without an end counts."""
+        """Return the next line, also a last one without a line end; ``None`` at the end of the input."""
         while not self._lines and not self._at_end:
             chunk = b""
             with suppress(OSError):  # an input that is closed or broken has ended
@@ -55,12 +55,12 @@ class Lines:
         return self._lines.popleft() if self._lines else None
 
     def unread(self) -> list[RawLine]:
-        """The lines that were read and not returned yet, without the blank ones."""
+        """Return the lines that were read but not returned, without blank ones."""
         return [line for line in self._lines if line.text.strip()]
 
 
 def _read_chunk(fd: int) -> bytes:
-    """The next bytes, however long they take; none at the end of the input. Raises ``OSError``."""
+    """Return the next bytes, without a timeout; none at the end of the input. Raise ``OSError``."""
     while True:
         try:
             return os.read(fd, _CHUNK)
@@ -77,7 +77,7 @@ class Piped:
 
 
 def is_piped(fd: int) -> bool:
-    """Whether something may be piped in: a pipe, socket or file. Of devices, null has nothing and others never end."""
+    """Return whether a descriptor may have piped input: it is a pipe, socket or file, not a device."""
     try:
         return not stat.S_ISCHR(os.fstat(fd).st_mode)
     except OSError:
@@ -85,9 +85,10 @@ def is_piped(fd: int) -> bool:
 
 
 async def read_piped(fd: int, *, first_byte_s: float, on_wait: Callable[[], None]) -> Piped | None:
-    """Read all of the input; ``None`` if no byte came within ``first_byte_s``. Raises ``UserError``, also for too much.
+    """Read all of the input; ``None`` if no byte comes within ``first_byte_s``.
 
-    ``on_wait`` is called, once, when the reading stands still for ``FIRST_BYTE_S``.
+    Raise ``UserError`` if the input cannot be read or is too long. Call ``on_wait`` once if nothing comes for
+    ``FIRST_BYTE_S``.
     """
     if first_byte_s < math.inf and not await _is_readable_within(fd, first_byte_s):
         return None
@@ -114,7 +115,10 @@ async def read_piped(fd: int, *, first_byte_s: float, on_wait: Callable[[], None
 
 
 def with_piped(query: str | None, piped: Piped) -> str:
-    """The query with the piped input as a block after it, or the input alone. Raises ``UserError`` if too long."""
+    """Return the query with the piped input appended as a block, or the input alone.
+
+    Raise ``UserError`` if it is too long.
+    """
     if query is None:
         whole = piped.text
     elif piped.text.strip():

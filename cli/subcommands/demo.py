@@ -17,7 +17,7 @@ from chain.config.load import Settings, defaults_folder, load_settings
 from chain.errors import UserError
 from cli.arguments import Place
 from cli.command_output import renderer
-from cli.ending import LEAVING, even_at_once, received_signals
+from cli.ending import LEAVING, at_immediate_exit, received_signals
 from cli.terminal import startup
 from cli.terminal.invocation import Invocation
 
@@ -134,7 +134,7 @@ def _folder() -> Iterator[Path]:
             # What a tool that was cut off still writes must not keep the program from ending.
             temporary = tempfile.TemporaryDirectory(prefix="chain-demo-", ignore_cleanup_errors=True)
             folder = Path(stack.enter_context(temporary))
-            stack.enter_context(even_at_once(temporary.cleanup))
+            stack.enter_context(at_immediate_exit(temporary.cleanup))
             for name, text in _FILES.items():
                 path = folder / "products" / name
                 path.parent.mkdir(parents=True, exist_ok=True)

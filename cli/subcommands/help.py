@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from chain.errors import UserError, did_you_mean
-from cli.command_output import looks, show, show_pages, spelled
+from cli.command_output import for_terminal, show, show_pages, terminal_style
 
 FOLDER = Path(__file__).parent.parent / "help"
 
@@ -25,8 +25,8 @@ def run(args: argparse.Namespace) -> int:
     """Show a topic, or the list of them. Return the exit code."""
     if not args.words:
         return show(args, index())
-    source = spelled(args, read_topic(" ".join(args.words)))
-    color, ascii, width = looks(args, fd=1)
+    source = for_terminal(args, read_topic(" ".join(args.words)))
+    color, ascii, width = terminal_style(args, fd=1)
     if not color:
         return show_pages(source.splitlines())
     from cli.show.markdown_flow import render

@@ -1,4 +1,4 @@
-"""Custom commands at a prompt: which there are, and how one becomes a line or the query of a run."""
+"""Custom commands at a prompt: lists them, and submits one as a line or as the query of a run."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ class CustomCommands:
         self.found = find()
 
     def refresh(self) -> None:
-        """Read the files again."""
+        """Read the files of the commands again."""
         self.found = self._find()
 
     def offered(self) -> Iterator[tuple[str, str, str]]:
-        """Yield the name of each command with its slash, how its argument is written, and what it does."""
+        """Yield the name of each command with its slash, the syntax of its argument, and its description."""
         for command in self.found.commands:
             yield f"/{command.name}", "[...]", flat(command.description) or NO_DESCRIPTION
 
     def help_rows(self, width: int) -> list[str]:
-        """Return what ``/help`` says of them; nothing if there are none."""
+        """Return the rows of ``/help`` about custom commands; none if there are no commands."""
         rows = table([(name, about) for name, _, about in self.offered()], width)
         untrusted = [UNTRUSTED.format(f"/{command.name}") for command in self.found.untrusted]
         return [*(["Your commands:"] if rows else []), *rows, *untrusted, *self.found.faults]
 
     def named(self, name: str) -> CustomCommand | None:
-        """Return the command that was typed, as its file is now; ``None`` if there is none.
+        """Return the command of this name, read again from its file; ``None`` if there is none.
 
         Raise ``UserError`` if its content is not trusted.
         """
@@ -62,7 +62,7 @@ class CustomCommands:
         return next((command for command in self.found.commands if command.name == folded), None)
 
     def submit(self, command: CustomCommand, arguments: str) -> tuple[bool, str]:
-        """Submit the text of a command. Return whether it was accepted, and a sentence to show, if any.
+        """Submit the text of a command. Return whether it was accepted, and a sentence to show, which may be empty.
 
         Raise ``UserError`` if its model cannot be used.
         """

@@ -1,4 +1,4 @@
-"""The terminal of a program, on which one session after the other is shown."""
+"""The display of a terminal program, shared by all sessions that it opens in turn."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cli.terminal.invocation import TerminalStyle
 
 @dataclass(slots=True)
 class Display:
-    """A screen, how rows look on it, who comments on them and calls the user, and what the user has chosen for it."""
+    """A screen with its style, the demonstration's tour, the alerts, and what the user has chosen to see."""
 
     screen: Screen
     style: TerminalStyle
@@ -26,7 +26,7 @@ class Display:
     spacing: Spacing = field(default_factory=Spacing)
 
     def renderer(self) -> Renderer:
-        """What makes the rows of a session."""
+        """Return a new renderer for the events of a session."""
         color, ascii, width = self.style.color, self.style.ascii, self.screen.width
         if self.screen.has_keys and self.style.updates:
             renderer: Renderer = UpdatingRenderer(color=color, ascii=ascii, width=width, spacing=self.spacing)

@@ -1,7 +1,7 @@
-"""The program at a terminal: its sessions, keys and signals, the way out, and what is the user's again at the end.
+"""The program at a terminal: its sessions, keys and signals, and what it restores and prints when it exits.
 
-The user may go on with another session. It is opened first, so that the one in use stays if that fails; then this one
-is closed. What is typed meanwhile stays in the editor, and scripts wait.
+The user may switch to another session. It is opened first, so that the current session continues if that fails; then
+the current session is closed. Meanwhile typed lines stay in the editor, and scripted lines are paused.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from chain.session.exit_codes import INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE
 from chain.text.plain import sanitize
 from chain.text.wording import pluralize
 from cli.door.server import side_door
-from cli.ending import LEAVING, exit_at_once, exit_soon, let_signals_end
+from cli.ending import LEAVING, exit_at_once, exit_on_signals, exit_soon
 from cli.input.sender import NO_ROOM, Sender
 from cli.screen import tty
 from cli.screen.protocol import Acceptance, Choice, Screen
@@ -54,9 +54,9 @@ An Esc within as many seconds of another one is the second."""
 
 
 async def serve(screen: Screen, signals: AsyncIterator[int], style: TerminalStyle, invocation: Invocation) -> int:
-    """Open a chain for a screen that is up, serve its user, and return the exit code. Raises ``UserError``, in groups.
+    """Open a chain for a screen that is up, serve its user, and return the exit code. Raise ``UserError``, in groups.
 
-    Without a key for the configured model the one that needs none answers. ``signals`` may have come before.
+    If the configured model has no key, the offline model is used. ``signals`` may have arrived before the call.
     """
     settings, place, state = invocation.settings, invocation.place, invocation.state
     name, notes = settings.chain().model, [*place.notes, *invocation.servers.notes]
@@ -104,7 +104,7 @@ def _store_of(invocation: Invocation) -> sessions.Store:
 
 
 class _Program:
-    """The ``Listener`` of the screen, and the ``SessionOwner`` of the session in use."""
+    """The ``Listener`` of the screen and the ``SessionOwner`` of the session in use."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class _Program:
         style: TerminalStyle,
         invocation: Invocation,
     ) -> None:
-        """``chain`` is the first one, opened with the model of this name."""
+        """Create the program for its first ``chain``, which was opened with the model of this name."""
         self._open_sessions = open_sessions
         self._screen = screen
         alerts = Alerts() if invocation.settings.notify == "bell" else None
@@ -142,7 +142,7 @@ class _Program:
         self._never_sent: list[str] = []
 
     async def run(self, signals: AsyncIterator[int], notes: Sequence[str] = ()) -> int:
-        """Serve the user, to whom the ``notes`` are shown first, until they leave; returns the exit code."""
+        """Show the ``notes``, serve the user until they leave, and return the exit code."""
         async with trio.open_nursery() as nursery:
             self._tasks = nursery
             nursery.start_soon(self._session.run)
@@ -192,7 +192,7 @@ class _Program:
             await self._ready.wait()
 
     def escape(self, *, has_text: bool) -> None:
-        """Interrupt the run; the second Esc at an empty prompt with nothing to interrupt lists what can be undone."""
+        """Interrupt the run. With no run and an empty prompt, a second Esc lists the runs that can be undone."""
         now, before, self._escaped_at = trio.current_time(), self._escaped_at, -math.inf
         if self._session.chain.interrupt() or has_text or self._is_leaving:
             return
@@ -202,7 +202,10 @@ class _Program:
             self._escaped_at = now
 
     def ctrl_c(self, *, has_text: bool) -> bool:
-        """Interrupt the run, else clear the line, else say that the next one exits; exit if that was said."""
+        """Interrupt the run, else clear the line, else show how to exit; exit if that hint is on the screen.
+
+        Return whether to clear the line.
+        """
         if self._is_leaving:
             self._exit_at_once(INTERRUPTED_CODE)
         now = trio.current_time()
@@ -292,7 +295,7 @@ class _Program:
             self._screen.refresh()
 
     async def _switch(self, command: str, answer: CommandAnswer) -> None:
-        """Go on with another session, or with this one if that cannot be opened."""
+        """Switch to another session. If it cannot be opened, continue with the current one."""
         before, opening, chain = self._session, answer.opening, None
         assert opening is not None
         model = before.commands.model
@@ -308,14 +311,14 @@ class _Program:
                         chain.use_effort(before.chain.effort)
                 await self._open_sessions.close(before.chain)
         if chain is None:
-            self._sender.go_on(before.chain)
+            self._sender.resume(before.chain)
             return
         before.end()
         self._session = self._show(chain, model)
         self._used = [*(id for id in self._used if id != chain.session_id), chain.session_id]
         self._tasks.start_soon(self._session.run)
         self._session.welcome(answer.text, command=command)
-        self._sender.go_on(chain)
+        self._sender.resume(chain)
 
     async def _watch_signals(self, signals: AsyncIterator[int]) -> None:
         async for number in signals:
@@ -343,7 +346,7 @@ class _Program:
         self._news.set()
 
     def _exit_at_once(self, code: int) -> NoReturn:
-        """End the process: something does not end. What was acknowledged is on the disk, so nothing is lost."""
+        """End the process although a task does not end. Acknowledged lines are on the disk, so nothing is lost."""
         self._session.chain.keep_draft(self._screen.typed)
         # The editor may not end either, so its rows are erased here.
         tty.write_briefly(b"\r\x1b[J" if self._screen.has_keys else b"\n")
@@ -358,7 +361,7 @@ class _Program:
         return self._code or (LINES_LEFT if left else 0)
 
     async def close(self) -> None:
-        """Restore the terminal, keep the draft, and show what was not sent and where the session is, after any end."""
+        """Restore the terminal, store the draft, and print unsent lines and how to resume. Call it after any ending."""
         self._is_leaving = True
         self._session.chain.leave()
         # The terminal is the user's, whatever ended the program; the screen bounds this itself.
@@ -367,7 +370,7 @@ class _Program:
         self._session.chain.keep_draft(typed := self._screen.typed)
         exit_soon(self._code if self._has_finished else self._code or 1)
         # Nothing has to be shut down in order any more: a tool that does not end must not keep the process.
-        let_signals_end(*LEAVING)
+        exit_on_signals(*LEAVING)
         left = [*self._never_sent, *filter(str.strip, [typed])]
         rows = [f"Not sent: {text.strip()}".replace("\n", "\n  ") for text in left]
         if count := len(self._session.chain.lines.waiting):
@@ -376,7 +379,7 @@ class _Program:
 
     @property
     def _farewell(self) -> list[str]:
-        """How the sessions can be gone on with, if they are kept, the last one last."""
+        """The rows that say how to resume the sessions of this program, if they are stored, the last one last."""
         if (tour := self._invocation.tour) is not None:
             return in_rows(tour.farewell, self._screen.width)
         if not self._invocation.is_kept:

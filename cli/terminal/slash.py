@@ -1,7 +1,7 @@
-"""Slash commands: answered at once, also while a run is busy, and without a model.
+"""Slash commands: answered at once without a model, also during a run.
 
-What a command changes (a dropped line, a new conversation, another model) is also told by the chain's events; an answer
-contains only what the events do not say. It is plain text.
+The chain's events report what a command changes (a dropped line, a new conversation, another model), so an answer
+contains only the rest. It is plain text.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ CHOOSE = "/resume 1 goes on with the first; the beginning or the end of an id do
 
 @dataclass(frozen=True, slots=True)
 class NextSession:
-    """The session to go on with: the one with the id ``resume``, or a new one with this plan."""
+    """The session to switch to: the one with the id ``resume``, or a new one with this plan."""
 
     plan: tuple[Task, ...] = ()
     resume: str = ""
@@ -75,9 +75,9 @@ class NextSession:
 class CommandAnswer:
     """The answer to a command: ``text`` to show, ``edit`` to put into the editor, ``copies`` for the clipboard.
 
-    ``keeps``: what was typed stays there, as it was not understood. Of ``question`` the preview is shown whole, of
-    ``agent`` the work. ``thinking``: whether thoughts are shown whole from now on. With an ``opening`` the text
-    is for when that session is open.
+    ``keeps``: the command was not understood and stays in the editor. ``question`` is one whose whole preview to show,
+    ``agent`` one whose transcript to show. ``thinking`` is whether to show thoughts whole from now on; ``None`` leaves
+    that. If there is an ``opening``, show the text when that session is open.
     """
 
     text: str = ""
@@ -93,9 +93,10 @@ class CommandAnswer:
 
 @dataclass(frozen=True, slots=True)
 class _Command:
-    """A command; ``argument`` is how help writes what may follow its name, one word unless it ``takes_text``.
+    """A command. ``argument`` is its syntax in help: one word, unless the command ``takes_text``.
 
-    ``run`` gives an answer, or rows to show. One that ``needs_terminal`` is not offered to an editor.
+    ``arguments`` returns completions of the argument. ``run`` returns an answer, or rows to show. A command that
+    ``needs_terminal`` is not offered to an editor.
     """
 
     about: str
@@ -107,16 +108,16 @@ class _Command:
 
 
 class _NotUnderstood(Exception):
-    """What was typed stays in the editor."""
+    """The command is wrong, and stays in the editor to be corrected."""
 
 
 class Commands:
-    """The slash commands of one chain, for trio's thread. ``has_keys``: the screen has an editor.
+    """The slash commands of one chain, for trio's thread.
 
-    ``can_copy``: it has a clipboard. ``origin`` is where the user's lines are from. ``model`` is the definition that
-    the chain was opened with, by default the configured one. ``summaries`` finds the sessions to resume, ``whole_id``
-    the one whose id begins or ends so, or raises ``UserError``. ``find_custom`` reads the custom commands, given the
-    names that they cannot have.
+    ``has_keys``: the screen has an editor. ``can_copy``: it has a clipboard. ``origin`` is where the user's lines come
+    from. ``model`` is the definition with which the chain was opened, by default the configured one. ``summaries``
+    returns the sessions that can be resumed. ``whole_id`` returns the id with a given start or end, or raises
+    ``UserError``. ``find_custom`` reads the custom commands, given the names that are taken.
     """
 
     def __init__(
@@ -198,7 +199,10 @@ class Commands:
         self.custom = CustomCommands(chain, settings, lambda: find_custom(built_in), origin)
 
     def run(self, text: str, *, width: int = WIDTH) -> CommandAnswer:
-        """Carry out a command. If that is not possible, the answer says why; its rows are for ``width`` columns."""
+        """Run a command and return its answer, for ``width`` columns.
+
+        If the command fails, the answer is the reason.
+        """
         self._width = max(width, NARROWEST)
         try:
             answer = self._answer(text)
@@ -228,18 +232,18 @@ class Commands:
         return command.run(argument)
 
     def is_path(self, text: str) -> bool:
-        """Whether a text that looks like a command begins with a path that exists, such as ``/tmp``."""
+        """Return whether a text that looks like a command begins with an existing path, such as ``/tmp``."""
         name = text.partition(" ")[0]
         known = {*self._commands, *OTHER_NAMES, *INSTEAD, *(custom for custom, _, _ in self.custom.offered())}
         return len(name) > 1 and is_command(text) and name.casefold() not in known and os.path.lexists(name)
 
     def menu(self, text: str) -> list[Choice]:
-        """Return the commands, or the files, that ``text`` can be completed to; any thread may call it.
+        """Return the commands or files that complete ``text``, for the menu. Any thread may call it.
 
-        A command gets a space behind it: prompt_toolkit drops a row that changes nothing.
+        A command gets a space after it: prompt_toolkit drops a completion that changes nothing.
         """
         if not is_command(text):
-            before, names = self.files.begun(text)
+            before, names = self.files.complete_name(text)
             return [Choice(before + name, name) for name in names if before + name != text]
         offered = [(name, self._commands[name].argument, self._commands[name].about) for name in self._offered()]
         found = [
@@ -250,19 +254,19 @@ class Commands:
         return found + [Choice(f"{n} ", n, about) for n, about in self.prompts if len(text) > 1 and n.startswith(text)]
 
     def _offered(self) -> list[str]:
-        """The commands that are of use here: those for servers and jobs are, where there are some."""
+        """Return the names of the commands, without those for servers and jobs if there are none."""
         has = {"/mcp": self._chain.servers, **dict.fromkeys(("/jobs", "/kill"), self._chain.jobs.views)}
         return [name for name in self._commands if has.get(name, True)]
 
     @property
     def anywhere(self) -> list[tuple[str, str, str]]:
-        """The commands that need no terminal, each with how its argument is written and what it does."""
+        """The commands that need no terminal: name, syntax of the argument, and description."""
         known = [(name, self._commands[name]) for name in self._offered()]
         built_in = [(name, each.argument, each.about) for name, each in known if not each.needs_terminal]
         return [*built_in, *self.custom.offered()]
 
     def use(self, name: str) -> str:
-        """Ask a model from the next run on; what people know it by. Raises ``UserError`` and ``JournalError``."""
+        """Use a model from the next run on, and return its label. Raise ``UserError`` and ``JournalError``."""
         folded = {known.casefold(): known for known in self._settings.model_names}
         name = name if name in self._settings.model_names else folded.get(name.casefold(), name)
         definition = self._settings.model(name)
@@ -274,7 +278,7 @@ class Commands:
         return definition.label
 
     def completions(self, text: str) -> list[str]:
-        """The whole lines that ``text``, the text before the cursor, can be completed to."""
+        """Return the whole lines that complete ``text``, the text before the cursor."""
         if not is_command(text) and (files := self.files.completions(text)):
             return files
         if not text.strip() or "\n" in text:
@@ -357,7 +361,7 @@ class Commands:
             raise _NotUnderstood(flat(str(error))) from None
 
     def _to(self, argument: str) -> NoReturn:
-        """A line with an address is sent as a line, so what comes here is not well-formed."""
+        """Raise an error: only a malformed address comes here, since a well-formed one is sent as a line."""
         if is_command(argument.partition(" ")[2]):
             raise _NotUnderstood("a command goes to no agent; with one more space before the / it is text")
         there = ", ".join(waiting_by_agent(self._chain))
@@ -401,7 +405,7 @@ class Commands:
 
     @property
     def prompts(self) -> list[tuple[str, str]]:
-        """The commands that servers' prompts are, and what each does."""
+        """The prompts of servers as commands, each with its description."""
         views = self._chain.servers
         return [(f"{SERVER_PROMPT}{view.name}:{name}", flat(about)) for view in views for name, about in view.prompts]
 
@@ -492,7 +496,7 @@ class Commands:
         return CommandAnswer("The session goes on.", opening=NextSession(resume=id))
 
     def _sessions(self) -> list[kept.Summary]:
-        """The other sessions of this workspace that changed last, the last one first."""
+        """Return the other sessions of this workspace, the latest first, at most ``MOST_SESSIONS``."""
         return [each for each in self._summaries() if each.id != self._chain.session_id][:MOST_SESSIONS]
 
     def _require_idle(self) -> None:
@@ -518,7 +522,7 @@ def _effort_in_words(asked: str, own: object) -> str:
 
 
 def _one_of(names: Iterable[str], typed: str, what: str) -> str:
-    """The name that is typed, as it is written; empty where none is."""
+    """Return the name that was typed, in its own case; empty if none was typed. Raise if there is no such name."""
     found = next((name for name in names if name.casefold() == typed.casefold()), "")
     if typed and not found:
         raise _NotUnderstood(f"there is no {what} {flat(typed)[:40]}; there is {flat(', '.join(names)) or 'none'}")

@@ -1,4 +1,4 @@
-"""Puts a prompt on a terminal before the slow imports, and restores the terminal after any ending.
+"""Shows a prompt before the slow imports, and restores the terminal whenever the program ends.
 
 Imports are late for the same reason as in ``main``.
 """
@@ -19,10 +19,10 @@ from cli.terminal.invocation import Prepare, TerminalStyle
 def run_at_terminal(
     prepare: Prepare, *, history: Path | None, typed: bytes = b"", no_color: bool, ascii: bool, updates: bool = True
 ) -> int:
-    """Put up a prompt, serve its user, and return the exit code. Raises the ``UserError`` of what is prepared.
+    """Show a prompt, serve its user, and return the exit code. Raise the ``UserError`` of ``prepare``.
 
-    ``prepare`` is called when the prompt is up: nobody waits for its imports. ``typed`` are keys pressed before.
-    Without ``updates`` no row is updated.
+    ``prepare`` is called when the prompt is up, so that its imports delay nobody. ``typed`` are the keys pressed
+    before. Without ``updates`` no row is updated in place.
     """
     is_ascii = ascii or not tty.is_utf8(os.environ)
     if is_ascii and not ascii:

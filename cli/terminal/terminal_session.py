@@ -1,7 +1,7 @@
-"""One session at a terminal: what is typed goes into its chain, and rows show what happens in it.
+"""One session at a terminal: submits typed lines to its chain, and shows the chain's events as rows.
 
-One task shows the events, and waits until they are on the screen before it reads the next. So for a terminal that is
-slow, or that nobody reads, the feed joins events and nothing is held up.
+One task shows the events. It waits until they are on the screen before it reads the next ones, so a terminal that is
+slow or not read does not delay the chain: the feed merges the events that wait.
 """
 
 from __future__ import annotations
@@ -56,20 +56,20 @@ SHOWING_S = 1.0
 
 
 class SessionOwner(Protocol):
-    """What a session leaves to the program that shows it."""
+    """The interface by which a session calls the program that shows it."""
 
     def give_back(self, text: str) -> None:
-        """Give a line that came back to the user."""
+        """Return an undelivered line to the user."""
 
     def never_sent(self, text: str) -> None:
-        """Keep a line of a script that will not be sent."""
+        """Record a scripted line that will not be sent."""
 
     def carry_out(self, command: str, answer: CommandAnswer) -> None:
-        """Do what the answer to a command asks for besides being shown."""
+        """Do what the answer to a command requests besides showing it."""
 
 
 class TerminalSession:
-    """A session, and what its user sees of it. All methods but ``toolbar`` are called in trio's thread."""
+    """A session and its view. Call all methods in trio's thread, except those that say otherwise."""
 
     def __init__(self, chain: Chain, commands: Commands, owner: SessionOwner, display: Display) -> None:
         self.chain = chain
@@ -105,10 +105,10 @@ class TerminalSession:
         """The ids of lines that were carried out and answered in one step, so that their receipts say nothing new."""
         self._tasks: trio.Nursery | None = None
         self._attachments = Attachments()
-        commands.custom.attach = self._attachments.applied
+        commands.custom.attach = self._attachments.expand
 
     async def run(self) -> None:
-        """Show what happens until nothing more will."""
+        """Show events until the feed ends."""
         async with trio.open_nursery() as nursery:
             self._tasks = nursery
             nursery.start_soon(self._refresh_each_second)
@@ -121,7 +121,7 @@ class TerminalSession:
             nursery.cancel_scope.cancel()
 
     async def finish(self) -> None:
-        """Interrupt what runs, and show how it ended. Waiting lines stay queued in the session."""
+        """Interrupt the run and show how it ended. Waiting lines stay queued in the session."""
         self.chain.leave()
         with trio.move_on_after(QUIET_S) as quiet:
             await self.chain.wait_idle()
@@ -137,13 +137,16 @@ class TerminalSession:
         self._answerer.close()
 
     def end(self) -> None:
-        """Show what is left of a chain that has been closed."""
+        """Show the remaining rows of a chain that has been closed."""
         self.show_rest()
         self._screen.show(self._renderer.rest())
         self._answerer.close()
 
     def welcome(self, text: str, *, command: str = "") -> None:
-        """Show what was before, if the session was resumed, and then a text; ``command`` asked for the session."""
+        """Show the earlier rows of a resumed session, then a text.
+
+        ``command`` is the one that opened the session, if any.
+        """
         resumed = self.chain.resumed
         if resumed is None:
             self.print(text, command=command)
@@ -186,16 +189,16 @@ class TerminalSession:
         ]
 
     def start(self, query: str) -> None:
-        """Start a run with a query that is not parsed."""
+        """Start a run with a query. It is not parsed as a line."""
         if not self.report(self.chain.start(query), query):
             self._screen.give_back(query)
 
     def accept(self, text: str, *, at: str = "", again: bool = False) -> Acceptance:
-        """Submit a line. One without room may be sent again as it is; one refused otherwise must be corrected.
+        """Submit a line, and return what the editor does with it: without room it may be sent again, unchanged.
 
-        One begun at a question answers it, unless it has a meaning of its own. A blank one sends what waits, or else
-        goes on where the last run has used its iterations. A line with ``!`` needs a run to interrupt, unless it came
-        back and is sent ``again``.
+        A line begun at a question answers it, unless the line has a meaning of its own. A blank line sends the waiting
+        lines, or else continues after a run that used all its iterations. A line with ``!`` needs a run to interrupt,
+        unless it came back and is sent ``again``.
         """
         if at and answers_question(text):
             return self._answer(at, text)
@@ -213,7 +216,7 @@ class TerminalSession:
             return "replace"
         to, line = split_address(text)
         had_room = self.chain.lines.has_room(line, to=to)
-        whole, images = self._attachments.applied(line)
+        whole, images = self._attachments.expand(line)
         answer = self.chain.submit(whole, to=to, local=not self.commands.is_path(line), images=images)
         if self.report(answer, text, to):
             return "accepted"
@@ -224,7 +227,7 @@ class TerminalSession:
         return "keep" if had_room or answer.what == "local" or parsed.problem else "later"
 
     def _answer(self, question: str, text: str) -> Acceptance:
-        """Answer a question. What may have been meant as a key is asked back, and never refuses a call."""
+        """Answer a question. A text that may be a mistyped key is asked about, so that it never denies a call."""
         if not text.strip():
             return "accepted"
         asked = self._toolbar.asked
@@ -236,7 +239,7 @@ class TerminalSession:
         return "keep" if self.chain.questions.open_id == question else "gone"
 
     def next_mode(self) -> None:
-        """Change to the next mode. A notice shows it."""
+        """Switch to the next mode. A notice shows it."""
         try:
             self.chain.use_mode(next_mode(self.chain.mode))
         except (UserError, JournalError) as error:
@@ -244,23 +247,26 @@ class TerminalSession:
         self._screen.refresh()  # the notice may wait for the disk
 
     def offer_undo(self) -> None:
-        """Show the runs that can be undone, and put the command for it into the editor."""
+        """List the runs that can be undone, and put ``/undo`` into the editor."""
         points = self.chain.undo.points
         self.print("\n".join(answers.undo_rows(points, self._screen.width, now=time.time())))
         if points:
             self._screen.edit("/undo ")
 
     def paste_image(self) -> None:
-        """Attach the image in the clipboard to the line that is being typed, or say why not."""
+        """Attach the image in the clipboard to the typed line, or show the reason why not."""
         self._start_attaching(lambda: self._attachments.attach_clipboard(os.environ))
 
     def outside_path(self, pasted: str) -> str:
-        """Return the path of a file that a pasted text is, if tools may not read it; any thread may call it."""
+        """Return the path if the pasted text is that of a file outside the tools' folders; else empty.
+
+        Any thread may call it.
+        """
         path = outside_path(pasted, (self.chain.workspace, *self.chain.state.added))
         return "" if path is None else str(path)
 
     def attach_path(self, path: str, pasted: str) -> None:
-        """Attach a file to the line that is being typed, or say why not and put back what was pasted."""
+        """Attach a file to the typed line. If that fails, show the reason and insert the pasted text again."""
         self._start_attaching(lambda: self._attachments.attach_file(Path(path)), pasted)
 
     def _start_attaching(self, attach: Callable[[], Awaitable[Attachment]], instead: str = "") -> None:
@@ -287,7 +293,10 @@ class TerminalSession:
         return text
 
     def report(self, answer: SubmitResult, text: str, to: str = "") -> bool:
-        """Show the chain's answer to what was typed for the agent ``to``, unless events do. Whether it was accepted."""
+        """Show the chain's answer to a line for the agent ``to``, unless events show it.
+
+        Return whether it was accepted.
+        """
         self._update_queue()
         match answer.what:
             case "refused":
@@ -331,39 +340,39 @@ class TerminalSession:
         return not answer.keeps
 
     def notify(self, notes: Iterable[str]) -> None:
-        """Show what there is to say before anything happens."""
+        """Show notes before the first event."""
         for note in notes:
             self._notes.add(note)
             self._feed.put(events.Notice(message=note))
 
     def print(self, text: str, rows: Sequence[str] = (), *, command: str = "") -> None:
-        """Show what was typed, a text and rows, after all events that came before; nothing without text and rows."""
+        """Show the typed ``command``, a text and rows, after all earlier events; nothing without a text or rows."""
         if text.strip() or rows:
             self.show_rest()
             self._show(self._renderer.answer(command, text, rows))
 
     def _show(self, rows: Sequence[str] = ()) -> None:
-        """Show rows, and what is not settled as it is now; the toolbar has the same time."""
+        """Show rows, and redraw the unsettled ones. The toolbar uses the same time."""
         self._now = time.time()
         self._screen.show(rows, self._renderer.tail_at(self._now))
 
     def show_rest(self) -> None:
-        """Show what has happened and is not shown yet; for the terminal's width as it is now."""
+        """Show the events that wait, for the terminal's present width."""
         self._show_events(self._feed.take())
 
     @property
     def is_running(self) -> bool:
-        """Whether a run is active, or was until its end is shown."""
+        """Whether a run is active, or its end is not shown yet."""
         return self.chain.is_running or self._toolbar.is_running
 
     def target(self, typed: str) -> str:
-        """The agent that the line would go to, empty for the main one; any thread may call it."""
+        """Return the agent that the typed line would go to, empty for the main one. Any thread may call it."""
         to = self._recipients.of(typed)
         is_for_all = not to.is_addressed and (is_stop(typed) or is_command(typed))
         return "" if is_for_all else self._toolbar.target(to.agent)
 
     def toolbar(self, width: int, typed: str, at: str, others: int, keys: str) -> Sequence[ToolbarPart]:
-        """The row below the prompt; any thread may call it."""
+        """Return the row below the prompt. Any thread may call it."""
         to = self._recipients.of(typed)
         if to.is_addressed:
             at, others = "", 0  # it answers nothing, and waits behind nothing
@@ -382,7 +391,7 @@ class TerminalSession:
             )
 
     def read_branch(self) -> None:
-        """Read the workspace's git branch, which may have changed, in a thread, and show it."""
+        """Read the workspace's git branch in a thread, since it may have changed, and show it."""
         if self._tasks is not None and not self._all_shown.is_set() and self._display.tour is None:
             self._tasks.start_soon(self._read_branch)
 
@@ -449,7 +458,7 @@ class TerminalSession:
             self._is_at_limit = isinstance(event, events.Result) and event.status == "max_iterations"
 
     async def _prepare(self) -> None:
-        """Import what the first request needs, then what its reply does: two imports at once would delay keys."""
+        """Import what the first request needs, then what its reply needs: two imports at once would delay keys."""
         await self.chain.prepare()
         await _THREADS.run(warm, abandon_on_cancel=True)
         await self.chain.prepare_tools()
@@ -463,6 +472,6 @@ class TerminalSession:
 
 
 def shown_workspace(chain: Chain) -> str:
-    """Return the workspace as shells show a folder."""
+    """Return the path of the workspace, with ``~`` for the home folder."""
     home = os.path.expanduser("~").removeprefix("~")  # which stays where there is none
     return from_home(flat(chain.init.workspace), home)

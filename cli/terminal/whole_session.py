@@ -1,4 +1,4 @@
-"""A whole session as rows for a pager: what an export as Markdown has, as it looks in this terminal."""
+"""A whole session as rows for a pager: the content of a Markdown export in the terminal's style."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from cli.terminal.invocation import TerminalStyle
 def whole_session_rows(store: sessions.Store, id: str, style: TerminalStyle, width: int) -> Iterator[str]:
     """Yield the rows of a session: thinking, complete inputs, results and pastes, each piece sanitized.
 
-    They are read from the store as they are needed, in any thread. Raise ``SessionError``. Without colours they are
-    Markdown, as replies are then.
+    They are read from the store as they are needed, in any thread. Raise ``SessionError``. Without colours the rows are
+    Markdown source.
     """
     pieces = sessions.export(store, id, "md")
     if not style.color:

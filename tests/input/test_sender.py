@@ -529,7 +529,7 @@ async def test_lines_whose_moments_have_not_come_are_for_the_next_chain(autojump
     async with moving() as (stage, other):
         stage.take("@done the last", "@after 5 the late")
         await trio.sleep(1)
-        stage.sender.go_on(other.chain)
+        stage.sender.resume(other.chain)
         await other.run("the first")
         await trio.sleep(10)
         await other.chain.wait_idle()
@@ -544,7 +544,7 @@ async def test_what_comes_in_a_pause_is_sent_after_it_in_its_order(autojump_cloc
         await trio.sleep(5)
         assert stage.answers == []
         assert stage.sender.held == 2
-        stage.sender.go_on(other.chain)
+        stage.sender.resume(other.chain)
         await other.chain.wait_idle()
         await wait_all_tasks_blocked()
         await other.chain.wait_idle()
@@ -555,7 +555,7 @@ async def test_what_comes_in_a_pause_is_sent_after_it_in_its_order(autojump_cloc
 async def test_without_another_chain_a_pause_ends_where_it_began(autojump_clock: MockClock) -> None:
     async with moving() as (stage, other):
         stage.take("the first")
-        stage.sender.go_on(stage.session.chain)
+        stage.sender.resume(stage.session.chain)
         await wait_all_tasks_blocked()
         await stage.session.chain.wait_idle()
         assert stage.answers == [("the first", "started")]
@@ -567,7 +567,7 @@ async def test_the_chain_before_is_heard_no_more_and_never_sent_lines_are_the_ne
 ) -> None:
     async with moving() as (stage, other):
         stage.take("@done the last")
-        stage.sender.go_on(other.chain)
+        stage.sender.resume(other.chain)
         await stage.session.run("in the one before")
         assert stage.sender.waiting == ("@done the last",)
         stage.sender.discard()
@@ -579,7 +579,7 @@ async def test_answers_are_for_the_questions_of_the_next_chain(autojump_clock: M
     async with opened() as stage, open_session(f"{asks}\n  - {{text: The end.}}", use=settings(agents=True)) as other:
         stage.take("@question a")
         stage.sender.pause()
-        stage.sender.go_on(other.chain)
+        stage.sender.resume(other.chain)
         await other.run("ask me")
         (answer,) = other.of(events.Answer)
         assert (answer.text, answer.decision) == ("a", "answered")

@@ -83,11 +83,11 @@ async def test_files_have_labels_and_go_with_the_lines_that_have_these(tmp_path:
         for name in ("a/notes.txt", "b/notes.txt", "a/notes.txt", "dot.png")
     ]
     assert labels == ["[notes.txt]", "[notes.txt 2]", "[notes.txt]", "[dot.png]"]
-    assert known.applied("nothing") == ("nothing", [])
-    assert known.applied("see [dot.png]") == ("see [dot.png]", [("dot.png", PIXEL)])
+    assert known.expand("nothing") == ("nothing", [])
+    assert known.expand("see [dot.png]") == ("see [dot.png]", [("dot.png", PIXEL)])
     whole = f'sum up [notes.txt 2]\n\n<file path="{tmp_path}/b/notes.txt">\nin b\n</file>'
-    assert known.applied("sum up [notes.txt 2]") == (whole, [])
-    assert known.applied(whole) == (whole, [])
+    assert known.expand("sum up [notes.txt 2]") == (whole, [])
+    assert known.expand(whole) == (whole, [])
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ async def test_an_attached_image_goes_along(tmp_path: Path, model: str) -> None:
     (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     async with opened(tmp_path) as (session, commands):
         attachments = Attachments()
-        commands.custom.attach = attachments.applied
+        commands.custom.attach = attachments.expand
         attached = await attachments.attach_file(tmp_path / "a.png")
         commands.run(f"/look {attached.label}")
         await session.chain.wait_idle()
