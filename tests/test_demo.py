@@ -126,7 +126,7 @@ def test_it_comes_to_its_end_alone_and_the_files_can_be_asked_about(start: Start
 def test_however_it_is_left_its_folder_is_removed(start: Start, number: signal.Signals | None) -> None:
     screen = in_tool(start(), "list_files")
     screen.type(ESC)
-    screen.until("│ The work in hand was cut.")
+    screen.until("│ The current step was cancelled.")
     send(idle(screen), "analyze SKU122").until("▶ analyze SKU122")
     in_tool(screen, "list_files")
 

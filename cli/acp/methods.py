@@ -238,7 +238,7 @@ class EditorAgent:
         self._check_not_opening(id, "; wait for the answer")
         session = self._sessions.get(id)
         if session is None or session.leaving.is_set():
-            raise RpcError(NOT_FOUND, f"the session {id!r:.60} is not open here; session/load opens one that is kept")
+            raise RpcError(NOT_FOUND, f"the session {id!r:.60} is not open here; session/load opens a stored one")
         return session
 
     def _start(self, work: Callable[[IncomingCall], Awaitable[None]], call: IncomingCall) -> None:

@@ -22,7 +22,7 @@ GREETING_S = 2.0
 OTHERS_S = 0.5
 """Seconds for the others after one that matches has answered. A chain that is not stopped answers at once."""
 
-CUT_OFF_MESSAGE = "the chain goes on, but has cut this off, since it did not read for too long"
+CUT_OFF_MESSAGE = "disconnected, since this program did not read for too long; the chain continues"
 
 
 class TurnedAway(ConnectionError):

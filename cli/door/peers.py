@@ -26,9 +26,9 @@ GUARD = b"/chain/tools/processes/guard.py"
 LOOKS = 3
 """Attempts to walk the ancestors. One of them may exit meanwhile, and its children then get another parent."""
 
-OTHER_USER = "the side door is for its own user alone"
-OWN_COMMAND = "what the chain itself has started cannot use its side door"
-GONE = "it cannot be seen any more who has connected; stay until you are answered"
+OTHER_USER = "only the user who runs this chain may use its side door"
+OWN_COMMAND = "processes that the chain started cannot use its side door"
+GONE = "the connecting process has exited; keep it running until it is answered"
 
 
 def problem_with(peer: socket | trio.socket.SocketType) -> str:

@@ -17,27 +17,27 @@ from chain.concurrency.threads import run_with_timeout
 from cli.input.file_index import FileIndex, IgnoreRule, ignore_rules, is_ignored
 
 MAX_FOLDER_READ = 2_000
-"""Names of a folder that are looked at: a millisecond or two."""
+"""Names that are read of a folder, which takes a millisecond or two."""
 
 MAX_OFFERED = 100
-"""Names that are offered: who needs another one types more of it."""
+"""Names that are offered. More letters find others."""
 
 MAX_COMPLETED_PATH = 1_000
-"""Characters of the longest path that is completed: a text that is edited may be long."""
+"""Characters of the longest path that is completed. The edited text may be long."""
 
 KEY_PATIENCE_S = 0.1
-"""How long a file system may hold up the next key."""
+"""Seconds that a slow file system may delay a key."""
 
 FRESH_S = 2.0
-"""How long a folder that was read is not read again: a menu is drawn with each key."""
+"""Seconds for which the names of a folder are cached: the menu is drawn at each key."""
 
 LEAST_MISTYPED = 3
-"""Letters of a name of which one may be mistyped: of fewer it could be any."""
+"""Least letters of a name in which one may be mistyped."""
 
 _UNFINISHED = re.compile(r"""(?:^|(?<=[\s(\[{<>"'`,;:=|]))@("[^"\n]*|[^\s"@][^\s"]*|)\Z""")
 _NAMED = re.compile(r"""(?:^|(?<=[\s(\[{<>"'`,;:=|]))@(?:"([^"\n]+)"|([^\s"@][^\s"]*))""")
 _BEHIND_NAME = re.compile(r"""(:L?\d+(-L?\d+)?)?[.,;:!?…)\]}>'`*|]*\Z""")
-"""The lines of a file that are meant, and signs that end a sentence."""
+"""A range of lines after the name of a file, and punctuation that ends a sentence."""
 MAX_NAMED = 20
 """Names of one line that are looked up."""
 _NEEDS_QUOTES = re.compile(r"""[\s"']""")
@@ -92,13 +92,13 @@ class FileNames:
         words = [] if "\n" in text else [quoted or word for quoted, word in _NAMED.findall(text)[:MAX_NAMED]]
         found: list[str] = []
 
-        def look() -> None:
+        def check() -> None:
             for word in words:
                 names = (word, _BEHIND_NAME.sub("", word))
                 if not any(os.path.lexists(self._workspace / os.path.expanduser(name)) for name in names):
                     found.append(names[1])
 
-        return found if words and run_with_timeout(look, KEY_PATIENCE_S) else []
+        return found if words and run_with_timeout(check, KEY_PATIENCE_S) else []
 
     def _names(self, folder: str) -> _Names:
         before, at, names = self._read

@@ -12,9 +12,9 @@ from chain.lines.parse import MAX_LINE, Urgency, nearest_word
 from cli.input.splitter import RawLine
 
 MAX_SHOWN_ROW = 200
-"""Characters that are shown of a row that was not understood."""
+"""Characters that are shown of a malformed row."""
 MAX_LINE_ID = 200
-"""Characters of an id, which is in the journal and in every receipt."""
+"""Characters of an id. It is stored in the journal and in every receipt."""
 
 AS_JSON = (
     '{"type":"line","id":"...","text":"...","urgent":false,"now":false,"to":"main"}, {"type":"interrupt"}, '
@@ -117,7 +117,7 @@ def _parse(found: Mapping[str, Any], *, at_door: bool) -> JsonRow | str:
     if form is None:
         return f"the type {str(type)[:40]!r} is unknown"
     make, wanted, optional, why = form
-    keys = ("type", "id", *wanted, *optional)  # the id is what an error would be answered with
+    keys = ("type", "id", *wanted, *optional)  # errors are reported with the id
     if unknown := next((key for key in found if key not in keys), ""):
         near = nearest_word(unknown, keys)
         return f"the key {unknown[:40]!r} is unknown" + (f"; did you mean {near!r}?" if near else "")
@@ -147,5 +147,5 @@ _FORMS: Mapping[str, _Form] = {
     "watch": (Watch, {}, (), ""),
     "hello": (Hello, {"answers": bool}, (), "its answers must be true or false"),
 }
-"""What reads an object of each type, what it must have, what it may have, and what is wrong where it has not."""
+"""By type: the constructor, the required keys with their types, the optional keys, and the error for a wrong key."""
 _AT_DOOR_ALONE = ("watch", "hello")

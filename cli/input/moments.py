@@ -132,7 +132,7 @@ def _parse(text: str) -> ScheduledLine:
     word, rest = _split(text)
     name = word.casefold()
     if name not in _USAGE and not {"/", ".", '"'}.isdisjoint(name):
-        return ScheduledLine(Now(), text, text)  # the name of a file
+        return ScheduledLine(Now(), text, text)  # probably the name of a file
     if name not in _USAGE:
         begun = next((known for known in _USAGE if len(name) > 2 and known.startswith(name)), "")
         near = begun or nearest_name(name, _USAGE, 0.51)

@@ -23,18 +23,18 @@ from chain.lines.parse import MAX_LINE
 from cli.input.moments import MOMENT_EVENTS, After, AtAgent, AtQuestion, Now, ScheduledLine, fires, is_same_agent
 
 AHEAD = 1_000
-"""Lines that may wait for room, so that a stop behind them is still seen; as many may wait for their moments."""
+"""Lines that may wait for room, so that a later stop is still read; as many may wait for their moments."""
 
 AHEAD_CHARS = 20 * MAX_LINE
-"""Characters of the lines that may wait for room, and of those that may wait for their moments."""
+"""Characters of the lines that may wait for room, and of the lines that may wait for their moments."""
 
 _COMPLETE = ("done", "cancelled")
-"""The endings after which a held line may start the next run: the run was complete, or the line came after its stop."""
+"""The statuses after which a queued line may start the next run: the run was done, or stopped before the line came."""
 
-OVERTAKEN = "a stop overtook it while it waited for room"
+OVERTAKEN = "a stop came while it waited for room"
 RUN_ENDED = "the run ended before there was room for it"
-TOO_LATE = "the run of its moment had ended"
-TOO_MANY_LINES = "too many lines waited for their moments"
+TOO_LATE = "its moment was in a run that has ended"
+TOO_MANY_LINES = "too many lines are waiting for their moments"
 NO_ROOM = "the program ended before there was room for it"
 NO_MOMENT = "its moment did not come"
 DROPPED = "it was dropped before it was sent"
@@ -49,13 +49,13 @@ class Sender:
         self._scheduled: list[ScheduledLine] = []
         self._held: deque[ScheduledLine] = deque()
         self._scheduled_chars = self._held_chars = 0
-        """Counted as lines come and go, so that a line costs the same however many wait."""
+        """Running totals, so that the cost of a line does not depend on how many wait."""
         self._has_held = Wakeup()
         self._progress = Wakeup()
-        """A line was sent, or a run ended."""
+        """Set when a line was sent or a run ended."""
         self._nursery: trio.Nursery | None = None
         self._answerers: dict[str, Answerer] = {}
-        """By the agents whose questions the lines for ``@question`` answer; empty for anybody's."""
+        """The registrations as an answerer, by agent; an empty name stands for all agents."""
         self._closed = False
         self._is_paused = False
         self._resumed = Wakeup()
@@ -133,7 +133,7 @@ class Sender:
         if isinstance(line.moment, Now):
             self._send(line)
         elif len(line.text) > MAX_LINE:
-            self._submit_at_once(line)  # it is refused, whatever its moment
+            self._submit_at_once(line)  # it is too long, and is refused whatever its moment
         else:
             self._scheduled.append(line)
             self._scheduled_chars += len(line.text)
@@ -153,7 +153,7 @@ class Sender:
                 while self._held:
                     while self._held and self._has_room(self._held[0]):
                         self._release(self._held.popleft())
-                    # A stop that came meanwhile may have emptied the queue.
+                    # A stop may have emptied the queue meanwhile.
                     if self._held:
                         await (self._resumed.wait() if self._is_paused else self._chain.lines.wait_for_change())
                 self._progress.set()
@@ -172,7 +172,7 @@ class Sender:
             if self._chain.is_running or may_come:
                 await self._progress.wait()
             else:
-                # Only lines that are not read yet can bring a moment now: the oldest line makes room for them.
+                # No moment can come unless more lines are read, so the oldest line makes room for them.
                 oldest = self._scheduled[0]
                 self._unschedule(oldest)
                 self.report_unsent(oldest, TOO_MANY_LINES)
@@ -188,13 +188,13 @@ class Sender:
             return
         for line in [line for line in self._scheduled if fires(line.moment, event, line.to)]:
             if line.follows_run and self._chain.is_running:
-                continue  # another run has begun, and the line comes after that one
+                continue  # another run has begun: the line is sent after that one
             if isinstance(event, events.ToolCall) and self._chain.starts_agent(event):
                 self._scheduled[self._scheduled.index(line)] = replace(line, moment=AtAgent(event.id))
                 continue
             self._unschedule(line)
             if isinstance(event, events.AgentEnded):
-                # What an agent did not live to read is read by the one above it, in the same run.
+                # The parent reads the lines that an ended agent did not, in the same run.
                 line = replace(line, moment=AtAgent(event.parent_id), to=event.agent)
             self._send(line)
 
@@ -221,7 +221,7 @@ class Sender:
         for agent in wanted - self._answerers.keys():
             self._answerers[agent] = self._chain.answering(agent)
         for agent in self._answerers.keys() - wanted:
-            # Another question may open with this, and be answered by the last of its answers.
+            # Closing one may open another question, which may change ``_answerers``.
             if (answerer := self._answerers.pop(agent, None)) is not None:
                 answerer.close()
 
@@ -243,7 +243,7 @@ class Sender:
             for each in overtaken:
                 self.report_unsent(each, OVERTAKEN)
         elif passes is None and len(line.text) <= MAX_LINE and (self._held or not self._has_room(line)):
-            # A line that is too long needs no room to be refused.
+            # A line that is too long is refused, for which it needs no room.
             self._held.append(line)
             self._held_chars += len(line.text)
             self._has_held.set()

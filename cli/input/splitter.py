@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from chain.lines.parse import MAX_LINE
 
 TEXT_BYTES = 4 * (MAX_LINE + 2)
-"""Bytes of a line that is kept whole. A character has at most four; one character too many, a byte order mark and a
-carriage return are added."""
+"""Bytes of the longest line of text. A character has at most four; there is room for one character too many, a byte
+order mark and a carriage return."""
 JSON_BYTES = 12 * MAX_LINE + 4_096
-"""The same for a line in a JSON object, where a character may be two escapes of six bytes."""
+"""Bytes of the longest line in a JSON object, where a character may be two escapes of six bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def utf8_text(raw: bytes, *, at_start: bool = True, is_cut: bool = False) -> tup
     if at_start:
         raw = raw.removeprefix(codecs.BOM_UTF8)
     decoder = codecs.getincrementaldecoder("utf-8")
-    # What follows a cut is missing, so a character that it has split is not invalid input.
+    # A character that is split by the cut is not invalid input.
     try:
         return decoder("strict").decode(raw, final=not is_cut), False
     except UnicodeDecodeError:

@@ -44,11 +44,11 @@ class OutsideProgram:
             file.write_text(f"{text}\n" if text else "", encoding="utf-8", errors="surrogateescape")
             code = self._run([*command, str(file)], "VISUAL or EDITOR")
             if code != 0:
-                raise UserError(f"{name} ended with {code}; the text is as it was")
+                raise UserError(f"{name} ended with {code}; the text is unchanged")
             try:
                 return file.read_text(encoding="utf-8").removesuffix("\n")
             except (OSError, UnicodeDecodeError) as error:
-                raise UserError(f"what {name} saved cannot be read ({error}); the text is as it was") from None
+                raise UserError(f"what {name} saved cannot be read ({error}); the text is unchanged") from None
 
     def page(self, rows: Iterable[str], environ: Mapping[str, str]) -> None:
         """Show rows in the user's pager until it ends. Raise ``UserError`` without a pager, or of the first row."""

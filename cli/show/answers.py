@@ -78,7 +78,7 @@ def queue_rows(chain: Chain, width: int) -> list[str]:
         kind = named if line.urgency == "next" else f"{line.urgency} {named}"
         target = "" if accepted.agent == MAIN else f" for {flat(accepted.agent)}"
         rows.append((accepted.id, kind + target, cut_to_row(line.text, MOST_SHOWN)))
-    return table(rows, width) or ["Nothing waits."]
+    return table(rows, width) or ["No line is waiting."]
 
 
 def plan_rows(chain: Chain) -> list[str]:

@@ -11,13 +11,13 @@ TERM, ABOUT = 14, 22
 
 LINES = (
     ("text", "read at a safe point", "given to the model at the next safe point"),
-    ("!text", "skips tools not begun", "the same, and tools that have not started are skipped"),
-    ("!!text", "at once: cuts the work", "at once: the reply that streams or the tools that run are cut"),
+    ("!text", "skips waiting tools", "the same, and tools that have not started are skipped"),
+    ("!!text", "at once: cuts the work", "at once: the streaming reply or the running tools are cancelled"),
     ("stop", "ends the run", "ends the run; so do cancel, abort, never mind, forget it"),
     ("todo: add TEXT", "adds to the plan", "the plan; also complete N, fail N WHY, list, clear"),
     ("focus on X", "guides running tools", "guidance, for running tools too; also skip, also check, ignore, prefer"),
     ("context: TEXT", "something to know", "something to know, not a change of course"),
-    ("text?", "asks; the task goes on", "a question, or status; the task goes on after the answer"),
+    ("text?", "asks; task continues", "a question, or status; the task continues after the answer"),
     ("then: TEXT", "the next run", "the next run, when this one has ended"),
     ("<space>text", "text, nothing else", "text, whatever it looks like"),
 )

@@ -159,8 +159,8 @@ def task_rows(tasks: Sequence[events.TaskView], place: RowPlace) -> list[str]:
 
 
 def at_limit(event: events.Result, place: RowPlace, context: Context) -> list[str]:
-    """Return the row of a run that has used its iterations; Enter on an empty line then goes on."""
-    steps = f"{pluralize(event.iterations, 'step')} done; Enter goes on"
+    """Return the row of a run that used all its iterations, after which Enter on an empty line continues."""
+    steps = f"{pluralize(event.iterations, 'step')} done; Enter continues"
     return place.note("⏸", f" {place.sign('·')} ".join([steps, *_used(event, context)]), "yellow")
 
 

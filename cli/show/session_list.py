@@ -32,8 +32,8 @@ def chosen(typed: str, sessions: Sequence[kept.Summary]) -> str:
 
 
 def resumption_rows(id: str, width: int) -> list[str]:
-    """Return how a session is gone on with, with the command whole on one row."""
-    first, second = f"Session {id};", f"chain -r {id} goes on with it."
+    """Return the rows that say how to resume a session. The command is never split."""
+    first, second = "Resume this session with:", f"chain -r {id}"
     row = f"{first} {second}"
     return [row] if columns(row) <= width else [first, second]
 

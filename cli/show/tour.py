@@ -17,9 +17,9 @@ Comment: TypeAlias = str | Sequence[tuple[str, str]]
 
 TRIES: dict[str, tuple[str, str]] = {
     "todo": ("todo: add verify the SKU data", "puts a task on its plan"),
-    "question": ("how far are you?", "is answered, and the task goes on"),
-    "urgent": ("!use the notes first", "skips the tools that wait: best while it reads"),
-    "stop": ("stop", "ends it, with what it has found by then"),
+    "question": ("how far are you?", "is answered, and the task continues"),
+    "urgent": ("!use the notes first", "skips the waiting tools: best while it reads"),
+    "stop": ("stop", "ends it, with what it has found so far"),
 }
 """What to type, and what it does."""
 
@@ -37,23 +37,23 @@ AFTERWARDS = (
     "product analysed: analyze SKU122. /context shows how full its window is. /quit ends.",
 )
 _EFFECTS = {
-    "todo": "The task was put on the plan without asking the model, which was told of it between two steps.",
-    "question": "Your question waited for the step in hand to end. It is answered now, and the task goes on after it.",
-    "urgent": "The tool that ran has finished, and those after it did not start, so that your line is read now.",
-    "urgent, none started": "None of the tools of that reply was started, so that your line is read now.",
-    "early": "Your line was urgent, but no tool waited that could have been skipped.",
-    "now": "What was at work was cut, and your line is read at once. The run goes on.",
-    "other": "Your line waited for the step in hand to end, and is read now. Nothing was cut.",
-    "stop": "Stopped. A tool that ran was let finish, nothing else was begun, and what was found is shown above.",
-    "stop, nothing found": "Stopped. A tool that ran was let finish, nothing else was begun. Nothing was found.",
-    "interrupted": "The work in hand was cut. What was found by then stays in the conversation.",
+    "todo": "The task was put on the plan without asking the model, which was informed between two steps.",
+    "question": "Your question waited for the current step to end. It is answered now, and then the task continues.",
+    "urgent": "The running tool has finished, and the tools after it were skipped, so that your line is read now.",
+    "urgent, none started": "All tools of that reply were skipped, so that your line is read now.",
+    "early": "Your line was urgent, but there was no waiting tool to skip.",
+    "now": "The current step was cancelled, and your line is read at once. The run continues.",
+    "other": "Your line waited for the current step to end, and is read now. Nothing was cancelled.",
+    "stop": "Stopped. A running tool could finish, nothing else was started, and the results so far are shown above.",
+    "stop, nothing found": "Stopped. A running tool could finish, nothing else was started. There are no results.",
+    "interrupted": "The current step was cancelled. The results so far stay in the conversation.",
 }
 
 
 class Tour:
     """Comments on the events of a demonstration, in their order."""
 
-    farewell = "The demonstration's folder is removed, and nothing of it is kept. Begin with: chain"
+    farewell = "The demonstration's folder is removed, and nothing is stored. To start: chain"
 
     def __init__(self) -> None:
         self._left = dict(TRIES)

@@ -73,11 +73,11 @@ class Transcripts:
                 pass
 
     def rows(self, name: str) -> list[str]:
-        """Return how an agent would look if it were the main one. Of one that is not known, a row that says so."""
+        """Return an agent's transcript as rows; for an unknown agent, a row that says so."""
         if (transcript := self.kept.get(name)) is not None:
             return transcript.rows
-        only = f"; of {pluralize(self._dropped, 'older agent')} no more" if self._dropped else ""
-        return [f"Nothing is kept of {flat(name)[:MAX_NAME]}{only}."]
+        dropped = f" (dropped: {pluralize(self._dropped, 'older agent')})" if self._dropped else ""
+        return [f"There is no transcript of {flat(name)[:MAX_NAME]}{dropped}."]
 
     def _of(self, name: str) -> _Transcript:
         """Return the transcript of an agent that starts, as the latest. The oldest one at rest may have to go."""

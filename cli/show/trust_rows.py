@@ -18,19 +18,21 @@ from cli.show.text_rows import NARROWEST, columns, hard_rows, in_rows
 TRUST_INDENT, DEEPER = "  ", "      "
 
 
-DANGER = "With these it could send your keys, and all that the chain reads, to somebody else, or run commands unasked."
-CHOICES = "y trusts the file for as long as it says the same; n or Enter goes on without it."
+DANGER = (
+    "With these it could send your keys, and all that the chain reads, to someone else, or run commands without asking."
+)
+CHOICES = "y trusts the file until it changes; n or Enter continues without it."
 TRUST_QUESTION = "Trust it? [y/N]"
 
-LOCAL = "It is a program that can do all that you can, from its start on and whenever a tool of it is called."
-REMOTE = "It gets what the chain hands to its tools, and the headers above, if there are any."
-SERVER_CHOICES = "y starts it here, n never, for as long as its entry says the same; Enter goes on without it for now."
+LOCAL = "It is a program with all your permissions, from its start on and whenever one of its tools is called."
+REMOTE = "It receives the input of its tools, and the headers above, if there are any."
+SERVER_CHOICES = "y starts it here and n never, until its entry changes; Enter continues without it this time."
 STARTING = "Start it? [y/N]"
 
 
 COMMANDS_DANGER = (
-    "When you type such a name, what its file says goes to the model as your own words. "
-    "y trusts these files for as long as they say the same; n or Enter goes on without them."
+    "When you type such a command, the text of its file is sent to the model as your own words. "
+    "y trusts these files until they change; n or Enter continues without them."
 )
 TRUST_COMMANDS = "Trust them? [y/N] "
 
@@ -55,7 +57,7 @@ def server_question(server: ToolServer, width: int) -> list[str]:
 
 
 def commands_question(commands: Sequence[UntrustedCommand], width: int) -> list[str]:
-    """The files of commands that came with the workspace, what they could do, and the answers."""
+    """Return the names of the workspace's commands, what they could do, and the possible answers."""
     width = max(width, NARROWEST)
     head = f"{_on_one_row(str(commands[0].file.parent))} came with this folder and has the commands:"
     names = ", ".join(f"/{command.name}" for command in commands)
@@ -63,9 +65,9 @@ def commands_question(commands: Sequence[UntrustedCommand], width: int) -> list[
 
 
 def declined(left_out: Path, instead: Path | None, width: int) -> list[str]:
-    """Return what holds after the answer no."""
-    holds = "the built-in defaults hold" if instead is None else f"{_on_one_row(str(instead))} holds"
-    return in_rows(f"{_on_one_row(left_out.name)} is not used; {holds}.", max(width, NARROWEST))
+    """Return the row that says which configuration is used after the answer no."""
+    used = "the built-in defaults are" if instead is None else f"{_on_one_row(str(instead))} is"
+    return in_rows(f"{_on_one_row(left_out.name)} is not used; {used}.", max(width, NARROWEST))
 
 
 def _rows_of(each: Sensitive, width: int) -> list[str]:

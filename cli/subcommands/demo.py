@@ -32,7 +32,7 @@ TOOL_S = 2.0
 """At a prompt each tool that reads files takes this much longer, so that one can type while it runs. Six calls and four
 replies then take about 20 seconds."""
 
-ALONE = "this plays by itself; where standard input and output are a terminal, chain demo gives a prompt to type into"
+ALONE = "this plays by itself; run chain demo at a terminal for a prompt to type into"
 NOT_READ = "standard input is not read"
 
 Pause: TypeAlias = Callable[[], Awaitable[object]]

@@ -9,7 +9,7 @@ from chain.text.phrases import describe_status, was_stopped
 from chain.text.wording import MAIN
 
 LONG_S = 10.0
-"""Seconds of a run after which its user has probably looked away."""
+"""Seconds after which the user of a run has probably looked away."""
 
 
 @dataclass(frozen=True, slots=True)

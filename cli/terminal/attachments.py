@@ -23,13 +23,13 @@ from chain.errors import UserError
 from chain.text.wording import FILE_BEGIN
 
 CLIPBOARD_S = 5.0
-"""Seconds for a program to give the image in the clipboard: the owner of the clipboard may not answer."""
+"""Seconds to read the clipboard: the program that owns it may not answer."""
 
 FILE_S = 5.0
-"""Seconds for reading a file: its disk may not answer."""
+"""Seconds to read a file: its disk may not answer."""
 
 PASTE_PATIENCE_S = 0.1
-"""Seconds that a paste may wait for the disk that says whether it is the path of a file."""
+"""Seconds that a paste may be delayed to check whether it is the path of a file."""
 
 MAX_TEXT = 50_000
 """Characters of a text file: half of the longest line."""
@@ -42,7 +42,7 @@ CLIPBOARD_PROGRAMS: Sequence[tuple[str, ...]] = (
     ("xclip", "-selection", "clipboard", "-target", "image/png", "-out"),
     ("pngpaste", "-"),
 )
-"""The programs that write the image in the clipboard to their output, for Wayland, X11 and macOS."""
+"""Programs that write the clipboard's image to their output, for Wayland, X11 and macOS."""
 
 _THREADS = Threads("attachments")
 
@@ -107,7 +107,7 @@ class Attachments:
         """Return a line with the text files that it labels appended, and the images that it labels with their names."""
         found = [each for each in self._known.values() if each.label in line]
         files = [f'{FILE_BEGIN}{each.path}">\n{each.text}\n</file>' for each in found if not each.image]
-        # A line that came back has its files already.
+        # A line that came back contains its files already.
         return line + "".join(file for file in files if file not in line), [
             (each.name, each.image) for each in found if each.image
         ]
@@ -188,12 +188,12 @@ def outside_path(pasted: str, roots: Sequence[Path], patience: float = PASTE_PAT
         return None
     found: list[Path] = []
 
-    def look() -> None:
+    def resolve() -> None:
         real = Path(path).resolve()
         if real.is_file() and not any(real.is_relative_to(root) for root in roots):
             found.append(Path(path))
 
-    run_with_timeout(look, patience)
+    run_with_timeout(resolve, patience)
     return found[0] if found else None
 
 

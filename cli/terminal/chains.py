@@ -26,7 +26,7 @@ class _Opened:
     """An open chain: the request to close it, and the event that it is closed."""
 
     problem: str
-    """Why it has no side door; empty if it has."""
+    """The reason why it has no side door; empty if it has one."""
     wanted_closed: trio.Event = field(default_factory=trio.Event)
     closed: trio.Event = field(default_factory=trio.Event)
 
@@ -56,7 +56,7 @@ class OpenSessions:
         opening = self._open_chain(model=asked, plan=tuple(plan), resume=resume, mode=mode)
         chain: Chain = await self._nursery.start(self._keep_open, opening)
         if definition.retries != self._settings.model().retries:
-            with suppress(JournalError):  # the usual ones will do
+            with suppress(JournalError):  # the default retries are good enough
                 chain.use_model(asked, retries=definition.retries)
         return chain
 
@@ -86,7 +86,7 @@ class OpenSessions:
                 task_status.started(chain)
                 await opened.wanted_closed.wait()
         finally:
-            # Also where its opener was cancelled in the very step in which it was open.
+            # Also if the task that opened it was cancelled in the step in which it became open.
             if opened is not None:
                 del self._opened[chain]
                 opened.closed.set()

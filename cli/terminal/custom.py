@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from chain import Chain, Model, Settings
     from chain.events import Origin
 
-UNTRUSTED = "{} came with this folder, and you do not trust it as it is now; chain asks about it when it starts."
+UNTRUSTED = "{} came with this folder, and you have not trusted its present content; start chain again to review it."
 FindCustom: TypeAlias = Callable[[Collection[str]], FoundCommands]
-"""Reads the custom commands, given the names that they cannot have (``find_commands``)."""
+"""Reads the custom commands, given the names that are taken (``find_commands``)."""
 
-NO_DESCRIPTION = "a command of your own"
+NO_DESCRIPTION = "a custom command"
 
 
 class CustomCommands:
@@ -30,9 +30,9 @@ class CustomCommands:
         self._find = find
         self._origin = origin
         self._models: dict[str, Model] = {}
-        """The models that commands named, by definition. The chain closes them."""
+        """The models of commands, by the names of their definitions. The chain closes them."""
         self.attach: Callable[[str], tuple[str, Sequence[tuple[str, bytes]]]] = lambda text: (text, ())
-        """Returns the text of a command with the files that its labels name, and the images that they name."""
+        """Returns a text with the files that it labels appended, and the images that it labels."""
         self.found = find()
 
     def refresh(self) -> None:
@@ -66,10 +66,10 @@ class CustomCommands:
 
         Raise ``UserError`` if its model cannot be used.
         """
-        # A line that begins with a space is text, whatever it looks like.
+        # The leading space makes it text, never a command.
         text, images = self.attach(f" {command.expand(arguments)}")
         if not text.strip():
-            raise UserError(f"/{command.name} needs an argument: nothing is left of its text without one")
+            raise UserError(f"/{command.name} needs an argument: its text is empty without one")
         if not command.model or self._chain.is_running:
             answer = self._chain.submit(text, local=False, origin=self._origin, images=images)
             is_line = command.model and answer.what == "queued"

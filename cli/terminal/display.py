@@ -22,7 +22,7 @@ class Display:
     tour: Tour | None
     alerts: Alerts | None
     shows_thinking: bool | None = None
-    """Whether thoughts are shown whole, once the user has said so."""
+    """Whether thoughts are shown in full; ``None`` until the user chooses."""
     spacing: Spacing = field(default_factory=Spacing)
 
     def renderer(self) -> Renderer:

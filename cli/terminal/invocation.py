@@ -55,4 +55,4 @@ class Invocation:
 
 
 Prepare: TypeAlias = Callable[[], AbstractContextManager[Invocation]]
-"""Prepares an invocation once the prompt is on the screen, and clears away after the session what that took."""
+"""Prepares an invocation once the prompt is on the screen, and cleans up after the session."""

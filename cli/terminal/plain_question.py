@@ -20,7 +20,7 @@ from cli.show.session_list import chosen, session_rows
 from cli.show.text_rows import NARROWEST, in_rows
 from cli.writing import try_to_write
 
-WHICH_SESSION = "Which one goes on? Its number, or the beginning or end of an id; Enter for none:"
+WHICH_SESSION = "Resume which session? (number or part of an id, Enter to cancel)"
 
 
 def ask_which(state: Path, address: str, workspace: Path, *, ascii: bool) -> str | None:
@@ -28,13 +28,13 @@ def ask_which(state: Path, address: str, workspace: Path, *, ascii: bool) -> str
 
     Raise ``UserError`` if there are none.
     """
-    from chain.app import sessions  # a question of trust does without it
+    from chain.app import sessions  # imported late, since questions of trust do not need it
 
     here = workspace.resolve()
     store = sessions.open_store(state, address)
     found = sessions.resumable(store, here)
     if not found:
-        raise UserError(f"no session of {here} is kept; chain sessions list shows those of other folders")
+        raise UserError(f"there is no stored session for {here}; chain sessions list shows those of other folders")
     rows = session_rows(found, tty.size()[0], ascii=ascii, here=str(here), now=time.time(), is_numbered=True)
     _show(rows, ascii=ascii)
     while answer := (_ask(WHICH_SESSION) or "").strip():
@@ -59,7 +59,7 @@ def ask_for_trust(settings: Settings, *, ascii: bool) -> tuple[bool, bytes]:
 
 
 def _ask_for_yes(rows: Sequence[str], asking: str, *, ascii: bool) -> tuple[bool | None, bytes]:
-    # An interrupt meanwhile would leave the terminal quiet.
+    # A SIGINT in between would leave the terminal without echo.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     with tty.quiet() as typed_ahead:
         _show(rows, ascii=ascii)

@@ -44,13 +44,12 @@ from cli.terminal.terminal_session import TerminalSession, shown_workspace
 from cli.terminal.whole_session import whole_session_rows
 
 OFFLINE = "offline"
-"""The built-in model that needs no key."""
+"""The built-in model, which needs no key."""
 
 WELCOME = "Type a task, and keep typing while it runs. /help explains the rest."
 
 DOUBLE_PRESS_S = 2.0
-"""A Ctrl-C within this many seconds of the hint that it exits does so; and of one that interrupted, shows that hint.
-An Esc within as many seconds of another one is the second."""
+"""Seconds between two presses that count as a double press: of Ctrl-C to exit, of Esc to list the runs to undo."""
 
 
 async def serve(screen: Screen, signals: AsyncIterator[int], style: TerminalStyle, invocation: Invocation) -> int:
@@ -81,7 +80,7 @@ async def serve(screen: Screen, signals: AsyncIterator[int], style: TerminalStyl
     )
 
     def door(chain: Chain) -> AbstractAsyncContextManager[str]:
-        # Others find a chain by the session that it keeps.
+        # Clients find a chain by its stored session.
         has_door = invocation.tour is None and invocation.is_kept
         return side_door(chain, state, os.environ) if has_door else nullcontext("")
 
@@ -99,7 +98,6 @@ async def serve(screen: Screen, signals: AsyncIterator[int], style: TerminalStyl
 
 
 def _store_of(invocation: Invocation) -> sessions.Store:
-    # A demonstration is nobody's work, and is kept nowhere.
     return invocation.store or sessions.open_store(invocation.state, "")
 
 
@@ -123,22 +121,22 @@ class _Program:
         self._invocation = invocation
         self._session = self._show(chain, model)
         self._used = [chain.session_id]
-        """The sessions that were in use, the last one last."""
+        """The ids of the sessions that were in use, the current one last."""
         self._sender = Sender(chain, lambda line, answer: self._session.report(answer, line.text, line.to))
         self._wanted: tuple[str, CommandAnswer] | None = None
-        """The command that asks for another session, until that is in use or could not be opened."""
+        """The command that requested another session, until that session is in use or could not be opened."""
         self._switching = trio.CancelScope()
         self._ready = Wakeup()
         self._is_leaving = False
         self._news = Wakeup()
-        """Set when the user wants to leave, or another session."""
+        """Set when the user exits or requests another session."""
         self._code = 0
         self._has_finished = False
         self._was_signalled = False
         self._interrupted_at = self._hinted_at = -math.inf
-        """When a Ctrl-C interrupted a run, and when the hint was shown that Ctrl-C exits."""
+        """The times of the last Ctrl-C that interrupted a run, and of the last hint that Ctrl-C exits."""
         self._escaped_at = -math.inf
-        """When Esc was pressed at an empty prompt with nothing to interrupt."""
+        """The time of an Esc at an empty prompt with nothing to interrupt."""
         self._never_sent: list[str] = []
 
     async def run(self, signals: AsyncIterator[int], notes: Sequence[str] = ()) -> int:
@@ -181,7 +179,7 @@ class _Program:
         return session
 
     def accept(self, text: str, *, at: str = "", again: bool = False) -> Acceptance:
-        # What is pressed after a line is no second time.
+        # A key pressed after a line does not count as the second press.
         self._interrupted_at = self._hinted_at = self._escaped_at = -math.inf
         if self._is_leaving or self._wanted is not None:
             return "later"
@@ -279,7 +277,7 @@ class _Program:
             self.leave()
         if answer.opening is not None:
             self._wanted = (command, answer)
-            # Nothing may begin in the session that is about to be closed.
+            # No run may start in the session that is about to be closed.
             self._sender.pause()
             self._news.set()
 
@@ -299,7 +297,7 @@ class _Program:
         before, opening, chain = self._session, answer.opening, None
         assert opening is not None
         model = before.commands.model
-        mode = None if opening.resume else before.chain.mode  # a new conversation is no reason to allow more, or less
+        mode = None if opening.resume else before.chain.mode  # a new conversation must not change what is allowed
         with trio.CancelScope() as self._switching:
             try:
                 chain = await self._open_sessions.open(model, plan=opening.plan, resume=opening.resume, mode=mode)
@@ -307,7 +305,7 @@ class _Program:
                 before.print(sanitize(str(error)), command=command)
             else:
                 if before.chain.effort and not opening.resume:
-                    with suppress(UserError, JournalError):  # the usual one will do
+                    with suppress(UserError, JournalError):  # the default effort is good enough
                         chain.use_effort(before.chain.effort)
                 await self._open_sessions.close(before.chain)
         if chain is None:
@@ -348,7 +346,7 @@ class _Program:
     def _exit_at_once(self, code: int) -> NoReturn:
         """End the process although a task does not end. Acknowledged lines are on the disk, so nothing is lost."""
         self._session.chain.keep_draft(self._screen.typed)
-        # The editor may not end either, so its rows are erased here.
+        # The editor may hang too, so its rows are erased here.
         tty.write_briefly(b"\r\x1b[J" if self._screen.has_keys else b"\n")
         tty.restore()
         tty.write_briefly("".join(f"{row}\n" for row in self._farewell).encode())
@@ -364,12 +362,12 @@ class _Program:
         """Restore the terminal, store the draft, and print unsent lines and how to resume. Call it after any ending."""
         self._is_leaving = True
         self._session.chain.leave()
-        # The terminal is the user's, whatever ended the program; the screen bounds this itself.
+        # Restore the terminal whatever ended the program; ``Screen.close`` has its own timeout.
         with trio.CancelScope(shield=True):
             await self._screen.close()
         self._session.chain.keep_draft(typed := self._screen.typed)
         exit_soon(self._code if self._has_finished else self._code or 1)
-        # Nothing has to be shut down in order any more: a tool that does not end must not keep the process.
+        # From here on signals may kill the process: a tool that does not end must not keep it alive.
         exit_on_signals(*LEAVING)
         left = [*self._never_sent, *filter(str.strip, [typed])]
         rows = [f"Not sent: {text.strip()}".replace("\n", "\n  ") for text in left]

@@ -13,7 +13,7 @@ from cli.input.address import begun_address
 from cli.show.toolbar import Recipient
 
 LONGEST_PREFIX = 200
-"""Characters that tell whether a line is a plan command or a follow-up; they are parsed at every key."""
+"""Characters that are parsed at every key to recognise a plan command or a follow-up."""
 
 
 class Recipients:
@@ -24,25 +24,25 @@ class Recipients:
 
     def __init__(self, chain: Chain) -> None:
         self._chain = chain
-        self._standing = MAIN, {MAIN: 0}
-        """Who a line without an address goes to, and how many lines wait for each agent at work."""
+        self._snapshot = MAIN, {MAIN: 0}
+        """The target of a line without an address, and the number of waiting lines of each agent at work."""
 
     def update(self) -> None:
         """Read the agents at work, and how many lines wait for each."""
-        self._standing = self._chain.lines.target(), waiting_by_agent(self._chain)
+        self._snapshot = self._chain.lines.target(), waiting_by_agent(self._chain)
 
     @property
     def waiting(self) -> int:
         """The number of waiting lines of all agents."""
-        return sum(self._standing[1].values())
+        return sum(self._snapshot[1].values())
 
     def of(self, typed: str) -> Recipient:
         """Return the recipient of a typed text. An unfinished address that names no agent yet is treated as text."""
-        target, waiting = self._standing
+        target, waiting = self._snapshot
         name, text = begun_address(typed)
         found = next((agent for agent in waiting if agent.casefold() == name.casefold()), "")
         if not name or not (found or text.strip()):
-            # The beginning of a line decides whether it is the main agent's whoever is at work; a paste may be long.
+            # Plan commands and follow-ups always go to main. Only the beginning is parsed, since a paste may be long.
             is_for_main = parse_line(typed[:LONGEST_PREFIX]).kind in ("todo", "follow-up")
             target = MAIN if is_for_main else target
             return Recipient(target, typed, waiting.get(target, 0))

@@ -43,24 +43,24 @@ if TYPE_CHECKING:
     from chain.events import Origin, Question
 
 MOST_SESSIONS = 10
-"""Sessions that ``/resume`` shows: more would fill the screen, and are found with ``chain sessions list``."""
+"""Sessions that ``/resume`` shows: more would fill the screen. ``chain sessions list`` shows all."""
 TAKEN_BACK = "taken back to edit"
 WIDTH = 80
-"""Columns that answers are made for: unless another width is given, and at least."""
+"""The default width of answers, in columns."""
 
 _SWITCH = ("on", "off")
 _PLAN_VERBS = ("add ", "complete ", "fail ", "list", "clear")
 _BEGINNINGS = ("status", "focus on ", "skip ", "also check ", "ignore ", "prefer ", "context: ", "then: ")
-"""What else a line can be or begin with. The stop phrases come after them: the first completion is never a stop."""
+"""Completions of lines. The stop phrases come after them, so that the first completion is never a stop."""
 
 ALL_JOBS = "all"
-"""What ``/kill`` calls all jobs."""
+"""The argument of ``/kill`` for all jobs."""
 EFFORTS, DEFAULT_EFFORT = ("low", "medium", "high", "max"), "default"
-"""What ``/effort`` completes. A service may know other levels, and refuses those that it does not know."""
+"""Completions of ``/effort``. Other levels are sent to the service, which may refuse them."""
 
 CLEAN = "--clean"
-"""``/new`` without the plan."""
-CHOOSE = "/resume 1 goes on with the first; the beginning or the end of an id does as well."
+"""The argument of ``/new`` that drops the plan."""
+CHOOSE = "/resume 1 resumes the first; the start or end of an id works too."
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,14 +138,14 @@ class Commands:
         self._summaries = summaries
         self._whole_id = whole_id
         self.model = settings.chain().model if model is None else model
-        """The name of the definition whose model the next run asks."""
+        """The name of the model definition that the next run uses."""
         self._has_keys = has_keys
         self._can_copy = can_copy
         self._origin = origin
         self._width = WIDTH
         self.files = FileNames(chain.workspace, lambda: tuple(chain.state.added))
         self._listed: list[kept.Summary] = []
-        """The sessions that ``/resume`` has shown last, which a number chooses from."""
+        """The sessions of the last ``/resume`` list, in which a number selects."""
 
         def shows(rows: Callable[[Chain, int], Sequence[str]]) -> Callable[[str], Sequence[str]]:
             return lambda _: rows(chain, self._width)
@@ -167,8 +167,8 @@ class Commands:
             "/help": _Command(
                 "more: lines or keys", self._help, "[TOPIC]", lambda: OVERVIEW_TOPICS, needs_terminal=True
             ),
-            "/status": _Command("what is going on", self._status),
-            "/queue": _Command("the lines that wait", shows(answers.queue_rows)),
+            "/status": _Command("state and usage", self._status),
+            "/queue": _Command("the waiting lines", shows(answers.queue_rows)),
             "/drop": _Command("drops a waiting line", self._drop, "[L3]", lines),
             "/edit": _Command(edits, self._edit, "[L3]", lines, needs_terminal=True),
             "/todo": _Command("the plan", lambda _: answers.plan_rows(chain)),
@@ -176,21 +176,19 @@ class Commands:
             "/agents": _Command("who is at work", self._agents, "[NAME]", self._known_agents),
             "/jobs": _Command("background jobs", shows(answers.job_rows)),
             "/kill": _Command("ends a background job", self._kill, "J1|all", self._running_jobs),
-            "/diff": _Command("what was asked, whole", self._diff, "[Q1]", questions, needs_terminal=True),
-            "/thinking": _Command(
-                "thoughts whole, or off", self._thinking, "[on]", lambda: _SWITCH, needs_terminal=True
-            ),
+            "/diff": _Command("a question in full", self._diff, "[Q1]", questions, needs_terminal=True),
+            "/thinking": _Command("thoughts in full", self._thinking, "[on]", lambda: _SWITCH, needs_terminal=True),
             "/context": _Command("what fills the window", shows(answers.context_rows)),
-            "/compact": _Command("makes it shorter", self._compact, "[...]", takes_text=True),
-            "/tools": _Command("what the model may use", shows(answers.tool_rows)),
+            "/compact": _Command("summarizes it", self._compact, "[...]", takes_text=True),
+            "/tools": _Command("the model's tools", shows(answers.tool_rows)),
             "/mcp": _Command("servers of tools", self._servers, "[SERVER]", self._server_names),
             "/model": _Command("the models, or switch", self._switch, "[NAME]", lambda: settings.model_names),
-            "/mode": _Command("what asks (Shift-Tab)", self._mode, "[MODE]", lambda: MODES, takes_text=True),
-            "/effort": _Command("how hard it thinks", self._effort, "[high]", lambda: (*EFFORTS, DEFAULT_EFFORT)),
+            "/mode": _Command("the mode (Shift-Tab)", self._mode, "[MODE]", lambda: MODES, takes_text=True),
+            "/effort": _Command("the thinking effort", self._effort, "[high]", lambda: (*EFFORTS, DEFAULT_EFFORT)),
             "/resume": _Command("sessions, or switch", self._resume, "[ID]", session_ids, needs_terminal=True),
             "/undo": _Command("reverts the last run", self._undo, "[N]", lambda: ["files"], takes_text=True),
             "/add-dir": _Command("adds a folder", self._add_directory, "DIR", takes_text=True),
-            "/new": _Command("a fresh conversation", self._new, f"[{CLEAN}]", lambda: [CLEAN], needs_terminal=True),
+            "/new": _Command("a new conversation", self._new, f"[{CLEAN}]", lambda: [CLEAN], needs_terminal=True),
             "/copy": _Command("the last reply", self._copy, needs_terminal=True),
             "/debug": _Command("this session's files", shows(partial(answers.debug_rows, settings))),
             LEAVE: _Command("ends the program", lambda _: CommandAnswer(quit=True), needs_terminal=True),
@@ -305,8 +303,8 @@ class Commands:
             return [*overview(known, self._width, has_keys=self._has_keys), *self.custom.help_rows(self._width)]
         if name.casefold() not in OVERVIEW_TOPICS:
             raise _NotUnderstood(
-                f"there is no help on {flat(name)[:20]} here; there is /help {' and /help '.join(OVERVIEW_TOPICS)}, "
-                "and in a shell chain help TOPIC"
+                f"there is no help on {flat(name)[:20]} here; try /help {' or /help '.join(OVERVIEW_TOPICS)}, "
+                "or in a shell chain help TOPIC"
             )
         return topic(name.casefold(), self._width, has_keys=self._has_keys)
 
@@ -341,7 +339,7 @@ class Commands:
         if not self._chain.runs.add_directory(path):
             return CommandAnswer("Tools may use that directory already.")
         # A notice shows what was added.
-        return CommandAnswer("The model learns of it when the next run begins." if self._chain.is_running else "")
+        return CommandAnswer("The model is informed when the next run starts." if self._chain.is_running else "")
 
     def _drop(self, argument: str) -> CommandAnswer:
         self._on_waiting(argument, self._chain.lines.drop)
@@ -353,8 +351,8 @@ class Commands:
     def _on_waiting(self, argument: str, act: Callable[[str], str]) -> str:
         id = argument or self._chain.lines.last_waiting(self._origin)
         if id is None:
-            others = "None of your own lines waits; /queue shows the others."
-            raise UserError(others if self._chain.lines.waiting else "Nothing waits.")
+            others = "None of your own lines is waiting; /queue shows the others."
+            raise UserError(others if self._chain.lines.waiting else "No line is waiting.")
         try:
             return act(id)
         except UserError as error:
@@ -363,7 +361,9 @@ class Commands:
     def _to(self, argument: str) -> NoReturn:
         """Raise an error: only a malformed address comes here, since a well-formed one is sent as a line."""
         if is_command(argument.partition(" ")[2]):
-            raise _NotUnderstood("a command goes to no agent; with one more space before the / it is text")
+            raise _NotUnderstood(
+                "commands cannot be sent to an agent; put one more space before the / to send it as text"
+            )
         there = ", ".join(waiting_by_agent(self._chain))
         raise _NotUnderstood(f"write it as /to AGENT TEXT; lines can go to {flat(there)}")
 
@@ -379,7 +379,7 @@ class Commands:
     def _diff(self, id: str) -> CommandAnswer:
         asked = self._chain.questions.asked.latest
         if not asked:
-            return CommandAnswer("Nothing was asked yet.")
+            return CommandAnswer("There was no question yet.")
         question = next((each for each in reversed(asked) if not id or each.id.casefold() == id.casefold()), None)
         if question is None:
             known = [each.id for each in asked]
@@ -391,13 +391,13 @@ class Commands:
         if argument.casefold() not in ("", *_SWITCH):
             raise _NotUnderstood("write it as /thinking on or /thinking off")
         is_on = argument.casefold() != "off"
-        shown = "are shown whole" if is_on else "are one row each"
-        return CommandAnswer(f"From now on thoughts {shown}.", thinking=is_on)
+        shown = "shown in full" if is_on else "one row each"
+        return CommandAnswer(f"Thoughts are now {shown}.", thinking=is_on)
 
     def _servers(self, typed: str) -> Sequence[str]:
         if not self._chain.servers:
             _, faults = find_servers(self._chain.workspace)
-            return faults or ["There is no server; chain help mcp says how one is set up."]
+            return faults or ["No server is set up; see chain help mcp."]
         return answers.server_rows(self._chain, _one_of(self._server_names(), typed, "server"), self._width)
 
     def _server_names(self) -> list[str]:
@@ -477,9 +477,9 @@ class Commands:
         self._require_idle()
         closed, count = self._chain.plan.counts
         if option or not count:
-            return CommandAnswer("The conversation begins afresh.", opening=NextSession())
-        kept = f"the plan is kept ({closed}/{count}), which /new {CLEAN} does not do"
-        return CommandAnswer(f"The conversation begins afresh; {kept}.", opening=NextSession(self._chain.plan.tasks))
+            return CommandAnswer("New conversation.", opening=NextSession())
+        text = f"New conversation with the same plan ({closed}/{count}); /new {CLEAN} starts without a plan."
+        return CommandAnswer(text, opening=NextSession(self._chain.plan.tasks))
 
     def _resume(self, id: str) -> CommandAnswer | Sequence[str]:
         if not id:
@@ -487,13 +487,13 @@ class Commands:
             if not there:
                 return ["There is no other session here."]
             here, now = str(self._chain.workspace), time.time()
-            # In ASCII, as all answers to commands are.
+            # In ASCII, like all answers to commands.
             return [*session_rows(there, self._width, ascii=True, here=here, now=now, is_numbered=True), CHOOSE]
         self._require_idle()
         id = self._whole_id(chosen(id, self._listed or self._sessions()))
         if id == self._chain.session_id:
-            raise _NotUnderstood("that session is the one that is open")
-        return CommandAnswer("The session goes on.", opening=NextSession(resume=id))
+            raise _NotUnderstood("this session is already open")
+        return CommandAnswer("Session resumed.", opening=NextSession(resume=id))
 
     def _sessions(self) -> list[kept.Summary]:
         """Return the other sessions of this workspace, the latest first, at most ``MOST_SESSIONS``."""
@@ -510,7 +510,7 @@ class Commands:
         near = [known for known in self._commands if len(typed) > 1 and known.startswith(typed)]
         if did_mean := " or ".join(near or [known for known in self._commands if is_slip(typed, known)]):
             return f"there is no {name[:40]}; did you mean {did_mean}?"
-        return f"there is no {name[:40]}; /help lists all, and a space before the / makes it text"
+        return f"there is no {name[:40]}; /help lists all commands; put a space before the / to send it as text"
 
 
 def _effort_in_words(asked: str, own: object) -> str:

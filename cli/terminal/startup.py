@@ -31,7 +31,7 @@ def run_at_terminal(
     style = TerminalStyle(
         color=not (no_color or is_dumb or os.environ.get("NO_COLOR")), ascii=is_ascii, updates=updates
     )
-    # From here on every exit has to restore the terminal.
+    # From here on every exit must restore the terminal.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _exit_on_signal)
@@ -63,13 +63,13 @@ def run_at_terminal(
     try:
         return trio.run(work)
     except BaseExceptionGroup as group:
-        # A bug of ours, or a ``UserError``, wrapped in a group by each nursery that it came through.
+        # Each nursery wrapped the ``UserError``, or the bug, in a group.
         raise unwrap_group(group) from None
     finally:
         tty.restore()
 
 
 def _exit_on_signal(number: int, frame: object) -> NoReturn:
-    # Nothing has to be shut down in order yet, and an exception could be raised anywhere, also inside trio.
+    # Exit without cleanup: an exception could be raised anywhere, also inside trio.
     tty.restore()
     os._exit(INTERRUPTED_CODE if number == signal.SIGINT else SIGTERM_CODE)

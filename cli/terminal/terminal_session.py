@@ -44,15 +44,15 @@ from cli.terminal.slash import TAKEN_BACK, CommandAnswer, Commands
 _THREADS = Threads("imports")
 
 CONTINUE_QUERY = "Continue."
-"""The query of a run that goes on where the one before it had used its iterations."""
+"""The query of a run that continues after a run used all its iterations."""
 
 _MAKES_ROOM = (events.UserInterruption, events.RunStarted, events.Result)
 
 QUIET_S = 0.5
-"""How long an exit waits for a cancelled tool before it says that it waits."""
+"""Seconds that an exit waits for a cancelled tool before it shows a message."""
 
 SHOWING_S = 1.0
-"""How long the last rows may take to be shown when the program ends: perhaps nobody reads the terminal any more."""
+"""Seconds that the last rows may take when the program ends: the terminal may no longer be read."""
 
 
 class SessionOwner(Protocol):
@@ -87,22 +87,22 @@ class TerminalSession:
             folder=shown_workspace(chain) if display.tour is None else "",
         )
         self._lock = threading.Lock()
-        """Guards the toolbar, which the editor's thread reads."""
+        """Protects the toolbar, which the editor's thread reads."""
         self._recipients = Recipients(chain)
         self._notes: set[str] = set()
-        """What was told before anything happened; a resumed session's record has some of it as well."""
+        """The notes shown before the first event. The record of a resumed session repeats some of them."""
         self._feed = chain.feed()
         self._answerer = chain.answering()
         self._run_began = Wakeup()
         self._all_shown = trio.Event()
         self._now = time.time()
-        """The time that the rows and the toolbar show: when they were drawn last."""
+        """The time that the rows and the toolbar show: that of the last drawing."""
         self._is_at_limit = False
-        """Whether the last run has used its iterations."""
+        """Whether the last run used all its iterations."""
         self._refused = ("", "")
-        """The line that was refused last, and why, until there is room: Enter on it says nothing new."""
+        """The last refused line and the reason, until there is room: a repeated refusal is not shown again."""
         self._answered: set[str] = set()
-        """The ids of lines that were carried out and answered in one step, so that their receipts say nothing new."""
+        """The ids of lines that were handled and answered in one step, so that their receipts are not shown."""
         self._tasks: trio.Nursery | None = None
         self._attachments = Attachments()
         commands.custom.attach = self._attachments.expand
@@ -133,7 +133,7 @@ class TerminalSession:
         self._feed.close()
         with trio.move_on_after(SHOWING_S):
             await self._all_shown.wait()
-        # Only now, since what is asked meanwhile is withdrawn, not left unanswered.
+        # Only now: questions that open meanwhile are then withdrawn, not left unanswered.
         self._answerer.close()
 
     def end(self) -> None:
@@ -155,7 +155,7 @@ class TerminalSession:
         if resumed.has_earlier:
             self.print(f"Earlier events: chain sessions show {self.chain.session_id}")
         self._show_past(resumed.past)
-        rows = [*resumed.changes, *self._what_waits(), *([text] if text else [])]
+        rows = [*resumed.changes, *self._waiting_rows(), *([text] if text else [])]
         self.print("\n".join(rows), command=command)
         for accepted in resumed.returned:
             if accepted.origin == "prompt":
@@ -167,8 +167,8 @@ class TerminalSession:
         rows: list[str] = []
         with self._lock:
             for event in past:
-                is_told = isinstance(event, events.Notice) and event.message in self._notes
-                if is_told or isinstance(event, events.Init):
+                is_shown = isinstance(event, events.Notice) and event.message in self._notes
+                if is_shown or isinstance(event, events.Init):
                     continue
                 self._update(event)
                 self._transcripts.update(event, self._screen.width)
@@ -178,9 +178,9 @@ class TerminalSession:
         self._show(rows)
         self._update_queue()
 
-    def _what_waits(self) -> list[str]:
+    def _waiting_rows(self) -> list[str]:
         ids = [accepted.id for accepted in self.chain.lines.waiting]
-        if not ids or self.chain.is_running:  # if it runs, they go with the run that has just begun
+        if not ids or self.chain.is_running:  # the run that has just started delivers them
             return []
         them = "it" if len(ids) == 1 else "them"
         return [
@@ -208,11 +208,11 @@ class TerminalSession:
             return "accepted"
         if command := bare_command(text):
             if command == LEAVE and self.chain.is_running:
-                self.print(f"A run is active: stop ends it, {LEAVE} leaves. {AS_TEXT}", command=text)
+                self.print(f"A run is active: stop ends it, {LEAVE} exits. {AS_TEXT}", command=text)
                 return "replace"
             return "accepted" if self._run_command(command) else "keep"
         if not (again or self.chain.is_running) and interrupts_nothing(text):
-            self.print(f"Nothing runs that a ! could interrupt, and it is no way to a shell. {AS_TEXT}", command=text)
+            self.print(f"Nothing is running to interrupt, and ! does not run shell commands. {AS_TEXT}", command=text)
             return "replace"
         to, line = split_address(text)
         had_room = self.chain.lines.has_room(line, to=to)
@@ -220,7 +220,7 @@ class TerminalSession:
         answer = self.chain.submit(whole, to=to, local=not self.commands.is_path(line), images=images)
         if self.report(answer, text, to):
             return "accepted"
-        # A command, or a line that is not well-formed, is not refused for want of room.
+        # Commands and malformed lines are refused for other reasons than lack of room.
         parsed = parse_line(line)
         if parsed.is_mistyped:
             return "replace"
@@ -375,7 +375,7 @@ class TerminalSession:
         """Return the row below the prompt. Any thread may call it."""
         to = self._recipients.of(typed)
         if to.is_addressed:
-            at, others = "", 0  # it answers nothing, and waits behind nothing
+            at, others = "", 0  # a line with an address is neither an answer nor sent after other lines
         with self._lock:
             self._toolbar.model = self.chain.init.model
             return self._toolbar.row(
@@ -425,7 +425,7 @@ class TerminalSession:
                     continue
                 self._refused = refused
             elif isinstance(event, _MAKES_ROOM) or (
-                # A line before it may be told as queued later, when it is on the disk.
+                # The event of an earlier line may come later, since it waits for the disk.
                 isinstance(event, events.LineQueued) and event.text == self._refused[0]
             ):
                 self._refused = ("", "")
@@ -452,7 +452,7 @@ class TerminalSession:
             self._run_began.set()
 
     def _update(self, event: events.Event) -> None:
-        self._now = max(self._now, event.time)  # the toolbar may be drawn before the rows are
+        self._now = max(self._now, event.time)  # the toolbar may be drawn before the rows
         self._toolbar.update(event)
         if isinstance(event, events.RunStarted | events.Result):
             self._is_at_limit = isinstance(event, events.Result) and event.status == "max_iterations"
@@ -473,5 +473,5 @@ class TerminalSession:
 
 def shown_workspace(chain: Chain) -> str:
     """Return the path of the workspace, with ``~`` for the home folder."""
-    home = os.path.expanduser("~").removeprefix("~")  # which stays where there is none
+    home = os.path.expanduser("~").removeprefix("~")  # "~" remains if there is no home
     return from_home(flat(chain.init.workspace), home)

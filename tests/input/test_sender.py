@@ -398,7 +398,7 @@ async def test_what_is_never_sent_is_told_in_that_step_with_its_reason(autojump_
         stage.sender.discard()
         reasons = {r.text: r.reason for r in stage.session.of(events.Receipt) if r.state == "unsent"}
         assert reasons == {
-            "line 11": "a stop overtook it while it waited for room",
+            "line 11": "a stop came while it waited for room",
             "@iteration 9 never": "its moment did not come",
         }
 
@@ -425,7 +425,7 @@ async def test_when_no_moment_can_come_the_oldest_gives_way(autojump_clock: Mock
         await stage.sender.wait_for_place()
         assert len(stage.sender.waiting) == AHEAD - 1
         [unsent] = [r for r in stage.session.of(events.Receipt) if r.state == "unsent"]
-        assert (unsent.text, unsent.reason) == ("@iteration 2 line 0", "too many lines waited for their moments")
+        assert (unsent.text, unsent.reason) == ("@iteration 2 line 0", "too many lines are waiting for their moments")
 
 
 async def test_lines_for_moments_are_bounded_in_characters_too(autojump_clock: MockClock) -> None:

@@ -165,8 +165,8 @@ def test_of_many_agents_the_ones_that_ended_first_are_forgotten() -> None:
     transcripts = kept(*happened)
     assert len(transcripts.kept) == MAX_AGENTS
     assert list(transcripts.kept)[:2] == ["explore-0", "explore-6"]
-    assert transcripts.rows("explore-1") == ["Nothing is kept of explore-1; of 5 older agents no more."]
-    assert rows("no\x1b[2J such") == ["Nothing is kept of no such."]
+    assert transcripts.rows("explore-1") == ["There is no transcript of explore-1 (dropped: 5 older agents)."]
+    assert rows("no\x1b[2J such") == ["There is no transcript of no such."]
 
 
 def test_events_of_the_main_agent_are_not_kept() -> None:

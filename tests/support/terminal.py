@@ -156,7 +156,7 @@ def left(screen: Screen, code: int = 0) -> None:
     assert screen.editor is None, screen.everything
     last = "".join(screen.rows[-6:])
     assert journal(screen).stem in last
-    assert f"chain -r {journal(screen).stem} " in last
+    assert f"chain -r {journal(screen).stem}" in last
     agree(screen)
 
 

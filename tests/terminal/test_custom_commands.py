@@ -146,7 +146,7 @@ async def test_a_command_of_the_folder_that_is_not_trusted_does_nothing(tmp_path
         folder = session.chain.workspace / ".chain/commands"
         folder.mkdir(parents=True)
         (folder / "ship.md").write_text("Ship it.")
-        assert "you do not trust it" in commands.run("/ship").text
+        assert "not trusted" in commands.run("/ship").text
         assert "/ship" not in commands.completions("/")
         assert not session.chain.is_running
 
