@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cli.show.renderer import Renderer
 
 ROWS_PER_WRITE = 200
-"""Rows that are written in one piece: enough for speed, and few of a long session at the same time."""
+"""Rows per write: enough for speed, and few enough that a long session is not held in memory."""
 
 
 def renderer(args: argparse.Namespace, *, fd: int = 2, streams: bool = False) -> Renderer:
@@ -40,7 +40,7 @@ def terminal_style(args: argparse.Namespace, fd: int) -> tuple[bool, bool, int]:
 
 def show(args: argparse.Namespace, rows: Iterable[str]) -> int:
     """Write rows to standard output and return the exit code."""
-    # A line end inside a value must not begin a new row.
+    # A line end inside a value must not start a new row.
     text = "".join(f"{' '.join(row.splitlines())}\n" for row in rows)
     return report(write(1, for_terminal(args, text)))
 

@@ -21,10 +21,10 @@ from cli.screen import tty
 LEAVING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 UNRECEIVED_S = 1.0
-"""A signal ends the program if an earlier one has not been received for this long: something blocks the program."""
+"""Seconds without receiving a signal after which the next signal ends the program: something blocks it."""
 
 EXIT_S = 10.0
-"""How long the process may take to end after its last output; a tool that never ends would keep it for ever."""
+"""Seconds that the process may take to end after its last output. A tool may never end."""
 
 _duties: list[Callable[[], object]] = []
 
@@ -57,7 +57,7 @@ def exit_soon(code: int) -> None:
 def exit_on_signals(*numbers: signal.Signals) -> None:
     """Let these signals end the process immediately from now on. Call it in the main thread."""
     for number in numbers:
-        # Without a duty by the system's own action, which needs nothing of the interpreter.
+        # Without a duty use the system's default action, which does not depend on the interpreter.
         signal.signal(number, _on_signal if _duties else signal.SIG_DFL)
 
 
@@ -107,7 +107,7 @@ class Signals:
         if self._waiting_since is None:
             self._waiting_since = now
         elif number in LEAVING and now - self._waiting_since > UNRECEIVED_S:
-            # What was acknowledged is on the disk, so nothing is lost.
+            # Acknowledged lines are on the disk, so nothing is lost.
             tty.restore()
             exit_at_once(code_of(number))
         then(number, frame)
@@ -140,7 +140,7 @@ async def leaving_at_signal(leave: Callable[[int], object]) -> AsyncIterator[Non
         first = await anext(signals)
         leave(first)
         second = await anext(signals)
-        # Something does not end. What was acknowledged is on the disk, so nothing is lost.
+        # Acknowledged lines are on the disk, so nothing is lost.
         exit_at_once(INTERRUPTED_CODE if signal.SIGINT in (first, second) else SIGTERM_CODE)
 
     with received_signals(*LEAVING) as signals:

@@ -12,7 +12,7 @@ from chain.session import event_json
 from chain.text.plain import escape_json
 
 PARTS = 1_000
-"""JSON tokens of a large object that are made into text at once."""
+"""JSON tokens per piece of a large object."""
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 

@@ -28,13 +28,13 @@ from cli.show.renderer import Renderer
 from cli.show.text_rows import flat
 
 OUTPUT_GRACE_S = 1.0
-"""How long the output may still take after a signal: its reader may have stopped reading."""
+"""Seconds that the output may still take after a signal: its reader may have stopped reading."""
 
 WAITED = f"no query on standard input within {FIRST_BYTE_S:.0f} s; starting a run with the waiting lines"
 UNREAD = "the program ended before it was read"
 NO_QUERY = "there is no query; give one as an argument or on standard input"
 MAX_SHOWN_WAITING = 200
-"""Characters that are shown of a line that waits from before."""
+"""Characters that are shown of a waiting line of a resumed session."""
 NO_ANSWER = 'a line does not answer a question; write {"type":"answer","id":"Q1","text":"y"}'
 
 
@@ -89,7 +89,7 @@ class _Headless:
                 await self._work()
             # A signal ends the work at once. The run that it interrupts still reports its ending.
             await self._chain.wait_idle()
-            await self._chain.wind_down()  # the ends of jobs are among what is reported
+            await self._chain.wind_down()  # before the output ends, since the ends of jobs are reported
             for raw in self._stdin.unread():
                 line = self._parse(raw)
                 if isinstance(line, ScheduledLine):
@@ -132,7 +132,7 @@ class _Headless:
             await nursery.start(self._sender.run)
             is_asked = self._job.query is not None or self._job.piped_within is not None
             if is_asked and (query := await self._query()) is not None:
-                # From here to the start no await: a signal that came before must not be followed by a run.
+                # No await from here to the start: after a signal no run may start.
                 await trio.lowlevel.checkpoint_if_cancelled()
                 if query.strip() or not self._run_waiting():
                     self._record(self._chain.start(query))
@@ -167,8 +167,8 @@ class _Headless:
         if within is None:
             return query
         if query is None and not self._chain.lines.waiting:
-            within = math.inf  # there is nothing to begin with before it comes
-        async with background_task(self._chain.prepare):  # the model's client is loaded meanwhile
+            within = math.inf  # without a query and waiting lines, no run can start before it comes
+        async with background_task(self._chain.prepare):  # load the model's client meanwhile
             try:
                 piped = await read_piped(self._fd, first_byte_s=within, on_wait=lambda: self._notify(STILL_OPEN))
                 query = with_piped(query, piped) if piped is not None else query or ""
@@ -189,7 +189,7 @@ class _Headless:
             if self._sender.held:
                 await self._sender.drain()
             elif not (self._chain.is_running or await self._chain.jobs.wait_awaited()):
-                # What others send from here on would be lost with the process.
+                # Lines that clients send from here on would be lost with the process.
                 self._chain.stop_accepting()
                 return
 
@@ -218,7 +218,7 @@ class _Headless:
                         self._sender.schedule(line)
                     case Interrupt():
                         self._chain.interrupt()
-                        # The lines after it are meant for what comes next, not for the run that is ending.
+                        # Later lines are for the next run, not for the one that is ending.
                         await self._chain.wait_idle()
                     case Drop(id):
                         self._drop(id)
@@ -229,7 +229,7 @@ class _Headless:
                     case None:
                         pass
                 if not self._sender.has_place:
-                    # What is not read answers nothing, and a question must not wait for lines that wait for it.
+                    # Unread lines cannot answer: a question must not wait for lines that wait for its answer.
                     answerer.close()
                     await self._sender.wait_for_place()
                     answerer = self._chain.answering()
@@ -263,7 +263,7 @@ class _Headless:
     def _on_answer(self, line: ScheduledLine, answer: SubmitResult) -> None:
         self._record(answer)
         if line.id and answer.what == "nothing":
-            # There was nothing to do, but the sender that gave the line an id waits for its receipt.
+            # The sender of a line with an id waits for its receipt, although there was nothing to do.
             kind = parse_line(line.text).kind
             self._output.put(events.Receipt(id=line.id, text=line.text, state="handled", kind=kind))
 

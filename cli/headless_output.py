@@ -46,11 +46,11 @@ class HeadlessOutput:
         self._receipts: dict[object, events.Receipt] = {}
         self._unsent: list[str] = []
         self._is_seen = renderer.shows_answers
-        """Whether all goes to one terminal, where somebody looks."""
+        """Whether all output goes to one terminal."""
         self._tail = ""
-        """The unfinished rows that are on the terminal."""
+        """The unfinished rows that the terminal shows."""
         self._is_shared = False
-        """Whether the shell had the terminal meanwhile, so that what is typed is echoed among the rows."""
+        """Whether the shell had the terminal meanwhile, so that typed characters are echoed among the rows."""
         self._ends_with_result = False
         self._answers: list[events.Notice] = []
         self.failure = ""
@@ -64,7 +64,7 @@ class HeadlessOutput:
                     self._renderer.resize(tty.size(self._stderr)[0])
                 pieces = [piece for event in batch for piece in self._pieces(event)]
                 if others_wrote():
-                    self._tail = ""  # what is above the cursor now is not to be erased
+                    self._tail = ""  # the shell's output is above the cursor now, and must not be erased
                 # One write for consecutive pieces with the same destination: each write costs a call in a thread.
                 for fd, stretch in itertools.groupby(self._with_tail(pieces), key=lambda piece: piece[0]):
                     await self._write(fd, "".join(text for _, text in stretch))
@@ -78,7 +78,7 @@ class HeadlessOutput:
         tail = "" if self._is_shared else self._renderer.drawn_tail
         if not pieces and tail == self._tail:
             return []
-        # The cursor is left below them, where the terminal echoes what is typed.
+        # Leave the cursor below them, where the terminal echoes typed characters.
         pieces = [(self._stderr, self._erased()), *pieces, (self._stderr, f"{tail}\n" if tail else "")]
         self._tail = tail
         return pieces
@@ -118,7 +118,7 @@ class HeadlessOutput:
             self._collect(last)
             last = replace(last, receipts=tuple(self._receipts.values()), unsent=tuple(self._unsent))
         if self._format == "json" or (self._format == "stream-json" and is_news):
-            # In pieces, since it may hold all lines of a long input.
+            # In pieces, since it may contain all lines of a long input.
             more = {"session": session} if session and self._format == "json" else {}
             for piece in pieces_of_row(replace(last, exit_code=exit_code), **more):
                 await self._write(self._stdout, piece)
@@ -150,7 +150,7 @@ class HeadlessOutput:
         yield from self._progress(before)
         text = sanitize(event.result).strip()
         if text and event.status != "error" and not self._renderer.shows_answers:
-            # Whoever reads standard output wants an answer, and an interrupted run has none.
+            # Standard output is for answers, and an interrupted run has none.
             yield self._stderr if event.status == "interrupted" else self._stdout, f"{text}\n"
         yield from self._progress(after)
 

@@ -122,9 +122,9 @@ def _headless(args: argparse.Namespace, settings: Settings) -> int:
         ):
             read = chain.state.instructions
             tells_all = args.verbose or args.output_format == "stream-json"
-            told = [problem, instructions_sentence(read.files) if tells_all else "", *read.faults]
-            told += [mode_sentence(chain.mode)] if args.mode or chain.mode != DEFAULT_MODE else []
-            noted = replace(job, notes=tuple(filter(None, [*notes, *told])))
+            more = [problem, instructions_sentence(read.files) if tells_all else "", *read.faults]
+            more += [mode_sentence(chain.mode)] if args.mode or chain.mode != DEFAULT_MODE else []
+            noted = replace(job, notes=tuple(filter(None, [*notes, *more])))
             code = await headless.run_job(chain, noted, renderer(args, streams=streams))
             return code, chain.session_id if code == WRONG_USAGE and not place.resume else ""
 
@@ -145,7 +145,7 @@ def _interactive(args: argparse.Namespace, settings: Settings) -> int:
     ascii, typed = args.ascii or not tty.is_utf8(os.environ), b""
     if settings.untrusted:
         settings, typed = _ask_for_trust(args, settings, state, ascii=ascii)
-    settings.model()  # an error in it is reported before there is a prompt
+    settings.model()  # report its errors before the prompt appears
     if args.resume == "":
         from cli.terminal.plain_question import ask_which
 

@@ -15,7 +15,7 @@ from cli.screen.outside import pager_command
 from cli.show.text_rows import columns
 
 _LESS = "FRX"
-"""Of less, unless ``$LESS`` says otherwise: end at once if all fits, obey colours, leave the text on the screen."""
+"""Options of less, unless ``$LESS`` is set: exit if all fits, show colours, leave the text on the screen."""
 
 
 def show_in_pager(rows: Iterable[str], environ: Mapping[str, str]) -> Iterable[str]:
@@ -27,12 +27,12 @@ def show_in_pager(rows: Iterable[str], environ: Mapping[str, str]) -> Iterable[s
     command = pager_command(environ)
     while needed < size.lines and (row := next(rows, None)) is not None:
         first.append(row)
-        # As the terminal wraps it.
+        # Count the rows into which the terminal wraps it.
         needed += 1 + max(0, columns(sanitize(row)) - 1) // max(1, size.columns)
     all_rows = chain(first, rows)
     if needed < size.lines or not command:
         return all_rows
-    # Ctrl-C is for the pager, which may take it as "stop searching". A handler of ours is not handed on to it.
+    # Ctrl-C is for the pager, where it may cancel a search. The pager does not inherit this handler.
     before = signal.signal(signal.SIGINT, lambda number, frame: None)
     try:
         try:
@@ -40,7 +40,7 @@ def show_in_pager(rows: Iterable[str], environ: Mapping[str, str]) -> Iterable[s
         except OSError:
             return all_rows
         assert pager.stdin is not None
-        with pager, suppress(BrokenPipeError), pager.stdin as file:  # who has seen enough ends it
+        with pager, suppress(BrokenPipeError), pager.stdin as file:  # the user may quit before the end
             file.writelines(f"{row}\n".encode(errors="replace") for row in all_rows)
     finally:
         signal.signal(signal.SIGINT, before)

@@ -19,7 +19,7 @@ from support.terminal import CTRL_D, ESC, idle, send
 
 from chain.errors import UserError
 from cli.show.renderer import Renderer
-from cli.subcommands.demo import by_itself
+from cli.subcommands.demo import play
 
 Start = Callable[..., Screen]
 
@@ -161,7 +161,7 @@ def test_played_by_itself_and_ended_by_a_signal_it_leaves_no_folder(tmp_path: Pa
 def test_without_a_temporary_folder_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
     with pytest.raises(UserError, match="set TMPDIR"):
-        by_itself(Renderer(color=False, ascii=True))
+        play(Renderer(color=False, ascii=True))
 
 
 @pytest.mark.slow

@@ -69,7 +69,7 @@ class EditorAgent:
         self._opener = opener
         self._notify = notify
         self._features: EditorFeatures | None = None
-        """Those of the editor, after ``initialize``."""
+        """The features of the editor, set by ``initialize``."""
         self._sessions: dict[str, EditorSession] = {}
         """The sessions that have not ended, by their ids; ``leaving`` is set in those that are being closed."""
         self._opening: dict[IncomingCall, str | None] = {}

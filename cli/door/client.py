@@ -1,4 +1,4 @@
-"""A client's end of the side door: finds a running chain, and exchanges rows with it.
+"""The client of a side door: finds a running chain, and exchanges rows with it.
 
 It blocks: a program that sends one line has nothing else to do, and should start quickly.
 """
@@ -25,8 +25,8 @@ OTHERS_S = 0.5
 CUT_OFF_MESSAGE = "disconnected, since this program did not read for too long; the chain continues"
 
 
-class TurnedAway(ConnectionError):
-    """The chain refused this program, and said why."""
+class ClientRefused(ConnectionError):
+    """The chain refused this program. The message is its reason."""
 
 
 class DoorClient(AbstractContextManager["DoorClient"]):
@@ -44,16 +44,16 @@ class DoorClient(AbstractContextManager["DoorClient"]):
         self.was_killed = False
         """Whether the chain was killed. Known when its rows have ended."""
 
-    def hear(self) -> None:
+    def read_greeting(self) -> None:
         """Read the ``init`` event. Raise ``OSError`` if it does not come."""
         self.init = next(self._rows, {})
         if self.init.get("type") != "init":
-            raise TurnedAway(str(self.init.get("message", "it has ended")))
+            raise ClientRefused(str(self.init.get("message", "it has ended")))
         self.session, self.workspace = str(self.init.get("session")), str(self.init.get("workspace"))
         self._socket.settimeout(None)
 
     def fileno(self) -> int:
-        """The descriptor of the connection."""
+        """Return the descriptor of the connection."""
         return self._socket.fileno()
 
     def send(self, **row: Any) -> None:  # noqa: ANN401 - the JSON edge
@@ -61,13 +61,13 @@ class DoorClient(AbstractContextManager["DoorClient"]):
         self._socket.sendall(json.dumps(row).encode() + b"\n")
 
     def rows(self) -> Iterator[Mapping[str, Any]]:
-        """Yield further rows until the chain ends. Raise ``UserError`` if the chain has cut this connection off."""
+        """Yield further rows until the chain ends. Raise ``UserError`` if the chain has disconnected this client."""
         yield from self._rows
         self.close()
         for _ in range(2):  # the door of a chain that is being killed may close after this connection
             try:
                 with DoorClient(self.path, removes=False) as again:
-                    again.hear()
+                    again.read_greeting()
                     if again.session == self.session:
                         raise UserError(CUT_OFF_MESSAGE)
             except OSError as error:
@@ -144,7 +144,7 @@ def _connect_all(
                 client = key.data
                 asked.unregister(client)
                 try:
-                    client.hear()
+                    client.read_greeting()
                 except OSError as error:
                     client.close()
                     problems[client.path.name] = _problem(client.path, error)
@@ -159,7 +159,7 @@ def _connect_all(
 
 
 def _problem(path: Path, error: OSError) -> str:
-    if isinstance(error, TurnedAway):
+    if isinstance(error, ClientRefused):
         return f"the session {path.name}: {error}"
     return f"the session {path.name} does not answer ({error.strerror or error})"
 

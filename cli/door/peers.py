@@ -23,8 +23,8 @@ _CREDENTIALS = struct.Struct("3i")
 GUARD = b"/chain/tools/processes/guard.py"
 """The end of the path of the program that guards and keepers run."""
 
-LOOKS = 3
-"""Attempts to walk the ancestors. One of them may exit meanwhile, and its children then get another parent."""
+ATTEMPTS = 3
+"""Attempts to walk the ancestors: if one of them exits meanwhile, its children get another parent."""
 
 OTHER_USER = "only the user who runs this chain may use its side door"
 OWN_COMMAND = "processes that the chain started cannot use its side door"
@@ -59,7 +59,7 @@ def _problem_of_origin(pid: int) -> str:
     if pid == 0:
         return GONE  # in another pid namespace
     me = os.getpid()
-    for _ in range(LOOKS):
+    for _ in range(ATTEMPTS):
         at: int | None = pid
         while at is not None and at > 1:
             if at == me:

@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def check_options(args: argparse.Namespace) -> None:
-    """Raise ``UserError`` for an option that would mean nothing."""
+    """Raise ``UserError`` for an option that has no meaning in an editor."""
     for name in _OF_THE_EDITOR:
         if vars(args)[name] not in (None, False, []):
             raise UserError(f"--{name.replace('_', '-')} cannot be used with chain acp: the editor decides that")
@@ -72,7 +72,7 @@ class _EditorProcess:
         self._has_failed = False
 
     async def run(self) -> int:
-        """Serve the editor until the end of its input, or a signal; the exit code."""
+        """Serve the editor until the end of its input, or a signal. Return the exit code."""
         async with (
             leaving_at_signal(self._leave),
             background_task(self._write_rows),
@@ -85,7 +85,7 @@ class _EditorProcess:
         return int(self._has_failed) if self._signal is None else code_of(self._signal)
 
     def _notify(self, note: str) -> None:
-        """Write a note for people. It is dropped if nobody reads them: the queue is bounded, and nobody waits."""
+        """Write a note to standard error. It is dropped if too many wait: the queue is bounded and never blocks."""
         if len(self._notes) < ROOM:
             self._notes.put(f"chain: {sanitize(note)}\n".encode(errors="replace"))
 

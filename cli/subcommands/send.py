@@ -37,9 +37,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def send(client: DoorClient, line: str, *, wait: bool, say: Callable[[str], object]) -> tuple[int, str]:
-    """Send a line, and ``wait`` for what becomes of it; the exit code and a problem. Raises ``UserError``.
+    """Send a line, and ``wait`` for its outcome. Return the exit code and an error message. Raise ``UserError``.
 
-    The code is 1 if it was refused, or if the chain ended before it said what became of it.
+    The code is 1 if the line was refused, or if the chain ended before the outcome was known.
     """
     try:
         client.send(type="line", text=line)
@@ -56,14 +56,17 @@ def send(client: DoorClient, line: str, *, wait: bool, say: Callable[[str], obje
                 say(f"{row['id']} waits for {row.get('target_agent', 'main')}.")
                 return 0, ""
             case {"type": "receipt"}:
-                return _tell_outcome(row, say)
+                return _report_outcome(row, say)
             case _:
                 pass
     return 1, _GONE
 
 
 def send_remotely(reach: Reach, line: str, *, is_new: bool, wait: bool) -> tuple[int, str]:
-    """Send a line, and ``wait`` for what becomes of it; the exit code and a problem. Raises ``UserError``."""
+    """Send a line to a session in Redis, like ``send``.
+
+    Return the exit code and an error message. Raise ``UserError``.
+    """
     import trio
 
     async def run() -> tuple[int, str]:
@@ -77,13 +80,13 @@ def send_remotely(reach: Reach, line: str, *, is_new: bool, wait: bool) -> tuple
                 say(f"{id} waits for main in session {session.id}.")
                 return 0, ""
             known = await session.outcome(id) if known.state == "queued" else known
-            return _tell_outcome({**asdict(known), "id": id}, say)
+            return _report_outcome({**asdict(known), "id": id}, say)
 
     return trio.run(run)
 
 
-def _tell_outcome(row: Mapping[str, Any], say: Callable[[str], object]) -> tuple[int, str]:
-    """Say what became of a line, as its receipt has it; the exit code and a problem."""
+def _report_outcome(row: Mapping[str, Any], say: Callable[[str], object]) -> tuple[int, str]:
+    """Report the outcome of a line from its receipt. Return the exit code and an error message."""
     reason = row.get("reason") or ""
     match row["state"]:
         case "handled":

@@ -86,7 +86,7 @@ def show_rows(
     renderer = Renderer(color=color, ascii=ascii, width=width, streams=True, collapses=True)
     for event in sessions.session_events(store, store.whole_id(id), report):
         yield from renderer.lines(event)
-    # What a crash cut short.
+    # The unfinished rows of a session that a crash ended.
     yield from (row for row in renderer.tail.splitlines() if row.strip())
 
 
@@ -129,7 +129,7 @@ def delete_if_sure(args: argparse.Namespace, store: sessions.Store, id: str) -> 
     write(2, f"Delete session {session.id} ({cut_to_row(session.query, MAX_QUERY) or 'no query'})? [y/N] ")
     answer = sys.stdin.buffer.readline(MAX_CONFIRMATION)
     if not answer.endswith(b"\n"):
-        write(2, "\n")  # nobody has ended the row
+        write(2, "\n")  # end the row, since the user has not
     if answer.strip().lower() not in (b"y", b"yes"):
         write(2, "Nothing was deleted.\n")
         return 1

@@ -1,4 +1,4 @@
-"""``chain watch``: shows what a session does that another process runs, on this machine or with ``--state``."""
+"""``chain watch``: shows the events of a session of another process, on this machine or with ``--state``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GOES_ON = "Another process continues session {session}."
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show what happens until the session ends. Return the exit code. Raise ``UserError``."""
+    """Show events until the session ends. Return the exit code. Raise ``UserError``."""
     check_format(args, "text", "stream-json")
     shown = renderer(args, fd=1, streams=True) if args.output_format == "text" else None
     write = partial(write_text, 1)
@@ -42,7 +42,7 @@ def watch(client: DoorClient, renderer: Renderer | None, write: Callable[[str], 
 
     Raise ``UserError`` if the chain was killed, or if it closed a connection that was read too slowly.
     """
-    with suppress(ConnectionError):  # its end is told by the end of the rows
+    with suppress(ConnectionError):  # the rows end with it
         client.send(type="watch")
     for row in chain([client.init], client.rows()):
         write(row_of(row) if renderer is None else _shown_row(row, renderer))

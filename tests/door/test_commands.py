@@ -29,7 +29,7 @@ ID = "20261123-1200-abcd"
 
 def connected(path: Path) -> DoorClient:
     client = DoorClient(path)
-    client.hear()
+    client.read_greeting()
     return client
 
 
@@ -138,7 +138,7 @@ def killed(tmp_path: Path) -> DoorClient:
     client = DoorClient(path)
     peer, _ = listening.accept()
     peer.sendall(json.dumps({"type": "init", "session": ID, "workspace": str(tmp_path), "model": "m"}).encode() + b"\n")
-    client.hear()
+    client.read_greeting()
     listening.close()
     peer.shutdown(socket.SHUT_RDWR)
     peer.close()

@@ -271,7 +271,7 @@ async def test_a_run_that_the_end_of_the_door_cuts_is_told_to_its_end(tmp_path: 
 async def test_a_slow_reader_is_told_that_it_is_disconnected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_session(ANSWER) as session, open_door(session, tmp_path) as door:
         with await trio.to_thread.run_sync(DoorClient, door.path) as client:
-            await trio.to_thread.run_sync(client.hear)
+            await trio.to_thread.run_sync(client.read_greeting)
             client.send(type="watch")
             await wait_all_tasks_blocked()
             with monkeypatch.context() as patched:
