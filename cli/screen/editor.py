@@ -1,11 +1,11 @@
 """The prompt: a line editor that stays usable while rows scroll by above it.
 
-prompt_toolkit runs in a thread of its own and trio in the main thread: in one, the chain would stop whenever nobody
-reads the terminal, and keys would echo late. A key with a meaning is a call into trio's thread, which returns at once;
-rows to show wait in a ``RowOutput``, which the editor's thread draws.
+prompt_toolkit runs in a thread of its own, and trio in the main thread. With a single thread the chain would block
+whenever the terminal is not read, and keys would echo late. A key binding calls into trio's thread and returns at once.
+Rows to show wait in a ``RowOutput``, which the editor's thread draws.
 
-One application lives as long as the program, or fast lines would run together between two prompts. Rows are not printed
-by ``run_in_terminal`` or ``patch_stdout``, which lose keys and flicker.
+One application lives as long as the program: fast lines would run together between two prompts. Rows are not printed by
+``run_in_terminal`` or ``patch_stdout``, which lose keys and flicker.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ from cli.show.text_rows import row_count
 _THREADS = Threads("editor")
 
 FRAME_S = 0.033
-"""Seconds between two drawings of rows: nobody sees more than thirty a second, and keys need the rest of the time."""
+"""Seconds between two drawings of rows: thirty a second look smooth, and leave time for keys."""
 
 ESCAPE_S = 0.05
-"""How long an Esc may still turn out to be the beginning of another key."""
+"""Seconds in which an Esc may turn out to be the start of another key."""
 
 EDITOR_CLOSE_S = 1.0
-"""How long the editor may take to end; only a terminal that nobody reads makes it take any time."""
+"""Seconds that the editor may take to end. It blocks only if the terminal is not read."""
 
 MENU_ROWS = 8
-"""The most rows of the menu of completions."""
+"""Maximum rows of the menu of completions."""
 
 _STYLE = Style(
     [
@@ -66,7 +66,7 @@ _STYLE = Style(
 
 @asynccontextmanager
 async def open_terminal(*, color: bool, history: Path | None, typed: str) -> AsyncIterator[Screen]:
-    """Yield a prompt that is on the screen; its lines, and the keys ``typed`` before, wait for ``listen``."""
+    """Yield a prompt that is on the screen. Its lines, and the keys ``typed`` before, wait for ``listen``."""
     terminal = _Terminal(color=color, history=history, typed=typed)
     async with trio.open_nursery() as nursery:
         await nursery.start(terminal.run)
@@ -125,7 +125,7 @@ class _Terminal:
     # ------------------------------------------------------------------------------------------- in trio's thread
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Show the prompt until ``close``; started when it is on the screen."""
+        """Show the prompt until ``close``. Started once the prompt is on the screen."""
         self._keyboard.token = trio.lowlevel.current_trio_token()
         self._started = task_status.started
         try:
@@ -154,7 +154,7 @@ class _Terminal:
         if not self._row_output.is_open:
             self._write_left()
         elif is_due:
-            self._in_editor(self._draw_now_and_rest)
+            self._in_editor(self._draw_and_pause)
 
     async def shown(self) -> None:
         while self._row_output.is_open and self._row_output.is_waiting:
@@ -202,7 +202,7 @@ class _Terminal:
         self._keyboard.outside.end()
         self._keyboard.is_ready.set()
         self._in_editor(self._exit)
-        # The terminal has to be restored, whatever ended the program.
+        # Restore the terminal whatever ended the program.
         with trio.move_on_after(EDITOR_CLOSE_S, shield=True):
             await self._ended.wait()
         self._row_output.is_open = False
@@ -231,7 +231,7 @@ class _Terminal:
         def begun(_: object) -> None:
             app.after_render -= begun
             self._row_output.is_open = True
-            tty.note_settings()
+            tty.save_settings()
             tty.ask_for_modified_keys(os.environ)
             self._call_in_trio(self._started)
             asyncio.get_running_loop().call_soon(self._press_keys)
@@ -249,7 +249,7 @@ class _Terminal:
         self._app.key_processor.process_keys()
 
     def _end_with_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """End the application with an exception of a callback, which is our bug; ``run`` raises it."""
+        """End the application with the exception of a callback, which is a bug of chain; ``run`` raises it."""
         error = context.get("exception")
         if error is not None and not self._app.is_done:
             self._app.exit(exception=error)
@@ -268,14 +268,14 @@ class _Terminal:
             assert self._keyboard.token is not None
             self._keyboard.token.run_sync_soon(action)
 
-    def _draw_now_and_rest(self) -> None:
+    def _draw_and_pause(self) -> None:
         """Draw the rows that wait, then none for ``FRAME_S``."""
         self._row_output.draw()
         asyncio.get_running_loop().call_later(FRAME_S, self._draw_again_if_due)
 
     def _draw_again_if_due(self) -> None:
         if self._row_output.is_due_again():
-            self._draw_now_and_rest()
+            self._draw_and_pause()
         else:
             self._call_in_trio(self._shown.set)
 
@@ -297,7 +297,7 @@ class _Terminal:
         state, most = self._buffer.complete_state, max(screen_size().rows // 2, 1)
         if state is None:
             return Dimension(min=1, max=most)
-        # The menu stands below the cursor, or else over the text.
+        # The menu is below the cursor if there is room, else over the text.
         before = self._buffer.document.text_before_cursor.split("\n")
         above = sum(row_count(f"{line} ", self._keyboard.room) for line in before)
         return Dimension(min=min(above + min(len(state.completions), MENU_ROWS), most), max=most)
