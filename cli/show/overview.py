@@ -1,4 +1,4 @@
-"""What ``/help`` shows: all on one screen, and more about lines and keys on request. Pure."""
+"""The help of ``/help``: an overview on one screen, and details about lines and keys on request. Pure."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def overview(commands: Sequence[tuple[str, str]], width: int, *, has_keys: bool)
 
 
 def topic(name: str, width: int, *, has_keys: bool) -> list[str]:
-    """Return all about ``lines`` or ``keys``."""
+    """Return the details about ``lines`` or ``keys``."""
     keys = _EDITOR if has_keys else _ANYWHERE
     entries = LINES if name == "lines" else keys
     return table([(term, about) for term, _, about in entries], width)

@@ -1,6 +1,6 @@
-"""The guide through the demonstration: what the user could type, and what became of it. Pure.
+"""The guide through the demonstration: lines to try, and their effects. Pure.
 
-It says nothing that the rows of the events already say, and speaks only between the steps of a run.
+It repeats nothing that the rows of the events say, and speaks only between the steps of a run.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from chain.events import Event
 from chain.text.wording import MAIN
 
 Comment: TypeAlias = str | Sequence[tuple[str, str]]
-"""A text, or the rows of a table: what to type, and what it does."""
+"""A text, or the rows of a table with lines to type and their effects."""
 
 TRIES: dict[str, tuple[str, str]] = {
     "todo": ("todo: add verify the SKU data", "puts a task on its plan"),
@@ -21,7 +21,7 @@ TRIES: dict[str, tuple[str, str]] = {
     "urgent": ("!use the notes first", "skips the waiting tools: best while it reads"),
     "stop": ("stop", "ends it, with what it has found so far"),
 }
-"""What to type, and what it does."""
+"""Lines to type and their effects, by kind."""
 
 INTRODUCTION = (
     "A demonstration: one task on a small product table in a temporary folder, offline, done by fixed rules. It takes "
@@ -51,7 +51,7 @@ _EFFECTS = {
 
 
 class Tour:
-    """Comments on the events of a demonstration, in their order."""
+    """The comments on the events of a demonstration, in order."""
 
     farewell = "The demonstration's folder is removed, and nothing is stored. To start: chain"
 
@@ -65,7 +65,7 @@ class Tour:
         """Whether a tool was started in this iteration."""
 
     def comments(self, event: Event) -> Sequence[Comment]:
-        """Return what to say after this event; mostly nothing."""
+        """Return the comments after this event; usually none."""
         if event.agent != MAIN:
             return ()
         match event:
@@ -92,7 +92,7 @@ class Tour:
         return ()
 
     def _effects(self, event: events.UserInterruption) -> Sequence[str]:
-        """Return what the delivery of lines did: the strongest effect for all, else each kind for itself."""
+        """Return the effect of a delivery: the strongest one for all lines, else one for each kind."""
         lines = [self._queued[id] for id in event.ids if id in self._queued]
         kinds = dict.fromkeys(line.kind if line.kind in ("todo", "question") else "other" for line in lines)
         is_urgent = any(line.urgency != "next" for line in lines)

@@ -1,7 +1,7 @@
-"""The question whether to trust a configuration that was merely found, as rows. Pure.
+"""The question whether to trust files that came with the workspace, as rows. Pure.
 
-The user judges what the file says, so nothing of it is left out: a long value goes on in the next row, further in than
-any row begins, and a character that a terminal would obey, or that nobody can see, is shown as an escape.
+The user judges the content of the file, so nothing is omitted: a long value continues on the next row, indented further
+than the start of any row, and control characters and invisible ones are shown as escapes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TRUST_COMMANDS = "Trust them? [y/N] "
 
 
 def question(file: Path, asked: Sequence[Sensitive], width: int) -> list[str]:
-    """Return what the file sets, what that could do, and the answers; each row at most ``width`` columns."""
+    """Return the rows with the keys that the file sets, the danger, and the answers; each at most ``width`` columns."""
     width = max(width, NARROWEST)
     head = f"{_on_one_row(str(file))} came with this folder and sets:"
     rows = [row for each in asked for row in _rows_of(each, width)]
@@ -46,7 +46,7 @@ def question(file: Path, asked: Sequence[Sensitive], width: int) -> list[str]:
 
 
 def server_question(server: ToolServer, width: int) -> list[str]:
-    """Return what a server is started by or where it is, word for word; what that could do, and the answers."""
+    """Return the rows with a server's command or address in full, the danger, and the answers."""
     width = max(width, NARROWEST)
     is_remote = "url" in server.entry.entries()
     head = f"{_on_one_row(server.entry.file)} came with this folder and names the server {server.name}:"
@@ -71,7 +71,7 @@ def declined(left_out: Path, instead: Path | None, width: int) -> list[str]:
 
 
 def _rows_of(each: Sensitive, width: int) -> list[str]:
-    """Return a value beside its key if both fit, else below it: a row's end inside it makes it hard to judge."""
+    """Return a value beside its key if both fit, else below it: a break inside the value would hide its meaning."""
     key, value = _on_one_row(f"line {each.line}  {each.key}:"), _on_one_row(each.value)
     rows = _beside_or_below(key, value, width)
     for label, text in (("in", each.place), ("leads to", each.leads_to)):
@@ -91,6 +91,6 @@ def _on_one_row(text: str) -> str:
 
 
 def _hanging(text: str, width: int, indent: str) -> list[str]:
-    """Return a text in rows, cut where it fits and not at spaces, none of which may be lost."""
+    """Return a text in rows, cut where they are full and not at spaces, none of which may be lost."""
     first, *rest = hard_rows(text, width - len(DEEPER))
     return [indent + first, *(DEEPER + row for row in rest)]

@@ -16,7 +16,7 @@ from chain.errors import SessionError, UserError
 from cli.ending import at_immediate_exit
 from cli.screen import tty
 from cli.show import trust_rows
-from cli.show.session_list import chosen, session_rows
+from cli.show.session_list import resolve_choice, session_rows
 from cli.show.text_rows import NARROWEST, in_rows
 from cli.writing import try_to_write
 
@@ -39,7 +39,7 @@ def ask_which(state: Path, address: str, workspace: Path, *, ascii: bool) -> str
     _show(rows, ascii=ascii)
     while answer := (_ask(WHICH_SESSION) or "").strip():
         try:
-            return store.whole_id(chosen(answer, found))
+            return store.whole_id(resolve_choice(answer, found))
         except SessionError as error:
             _show(in_rows(str(error), max(tty.size()[0], NARROWEST)), ascii=ascii)
     return None

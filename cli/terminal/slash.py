@@ -30,7 +30,7 @@ from cli.show import answers
 from cli.show.aliases import INSTEAD, LEAVE, OTHER_NAMES
 from cli.show.answers import SERVER_PROMPT
 from cli.show.overview import OVERVIEW_TOPICS, overview, topic
-from cli.show.session_list import chosen, session_rows
+from cli.show.session_list import resolve_choice, session_rows
 from cli.show.table import table
 from cli.show.text_rows import NARROWEST, flat
 from cli.terminal.custom import CustomCommands, FindCustom
@@ -490,7 +490,7 @@ class Commands:
             # In ASCII, like all answers to commands.
             return [*session_rows(there, self._width, ascii=True, here=here, now=now, is_numbered=True), CHOOSE]
         self._require_idle()
-        id = self._whole_id(chosen(id, self._listed or self._sessions()))
+        id = self._whole_id(resolve_choice(id, self._listed or self._sessions()))
         if id == self._chain.session_id:
             raise _NotUnderstood("this session is already open")
         return CommandAnswer("Session resumed.", opening=NextSession(resume=id))

@@ -437,7 +437,7 @@ class TerminalSession:
             if alerts is not None and not is_settled and (alert := alerts.of(event)):
                 self._screen.alert(alert.title, rings=alert.rings)
             if tour is not None:
-                rows += self._renderer.beside(tour.comments(event))
+                rows += self._renderer.comment_rows(tour.comments(event))
         self._show(rows)
         self._screen.ask(None if question is None else question.id, question_rows.answer_keys(question))
         self._update_queue()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from chain.app import sessions
 from chain.text.plain import sanitize
 from cli.show.markdown_flow import MarkdownFlow
-from cli.show.spans import Look
+from cli.show.spans import MarkdownStyle
 from cli.terminal.invocation import TerminalStyle
 
 
@@ -22,7 +22,7 @@ def whole_session_rows(store: sessions.Store, id: str, style: TerminalStyle, wid
         for piece in pieces:
             yield from sanitize(piece).splitlines()
         return
-    flow = MarkdownFlow(width, Look(ascii=style.ascii))
+    flow = MarkdownFlow(width, MarkdownStyle(ascii=style.ascii))
     for piece in pieces:
         for rows in flow.add(piece):
             yield from rows
