@@ -186,7 +186,7 @@ class _Headless:
         """Wait until no run is active and no line is queued, then accept no more lines."""
         while True:
             await self._chain.wait_idle()
-            if self._sender.held:
+            if self._sender.queued_count:
                 await self._sender.drain()
             elif not (self._chain.is_running or await self._chain.jobs.wait_awaited()):
                 # Lines that clients send from here on would be lost with the process.

@@ -58,7 +58,7 @@ class HeadlessOutput:
 
     async def run(self) -> None:
         """Write events until ``finish`` is called and all is written."""
-        with tty.noted_return() as others_wrote:
+        with tty.watch_suspension() as others_wrote:
             while batch := await self._feed.batch():
                 if self._is_seen:
                     self._renderer.resize(tty.size(self._stderr)[0])

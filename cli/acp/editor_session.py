@@ -287,7 +287,7 @@ class EditorSession:
     async def _ask(self, question: events.Question, nursery: trio.Nursery) -> None:
         updates = self._builder.updates(question)
         await self._update(updates)
-        # The configuration may have answered it, so that it never opens, or somebody else meanwhile.
+        # The configuration or another client may have answered it already.
         if self.chain.questions.open_id == question.id:
             scope = self._asking[question.id] = trio.CancelScope()
             nursery.start_soon(self._request, question, updates[0], scope)

@@ -1,4 +1,4 @@
-"""The stored sessions of an editor, and the settings with which sessions are opened. All of it reads files."""
+"""The stored sessions of an editor, and the settings with which sessions are opened. Everything here reads files."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Sender:
         self._listen_to(chain)
 
     @property
-    def held(self) -> int:
+    def queued_count(self) -> int:
         """The number of lines that wait for room."""
         return len(self._held)
 

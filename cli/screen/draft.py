@@ -43,19 +43,19 @@ class Draft:
             text = text[len(line) + 1 :]
         return [*lines, text]
 
-    def offered(self, text: str) -> list[str]:
+    def lines_to_send(self, text: str) -> list[str]:
         """Return the lines to send, in order. A returned line that was changed becomes a part of the last one."""
         *above, rest = self.lines(text)
         count = len(self._came_back)
         self._came_back, self._refused = above[:count], above[count:]
         return [*above, rest]
 
-    def sent(self, count: int) -> None:
+    def remove_sent(self, count: int) -> None:
         """Remove the first ``count`` lines, which were accepted."""
         for _ in range(count):
             del (self._came_back or self._refused)[:1]
 
-    def changed(self, text: str) -> str | None:
+    def update(self, text: str) -> str | None:
         """Update the parts after a change of the text.
 
         Return a replacement if a new line begins after a refused one.
@@ -75,7 +75,7 @@ class Draft:
             self._begun_at = self.question
         return None
 
-    def cleared(self) -> None:
+    def clear(self) -> None:
         """Remove all lines, since the text was emptied."""
         self._came_back, self._refused, self._behind = [], [], ""
         self._begun_at = None
@@ -94,7 +94,7 @@ class Draft:
         """Assign the typed text to a question, or make it a line if ``question`` is empty."""
         self._begun_at = question
 
-    def left(self, lines: Sequence[str], answer: Acceptance) -> list[str]:
+    def lines_to_show(self, lines: Sequence[str], answer: Acceptance) -> list[str]:
         """Return the lines to show after the first of ``lines`` was not accepted."""
         if answer == "gone":
             self.begin_at("")

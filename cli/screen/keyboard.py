@@ -137,7 +137,7 @@ class Keyboard:
 
     def _empty(self) -> None:
         self._buffer.reset()
-        self._draft.cleared()
+        self._draft.clear()
 
     def _set_lines(self, lines: Sequence[str], column: int) -> None:
         above = "".join(f"{line}\n" for line in lines[:-1])
@@ -145,7 +145,7 @@ class Keyboard:
 
     def _on_change(self, buffer: Buffer) -> None:
         self._cancel_next()
-        if (separated := self._draft.changed(buffer.text)) is not None:
+        if (separated := self._draft.update(buffer.text)) is not None:
             self._set_text(separated)
         elif self._rest_of_word and buffer.text.casefold() == self._rest_of_word:
             self._next = asyncio.get_running_loop().call_later(ANSWER_KEY_PAUSE_S, self._set_text, "")
@@ -168,7 +168,7 @@ class Keyboard:
             elif is_command(typed):
                 self._select_from(len(before))
             return True
-        lines, at = self._draft.offered(self._buffer.text), self._draft.at
+        lines, at = self._draft.lines_to_send(self._buffer.text), self._draft.at
         answers = self._submit_lines(lines, at=at)
         count = sum(answer in _ACCEPTED for answer in answers)
         accepted, left = lines[:count], lines[count:]
@@ -178,9 +178,9 @@ class Keyboard:
             accepted.pop()  # answers are not added to the history
         for line in accepted:
             self._remember(line)
-        self._draft.sent(count)
+        self._draft.remove_sent(count)
         if left:
-            self._keep(self._draft.left(left, answers[-1]), answers[-1])
+            self._keep(self._draft.lines_to_show(left, answers[-1]), answers[-1])
         else:
             self.remember_typed(is_sent=True)
             self._empty()
@@ -480,7 +480,7 @@ class Keyboard:
 
     def _suspend(self) -> None:
         self._row_output.suspend()
-        with tty.lent():
+        with tty.lend_terminal():
             self.ask(lambda _: tty.stop_job())
         self._row_output.resume()
 

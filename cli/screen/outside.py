@@ -28,7 +28,7 @@ LESS = "R~+G"
 class OutsideProgram:
     """An external program that is started by a key. ``edit`` and ``page`` block; call ``end`` in another thread.
 
-    ``settle`` is that of ``tty.lent``.
+    ``settle`` is that of ``tty.lend_terminal``.
     """
 
     def __init__(self, settle: Callable[[], object] = lambda: None) -> None:
@@ -79,7 +79,7 @@ class OutsideProgram:
 
         ``variable`` is the environment variable with which the user can choose another program.
         """
-        with tty.lent(self._settle):
+        with tty.lend_terminal(self._settle):
             try:
                 process = subprocess.Popen(argv, stdin=None if data is None else subprocess.PIPE, env=environ)
             except OSError as error:

@@ -205,7 +205,7 @@ class RowOutput:
         app = self._app
         if not app.is_running or app.is_done:
             return
-        with self._output.held():
+        with self._output.holding():
             if rows:
                 self._erase()
                 self._output.write_raw("".join(f"{row}\r\n" for row in rows))
@@ -230,7 +230,7 @@ class RowOutput:
         with self._lock:
             self._rows = [*list(self._last)[-max(screen_size().rows - SCREEN_MARGIN, 0) :], *self._rows]
             self._last.clear()
-        with self._output.held():
+        with self._output.holding():
             self._erase()
             self._output.cursor_goto(0, 0)
             self._output.erase_down()
@@ -238,21 +238,21 @@ class RowOutput:
 
     def suspend(self) -> None:
         """Erase the prompt before another program gets the terminal. Rows wait until ``resume``."""
-        with self._output.held():
+        with self._output.holding():
             self._erase()
 
     def resume(self, said: str = "") -> None:
         """Draw the prompt again, below the output of the other program and the text ``said``."""
         with self._lock:
             self._rows += in_rows(said, screen_size().columns)
-        with self._output.held():
+        with self._output.holding():
             self._output.write_raw("\r")
             self.draw()
 
     def resize(self) -> None:
         """Redraw the prompt after a change of the terminal's size, or after another program had the terminal."""
         tty.reapply_settings()
-        with self._output.held():
+        with self._output.holding():
             self._erase()
             self._app._redraw()
 

@@ -69,7 +69,7 @@ class HeldOutput(Vt100_Output):
             super().show_cursor()
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def holding(self) -> Iterator[None]:
         """Hold the output inside the block."""
         self.hold()
         try:

@@ -93,7 +93,7 @@ def hidden_typing() -> Iterator[None]:
         termios.tcsetattr(0, termios.TCSANOW, shown)
         signal.signal(number, signal.SIG_DFL)
         signal.raise_signal(number)
-        # Here it goes on, perhaps in the background.
+        # The program continues here, perhaps in the background.
         signal.signal(number, give_way)
         if not _is_in_background(0):
             termios.tcsetattr(0, termios.TCSANOW, hidden)
@@ -109,7 +109,7 @@ def hidden_typing() -> Iterator[None]:
 
 
 @contextmanager
-def noted_return() -> Iterator[Callable[[], bool]]:
+def watch_suspension() -> Iterator[Callable[[], bool]]:
     """Yield a function that returns whether the program was suspended since its last call. Only in the main thread."""
     returns: list[int] = []
 
@@ -244,7 +244,7 @@ def stop_job() -> None:
 
 
 @contextmanager
-def lent(settle: Callable[[], object] = lambda: None) -> Iterator[None]:
+def lend_terminal(settle: Callable[[], object] = lambda: None) -> Iterator[None]:
     """Restore the terminal inside the block, for another program.
 
     If this is not the main thread, ``settle`` must wait until the main thread has handled all signals that have

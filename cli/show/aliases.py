@@ -23,7 +23,7 @@ OTHER_NAMES = {
 
 INSTEAD = {
     "/add": "write @ and the file's name in a line to attach it",
-    "/config": "/debug names the file of the configuration, and in a shell chain check shows what is in it",
+    "/config": "/debug shows the path of the configuration, and in a shell chain check shows its values",
     "/continue": "/resume lists the sessions, and in a shell chain -c resumes the latest",
     "/export": "in a shell, chain sessions export ID writes a session as a document; /debug shows the id",
     "/history": "Ctrl-R searches what you typed, and /resume lists the earlier sessions",
@@ -33,7 +33,7 @@ INSTEAD = {
     "/redo": "press Up for the history of what you typed",
     "/run": "write what to run in a line; the model asks before it runs it",
     "/save": "a session is stored while it runs; /debug shows where",
-    "/settings": "/debug names the file of the configuration, and in a shell chain check shows what is in it",
+    "/settings": "/debug shows the path of the configuration, and in a shell chain check shows its values",
     "/stop": "the line stop ends the run, and Esc interrupts it",
     "/version": "/debug shows it",
 }

@@ -149,7 +149,7 @@ def indent(depth: int, width: int) -> str:
 
 
 def short_name(name: str, width: int, mark: str) -> str:
-    """Return an agent's name for a row of ``width`` columns. A name that is cut keeps its number."""
+    """Return an agent's name for a row of ``width`` columns. The number at the end of a name is never cut."""
     name, room = flat(name) or "agent", min(max(width // 3, SHORTEST_NAME), LONGEST_CHILD_NAME)
     kind, dash, number = name.rpartition("-")
     if columns(name) > room and kind and number.isdecimal() and len(number) < room // 2:

@@ -139,7 +139,7 @@ class MarkdownPage:
                     bar = self._look.sign("│ ", "| ")
                     self._indent(bar, bar, is_quote=True)
                 case "list_item_close":
-                    # What follows an item that ends in code stands apart from it, as it would from the code.
+                    # A blank row follows an item that ends in code, as it would follow the code.
                     self._close("item" if self._last in ("", *_CLOSE_TO_WHAT_FOLLOWS) else self._last)
                 case "blockquote_close":
                     self._close("quote")

@@ -38,11 +38,11 @@ _EDITOR = (
     (
         "Esc",
         "interrupts the run",
-        "closes a menu, or interrupts the run; what is typed stays; twice with nothing of these, lists runs to undo",
+        "closes a menu, or interrupts the run; typed text stays; twice with nothing to do, lists the runs to undo",
     ),
     *_ANYWHERE[1:],
     ("Up", "takes a line back", "takes the latest waiting line back to edit, on an empty line; else the history"),
-    ("Ctrl-G", "opens your editor", "opens your editor (VISUAL or EDITOR) on what is typed; also Ctrl-X Ctrl-E"),
+    ("Ctrl-G", "opens your editor", "opens your editor (VISUAL or EDITOR) on the typed text; also Ctrl-X Ctrl-E"),
     ("Ctrl-O", "whole session", "opens the whole session in your pager, with thinking, complete results and pastes"),
     ("Ctrl-V", "attaches an image", "attaches the image in the clipboard to the line"),
     ("Tab", "completes", "completes commands, plan commands, files after an @ and what else a line can begin with"),

@@ -122,7 +122,7 @@ def row_starts(text: str, width: int) -> list[int]:
     """Return the starts of the rows of a text as the terminal would cut it; one for an empty text."""
     starts = [0]
     while True:
-        # At most so much of it can fit: of a long text not all is looked at for each row.
+        # Only as much as can fit is examined, since the text may be long.
         end = starts[-1] + fitting(text[starts[-1] : starts[-1] + 2 * width], width)
         if end >= len(text):
             return starts

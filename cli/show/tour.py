@@ -25,7 +25,7 @@ TRIES: dict[str, tuple[str, str]] = {
 
 INTRODUCTION = (
     "A demonstration: one task on a small product table in a temporary folder, offline, done by fixed rules. It takes "
-    "about 20 seconds, and it is there to be interrupted.",
+    "about 20 seconds, and you are meant to interrupt it.",
 )
 INVITATION: tuple[Comment, ...] = (
     "While it works, type one of these and press Enter (or anything else; /help has more):",

@@ -39,7 +39,7 @@ class _Transcript:
 
     @property
     def rows(self) -> list[str]:
-        note = f"{pluralize(self._dropped, 'earlier row')} not kept"
+        note = f"{pluralize(self._dropped, 'earlier row')} dropped"
         begin = self._renderer.place.note("…", note, "dim") if self._dropped else []
         return [*begin, *self._rows, *self._renderer.rest()]
 
@@ -49,7 +49,7 @@ class Transcripts:
 
     def __init__(self, *, color: bool, ascii: bool) -> None:
         self._color, self._ascii = color, ascii
-        self.kept: dict[str, _Transcript] = {}
+        self.transcripts: dict[str, _Transcript] = {}
         """The transcripts by agent, in the order of their starts."""
         self._contexts = Contexts()
         self._dropped = 0
@@ -63,18 +63,18 @@ class Transcripts:
                 start = events.RunStarted(id="", query=event.task, time=event.time)
                 self._of(event.name).add(start, Context(), width)
             case events.AgentEnded():
-                if (own := self.kept.get(event.name)) is not None:
+                if (own := self.transcripts.get(event.name)) is not None:
                     own.add(event, Context(child=context.child), width)
                 self._add_nested(event, context, width)
-            case _ if event.agent in self.kept:
-                self.kept[event.agent].add(event, replace(context, depth=0, agent=""), width)
+            case _ if event.agent in self.transcripts:
+                self.transcripts[event.agent].add(event, replace(context, depth=0, agent=""), width)
                 self._add_nested(event, context, width)
             case _:
                 pass
 
     def rows(self, name: str) -> list[str]:
         """Return an agent's transcript as rows; for an unknown agent, a row that says so."""
-        if (transcript := self.kept.get(name)) is not None:
+        if (transcript := self.transcripts.get(name)) is not None:
             return transcript.rows
         dropped = f" (dropped: {pluralize(self._dropped, 'older agent')})" if self._dropped else ""
         return [f"There is no transcript of {flat(name)[:MAX_NAME]}{dropped}."]
@@ -84,14 +84,14 @@ class Transcripts:
 
         The oldest one of an idle agent may be dropped.
         """
-        found = self.kept.pop(name, None)
+        found = self.transcripts.pop(name, None)
         if found is None:
             found = _Transcript(Renderer(color=self._color, ascii=self._ascii, streams=True, collapses=True))
-        self.kept[name] = found
-        if len(self.kept) > MAX_AGENTS:
+        self.transcripts[name] = found
+        if len(self.transcripts) > MAX_AGENTS:
             working = self._contexts.working
-            oldest = next((known for known in self.kept if known not in working), next(iter(self.kept)))
-            del self.kept[oldest]
+            oldest = next((known for known in self.transcripts if known not in working), next(iter(self.transcripts)))
+            del self.transcripts[oldest]
             self._dropped += 1
         return found
 
@@ -103,6 +103,6 @@ class Transcripts:
         # The start and the end of an agent belong to its parent, other events to the agent itself.
         is_below_itself = not isinstance(event, events.AgentStarted | events.AgentEnded)
         for depth, one in enumerate(above[is_below_itself:], 1):
-            if one.name in self.kept:
+            if one.name in self.transcripts:
                 parent = context.parent if depth > 1 else ""
-                self.kept[one.name].add(event, replace(context, depth=depth, parent=parent), width)
+                self.transcripts[one.name].add(event, replace(context, depth=depth, parent=parent), width)

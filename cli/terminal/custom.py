@@ -39,18 +39,18 @@ class CustomCommands:
         """Read the files of the commands again."""
         self.found = self._find()
 
-    def offered(self) -> Iterator[tuple[str, str, str]]:
+    def entries(self) -> Iterator[tuple[str, str, str]]:
         """Yield the name of each command with its slash, the syntax of its argument, and its description."""
         for command in self.found.commands:
             yield f"/{command.name}", "[...]", flat(command.description) or NO_DESCRIPTION
 
     def help_rows(self, width: int) -> list[str]:
         """Return the rows of ``/help`` about custom commands; none if there are no commands."""
-        rows = table([(name, about) for name, _, about in self.offered()], width)
+        rows = table([(name, about) for name, _, about in self.entries()], width)
         untrusted = [UNTRUSTED.format(f"/{command.name}") for command in self.found.untrusted]
         return [*(["Your commands:"] if rows else []), *rows, *untrusted, *self.found.faults]
 
-    def named(self, name: str) -> CustomCommand | None:
+    def find(self, name: str) -> CustomCommand | None:
         """Return the command of this name, read again from its file; ``None`` if there is none.
 
         Raise ``UserError`` if its content is not trusted.

@@ -218,7 +218,7 @@ class Commands:
         if name.startswith(SERVER_PROMPT):
             return self._prompt(name, argument)
         command = self._commands.get(name.casefold())
-        if command is None and (custom := self.custom.named(name)) is not None:
+        if command is None and (custom := self.custom.find(name)) is not None:
             is_accepted, note = self.custom.submit(custom, argument)
             return CommandAnswer(note if is_accepted else "", keeps=not is_accepted)
         if command is None:
@@ -232,7 +232,7 @@ class Commands:
     def is_path(self, text: str) -> bool:
         """Return whether a text that looks like a command begins with an existing path, such as ``/tmp``."""
         name = text.partition(" ")[0]
-        known = {*self._commands, *OTHER_NAMES, *INSTEAD, *(custom for custom, _, _ in self.custom.offered())}
+        known = {*self._commands, *OTHER_NAMES, *INSTEAD, *(custom for custom, _, _ in self.custom.entries())}
         return len(name) > 1 and is_command(text) and name.casefold() not in known and os.path.lexists(name)
 
     def menu(self, text: str) -> list[Choice]:
@@ -246,7 +246,7 @@ class Commands:
         offered = [(name, self._commands[name].argument, self._commands[name].about) for name in self._offered()]
         found = [
             Choice(f"{name} ", f"{name} {argument}".rstrip(), about)
-            for name, argument, about in (*offered, *self.custom.offered())
+            for name, argument, about in (*offered, *self.custom.entries())
             if name.startswith(text.casefold())
         ]
         return found + [Choice(f"{n} ", n, about) for n, about in self.prompts if len(text) > 1 and n.startswith(text)]
@@ -261,7 +261,7 @@ class Commands:
         """The commands that need no terminal: name, syntax of the argument, and description."""
         known = [(name, self._commands[name]) for name in self._offered()]
         built_in = [(name, each.argument, each.about) for name, each in known if not each.needs_terminal]
-        return [*built_in, *self.custom.offered()]
+        return [*built_in, *self.custom.entries()]
 
     def use(self, name: str) -> str:
         """Use a model from the next run on, and return its label. Raise ``UserError`` and ``JournalError``."""
@@ -288,7 +288,7 @@ class Commands:
             if command is not None and (space or command.argument):
                 known = [f"{name} {argument}" for argument in command.arguments()]
             else:
-                known = [*self._offered(), *(n for n, _, _ in self.custom.offered()), *(n for n, _ in self.prompts)]
+                known = [*self._offered(), *(n for n, _, _ in self.custom.entries()), *(n for n, _ in self.prompts)]
         else:
             typed = re.sub(r"^(todo|plan):\s*", r"\1: ", typed)
             known = [f"{head}: {verb}" for head in ("todo", "plan") for verb in _PLAN_VERBS]
@@ -316,7 +316,7 @@ class Commands:
     def _undo(self, argument: str) -> CommandAnswer:
         count, *more = argument.split() if argument[:1].isdecimal() else ["1", *argument.split()]
         if not (count.isdecimal() and len(count) < 4 and int(count) and more in ([], ["files"])):
-            raise _NotUnderstood("write it as /undo, /undo N or /undo files (which keeps the conversation)")
+            raise _NotUnderstood("write it as /undo, /undo N or /undo files (only the files, not the conversation)")
         self._chain.undo.undo(int(count), keeps_conversation=bool(more))
         return CommandAnswer()  # a notice shows what was undone
 
