@@ -83,7 +83,7 @@ def test_what_it_invites_one_to_type_does_what_it_says(start: Start) -> None:
     in_tool(screen, 'read_file(path="orders.csv")').until("A good moment for: !use the notes first")
     send(screen, "!use the notes first").until("📤 Interrupting: !use the notes first")
     screen.open_gate("tool-3")
-    screen.until("⏭ skipped: 3 × read_file").until("│ The tool that ran has finished")
+    screen.until("⏭ skipped: 3 × read_file").until("│ The running tool has finished")
     screen.until("I read the notes")
     screen.open_gate("tool-4")
     screen.open_gate("tool-5")

@@ -211,7 +211,7 @@ def test_what_people_type_to_leave_or_to_be_helped_is_no_line_and_text_behind_a_
     send(screen, "!ls").until("Nothing is running to interrupt").until(edits("!ls"))
     send(screen, "!stop").until("» !stop")
     busy(screen.until(edits("")), "gate a")
-    send(screen, "quit").until("A run is active: stop ends it, /quit leaves.").until(edits("quit"))
+    send(screen, "quit").until("A run is active: stop ends it, /quit exits.").until(edits("quit"))
     screen.type(CTRL_U)
     send(screen.until(edits("")), "?").until("Lines, while a run is active:")
     assert "Interrupting" not in screen.everything

@@ -286,7 +286,7 @@ def test_a_session_is_chosen_from_a_list_and_is_one_programs_at_a_time(start: St
     assert next(row for row in screen.rows if id in row).startswith(" 1. ")
     screen.type("9z\r")
     screen.until("there is no session '9z'")
-    screen.until(lambda s: s.everything.count("Which one") == 2)
+    screen.until(lambda s: s.everything.count("Resume which session?") == 2)
     screen.type("1\r")
     screen.until("Done: hello")
     second = start("-r", id)
