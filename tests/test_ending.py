@@ -49,7 +49,7 @@ def test_what_must_be_done_is_done_and_then_no_more(how: str, code: int, is_left
 
 async def test_a_ctrl_c_that_arrives_while_another_program_has_the_terminal_is_not_received_later() -> None:
     def lend() -> None:
-        with tty.lent(lambda: trio.from_thread.run_sync(lambda: None)):
+        with tty.lend_terminal(lambda: trio.from_thread.run_sync(lambda: None)):
             os.kill(os.getpid(), signal.SIGINT)
 
     with received_signals(signal.SIGINT, signal.SIGTERM) as signals:
