@@ -6,13 +6,13 @@ import signal
 import sys
 
 NEW_OBJECTS = 20_000
-"""Objects after which the garbage collector runs, 700 by default: imports make many, and all of them stay."""
+"""Allocations after which the garbage collector runs, 700 by default: imports create many lasting objects."""
 
 
 def console() -> None:
     """Run the command line: the entry point of the installed command."""
     gc.set_threshold(NEW_OBJECTS, *gc.get_threshold()[1:])
-    # While modules are imported Python drops a KeyboardInterrupt that it raises in a callback of its own.
+    # During imports Python drops a KeyboardInterrupt raised in one of its own callbacks.
     raises = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if raises:
         signal.signal(signal.SIGINT, lambda number, frame: os._exit(130))
@@ -25,5 +25,5 @@ def console() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     finally:
-        # Python ends with a collection of all that was imported, for which the user would wait.
+        # Skip the garbage collection at exit, for which the user would wait.
         gc.freeze()

@@ -4,7 +4,7 @@ import os
 import sys
 
 if not sys.flags.safe_path and sys.path[0] != os.path.dirname(os.path.dirname(os.path.abspath(__file__))):
-    # The current folder, in which Python looks for every module first: commands of the model write there.
+    # Never import from the current folder: commands of the model write there.
     del sys.path[0]
 
 from cli import console

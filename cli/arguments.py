@@ -105,7 +105,7 @@ def read_place(args: argparse.Namespace, state: Path, address: str = "") -> Plac
     if not resumes(args):
         return Place(whole_path(args.workspace))
     if args.no_session:
-        raise UserError("--no-session keeps nothing, so it cannot continue a session; leave one of the options out")
+        raise UserError("--no-session stores nothing, so it cannot resume a session; leave one of the options out")
     from chain.app import sessions
 
     store = sessions.open_store(state, address)

@@ -1,4 +1,4 @@
-"""What a command writes to its standard streams: rows, pages, problems."""
+"""The output of commands on their standard streams: rows, pages and problems."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from cli.show.renderer import Renderer
 
 ROWS_PER_WRITE = 200
-"""Rows that are written in one piece: enough for speed, and few of a long session at the same time."""
+"""Rows per write: enough for speed, and few enough that a long session is not held in memory."""
 
 
 def renderer(args: argparse.Namespace, *, fd: int = 2, streams: bool = False) -> Renderer:
     """Return a renderer of events for a descriptor."""
     from cli.show.renderer import Renderer
 
-    color, ascii, width = looks(args, fd)
+    color, ascii, width = terminal_style(args, fd)
     return Renderer(color=color, ascii=ascii, width=width, streams=streams)
 
 
-def looks(args: argparse.Namespace, fd: int) -> tuple[bool, bool, int]:
+def terminal_style(args: argparse.Namespace, fd: int) -> tuple[bool, bool, int]:
     """Return whether a descriptor shows colours, whether it shows ASCII only, and how many columns it has."""
     is_tty = os.isatty(fd)
     plain = args.no_color or bool(os.environ.get("NO_COLOR")) or tty.is_dumb(os.environ)
@@ -40,9 +40,9 @@ def looks(args: argparse.Namespace, fd: int) -> tuple[bool, bool, int]:
 
 def show(args: argparse.Namespace, rows: Iterable[str]) -> int:
     """Write rows to standard output and return the exit code."""
-    # A line end inside a value must not begin a new row.
+    # A line end inside a value must not start a new row.
     text = "".join(f"{' '.join(row.splitlines())}\n" for row in rows)
-    return report(write(1, spelled(args, text)))
+    return report(write(1, for_terminal(args, text)))
 
 
 def show_pages(rows: Iterable[str]) -> int:
@@ -56,16 +56,16 @@ def show_pages(rows: Iterable[str]) -> int:
     return 0
 
 
-def spelled(args: argparse.Namespace, text: str) -> str:
-    """Return a text for standard output, with ASCII signs where the user or the terminal wants no others."""
+def for_terminal(args: argparse.Namespace, text: str) -> str:
+    """Return a text for standard output, with ASCII signs if the user or the terminal requires them."""
     from cli.show.signs import in_ascii
 
-    _, ascii, _ = looks(args, fd=1)
+    _, ascii, _ = terminal_style(args, fd=1)
     return in_ascii(text) if ascii else text
 
 
 def report(why: str) -> int:
-    """Write why standard output cannot be written, if it cannot, and return the exit code."""
+    """Report why standard output could not be written, unless ``why`` is empty, and return the exit code."""
     return fail(f"standard output cannot be written: {why}") if why else 0
 
 
@@ -81,5 +81,8 @@ def say(text: str) -> None:
 
 
 def write(fd: int, text: str) -> str:
-    """Write a text without its control characters, as it may be of an untrusted file. Return why that failed."""
+    """Write a text without its control characters, since it may come from an untrusted file.
+
+    Return the error, if any.
+    """
     return try_to_write(fd, sanitize(text))

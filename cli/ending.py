@@ -1,6 +1,6 @@
-"""The signals that end the program, and ending it at once: where something does not end by itself.
+"""Signals that end the program, and immediate exits for when something does not end by itself.
 
-What needs trio imports it late: the prompt is on the screen before.
+Trio is imported late, since the prompt appears first.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from cli.screen import tty
 LEAVING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 UNRECEIVED_S = 1.0
-"""A signal ends the program if an earlier one has not been received for this long: something blocks the program."""
+"""Seconds without receiving a signal after which the next signal ends the program: something blocks it."""
 
 EXIT_S = 10.0
-"""How long the process may take to end after its last output; a tool that never ends would keep it for ever."""
+"""Seconds that the process may take to end after its last output. A tool may never end."""
 
 _duties: list[Callable[[], object]] = []
 
 
 @contextmanager
-def even_at_once(duty: Callable[[], object]) -> Iterator[None]:
-    """Inside the block, ``exit_at_once`` calls ``duty`` before it ends the process. It must be quick, and may fail."""
+def at_immediate_exit(duty: Callable[[], object]) -> Iterator[None]:
+    """Call ``duty`` if ``exit_at_once`` ends the process inside the block. It must be quick, and may fail."""
     _duties.append(duty)
     try:
         yield
@@ -40,7 +40,7 @@ def even_at_once(duty: Callable[[], object]) -> Iterator[None]:
 
 
 def exit_at_once(code: int) -> NoReturn:
-    """End the process, from any thread."""
+    """End the process immediately, from any thread."""
     for duty in _duties:
         with suppress(OSError):
             duty()
@@ -48,27 +48,30 @@ def exit_at_once(code: int) -> NoReturn:
 
 
 def exit_soon(code: int) -> None:
-    """End the process at once if it has not ended by itself within ``EXIT_S``."""
+    """End the process immediately if it has not ended by itself within ``EXIT_S``."""
     last = threading.Timer(EXIT_S, exit_at_once, [code])
     last.daemon = True
     last.start()
 
 
-def let_signals_end(*numbers: signal.Signals) -> None:
-    """From now on these signals end the process at once. Call it in the main thread."""
+def exit_on_signals(*numbers: signal.Signals) -> None:
+    """Let these signals end the process immediately from now on. Call it in the main thread."""
     for number in numbers:
-        # Without a duty by the system's own action, which needs nothing of the interpreter.
+        # Without a duty use the system's default action, which does not depend on the interpreter.
         signal.signal(number, _on_signal if _duties else signal.SIG_DFL)
 
 
 def exit_on_interrupt() -> None:
-    """End the process at once at SIGINT, unless it is ignored: an exception could get lost. Only in the main thread."""
+    """Let SIGINT end the process immediately, unless it is ignored: an exception could get lost.
+
+    Only in the main thread.
+    """
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, _on_signal)
 
 
 def code_of(number: int) -> int:
-    """The exit code of a program that a signal has ended."""
+    """Return the exit code of a program that a signal has ended."""
     return INTERRUPTED_CODE if number == signal.SIGINT else SIGTERM_CODE
 
 
@@ -77,7 +80,7 @@ def _on_signal(number: int, frame: FrameType | None) -> NoReturn:
 
 
 class Signals:
-    """Iterates over the signals that were received."""
+    """An iterator over the received signals."""
 
     def __init__(self, received: AsyncIterator[int]) -> None:
         self._received = received
@@ -92,7 +95,7 @@ class Signals:
         return number
 
     def record(self, then: Callable[[int, FrameType | None], object], number: int, frame: FrameType | None) -> None:
-        """Record that a signal came, and call trio's handler. It may run at any place of the program.
+        """Record that a signal came, and call trio's handler. May run at any point of the program.
 
         This includes a system call that hangs, such as a write to a network file system: if the kernel lets the signal
         interrupt the call, Python runs this handler before it restarts the call. Ignore a Ctrl-C that arrives while
@@ -104,7 +107,7 @@ class Signals:
         if self._waiting_since is None:
             self._waiting_since = now
         elif number in LEAVING and now - self._waiting_since > UNRECEIVED_S:
-            # What was acknowledged is on the disk, so nothing is lost.
+            # Acknowledged lines are on the disk, so nothing is lost.
             tty.restore()
             exit_at_once(code_of(number))
         then(number, frame)
@@ -112,7 +115,10 @@ class Signals:
 
 @contextmanager
 def received_signals(*numbers: signal.Signals) -> Iterator[Signals]:
-    """Receive these signals, in the main thread. Those that are ignored stay ignored, as nohup needs it."""
+    """Yield an iterator over these signals.
+
+    Only in the main thread. Ignored signals stay ignored, as nohup requires.
+    """
     handled = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
     import trio
 
@@ -127,14 +133,14 @@ def received_signals(*numbers: signal.Signals) -> Iterator[Signals]:
 
 @asynccontextmanager
 async def leaving_at_signal(leave: Callable[[int], object]) -> AsyncIterator[None]:
-    """Inside the block, the first signal that ends the program calls ``leave``, and the second ends it at once."""
+    """Call ``leave`` for the first signal inside the block; the second one ends the process immediately."""
     from chain.concurrency.nurseries import background_task
 
     async def receive() -> None:
         first = await anext(signals)
         leave(first)
         second = await anext(signals)
-        # Something does not end. What was acknowledged is on the disk, so nothing is lost.
+        # Acknowledged lines are on the disk, so nothing is lost.
         exit_at_once(INTERRUPTED_CODE if signal.SIGINT in (first, second) else SIGTERM_CODE)
 
     with received_signals(*LEAVING) as signals:

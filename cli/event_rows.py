@@ -12,23 +12,23 @@ from chain.session import event_json
 from chain.text.plain import escape_json
 
 PARTS = 1_000
-"""JSON tokens of a large object that are made into text at once."""
+"""JSON tokens per piece of a large object."""
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 def json_row(event: events.Event, **more: str) -> str:
-    """An event as one row, with its line end; ``more`` are further fields."""
+    """Return an event as a row of JSON with its line end. ``more`` are further fields."""
     return row_of({**event_json.to_json(event), **more})
 
 
 def row_of(event: Mapping[str, Any]) -> str:
-    """The row of an event that is JSON already."""
+    """Return the row of an event that is converted to JSON already."""
     return escape_json(_ENCODER.encode(event)) + "\n"
 
 
 def pieces_of_row(event: events.Event, **more: str) -> Iterator[str]:
-    """The same in parts, for an event that may be large."""
+    """Yield the row of ``json_row`` in pieces, for an event that may be large."""
     parts = _ENCODER.iterencode({**event_json.to_json(event), **more})
     while piece := "".join(itertools.islice(parts, PARTS)):
         yield escape_json(piece)

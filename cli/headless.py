@@ -1,4 +1,4 @@
-"""A chain without a terminal: lines from arguments, scripts, pipes and JSON go in, answers and events come out."""
+"""A chain without a terminal: reads lines from arguments, scripts, pipes and JSON, and writes answers and events."""
 
 from __future__ import annotations
 
@@ -28,21 +28,24 @@ from cli.show.renderer import Renderer
 from cli.show.text_rows import flat
 
 OUTPUT_GRACE_S = 1.0
-"""How long the output may still take after a signal: its reader may have stopped reading."""
+"""Seconds that the output may still take after a signal: its reader may have stopped reading."""
 
 WAITED = f"no query on standard input within {FIRST_BYTE_S:.0f} s; starting a run with the waiting lines"
 UNREAD = "the program ended before it was read"
 NO_QUERY = "there is no query; give one as an argument or on standard input"
 MAX_SHOWN_WAITING = 200
-"""Characters that are shown of a line that waits from before."""
+"""Characters that are shown of a waiting line of a resumed session."""
 NO_ANSWER = 'a line does not answer a question; write {"type":"answer","id":"Q1","text":"y"}'
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a headless process is asked to do. ``notes`` are shown first; ``reads_stdin``: lines come from there too.
+    """The task of a headless process.
 
-    With ``piped_within`` all of standard input goes with the query, if its first byte comes within so many seconds.
+    ``notes`` are shown first; ``reads_stdin``: lines are read from standard input too.
+
+    If ``piped_within`` is given, all of standard input is appended to the query, provided that its first byte comes
+    within that many seconds. ``is_kept``: the session outlives the process.
     """
 
     query: str | None = None
@@ -58,7 +61,7 @@ class Job:
 async def run_job(
     chain: Chain, job: Job, renderer: Renderer, *, stdin: int = 0, stdout: int = 1, stderr: int = 2
 ) -> int:
-    """Do the job and return the exit code."""
+    """Run the job and return the exit code."""
     output = HeadlessOutput(chain, job.output, renderer, stdout=stdout, stderr=stderr)
     return await _Headless(chain, job, stdin, output).run()
 
@@ -80,13 +83,13 @@ class _Headless:
 
     async def run(self) -> int:
         async with leaving_at_signal(self._leave), background_task(self._output.run):
-            for note in (*self._job.notes, *self._of_before()):
+            for note in (*self._job.notes, *self._resume_notes()):
                 self._notify(note)
             with self._leaving:
                 await self._work()
             # A signal ends the work at once. The run that it interrupts still reports its ending.
             await self._chain.wait_idle()
-            await self._chain.wind_down()  # the ends of jobs are among what is reported
+            await self._chain.wind_down()  # before the output ends, since the ends of jobs are reported
             for raw in self._stdin.unread():
                 line = self._parse(raw)
                 if isinstance(line, ScheduledLine):
@@ -104,8 +107,8 @@ class _Headless:
                 await self._output.finish(code, problem, session=id)
         return max(self._exit_code(problem), 1) if self._output.failure else self._exit_code(problem)
 
-    def _of_before(self) -> Iterator[str]:
-        """Notes on a session that is resumed: what was changed, and which lines of it wait or came back."""
+    def _resume_notes(self) -> Iterator[str]:
+        """Yield notes on a resumed session: what has changed, and which of its lines wait or came back."""
         if (resumed := self._chain.resumed) is None:
             return
         yield from resumed.changes
@@ -129,7 +132,7 @@ class _Headless:
             await nursery.start(self._sender.run)
             is_asked = self._job.query is not None or self._job.piped_within is not None
             if is_asked and (query := await self._query()) is not None:
-                # From here to the start no await: a signal that came before must not be followed by a run.
+                # No await from here to the start: after a signal no run may start.
                 await trio.lowlevel.checkpoint_if_cancelled()
                 if query.strip() or not self._run_waiting():
                     self._record(self._chain.start(query))
@@ -146,26 +149,26 @@ class _Headless:
             nursery.cancel_scope.cancel()
 
     def _run_waiting(self) -> bool:
-        """Begin a run with the waiting lines of a resumed session, if any: they may be all that there is to do."""
+        """Start a run with the waiting lines of a resumed session. Return whether there were any."""
         has_begun = self._chain.runs.begin_waiting()
         self._was_answered = self._was_answered or has_begun
         return has_begun
 
     async def _run_waiting_without_input(self) -> None:
-        """Begin that run although the input is open: nothing may ever come from it."""
+        """Start that run after ``FIRST_BYTE_S`` although the input is open, since nothing may ever come from it."""
         if self._chain.resumed is not None and self._chain.lines.waiting:
             await trio.sleep(FIRST_BYTE_S)
             if self._run_waiting():
                 self._notify(WAITED)
 
     async def _query(self) -> str | None:
-        """The query with the piped input, empty if there is neither; ``None`` if the input cannot be used."""
+        """Return the query with the piped input, empty if there is neither; ``None`` if the input cannot be used."""
         query, within = self._job.query, self._job.piped_within
         if within is None:
             return query
         if query is None and not self._chain.lines.waiting:
-            within = math.inf  # there is nothing to begin with before it comes
-        async with background_task(self._chain.prepare):  # the model's client is loaded meanwhile
+            within = math.inf  # without a query and waiting lines, no run can start before it comes
+        async with background_task(self._chain.prepare):  # load the model's client meanwhile
             try:
                 piped = await read_piped(self._fd, first_byte_s=within, on_wait=lambda: self._notify(STILL_OPEN))
                 query = with_piped(query, piped) if piped is not None else query or ""
@@ -180,13 +183,13 @@ class _Headless:
         return query
 
     async def _settle(self) -> None:
-        """Wait until no run is active and no line is held."""
+        """Wait until no run is active and no line is queued, then accept no more lines."""
         while True:
             await self._chain.wait_idle()
-            if self._sender.held:
+            if self._sender.queued_count:
                 await self._sender.drain()
             elif not (self._chain.is_running or await self._chain.jobs.wait_for_waking_job()):
-                # What others send from here on would be lost with the process.
+                # Lines that clients send from here on would be lost with the process.
                 self._chain.stop_accepting()
                 return
 
@@ -199,12 +202,12 @@ class _Headless:
         self._limit_output()
 
     def _limit_output(self) -> None:
-        """After a signal, output has ``OUTPUT_GRACE_S`` from its beginning: a tool may have taken time before."""
+        """After a signal, limit the last output to ``OUTPUT_GRACE_S`` from its start."""
         if self._finishing is not None and self._signal is not None:
             self._finishing.deadline = trio.current_time() + OUTPUT_GRACE_S
 
     async def _read(self) -> None:
-        """Send the lines of the input. As long as it is open and read, it can answer questions."""
+        """Send the lines of the input. Questions are answerable while the input is open and read."""
         answerer = self._chain.answering()
         try:
             while (raw := await self._stdin.next()) is not None:
@@ -215,7 +218,7 @@ class _Headless:
                         self._sender.schedule(line)
                     case Interrupt():
                         self._chain.interrupt()
-                        # The lines after it are meant for what comes next, not for the run that is ending.
+                        # Later lines are for the next run, not for the one that is ending.
                         await self._chain.wait_idle()
                     case Drop(id):
                         self._drop(id)
@@ -226,7 +229,7 @@ class _Headless:
                     case None:
                         pass
                 if not self._sender.has_place:
-                    # What is not read answers nothing, and a question must not wait for lines that wait for it.
+                    # Unread lines cannot answer: a question must not wait for lines that wait for its answer.
                     answerer.close()
                     await self._sender.wait_for_place()
                     answerer = self._chain.answering()
@@ -260,12 +263,12 @@ class _Headless:
     def _on_answer(self, line: ScheduledLine, answer: SubmitResult) -> None:
         self._record(answer)
         if line.id and answer.what == "nothing":
-            # There was nothing to do, but the sender that gave the line an id waits for its receipt.
+            # The sender of a line with an id waits for its receipt, although there was nothing to do.
             kind = parse_line(line.text).kind
             self._output.put(events.Receipt(id=line.id, text=line.text, state="handled", kind=kind))
 
     def _record(self, answer: SubmitResult) -> None:
-        """Record the chain's answer to a line; events tell what a run does."""
+        """Record the chain's answer to a line, and show it if no event does."""
         match answer.what:
             case "started":
                 self._was_answered = True

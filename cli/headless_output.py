@@ -1,7 +1,7 @@
-"""What a headless chain writes: answers or JSON on one descriptor, progress on the other; one task writes both.
+"""The output of a headless chain: answers or JSON on one descriptor, progress on the other, written by one task.
 
-Writing happens in a thread, so that a reader that stops reading does not stop the chain; the feed joins the events that
-wait meanwhile. That a reader has closed its end is not an error.
+Writes happen in a thread, so that a reader that stops reading does not block the chain; the feed merges the events that
+wait meanwhile. A reader that has closed its end is not an error.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Format: TypeAlias = Literal["text", "json", "stream-json"]
 
 
 class HeadlessOutput:
-    """Writes the events of a chain in one of the three formats."""
+    """A writer of a chain's events in one of the three formats."""
 
     def __init__(self, chain: Chain, format: Format, renderer: Renderer, *, stdout: int, stderr: int) -> None:
         self._chain = chain
@@ -46,25 +46,25 @@ class HeadlessOutput:
         self._receipts: dict[object, events.Receipt] = {}
         self._unsent: list[str] = []
         self._is_seen = renderer.shows_answers
-        """Whether all goes to one terminal, where somebody looks."""
+        """Whether all output goes to one terminal."""
         self._tail = ""
-        """The unfinished rows that are on the terminal."""
+        """The unfinished rows that the terminal shows."""
         self._is_shared = False
-        """Whether the shell had the terminal meanwhile, so that what is typed is echoed among the rows."""
+        """Whether the shell had the terminal meanwhile, so that typed characters are echoed among the rows."""
         self._ends_with_result = False
         self._answers: list[events.Notice] = []
         self.failure = ""
         self._done = trio.Event()
 
     async def run(self) -> None:
-        """Write events until ``finish`` has been called and all is written."""
-        with tty.noted_return() as others_wrote:
+        """Write events until ``finish`` is called and all is written."""
+        with tty.watch_suspension() as others_wrote:
             while batch := await self._feed.batch():
                 if self._is_seen:
                     self._renderer.resize(tty.size(self._stderr)[0])
                 pieces = [piece for event in batch for piece in self._pieces(event)]
                 if others_wrote():
-                    self._tail = ""  # what is above the cursor now is not to be erased
+                    self._tail = ""  # the shell's output is above the cursor now, and must not be erased
                 # One write for consecutive pieces with the same destination: each write costs a call in a thread.
                 for fd, stretch in itertools.groupby(self._with_tail(pieces), key=lambda piece: piece[0]):
                     await self._write(fd, "".join(text for _, text in stretch))
@@ -73,18 +73,18 @@ class HeadlessOutput:
         self._done.set()
 
     def _with_tail(self, pieces: list[tuple[int, str]]) -> list[tuple[int, str]]:
-        """The texts, and below them the unfinished rows of a reply, which replace the ones before."""
+        """Return the texts with the reply's unfinished rows below them, which replace the earlier ones."""
         self._is_shared = self._is_shared or tty.is_shared(self._stderr)
         tail = "" if self._is_shared else self._renderer.drawn_tail
         if not pieces and tail == self._tail:
             return []
-        # The cursor is left below them, where the terminal echoes what is typed.
+        # Leave the cursor below them, where the terminal echoes typed characters.
         pieces = [(self._stderr, self._erased()), *pieces, (self._stderr, f"{tail}\n" if tail else "")]
         self._tail = tail
         return pieces
 
     def _erased(self) -> str:
-        """The sequence that erases the unfinished rows, by the width that the terminal has now."""
+        """Return the sequence that erases the unfinished rows at the terminal's present width."""
         width = tty.size(self._stderr)[0] if self._tail else 1
         rows = sum(max(ceil(columns(unpainted(row)) / width), 1) for row in self._tail.split("\n"))
         return f"\r\x1b[{rows}A\x1b[J" if self._tail else ""
@@ -103,7 +103,7 @@ class HeadlessOutput:
         self._feed.put(notice)
 
     async def finish(self, exit_code: int, problem: str = "", *, session: str = "") -> None:
-        """Write what is left, the last result if it has changed, and which ``session`` can be gone on with."""
+        """Write the remaining output: a changed last result, a problem, and how to resume the ``session``."""
         self._feed.close()
         await self._done.wait()
         settled = self._chain.lines.settled()
@@ -118,7 +118,7 @@ class HeadlessOutput:
             self._collect(last)
             last = replace(last, receipts=tuple(self._receipts.values()), unsent=tuple(self._unsent))
         if self._format == "json" or (self._format == "stream-json" and is_news):
-            # In pieces, since it may hold all lines of a long input.
+            # In pieces, since it may contain all lines of a long input.
             more = {"session": session} if session and self._format == "json" else {}
             for piece in pieces_of_row(replace(last, exit_code=exit_code), **more):
                 await self._write(self._stdout, piece)
@@ -145,12 +145,12 @@ class HeadlessOutput:
                 yield from self._progress(self._renderer.lines(event))
 
     def _ending(self, event: events.Result) -> Iterator[tuple[int, str]]:
-        """The last rows of a run, its answer, and its closing row."""
+        """Yield the last rows of a run, its answer, and its closing row."""
         before, after = self._renderer.ending(event)
         yield from self._progress(before)
         text = sanitize(event.result).strip()
         if text and event.status != "error" and not self._renderer.shows_answers:
-            # Whoever reads standard output wants an answer, and an interrupted run has none.
+            # Standard output is for answers, and an interrupted run has none.
             yield self._stderr if event.status == "interrupted" else self._stdout, f"{text}\n"
         yield from self._progress(after)
 
@@ -158,7 +158,7 @@ class HeadlessOutput:
         return ((self._stderr, f"{row}\n") for row in rows)
 
     def _collect(self, result: events.Result) -> None:
-        """Collect receipts and unsent lines of the whole process for the one object of ``json``."""
+        """Collect receipts and unsent lines of the whole process for the single object of ``json``."""
         for receipt in result.receipts:
             # An accepted line may come twice, delivered and then returned; a refused one may share its id with others.
             self._receipts[len(self._receipts) if receipt.state == "refused" else receipt.id] = receipt

@@ -22,7 +22,7 @@ from chain.errors import UserError
 from chain.session.exit_codes import INTERRUPTED_CODE, WRONG_USAGE
 from cli import arguments, options
 from cli.command_output import fail, renderer, report, write
-from cli.ending import even_at_once, exit_on_interrupt
+from cli.ending import at_immediate_exit, exit_on_interrupt
 from cli.screen import tty
 from cli.terminal import startup
 from cli.terminal.invocation import Invocation
@@ -122,14 +122,14 @@ def _headless(args: argparse.Namespace, settings: Settings) -> int:
         ):
             read = chain.state.instructions
             tells_all = args.verbose or args.output_format == "stream-json"
-            told = [problem, instructions_sentence(read.files) if tells_all else "", *read.faults]
-            told += [mode_sentence(chain.mode)] if args.mode or chain.mode != DEFAULT_MODE else []
-            noted = replace(job, notes=tuple(filter(None, [*notes, *told])))
+            more = [problem, instructions_sentence(read.files) if tells_all else "", *read.faults]
+            more += [mode_sentence(chain.mode)] if args.mode or chain.mode != DEFAULT_MODE else []
+            noted = replace(job, notes=tuple(filter(None, [*notes, *more])))
             code = await headless.run_job(chain, noted, renderer(args, streams=streams))
             return code, chain.session_id if code == WRONG_USAGE and not place.resume else ""
 
     # With --stdin the query may be typed here.
-    with tty.hidden_typing() if streams and not args.stdin else nullcontext(), even_at_once(tty.restore):
+    with tty.hidden_typing() if streams and not args.stdin else nullcontext(), at_immediate_exit(tty.restore):
         code, unused = trio.run(work)
     if unused:
         store.delete(unused)
@@ -145,7 +145,7 @@ def _interactive(args: argparse.Namespace, settings: Settings) -> int:
     ascii, typed = args.ascii or not tty.is_utf8(os.environ), b""
     if settings.untrusted:
         settings, typed = _ask_for_trust(args, settings, state, ascii=ascii)
-    settings.model()  # an error in it is reported before there is a prompt
+    settings.model()  # report its errors before the prompt appears
     if args.resume == "":
         from cli.terminal.plain_question import ask_which
 
@@ -196,7 +196,10 @@ def _with_store(invocation: Invocation, *, keeps: bool) -> Invocation:
 
 
 def _ask_for_trust(args: argparse.Namespace, settings: Settings, state: Path, *, ascii: bool) -> tuple[Settings, bytes]:
-    """Ask about a configuration that was found, and store a yes. Return the settings to use, and what was typed."""
+    """Ask whether to trust the configuration found, and store a yes.
+
+    Return the settings to use, and the bytes typed before.
+    """
     from cli.terminal.plain_question import ask_for_trust, say_declined
 
     is_trusted, typed = ask_for_trust(settings, ascii=ascii)
@@ -211,7 +214,10 @@ def _ask_for_trust(args: argparse.Namespace, settings: Settings, state: Path, *,
 def _ask_for_servers(
     args: argparse.Namespace, settings: Settings, place: Place, state: Path, typed: bytes, *, ascii: bool
 ) -> tuple[FoundServers, bytes]:
-    """Ask about each server that the workspace names, and store the answers. Return those that may start."""
+    """Ask about each server that the workspace names, and store the answers.
+
+    Return the servers, and the bytes typed.
+    """
     found = servers_of(settings, place.workspace, state, args.mcp)
     if not found.unasked:
         return found, typed
@@ -227,7 +233,7 @@ def _ask_for_servers(
 
 
 def _ask_for_commands(settings: Settings, place: Place, state: Path, typed: bytes, *, ascii: bool) -> bytes:
-    """Ask whether to trust the custom commands of the workspace, and store a yes. Return what was typed before."""
+    """Ask whether to trust the workspace's custom commands, and store a yes. Return the bytes typed so far."""
     untrusted = find_commands(settings, place.workspace, state).untrusted
     if not untrusted:
         return typed
@@ -240,7 +246,7 @@ def _ask_for_commands(settings: Settings, place: Place, state: Path, typed: byte
 
 
 def _remember(remember: Callable[[], object], *, ascii: bool) -> None:
-    """Store an answer. If the state folder cannot be written, say so and continue."""
+    """Store an answer. If the state folder cannot be written, show the error and continue."""
     from cli.terminal.plain_question import say
 
     try:

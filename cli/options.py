@@ -1,4 +1,4 @@
-"""The help of the command line, which is also its table of options and commands, and the parser.
+"""The help of the command line, which also defines its options and commands, and the parser.
 
 A row of ``HELP`` adds an option or a command. A command is a module of ``cli.subcommands`` with ``run(args)``.
 """
@@ -118,7 +118,7 @@ _OWN = {
     "worker": ("at_once", "only", "keep"),
     "sessions export": ("format", "output"),
 }
-"""The options that only some commands have. All others are for a run and every command."""
+"""The options that only some commands have. Runs and all commands have the others."""
 
 CHOICES = {
     "output_format": ("text", "json", "stream-json"),
@@ -126,7 +126,7 @@ CHOICES = {
     "format": ("md", "json", "html"),
     "mode": tuple(mode.replace(" ", "-") for mode in MODES),
 }
-"""The options that have one of a few values."""
+"""The options with a fixed set of values."""
 
 _OTHER_NAMES = {
     "--workspace": "--cd --cwd -C",
@@ -146,12 +146,12 @@ _OTHER_NAMES = {
     "help models": "login",
     "-c": "resume",
 }
-"""What options and commands of a run are called in other programs, and by other commands here."""
+"""Names that other programs, or other commands of chain, use for our options and commands."""
 
 _ELSEWHERE = {other: ours for ours, others in _OTHER_NAMES.items() for other in others.split()}
 
 _JOINED = re.compile("-p(?![pvhc]*$)")
-"""The option ``-p`` with its query joined to it, which other programs take."""
+"""The option ``-p`` joined to its query, which other programs accept."""
 
 _OPTION = re.compile(r"-(?!\d*\.?\d+\Z)[^ ]+")
 """A word that argparse parses as an option."""
@@ -183,7 +183,7 @@ COMMANDS = {shown.split()[0]: (shown.partition(" ")[2], text) for shown, text in
 
 
 def parser_of(command: str | None = None) -> argparse.ArgumentParser:
-    """Return a parser of the options that a command has, or a run for an empty string; by default of all options."""
+    """Return a parser of the options of a command, of a run (``""``), or of all options (``None``)."""
     parser = _Parser(prog="chain", add_help=False, allow_abbrev=False, exit_on_error=False)
     for shown in _entries():
         *short, long = shown.split(", ")
@@ -194,14 +194,14 @@ def parser_of(command: str | None = None) -> argparse.ArgumentParser:
                 more |= {"action": "append", "default": []}
             elif name in ("--output-format", "--input-format"):
                 more |= {"default": "text"}
-            elif value[:1] == "[":  # it may be left out
+            elif value[:1] == "[":  # an optional value
                 more |= {"nargs": "?", "const": "", "metavar": value.strip("[]")}
             parser.add_argument(*short, name, **more)
     return parser
 
 
 def _owners(dest: str) -> list[str]:
-    """Return the commands that alone have an option; none if all have it."""
+    """Return the commands that an option is restricted to; none if every command has it."""
     return [command for command, own in _OWN.items() if dest in own]
 
 
@@ -218,7 +218,7 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     reads the options of all commands, and the command is the first word of what is left.
     """
     if any(_JOINED.match(word) for word in argv[: argv.index("--") if "--" in argv else None]):
-        # argparse would say something of the options that the letters of the query are.
+        # argparse would report the letters of the query as options.
         raise UserError("-p needs a space after it, for example: chain -p 'List the files'")
     parser = parser_of()
     try:
@@ -278,7 +278,7 @@ def _query(args: argparse.Namespace, words: Sequence[str]) -> str | None:
     near = ""
     if words and not args.print:
         near = nearest_word(words[0], COMMANDS)
-        if not resumes(args):  # to a session that goes on "run" says more
+        if not resumes(args):  # for a resumed session "run" is a likely query
             near = _ELSEWHERE.get(words[0].casefold(), near)
     if len(words) > 1:
         hint = f", or did you mean chain {near}?" if near else ""

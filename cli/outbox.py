@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from chain.concurrency.wakeup import Wakeup
 
 ROOM = 64
-"""Rows that may wait before senders that can wait have to."""
+"""Rows that may wait before ``wait_for_room`` blocks."""
 
 
 class Outbox:
@@ -27,7 +27,7 @@ class Outbox:
 
     @property
     def excess(self) -> int:
-        """The bytes that wait behind the first row. A single row may have any length."""
+        """The waiting bytes without those of the first row, which may have any length."""
         return self._size - len(self._rows[0]) if self._rows else 0
 
     def put(self, row: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Shows a long text at a terminal through the user's pager, as git does: ``$PAGER``, or ``less`` if there is one."""
+"""Shows a long text at a terminal through the user's pager, as git does: ``$PAGER``, or ``less`` if installed."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from cli.screen.outside import pager_command
 from cli.show.text_rows import columns
 
 _LESS = "FRX"
-"""Of less, unless ``$LESS`` says otherwise: end at once if all fits, obey colours, leave the text on the screen."""
+"""Options of less, unless ``$LESS`` is set: exit if all fits, show colours, leave the text on the screen."""
 
 
 def show_in_pager(rows: Iterable[str], environ: Mapping[str, str]) -> Iterable[str]:
-    """Show rows through a pager until it ends. Returns the rows that need none, or have none."""
+    """Show rows in a pager until it exits. Return the rows to write without one: they fit, or there is no pager."""
     if not (os.isatty(0) and os.isatty(1)) or tty.is_dumb(environ):
         return rows
     rows, first, needed = iter(rows), list[str](), 0
@@ -27,12 +27,12 @@ def show_in_pager(rows: Iterable[str], environ: Mapping[str, str]) -> Iterable[s
     command = pager_command(environ)
     while needed < size.lines and (row := next(rows, None)) is not None:
         first.append(row)
-        # As the terminal wraps it.
+        # Count the rows into which the terminal wraps it.
         needed += 1 + max(0, columns(sanitize(row)) - 1) // max(1, size.columns)
     all_rows = chain(first, rows)
     if needed < size.lines or not command:
         return all_rows
-    # Ctrl-C is for the pager, which may take it as "stop searching". A handler of ours is not handed on to it.
+    # Ctrl-C is for the pager, where it may cancel a search. The pager does not inherit this handler.
     before = signal.signal(signal.SIGINT, lambda number, frame: None)
     try:
         try:
@@ -40,7 +40,7 @@ def show_in_pager(rows: Iterable[str], environ: Mapping[str, str]) -> Iterable[s
         except OSError:
             return all_rows
         assert pager.stdin is not None
-        with pager, suppress(BrokenPipeError), pager.stdin as file:  # who has seen enough ends it
+        with pager, suppress(BrokenPipeError), pager.stdin as file:  # the user may quit before the end
             file.writelines(f"{row}\n".encode(errors="replace") for row in all_rows)
     finally:
         signal.signal(signal.SIGINT, before)

@@ -1,4 +1,4 @@
-"""Writing to a descriptor until all is written."""
+"""Blocking writes of whole texts to a descriptor."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import select
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Write all of ``data``, however long that takes. Raises ``OSError``."""
+    """Write all of ``data``, without a timeout. Raise ``OSError``."""
     left = memoryview(data)
     while left:
         try:
@@ -17,12 +17,12 @@ def write_all(fd: int, data: bytes) -> None:
 
 
 def write_text(fd: int, text: str) -> None:
-    """Write all of a text; what UTF-8 cannot express becomes a question mark. Raises ``OSError``."""
+    """Write all of a text. Surrogates, which UTF-8 cannot encode, become question marks. Raise ``OSError``."""
     write_all(fd, text.encode(errors="replace"))
 
 
 def try_to_write(fd: int, text: str) -> str:
-    """Write a text as it is; returns why that failed. That the reader has closed its end is no failure."""
+    """Write a text. Return the error, empty if there is none or the reader has closed its end."""
     try:
         write_text(fd, text)
     except BrokenPipeError:

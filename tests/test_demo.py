@@ -19,7 +19,7 @@ from support.terminal import CTRL_D, ESC, idle, send
 
 from chain.errors import UserError
 from cli.show.renderer import Renderer
-from cli.subcommands.demo import by_itself
+from cli.subcommands.demo import play
 
 Start = Callable[..., Screen]
 
@@ -83,7 +83,7 @@ def test_what_it_invites_one_to_type_does_what_it_says(start: Start) -> None:
     in_tool(screen, 'read_file(path="orders.csv")').until("A good moment for: !use the notes first")
     send(screen, "!use the notes first").until("📤 Interrupting: !use the notes first")
     screen.open_gate("tool-3")
-    screen.until("⏭ skipped: 3 × read_file").until("│ The tool that ran has finished")
+    screen.until("⏭ skipped: 3 × read_file").until("│ The running tool has finished")
     screen.until("I read the notes")
     screen.open_gate("tool-4")
     screen.open_gate("tool-5")
@@ -126,7 +126,7 @@ def test_it_comes_to_its_end_alone_and_the_files_can_be_asked_about(start: Start
 def test_however_it_is_left_its_folder_is_removed(start: Start, number: signal.Signals | None) -> None:
     screen = in_tool(start(), "list_files")
     screen.type(ESC)
-    screen.until("│ The work in hand was cut.")
+    screen.until("│ The current step was cancelled.")
     send(idle(screen), "analyze SKU122").until("▶ analyze SKU122")
     in_tool(screen, "list_files")
 
@@ -161,7 +161,7 @@ def test_played_by_itself_and_ended_by_a_signal_it_leaves_no_folder(tmp_path: Pa
 def test_without_a_temporary_folder_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
     with pytest.raises(UserError, match="set TMPDIR"):
-        by_itself(Renderer(color=False, ascii=True))
+        play(Renderer(color=False, ascii=True))
 
 
 @pytest.mark.slow

@@ -15,24 +15,24 @@ from cli.screen import tty
 CODE = """
 import signal, sys, time
 from pathlib import Path
-from cli.ending import even_at_once, exit_at_once, let_signals_end
+from cli.ending import at_immediate_exit, exit_at_once, exit_on_signals
 
 def fails():
     raise OSError("no")
 
 how, file = sys.argv[1:]
-with even_at_once(fails), even_at_once(Path(file).unlink):
+with at_immediate_exit(fails), at_immediate_exit(Path(file).unlink):
     Path(file).touch()
     if how == "call":
         exit_at_once(7)
     if how in ("SIGTERM", "SIGINT"):
-        let_signals_end(signal.SIGTERM, signal.SIGINT)
+        exit_on_signals(signal.SIGTERM, signal.SIGINT)
         signal.raise_signal(getattr(signal, how))
     Path(file).unlink()
 Path(file).touch()
 if how == "after":
     exit_at_once(7)
-let_signals_end(signal.SIGTERM)
+exit_on_signals(signal.SIGTERM)
 signal.raise_signal(signal.SIGTERM)
 """
 
@@ -49,7 +49,7 @@ def test_what_must_be_done_is_done_and_then_no_more(how: str, code: int, is_left
 
 async def test_a_ctrl_c_that_arrives_while_another_program_has_the_terminal_is_not_received_later() -> None:
     def lend() -> None:
-        with tty.lent(lambda: trio.from_thread.run_sync(lambda: None)):
+        with tty.lend_terminal(lambda: trio.from_thread.run_sync(lambda: None)):
             os.kill(os.getpid(), signal.SIGINT)
 
     with received_signals(signal.SIGINT, signal.SIGTERM) as signals:

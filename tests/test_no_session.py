@@ -51,13 +51,13 @@ def test_a_state_folder_that_cannot_be_written_gives_a_notice(tmp_path: Path, wo
 def test_a_session_cannot_be_continued_and_not_kept(tmp_path: Path, work: Path, option: list[str]) -> None:
     done = call_program(*RUN, "--no-session", *option, cwd=work, environ=environ(tmp_path, {}))
     assert done.returncode == 2
-    assert "--no-session keeps nothing" in done.stderr
+    assert "--no-session stores nothing" in done.stderr
 
 
 def test_at_a_prompt_nothing_is_kept_and_the_exit_names_no_session(start: Start, tmp_path: Path) -> None:
     screen = idle(start("--no-session", env={"CHAIN_TRACE": "1"}))
     send(screen, "hello").until("✓ done")
-    send(screen, "/new").until("begins afresh")
+    send(screen, "/new").until("New conversation")
     send(idle(screen), "/resume").until("There is no other session here.")
     send(screen, "/quit")
     assert screen.wait() == 0

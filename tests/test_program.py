@@ -261,7 +261,7 @@ def test_the_demonstration_shows_an_interruption_from_end_to_end(place: Place, i
 
     assert (ran.code, ran.err) == (0, "")
     order = [
-        "plays by itself; where standard input and output are a terminal",
+        "plays by itself; run chain demo at a terminal",
         "▶ Analyze product data for SKU123",
         "[1/100]",
         "→ list_files",
@@ -279,7 +279,7 @@ def test_the_demonstration_shows_an_interruption_from_end_to_end(place: Place, i
     check_order(ran.out, ["✓ list_files", queued, "[🔔 INTERRUPTION"])
     check_order(ran.out, ["[1/100]", "number of a product", "→ list_files"])
     assert ("standard input is not read" in ran.out) == is_piped
-    assert "goes on with it" not in ran.out, "nothing of it is kept"
+    assert "Resume this session" not in ran.out, "nothing of it is kept"
 
 
 def test_init_writes_a_configuration_that_runs(place: Place) -> None:

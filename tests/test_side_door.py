@@ -87,7 +87,7 @@ def test_another_session_of_the_same_program_has_a_door_of_its_own(screen: Scree
     idle(screen)
     first = journal(screen).stem
     send(screen, "/new")
-    screen.until("The conversation begins afresh")  # said once the old session is closed
+    screen.until("New conversation")  # said once the old session is closed
     idle(screen)
     assert done(screen.home, "send", "--session", first, "todo: add x")[0] == 2
     assert done(screen.home, "send", "todo: add x")[0] == 0
@@ -143,7 +143,7 @@ WAYS = {
 }
 """What a tool starts; in which other ways it may be started is in ``tests/door/test_peers.py``."""
 
-REFUSED = "what the chain itself has started cannot use its side door"
+REFUSED = "processes that the chain started cannot use its side door"
 
 
 @pytest.mark.slow

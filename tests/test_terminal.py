@@ -57,7 +57,7 @@ def points(screen: Screen) -> list[tuple[str, str | None]]:
 def test_a_query_is_answered_and_the_prompt_is_back(start: Start) -> None:
     screen = start("stop").until("Done: stop")  # the query of a command line is not parsed
     assert "▶ stop" in screen.rows
-    send(idle(screen), "/thinking on").until("From now on thoughts are shown whole.")
+    send(idle(screen), "/thinking on").until("Thoughts are now shown in full.")
     send(screen, "think").until("Considering it from all sides.").until("Thought about it.")
     send(idle(screen), "/model other")
     send(idle(screen), "and you").until("The other one says: and you").until("✓ done, 1 iteration")

@@ -15,8 +15,8 @@ ANSWER = "Done: hello there"
 
 
 def before_farewell(rows: Sequence[str]) -> list[str]:
-    """The rows above the one that says how to go on with the session."""
-    return list(rows[: next(n for n, row in enumerate(rows) if row.startswith("Session "))])
+    """Return the rows above the one that says how to resume the session."""
+    return list(rows[: next(n for n, row in enumerate(rows) if row.startswith("Resume this session"))])
 
 
 @pytest.mark.slow

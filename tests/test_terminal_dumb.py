@@ -30,7 +30,7 @@ def left(screen: Screen, code: int = 0) -> None:
     assert screen.wait() == code, screen.everything
     assert screen.left_behind == []
     assert b"\x1b" not in screen.raw
-    assert screen.times(f"chain -r {journal(screen).stem} ")
+    assert screen.times(f"chain -r {journal(screen).stem}")
 
 
 @pytest.mark.slow
@@ -93,7 +93,7 @@ def test_a_terminal_that_does_not_echo_sends_whole_lines(start: Start) -> None:
     screen.until("Done: hello").until(prompts())
     assert "hello" not in [row.removeprefix("> ") for row in screen.rows]
     screen.type("/new\nand you\n")
-    screen.until("The conversation begins afresh").until("Done: and you").until(prompts())
+    screen.until("New conversation").until("Done: and you").until(prompts())
     screen.type("/quit\n")
     assert screen.wait() == 0
     assert b"\x1b" not in screen.raw

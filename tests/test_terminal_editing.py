@@ -138,7 +138,7 @@ def test_an_editor_that_fails_leaves_the_text_and_ctrl_c_in_it_is_its_own(with_e
     screen.type(f"one{CTRL_X}{CTRL_E}")
     screen.until("the editor has: one")
     screen.type("fail\n")
-    screen.until("ended with 3; the text is as it was").until(edits("one"))
+    screen.until("ended with 3; the text is unchanged").until(edits("one"))
     for key in (CTRL_X, CTRL_E):
         screen.type(key)
     screen.until(lambda s: s.everything.count("the editor has: one") == 2)
@@ -208,10 +208,10 @@ def test_the_next_key_replaces_a_command_that_failed_or_mends_it(screen: Screen)
 
 @pytest.mark.slow
 def test_what_people_type_to_leave_or_to_be_helped_is_no_line_and_text_behind_a_space(screen: Screen) -> None:
-    send(screen, "!ls").until("Nothing runs that a ! could interrupt").until(edits("!ls"))
+    send(screen, "!ls").until("Nothing is running to interrupt").until(edits("!ls"))
     send(screen, "!stop").until("» !stop")
     busy(screen.until(edits("")), "gate a")
-    send(screen, "quit").until("A run is active: stop ends it, /quit leaves.").until(edits("quit"))
+    send(screen, "quit").until("A run is active: stop ends it, /quit exits.").until(edits("quit"))
     screen.type(CTRL_U)
     send(screen.until(edits("")), "?").until("Lines, while a run is active:")
     assert "Interrupting" not in screen.everything
@@ -223,7 +223,7 @@ def test_what_people_type_to_leave_or_to_be_helped_is_no_line_and_text_behind_a_
     send(screen, "!use B").until("queue 1/10")
     screen.type(ESC)
     send(screen.until(edits("!use B\n")), "").until("Done: use B")
-    send(idle(screen), "!use B").until(lambda s: s.everything.count("Nothing runs that a !") == 2)
+    send(idle(screen), "!use B").until(lambda s: s.everything.count("Nothing is running to interrupt") == 2)
     screen.until(edits("!use B")).type(CTRL_U)
     send(screen.until(edits("")), "exit()")
     assert screen.wait() == 0
@@ -339,7 +339,7 @@ def test_tab_completes_and_a_menu_says_what_commands_do(screen: Screen) -> None:
         screen.until(lambda s, common=common: f"> {common}" in s.display)
         cleared(screen)
     screen.type("/")
-    screen.until(lambda s: any(row.strip().startswith("/status ") and "what is going on" in row for row in s.menu))
+    screen.until(lambda s: any(row.strip().startswith("/status ") and "state and usage" in row for row in s.menu))
     screen.type("mo")
     screen.until(lambda s: [" ".join(row.split()[:2]) for row in s.menu] == ["/model [NAME]", "/mode [MODE]"])
     screen.type("del")

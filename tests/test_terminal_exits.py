@@ -30,7 +30,7 @@ pytestmark = pytest.mark.slow
 
 def test_quit_in_a_run_names_what_was_not_sent_and_what_waits_is_there_again(start: Start) -> None:
     screen = idle(start("--say", "@iteration 9 too late"))
-    send(screen, "/new").until("The conversation begins afresh")  # which what is said moves along to
+    send(screen, "/new").until("New conversation")  # which what is said moves along to
     busy(idle(screen), "hang", "hang")
     send(screen, "one waits", "!another waits").until("📤 Interrupting: !another waits")
 
@@ -114,7 +114,7 @@ def test_a_tool_that_never_lets_go_keeps_nobody_at_the_terminal(start: Start) ->
 
     assert screen.wait() == 130
     assert screen.left_behind == []
-    assert screen.times(f"chain -r {journal(screen).stem} ")
+    assert screen.times(f"chain -r {journal(screen).stem}")
 
 
 def test_a_mistake_of_our_own_leaves_the_terminal_as_it_was(screen: Screen) -> None:
@@ -123,7 +123,7 @@ def test_a_mistake_of_our_own_leaves_the_terminal_as_it_was(screen: Screen) -> N
     assert screen.wait() not in (0, 130, 143)
     assert screen.left_behind == []
     assert "a mistake of our own" in screen.everything
-    assert screen.times(f"chain -r {journal(screen).stem} ")
+    assert screen.times(f"chain -r {journal(screen).stem}")
 
 
 def test_a_start_query_that_is_refused_is_in_the_editor(start: Start) -> None:

@@ -166,7 +166,7 @@ def test_commands_and_other_keys_at_a_question(screen: Screen) -> None:
     send(screen, "/diff Q1", "/status", "/nope").until("there is no /nope").until(edits("/nope"))
     screen.type("\x15")
     asked(screen)
-    send(screen, "  ", "/queue").until("Nothing waits.")  # a blank line does nothing
+    send(screen, "  ", "/queue").until("No line is waiting.")  # a blank line does nothing
     asked(screen)
     for n, line in enumerate(("!and", "!!and now", "stop"), 1):  # these answer nothing
         screen.type(line)
@@ -234,7 +234,7 @@ def test_shift_tab_changes_the_mode_and_a_new_session_has_it_too(screen: Screen)
     screen.type("\x1b[Z")
     screen.until("ℹ Mode accept edits: edits in the workspace are allowed").until("idle · accept edits")
     send(screen, "read and write notes.txt").until("Result: Changed notes.txt")
-    send(idle(screen), "/new").until("begins afresh")
+    send(idle(screen), "/new").until("New conversation")
     idle(screen).until("idle · accept edits").type("\x1b[Z")
     screen.until("idle · read only")
     send(screen, "read and edit notes.txt").until("✗ edit_file").until("Only the user can change the mode.")

@@ -44,16 +44,16 @@ def test_lines_that_race_with_the_ends_of_runs(screen: Screen) -> None:
 
 def test_enter_goes_on_after_the_limit_also_in_a_resumed_session(start: Start) -> None:
     screen = idle(start(*LIMIT))
-    send(screen, "fails").until("1 step done; Enter goes on")
+    send(screen, "fails").until("1 step done; Enter continues")
     idle(screen).type("\r")
     screen.until("▶ Continue.").until("Done: Continue.")
     # That run ended by itself, so nothing is to go on.
     idle(screen).type("\r\r")
-    send(screen, "fails").until(lambda s: s.everything.count("1 step done; Enter goes on") == 2)
+    send(screen, "fails").until(lambda s: s.everything.count("1 step done; Enter continues") == 2)
     quit(idle(screen))
     assert [line.text for line in receipts(screen.home).values()] == ["fails", "Continue.", "fails"]
 
-    again = start(*LIMIT, "-r", journal(screen).stem).until("Enter goes on")
+    again = start(*LIMIT, "-r", journal(screen).stem).until("Enter continues")
     idle(again).type("\r")
     again.until(lambda s: s.everything.count("Done: Continue.") == 2)
     send(idle(again), "/quit")

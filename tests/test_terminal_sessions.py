@@ -23,7 +23,7 @@ pytest_plugins = ["support.terminal"]
 
 SLOW_DISK = (sys.executable, str(ROOT / "tests/support/slow_disk_program.py"))
 
-AFRESH = "The conversation begins afresh"
+AFRESH = "New conversation"
 
 
 def told(screen: Screen) -> list[dict[str, tuple[str, str]]]:
@@ -70,13 +70,13 @@ def test_new_conversations_are_sessions_and_one_is_resumed_at_the_prompt(screen:
     send(idle(screen), "hello").until("Done: hello")
     first = journal_files(screen.home)[-1].stem
     afresh(screen).until(lambda s: "plan 1/2" in s.toolbar)
-    assert f"{AFRESH}; the plan is kept (1/2), which" in screen.everything
+    assert f"{AFRESH} with the same plan (1/2)" in screen.everything
     send(screen, "hello again").until("Done: hello again")
     second = journal_files(screen.home)[-1].stem
-    send(idle(screen), f"/resume {second[:-3]}").until("that session is the one that is open")
+    send(idle(screen), f"/resume {second[:-3]}").until("this session is already open")
     screen.type(CTRL_C)
     send(screen, "todo: clear", "/resume").until(lambda s: s.everything.count(first) > 1)
-    send(screen, f"/resume {first}").until("The session goes on.").until(lambda s: "plan 1/2" in s.toolbar)
+    send(screen, f"/resume {first}").until("Session resumed.").until(lambda s: "plan 1/2" in s.toolbar)
     send(idle(screen), "hello at last").until("Done: hello at last")
 
     quit(idle(screen))
@@ -86,7 +86,7 @@ def test_new_conversations_are_sessions_and_one_is_resumed_at_the_prompt(screen:
         {**delivered(L1="hello again"), "L2": ("todo: clear", "handled")},
     ]
     for id in (first, second):
-        assert screen.times(f"Session {id}; chain -r {id} goes on with it.") == 1
+        assert screen.times(f"Resume this session with: chain -r {id}") == 1
     assert first in "".join(screen.rows[-2:])
     # The model of a new session is told the plan, and nothing else of what was before.
     trace: dict[str, Any] = json.loads((screen.home / f"state/chain/traces/{second}-1.json").read_text())
@@ -130,7 +130,7 @@ def test_after_kill_9_in_the_middle_of_a_tool_the_session_and_the_history_go_on(
 
 @pytest.mark.slow
 def test_what_was_chosen_stays_and_what_was_interrupted_leaves_nothing(screen: Screen) -> None:
-    send(screen, "/thinking on").until("thoughts are shown whole")
+    send(screen, "/thinking on").until("Thoughts are now shown in full")
     busy(screen, "hang", "hang")
     send(screen, "waits").until("📤 Interrupting: waits")
     screen.type(ESC)
@@ -143,7 +143,7 @@ def test_what_was_chosen_stays_and_what_was_interrupted_leaves_nothing(screen: S
     afresh(screen)
     send(screen, "hello").until("The other one says: hello")
     send(idle(screen), "/model").until(lambda s: any(row.split()[:2] == ["*", "other"] for row in s.rows))
-    send(screen, "/queue").until("Nothing waits.")
+    send(screen, "/queue").until("No line is waiting.")
     send(idle(screen), "/quit")
 
     assert screen.wait() == 0
@@ -256,7 +256,7 @@ def test_who_leaves_meanwhile_leaves(slow: Screen, way: str) -> None:
     assert slow.wait() == (0 if way == "Ctrl-D" else 143)
     assert slow.left_behind == []
     # Of the second it was not known yet that it can be gone on with.
-    assert any(slow.times(f"chain -r {path.stem} ") == 1 for path in journal_files(slow.home))
+    assert any(slow.times(f"chain -r {path.stem}") == 1 for path in journal_files(slow.home))
     assert way == "Ctrl-D" or "Not sent: half" in slow.everything
 
 
@@ -282,11 +282,11 @@ def test_a_session_is_chosen_from_a_list_and_is_one_programs_at_a_time(start: St
     send(first, "hello").until("Done: hello")
     quit(idle(first))
     id = journal_files(first.home)[-1].stem
-    screen = start("-r").until("Which one goes on?")
+    screen = start("-r").until("Resume which session?")
     assert next(row for row in screen.rows if id in row).startswith(" 1. ")
     screen.type("9z\r")
     screen.until("there is no session '9z'")
-    screen.until(lambda s: s.everything.count("Which one") == 2)
+    screen.until(lambda s: s.everything.count("Resume which session?") == 2)
     screen.type("1\r")
     screen.until("Done: hello")
     second = start("-r", id)
@@ -295,7 +295,7 @@ def test_a_session_is_chosen_from_a_list_and_is_one_programs_at_a_time(start: St
     send(idle(screen), "hello again").until("Done: hello again")
     quit(idle(screen))
     assert [len(lines) for lines in told(screen)] == [2]
-    none = start("-r").until("Which one goes on?")
+    none = start("-r").until("Resume which session?")
     none.type("\r")
     assert none.wait() == 0
 

@@ -177,7 +177,7 @@ def test_nothing_of_a_job_outlives_the_session(screen: Screen, mark: str, way: s
             until(lambda: not commands(mark))
             quit(screen)
         case "/new":
-            send(screen, "/new").until("The conversation begins afresh.")
+            send(screen, "/new").until("New conversation.")
             until(lambda: not commands(mark))
             send(idle(screen), "/quit")
         case "hang up":

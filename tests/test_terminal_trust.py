@@ -74,14 +74,14 @@ def test_a_yes_is_remembered_for_the_content(start: Start, work: Path) -> None:
 def test_a_no_goes_on_without_the_file_and_says_so(start: Start, work: Path) -> None:
     screen = asked(start(config=False))
     send(screen, "")
-    idle(screen.until("is not used; the built-in defaults hold").until("offline"))
+    idle(screen.until("is not used; the built-in defaults are").until("offline"))
     quit(screen)
     own = work.parent / "config/chain/config.yaml"
     own.parent.mkdir(parents=True)
     own.write_text("models: {default: offline}\ninbox: {size: 3}\n")
     screen = asked(start(config=False))
     send(screen, "n")
-    screen.until(lambda s: f"isnotused;{own}holds" in compact(s))
+    screen.until(lambda s: f"isnotused;{own}is." in compact(s))
     quit(idle(screen))
 
 
@@ -106,7 +106,7 @@ def test_a_command_of_the_folder_is_offered_once_it_is_trusted(start: Start, tmp
     screen = asked(start())
     assert "/greet" in screen.everything
     send(screen, "n")
-    send(idle(screen), "/greet Ada").until("you do not trust it as it is now")
+    send(idle(screen), "/greet Ada").until("you have not trusted its present content")
     quit(screen)
 
     screen = asked(start())

@@ -1,1 +1,1 @@
-"""The Agent Client Protocol, by which editors use the chain."""
+"""The Agent Client Protocol, which editors use to run the chain."""

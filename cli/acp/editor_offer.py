@@ -39,7 +39,7 @@ class EditorOffer:
         """The options with their values: the model, and the chain if there are several."""
         settings = self.settings
         known = [(name, about) for name, _, about in models(settings)]
-        found = [_select(MODEL, "Model", "model", "Answers from the next prompt on", self._commands.model, known)]
+        found = [_select(MODEL, "Model", "model", "Used from the next prompt on", self._commands.model, known)]
         if len(settings.chain_names) > 1:
             chains = [(name, _about(settings, name)) for name in settings.chain_names]
             about = "Its prompt, tools and model, from the next prompt on"

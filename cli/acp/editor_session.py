@@ -76,9 +76,9 @@ class EditorSession:
         self._ending: float | None = None
         """The run that was interrupted or stopped last. It may have ended."""
         self._held: dict[IncomingCall, tuple[str, Images]] = {}
-        """Lines to submit when the active run has ended, oldest first."""
+        """Lines to submit after the active run, oldest first."""
         self._asking: dict[str, trio.CancelScope] = {}
-        """The requests that wait for an answer of the user, by the ids of their questions."""
+        """The requests that wait for the user's answer, by the ids of their questions."""
 
     async def send_updates(self) -> None:
         """Send updates for the chain's events until it is closed."""
@@ -102,7 +102,7 @@ class EditorSession:
         self.ended.set()
 
     def submit(self, call: IncomingCall, text: str, images: Images) -> None:
-        """Submit a prompt or a line of steering, or carry out a command. Raise ``RpcError`` if it is refused.
+        """Submit a prompt or a line of steering, or run a command. Raise ``RpcError`` if it is refused.
 
         A prompt is answered when its run ends.
         """
@@ -183,7 +183,7 @@ class EditorSession:
             self._withdraw(call)
 
     def _submit_held(self) -> None:
-        """Submit the lines that are held, unless the run that ended was an earlier one, or the session closes."""
+        """Submit the queued lines, unless an earlier run ended, or the session closes."""
         while self._held and not self._is_ending and not self.leaving.is_set():
             call = next(iter(self._held))
             text, images = self._held.pop(call)
@@ -287,7 +287,7 @@ class EditorSession:
     async def _ask(self, question: events.Question, nursery: trio.Nursery) -> None:
         updates = self._builder.updates(question)
         await self._update(updates)
-        # The configuration may have answered it, so that it never opens, or somebody else meanwhile.
+        # The configuration or another client may have answered it already.
         if self.chain.questions.open_id == question.id:
             scope = self._asking[question.id] = trio.CancelScope()
             nursery.start_soon(self._request, question, updates[0], scope)

@@ -34,7 +34,7 @@ from chain.version import VERSION
 from cli.acp import params
 from cli.acp.editor_offer import CHAIN, MODEL
 from cli.acp.editor_session import STEERING, EditorFeatures, EditorSession
-from cli.acp.opener import Opener
+from cli.acp.opener import SessionOpener
 from cli.acp.rpc import CANCELLED, INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, NOT_FOUND, RpcError
 from cli.acp.wire import IncomingCall, Wire
 from cli.door.server import side_door
@@ -64,12 +64,12 @@ _EXTENSIONS = {"steering": {"supported": True}, "receipts": {"supported": True}}
 class EditorAgent:
     """The server of one editor. All sessions are closed when ``run`` ends."""
 
-    def __init__(self, wire: Wire, opener: Opener, notify: Callable[[str], None]) -> None:
+    def __init__(self, wire: Wire, opener: SessionOpener, notify: Callable[[str], None]) -> None:
         self._wire = wire
         self._opener = opener
         self._notify = notify
         self._features: EditorFeatures | None = None
-        """Those of the editor, after ``initialize``."""
+        """The features of the editor, set by ``initialize``."""
         self._sessions: dict[str, EditorSession] = {}
         """The sessions that have not ended, by their ids; ``leaving`` is set in those that are being closed."""
         self._opening: dict[IncomingCall, str | None] = {}
@@ -238,7 +238,7 @@ class EditorAgent:
         self._check_not_opening(id, "; wait for the answer")
         session = self._sessions.get(id)
         if session is None or session.leaving.is_set():
-            raise RpcError(NOT_FOUND, f"the session {id!r:.60} is not open here; session/load opens one that is kept")
+            raise RpcError(NOT_FOUND, f"the session {id!r:.60} is not open here; session/load opens a stored one")
         return session
 
     def _start(self, work: Callable[[IncomingCall], Awaitable[None]], call: IncomingCall) -> None:

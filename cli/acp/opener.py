@@ -1,4 +1,4 @@
-"""The stored sessions of an editor, and the settings with which sessions are opened. All of it reads files."""
+"""The stored sessions of an editor, and the settings with which sessions are opened. Everything here reads files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PAGE = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Opener:
+class SessionOpener:
     """The parameters for opening the sessions of one process. ``read_settings`` reads the configuration for a folder.
 
     ``address`` is that of the Redis that stores the sessions. If it is empty, the folder ``state`` stores them.
@@ -57,7 +57,7 @@ class Opener:
         try:
             require_trust(settings)
         except ConfigError as error:
-            hint = "; or start chain in that folder once and say there that you trust it"
+            hint = "; or start chain in that folder and trust it there"
             raise ConfigError(f"{error.message}{hint}", file=error.file, line=error.line) from None
         return settings
 
@@ -81,7 +81,7 @@ class Opener:
     def page(self, workspace: Path | None, cursor: str) -> Mapping[str, Any]:
         """Return a page of the stored sessions, of a workspace or all, the latest first. Raise ``RpcError``."""
         if cursor and not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 10):
-            raise params.wrong("cursor is none of those that were given")
+            raise params.wrong("cursor is unknown")
         begin = int(cursor or 0)
         here = None if workspace is None else os.path.realpath(workspace)
         found = [

@@ -28,7 +28,7 @@ WIRE_KINDS = {"plan": "think", "delegate": "think", "ask": "other"}
 """The protocol's names for kinds of tools, where they differ from ours."""
 
 _TITLED_BY = ("command", "path", "pattern", "topic", "question", "task")
-"""The inputs to show in a title, the most important first."""
+"""The names of inputs to show in a title, the most important first."""
 
 _TICKS = re.compile(r"`{3,}")
 

@@ -60,7 +60,7 @@ class Pending:
                     return self.answer
                 if state == "dropped":
                     return cancelled(id, state)  # a result need not follow
-                if self.state != "delivered":  # a refused reply gives back what was delivered; its result answers
+                if self.state != "delivered":  # a refused reply returns its lines; the result of the run answers
                     self.state = state
             case events.Result() if self.state == "returned":
                 return cancelled(self.line)

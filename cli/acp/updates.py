@@ -57,7 +57,7 @@ class UpdateBuilder:
     """Makes the ids of messages differ from those of an earlier process."""
 
     def expect(self, line: str) -> None:
-        """Omit this line when it starts a run. The editor sent it as a prompt, and shows it already."""
+        """Omit this line when it starts a run, since the editor shows its own prompt already."""
         self._own.add(line)
 
     def updates(self, event: events.Event, *, tells_errors: bool = True) -> Sequence[Update]:

@@ -63,11 +63,11 @@ class Connection:
             with trio.CancelScope(shield=True):
                 await trio.aclose_forcefully(self._stream)
 
-    def tell(self, event: events.Event) -> None:
+    def send_event(self, event: events.Event) -> None:
         """Queue an event."""
         self.put(json_row(event).encode())
 
-    def tell_error(self, why: str, id: str = "") -> None:
+    def send_error(self, why: str, id: str = "") -> None:
         """Queue an error."""
         self.put(error_row(why, id).encode())
 
@@ -77,7 +77,7 @@ class Connection:
         if self._outbox.excess > MAX_BEHIND:
             self._scope.cancel()
 
-    def close_when_told(self) -> None:
+    def close_when_flushed(self) -> None:
         """Close when the queue is written, and ignore further rows of the client."""
         self._is_closing = True
         self._leaving.set()
@@ -90,12 +90,12 @@ class Connection:
                     row = read_row(raw, at_door=True)
                     if row is not None and not self._is_closing:
                         if raw.notice:
-                            self.tell(events.Notice(message=raw.notice))
+                            self.send_event(events.Notice(message=raw.notice))
                         self._do(self, row)
                     # Many rows may come at once, and other tasks have to run.
                     await trio.lowlevel.checkpoint()
         # A last row without its end is ignored: the client left while it sent it.
-        self.close_when_told()
+        self.close_when_flushed()
         self._has_ended.set()
 
     async def _write(self, rows: bytes) -> None:
@@ -104,7 +104,7 @@ class Connection:
             for start in range(0, len(data), _CHUNK):
                 with trio.fail_after(STALL_S):
                     await self._stream.send_all(data[start : start + _CHUNK])
-        except trio.BrokenResourceError:  # it has left; rows that it sent before are still read
+        except trio.BrokenResourceError:  # it has left; its earlier rows are still read
             self._outbox.close()
             self._leaving.set()
 

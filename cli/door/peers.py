@@ -23,12 +23,12 @@ _CREDENTIALS = struct.Struct("3i")
 GUARD = b"/chain/tools/processes/guard.py"
 """The end of the path of the program that guards and keepers run."""
 
-LOOKS = 3
-"""Attempts to walk the ancestors. One of them may exit meanwhile, and its children then get another parent."""
+ATTEMPTS = 3
+"""Attempts to walk the ancestors: if one of them exits meanwhile, its children get another parent."""
 
-OTHER_USER = "the side door is for its own user alone"
-OWN_COMMAND = "what the chain itself has started cannot use its side door"
-GONE = "it cannot be seen any more who has connected; stay until you are answered"
+OTHER_USER = "only the user who runs this chain may use its side door"
+OWN_COMMAND = "processes that the chain started cannot use its side door"
+GONE = "the connecting process has exited; keep it running until it is answered"
 
 
 def problem_with(peer: socket | trio.socket.SocketType) -> str:
@@ -59,7 +59,7 @@ def _problem_of_origin(pid: int) -> str:
     if pid == 0:
         return GONE  # in another pid namespace
     me = os.getpid()
-    for _ in range(LOOKS):
+    for _ in range(ATTEMPTS):
         at: int | None = pid
         while at is not None and at > 1:
             if at == me:

@@ -30,7 +30,7 @@ from cli.input.json_rows import Drop, Hello, Interrupt, JsonAnswer, JsonLine, Js
 MAX_CLIENTS = 250
 """Clients at the same time. Each uses a descriptor."""
 MAX_TURNED_AWAY = 50
-"""Refused clients at the same time that are still to read why. Each uses a descriptor, too."""
+"""Refused clients at the same time that have not read the reason yet. Each uses a descriptor, too."""
 NO_DESCRIPTOR_PAUSE_S = 1.0
 """Seconds without accepting when no descriptor is left."""
 LAST_S = 1.0
@@ -117,12 +117,12 @@ class Door:
         client = Connection(trio.SocketStream(peer), self._do)
         if problem:
             self._turned_away.add(client)
-            client.tell_error(problem)
-            client.close_when_told()
+            client.send_error(problem)
+            client.close_when_flushed()
         else:
             self._flush()
             self._clients.add(client)
-            client.tell(self._chain.init)
+            client.send_event(self._chain.init)
         nursery.start_soon(self._serve, client)
 
     async def _serve(self, client: Connection) -> None:
@@ -139,7 +139,7 @@ class Door:
         self._is_closing = True
         self._flush()
         for client in self._clients:
-            client.close_when_told()
+            client.close_when_flushed()
         while self._clients:
             await self._left.wait()
 
@@ -151,7 +151,7 @@ class Door:
                 self._submit(client, row)
             case Interrupt():
                 if not self._chain.interrupt():
-                    client.tell(events.Notice(message=IDLE))
+                    client.send_event(events.Notice(message=IDLE))
             case Drop(id):
                 self._drop(client, id)
             case JsonAnswer(id, text):
@@ -162,9 +162,9 @@ class Door:
                 if client not in self._watchers:
                     self._watchers.add(client)
                     for event in self._chain.standing:
-                        client.tell(event)
+                        client.send_event(event)
             case Malformed(_, id, why):
-                client.tell_error(why, id)
+                client.send_error(why, id)
             case _:
                 assert_never(row)
         self._flush(client)
@@ -174,14 +174,14 @@ class Door:
         if said.what != "refused" and said.id:
             self._owners["line", said.id] = client
         if said.what == "handled" and said.message:
-            client.tell(events.Notice(message=said.message))
-        if said.what == "nothing":  # no event says so
+            client.send_event(events.Notice(message=said.message))
+        if said.what == "nothing":  # no event reports it
             kind = parse_line(row.text).kind
-            client.tell(events.Receipt(id=row.id, text=row.text, state="handled", reason=said.message, kind=kind))
+            client.send_event(events.Receipt(id=row.id, text=row.text, state="handled", reason=said.message, kind=kind))
 
     def _answer(self, client: Connection, id: str, text: str) -> None:
         if client.answerer is None:
-            client.tell_error(NOT_ASKED, id)
+            client.send_error(NOT_ASKED, id)
         elif self._chain.answer(id, text, origin="door").what != "refused":
             self._owners["answer", id] = client
 
@@ -190,10 +190,10 @@ class Door:
             sender = self._owners.get(("line", self._chain.lines.find(id).id))
             self._chain.lines.drop(id)
         except UserError as error:
-            client.tell_error(str(error), id)
+            client.send_error(str(error), id)
             return
         if sender is not client and client not in self._watchers:
-            client.tell(events.Notice(message=f"{id} was dropped."))  # the receipt is its sender's
+            client.send_event(events.Notice(message=f"{id} was dropped."))  # the sender of the line gets the receipt
 
     def _let_answer(self, client: Connection, answers: bool) -> None:
         """Let a client answer questions, and send it the open one; or let it answer no longer."""
@@ -202,7 +202,7 @@ class Door:
             if client not in self._watchers:
                 for event in self._chain.standing:
                     if isinstance(event, events.Question):
-                        client.tell(event)
+                        client.send_event(event)
         elif not answers and client.answerer is not None:
             client.answerer.close()
             client.answerer = None

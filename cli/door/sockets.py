@@ -41,14 +41,14 @@ def listen(state: Path, environ: Mapping[str, str], id: str) -> tuple[socket.soc
             return _listen(folder, id), folder / id
         except OSError as error:
             problem = f"{folder}: {error.strerror or error}"
-    raise UserError(f"there is no side door, so chain send and chain watch do not reach this session ({problem})")
+    raise UserError(f"there is no side door, so chain send and chain watch cannot reach this session ({problem})")
 
 
 def _listen(folder: Path, id: str) -> socket.socket:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     about = folder.stat()
     if about.st_uid != os.getuid():
-        raise PermissionError(errno.EPERM, "it belongs to somebody else")
+        raise PermissionError(errno.EPERM, "it belongs to another user")
     if about.st_mode & 0o077:
         folder.chmod(0o700)
     # Only one process has the session open, so an existing socket was left by a killed process. The new socket gets its

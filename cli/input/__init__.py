@@ -1,1 +1,1 @@
-"""Where lines come from when nobody types them at a prompt."""
+"""Lines that are not typed at a prompt: scripts, pipes and JSON."""

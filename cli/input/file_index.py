@@ -1,4 +1,4 @@
-"""All files of the workspace and of added directories, for fuzzy matching, and the rules of git's ignore files."""
+"""An index of all files of the workspace and of added directories for fuzzy matching, and git's ignore rules."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from chain.app.toolbox import LEFT_OUT
 from chain.concurrency.threads import run_with_timeout
 
 MAX_INDEXED = 100_000
-"""Files of an index. Matching takes about a microsecond for each, with every key."""
+"""Files of an index. At each key, matching takes about a microsecond for each file."""
 
 MAX_RANKED = 20_000
-"""Matches that are compared, the near files first: some hundredths of a second. A text of one letter has more."""
+"""Matches that are ranked, near files first, which takes some hundredths of a second. One letter matches more."""
 
 INDEX_S = 5.0
-"""Seconds for reading the names of all files: an index of a slow disk has those that were read until then."""
+"""Seconds to read the names of all files. On a slow disk the index has only the names read by then."""
 
 INDEX_FRESH_S = 10.0
-"""Seconds after which the files are read again, in the background, with the next key."""
+"""Seconds after which the next key causes a new reading in the background."""
 
 MAX_IGNORE_FILE = 64 * 1024
-"""Bytes of a ``.gitignore`` that are read."""
+"""Bytes that are read of a ``.gitignore``."""
 
 
 class IgnoreRule(NamedTuple):
@@ -41,7 +41,7 @@ class IgnoreRule(NamedTuple):
     fits: Callable[[str], object]
     depth: int
     is_path: bool
-    """Whether the pattern is for the path from the folder on, rather than for the last name alone."""
+    """Whether the pattern is matched with the path below the folder, not only with the last name."""
     only_folders: bool
     is_exception: bool
 
@@ -79,9 +79,9 @@ def is_ignored(parts: Sequence[str], is_folder: bool, rules: Iterable[IgnoreRule
 
 class _File(NamedTuple):
     folded: str
-    """The path as it is typed, in small letters."""
+    """The path as it is typed, case-folded."""
     base: int
-    """Where the file's name begins in it."""
+    """The index in ``folded`` at which the file's name begins."""
     is_ignored: bool
     name: str
     """The path as it is typed after an ``@``: relative in the workspace, else absolute."""
@@ -89,7 +89,7 @@ class _File(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class _Reading:
-    """The files that a thread has found so far, at ``began`` by the monotonic clock."""
+    """The files that a thread has found so far. ``began`` is its start by the monotonic clock."""
 
     roots: tuple[Path, ...]
     began: float = field(default_factory=time.monotonic)
@@ -102,7 +102,7 @@ class _Reading:
         return time.monotonic() - self.began
 
     def read(self) -> None:
-        """Read the names of all files. It blocks."""
+        """Read the names of all files. Blocks."""
         try:
             for n, root in enumerate(self.roots):
                 room = MAX_INDEXED - len(self.files)
@@ -113,7 +113,7 @@ class _Reading:
 
 @dataclass(eq=False, slots=True)
 class _Match:
-    """The files of a reading, up to ``count``, that match ``typed``: a longer text matches some of these."""
+    """The first ``count`` files of a reading that match ``typed``. A longer text matches a subset of them."""
 
     reading: _Reading
     count: int = 0
@@ -122,7 +122,7 @@ class _Match:
 
 
 class FileIndex:
-    """Matches a text with all files of some directories, the workspace first. Any thread may use it."""
+    """An index of all files of some directories, the workspace first. Any thread may use it."""
 
     def __init__(self) -> None:
         self._current = _Reading(())
@@ -133,9 +133,9 @@ class FileIndex:
         """Return the names of the ``count`` best matches, each with whether git ignores the file.
 
         A file matches if its path contains the characters of ``typed`` in this order, as in prompt_toolkit's fuzzy
-        completer. Ignored files come last, matches in the file's own name first, then those with the fewest characters
-        between. Wait until the first reading is complete or ``patience`` seconds old; the next key gets what is found
-        later.
+        completer. Ignored files come last. Otherwise matches in the file's own name come first, then those with the
+        fewest characters in between. Wait until the first reading is complete or ``patience`` seconds old; files found
+        later match from the next call on.
         """
         self.prepare(roots)
         self._current.complete.wait(max(patience - self._current.age, 0))
@@ -160,7 +160,7 @@ class FileIndex:
         return [(name, is_ignored) for is_ignored, *_, name in heapq.nsmallest(count, ranked)]
 
     def prepare(self, directories: Sequence[Path]) -> None:
-        """Use the latest complete reading, and start another one if that is old or of other directories."""
+        """Use the latest complete reading. Start another one if that is old or of other directories."""
         roots = tuple(directories)
         if self._next is not None and self._next.complete.is_set():
             self._current, self._next = self._next, None
@@ -173,7 +173,7 @@ class FileIndex:
 
 
 def _expression(typed: str) -> re.Pattern[str]:
-    """Return an expression for the characters of a text in their order, which needs no backtracking."""
+    """Return a regular expression for the characters of a text in order. It needs no backtracking."""
     first, *others = map(re.escape, typed)
     return re.compile("".join([first, *(f"[^{each}]*{each}" for each in others)]))
 
@@ -181,7 +181,7 @@ def _expression(typed: str) -> re.Pattern[str]:
 def _files_below(root: Path, deadline: float, *, is_added: bool) -> Iterator[_File]:
     """Yield the files below a directory until the deadline, near ones first and those that git ignores last.
 
-    Links are left out, and folders that hold what programs made.
+    Skip links, and folders of generated files.
     """
     waiting: deque[tuple[tuple[str, ...], bool, tuple[IgnoreRule, ...]]] = deque([((), False, ())])
     ignored: list[tuple[tuple[str, ...], bool, tuple[IgnoreRule, ...]]] = []

@@ -1,6 +1,6 @@
-"""The names of files that an unfinished ``@`` and path could become: those in one folder, and fuzzy matches of all.
+"""Completion of file names after ``@``: the names in one folder, and fuzzy matches among all files.
 
-A key hardly waits for a disk.
+Slow disks delay a key by at most ``KEY_PATIENCE_S``.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from chain.concurrency.threads import run_with_timeout
 from cli.input.file_index import FileIndex, IgnoreRule, ignore_rules, is_ignored
 
 MAX_FOLDER_READ = 2_000
-"""Names of a folder that are looked at: a millisecond or two."""
+"""Names that are read of a folder, which takes a millisecond or two."""
 
 MAX_OFFERED = 100
-"""Names that are offered: who needs another one types more of it."""
+"""Names that are offered. More letters find others."""
 
 MAX_COMPLETED_PATH = 1_000
-"""Characters of the longest path that is completed: a text that is edited may be long."""
+"""Characters of the longest path that is completed. The edited text may be long."""
 
 KEY_PATIENCE_S = 0.1
-"""How long a file system may hold up the next key."""
+"""Seconds that a slow file system may delay a key."""
 
 FRESH_S = 2.0
-"""How long a folder that was read is not read again: a menu is drawn with each key."""
+"""Seconds for which the names of a folder are cached: the menu is drawn at each key."""
 
 LEAST_MISTYPED = 3
-"""Letters of a name of which one may be mistyped: of fewer it could be any."""
+"""Least letters of a name in which one may be mistyped."""
 
 _UNFINISHED = re.compile(r"""(?:^|(?<=[\s(\[{<>"'`,;:=|]))@("[^"\n]*|[^\s"@][^\s"]*|)\Z""")
 _NAMED = re.compile(r"""(?:^|(?<=[\s(\[{<>"'`,;:=|]))@(?:"([^"\n]+)"|([^\s"@][^\s"]*))""")
 _BEHIND_NAME = re.compile(r"""(:L?\d+(-L?\d+)?)?[.,;:!?…)\]}>'`*|]*\Z""")
-"""The lines of a file that are meant, and signs that end a sentence."""
+"""A range of lines after the name of a file, and punctuation that ends a sentence."""
 MAX_NAMED = 20
 """Names of one line that are looked up."""
 _NEEDS_QUOTES = re.compile(r"""[\s"']""")
@@ -48,7 +48,7 @@ _Names = Sequence[tuple[str, bool]]
 
 
 class FileNames:
-    """Completes the names of the files of one workspace, and of the ``added`` directories, in any thread."""
+    """Completion of the file names of one workspace and of the ``added`` directories. Any thread may use it."""
 
     def __init__(self, workspace: Path, added: Callable[[], Sequence[Path]] = tuple) -> None:
         self._workspace = workspace
@@ -56,12 +56,12 @@ class FileNames:
         self._index = FileIndex()
         self._read: tuple[str, float, _Names] = ("", 0.0, ())
 
-    def begun(self, text: str) -> tuple[str, Sequence[str]]:
-        """The text before an unfinished name at its end, and the names that this could become.
+    def complete_name(self, text: str) -> tuple[str, Sequence[str]]:
+        """Return the text before an unfinished name at its end, and the completions of that name.
 
-        Those in the folder that was typed come first, then all files that match fuzzily. Where there are none, they are
-        those in the folder that begin with what was typed but for one letter. Folders end with a ``/``. Those that git
-        ignores come last, and names in the folder with a dot at their beginning before them.
+        Names in the typed folder come first, then fuzzy matches among all files. Without any, names in the folder that
+        differ in one letter are returned. Folders end with a ``/``. Files that git ignores come last, and names that
+        begin with a dot come after the others.
         """
         found = _UNFINISHED.search(text, max(len(text) - MAX_COMPLETED_PATH, 0))
         if found is None:
@@ -83,22 +83,22 @@ class FileNames:
         return before, [_quoted(name, always=quoted) for name in islice(shown, MAX_OFFERED)]
 
     def completions(self, text: str) -> list[str]:
-        """The whole texts that a text can be completed to."""
-        before, names = self.begun(text)
+        """Return the text with each completion of the unfinished name at its end."""
+        before, names = self.complete_name(text)
         return [line for name in names if (line := before + name) != text]
 
     def missing(self, text: str) -> list[str]:
-        """Return the names after an ``@`` that name nothing, of a text of one row."""
+        """Return the names after an ``@`` for which no file exists; none if the text has several rows."""
         words = [] if "\n" in text else [quoted or word for quoted, word in _NAMED.findall(text)[:MAX_NAMED]]
         found: list[str] = []
 
-        def look() -> None:
+        def check() -> None:
             for word in words:
                 names = (word, _BEHIND_NAME.sub("", word))
                 if not any(os.path.lexists(self._workspace / os.path.expanduser(name)) for name in names):
                     found.append(names[1])
 
-        return found if words and run_with_timeout(look, KEY_PATIENCE_S) else []
+        return found if words and run_with_timeout(check, KEY_PATIENCE_S) else []
 
     def _names(self, folder: str) -> _Names:
         before, at, names = self._read

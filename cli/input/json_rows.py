@@ -1,4 +1,4 @@
-"""What a row of JSON input asks for, on standard input or through the side door. Pure."""
+"""Parses rows of JSON input, from standard input or the side door, into requests. Pure."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from chain.lines.parse import MAX_LINE, Urgency, nearest_word
 from cli.input.splitter import RawLine
 
 MAX_SHOWN_ROW = 200
-"""Characters that are shown of a row that was not understood."""
+"""Characters that are shown of a malformed row."""
 MAX_LINE_ID = 200
-"""Characters of an id, which is in the journal and in every receipt."""
+"""Characters of an id. It is stored in the journal and in every receipt."""
 
 AS_JSON = (
     '{"type":"line","id":"...","text":"...","urgent":false,"now":false,"to":"main"}, {"type":"interrupt"}, '
@@ -43,7 +43,7 @@ class Interrupt:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Removes a line that waits."""
+    """A request to drop a waiting line."""
 
     id: str
 
@@ -58,19 +58,19 @@ class JsonAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Whether a client of the side door answers questions from now on."""
+    """An offer of a client of the side door to answer questions, or its withdrawal."""
 
     answers: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """A client of the side door gets all events from now on."""
+    """A request of a client of the side door for all further events."""
 
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """A row that is none of these: the text to show, its id, and what is wrong with it."""
+    """A row that could not be parsed: the text to show, its id, and the error."""
 
     text: str
     id: str
@@ -81,7 +81,7 @@ JsonRow: TypeAlias = JsonLine | Interrupt | Drop | JsonAnswer | Hello | Watch | 
 
 
 def read_row(raw: RawLine, *, at_door: bool = False) -> JsonRow | None:
-    """The request in a row; ``None`` for a blank one. ``Hello`` and ``Watch`` are understood at the door alone."""
+    """Parse a row; return ``None`` for a blank one. ``Hello`` and ``Watch`` are accepted only at the side door."""
     if not raw.text.strip():
         return None
     if raw.cut:
@@ -90,7 +90,7 @@ def read_row(raw: RawLine, *, at_door: bool = False) -> JsonRow | None:
         why = f"line {raw.number} of the input is too long; a line has at most {MAX_LINE:,} characters"
     else:
         found = _object(raw.text)
-        row = _understood(found, at_door=at_door)
+        row = _parse(found, at_door=at_door)
         if not isinstance(row, str):
             return row
         forms = AT_THE_DOOR if at_door else AS_JSON
@@ -108,8 +108,8 @@ def _object(text: str) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _understood(found: Mapping[str, Any], *, at_door: bool) -> JsonRow | str:
-    """The request in an object, or what is wrong with it."""
+def _parse(found: Mapping[str, Any], *, at_door: bool) -> JsonRow | str:
+    """Return the request in an object, or the error as a text."""
     if "type" not in found:
         return "it has no type" if found else "it is not a JSON object"
     type = found["type"]
@@ -117,7 +117,7 @@ def _understood(found: Mapping[str, Any], *, at_door: bool) -> JsonRow | str:
     if form is None:
         return f"the type {str(type)[:40]!r} is unknown"
     make, wanted, optional, why = form
-    keys = ("type", "id", *wanted, *optional)  # the id is what an error would be answered with
+    keys = ("type", "id", *wanted, *optional)  # errors are reported with the id
     if unknown := next((key for key in found if key not in keys), ""):
         near = nearest_word(unknown, keys)
         return f"the key {unknown[:40]!r} is unknown" + (f"; did you mean {near!r}?" if near else "")
@@ -147,5 +147,5 @@ _FORMS: Mapping[str, _Form] = {
     "watch": (Watch, {}, (), ""),
     "hello": (Hello, {"answers": bool}, (), "its answers must be true or false"),
 }
-"""What reads an object of each type, what it must have, what it may have, and what is wrong where it has not."""
+"""By type: the constructor, the required keys with their types, the optional keys, and the error for a wrong key."""
 _AT_DOOR_ALONE = ("watch", "hello")

@@ -1,10 +1,11 @@
-"""When a line from a script, ``--say`` or a pipe is to be sent: ``@iteration 2 todo: add x``. Pure.
+"""The moment at which a line from a script, ``--say`` or a pipe is sent: ``@iteration 2 todo: add x``. Pure.
 
-``@to AGENT`` stands behind a moment, or alone: iterations, answers, end and questions are then those of that agent, and
-else main's (a question's anybody's). A line for ``@done @to explore-1`` goes to the agent above, which gets all that
-its agent did not live to read. A tool that starts an agent runs from when that agent is there.
+``@to AGENT`` comes after a moment, or alone. Iterations, answers, ends and questions are then those of that agent; by
+default they are those of main, except that questions are those of any agent. A line for ``@done @to explore-1`` goes to
+the parent of that agent, like all lines that the agent did not read before it ended. The moment of a tool that starts
+an agent is when that agent has started.
 
-In a pipe, whatever is not a well-formed moment is text; in scripts and arguments it is an error.
+In a pipe, a malformed moment is text; in scripts and arguments it is an error.
 """
 
 from __future__ import annotations
@@ -21,26 +22,26 @@ from chain.text.wording import MAIN
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """At once."""
+    """Immediately."""
 
 
 @dataclass(frozen=True, slots=True)
 class AtIteration:
-    """As iteration ``n`` begins, not a later one."""
+    """When iteration ``n`` begins; if that has passed, never."""
 
     n: int
 
 
 @dataclass(frozen=True, slots=True)
 class AtTool:
-    """As a tool of this name starts."""
+    """When a call of the tool of this name starts."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class AtAnswer:
-    """As a reply without tool calls ends."""
+    """When a reply without tool calls ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +51,24 @@ class AtDone:
 
 @dataclass(frozen=True, slots=True)
 class AtAgent:
-    """As a call's agent starts, or as the call ends without one. What an ``AtTool`` of such a call becomes."""
+    """When the agent of a call starts, or the call ends without one.
+
+    Replaces ``AtTool`` for calls that start an agent.
+    """
 
     call: str
 
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """So many seconds after the line was read."""
+    """A number of seconds after the line was read."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class AtQuestion:
-    """Answers the next question."""
+    """As the answer to the next question."""
 
 
 Moment: TypeAlias = Now | AtIteration | AtTool | AtAgent | AtAnswer | AtDone | After | AtQuestion
@@ -72,7 +76,7 @@ Moment: TypeAlias = Now | AtIteration | AtTool | AtAgent | AtAnswer | AtDone | A
 
 @dataclass(frozen=True, slots=True)
 class ScheduledLine:
-    """A line with its moment and its agent; ``written`` is all of it as the user wrote it."""
+    """A line with its moment and its agent; ``written`` is the source text with both."""
 
     moment: Moment
     text: str
@@ -89,12 +93,12 @@ class ScheduledLine:
 
     @property
     def follows_run(self) -> bool:
-        """Whether the line is for the end of a run; an agent below the main one ends within a run."""
+        """Whether the line is sent after a run. The end of a child agent is within a run, so it does not count."""
         return isinstance(self.moment, AtDone) and self.is_for_all
 
     @property
     def is_for_all(self) -> bool:
-        """Whether the line is for the main agent, or has no address: as a stop it ends the whole run."""
+        """Whether the line is for the main agent or has no address. As a stop it then ends the whole run."""
         return not self.to or is_same_agent(MAIN, self.to)
 
 
@@ -114,7 +118,7 @@ _SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?|\.[0-9]{1,9}")
 
 
 def parse_moment(text: str, *, strict: bool) -> ScheduledLine:
-    """Read one line. Raises ``UserError`` if it is ``strict`` and the moment is unknown or incomplete."""
+    """Parse one line. If it is ``strict``, raise ``UserError`` for a moment that is unknown or incomplete."""
     if text.startswith("@"):
         try:
             return _parse(text)
@@ -128,7 +132,7 @@ def _parse(text: str) -> ScheduledLine:
     word, rest = _split(text)
     name = word.casefold()
     if name not in _USAGE and not {"/", ".", '"'}.isdisjoint(name):
-        return ScheduledLine(Now(), text, text)  # the name of a file
+        return ScheduledLine(Now(), text, text)  # probably the name of a file
     if name not in _USAGE:
         begun = next((known for known in _USAGE if len(name) > 2 and known.startswith(name)), "")
         near = begun or nearest_name(name, _USAGE, 0.51)
@@ -154,7 +158,7 @@ def _parse(text: str) -> ScheduledLine:
 
 
 def _moment(name: str, argument: str) -> Moment | None:
-    """The moment of this name; ``None`` if its argument is not well-formed."""
+    """Return the moment of this name; ``None`` if its argument is malformed."""
     match name:
         case "@iteration":
             return AtIteration(int(argument)) if _COUNT.fullmatch(argument) else None
@@ -170,7 +174,7 @@ def _split(text: str) -> tuple[str, str]:
 
 
 def read_script(text: str, file: str) -> list[ScheduledLine]:
-    """Read a script: a line each, without blank ones and those that begin with ``#``. Raises ``UserError``."""
+    """Parse a script, one line per row; blank rows and rows that begin with ``#`` are skipped. Raise ``UserError``."""
     lines = []
     for n, row in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
         line = row.removesuffix("\r")
@@ -191,7 +195,10 @@ MOMENT_EVENTS = (
 
 
 def fires(moment: Moment, event: events.Event, to: str = "") -> bool:
-    """Whether an event is the moment of a line to an agent, by default main: each counts its own iterations."""
+    """Return whether an event is the moment of a line ``to`` an agent, by default main.
+
+    Each agent counts its own iterations.
+    """
     whose = to or MAIN
     match moment, event:
         case AtTool(name), events.ToolCall():
@@ -213,5 +220,5 @@ def fires(moment: Moment, event: events.Event, to: str = "") -> bool:
 
 
 def is_same_agent(name: str, written: str) -> bool:
-    """Whether a written name means this agent; its case does not matter."""
+    """Compare an agent's name with a written one, ignoring case."""
     return name.casefold() == written.casefold()

@@ -1,11 +1,11 @@
-"""Sends a chain the lines that nobody types: each at its moment, and held back while the chain has no room.
+"""Sends scripted and piped lines to a chain: each at its moment, and queued here while the chain's queue is full.
 
-Held lines keep their order, also for different agents. A now line passes by them; a stop overtakes them, as when a
-person types it: they were meant for the run that it stops, and are never sent (a stop for an agent below main only
-passes by). A line that can no longer be sent is reported in the step in which that becomes certain.
+Queued lines are sent in order, also to different agents. A ``!!`` line does not wait for them. A stop of the whole run
+discards them, since they were meant for that run; a stop of a child agent does not. A line that can no longer be sent
+is reported at once.
 
-The lines for ``@question`` answer questions in their order, with an address those of that agent alone. As long as there
-is one that fits, there is somebody who can be asked.
+Lines for ``@question`` answer questions in order; with an address only those of that agent. While there is such a line,
+its questions count as answerable.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from chain.lines.parse import MAX_LINE
 from cli.input.moments import MOMENT_EVENTS, After, AtAgent, AtQuestion, Now, ScheduledLine, fires, is_same_agent
 
 AHEAD = 1_000
-"""Lines that may wait for room, so that a stop behind them is still seen; as many may wait for their moments."""
+"""Lines that may wait for room, so that a later stop is still read; as many may wait for their moments."""
 
 AHEAD_CHARS = 20 * MAX_LINE
-"""Characters of the lines that may wait for room, and of those that may wait for their moments."""
+"""Characters of the lines that may wait for room, and of the lines that may wait for their moments."""
 
 _COMPLETE = ("done", "cancelled")
-"""The endings after which a held line may start the next run: the run was complete, or the line came after its stop."""
+"""The statuses after which a queued line may start the next run: the run was done, or stopped before the line came."""
 
-OVERTAKEN = "a stop overtook it while it waited for room"
+OVERTAKEN = "a stop came while it waited for room"
 RUN_ENDED = "the run ended before there was room for it"
-TOO_LATE = "the run of its moment had ended"
-TOO_MANY_LINES = "too many lines waited for their moments"
+TOO_LATE = "its moment was in a run that has ended"
+TOO_MANY_LINES = "too many lines are waiting for their moments"
 NO_ROOM = "the program ended before there was room for it"
 NO_MOMENT = "its moment did not come"
 DROPPED = "it was dropped before it was sent"
 
 
 class Sender:
-    """Sends lines to a chain; ``on_answer`` is called with the chain's answer to each."""
+    """A scheduler of lines for a chain. ``on_answer`` is called with the chain's answer to each line."""
 
     def __init__(self, chain: Chain, on_answer: Callable[[ScheduledLine, SubmitResult], object]) -> None:
         self._chain = chain
@@ -49,31 +49,31 @@ class Sender:
         self._scheduled: list[ScheduledLine] = []
         self._held: deque[ScheduledLine] = deque()
         self._scheduled_chars = self._held_chars = 0
-        """Counted as lines come and go, so that a line costs the same however many wait."""
+        """Running totals, so that the cost of a line does not depend on how many wait."""
         self._has_held = Wakeup()
         self._progress = Wakeup()
-        """A line was sent, or a run ended."""
+        """Set when a line was sent or a run ended."""
         self._nursery: trio.Nursery | None = None
         self._answerers: dict[str, Answerer] = {}
-        """By the agents whose questions the lines for ``@question`` answer; empty for anybody's."""
+        """The registrations as an answerer, by agent; an empty name stands for all agents."""
         self._closed = False
         self._is_paused = False
         self._resumed = Wakeup()
         self._listen_to(chain)
 
     @property
-    def held(self) -> int:
-        """How many lines wait for room."""
+    def queued_count(self) -> int:
+        """The number of lines that wait for room."""
         return len(self._held)
 
     @property
     def has_place(self) -> bool:
-        """Whether another line may wait."""
+        """Whether the sender accepts another line to wait."""
         return not (_is_full(self._held, self._held_chars) or _is_full(self._scheduled, self._scheduled_chars))
 
     @property
     def waiting(self) -> tuple[str, ...]:
-        """The lines that wait for their moment or for room, as they were written."""
+        """The source texts of the lines that wait for their moment or for room."""
         return tuple(line.written for line in (*self._scheduled, *self._held))
 
     def report_unsent(self, line: ScheduledLine, reason: str) -> None:
@@ -81,7 +81,7 @@ class Sender:
         self._chain.lines.mark_unsent(line.written, reason, id=line.id)
 
     def discard(self, why_held: str = RUN_ENDED) -> None:
-        """Discard and report all lines that wait: neither their moments nor room will come any more."""
+        """Discard and report all lines that wait. ``why_held`` is the reason for those that wait for room."""
         waiting = [*((line, NO_MOMENT) for line in self._scheduled), *((line, why_held) for line in self._held)]
         self._scheduled.clear()
         self._held.clear()
@@ -91,7 +91,7 @@ class Sender:
             self.report_unsent(line, reason)
 
     def drop(self, id: str) -> bool:
-        """Discard and report the line with its sender's ``id``. Whether there was one."""
+        """Discard and report the line with its sender's ``id``. Return whether there was one."""
         line = next((line for line in (*self._held, *self._scheduled) if id and line.id == id), None)
         if line is None:
             return False
@@ -106,15 +106,15 @@ class Sender:
         return True
 
     def close(self) -> None:
-        """Stop sending when moments come."""
+        """Stop sending lines when their moments come."""
         self._closed = True
 
     def pause(self) -> None:
-        """Hold all lines back until ``go_on``."""
+        """Queue all lines until ``resume``."""
         self._is_paused = True
 
-    def go_on(self, chain: Chain) -> None:
-        """Go on, with this chain from now on; if it is another one, no run is active in the chain before."""
+    def resume(self, chain: Chain) -> None:
+        """Resume sending, to this chain. If it is another one, no run may be active in the previous chain."""
         if chain is not self._chain:
             for answerer in self._answerers.values():
                 answerer.close()
@@ -129,11 +129,11 @@ class Sender:
         chain.listen(lambda event: self._on_event(event) if chain is self._chain else None)
 
     def schedule(self, line: ScheduledLine) -> None:
-        """Send a line now, or keep it for its moment."""
+        """Send a line now, or store it until its moment."""
         if isinstance(line.moment, Now):
             self._send(line)
         elif len(line.text) > MAX_LINE:
-            self._submit_at_once(line)  # it is refused, whatever its moment
+            self._submit_at_once(line)  # it is too long, and is refused whatever its moment
         else:
             self._scheduled.append(line)
             self._scheduled_chars += len(line.text)
@@ -145,7 +145,7 @@ class Sender:
                 self._nursery.start_soon(self._send_later, line, line.moment.seconds)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Send the held lines as room comes."""
+        """Send queued lines whenever the chain has room. Never returns."""
         async with trio.open_nursery() as self._nursery:
             task_status.started()
             while True:
@@ -153,18 +153,18 @@ class Sender:
                 while self._held:
                     while self._held and self._has_room(self._held[0]):
                         self._release(self._held.popleft())
-                    # A stop that came meanwhile may have emptied the queue.
+                    # A stop may have emptied the queue meanwhile.
                     if self._held:
                         await (self._resumed.wait() if self._is_paused else self._chain.lines.wait_for_change())
                 self._progress.set()
 
     async def drain(self) -> None:
-        """Wait until nothing is held."""
+        """Wait until no line is queued for room."""
         while self._held:
             await self._progress.wait()
 
     async def wait_for_place(self) -> None:
-        """Wait until another line may wait, so that an endless input is read no faster than it is sent."""
+        """Wait until ``has_place``, so that an endless input is not read faster than it is sent."""
         if _is_full(self._held, self._held_chars):
             await self.drain()
         while _is_full(self._scheduled, self._scheduled_chars):
@@ -172,7 +172,7 @@ class Sender:
             if self._chain.is_running or may_come:
                 await self._progress.wait()
             else:
-                # Only lines that are not read yet can bring a moment now: the oldest line makes room for them.
+                # No moment can come unless more lines are read, so the oldest line makes room for them.
                 oldest = self._scheduled[0]
                 self._unschedule(oldest)
                 self.report_unsent(oldest, TOO_MANY_LINES)
@@ -188,13 +188,13 @@ class Sender:
             return
         for line in [line for line in self._scheduled if fires(line.moment, event, line.to)]:
             if line.follows_run and self._chain.is_running:
-                continue  # another run has begun, and the line comes after that one
+                continue  # another run has begun: the line is sent after that one
             if isinstance(event, events.ToolCall) and self._chain.starts_agent(event):
                 self._scheduled[self._scheduled.index(line)] = replace(line, moment=AtAgent(event.id))
                 continue
             self._unschedule(line)
             if isinstance(event, events.AgentEnded):
-                # What an agent did not live to read is read by the one above it, in the same run.
+                # The parent reads the lines that an ended agent did not, in the same run.
                 line = replace(line, moment=AtAgent(event.parent_id), to=event.agent)
             self._send(line)
 
@@ -216,12 +216,12 @@ class Sender:
         )
 
     def _count_answers(self) -> None:
-        """Promise to answer the questions for which there are answers, and no others."""
+        """Register as an answerer of the questions for which a line waits, and unregister from all others."""
         wanted = {line.to.casefold() for line in self._scheduled if isinstance(line.moment, AtQuestion)}
         for agent in wanted - self._answerers.keys():
             self._answerers[agent] = self._chain.answering(agent)
         for agent in self._answerers.keys() - wanted:
-            # Another question may open with this, and be answered by the last of its answers.
+            # Closing one may open another question, which may change ``_answerers``.
             if (answerer := self._answerers.pop(agent, None)) is not None:
                 answerer.close()
 
@@ -243,7 +243,7 @@ class Sender:
             for each in overtaken:
                 self.report_unsent(each, OVERTAKEN)
         elif passes is None and len(line.text) <= MAX_LINE and (self._held or not self._has_room(line)):
-            # A line that is too long needs no room to be refused.
+            # A line that is too long is refused, for which it needs no room.
             self._held.append(line)
             self._held_chars += len(line.text)
             self._has_held.set()
@@ -255,7 +255,7 @@ class Sender:
         return has_room and not self._is_paused
 
     def _release(self, line: ScheduledLine) -> None:
-        """Send a held line, unless the run that it waited for ended in a way that returns lines."""
+        """Send a queued line, unless the run that it waited for ended in a way that returns lines."""
         self._held_chars -= len(line.text)
         last = self._chain.runs.last_status
         if self._chain.is_running or last is None or last.startswith(_COMPLETE) or line.follows_run:

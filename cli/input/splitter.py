@@ -1,4 +1,4 @@
-"""Bytes to lines, with bounds. Pure."""
+"""Splits bytes into lines of bounded length. Pure."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from dataclasses import dataclass
 from chain.lines.parse import MAX_LINE
 
 TEXT_BYTES = 4 * (MAX_LINE + 2)
-"""Bytes of a line that is kept whole. A character has at most four; one character too many, a byte order mark and a
-carriage return are added."""
+"""Bytes of the longest line of text. A character has at most four; there is room for one character too many, a byte
+order mark and a carriage return."""
 JSON_BYTES = 12 * MAX_LINE + 4_096
-"""The same for a line in a JSON object, where a character may be two escapes of six bytes."""
+"""Bytes of the longest line in a JSON object, where a character may be two escapes of six bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class RawLine:
-    """A line as it was read. ``replaced``: some bytes were not UTF-8. ``cut``: it is longer than a line may be."""
+    """A line as it was read.
+
+    ``replaced``: some bytes were not UTF-8. ``cut``: it was too long, and the end is missing.
+    """
 
     text: str
     number: int
@@ -25,12 +28,12 @@ class RawLine:
 
     @property
     def notice(self) -> str:
-        """A note for the sender if bytes were replaced, else empty."""
+        """A note for the sender if bytes were replaced; else empty."""
         return f"line {self.number} of the input is not UTF-8; its invalid bytes were replaced" if self.replaced else ""
 
 
 class Splitter:
-    """Splits bytes into lines, as they come. Of a line longer than ``most`` bytes only the first ``most`` are kept."""
+    """An incremental splitter of bytes into lines. Lines are cut after ``most`` bytes."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -39,7 +42,7 @@ class Splitter:
         self._number = 0
 
     def add(self, chunk: bytes) -> list[RawLine]:
-        """Add the next bytes. Returns the lines that they complete."""
+        """Add the next bytes. Return the lines that they complete."""
         *ended, rest = chunk.split(b"\n")
         lines = []
         for piece in ended:
@@ -49,7 +52,7 @@ class Splitter:
         return lines
 
     def end(self) -> list[RawLine]:
-        """End the input. Returns the last line if it has no line end."""
+        """End the input. Return the last line if it has no line end."""
         return [self._end_line()] if self._rest else []
 
     def _append(self, piece: bytes) -> None:
@@ -69,11 +72,11 @@ class Splitter:
 
 
 def utf8_text(raw: bytes, *, at_start: bool = True, is_cut: bool = False) -> tuple[str, bool]:
-    """The text of bytes without a byte order mark, and whether some were replaced since they are not UTF-8."""
+    """Decode bytes without a byte order mark. Return the text, and whether invalid bytes were replaced."""
     if at_start:
         raw = raw.removeprefix(codecs.BOM_UTF8)
     decoder = codecs.getincrementaldecoder("utf-8")
-    # What follows a cut is missing, so a character that it has split is not invalid input.
+    # A character that is split by the cut is not invalid input.
     try:
         return decoder("strict").decode(raw, final=not is_cut), False
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""Standard input: its lines as they come, or all of it, up to a bound, beside a query."""
+"""Standard input: an iterator of its lines, or all of it, up to a limit, as a part of the query."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _THREADS = Threads("input")
 _CHUNK = 65_536
 
 FIRST_BYTE_S = 3.0
-"""How long the first byte may take: a parent that starts this program may have left a pipe open and never write."""
+"""Seconds to wait for the first byte: the parent process may have left a pipe open without ever writing to it."""
 
 WITHOUT = (
-    f"nothing came on standard input within {FIRST_BYTE_S:.0f} s, so the run begins without it; --stdin waits for it, "
-    "--no-stdin leaves it alone"
+    f"nothing came on standard input within {FIRST_BYTE_S:.0f} s, so the run starts without it; --stdin waits for it, "
+    "--no-stdin ignores it"
 )
-STILL_OPEN = "standard input has not ended yet, and the run begins when it has; --no-stdin leaves it alone"
+STILL_OPEN = "waiting for the end of standard input before the run starts; --no-stdin ignores it"
 NOT_UTF_8 = "standard input is not UTF-8; its invalid bytes were replaced"
 
 
 class Lines:
-    """The lines of a descriptor after those ``begun``, read in a thread; of a longer one the first ``most`` bytes."""
+    """The lines of a descriptor, read in a thread and cut after ``most`` bytes. ``begun`` are bytes read before."""
 
     def __init__(self, fd: int, most: int = TEXT_BYTES, *, begun: bytes = b"") -> None:
         self._fd = fd
@@ -45,22 +45,22 @@ class Lines:
         self._at_end = False
 
     async def next(self) -> RawLine | None:
-        """The next line; ``None`` at the end of the input. A last line without an end counts."""
+        """Return the next line, also a last one without a line end; ``None`` at the end of the input."""
         while not self._lines and not self._at_end:
             chunk = b""
-            with suppress(OSError):  # an input that is closed or broken has ended
+            with suppress(OSError):  # a closed or broken input counts as ended
                 chunk = await _THREADS.run(partial(_read_chunk, self._fd), abandon_on_cancel=True)
             self._lines.extend(self._splitter.add(chunk) if chunk else self._splitter.end())
             self._at_end = not chunk
         return self._lines.popleft() if self._lines else None
 
     def unread(self) -> list[RawLine]:
-        """The lines that were read and not returned yet, without the blank ones."""
+        """Return the lines that were read but not returned, without blank ones."""
         return [line for line in self._lines if line.text.strip()]
 
 
 def _read_chunk(fd: int) -> bytes:
-    """The next bytes, however long they take; none at the end of the input. Raises ``OSError``."""
+    """Return the next bytes, without a timeout; none at the end of the input. Raise ``OSError``."""
     while True:
         try:
             return os.read(fd, _CHUNK)
@@ -70,14 +70,14 @@ def _read_chunk(fd: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Piped:
-    """All that was piped in, without the line ends at its end. ``replaced``: some bytes were not UTF-8."""
+    """The piped input without trailing line ends. ``replaced``: some bytes were not UTF-8."""
 
     text: str
     replaced: bool = False
 
 
 def is_piped(fd: int) -> bool:
-    """Whether something may be piped in: a pipe, socket or file. Of devices, null has nothing and others never end."""
+    """Return whether a descriptor may have piped input: it is a pipe, socket or file, not a device."""
     try:
         return not stat.S_ISCHR(os.fstat(fd).st_mode)
     except OSError:
@@ -85,23 +85,24 @@ def is_piped(fd: int) -> bool:
 
 
 async def read_piped(fd: int, *, first_byte_s: float, on_wait: Callable[[], None]) -> Piped | None:
-    """Read all of the input; ``None`` if no byte came within ``first_byte_s``. Raises ``UserError``, also for too much.
+    """Read all of the input; ``None`` if no byte comes within ``first_byte_s``.
 
-    ``on_wait`` is called, once, when the reading stands still for ``FIRST_BYTE_S``.
+    Raise ``UserError`` if the input cannot be read or is too long. Call ``on_wait`` once if nothing comes for
+    ``FIRST_BYTE_S``.
     """
     if first_byte_s < math.inf and not await _is_readable_within(fd, first_byte_s):
         return None
     held = bytearray()
-    was_told = False
+    has_warned = False
     while True:
-        if not was_told and not await _is_readable_within(fd, FIRST_BYTE_S):
+        if not has_warned and not await _is_readable_within(fd, FIRST_BYTE_S):
             on_wait()
-            was_told = True
-        # In a thread although there is something to read: files can be slow, and another process may read it first.
+            has_warned = True
+        # In a thread, since files can be slow, and another process may read the bytes first.
         try:
             chunk = await _THREADS.run(partial(_read_chunk, fd), abandon_on_cancel=True)
         except OSError as error:
-            raise UserError(f"standard input cannot be read: {error.strerror}; --no-stdin leaves it alone") from None
+            raise UserError(f"standard input cannot be read: {error.strerror}; --no-stdin ignores it") from None
         if not chunk:
             text, replaced = utf8_text(bytes(held))
             return Piped(text.rstrip("\r\n"), replaced)
@@ -109,12 +110,15 @@ async def read_piped(fd: int, *, first_byte_s: float, on_wait: Callable[[], None
         if len(held) > TEXT_BYTES:
             raise UserError(
                 f"standard input holds more than the {MAX_LINE:,} characters that a query may have; put it in a file "
-                "and name that in the query, or leave it alone with --no-stdin"
+                "and name that in the query, or ignore it with --no-stdin"
             )
 
 
 def with_piped(query: str | None, piped: Piped) -> str:
-    """The query with the piped input as a block after it, or the input alone. Raises ``UserError`` if too long."""
+    """Return the query with the piped input appended as a block, or the input alone.
+
+    Raise ``UserError`` if it is too long.
+    """
     if query is None:
         whole = piped.text
     elif piped.text.strip():
@@ -123,14 +127,14 @@ def with_piped(query: str | None, piped: Piped) -> str:
         return query
     if len(whole) > MAX_LINE:
         raise UserError(
-            f"the query has {len(whole):,} characters with what standard input holds, and the limit is {MAX_LINE:,}; "
-            "put that in a file and name it in the query"
+            f"the query has {len(whole):,} characters with standard input, and the limit is {MAX_LINE:,}; "
+            "put the input in a file and name that in the query"
         )
     return whole
 
 
 async def _is_readable_within(fd: int, seconds: float) -> bool:
-    # What cannot be waited for, as a file, can be read at once.
+    # ``wait_readable`` fails for files, which can be read immediately.
     with trio.move_on_after(seconds) as waiting, suppress(OSError):
         await trio.lowlevel.wait_readable(fd)
     return not waiting.cancelled_caught

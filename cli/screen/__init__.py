@@ -1,1 +1,1 @@
-"""The terminal: the editor, and rows alone where there can be no editor."""
+"""The terminal: an editor below scrolling rows, or rows alone if the terminal has no editing keys."""

@@ -1,7 +1,7 @@
-"""What the text in an editor is made of: lines that came back, and the one that is being typed. Pure.
+"""The parts of the text in an editor: lines that came back, and the one that is being typed. Pure.
 
-Lines that came back to the top of the text, and were not changed, are lines of their own again. The rest was begun at
-the question that was on the screen when its first character came, or at none, and answers only that.
+Lines that came back are at the top. While they are unchanged, they are separate lines. The rest belongs to the question
+that was on the screen when its first character was typed, if any, and answers only that question.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from cli.screen.protocol import Acceptance
 
 
 class Draft:
-    """The parts of one editor's text, which stays the editor's and is given to each method."""
+    """The parts of one editor's text. The editor owns the text and passes it to each method."""
 
     def __init__(self) -> None:
         self.question = ""
-        """The question that is on the screen; empty for none."""
+        """The question on the screen; empty for none."""
         self._came_back: list[str] = []
         self._refused: list[str] = []
-        """The lines below those, which were refused for want of room and are to be sent again as they are."""
+        """The lines below those that were refused for lack of room, to be sent again unchanged."""
         self._behind = ""
-        """The whole text as long as it ends in a refused line: what is typed next begins a line of its own."""
+        """The whole text while it ends with a refused line, after which typed text starts a new line."""
         self._kept = ""
-        """The text that was last refused and has to be corrected."""
+        """The last refused text that must be corrected."""
         self._begun_at: str | None = None
-        """The question at which the rest was begun, empty for none; ``None`` while there is no rest."""
+        """The question at which the rest was begun, empty for none; ``None`` if there is no rest."""
 
     @property
     def at(self) -> str:
-        """The question that what is typed answers, or will."""
+        """The question that the typed text answers or would answer; empty for none."""
         return self.question if self._begun_at is None else self._begun_at
 
     def lines(self, text: str) -> list[str]:
@@ -43,20 +43,23 @@ class Draft:
             text = text[len(line) + 1 :]
         return [*lines, text]
 
-    def offered(self, text: str) -> list[str]:
-        """Return the lines to send, in order. A line that was changed is a part of the last text from now on."""
+    def lines_to_send(self, text: str) -> list[str]:
+        """Return the lines to send, in order. A returned line that was changed becomes a part of the last one."""
         *above, rest = self.lines(text)
         count = len(self._came_back)
         self._came_back, self._refused = above[:count], above[count:]
         return [*above, rest]
 
-    def sent(self, count: int) -> None:
+    def remove_sent(self, count: int) -> None:
         """Remove the first ``count`` lines, which were accepted."""
         for _ in range(count):
             del (self._came_back or self._refused)[:1]
 
-    def changed(self, text: str) -> str | None:
-        """Follow a change of the text. Return the text to have instead, where a new line begins after a refused one."""
+    def update(self, text: str) -> str | None:
+        """Update the parts after a change of the text.
+
+        Return a replacement if a new line begins after a refused one.
+        """
         behind, self._behind = self._behind, ""
         if behind and text == behind:
             self._behind = behind
@@ -72,13 +75,13 @@ class Draft:
             self._begun_at = self.question
         return None
 
-    def cleared(self) -> None:
-        """Forget all lines: the text was emptied."""
+    def clear(self) -> None:
+        """Remove all lines, since the text was emptied."""
         self._came_back, self._refused, self._behind = [], [], ""
         self._begun_at = None
 
     def put_above(self, text: str, line: str) -> list[str]:
-        """Add a line that came back: below others that came back before, above all else. Return all lines."""
+        """Add a line that came back, below earlier ones and above the rest. Return all lines."""
         lines = self.lines(text)
         count = min(len(self._came_back), len(lines) - 1)
         self._came_back = [*lines[:count], line]
@@ -88,11 +91,11 @@ class Draft:
         return left
 
     def begin_at(self, question: str) -> None:
-        """Make the text one that was begun at a question, or a line if ``question`` is empty."""
+        """Assign the typed text to a question, or make it a line if ``question`` is empty."""
         self._begun_at = question
 
-    def left(self, lines: Sequence[str], answer: Acceptance) -> list[str]:
-        """Return the lines to show when the first of these was not accepted."""
+    def lines_to_show(self, lines: Sequence[str], answer: Acceptance) -> list[str]:
+        """Return the lines to show after the first of ``lines`` was not accepted."""
         if answer == "gone":
             self.begin_at("")
         if answer in ("keep", "replace", "gone") and len(lines) == 1:
@@ -100,14 +103,17 @@ class Draft:
             self._kept = lines[0]
             return list(lines)
         left = list(lines if lines[-1] else lines[:-1])
-        # Those that came back are the first; they are as they were offered, which may be with another marker.
+        # The first ones came back. They stay as they were submitted, perhaps with another marker.
         count = len(self._came_back)
         self._came_back, self._refused = left[:count], left[count:-1]
         self._behind = "\n".join(left)
         return left
 
     def passing(self, text: str) -> tuple[str, str] | None:
-        """Return a typed text that passes by what stands before it, such as a stop, and that; else ``None``."""
+        """Return a typed text that may be sent before the lines above it, such as a stop, and the text above it.
+
+        Return ``None`` for any other text.
+        """
         *above, typed = self.lines(text)
         if above and overtakes(typed):
             return typed, text.removesuffix(typed)

@@ -1,7 +1,7 @@
-"""A terminal without an editor, for ``TERM=dumb``: rows are written as they are, and a prompt where input is awaited.
+"""A terminal without an editor, for ``TERM=dumb``: rows as they come, and a prompt when input is awaited.
 
-The terminal edits and echoes the line that is typed, and sends it at Enter. Rows that come meanwhile are written behind
-what is typed. Ctrl-C and Ctrl-Z are signals.
+The terminal edits and echoes the typed line, and sends it at Enter. Rows that come meanwhile are written after the
+typed characters. Ctrl-C and Ctrl-Z are signals.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from cli.writing import write_all
 _THREADS = Threads("rows")
 
 LAST_ROWS_S = 1.0
-"""How long the last rows may take: perhaps nobody reads the terminal."""
+"""Seconds that the last rows may take: the terminal may not be read."""
 
 
 @asynccontextmanager
 async def open_plain(typed: bytes) -> AsyncIterator[Screen]:
-    """Yield a terminal without colours and history, whose lines wait for ``listen``; ``typed`` was read before."""
+    """Yield a terminal without colours and history. Lines wait for ``listen``; ``typed`` are bytes read before."""
     async with trio.open_nursery() as nursery:
         plain = _Plain(nursery, typed)
         nursery.start_soon(plain.write)
@@ -53,20 +53,20 @@ class _Plain:
         self._listener: Listener | None = None
         self._unwritten: list[str] = []
         self._prompt = ""
-        """The prompt in the last row; empty if there is none."""
+        """The prompt in the last row; empty if the last row is no prompt."""
         self._news = Wakeup()
         self._shown = Wakeup()
         self._is_writing = False
         self._is_closed = False
         self._question = self._next_question = self._answered = ""
-        """The question whose rows are written; the one that was asked last; the one that was answered last."""
+        """The question whose rows are written, the latest question, and the latest answered one."""
 
     async def _read(self, listener: Listener) -> None:
         while (line := await self._lines.next()) is not None:
             self._prompt = ""
             await listener.ready()  # a line that is not accepted now is lost
             if self._next_question != self._question:
-                # A user may answer a question before the write that has shown it is known here to have ended.
+                # The user may answer a question before the write that shows it returns here.
                 await self.shown()
             at = self._unless_answered(self._question)
             if listener.accept(sanitize(line.text), at=at) == "answered":
@@ -81,7 +81,7 @@ class _Plain:
         """Write rows and prompts until cancelled."""
         while True:
             await self._news.wait()
-            # A question counts from when its rows, which came before it, are written.
+            # A question can be answered once its rows are written.
             question = self._next_question
             self._add_prompt()
             self._is_writing = True
@@ -96,7 +96,7 @@ class _Plain:
         return text.encode(sys.stdout.encoding or "utf-8", errors="replace")
 
     def _add_prompt(self) -> None:
-        """Add a prompt if input is awaited and no such prompt is in the last row."""
+        """Add a prompt if input is awaited and the last row is not a prompt already."""
         question = self._unless_answered(self._next_question)
         is_awaited = self._listener is not None and (bool(question) or self._listener.awaits_input)
         prompt = sign(question)
@@ -120,14 +120,14 @@ class _Plain:
     def listen(self, listener: Listener) -> None:
         self._listener = listener
         typed = (self._typed + b"".join(iter(tty.typed_ahead, b""))).replace(b"\r", b"\n")
-        # A blank line would send lines of a resumed session that nobody has seen yet.
+        # A blank line would send lines of a resumed session before the user has seen them.
         begun = b"".join(line for line in typed.splitlines(keepends=True) if line.strip())
         self._lines = Lines(0, begun=begun)
         self._tasks.start_soon(self._read, listener)
         self._news.set()
 
     def show(self, rows: Sequence[str], tail: str = "") -> None:
-        """Show whole rows. The unfinished ones are not shown."""
+        """Show whole rows. The unfinished ones in ``tail`` are omitted."""
         if rows:
             self._end_row()
             self._unwritten += [f"{row}\n" for row in rows]
@@ -137,7 +137,7 @@ class _Plain:
             self._news.set()
 
     def ask(self, question: str | None, keys: str = "") -> None:
-        """Let the next line answer this question, from the rows shown so far on."""
+        """Let the next typed line answer this question, once the rows before it are written."""
         self._next_question = question or ""
         self._news.set()
 
@@ -146,11 +146,11 @@ class _Plain:
             await self._shown.wait()
 
     def refresh(self) -> None:
-        """Show the prompt if input is awaited now: there is no toolbar."""
+        """Show the prompt if input is awaited: there is no toolbar."""
         self._news.set()
 
     def alert(self, title: str, *, rings: bool) -> None:
-        """Do nothing: such a terminal has no title, and may show what rings elsewhere as a sign."""
+        """Do nothing: such a terminal has no title, and may print the bell character."""
 
     def name_window(self, title: str) -> None:
         """Do nothing: such a terminal has no title."""
@@ -174,7 +174,7 @@ class _Plain:
         self.show([text])
 
     async def close(self) -> None:
-        """Write what is left, for ``LAST_ROWS_S`` at most."""
+        """Write the remaining rows, for at most ``LAST_ROWS_S``."""
         self._end_row()
         self._news.set()
         with trio.move_on_after(LAST_ROWS_S):

@@ -1,11 +1,11 @@
 """The prompt: a line editor that stays usable while rows scroll by above it.
 
-prompt_toolkit runs in a thread of its own and trio in the main thread: in one, the chain would stop whenever nobody
-reads the terminal, and keys would echo late. A key with a meaning is a call into trio's thread, which returns at once;
-rows to show wait in a ``Page``, which the editor's thread draws.
+prompt_toolkit runs in a thread of its own, and trio in the main thread. With a single thread the chain would block
+whenever the terminal is not read, and keys would echo late. A key binding calls into trio's thread and returns at once.
+Rows to show wait in a ``RowOutput``, which the editor's thread draws.
 
-One application lives as long as the program, or fast lines would run together between two prompts. Rows are not printed
-by ``run_in_terminal`` or ``patch_stdout``, which lose keys and flicker.
+One application lives as long as the program: fast lines would run together between two prompts. Rows are not printed by
+``run_in_terminal`` or ``patch_stdout``, which lose keys and flicker.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from chain.concurrency.wakeup import Wakeup
 from cli.screen import tty
 from cli.screen.draft import Draft
 from cli.screen.keyboard import Keyboard
-from cli.screen.page import WITHOUT_TITLE, Page
+from cli.screen.page import WITHOUT_TITLE, RowOutput
 from cli.screen.protocol import Choice, Listener, Screen
 from cli.screen.sequences import copy_sequence
 from cli.screen.shown_text import ShownText
@@ -44,16 +44,16 @@ from cli.show.text_rows import row_count
 _THREADS = Threads("editor")
 
 FRAME_S = 0.033
-"""Seconds between two drawings of rows: nobody sees more than thirty a second, and keys need the rest of the time."""
+"""Seconds between two drawings of rows: thirty a second look smooth, and leave time for keys."""
 
 ESCAPE_S = 0.05
-"""How long an Esc may still turn out to be the beginning of another key."""
+"""Seconds in which an Esc may turn out to be the start of another key."""
 
 EDITOR_CLOSE_S = 1.0
-"""How long the editor may take to end; only a terminal that nobody reads makes it take any time."""
+"""Seconds that the editor may take to end. It blocks only if the terminal is not read."""
 
 MENU_ROWS = 8
-"""The most rows of the menu of completions."""
+"""Maximum rows of the menu of completions."""
 
 _STYLE = Style(
     [
@@ -66,7 +66,7 @@ _STYLE = Style(
 
 @asynccontextmanager
 async def open_terminal(*, color: bool, history: Path | None, typed: str) -> AsyncIterator[Screen]:
-    """Yield a prompt that is on the screen; its lines, and the keys ``typed`` before, wait for ``listen``."""
+    """Yield a prompt that is on the screen. Its lines, and the keys ``typed`` before, wait for ``listen``."""
     terminal = _Terminal(color=color, history=history, typed=typed)
     async with trio.open_nursery() as nursery:
         await nursery.start(terminal.run)
@@ -89,8 +89,8 @@ class _Terminal:
         self._shown = Wakeup()
         self._ended = trio.Event()
         self._output = HeldOutput(sys.stdout, screen_size, term=os.environ.get("TERM"), enable_cpr=False)
-        self._page = Page(self._output, self._draft)
-        self._keyboard = Keyboard(self._draft, self._page)
+        self._row_output = RowOutput(self._output, self._draft)
+        self._keyboard = Keyboard(self._draft, self._row_output)
         keys = self._keyboard.bindings()
         bound = {binding.keys[0] for binding in keys.bindings if len(binding.keys) == 1}
         self._input = Vt100Input(sys.stdin)
@@ -118,20 +118,20 @@ class _Terminal:
         self._app = app = self._session.app
         app.ttimeoutlen, app._default_bindings = ESCAPE_S, KeyBindings()
         app.terminal_size_polling_interval = None
-        self._page.watch(app, self._session.layout.current_window)
+        self._row_output.watch(app, self._session.layout.current_window)
         self._keyboard.attach(app, self._buffer)
-        self._buffer.on_text_changed += lambda _: self._page.alert("", rings=False)
+        self._buffer.on_text_changed += lambda _: self._row_output.alert("", rings=False)
 
     # ------------------------------------------------------------------------------------------- in trio's thread
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Show the prompt until ``close``; started when it is on the screen."""
+        """Show the prompt until ``close``. Started once the prompt is on the screen."""
         self._keyboard.token = trio.lowlevel.current_trio_token()
         self._started = task_status.started
         try:
             await _THREADS.run(self._run_editor, abandon_on_cancel=True)
         finally:
-            self._page.is_open = False
+            self._row_output.is_open = False
             self._ended.set()
             self._shown.set()
 
@@ -145,29 +145,29 @@ class _Terminal:
         self.refresh()
 
     def show(self, rows: Sequence[str], tail: str = "") -> None:
-        self._schedule(self._page.add(rows, tail))
+        self._schedule(self._row_output.add(rows, tail))
 
     def ask(self, question: str | None, keys: str = "") -> None:
-        self._schedule(self._page.ask(question or "", keys))
+        self._schedule(self._row_output.ask(question or "", keys))
 
     def _schedule(self, is_due: bool) -> None:
-        if not self._page.is_open:
+        if not self._row_output.is_open:
             self._write_left()
         elif is_due:
-            self._in_editor(self._draw_now_and_rest)
+            self._in_editor(self._draw_and_pause)
 
     async def shown(self) -> None:
-        while self._page.is_open and self._page.is_waiting:
+        while self._row_output.is_open and self._row_output.is_waiting:
             await self._shown.wait()
 
     def refresh(self) -> None:
         self._in_editor(self._app.invalidate)
 
     def alert(self, title: str, *, rings: bool) -> None:
-        self._in_editor(lambda: self._page.alert(title, rings=rings))
+        self._in_editor(lambda: self._row_output.alert(title, rings=rings))
 
     def name_window(self, title: str) -> None:
-        self._in_editor(lambda: self._page.name_window(title))
+        self._in_editor(lambda: self._row_output.name_window(title))
 
     @property
     def has_clipboard(self) -> bool:
@@ -182,7 +182,7 @@ class _Terminal:
 
     def redraw(self) -> None:
         # The editor's thread receives no signals.
-        self._in_editor(self._page.resize)
+        self._in_editor(self._row_output.resize)
 
     def give_back(self, text: str) -> None:
         self._in_editor(lambda: self._keyboard.put_above(text))
@@ -202,17 +202,17 @@ class _Terminal:
         self._keyboard.outside.end()
         self._keyboard.is_ready.set()
         self._in_editor(self._exit)
-        # The terminal has to be restored, whatever ended the program.
+        # Restore the terminal whatever ended the program.
         with trio.move_on_after(EDITOR_CLOSE_S, shield=True):
             await self._ended.wait()
-        self._page.is_open = False
+        self._row_output.is_open = False
         tty.restore()
         self._write_left()
         if not was_closed:
             self._keyboard.remember_typed()
 
     def _write_left(self) -> None:
-        if rows := self._page.drain():
+        if rows := self._row_output.drain():
             text = "".join(f"{row}\n" for row in rows)
             tty.write_briefly(text.encode(sys.stdout.encoding or "utf-8", errors="replace"))
 
@@ -230,8 +230,8 @@ class _Terminal:
 
         def begun(_: object) -> None:
             app.after_render -= begun
-            self._page.is_open = True
-            tty.note_settings()
+            self._row_output.is_open = True
+            tty.save_settings()
             tty.ask_for_modified_keys(os.environ)
             self._call_in_trio(self._started)
             asyncio.get_running_loop().call_soon(self._press_keys)
@@ -249,14 +249,14 @@ class _Terminal:
         self._app.key_processor.process_keys()
 
     def _end_with_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """End the application with an exception of a callback, which is our bug; ``run`` raises it."""
+        """End the application with the exception of a callback, which is a bug of chain; ``run`` raises it."""
         error = context.get("exception")
         if error is not None and not self._app.is_done:
             self._app.exit(exception=error)
 
     def _exit(self) -> None:
         if self._app.is_running and not self._app.is_done:
-            self._page.draw()
+            self._row_output.draw()
             self._app.exit()
 
     def _hang_up(self) -> None:
@@ -268,19 +268,19 @@ class _Terminal:
             assert self._keyboard.token is not None
             self._keyboard.token.run_sync_soon(action)
 
-    def _draw_now_and_rest(self) -> None:
+    def _draw_and_pause(self) -> None:
         """Draw the rows that wait, then none for ``FRAME_S``."""
-        self._page.draw()
+        self._row_output.draw()
         asyncio.get_running_loop().call_later(FRAME_S, self._draw_again_if_due)
 
     def _draw_again_if_due(self) -> None:
-        if self._page.is_due_again():
-            self._draw_now_and_rest()
+        if self._row_output.is_due_again():
+            self._draw_and_pause()
         else:
             self._call_in_trio(self._shown.set)
 
     def _message(self) -> StyleAndTextTuples:
-        return [*self._page.painted_tail, ("class:prompt", self._keyboard.sign)]
+        return [*self._row_output.painted_tail, ("class:prompt", self._keyboard.sign)]
 
     def _toolbar(self) -> StyleAndTextTuples:
         listener = self._keyboard.listener
@@ -288,7 +288,7 @@ class _Terminal:
             return [("", "starting")]
         *others, typed = self._draft.lines(self._buffer.text)
         parts = listener.toolbar(
-            self.width, self._keyboard.pastes.whole(typed), self._draft.at, len(others), self._page.answer_keys
+            self.width, self._keyboard.pastes.whole(typed), self._draft.at, len(others), self._row_output.answer_keys
         )
         return [(f"class:{style}" if style else "", text) for style, text in parts]
 
@@ -297,7 +297,7 @@ class _Terminal:
         state, most = self._buffer.complete_state, max(screen_size().rows // 2, 1)
         if state is None:
             return Dimension(min=1, max=most)
-        # The menu stands below the cursor, or else over the text.
+        # The menu is below the cursor if there is room, else over the text.
         before = self._buffer.document.text_before_cursor.split("\n")
         above = sum(row_count(f"{line} ", self._keyboard.room) for line in before)
         return Dimension(min=min(above + min(len(state.completions), MENU_ROWS), most), max=most)

@@ -1,4 +1,4 @@
-"""The keys of the prompt: what they do to the text in the editor, and which of them are calls to the listener.
+"""The key bindings of the prompt: edits of the text, and calls to the listener.
 
 All of it runs in the editor's thread.
 """
@@ -34,7 +34,7 @@ from cli.input.address import is_command
 from cli.screen import tty
 from cli.screen.draft import Draft
 from cli.screen.outside import OutsideProgram
-from cli.screen.page import Page
+from cli.screen.page import RowOutput
 from cli.screen.protocol import Acceptance, Listener, sign
 from cli.screen.shown_text import Pastes
 from cli.screen.toolkit import edit_by_clusters, screen_size
@@ -49,54 +49,55 @@ _OF_A_SHELL = {
     **{"c-a": "beginning-of-line", "c-e": "end-of-line", "c-b": "backward-char", "c-f": "forward-char"},
     **{"c-left": "backward-word", "c-right": "forward-word", "c-delete": "kill-word", "c-y": "yank"},
 }
-"""The keys of Emacs that the help names; prompt_toolkit has others, which send the text or change it unseen."""
+"""The Emacs keys that the help lists. Other ones of prompt_toolkit send the text, or change it invisibly."""
 
 MAX_UNFOLDED = 10_000
-"""Characters of an edited text that is shown as it is."""
+"""Characters of the longest edited text that is shown in full."""
 
 ANSWER_KEY_PAUSE_S = 0.3
-"""How long a key that answers a question may still turn out to begin a text: "you should not" must allow nothing."""
+"""Seconds in which a key that answers may turn out to start a text: "you should not" must not allow a call."""
 
 _REST_OF_WORD = {"y": "es", "w": "ith network", "o": "utside the sandbox", "a": "lways", "n": "o"}
-"""What follows a key that answers where its word is typed in full."""
+"""The rest of the word, if the user types the word instead of the key."""
 
 REST_OF_WORD_S = 2.0
-"""How long after the answer the rest of its word may begin."""
+"""Seconds after the answer in which the rest of its word may start."""
 
 
 class Keyboard:
-    """The keys of one editor."""
+    """The key bindings and the text of one editor."""
 
-    def __init__(self, draft: Draft, page: Page) -> None:
+    def __init__(self, draft: Draft, row_output: RowOutput) -> None:
         self.listener: Listener | None = None
         self.token: trio.lowlevel.TrioToken | None = None
         self.is_ready = threading.Event()
-        """Set when there is a listener, or will be none."""
+        """Set when there is a listener, or when there will never be one."""
         self._draft = draft
-        self._page = page
+        self._row_output = row_output
         self._before_search = 0, Document()
-        """The entry of the history and the text to which a cancelled search returns."""
+        """The index in the history and the text to restore when a search is cancelled."""
         self.pastes = Pastes()
         self.outside = OutsideProgram(lambda: self.ask(lambda _: None))
         self._rest_of_word = ""
-        """The rest of the word whose first letter was an answer: it is ignored."""
+        """The rest of the word whose first letter was an answer. It is ignored."""
         self._outside: tuple[str, str, str] | None = None
-        """The path of a pasted file that may be attached, what was pasted, and the text of the editor then."""
+        """The path of a pasted file that can be attached, the pasted text, and the editor's text at that time."""
         self._next: asyncio.TimerHandle | None = None
-        """What the text does if no key follows: it answers, or is removed as the rest of an answer's word."""
+        """The timer that answers with the text, or removes the rest of an answer's word, if no key follows."""
 
     def attach(self, app: Application[Any], buffer: Buffer) -> None:
-        """Set the application and its text, which are made with the keys."""
+        """Set the application and its buffer, which are created after the bindings."""
         self._app, self._buffer = app, buffer
-        # Without this handler prompt_toolkit would end the application where a key of its own accepts the text.
+        # Without this handler prompt_toolkit's own key for accepting the text would end the application.
         buffer.accept_handler = lambda _: self._submit()
         buffer.on_text_changed += self._on_change
         app.key_processor.before_key_press += lambda _: self._cancel_next()
 
     def ask(self, question: Callable[[Listener], T]) -> T | None:
-        """Return the listener's answer, once there is one, from trio's thread; ``None`` where nobody listens any more.
+        """Call the listener in trio's thread and return its answer; ``None`` if there is no listener any more.
 
-        No key is read meanwhile, so Ctrl-C is a signal: trio's thread may not answer, as on a disk that hangs.
+        Wait until there is one. Keys are not read meanwhile, so Ctrl-C is a signal: trio's thread may hang, for example
+        on a disk.
         """
         with tty.signal_on_ctrl_c():
             self.is_ready.wait()
@@ -107,27 +108,27 @@ class Keyboard:
 
     @property
     def text(self) -> str:
-        """What is in the editor, with all that was pasted."""
+        """The text in the editor, with all pastes in full."""
         return self.pastes.whole(self._buffer.text)
 
     def put_above(self, text: str) -> None:
-        """Put a line above what is being typed, and below others that came back before."""
+        """Put a line above the typed text, below others that came back before."""
         with self._before_search_changed():
             typed = self._buffer.text
-            *_, rest = lines = self._draft.put_above(typed, self.pastes.folded(text))
+            *_, rest = lines = self._draft.put_above(typed, self.pastes.fold(text))
             self._set_lines(lines, max(self._buffer.cursor_position - (len(typed) - len(rest)), 0))
 
     def put_to_edit(self, text: str) -> None:
-        """Put a text into an empty editor to be changed, else above what is being typed."""
+        """Put a text into an empty editor to be changed, else above the typed text."""
         with self._before_search_changed():
             if not self._buffer.text:
-                self._set_text(self.pastes.folded(text))
+                self._set_text(self.pastes.fold(text))
                 self._draft.begin_at("")
                 return
         self.put_above(text)
 
     def insert(self, text: str) -> None:
-        """Insert a text at the cursor, with a space behind it."""
+        """Insert a text at the cursor, followed by a space."""
         with self._before_search_changed():
             self._buffer.insert_text(f"{text} ")
 
@@ -136,7 +137,7 @@ class Keyboard:
 
     def _empty(self) -> None:
         self._buffer.reset()
-        self._draft.cleared()
+        self._draft.clear()
 
     def _set_lines(self, lines: Sequence[str], column: int) -> None:
         above = "".join(f"{line}\n" for line in lines[:-1])
@@ -144,7 +145,7 @@ class Keyboard:
 
     def _on_change(self, buffer: Buffer) -> None:
         self._cancel_next()
-        if (separated := self._draft.changed(buffer.text)) is not None:
+        if (separated := self._draft.update(buffer.text)) is not None:
             self._set_text(separated)
         elif self._rest_of_word and buffer.text.casefold() == self._rest_of_word:
             self._next = asyncio.get_running_loop().call_later(ANSWER_KEY_PAUSE_S, self._set_text, "")
@@ -155,28 +156,31 @@ class Keyboard:
             self._next = None
 
     def _submit(self) -> bool:
-        """Submit the lines in order until one is not accepted. Return true, so that the rest stays in the editor."""
+        """Submit the lines in order until one is not accepted.
+
+        Return true, so that prompt_toolkit leaves the rest in the editor.
+        """
         if passing := self._draft.passing(self._buffer.text):
             typed, before = passing
-            if self._offer([typed], at="") == ["accepted"]:
+            if self._submit_lines([typed], at="") == ["accepted"]:
                 self._set_text(before)
                 self._remember(typed)
             elif is_command(typed):
                 self._select_from(len(before))
             return True
-        lines, at = self._draft.offered(self._buffer.text), self._draft.at
-        answers = self._offer(lines, at=at)
+        lines, at = self._draft.lines_to_send(self._buffer.text), self._draft.at
+        answers = self._submit_lines(lines, at=at)
         count = sum(answer in _ACCEPTED for answer in answers)
         accepted, left = lines[:count], lines[count:]
         if answers[-1] == "answered":
-            self._page.is_answered(at)
+            self._row_output.close_question(at)
         if at and not left and answers_question(lines[-1]):
-            accepted.pop()  # an answer does not belong in the history
+            accepted.pop()  # answers are not added to the history
         for line in accepted:
             self._remember(line)
-        self._draft.sent(count)
+        self._draft.remove_sent(count)
         if left:
-            self._keep(self._draft.left(left, answers[-1]), answers[-1])
+            self._keep(self._draft.lines_to_show(left, answers[-1]), answers[-1])
         else:
             self.remember_typed(is_sent=True)
             self._empty()
@@ -196,10 +200,10 @@ class Keyboard:
         self._buffer.selection_state.enter_shift_mode()
         self._buffer.cursor_position = len(self._buffer.text)
 
-    def _offer(self, lines: Sequence[str], *, at: str) -> list[Acceptance]:
-        """Submit lines until one is not accepted; the last one may answer the question ``at``. Return their answers.
+    def _submit_lines(self, lines: Sequence[str], *, at: str) -> list[Acceptance]:
+        """Submit lines until one is not accepted; the last one may answer the question ``at``. Return the answers.
 
-        All lines go in one call to trio's thread, so that no run ends between two of them.
+        All lines are submitted in one call to trio's thread, so that no run ends between two of them.
         """
         whole = [self.pastes.whole(line) for line in lines]
 
@@ -214,7 +218,7 @@ class Keyboard:
         return self.ask(accept) or ["later"]
 
     def remember_typed(self, *, is_sent: bool = False) -> None:
-        """Add the text to the history, unless it was sent, and one for which an older entry was put in the editor."""
+        """Add the text to the history, unless it was sent, and one that replaced an older entry."""
         if self._buffer.working_index < len(lines := self._buffer._working_lines) - 1:
             self._remember(lines[-1])
         if not is_sent:
@@ -226,7 +230,7 @@ class Keyboard:
             history.append_string(line)
 
     def bindings(self) -> KeyBindingsBase:
-        """Return all keys: those that mean something here, and those of prompt_toolkit that edit the text."""
+        """Return all key bindings: ours, and those of prompt_toolkit that edit the text."""
         edit_by_clusters()
         moving, keys = KeyBindings(), KeyBindings()
         for key, name in _OF_A_SHELL.items():
@@ -236,7 +240,7 @@ class Keyboard:
         is_empty = Condition(lambda: not self._buffer.text)
 
         def answers(key: str) -> Filter:
-            return editing & is_empty & Condition(lambda: key in self._page.answer_keys)
+            return editing & is_empty & Condition(lambda: key in self._row_output.answer_keys)
 
         def bind(*sequence: Keys | str, to: Callable[[KeyPressEvent], Any], when: Filter = editing) -> None:
             keys.add(*sequence, filter=when)(to)
@@ -255,10 +259,10 @@ class Keyboard:
         for key in ("up", "c-p"):
             bind(key, to=lambda _: self._up())
         for key in ("down", "c-n"):
-            bind(key, to=lambda _: self._go_by_a_row(1))
+            bind(key, to=lambda _: self._move_by_row(1))
         bind("tab", to=lambda _: self._complete())
         bind("s-tab", to=lambda _: self._back_tab())
-        bind("c-l", to=lambda _: self._page.clear())
+        bind("c-l", to=lambda _: self._row_output.clear())
         for key in ("c-r", "c-s"):
             bind(key, to=self._search)
         for key in ("c-g", "c-c"):
@@ -266,15 +270,15 @@ class Keyboard:
         for key in ("c-u", "c-k", "c-w"):
             bind(key, to=lambda _: self._paste_over(""), when=editing & has_selection)
         bind(Keys.BracketedPaste, to=lambda event: self._paste_over(event.data))
-        bind("c-g", to=lambda _: self._edit_outside())
-        bind("c-x", "c-e", to=lambda _: self._edit_outside())
-        bind("c-o", to=lambda _: self._open_session())
+        bind("c-g", to=lambda _: self._open_external_editor())
+        bind("c-x", "c-e", to=lambda _: self._open_external_editor())
+        bind("c-o", to=lambda _: self._open_pager())
         keys.add("c-z")(lambda _: self._suspend())
         selecting, searching = emacs.load_emacs_shift_selection_bindings(), emacs.load_emacs_search_bindings()
         return merge_key_bindings([load_basic_bindings(), moving, searching, selecting, keys])
 
     def _enter(self) -> None:
-        """Send the lines, begin a new one after a backslash, or close a menu in which a completion is chosen."""
+        """Send the lines, start a new one after a backslash, or close a menu in which a completion is selected."""
         if (state := self._buffer.complete_state) is not None and state.complete_index is not None:
             self._buffer.complete_state = None
             self._buffer.start_completion()
@@ -282,12 +286,12 @@ class Keyboard:
         typed = self._buffer.document
         rest, self._rest_of_word = self._rest_of_word, ""
         if rest and (found := re.match(rf"{rest}\b[ ,.;:!]*", typed.text, re.I)):
-            self._draft.begin_at("")  # a text behind the word was begun after the answer
+            self._draft.begin_at("")  # text after the word was begun after the answer
             self._set_text(typed.text[found.end() :])
             if not self._buffer.text:
                 return
         if not (typed.text or self.is_ready.is_set()):
-            return  # it would send lines of a resumed session that nobody has seen yet
+            return  # it would send lines of a resumed session before the user has seen them
         if typed.is_cursor_at_the_end and typed.text.endswith("\\"):
             self._buffer.delete_before_cursor()
             self._newline()
@@ -295,7 +299,7 @@ class Keyboard:
             self._submit()
 
     def _press_answer(self, key: str) -> None:
-        """Type a key that answers the question on the screen, if no other key follows."""
+        """Insert a key that answers the question on the screen. It answers if no other key follows."""
         self._buffer.insert_text(key)
         self._next = asyncio.get_running_loop().call_later(ANSWER_KEY_PAUSE_S, self._answer_by, key)
 
@@ -313,16 +317,22 @@ class Keyboard:
         self._buffer.newline(copy_margin=False)
 
     def _escape(self) -> None:
-        """Close the menu that is open, or else interrupt the run; twice at an empty prompt, list what can be undone."""
+        """Close the open menu, or else interrupt the run.
+
+        Twice at an empty prompt, list the runs that can be undone.
+        """
         if self._buffer.complete_state is not None:
             self._buffer.cancel_completion()
         else:
             has_text = bool(self._buffer.text)
             self.ask(lambda listener: listener.escape(has_text=has_text))
 
-    def _edit_outside(self) -> None:
-        """Let the user's own editor have the text. This thread waits, so keys are that editor's, and rows wait."""
-        self._page.step_aside()
+    def _open_external_editor(self) -> None:
+        """Edit the draft in $VISUAL or $EDITOR.
+
+        Blocks this thread: the editor owns the terminal, and rows wait until it exits.
+        """
+        self._row_output.suspend()
         said, text = "", self.text
         try:
             edited = self.outside.edit(text, os.environ)
@@ -331,23 +341,26 @@ class Keyboard:
         else:
             if edited != text:
                 self._buffer.save_to_undo_stack()
-                edited = self.pastes.folded_again(edited)
+                edited = self.pastes.fold_again(edited)
                 # prompt_toolkit processes a whole line at each key: 90,000 characters take about a second.
-                self._set_text(self.pastes.folded(edited) if len(edited) > MAX_UNFOLDED else edited)
-        self._page.come_back(said)
+                self._set_text(self.pastes.fold(edited) if len(edited) > MAX_UNFOLDED else edited)
+        self._row_output.resume(said)
 
-    def _open_session(self) -> None:
-        """Show the whole session in the user's pager. This thread waits, so keys are the pager's, and rows wait."""
+    def _open_pager(self) -> None:
+        """Show the whole session in the user's pager.
+
+        Blocks this thread: the pager owns the terminal, and rows wait.
+        """
         rows = self.ask(lambda listener: listener.session_rows())
         if rows is None:
             return
-        self._page.step_aside()
+        self._row_output.suspend()
         said = ""
         try:
             self.outside.page(rows, os.environ)
         except UserError as error:
             said = str(error)
-        self._page.come_back(said)
+        self._row_output.resume(said)
 
     def _ctrl_c(self) -> None:
         has_text = bool(self._buffer.text)
@@ -356,18 +369,18 @@ class Keyboard:
             self._empty()
 
     def _up(self) -> None:
-        """Take the latest waiting line back into an empty editor, or go to the row above."""
+        """Take the latest waiting line back into an empty editor, or move to the row above."""
         text = None if self._buffer.text else self.ask(lambda listener: listener.take_back())
         if text is None:
-            self._go_by_a_row(-1)
+            self._move_by_row(-1)
         else:
             self.put_to_edit(text)
 
-    def _go_by_a_row(self, by: Literal[-1, 1]) -> None:
-        """Go to the row above or below, in the menu if it is open; beyond the text, to the history."""
+    def _move_by_row(self, by: Literal[-1, 1]) -> None:
+        """Move to the row above or below, in the menu if it is open; beyond the text, in the history."""
         buffer, at = self._buffer, None
         if not (buffer.complete_state or self.pastes.has_any(buffer.text) or self._is_from_history):
-            at = a_row_away(buffer.text, buffer.cursor_position, self.room, by)
+            at = place_by_row(buffer.text, buffer.cursor_position, self.room, by)
         if at is not None:
             buffer.cursor_position = at
         elif by < 0:
@@ -377,7 +390,7 @@ class Keyboard:
 
     @property
     def sign(self) -> str:
-        """What stands before the text."""
+        """The prompt before the text."""
         if path := self._outside_path:
             return f"[attach {cut(path, max(screen_size().columns // 2, 1), '')}? y/n] "
         at, typed = self._draft.at, self._draft.lines(self._buffer.text)[-1]
@@ -391,14 +404,14 @@ class Keyboard:
 
     @property
     def _is_from_history(self) -> bool:
-        """Whether the history is being walked through: the cursor is at the end of an entry that was not changed."""
+        """Whether the text is an unchanged entry of the history with the cursor at its end."""
         buffer = self._buffer
         entries = buffer.history.get_strings()
         is_entry = buffer.working_index < len(entries) and buffer.text == entries[buffer.working_index]
         return is_entry and buffer.document.is_cursor_at_the_end
 
     def _complete(self) -> None:
-        """Insert the only completion, or what all have in common; else choose the next one in the menu."""
+        """Insert the only completion, or the common prefix of all; else select the next one in the menu."""
         buffer, state = self._buffer, self._buffer.complete_state
         if state is None:
             found = list(buffer.completer.get_completions(buffer.document, CompleteEvent(completion_requested=True)))
@@ -410,7 +423,7 @@ class Keyboard:
         common = get_common_complete_suffix(buffer.document, found)
         if state is not None and (state.complete_index is not None or not common):
             buffer.complete_next()
-        elif len(found) == 1:  # also one that changes what was typed
+        elif len(found) == 1:  # also if it changes the typed text
             buffer.apply_completion(found[0])
         else:
             buffer.cancel_completion()
@@ -419,7 +432,7 @@ class Keyboard:
             buffer.start_completion()
 
     def _back_tab(self) -> None:
-        """Go back in the menu that is open, or else change to the next mode."""
+        """Select the previous completion in an open menu, or else switch to the next mode."""
         if self._buffer.complete_state is not None:
             self._buffer.complete_previous()
         else:
@@ -431,13 +444,13 @@ class Keyboard:
         (search.start_forward_incremental_search if forward else search.start_reverse_incremental_search).call(event)
 
     def _leave_search(self) -> None:
-        """End the search, and restore what was in the editor before it."""
+        """End the search, and restore the text from before it."""
         stop_search()
         self._buffer.working_index, self._buffer.document = self._before_search
 
     @contextmanager
     def _before_search_changed(self) -> Iterator[None]:
-        """Change what was in the editor before the search, if one is open, and search in what is there then."""
+        """Change the text from before the search, if one is open, and search in the changed text then."""
         is_searching = self._app.layout.is_searching
         if is_searching:
             self._buffer.working_index, self._buffer.document = self._before_search
@@ -449,7 +462,7 @@ class Keyboard:
         if self._buffer.selection_state is not None:
             self._buffer.cut_selection()
         text = text.replace("\r\n", "\n").replace("\r", "\n")
-        folded = self.pastes.folded(text)
+        folded = self.pastes.fold(text)
         self._buffer.insert_text(folded)
         if self.listener is not None and folded == text and not self._draft.at:
             path = self.listener.outside_path(text)
@@ -457,7 +470,7 @@ class Keyboard:
 
     @property
     def _outside_path(self) -> str:
-        """The path that may be attached by the next key; empty if none was pasted just now."""
+        """The path that the next key may attach; empty if no path was just pasted."""
         return self._outside[0] if self._outside is not None and self._outside[2] == self._buffer.text else ""
 
     def _attach_outside(self) -> None:
@@ -467,20 +480,20 @@ class Keyboard:
         self.ask(lambda listener: listener.attach_path(path, pasted))
 
     def _keep_outside(self) -> None:
-        """Leave the path as text."""
+        """Leave the pasted path as text."""
         self._outside = None
 
     def _suspend(self) -> None:
-        self._page.step_aside()
-        with tty.lent():
+        self._row_output.suspend()
+        with tty.lend_terminal():
             self.ask(lambda _: tty.stop_job())
-        self._page.come_back()
+        self._row_output.resume()
 
 
-def a_row_away(text: str, at: int, width: int, by: Literal[-1, 1]) -> int | None:
+def place_by_row(text: str, at: int, width: int, by: Literal[-1, 1]) -> int | None:
     """Return the place one row above or below the place ``at`` of a text; ``None`` beyond its first or last row.
 
-    Rows are cut where they are full, as prompt_toolkit does it, which does not look for spaces.
+    Rows are cut where they are full, as in prompt_toolkit, which does not cut at spaces.
     """
     starts, begin = [], 0
     for line in text.split("\n"):

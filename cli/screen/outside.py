@@ -1,6 +1,6 @@
-"""The user's own editor and pager, which have the terminal meanwhile.
+"""The user's external editor and pager, which own the terminal while they run.
 
-The chain continues behind them, and its rows wait. Both receive Ctrl-C, which the chain ignores, and Ctrl-Z.
+The chain continues meanwhile, and its rows wait. Both programs receive Ctrl-C, which the chain ignores, and Ctrl-Z.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from chain.errors import UserError
 from cli.screen import tty
 
 USUAL = ("nano", "vi")
-"""Editors that are looked for where the environment names none."""
+"""Editors to try if the environment names none."""
 
 LESS = "R~+G"
-"""Options of less, unless ``$LESS`` is set: show colours, begin at the end. Without ``X`` it restores the screen."""
+"""Options of less, unless ``$LESS`` is set: show colours, start at the end. Without ``X`` it restores the screen."""
 
 
 class OutsideProgram:
-    """A program that is started at a key. ``edit`` and ``page`` block their thread; ``end`` is for any other one.
+    """An external program that is started by a key. ``edit`` and ``page`` block; call ``end`` in another thread.
 
-    ``settle`` is that of ``tty.lent``.
+    ``settle`` is that of ``tty.lend_terminal``.
     """
 
     def __init__(self, settle: Callable[[], object] = lambda: None) -> None:
@@ -36,7 +36,7 @@ class OutsideProgram:
         self._process: subprocess.Popen[bytes] | None = None
 
     def edit(self, text: str, environ: Mapping[str, str]) -> str:
-        """Return what the user made of the text. Raise ``UserError`` where there is no editor, or where it failed."""
+        """Return the text as the user edited it. Raise ``UserError`` if there is no editor, or if it failed."""
         command = editor_command(environ)
         name = Path(command[0]).name
         with TemporaryDirectory(prefix="chain-") as folder:
@@ -44,24 +44,27 @@ class OutsideProgram:
             file.write_text(f"{text}\n" if text else "", encoding="utf-8", errors="surrogateescape")
             code = self._run([*command, str(file)], "VISUAL or EDITOR")
             if code != 0:
-                raise UserError(f"{name} ended with {code}; the text is as it was")
+                raise UserError(f"{name} ended with {code}; the text is unchanged")
             try:
                 return file.read_text(encoding="utf-8").removesuffix("\n")
             except (OSError, UnicodeDecodeError) as error:
-                raise UserError(f"what {name} saved cannot be read ({error}); the text is as it was") from None
+                raise UserError(f"what {name} saved cannot be read ({error}); the text is unchanged") from None
 
     def page(self, rows: Iterable[str], environ: Mapping[str, str]) -> None:
-        """Show rows in the user's pager until it ends. Raise ``UserError`` without a pager, or of the first row."""
+        """Show rows in the user's pager until it exits.
+
+        Raise ``UserError`` if there is no pager, or if the first row raises it.
+        """
         command = pager_command(environ)
         if not command:
             raise UserError("there is no pager: install less, or set PAGER to one")
         encoding, rows = sys.stdout.encoding or "utf-8", iter(rows)
-        rows = chain([next(rows, "")], rows)  # an error is reported before the pager has the terminal
+        rows = chain([next(rows, "")], rows)  # report an error before the pager starts
         data = (f"{row}\n".encode(encoding, errors="replace") for row in rows)
         self._run(command, "PAGER", data, {"LESS": LESS, **environ})
 
     def end(self) -> None:
-        """End the program that runs, if any, since chain ends."""
+        """End the program, if one runs, since chain exits."""
         if (process := self._process) is not None:
             process.terminate()
 
@@ -72,11 +75,11 @@ class OutsideProgram:
         data: Iterator[bytes] | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> int:
-        """Run a program that has the terminal, write ``data`` to its input, and return its exit code.
+        """Run a program on the terminal, write ``data`` to its input, and return its exit code.
 
-        ``variable`` is where the user names another one.
+        ``variable`` is the environment variable with which the user can choose another program.
         """
-        with tty.lent(self._settle):
+        with tty.lend_terminal(self._settle):
             try:
                 process = subprocess.Popen(argv, stdin=None if data is None else subprocess.PIPE, env=environ)
             except OSError as error:
@@ -84,7 +87,7 @@ class OutsideProgram:
             self._process = process
             try:
                 if data is not None and process.stdin is not None:
-                    # A user who has seen enough ends the pager before it has read all.
+                    # The user may quit the pager before it has read all.
                     with suppress(BrokenPipeError), process.stdin as pipe:
                         pipe.writelines(data)
             finally:
@@ -94,7 +97,10 @@ class OutsideProgram:
 
 
 def editor_command(environ: Mapping[str, str]) -> list[str]:
-    """Return the editor that the environment names, else an installed one. Raise ``UserError`` without any."""
+    """Return the command of the editor that the environment names, else of an installed one.
+
+    Raise ``UserError`` if none.
+    """
     named = environ.get("VISUAL", "").strip() or environ.get("EDITOR", "").strip()
     try:
         found = shlex.split(named)
@@ -107,7 +113,7 @@ def editor_command(environ: Mapping[str, str]) -> list[str]:
 
 
 def pager_command(environ: Mapping[str, str]) -> list[str]:
-    """Return the pager that the environment names, else less; empty if there is none, or ``cat``, which is no pager."""
+    """Return the command of the pager that the environment names, else less; empty if there is none, or for ``cat``."""
     try:
         words = shlex.split(environ.get("PAGER", "less"))
     except ValueError:

@@ -1,9 +1,9 @@
-"""What is above and around the prompt: finished rows, the unfinished ones, and how all is drawn in one write.
+"""The rows above the prompt, finished and unfinished, drawn with the prompt in one write.
 
-Rows come from any thread and wait here; the editor's thread draws them, with the output held meanwhile.
+Rows come from any thread and wait here. The editor's thread draws them while the output is held.
 
-prompt_toolkit draws a prompt at least as high as before, and counts rows by the terminal's width of then. Both are
-corrected here: a prompt of another height is drawn anew, and rows are counted as the terminal has wrapped them.
+prompt_toolkit never draws a prompt lower than before, and counts rows by the terminal's previous width. Both are
+corrected here: a prompt whose height changes is redrawn, and rows are counted as the terminal has wrapped them.
 """
 
 from __future__ import annotations
@@ -34,67 +34,67 @@ KEPT_ROWS = 500
 """Rows that Ctrl-L can draw again: more than a screen has."""
 
 MOMENT_S = 0.3
-"""How long a question has to be on the screen before one key answers it: a key that was on its way is not about it."""
+"""Seconds that a question must be on the screen before a single key answers it: earlier keys are not meant for it."""
 
 PLAIN_TITLE = "chain"
 
 WITHOUT_TITLE = ("linux", "eterm", "vt1", "vt2")
-"""How the names of terminals begin that would show a title among the rows."""
+"""Prefixes of ``$TERM`` of terminals that would print a title among the rows."""
 
 SCREEN_MARGIN = 5
-"""Rows of the screen left for the prompt, the toolbar and an answer."""
+"""Rows of the screen reserved for the prompt, the toolbar and an answer."""
 
 
-class Page:
-    """The rows of one terminal."""
+class RowOutput:
+    """The rows of one terminal, its title, and the question that is on the screen."""
 
     def __init__(self, output: HeldOutput, draft: Draft) -> None:
         self.tail = ""
-        """The unfinished rows as they are drawn, above the prompt."""
+        """The unfinished rows above the prompt, as they are drawn."""
         self.is_open = False
-        """Whether the prompt is up, so that rows are drawn and not written as they are."""
+        """Whether the prompt is up. If not, rows are written directly."""
         self._output = output
         self._draft = draft
-        """Knows the question that is on the screen."""
+        """It stores the question that is on the screen."""
         self._lock = threading.Lock()
         self._rows: list[str] = []
         self._next_tail = ""
         self._next_question = self._next_keys = ""
         self._keys = ""
-        """The keys that answer the question on the screen by themselves."""
+        """The keys that answer the question on the screen without Enter."""
         self._asked_at = 0.0
-        """When that question was shown."""
+        """The time at which that question was shown."""
         self._last: deque[str] = deque(maxlen=KEPT_ROWS)
         self._is_scheduled = False
         self._app: Application[Any]
         self._window: Window
-        """Both set by ``watch``: the application is made with this page."""
+        """Both are set by ``watch``, since the application is created later."""
         self._plain_title = PLAIN_TITLE
         """The title between alerts."""
         self._title = ""
-        """The title of the window, once it was set."""
+        """The title of the window; empty until it is set."""
         self._height = 0
-        """Of the prompt that is on the screen; 0 if it was erased, and what comes is drawn anew."""
+        """The height of the prompt on the screen; 0 if it was erased and must be redrawn completely."""
 
     # ------------------------------------------------------------------------------------------------- in any thread
 
     def add(self, rows: Sequence[str], tail: str) -> bool:
-        """Take rows to show, and the unfinished ones below them; whether a drawing has to be scheduled."""
+        """Add finished rows, and replace the unfinished ones. Return whether to schedule a drawing."""
         with self._lock:
             self._rows.extend(rows)
             self._next_tail = tail
             return self._is_to_be_scheduled()
 
     def ask(self, question: str, keys: str) -> bool:
-        """Let what is begun after the next drawing answer this question. Return whether to schedule a drawing."""
+        """Let text that is begun after the next drawing answer this question. Return whether to schedule a drawing."""
         with self._lock:
             if self._next_question == question:
                 return False
             self._next_question, self._next_keys = question, keys
             return self._is_to_be_scheduled()
 
-    def is_answered(self, question: str) -> None:
-        """Let what is typed from now on not answer this question, whenever the next rows are drawn."""
+    def close_question(self, question: str) -> None:
+        """Stop typed text from answering this question, even before the next drawing."""
         with self._lock:
             if self._next_question == question:
                 self._next_question = ""
@@ -102,7 +102,7 @@ class Page:
 
     @property
     def answer_keys(self) -> str:
-        """The keys that now answer the question on the screen by themselves."""
+        """The keys that answer the question on the screen at this moment."""
         is_late_enough = time.monotonic() - self._asked_at >= MOMENT_S
         return self._keys if self._draft.question and is_late_enough else ""
 
@@ -113,12 +113,12 @@ class Page:
 
     @property
     def painted_tail(self) -> StyleAndTextTuples:
-        """The unfinished rows for prompt_toolkit, as they will look: the style of a prompt is bold."""
+        """The unfinished rows for prompt_toolkit, without the bold style of the prompt."""
         tail = to_formatted_text(ANSI(f"{self.tail}\n")) if self.tail else []
         return [(f"nobold {part[0]}", part[1]) for part in tail]
 
     def drain(self) -> list[str]:
-        """Return the rows that are left when the prompt is gone."""
+        """Return and remove the rows that are left when the prompt is gone."""
         with self._lock:
             rows, self._rows, self._next_tail = [*self._rows, *filter(None, [self._next_tail])], [], ""
         return rows
@@ -131,7 +131,7 @@ class Page:
     # ---------------------------------------------------------------------------------------- in the editor's thread
 
     def watch(self, app: Application[Any], window: Window) -> None:
-        """Correct the application's own drawings too; ``window`` is that of the text."""
+        """Correct the drawings of the application too. ``window`` is the window of the text."""
         self._app, self._window = app, window
         app.before_render += self._before_render
         app.after_render += self._after_render
@@ -143,11 +143,11 @@ class Page:
             self._erase()
 
     def _erase(self) -> None:
-        """Erase the prompt, also where the terminal has wrapped it anew since: the signal for that may come later."""
+        """Erase the prompt, also if the terminal has just wrapped it to a new width, whose signal may come later."""
         renderer, columns = self._app.renderer, screen_size().columns
         drawn, size = renderer._last_screen, renderer._last_size
         if drawn is not None and size is not None and size.columns != columns and _wraps_again(os.environ):
-            # A row that is too long now fills several, and the cursor went with its character.
+            # A row that is now too long fills several, and the cursor moved with its character.
             cursor = renderer._cursor_pos
             above = sum(-(-max(_filled(drawn.data_buffer[y]), 1) // columns) for y in range(cursor.y))
             renderer._cursor_pos = Point(x=columns, y=above + cursor.x // columns)
@@ -164,21 +164,21 @@ class Page:
         is_too_tall = info is not None and info.window_height > max(len(info.visible_line_to_row_col), needed)
         try:
             if self._height and height and (is_too_tall or height != self._height):
-                self._erase()  # after which this does not hold
+                self._erase()  # which makes the height unknown
                 self._app._redraw()
             self._height = height
         finally:
             self._output.release()
 
     def alert(self, title: str, *, rings: bool) -> None:
-        """Write a title, or the plain one if it is empty and there was another, and ring."""
+        """Set the window's title, or restore the plain one if ``title`` is empty, and ring the bell."""
         self._set_title(title or (self._title and self._plain_title))
         if rings:
             self._output.write_raw("\a")
         self._output.flush()
 
     def name_window(self, title: str) -> None:
-        """Write the title that the window has between alerts."""
+        """Set the title that the window has between alerts."""
         self._plain_title = title
         self._set_title(title)
         self._output.flush()
@@ -186,12 +186,12 @@ class Page:
     def _set_title(self, shown: str) -> None:
         if shown != self._title and not (self._output.term or "").startswith(WITHOUT_TITLE):
             if not self._title:
-                self._output.write_raw(tty.keep_title())
+                self._output.write_raw(tty.save_title())
             self._title = shown
             self._output.set_title(sanitize(shown))
 
     def draw(self) -> None:
-        """Write the rows that wait and draw the prompt below them, in one piece."""
+        """Write the waiting rows and draw the prompt below them, in one write."""
         with self._lock:
             rows, self._rows = self._rows, []
             # Not before: a key drawn ahead of these rows must not show the unfinished row that follows them, nor answer
@@ -205,51 +205,54 @@ class Page:
         app = self._app
         if not app.is_running or app.is_done:
             return
-        with self._output.held():
+        with self._output.holding():
             if rows:
                 self._erase()
                 self._output.write_raw("".join(f"{row}\r\n" for row in rows))
             app._redraw()
         if is_asked:
-            # Only now: a terminal that takes its time has the question on it no earlier.
+            # Only now, since a slow terminal shows the question no earlier.
             self._asked_at = time.monotonic()
             asyncio.get_running_loop().call_later(MOMENT_S, app.invalidate)
 
     def is_due_again(self) -> bool:
-        """Return whether something came since the last drawing; if not, the next row has to schedule one."""
+        """Return whether rows came since the last drawing. If not, the next row must schedule one."""
         with self._lock:
             is_due = bool(self._rows) or self._next_tail != self.tail or self._next_question != self._draft.question
             self._is_scheduled = is_due
         return is_due
 
     def clear(self) -> None:
-        """Clear the screen, and draw as many of the latest rows as fit; what other programs wrote is gone."""
+        """Clear the screen, and draw as many of the latest rows as fit.
+
+        The output of other programs is not restored.
+        """
         with self._lock:
             self._rows = [*list(self._last)[-max(screen_size().rows - SCREEN_MARGIN, 0) :], *self._rows]
             self._last.clear()
-        with self._output.held():
+        with self._output.holding():
             self._erase()
             self._output.cursor_goto(0, 0)
             self._output.erase_down()
             self.draw()
 
-    def step_aside(self) -> None:
-        """Erase the prompt, for another program that gets the terminal; what comes is drawn behind it."""
-        with self._output.held():
+    def suspend(self) -> None:
+        """Erase the prompt before another program gets the terminal. Rows wait until ``resume``."""
+        with self._output.holding():
             self._erase()
 
-    def come_back(self, said: str = "") -> None:
-        """Draw the prompt again, below what the other program left and a text of ours."""
+    def resume(self, said: str = "") -> None:
+        """Draw the prompt again, below the output of the other program and the text ``said``."""
         with self._lock:
             self._rows += in_rows(said, screen_size().columns)
-        with self._output.held():
+        with self._output.holding():
             self._output.write_raw("\r")
             self.draw()
 
     def resize(self) -> None:
-        """Draw the prompt for the terminal's new size, or where another program had the terminal."""
-        tty.take_back()
-        with self._output.held():
+        """Redraw the prompt after a change of the terminal's size, or after another program had the terminal."""
+        tty.reapply_settings()
+        with self._output.holding():
             self._erase()
             self._app._redraw()
 
@@ -259,5 +262,5 @@ def _filled(row: Mapping[int, Char]) -> int:
 
 
 def _wraps_again(environ: Mapping[str, str]) -> bool:
-    """Return whether the terminal wraps its rows anew when its width changes; a few cut them off."""
+    """Return whether the terminal rewraps its rows when its width changes; a few cut them off."""
     return "TMUX" in environ or not ("XTERM_VERSION" in environ or "STY" in environ or environ.get("TERM") == "linux")

@@ -1,4 +1,4 @@
-"""The interface between a terminal (``editor``, ``dumb``) and the listener that its input goes to.
+"""The interfaces between a terminal (``editor``, ``dumb``) and the listener that receives its input.
 
 Every method of a ``Listener`` is called in trio's thread and returns at once, except ``menu``, ``target``,
 ``outside_path`` and ``toolbar``, which any thread may call, and ``ready``, which waits.
@@ -12,13 +12,13 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 from cli.show.toolbar import ToolbarPart
 
 Acceptance: TypeAlias = Literal["accepted", "answered", "keep", "replace", "later", "gone"]
-"""What happened to a line: accepted, as it is or as an answer; kept in the editor to be corrected, or to be replaced by
-the next key, as what was not meant so; kept there to be sent again later as it is; kept there since the question that
-it was to answer has gone, and a line from now on."""
+"""The result for a line. ``accepted``: submitted. ``answered``: submitted as an answer. ``keep``: stays in the editor
+to be corrected. ``replace``: stays, and the next key replaces it. ``later``: stays, and is sent again unchanged.
+``gone``: stays as an ordinary line, since its question has closed."""
 
 
 def sign(question: str, target: str = "") -> str:
-    """Return what stands before the text: the question that it answers, or the prompt with the agent it is for."""
+    """Return the prompt before the text: the question that it answers, or the default prompt with the target agent."""
     if question:
         return f"{question}? "
     return f"{target} > " if target else "> "
@@ -28,25 +28,28 @@ class Choice(NamedTuple):
     """A completion of the text before the cursor."""
 
     text: str
-    """The whole text with the completion."""
+    """The whole text including the completion."""
     label: str
     about: str = ""
 
 
 class Listener(Protocol):
-    """Receives what is typed."""
+    """The receiver of typed lines and keys."""
 
     def accept(self, text: str, *, at: str = "", again: bool = False) -> Acceptance:
-        """Accept a line begun at the question ``at``, or say why it stays; ``again``: it came back unchanged."""
+        """Submit a line begun at the question ``at``, and return what the editor does with it.
+
+        ``again``: the line came back, and is unchanged.
+        """
 
     async def ready(self) -> None:
-        """Wait until no line has to be sent again only because another session is being opened."""
+        """Wait until a session switch has finished, so that lines are not refused because of it."""
 
     def escape(self, *, has_text: bool) -> None:
-        """Handle Esc; ``has_text``: something is typed."""
+        """Handle Esc; ``has_text``: the editor is not empty."""
 
     def ctrl_c(self, *, has_text: bool) -> bool:
-        """Handle Ctrl-C. Returns whether to clear the text in the editor."""
+        """Handle Ctrl-C. Return whether to clear the text in the editor."""
 
     def next_mode(self) -> None:
         """Handle Shift-Tab."""
@@ -58,42 +61,43 @@ class Listener(Protocol):
         """Handle the loss of the terminal."""
 
     def paste_image(self) -> None:
-        """Attach the image in the clipboard to the line that is being typed."""
+        """Attach the image in the clipboard to the typed line."""
 
     def outside_path(self, pasted: str) -> str:
-        """Return the path of a file that a pasted text is, if tools may not read it; else an empty text."""
+        """Return the path if the pasted text is that of a file outside the tools' folders; else an empty text."""
 
     def attach_path(self, path: str, pasted: str) -> None:
-        """Attach a file to the line that is being typed. If that fails, put back what was pasted."""
+        """Attach a file to the typed line. If that fails, insert the pasted text again."""
 
     def take_back(self) -> str | None:
         """Drop the latest waiting line and return its text; ``None`` if there is none."""
 
     def session_rows(self) -> Iterator[str]:
-        """Return the rows of the whole session, which any thread may read. Reading raises ``UserError``."""
+        """Return the rows of the whole session. Any thread may read them, which raises ``UserError``."""
 
     @property
     def awaits_input(self) -> bool:
         """Whether nothing happens until the user types."""
 
     def completions(self, text: str) -> Sequence[str]:
-        """Return the whole texts that the text before the cursor can be completed to."""
+        """Return the whole texts that complete the text before the cursor."""
 
     def menu(self, text: str) -> Sequence[Choice]:
-        """Return the commands or files among these, which are offered while the user types."""
+        """Return the commands or files among the completions, which are offered while the user types."""
 
     def target(self, typed: str) -> str:
-        """Return the agent that the line would go to; empty for the main one."""
+        """Return the agent that the typed line would go to; empty for the main one."""
 
     def toolbar(self, width: int, typed: str, at: str, others: int, keys: str) -> Sequence[ToolbarPart]:
-        """Return the row below the prompt, ``width`` columns wide; Enter sends ``others`` before what is ``typed``.
+        """Return the row below the prompt, at most ``width`` columns wide.
 
-        ``keys`` answer the question ``at`` which it was begun, without Enter.
+        Enter sends ``others`` lines before the ``typed`` one, which was begun at the question ``at``. ``keys`` answer
+        that question without Enter.
         """
 
 
 class Screen(Protocol):
-    """Shows rows, and holds the text that is being typed."""
+    """A terminal that shows rows, and contains the text that is being typed."""
 
     has_keys: bool
     """Whether there is an editor, with keys of its own such as Esc."""
@@ -103,20 +107,20 @@ class Screen(Protocol):
         """Whether ``copy`` can work."""
 
     def copy(self, text: str) -> None:
-        """Put a text on the clipboard. Whether the terminal allows that is not known."""
+        """Put a text on the clipboard. Whether the terminal allows this is not known."""
 
     @property
     def width(self) -> int:
         """Columns of the terminal."""
 
     def listen(self, listener: Listener) -> None:
-        """Set the listener; what was typed before waits for this call."""
+        """Set the listener. Input typed before waits for this call."""
 
     def show(self, rows: Sequence[str], tail: str = "") -> None:
-        """Show whole rows above the prompt, and below them the unfinished ones. Never blocks."""
+        """Show finished rows above the prompt, and replace the unfinished ones below them. Never blocks."""
 
     def ask(self, question: str | None, keys: str = "") -> None:
-        """Let what is begun in an empty editor from now on answer this question, or one of the keys do."""
+        """Let text begun in an empty editor from now on answer this question, or one of the ``keys`` without Enter."""
 
     async def shown(self) -> None:
         """Wait until all rows are on the screen."""
@@ -125,22 +129,25 @@ class Screen(Protocol):
         """Redraw the toolbar."""
 
     def alert(self, title: str, *, rings: bool) -> None:
-        """Say in the window's title, where there is one, what is waited for, until the user types; ``rings``: aloud."""
+        """Set the window's title until the user types, if the terminal has one; ``rings`` rings the bell."""
 
     def name_window(self, title: str) -> None:
-        """Set the title that the window has between alerts, where there is one; the terminal restores its own later."""
+        """Set the title that the window has between alerts, if the terminal has one.
+
+        ``close`` restores the original.
+        """
 
     def redraw(self) -> None:
-        """Draw the prompt anew: the terminal has another size, or another program had it."""
+        """Redraw the prompt after a change of the terminal's size, or after another program had the terminal."""
 
     def give_back(self, text: str) -> None:
-        """Put a line into the editor, below others that came back and above what is being typed."""
+        """Put a line into the editor, below others that came back and above the typed text."""
 
     def insert(self, text: str) -> None:
         """Insert a text at the cursor of the editor."""
 
     def edit(self, text: str) -> None:
-        """Put a text into the editor to be changed, above what is being typed."""
+        """Put a text into the editor to be changed, above the typed text."""
 
     @property
     def typed(self) -> str:

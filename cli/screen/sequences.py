@@ -1,4 +1,4 @@
-"""The escape sequences of terminals: keys, replies and reports that nobody has typed, and the clipboard. Pure."""
+"""Escape sequences of terminals: keys, replies, reports, and the clipboard. Pure."""
 
 import re
 from base64 import b64encode
@@ -6,26 +6,26 @@ from base64 import b64encode
 ESC = "\x1b"
 
 _CSI = r"\[(?:\[[@-~]|M[^\x00-\x1f]{3}|(?![M\[])[0-?]*[ -/]*[@-~]|(?:M[^\x00-\x1f]{0,2}|\[|[0-?]*[ -/]*)(?=[^ -~]))"
-"""Also a key of the Linux console and an old mouse; the last alternative is one that a control character breaks off."""
+"""Including a key of the Linux console and an old mouse. The last alternative is cut by a control character."""
 _SS3 = r"O[0-9;]*(?:[@-~]|(?=[^ -~]))"
 _STRING = r"[\]PX^_](?=[0-9!>$+|GlL])[^\x00-\x1f]*(?:\x07|\x1b\\|(?=[\x00-\x06\x08-\x1a\x1c-\x1f]|\x1b[^\\]))"
-"""OSC, DCS and the like, which begin as the replies of terminals do."""
+"""OSC, DCS and similar sequences that start like replies of terminals."""
 _ALT = r"[^\x1b\[O\]PX^_\x03]|[\]PX^_](?=[^0-9!>$+|GlL])"
 
 KEY = re.compile(rf"[^\x1b]|\x1b(?:\x1b?(?:{_CSI}|{_SS3})|{_STRING}|{_ALT}|(?=\x1b[^\[O]|\x03))", re.S)
-"""A character or a whole sequence, else the beginning of one. Before another Esc and before Ctrl-C, Esc is a key."""
+"""A character or a whole sequence, else the start of one. Before another Esc and before Ctrl-C, Esc is a key."""
 LATE = re.compile(r"\[[0-?]*[ -/]*[@-~]")
-"""The rest of a sequence whose Esc came alone, if a single read has it whole."""
+"""The rest of a sequence whose Esc came alone, if a single read returns all of it."""
 
 MAX_COPIED = 74_994
-"""Bytes that are copied: in base64, the 100 kB of a sequence that common terminals accept."""
+"""Bytes of the longest copied text. In base64 it is a sequence of 100 kB, which common terminals accept."""
 
 
 def copyable(text: str) -> str:
-    """Return as much of a text as can be copied."""
+    """Return the longest beginning of a text that a terminal can copy."""
     return text.encode(errors="replace")[:MAX_COPIED].decode(errors="ignore")
 
 
 def copy_sequence(text: str) -> str:
-    """Return the sequence (OSC 52) by which a terminal puts a text on the clipboard."""
+    """Return the escape sequence (OSC 52) that puts a text on the terminal's clipboard."""
     return f"\x1b]52;c;{b64encode(copyable(text).encode()).decode()}\x07"

@@ -1,10 +1,11 @@
-"""How the text in the editor is shown where that is not as it is.
+"""The display of the editor's text where it differs from the text.
 
-A long paste is one sign of a private plane in the text, and is shown as ``[pasted 300 lines]``: so the cursor, deletion
-and undo treat it as a whole, and the same words typed by hand are plain text. ``whole`` is the text that is meant.
+A long paste is one private-use character in the text, and is shown as ``[pasted 300 lines]``. So the cursor, deletion
+and undo treat it as a whole, and the same words typed by hand are plain text. ``whole`` returns the text with pastes in
+full.
 
-Signs without a column that join others (U+200D in a family) or change their width are not shown. Terminals do not agree
-on how wide the result is; on the parts they do.
+Characters of no width that join others (U+200D in a family) or change their width are not shown: terminals disagree
+about the width of the result, but not about its parts.
 """
 
 from __future__ import annotations
@@ -20,20 +21,23 @@ from cli.screen.toolkit import screen_size
 from cli.show.text_rows import LONGEST_SHOWN, amount, row_count
 
 FIRST_SIGN, LAST_SIGN = 0x10F000, 0x10FFFD
-"""Signs for private use that nobody is known to use; which text each stands for is known to one editor."""
+"""A range of private-use characters without a known use. Each represents a paste of one editor."""
 
 _NOT_SHOWN = {0x200D: None, 0xFE0E: None, 0xFE0F: None}
 
 
 class Pastes:
-    """The long texts of one editor, and the signs that stand for them."""
+    """The long pastes of one editor, and the private-use characters that represent them."""
 
     def __init__(self) -> None:
         self._whole: dict[str, str] = {}
-        """Kept for good: undo, and Ctrl-Y after Ctrl-U, may bring any of them back."""
+        """The pastes by their characters. Never removed, since undo, or Ctrl-Y after Ctrl-U, may restore any."""
 
-    def folded(self, text: str) -> str:
-        """Return a text for the editor: one sign if it is long. Signs that already mean another text are replaced."""
+    def fold(self, text: str) -> str:
+        """Return a text for the editor: one character if it is long.
+
+        Characters that represent another paste are replaced.
+        """
         text = "".join("\ufffd" if char in self._whole else char for char in text) if self.has_any(text) else text
         if row_count(text, screen_size().columns) <= LONGEST_SHOWN or FIRST_SIGN + len(self._whole) > LAST_SIGN:
             return text
@@ -42,37 +46,37 @@ class Pastes:
         self._whole[sign] = text
         return sign
 
-    def folded_again(self, text: str) -> str:
-        """Return a whole text with the signs in it that stand for parts of it."""
+    def fold_again(self, text: str) -> str:
+        """Return a whole text with its known pastes folded again."""
         for sign, whole in self._whole.items():
             text = text.replace(whole, sign)
         return text
 
     def whole(self, text: str) -> str:
-        """Return the text with what its signs stand for."""
+        """Return the text with all pastes in full."""
         if not self.has_any(text):
             return text
         return "".join(self._whole.get(char, char) for char in text)
 
     def has_any(self, text: str) -> bool:
-        """Return whether there are such signs in the text."""
+        """Return whether the text contains a paste."""
         return bool(self._whole) and not text.isascii() and any(char in self._whole for char in text)
 
     def shown(self, char: str) -> str:
-        """Return how one character is shown."""
+        """Return the display form of one character."""
         if char in self._whole:
             return f"[pasted {amount(self._whole[char])}]"
         return char.translate(_NOT_SHOWN)
 
 
 class ShownText(Processor):
-    """Shows the text of an editor with its pastes."""
+    """A prompt_toolkit processor that shows pastes as labels."""
 
     def __init__(self, pastes: Pastes) -> None:
         self._pastes = pastes
 
     def apply_transformation(self, transformation_input: TransformationInput) -> Transformation:
-        """Return one line of the text as it is shown."""
+        """Return the display form of one line."""
         fragments = transformation_input.fragments
         if fragment_list_to_text(fragments).isascii():
             return Transformation(fragments)

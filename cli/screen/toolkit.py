@@ -1,4 +1,4 @@
-"""What the editor gives to prompt_toolkit: an output, a history, a completer, the terminal's size."""
+"""Parts for prompt_toolkit: an output, a key parser, a history, a completer and the terminal's size."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ from cli.show.text_rows import cluster_beside
 from cli.writing import write_all
 
 MAX_ENTRIES = 2_000
-"""Entries of the history: prompt_toolkit goes through all of them after each line."""
+"""Entries of the history: prompt_toolkit iterates over all of them after each line."""
 
 MAX_ENTRY = 10_000
-"""Characters of the longest entry that is stored; nobody searches the history for a pasted file."""
+"""Characters of the longest entry that is stored. Pasted files are not useful in the history."""
 
 
 class HeldOutput(Vt100_Output):
-    """An output that can be held, so that what is written in several steps is one write."""
+    """An output that can be held, so that several steps become one write."""
 
     _held = 0
     _is_to_show_cursor = False
 
     def hold(self) -> None:
-        """Collect what is written, until ``release`` was called as often as this."""
+        """Collect output until ``release`` was called as often as this."""
         self._held += 1
 
     def release(self) -> None:
-        """Write what was collected, unless somebody else holds it too."""
+        """Write the collected output, unless another holder remains."""
         self._held -= 1
         if not self._held and self._is_to_show_cursor:
             self._is_to_show_cursor = False
@@ -54,20 +54,23 @@ class HeldOutput(Vt100_Output):
         self.flush()
 
     def hide_cursor(self) -> None:
-        """Hide the cursor: what a terminal has read of a drawing meanwhile is not all of it."""
+        """Hide the cursor while a drawing is incomplete."""
         self._is_to_show_cursor = False
         super().hide_cursor()
 
     def show_cursor(self) -> None:
-        """Show the cursor, at the end of what is held: prompt_toolkit would also do so between erasing and drawing."""
+        """Show the cursor only at the end of the held output.
+
+        prompt_toolkit would also show it between erasing and drawing.
+        """
         if self._held:
             self._is_to_show_cursor = True
         else:
             super().show_cursor()
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Hold what is written inside the block."""
+    def holding(self) -> Iterator[None]:
+        """Hold the output inside the block."""
         self.hold()
         try:
             yield
@@ -75,7 +78,7 @@ class HeldOutput(Vt100_Output):
             self.release()
 
     def flush(self) -> None:
-        """Write what was collected, but not by ``sys.stdout``: while nobody reads, that would hold a lock."""
+        """Write the collected output without ``sys.stdout``, whose lock a blocked write would hold."""
         if self._held or not self._buffer:
             return
         data, self._buffer = "".join(self._buffer), []
@@ -84,16 +87,16 @@ class HeldOutput(Vt100_Output):
             write_all(1, data.encode(self.stdout.encoding or "utf-8", errors="replace"))
 
     def erase_down(self) -> None:
-        """Erase this row and those below it, in two steps: tmux would keep what one step erases at its top."""
+        """Erase this row and those below it, in two steps: tmux would add what one step erases to its history."""
         self.write_raw("\x1b[K\x1b7\x1b[B\x1b[J\x1b8")
 
     def get_rows_below_cursor_position(self) -> int:
-        """Return one, enough for a toolbar. The terminal's own answer would come late, among the keys."""
+        """Return one, enough for a toolbar. The terminal's own answer would arrive late, among the keys."""
         return 1
 
 
 LONGEST_GAP_S = 1.0
-"""Between two reads that have the parts of one sequence."""
+"""Seconds between two reads that contain parts of the same sequence."""
 
 _PASTE = "\x1b[200~"
 
@@ -107,13 +110,13 @@ _SAME_KEYS: dict[str, Keys] = {
     "\x1bd": Keys.ControlDelete,
     "\x1b\x7f": Keys.ControlW,
 }
-"""Keys with Alt that do what another key does. Shift-Enter, as kitty and xterm report it, is the same as Alt-Enter."""
+"""Keys with Alt that equal another key. Shift-Enter, as kitty and xterm report it, is the same as Alt-Enter."""
 
 _SHIFTED = re.compile(r"\x1b\[(?:27;2;(?P<code>\d{1,7})~|(?P<kitty>\d{1,7});2u)")
 
 
 class KeyParser(Vt100Parser):
-    """Splits what a terminal sends into keys, and drops the sequences whose key is not ``bound``.
+    """A parser of terminal input into keys. It drops sequences whose key is not ``bound``.
 
     prompt_toolkit's own parser reads an unknown sequence, such as a reply of the terminal, as Esc and text.
     """
@@ -122,11 +125,11 @@ class KeyParser(Vt100Parser):
         super().__init__(press)
         self._bound = bound
         self._begun, self._was_pressed = "", False
-        """The beginning of a sequence, or an Esc that was pressed, of which a late one may still have the rest."""
+        """The start of a sequence, or an Esc already reported as a key, whose rest may arrive late."""
         self._fed_at = 0.0
 
     def feed(self, data: str) -> None:
-        """Read the next input. The text of a paste is read by prompt_toolkit, which feeds what follows it."""
+        """Parse the next input. prompt_toolkit reads the text of a paste, and feeds the rest."""
         if self._in_bracketed_paste:
             return super().feed(data)
         before, self._fed_at = self._fed_at, time.monotonic()
@@ -145,7 +148,7 @@ class KeyParser(Vt100Parser):
         return None
 
     def flush(self) -> None:
-        """Press Esc if it stands alone; nothing has followed it for a moment."""
+        """Press Esc if nothing has followed it for a moment."""
         if not self._was_pressed and not self._begun.strip(ESC):
             for _ in self._begun:
                 self._press(ESC)
@@ -161,7 +164,7 @@ class KeyParser(Vt100Parser):
 
 
 def edit_by_clusters() -> None:
-    """Let the commands of prompt_toolkit that move or delete by one character do so by grapheme clusters."""
+    """Make prompt_toolkit's commands for single characters move and delete by grapheme clusters."""
 
     def edit(event: KeyPressEvent, by: int, *, deletes: bool) -> None:
         buffer = event.current_buffer
@@ -181,7 +184,7 @@ def edit_by_clusters() -> None:
 
 
 class WholeTextCompleter(Completer):
-    """Completes the whole text before the cursor: with ``menu`` while the user types, with ``complete`` too at Tab."""
+    """A completer of the whole text before the cursor: ``menu`` while the user types, and ``complete`` too at Tab."""
 
     def __init__(self, menu: Callable[[str], Sequence[Choice]], complete: Callable[[str], Sequence[str]]) -> None:
         self._menu = menu

@@ -1,7 +1,7 @@
-"""The terminal's own settings: raw before the prompt is up, and restored when the program ends.
+"""The terminal's settings: raw mode before the prompt appears, restored when the program ends.
 
-A terminal in its ordinary mode echoes what is typed wherever the cursor is, and delivers it only by whole lines.
-``enter_raw_mode`` ends that before the slow imports, so that keys typed ahead reach the editor one by one.
+A terminal in line mode echoes typed characters at the cursor, and delivers them only in whole lines. ``enter_raw_mode``
+ends that before the slow imports, so that keys typed ahead reach the editor one by one.
 """
 
 from __future__ import annotations
@@ -31,21 +31,24 @@ _REPORTERS = ("foot", "mintty", "tmux", "xterm-ghostty")
 _REPORTING_PROGRAMS = ("WezTerm", "iTerm.app", "ghostty", "mintty")
 
 _COERCED = ("C.UTF-8", "C.utf8", "UTF-8")
-"""What Python itself sets LC_CTYPE to when it is started in the C locale; it says nothing about the terminal."""
+"""Values to which Python sets LC_CTYPE when it starts in the C locale. They say nothing about the terminal."""
 
 WRITE_S = 1.0
-"""The longest that ``write_briefly`` writes."""
+"""Seconds that ``write_briefly`` may block."""
 
 _asked_for_keys = False
 _is_lent = False
 _before: list[Any] | None = None
 _in_use: list[Any] | None = None
-"""The settings that the prompt needs."""
+"""The settings of the prompt, once it is up."""
 _reset = _RESET
 
 
 def enter_raw_mode() -> bytes:
-    """Turn echo and line editing off until ``restore``, which an exit calls too; returns what was typed before."""
+    """Turn echo and line editing off until ``restore``.
+
+    Return the bytes typed before. An exit restores the terminal too.
+    """
     global _before, _reset
     with suppress(termios.error):
         settings = termios.tcgetattr(0)
@@ -56,15 +59,15 @@ def enter_raw_mode() -> bytes:
     return typed_ahead()
 
 
-def note_settings() -> None:
-    """Remember the terminal's settings as those that the prompt needs."""
+def save_settings() -> None:
+    """Save the terminal's present settings as those of the prompt."""
     global _in_use
     with suppress(termios.error):
         _in_use = termios.tcgetattr(0)
 
 
-def take_back() -> None:
-    """Set the terminal as the prompt needs it: a shell has changed it while the program was stopped."""
+def reapply_settings() -> None:
+    """Set the terminal to the settings of the prompt: a shell changed them while the program was stopped."""
     if _before is not None and _in_use is not None:
         with suppress(termios.error):
             termios.tcsetattr(0, termios.TCSANOW, _in_use)
@@ -74,7 +77,7 @@ def take_back() -> None:
 
 @contextmanager
 def hidden_typing() -> Iterator[None]:
-    """Turn echo off inside the block, unless the shell has the terminal. An exit restores it, too."""
+    """Turn echo off inside the block, unless the program is in the background. An exit restores it too."""
     global _before, _reset
     with suppress(termios.error):
         if _before is None and not _is_in_background(0):
@@ -86,11 +89,11 @@ def hidden_typing() -> Iterator[None]:
     shown, hidden = _before, _without(_before, termios.ECHO)
 
     def give_way(number: int, frame: FrameType | None) -> None:
-        """Restore the terminal for whoever has it while the program is suspended, or after SIGQUIT has ended it."""
+        """Restore the terminal before the program is suspended, or ended by SIGQUIT."""
         termios.tcsetattr(0, termios.TCSANOW, shown)
         signal.signal(number, signal.SIG_DFL)
         signal.raise_signal(number)
-        # Here it goes on, perhaps in the background.
+        # The program continues here, perhaps in the background.
         signal.signal(number, give_way)
         if not _is_in_background(0):
             termios.tcsetattr(0, termios.TCSANOW, hidden)
@@ -106,7 +109,7 @@ def hidden_typing() -> Iterator[None]:
 
 
 @contextmanager
-def noted_return() -> Iterator[Callable[[], bool]]:
+def watch_suspension() -> Iterator[Callable[[], bool]]:
     """Yield a function that returns whether the program was suspended since its last call. Only in the main thread."""
     returns: list[int] = []
 
@@ -146,7 +149,10 @@ def signals_waking() -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def quiet() -> Iterator[Callable[[], bytes]]:
-    """Turn echo and line editing off inside the block; gives a function for what was typed, unfinished lines too."""
+    """Turn echo and line editing off inside the block.
+
+    Yield a function that returns the bytes typed, also of unfinished lines.
+    """
     settings = None
     with suppress(termios.error):
         settings = termios.tcgetattr(0)
@@ -164,7 +170,7 @@ def _without(settings: list[Any], local: int, input: int = 0) -> list[Any]:
 
 
 def typed_ahead() -> bytes:
-    """Return what was typed and not read: at most one line where line editing is on; empty if there is nothing."""
+    """Return the bytes that were typed and not read, at most one line in line mode; empty if there are none."""
     with suppress(OSError):
         if waiting := int.from_bytes(fcntl.ioctl(0, termios.FIONREAD, bytes(4)), sys.byteorder):
             return os.read(0, waiting).replace(b"\n", b"\r")
@@ -183,23 +189,23 @@ def restore() -> None:
     write_briefly(_reset)
 
 
-def keep_title() -> str:
-    """Return the sequence by which a terminal keeps the title of its window, which ``restore`` brings back."""
+def save_title() -> str:
+    """Return the sequence that makes a terminal save its window's title, which ``restore`` restores."""
     global _reset
     _reset += b"\x1b[23;2t"
     return "\x1b[22;2t"
 
 
 def _is_in_background(fd: int) -> bool:
-    """Return whether the shell has the terminal, and has set it as it wants it."""
+    """Return whether the program is in the background, so that the shell controls the terminal's settings."""
     try:
         return os.tcgetpgrp(fd) != os.getpgrp()
     except OSError:
-        return False  # it controls no session, so that nobody else has it
+        return False  # it controls no session, so no shell has it
 
 
 def is_shared(fd: int) -> bool:
-    """Return whether the shell has the terminal, or has had it since ``hidden_typing``, which is void then."""
+    """Return whether the shell has the terminal, or has had it since ``hidden_typing``, whose effect is then lost."""
     if _is_in_background(fd):
         return True
     try:
@@ -212,7 +218,7 @@ def is_shared(fd: int) -> bool:
 def signal_on_ctrl_c() -> Iterator[None]:
     """Let Ctrl-C send SIGINT inside the block, in which the thread that reads keys is blocked.
 
-    The other signal keys stay off, and what is typed ahead stays.
+    The other signal keys stay off, and keys typed ahead are not lost.
     """
     if _before is None or _in_use is None or _is_lent:
         yield
@@ -230,15 +236,19 @@ def signal_on_ctrl_c() -> Iterator[None]:
 
 
 def stop_job() -> None:
-    """Stop the whole job, and return when it continues. Only in the main thread, which gets the signal in this call."""
+    """Stop the whole job, and return when it continues.
+
+    Only in the main thread, which receives the signal in this call.
+    """
     os.kill(0, signal.SIGTSTP)
 
 
 @contextmanager
-def lent(settle: Callable[[], object] = lambda: None) -> Iterator[None]:
+def lend_terminal(settle: Callable[[], object] = lambda: None) -> Iterator[None]:
     """Restore the terminal inside the block, for another program.
 
-    In another thread than the main one ``settle`` has to wait until that has handled the signals which have arrived.
+    If this is not the main thread, ``settle`` must wait until the main thread has handled all signals that have
+    arrived.
     """
     global _is_lent
     _is_lent = True
@@ -249,7 +259,7 @@ def lent(settle: Callable[[], object] = lambda: None) -> Iterator[None]:
     try:
         yield
     finally:
-        take_back()
+        reapply_settings()
         settle()
         _is_lent = False
 
@@ -260,7 +270,7 @@ def is_lent() -> bool:
 
 
 def ask_for_modified_keys(environ: Mapping[str, str]) -> None:
-    """Ask a terminal that is known to understand it to report Shift-Enter as such, until ``restore``."""
+    """Make a terminal that is known to support it report Shift-Enter, until ``restore``."""
     global _asked_for_keys, _reset
     term, program = environ.get("TERM", ""), environ.get("TERM_PROGRAM", "")
     is_known = "XTERM_VERSION" in environ or term.startswith(_REPORTERS) or program in _REPORTING_PROGRAMS
@@ -270,7 +280,7 @@ def ask_for_modified_keys(environ: Mapping[str, str]) -> None:
 
 
 def write_briefly(data: bytes) -> None:
-    """Write to the terminal, but only for ``WRITE_S``: an exit must not wait for a terminal that nobody reads."""
+    """Write to the terminal for at most ``WRITE_S``: an exit must not wait for a terminal that is not read."""
     deadline = time.monotonic() + WRITE_S
     left = memoryview(data)
     with suppress(OSError):
@@ -294,7 +304,7 @@ def size(fd: int = 1) -> tuple[int, int]:
 
 
 def is_one_terminal(one: int, other: int) -> bool:
-    """Return whether two descriptors are one terminal, so that what is written to either is in one place."""
+    """Return whether two descriptors are the same terminal."""
     return os.isatty(one) and os.isatty(other) and os.path.samestat(os.fstat(one), os.fstat(other))
 
 
@@ -304,7 +314,7 @@ def is_dumb(environ: Mapping[str, str]) -> bool:
 
 
 def is_utf8(environ: Mapping[str, str]) -> bool:
-    """Return whether the terminal shows UTF-8, according to its locale; without one it is assumed to."""
+    """Return whether the terminal shows UTF-8, according to the locale; assumed without a locale."""
     locale = next((value for name in ("LC_ALL", "LC_CTYPE", "LANG") if (value := environ.get(name))), "UTF-8")
     if not environ.get("LC_ALL") and locale in _COERCED:
         locale = environ.get("LANG") or locale

@@ -1,1 +1,1 @@
-"""What the user sees: events, text and the toolbar. Pure."""
+"""The output for users: rows of events and texts, and the toolbar. Pure."""

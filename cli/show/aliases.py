@@ -1,4 +1,4 @@
-"""Words and marks that people bring from other programs, and what they mean here. Pure."""
+"""Command names and words of other programs, and what they mean here. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from chain.lines.parse import parse_line
 
 LEAVE = "/quit"
 BARE = {**dict.fromkeys(("exit", "exit()", "quit", "quit()", ":q"), LEAVE), "help": "/help", "?": "/help"}
-"""Words that people type at any prompt, and that are neither a task nor an interruption."""
+"""Words that people type at any prompt to leave or to get help, with the command that they mean."""
 
 OTHER_NAMES = {
     **dict.fromkeys(("/?", "/commands"), "/help"),
@@ -19,27 +19,27 @@ OTHER_NAMES = {
     **dict.fromkeys(("/clear", "/reset"), "/new"),
     **dict.fromkeys(("/bye", "/exit"), LEAVE),
 }
-"""Names that other programs have for a command: they do the same."""
+"""Names that other programs use for our commands. They run the same command."""
 
 INSTEAD = {
-    "/add": "name the file in a line with an @ before it, and it goes along",
-    "/config": "/debug names the file of the configuration, and in a shell chain check shows what is in it",
-    "/continue": "/resume lists the sessions to go on with, and in a shell chain -c goes on with the latest",
+    "/add": "write @ and the file's name in a line to attach it",
+    "/config": "/debug shows the path of the configuration, and in a shell chain check shows its values",
+    "/continue": "/resume lists the sessions, and in a shell chain -c resumes the latest",
     "/export": "in a shell, chain sessions export ID writes a session as a document; /debug shows the id",
     "/history": "Ctrl-R searches what you typed, and /resume lists the earlier sessions",
     "/init": "in a shell, chain init writes a configuration to change",
-    "/load": "/resume lists the sessions to go on with",
+    "/load": "/resume lists the sessions",
     "/login": "a key is read from the environment, and in a shell chain help models says which",
-    "/redo": "what was typed is in the history, by the key Up",
-    "/run": "write what is to be run in a line, and the model asks before it runs it",
-    "/save": "a session is kept while it runs; /debug says where",
-    "/settings": "/debug names the file of the configuration, and in a shell chain check shows what is in it",
+    "/redo": "press Up for the history of what you typed",
+    "/run": "write what to run in a line; the model asks before it runs it",
+    "/save": "a session is stored while it runs; /debug shows where",
+    "/settings": "/debug shows the path of the configuration, and in a shell chain check shows its values",
     "/stop": "the line stop ends the run, and Esc interrupts it",
     "/version": "/debug shows it",
 }
-"""What does what is meant by a command of other programs that there is not."""
+"""Hints for commands of other programs that do not exist here."""
 
-AS_TEXT = "With a space before it, it is sent as it is."
+AS_TEXT = "Start with a space to send this as text."
 
 
 def bare_command(text: str) -> str:
@@ -48,5 +48,5 @@ def bare_command(text: str) -> str:
 
 
 def interrupts_nothing(text: str) -> bool:
-    """Return whether a line that is to interrupt would start a run where none is active."""
+    """Return whether a line with ``!`` would start a run, given that none is active."""
     return text.startswith("!") and parse_line(text).kind not in ("stop", "todo")

@@ -1,4 +1,4 @@
-"""What slash commands show of a chain, as rows. Pure, plain text."""
+"""The rows that slash commands show about a chain. Pure, plain text."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ if TYPE_CHECKING:
     from chain.chain import AgentView, Checkpoint
 
 MOST_SHOWN = 200
-"""Characters of a waiting line that ``/queue`` shows: enough to recognise it, and ten pasted files fit on a screen."""
+"""Characters that ``/queue`` shows of a waiting line: enough to recognise it, and few enough for pasted files."""
 
 MOST_ENDED = 8
-"""Jobs that have ended that ``/jobs`` shows: as many as may run."""
+"""Ended jobs that ``/jobs`` shows: as many as may run."""
 
 SERVER_PROMPT = "/mcp:"
-"""What a command begins with that is a prompt of a server: ``/mcp:SERVER:PROMPT``."""
+"""The prefix of commands that are prompts of a server: ``/mcp:SERVER:PROMPT``."""
 
 MOST_PATHS = 3
-"""Changed files of a run that are named where runs to undo are listed."""
+"""Changed files that are named for each run in the list of runs to undo."""
 BESIDE_QUERY, LEAST_QUERY = 50, 20
-"""Columns that such a row needs beside the query, and characters that are shown of it at least."""
+"""Columns that a row of that list needs beside the query, and the least characters of the query."""
 
 _MARK = "..."
 _WAITS_AS = {"redirect": "line", "verbatim": "line"}
-"""What ``/queue`` calls lines of a kind that only the grammar has a name for."""
+"""Names in ``/queue`` for kinds of lines whose own name the user does not know."""
 _SENTENCE = re.compile(r".+?[.!?](?=\s+[^a-z\s]|\s*\Z)", re.S)
 
 
 def status_rows(chain: Chain, width: int, *, prices_of: str = "") -> list[str]:
-    """Return the rows of ``/status``: what is going on, and what was used.
+    """Return the rows of ``/status``: the state of the run and the usage.
 
-    ``prices_of`` is the date of the prices, if it is known.
+    ``prices_of`` is the date of the prices; empty if it is not known.
     """
     used = chain.state.usage
     tokens = (
@@ -59,7 +59,7 @@ def status_rows(chain: Chain, width: int, *, prices_of: str = "") -> list[str]:
 
 
 def context_rows(chain: Chain, width: int) -> list[str]:
-    """Return the rows of ``/context``: what fills the window."""
+    """Return the rows of ``/context``: the contents of the context window."""
     view = chain.window
     rows = [(name, f"{tokens:,}") for name, tokens in view.parts if tokens]
     of = ", of an unknown window"
@@ -70,7 +70,7 @@ def context_rows(chain: Chain, width: int) -> list[str]:
 
 
 def queue_rows(chain: Chain, width: int) -> list[str]:
-    """Return the rows of ``/queue``: the lines that wait."""
+    """Return the rows of ``/queue``: the waiting lines."""
     rows = []
     for accepted in chain.lines.waiting:
         line = accepted.line
@@ -78,11 +78,11 @@ def queue_rows(chain: Chain, width: int) -> list[str]:
         kind = named if line.urgency == "next" else f"{line.urgency} {named}"
         target = "" if accepted.agent == MAIN else f" for {flat(accepted.agent)}"
         rows.append((accepted.id, kind + target, cut_to_row(line.text, MOST_SHOWN)))
-    return table(rows, width) or ["Nothing waits."]
+    return table(rows, width) or ["No line is waiting."]
 
 
 def plan_rows(chain: Chain) -> list[str]:
-    """Return the rows of ``/todo``: the plan, and the changes of it that wait."""
+    """Return the rows of ``/todo``: the plan, and its changes that wait."""
     rows = [chain.plan.render()]
     for accepted in chain.lines.waiting:
         match accepted.line.command:
@@ -101,7 +101,7 @@ def plan_rows(chain: Chain) -> list[str]:
 
 
 def job_rows(chain: Chain, width: int) -> list[str]:
-    """``/jobs``: the background jobs that run, and the latest of those that have ended."""
+    """Return the rows of ``/jobs``: the running background jobs, and the latest ones that have ended."""
     ended = [job for job in chain.jobs.views if not job.is_running][-MOST_ENDED:]
     shown = [*ended, *(job for job in chain.jobs.views if job.is_running)]
     rows = [(job.id, flat(job.state), cut_to_row(job.command, MOST_SHOWN)) for job in shown]
@@ -109,7 +109,7 @@ def job_rows(chain: Chain, width: int) -> list[str]:
 
 
 def tool_rows(chain: Chain, width: int) -> list[str]:
-    """Return the rows of ``/tools``: what the model may use, and which calls are asked about."""
+    """Return the rows of ``/tools``: the model's tools, and which calls need approval."""
     rows = []
     for tool in chain.tools:
         permission = "read-only" if tool.read_only else ""
@@ -122,7 +122,7 @@ def tool_rows(chain: Chain, width: int) -> list[str]:
 
 
 def server_rows(chain: Chain, name: str, width: int) -> list[str]:
-    """Return the rows of ``/mcp``: the servers of tools, or all about the one of this name."""
+    """Return the rows of ``/mcp``: the servers of tools, or the details of the server ``name``."""
     views = [view for view in chain.servers if name in ("", view.name)]
     rows = [(view.name, view.state, pluralize(len(view.tools), "tool"), flat(view.error)) for view in views]
     found = table(rows, width)
@@ -135,13 +135,13 @@ def server_rows(chain: Chain, name: str, width: int) -> list[str]:
 
 
 def model_rows(chain: Chain, settings: Settings, asked: str, width: int) -> list[str]:
-    """Return the rows of ``/model``: the models, with a sign before the one that is ``asked``."""
+    """Return the rows of ``/model``: the models, with a mark before the one in use."""
     rows = [("*" if can_ask and name == asked else " ", name, about) for name, can_ask, about in models(settings)]
     return [f"Model: {chain.init.model}", *table(rows, width, indent="")]
 
 
 def models(settings: Settings) -> list[tuple[str, bool, str]]:
-    """Return for each model its name, whether it can be asked, and what people know it by or why it cannot."""
+    """Return for each model its name, whether it can be used, and its label or the reason why it cannot."""
     found = []
     for name in settings.model_names:
         try:
@@ -183,11 +183,11 @@ def debug_rows(settings: Settings, chain: Chain, width: int) -> list[str]:
 
 
 def tree_rows(agents: Sequence[AgentView], width: int, *, now: float) -> list[str]:
-    """Return the rows of ``/agents``: a row for each agent at work, and one for each that can be asked again.
+    """Return the rows of ``/agents``: the agents at work, then the finished ones that can be asked again.
 
-    Rows have at most ``width`` columns; what an agent was asked for comes last, and is cut first.
+    Rows have at most ``width`` columns. The task of an agent comes last, and is cut first.
     """
-    # The main agent's run may be over as well, but lines go to it without being asked for.
+    # The main agent is not listed as finished, since lines always go to it.
     finished = [agent for agent in agents if agent.state == "finished" and agent.name != MAIN]
     named = {agent.name: agent for agent in agents if agent not in finished}
     order = in_order({agent.name: agent.parent for agent in named.values()})

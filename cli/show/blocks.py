@@ -1,8 +1,8 @@
-"""Streaming Markdown, split line by line where its blocks end. Pure.
+"""Splits streaming Markdown into blocks, line by line. Pure.
 
-A part of the text is parsed once, when it is complete. It may end late, with several blocks in it, but does not end
-where the parser would let a block go on. Exceptions are rare: text in a list that is indented, but not enough for its
-item, and HTML with blank lines, headings, lists or code in it.
+A part of the text is parsed once, when it is complete. It may end late, with several blocks in it, but never where the
+parser would continue a block. Exceptions are rare: text in a list that is indented less than its item, and HTML with
+blank lines, headings, lists or code in it.
 """
 
 from __future__ import annotations
@@ -10,40 +10,40 @@ from __future__ import annotations
 import re
 
 MAX_UNFINISHED = 12_000
-"""Characters of a block other than code: of hostile text some takes 10 us a character to parse. A longer one is cut."""
+"""Characters of a block other than code; longer ones are cut. Hostile text takes up to 10 us a character to parse."""
 
 _ITEM = re.compile(r"(?:[-+*]|\d{1,9}[.)])[ \t]+\S")
 _FIRST_ITEM = re.compile(r"(?:[-+*]|1[.)])[ \t]+\S")
-"""What begins a list, also in the middle of a paragraph."""
+"""The start of a list, which may interrupt a paragraph."""
 _HOLDS_BLANK_LINES = re.compile(r" {4}| {0,3}\t| {0,3}(?:[-+*]|\d{1,9}[.)])[ \t\n]")
-"""How a line of a list or of an indented code block begins."""
+"""The start of a line of a list or of an indented code block."""
 INDENTED = re.compile(r" {4}| {0,3}\t")
-"""How each line of an indented code block begins."""
+"""The start of each line of an indented code block."""
 _HEADING = re.compile(r"#{1,6}[ \t\n]")
 _FENCE = re.compile(r"( {0,3})(?:(`{3,}+)(?!.*`)|(~{3,}))")
 
 
 def is_blank(line: str) -> bool:
-    """Return whether the line is blank in Markdown, where other kinds of space are text."""
+    """Return whether the line is blank in Markdown, which treats other kinds of space as text."""
     return not line.strip(" \t\n")
 
 
 class Blocks:
-    """One streaming text. The parts that are returned, and the unfinished one, are together the text.
+    """A splitter of one streaming text. The returned parts and the unfinished one make up the text.
 
-    A part is one block or more: paragraphs, headings, tables, code blocks, quotes, HTML blocks and rules of the top
+    A part is one or more blocks: paragraphs, headings, tables, code blocks, quotes, HTML blocks and rules of the top
     level, and items of a list of the top level; or a blank line between them.
     """
 
     def __init__(self) -> None:
         self._lines: list[str] = []
-        """The whole lines of the unfinished part; the first is not blank."""
+        """The complete lines of the unfinished part. The first is not blank."""
         self._size = 0
         """The characters in them."""
         self._partial = ""
         """The unfinished line."""
         self._end: re.Pattern[str] | None = None
-        """What ends the unfinished part, if it is a fenced code block."""
+        """The pattern of the line that ends the unfinished part, if it is a fenced code block."""
         self._holds_blank_lines = False
 
     @property
@@ -54,7 +54,7 @@ class Blocks:
     def last(self, count: int) -> str:
         """Return the end of the unfinished part: between ``count`` and twice as many characters, or all.
 
-        The place where it begins is the same until ``count`` characters are added.
+        Its start is the same until ``count`` characters are added.
         """
         start = max((self._size + len(self._partial)) // count - 1, 0) * count
         begin, parts = self._size, [self._partial]

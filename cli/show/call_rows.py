@@ -1,4 +1,4 @@
-"""A tool call and what became of it, on one row: the call's natural argument, and the facts of its result. Pure."""
+"""A tool call and its outcome on one row: the main argument of the call, and the summary of its result. Pure."""
 
 from __future__ import annotations
 
@@ -17,78 +17,81 @@ COMMAND_TOOL = "shell"
 LISTING = "list_files"
 """The tool whose only argument may be left out."""
 LEAST_S = 1.0
-"""Seconds of a call that took so little that nobody asks how long."""
+"""Seconds below which the duration of a call is not shown."""
 LEAST_FACT = 12
-"""Columns of what a call gave, if it has to be cut."""
+"""The least columns of a call's summary, if it must be cut."""
 MAX_ARGUMENT = 400
-"""Characters of an argument: more than a row has."""
+"""Characters that are processed of an argument: more than a row has."""
 
 _NATURAL = ("path", "command", "pattern", "query", "task", "topic", "question")
-"""The names of the arguments that a call is known by; models write the more important one first."""
+"""The names of main arguments. Models write the more important one first."""
 _QUOTED = ("pattern", "query")
 _OPENINGS = frozenset("{[")
 
 
 def subject(name: str, input: Mapping[str, Any]) -> str:
-    """Return what a call is about, as people say it: its path, command, pattern, or else its first text."""
+    """Return the main argument of a call: its path, command, pattern, or else its first text."""
     texts = {key: value for key, value in input.items() if isinstance(value, str) and value.strip()}
     if not texts and name == LISTING:
         return "."
     key = next((key for key in texts if key in _NATURAL), next(iter(texts), ""))
     if not key:
         return flat(", ".join(f"{key}={value}" for key, value in input.items() if value is not None)[:MAX_ARGUMENT])
-    # What a row cannot show is not processed either: an argument may be a whole file.
+    # Only the part that a row can show is processed: an argument may be a whole file.
     text = flat(texts[key][:MAX_ARGUMENT])
     return f'"{text}"' if key in _QUOTED else text
 
 
 def head(name: str, about: str) -> str:
-    """Return a call's name and what it is about. A command has words of its own, so it stands apart."""
+    """Return a call's name and its main argument. Two spaces set a command apart, since it contains spaces itself."""
     return f"{flat(name)}{'  ' if name == COMMAND_TOOL and about else ' ' if about else ''}{about}"
 
 
-def facts(event: events.ToolResult) -> list[str]:
-    """Return the parts of a result's summary, the most important first; of one without a summary its first row."""
+def summary_parts(event: events.ToolResult) -> list[str]:
+    """Return the parts of a result's summary, most important first; without a summary, the first row of its text."""
     if event.summary or event.exit_code is not None:
         return [flat(part) for part in event.summary]
     rows = [row for row in rows_of(event.text) if row.strip()]
-    # A row that only opens a bracket says nothing, as of JSON.
+    # A row that only opens a bracket, as in JSON, is skipped.
     has_words = rows and rows[0].strip() not in _OPENINGS
     return [flat(rows[0] if has_words else " ".join(rows)[:MAX_ARGUMENT])] if rows else []
 
 
 def has_failed(event: events.ToolResult) -> bool:
-    """Return whether a call failed, as people see it: a command that ends with an error gives a result."""
+    """Return whether a call failed for the user.
+
+    A command that exits with an error counts, although it has a result.
+    """
     return event.is_error or event.exit_code not in (None, 0)
 
 
 def is_refusal(event: events.ToolResult) -> bool:
-    """Return whether a call failed with a text that says why, and has no summary of what it did."""
+    """Return whether a call failed with a text that is the reason, and without a summary."""
     return event.is_error and not event.summary
 
 
 def settled_call(event: events.ToolResult, about: str, more: Sequence[str], place: RowPlace) -> list[str]:
-    """Return the row of a call that has ended, at most two of an error; ``more`` is what else there is to say.
+    """Return the row of a call that has ended, at most two for an error. ``more`` are further parts of the summary.
 
-    What the sandbox denied has a row of its own.
+    What the sandbox denied is on a row of its own.
     """
     dot = f" {place.sign('·')} "
-    did, found = head(event.name, about), [fact.replace(MINUS, place.sign(MINUS)) for fact in facts(event)]
+    did, found = head(event.name, about), [fact.replace(MINUS, place.sign(MINUS)) for fact in summary_parts(event)]
     took = [duration(event.seconds)] if event.seconds >= LEAST_S else []
     if is_refusal(event):
-        # The reason of a refusal ends with what would allow the call, so the argument leaves room for that, and for the
-        # word that does not fit into the first row.
+        # A refusal ends with how to allow the call, so the argument leaves room for that, and for the word that does
+        # not fit into the first row.
         before, after = f"{place.sign('✗')} {place.who}", dot.join(["", *more, flat(event.text)])
         room = 2 * place.room - LEAST_FACT - columns(before) - columns(after)
         return place.refusal(f"{before}{place.cut(did, max(room, place.room // 3))}{after}", 2)
-    # It says how to allow it, so it must not be cut.
+    # This row says how to allow the call, so it must not be cut.
     denied = [f"  {fact}" for fact in found if fact.startswith(DENIED_BY_SANDBOX)]
     found = [fact for fact in found if not fact.startswith(DENIED_BY_SANDBOX)]
     failed = has_failed(event)
     sign, style = ("✗", "red") if failed else ("✓", "green")
     before = f"{place.sign(sign)} {place.who}"
     needed = [*found[: 1 + failed], *more]
-    # The argument leaves room for what is needed, and that leaves a third of the row to the argument.
+    # The summary gets the room that it needs, but leaves a third of the row to the argument.
     room = place.room - columns(before) - columns(dot.join(["", *needed]))
     shown = before + place.cut(did, max(room, place.room // 3))
     parts = [*found, *took, *more] if failed else [*took, *found, *more]

@@ -1,6 +1,6 @@
-"""The agents that work below the main one: what is known of each, and the rows that show them. Pure.
+"""The agents below the main one: their state, and the rows that show them. Pure.
 
-An event costs the same however many came before it: of what a child writes only the end is kept.
+The cost of an event does not depend on the events before it: only the end of a child's text is stored.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from cli.show.signs import Sign
 from cli.show.text_rows import Cleaner, columns, cut, cut_start, flat
 
 STEP = 2
-"""Columns that a child stands further in than its parent."""
+"""Columns that a child is indented further than its parent."""
 MOST_ROWS = 8
-"""Rows for all children together: they are drawn again at each change, and the prompt stands below them."""
+"""Rows for all children together: they are redrawn at each change, above the prompt."""
 KEPT_TEXT = 400
-"""Characters of what a child writes: its last row is shown."""
+"""Characters that are stored of a child's text, whose last row is shown."""
 LONGEST_CHILD_NAME, SHORTEST_NAME = 24, 8
-"""Columns of a name: a third of a row, within these."""
+"""The limits, in columns, of a name, which gets a third of a row."""
 LEAST_TASK = 8
-"""Columns of a task that is cut; with fewer it says nothing."""
+"""The least columns of a task; with fewer it is omitted."""
 
 
 @dataclass(slots=True)
 class Child:
-    """An agent at work. ``tokens`` are with those of the agents that it started itself."""
+    """An agent at work. ``tokens`` include those of the agents that it started."""
 
     name: str
     parent: str
@@ -49,7 +49,7 @@ class Child:
     _cleaner: Cleaner = field(default_factory=Cleaner)
 
     def update(self, event: Event) -> None:
-        """Update it for one of its own events."""
+        """Update the state for one of the agent's own events."""
         match event:
             case events.IterationStarted():
                 self.iteration, self.max_iterations = event.iteration, event.max_iterations
@@ -78,8 +78,8 @@ class Child:
     def _think(self, step: str = "thinking") -> None:
         self.step, self._written, self._cleaner = step, "", Cleaner()
 
-    def doing(self, width: int, mark: str) -> str:
-        """Return what the agent does now, in at most ``width`` columns: the end of what it writes, else a name."""
+    def activity(self, width: int, mark: str) -> str:
+        """Return the agent's activity in at most ``width`` columns: the end of the text it writes, else a name."""
         if self.question:
             return cut(f"{flat(self.question)} waits", width, mark)
         if self._tools:
@@ -89,7 +89,7 @@ class Child:
         return cut_start(flat(written), width, mark) or cut(self.step, width, mark)
 
     def summary(self, ended: events.AgentEnded) -> str:
-        """Return what the agent did, when it has ended."""
+        """Return a summary of an agent that has ended."""
         parts = [] if ended.status == "done" else [phrases.describe_status(ended.status)]
         parts += [pluralize(self.iteration, "iteration"), pluralize(self.tool_calls, "tool call")]
         return ", ".join([*parts, pluralize(self.tokens, "token")])
@@ -100,15 +100,15 @@ Working: TypeAlias = dict[str, Child]
 
 
 def depth_of(working: Working, name: str) -> int:
-    """Return how far below the main agent one stands; one that is not at work counts as its child."""
+    """Return how many levels an agent is below the main one. One that is not at work counts as its child."""
     child = working.get(name)
     return int(name != MAIN) if child is None else child.depth
 
 
 def with_parents(working: Working, name: str) -> Iterator[Child]:
-    """Yield an agent at work, the one that started it, and so on; without the main agent."""
+    """Yield an agent at work, the one that started it, and so on, without the main agent."""
     child, depth = working.get(name), sys.maxsize
-    # Only upwards: strange events could make a circle.
+    # Stop at a name seen before: malformed events could contain a cycle.
     while child is not None and child.depth < depth:
         yield child
         depth = child.depth
@@ -116,7 +116,7 @@ def with_parents(working: Working, name: str) -> Iterator[Child]:
 
 
 def child_rows(working: Working, width: int, sign: Sign, most: int = MOST_ROWS) -> list[str]:
-    """Return a row for each agent at work, at most ``most`` of ``width`` columns; the others are counted."""
+    """Return a row of ``width`` columns for each agent at work, at most ``most`` rows. The other agents are counted."""
     parents = {name: next((one.name for one in list(with_parents(working, name))[1:]), "") for name in working}
     ordered = [working[name] for _, name in in_order(parents)]
     shown = ordered if len(ordered) <= most else ordered[: most - 1]
@@ -127,7 +127,10 @@ def child_rows(working: Working, width: int, sign: Sign, most: int = MOST_ROWS) 
 
 
 def in_order(parents: Mapping[str, str]) -> list[tuple[int, str]]:
-    """Return names, each after its parent, with its depth. One whose parent is not among them has depth 0."""
+    """Return the names in tree order, each after its parent, with its depth.
+
+    A name without a known parent has depth 0.
+    """
     below: dict[str, list[str]] = {}
     for name, parent in parents.items():
         below.setdefault(parent if parent in parents else "", []).append(name)
@@ -141,12 +144,12 @@ def in_order(parents: Mapping[str, str]) -> list[tuple[int, str]]:
 
 
 def indent(depth: int, width: int) -> str:
-    """Return what stands before the rows of an agent at a depth, at most a quarter of a row."""
+    """Return the indentation of an agent's rows at a depth, at most a quarter of a row."""
     return " " * min(STEP * depth, width // 4)
 
 
 def short_name(name: str, width: int, mark: str) -> str:
-    """Return an agent's name for a row of ``width`` columns. A name that is cut keeps its number."""
+    """Return an agent's name for a row of ``width`` columns. The number at the end of a name is never cut."""
     name, room = flat(name) or "agent", min(max(width // 3, SHORTEST_NAME), LONGEST_CHILD_NAME)
     kind, dash, number = name.rpartition("-")
     if columns(name) > room and kind and number.isdecimal() and len(number) < room // 2:
@@ -161,10 +164,10 @@ def _row(child: Child, width: int, sign: Sign) -> str:
         head += f" {child.iteration}/{child.max_iterations}"
     room = width - columns(head) - 2 * len(dot)
     if room < LEAST_TASK:
-        return cut(f"{head} {child.doing(width, mark)}", width, mark)
-    task, doing = flat(child.task), child.doing(width, mark)
-    # What it does now comes first, but leaves a third of the room to what it was asked for.
+        return cut(f"{head} {child.activity(width, mark)}", width, mark)
+    task, doing = flat(child.task), child.activity(width, mark)
+    # The activity comes first, but leaves a third of the room to the task.
     for_task = min(columns(task), max(room - columns(doing), room // 3))
     if for_task < min(columns(task), LEAST_TASK) or not task:
-        return head + dot + child.doing(room + len(dot), mark)
-    return head + dot + child.doing(room - for_task, mark) + dot + cut(task, for_task, mark)
+        return head + dot + child.activity(room + len(dot), mark)
+    return head + dot + child.activity(room - for_task, mark) + dot + cut(task, for_task, mark)

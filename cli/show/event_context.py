@@ -1,4 +1,4 @@
-"""What the rows of an event need of the events before it. Pure."""
+"""The context of an event that its rows need from earlier events. Pure."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from cli.show.child_agents import Child, Working, depth_of, with_parents
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What is known of an event beside itself, in the view of one agent.
+    """The context of an event, in the view of one agent.
 
-    ``depth`` is how many levels below that agent its rows stand, and ``agent`` the one that they name: none for the
-    viewed agent itself, and where the text has the name. ``last_tool`` ran before the event in this iteration.
-    ``parent`` started an agent, unless it is the viewed one; ``child`` is what an agent that has ended did.
-    ``is_moved``: the line waited for another agent before. ``began`` is when the run that has ended began. ``jobs`` are
-    the texts of the lines among those delivered that report the ends of jobs.
+    ``depth`` is the number of levels below that agent, and ``agent`` the name to show: empty for the viewed agent
+    itself, and if the text has the name. ``last_tool`` ran before the event in this iteration. ``parent`` started an
+    agent, unless it is the viewed one; ``child`` is the state of an agent that has ended. ``is_moved``: the line waited
+    for another agent before. ``began`` is the start of the run that has ended. ``jobs`` are the texts of those
+    delivered lines that report the ends of jobs.
     """
 
     depth: int = 0
@@ -32,7 +32,7 @@ class Context:
 
 
 class Contexts:
-    """Follows the events of a session, and gives each its context in the main agent's view."""
+    """A function from the events of a session to their contexts, in the main agent's view."""
 
     def __init__(self) -> None:
         self.working: Working = {}
@@ -76,7 +76,7 @@ class Contexts:
                 self._queued.pop(event.id, None)
             case events.AgentStarted():
                 parent = working.get(event.agent)
-                # It comes last, also where an earlier one of its name was not told to have ended.
+                # It comes last, even if the end of an earlier agent of its name was not reported.
                 working.pop(event.name, None)
                 below = 1 if parent is None else parent.depth + 1
                 working[event.name] = Child(event.name, event.agent, event.task, below, event.time)

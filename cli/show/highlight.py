@@ -1,7 +1,7 @@
 """Code as lines of styled text, coloured by Pygments, which is imported when first used. Pure.
 
-Only languages whose lexers were tried with hostile text are coloured: of all that Pygments knows some take seconds for
-a line of brackets. Lexers cannot go on where they stopped, so a part of a long block is read with some lines before it.
+Only languages whose lexers were tested with hostile text are coloured: some lexers of Pygments take seconds for a line
+of brackets. Lexers cannot resume where they stopped, so a part of a long block is read with some lines before it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from pygments.token import _TokenType
 
 LINES_BEFORE = 30
-"""Lines read again before those that are wanted: most strings and comments are shorter."""
+"""Lines that are lexed again before the requested ones: most strings and comments are shorter."""
 MAX_LEXED = 2_000
-"""Characters that are read at once. Some lexers take time that grows with the square of the text."""
+"""Characters that are lexed at once. Some lexers take quadratic time."""
 MAX_COLOURED = 200
-"""Characters of a line that is coloured, for the same reason; a longer one is not made for reading."""
+"""Characters of the longest line that is coloured, for the same reason."""
 
 _LANGUAGES = frozenset(
     """
@@ -35,7 +35,7 @@ _LANGUAGES = frozenset(
 
 _FIRST_LEXER = Lock()
 
-# Of the sixteen colours of the terminal's own theme, those that can be read on dark and on light.
+# Those of the terminal's sixteen colours that are readable on dark and light backgrounds.
 _STYLES = {
     **dict.fromkeys(("Name.Function", "Name.Class", "Generic.Heading"), "1"),
     "Comment": "2",
@@ -48,8 +48,8 @@ _STYLES = {
 }
 
 
-def highlighted(lines: Sequence[str], language: str) -> list[Line]:
-    """Return the lines of code, each as spans; tabs are spaces."""
+def highlight(lines: Sequence[str], language: str) -> list[Line]:
+    """Return the lines of code as spans, with spaces for tabs."""
     lines = [line.expandtabs(TAB) for line in lines]
     lexer = _lexer(language.lower())
     if lexer is None:
@@ -64,7 +64,7 @@ def highlighted(lines: Sequence[str], language: str) -> list[Line]:
 
 
 def _count(lines: Sequence[str], limit: int) -> int:
-    """Return how many of the lines have so many characters together; at least one, if there is one."""
+    """Return how many of the lines have at most ``limit`` characters together; at least one, if there is one."""
     total = 0
     for n, line in enumerate(lines):
         total += len(line) * (len(line) <= MAX_COLOURED) + 1
@@ -81,7 +81,7 @@ def _read(lexer: Lexer, lines: list[str]) -> list[Line]:
         if first:
             rows[-1].append((sgr, first))
         rows += [[(sgr, text)] if text else [] for text in rest]
-    # A lexer may leave characters out: then the code is shown without colours.
+    # If a lexer omits characters, the code is shown without colours.
     return [
         row if "".join(text for _, text in row) == line else [("", line)]
         for row, line in zip(rows + [[]] * len(lines), lines, strict=False)
@@ -101,9 +101,9 @@ def _style(kind: _TokenType) -> str:
 def _lexer(language: str) -> Lexer | None:
     from pygments.lexers import get_all_lexers, get_lexer_by_name
 
-    # A search by name would look for plugins, on the disk.
+    # A search by name would search the disk for plugins.
     known = (aliases for _, aliases, _, _ in get_all_lexers(plugins=False) if not _LANGUAGES.isdisjoint(aliases))
     name = next((aliases[0] for aliases in known if language in map(str.lower, aliases)), None)
-    # A class of lexers puts its rules together in its first object: not in two threads at once.
+    # A lexer class builds its rules in its first instance, which is not thread-safe.
     with _FIRST_LEXER:
         return None if name is None else get_lexer_by_name(name, stripnl=False, ensurenl=False)

@@ -1,7 +1,7 @@
-"""Replies as rows for a terminal while they stream: as Markdown where there are colours, else as they came. Pure.
+"""Streaming replies as rows of a terminal: as Markdown if there are colours, else as source. Pure.
 
 A Markdown block becomes rows when it is complete; until then the end of its text is ``tail``. markdown-it-py and
-Pygments are imported when first used, which takes about 0.1 s: ``warm`` does it before it matters.
+Pygments are imported when first used, which takes about 0.1 s; ``warm`` imports them earlier.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from functools import cache
 
 from cli.show.blocks import Blocks
 from cli.show.markdown_layout import MarkdownPage
-from cli.show.spans import Look
+from cli.show.spans import MarkdownStyle
 from cli.show.text_rows import Cleaner, Flow, hard_rows, in_rows
 
 MAX_TAIL = 5
-"""Rows of the unfinished block that are shown below: it is drawn again at each change."""
+"""Rows that are shown of the unfinished block: they are redrawn at each change."""
 
 UNCUT = 1_000_000
-"""Columns of a row that is left to the terminal to wrap."""
+"""The width of rows that the terminal wraps."""
 
 _LINES = re.compile(r"[^\n]*\n|[^\n]+")
 
@@ -43,21 +43,21 @@ class _ReplyFlow:
 class MarkdownFlow(_ReplyFlow):
     """A reply painted with SGR sequences."""
 
-    def __init__(self, width: int, look: Look) -> None:
+    def __init__(self, width: int, look: MarkdownStyle) -> None:
         super().__init__(width)
         self._page = MarkdownPage(look)
 
     @property
     def tail(self) -> str:
         """The last rows of the unfinished block as plain text, joined with newlines."""
-        # The place where it begins stays for a while, or else its rows would be cut at other words each time.
+        # The start stays the same for a while, or its rows would be cut at other words each time.
         rows = in_rows(self._blocks.last(MAX_TAIL * self.width).rstrip(), self.width)
         if rows and self._page.is_apart:
             rows = ["", *rows]
         return "\n".join(rows[-MAX_TAIL:])
 
     def add(self, text: str) -> list[list[str]]:
-        """Append a piece. Return the rows that it completes, in groups: between two of them a block ends."""
+        """Append a piece. Return the completed rows in groups, between which blocks end."""
         parts = self._blocks.add(self._cleaner.add(text))
         rows = self._rows(parts)
         return [rows, []] if parts else [rows]
@@ -71,7 +71,7 @@ class MarkdownFlow(_ReplyFlow):
 
 
 class PlainFlow(_ReplyFlow):
-    """A reply for a terminal without colours: the text as it came, cut into rows, code uncut."""
+    """A reply for a terminal without colours: the source text cut into rows, except code."""
 
     def __init__(self, width: int) -> None:
         super().__init__(width)
@@ -85,7 +85,7 @@ class PlainFlow(_ReplyFlow):
         return "\n".join(hard_rows(self._flow.tail[-MAX_TAIL * self.width :], self.width)[-MAX_TAIL:])
 
     def add(self, text: str) -> list[list[str]]:
-        """Append a piece. Return the rows that it completes, in groups: between two of them a block ends."""
+        """Append a piece. Return the completed rows in groups, between which blocks end."""
         groups: list[list[str]] = [[]]
         for piece in _LINES.findall(self._cleaner.add(text)) or [""]:
             has_ended = bool(self._blocks.add(piece))
@@ -108,12 +108,12 @@ class PlainFlow(_ReplyFlow):
 
 def render(text: str, width: int, *, ascii: bool) -> list[str]:
     """Return the rows of a whole Markdown text, such as a file, at most ``width`` columns each."""
-    flow = MarkdownFlow(width, Look(ascii=ascii, reflow=True))
+    flow = MarkdownFlow(width, MarkdownStyle(ascii=ascii, reflow=True))
     return [row for group in flow.add(text) for row in group] + flow.end()
 
 
 @cache
 def warm() -> None:
-    """Import what rendering needs, for a thread in the background: then the first reply does not wait for it."""
+    """Import the libraries for rendering. Call it in a background thread, so that the first reply is not delayed."""
     for language in _LANGUAGES:
         render(f"# a\n\n| *b* |\n|---|\n| `c` |\n\n~~~{language}\nd\n~~~", 80, ascii=True)

@@ -1,4 +1,4 @@
-"""Parsed Markdown as rows: lists and quotes indent what they hold, text wraps, code stands at the left edge. Pure."""
+"""Parsed Markdown as rows: lists and quotes indent their content, text wraps, code is at the left edge. Pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING, TypeAlias
 
 from cli.show.blocks import INDENTED, MAX_UNFINISHED, is_blank
-from cli.show.highlight import highlighted
-from cli.show.spans import Line, Look, Span, painted_row, plain, safe_row, styled, wrap_all
+from cli.show.highlight import highlight
+from cli.show.spans import Line, MarkdownStyle, Span, painted_row, plain, safe_row, styled, wrap_all
 from cli.show.text_rows import columns, in_rows
 
 if TYPE_CHECKING:
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 MAX_NESTING = 20
 LEAST_ROOM = 12
-"""Columns that are left for text: what would be indented further is not indented at all."""
+"""The least columns for text: content that would get fewer is not indented."""
 LONGEST_RULE = 40
 MAX_COLORED = 50_000
-"""Characters of code that is coloured, which takes 0.2 s."""
+"""Characters of the longest code that is coloured, which takes 0.2 s."""
 LONGEST_WORD = 12
 """Columns that the longest word of a column may claim; a longer one, such as an address, is cut."""
 
@@ -43,11 +43,11 @@ Cell: TypeAlias = Sequence[Line]
 
 @cache
 def parser() -> MarkdownIt:
-    """Return the parser. It takes definitions of links as text, so that a block depends on no other."""
+    """Return the parser. It treats definitions of links as text, so that no block depends on another."""
     from markdown_it import MarkdownIt
 
     class Parser(MarkdownIt):
-        # An address is shown as it was written, since people copy it from the screen.
+        # Show addresses as they were written, since people copy them from the screen.
         def normalizeLink(self, url: str) -> str:
             return url
 
@@ -56,27 +56,27 @@ def parser() -> MarkdownIt:
 
     made = Parser("commonmark", {"html": True, "maxNesting": MAX_NESTING})
     made.enable(["table", "strikethrough"]).disable("reference")
-    made.parse("*a*")  # collects the rules: not while another thread uses it as well
+    made.parse("*a*")  # compiles the rules, which is not thread-safe
     return made
 
 
-def parsed(source: str) -> Sequence[Token] | None:
-    """Return the tokens of a text; ``None`` if the parser cannot read it, so that it is shown as it is."""
+def parse(source: str) -> Sequence[Token] | None:
+    """Return the tokens of a text; ``None`` if the parser fails, so that the text is shown as source."""
     try:
-        # Without a last line break the parser raises ``IndexError`` for some HTML in a quote or a list.
+        # Without a final line break the parser raises ``IndexError`` for some HTML in a quote or a list.
         return parser().parse(f"{source}\n")
-    except Exception:  # noqa: BLE001 - a bug of the parser must not end the program, or lose the text
+    except Exception:  # noqa: BLE001 - a bug of the parser must not end the program or lose the text
         return None
 
 
 def is_apart(before: str, after: str, *, has_blank: bool) -> bool:
-    """Return whether a blank row stands between two blocks: where the source has one, and around all but text."""
+    """Return whether a blank row separates two blocks: if the source has one, and around all blocks but text."""
     return has_blank or before not in _CLOSE_TO_WHAT_FOLLOWS or after not in _CLOSE_TO_WHAT_PRECEDES
 
 
 @dataclass
 class _Indent:
-    """What a list item or a quote puts before its rows: before the first one ``marker`` until it is used."""
+    """The indentation of a list item or a quote. Its first row has ``marker`` instead."""
 
     marker: str | None
     rest: str
@@ -88,27 +88,27 @@ class _Indent:
 
 
 class MarkdownPage:
-    """A Markdown text as rows. It comes in parts, each of one block or more."""
+    """A Markdown text as rows. It comes in parts, each of one or more blocks."""
 
-    def __init__(self, look: Look) -> None:
+    def __init__(self, look: MarkdownStyle) -> None:
         self._look = look
         self._width = 0
         self._last = ""
-        """The kind of the block before in the same item or quote, or in the text; empty where there is none."""
+        """The kind of the previous block in the same item or quote, or in the text; empty if there is none."""
         self._source: list[str] = []
         self._ends_blank = False
-        """Whether the part before ended with a blank line."""
+        """Whether the previous part ended with a blank line."""
         self._indents: list[_Indent] = []
         self._rows: list[str] = []
         self._blanks = 0
-        """Blank rows that have to stand before the next row: there are none at the end of the text."""
+        """Blank rows to add before the next row, so that none end the text."""
         self._has_rows = False
 
     def add(self, source: str, width: int) -> list[str]:
-        """Return the rows of the next part. Each has at most ``width`` columns, but code is never cut."""
+        """Return the rows of the next part. Each has at most ``width`` columns, except code, which is never cut."""
         self._source, self._width, self._rows = source.split("\n"), width, []
         is_code = INDENTED.match(source) is not None or source.lstrip().startswith(("```", "~~~"))
-        tokens = parsed(source) if len(source) <= MAX_UNFINISHED or is_code else None
+        tokens = parse(source) if len(source) <= MAX_UNFINISHED or is_code else None
         if tokens is None:
             self._begin("paragraph", 0)
             for row in in_rows(source, width):
@@ -120,7 +120,7 @@ class MarkdownPage:
 
     @property
     def is_apart(self) -> bool:
-        """Whether a blank row stands before the next part, as far as that is known without its kind."""
+        """Whether a blank row separates the next part, as far as this is known without its kind."""
         return self._has_rows and self._ends_blank
 
     def _add(self, tokens: Sequence[Token]) -> None:
@@ -139,7 +139,7 @@ class MarkdownPage:
                     bar = self._look.sign("│ ", "| ")
                     self._indent(bar, bar, is_quote=True)
                 case "list_item_close":
-                    # What follows an item that ends in code stands apart from it, as it would from the code.
+                    # A blank row follows an item that ends in code, as it would follow the code.
                     self._close("item" if self._last in ("", *_CLOSE_TO_WHAT_FOLLOWS) else self._last)
                 case "blockquote_close":
                     self._close("quote")
@@ -162,7 +162,7 @@ class MarkdownPage:
         return self._width - sum(columns(indent.rest) for indent in self._indents)
 
     def _begin(self, kind: str, start: int) -> None:
-        """Put a blank row before a block that begins in this line of the part, where there is one."""
+        """Add a blank row before the block that begins in line ``start`` of the part, if it needs one."""
         has_blank = not self._source[start - 1].strip(" \t>") if start else self._ends_blank
         if self._last and not self._blanks and is_apart(self._last, kind, has_blank=has_blank):
             self._row([])
@@ -219,7 +219,7 @@ class MarkdownPage:
         while lines and not lines[-1]:
             lines.pop()
         language = token.info.split()[:1] if len(token.content) <= MAX_COLORED else []
-        for row in highlighted(lines, "".join(language)):
+        for row in highlight(lines, "".join(language)):
             self._row(row, only_quotes=True)
 
     def _table(self, tokens: Sequence[Token]) -> None:
@@ -239,8 +239,8 @@ class MarkdownPage:
             self._row(row)
 
 
-def inline_lines(inline: Token, look: Look, base: str = "") -> list[Line]:
-    """Return the text inside a block, with a line for each line break of it."""
+def inline_lines(inline: Token, look: MarkdownStyle, base: str = "") -> list[Line]:
+    """Return the text inside a block, with a line for each of its line breaks."""
     lines: list[list[Span]] = [[]]
     styles = [base] if base else []
     links: list[tuple[str, int]] = []
@@ -277,7 +277,7 @@ def inline_lines(inline: Token, look: Look, base: str = "") -> list[Line]:
 
 
 def table_rows(
-    head: Sequence[Cell], body: Sequence[Sequence[Cell]], aligned: Sequence[str], *, width: int, look: Look
+    head: Sequence[Cell], body: Sequence[Sequence[Cell]], aligned: Sequence[str], *, width: int, look: MarkdownStyle
 ) -> list[Line]:
     """Return the rows of a table. ``aligned`` has ``left``, ``center``, ``right`` or nothing for each column."""
     bold = [[styled("1", line) for line in cell] for cell in head]
@@ -301,12 +301,12 @@ def _widths(natural: list[int], least: list[int], room: int) -> list[int]:
 
 
 def _grid(
-    head: Sequence[Cell], body: Sequence[Sequence[Cell]], aligned: Sequence[str], widths: list[int], look: Look
+    head: Sequence[Cell], body: Sequence[Sequence[Cell]], aligned: Sequence[str], widths: list[int], look: MarkdownStyle
 ) -> list[Line]:
     bar = look.sign(" │ ", " | ")
     rule: Line = [("2", look.sign("─┼─", "-+-").join(look.sign("─", "-") * width for width in widths))]
     cells = [[wrap_all(cell, width) for cell, width in zip(row, widths, strict=True)] for row in (head, *body)]
-    # Rows of several lines each would run into one another.
+    # Separate rows that have several lines.
     is_ruled = any(len(cell) > 1 for row in cells[1:] for cell in row)
     rows: list[Line] = []
     for n, row in enumerate(cells):

@@ -1,4 +1,4 @@
-"""What ``/help`` shows: all on one screen, and more about lines and keys on request. Pure."""
+"""The help of ``/help``: an overview on one screen, and details about lines and keys on request. Pure."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ TERM, ABOUT = 14, 22
 
 LINES = (
     ("text", "read at a safe point", "given to the model at the next safe point"),
-    ("!text", "skips tools not begun", "the same, and tools that have not started are skipped"),
-    ("!!text", "at once: cuts the work", "at once: the reply that streams or the tools that run are cut"),
+    ("!text", "skips waiting tools", "the same, and tools that have not started are skipped"),
+    ("!!text", "at once: cuts the work", "at once: the streaming reply or the running tools are cancelled"),
     ("stop", "ends the run", "ends the run; so do cancel, abort, never mind, forget it"),
     ("todo: add TEXT", "adds to the plan", "the plan; also complete N, fail N WHY, list, clear"),
     ("focus on X", "guides running tools", "guidance, for running tools too; also skip, also check, ignore, prefer"),
     ("context: TEXT", "something to know", "something to know, not a change of course"),
-    ("text?", "asks; the task goes on", "a question, or status; the task goes on after the answer"),
+    ("text?", "asks; task continues", "a question, or status; the task continues after the answer"),
     ("then: TEXT", "the next run", "the next run, when this one has ended"),
     ("<space>text", "text, nothing else", "text, whatever it looks like"),
 )
@@ -38,11 +38,11 @@ _EDITOR = (
     (
         "Esc",
         "interrupts the run",
-        "closes a menu, or interrupts the run; what is typed stays; twice with nothing of these, lists runs to undo",
+        "closes a menu, or interrupts the run; typed text stays; twice with nothing to do, lists the runs to undo",
     ),
     *_ANYWHERE[1:],
     ("Up", "takes a line back", "on an empty line, edits the latest waiting line; else shows the history"),
-    ("Ctrl-G", "opens your editor", "opens your editor (VISUAL or EDITOR) on what is typed; also Ctrl-X Ctrl-E"),
+    ("Ctrl-G", "opens your editor", "opens your editor (VISUAL or EDITOR) on the typed text; also Ctrl-X Ctrl-E"),
     ("Ctrl-O", "whole session", "opens the whole session in your pager, with thinking, complete results and pastes"),
     ("Ctrl-V", "attaches an image", "attaches the image in the clipboard to the line"),
     ("Tab", "completes", "completes commands, plan commands, files after an @ and what else a line can begin with"),
@@ -65,7 +65,7 @@ def overview(commands: Sequence[tuple[str, str]], width: int, *, has_keys: bool)
 
 
 def topic(name: str, width: int, *, has_keys: bool) -> list[str]:
-    """Return all about ``lines`` or ``keys``."""
+    """Return the details about ``lines`` or ``keys``."""
     keys = _EDITOR if has_keys else _ANYWHERE
     entries = LINES if name == "lines" else keys
     return table([(term, about) for term, _, about in entries], width)

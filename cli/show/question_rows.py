@@ -1,8 +1,8 @@
 """Questions and their answers as rows. Pure.
 
-What is shown of a call is what the user approves. So nothing in it is left out silently: a character that a terminal
-would obey is shown as an escape, a long row goes on in the next one, which has a sign, and where a long preview is cut
-in the middle it says how many rows are missing.
+The user approves the call that is shown, so nothing is omitted silently: a control character is shown as an escape, a
+long row continues on the next one, which has a sign, and a long preview that is cut in the middle says how many rows
+are missing.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from cli.show.aliases import bare_command
 from cli.show.text_rows import TAB, hard_rows
 
 HEAD_ROWS, PREVIEW_TAIL_ROWS = 12, 6
-"""Rows of a preview that are shown before and after the cut in it: with them, a question fits on 24 rows."""
+"""Rows of a preview that are shown before and after a cut, so that a question fits on 24 rows."""
 
 _HIDDEN = re.compile(
-    # Controls but the tab and the line end, what turns text around, halves of pairs; spaces and fillers that look like
+    # Controls except tab and line end, bidirectional controls, surrogates; spaces and fillers that look like
     # others or like nothing; variation selectors and tags.
     "[\x00-\x08\x0b-\x1f\x7f-\xa0\xad\u034f\u061c\u115f\u1160\u1680\u17b4\u17b5\u180b-\u180f\u2000-\u200f\u2028-\u202f"
     "\u205f-\u206f\u2800\u3000\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U00013430-\U0001343f\U0001bca0-\U0001bca3"
@@ -39,12 +39,12 @@ UNCLEAR_EACH_TIME = "y or n; or say why not in a few words"
 
 _ANSWERS = ("y", "yes", "a", "always", "n", "no")
 _CONSENT = re.compile(r"(y|yes|ok|okay|sure)\b")
-"""How a text begins that says yes, although a text refuses: it is asked back."""
+"""The start of a text that says yes. Since a text denies the call, the user is asked again."""
 SHORTEST_REASON = 3
-"""Characters of the shortest text that is a reason: a shorter one was meant as a key, or as a number."""
+"""Characters of the shortest text that counts as a reason. A shorter one was meant as a key or a number."""
 
 _SUBJECTS = {"shell": "this exact command", "research": "this host"}
-"""What the answer "always" allows where that is no whole tool."""
+"""What the answer "always" allows, for tools of which it does not allow every call."""
 
 _FENCES = {"network": "no network", "writes": "writes here only"}
 _LESSER_FENCES = {
@@ -52,8 +52,7 @@ _LESSER_FENCES = {
     "devices": "no terminals or devices",
     "unix_sockets": "no connections to other programs' sockets",
 }
-"""What holds for a command, by the short names of the protections. Where the first two hold, the others go without
-saying; where neither does, they are all there is to say."""
+"""The lesser protections of a command, by their short names. They are shown only if the first two do not apply."""
 
 
 def preview_rows(
@@ -61,7 +60,7 @@ def preview_rows(
 ) -> list[Row]:
     """Return the rows of a question's preview, of at most ``width`` columns; cut in the middle unless ``whole``.
 
-    ``mark`` begins the row that says how much is missing, and ``more`` one that goes on with the row above.
+    ``mark`` begins the row with the number of missing rows, and ``more`` a row that continues the one above.
     """
     text, diff = question.preview, question.diff
     lines: list[Row] = [("plain", line) for line in text.split("\n")] if text.strip() else []
@@ -80,14 +79,14 @@ def preview_rows(
 def _rows(lines: Sequence[Row], width: int, more: str) -> list[Row]:
     rows: list[Row] = []
     for style, line in lines:
-        # Every new row begins with two spaces, so that no text can pass for one that goes on, or the reverse.
+        # Every new row begins with two spaces, so that no text can imitate a continued row, or the reverse.
         first, *others = hard_rows(visible(line).expandtabs(TAB), max(width - len(more) - 1, 10))
         rows += [(style, f"  {first}"), *((style, f"{more} {part}") for part in others)]
     return rows
 
 
 def _cut(rows: list[Row], head: int, tail: int, mark: str) -> list[Row]:
-    """Return at most so many rows of the beginning and of the end; the lines of a preview may be long."""
+    """Return at most ``head`` rows of the beginning and ``tail`` rows of the end."""
     left = len(rows) - head - tail
     if left <= 1:
         return rows
@@ -96,10 +95,10 @@ def _cut(rows: list[Row], head: int, tail: int, mark: str) -> list[Row]:
 
 
 def title(question: events.Question) -> str:
-    """Return what is asked. What a call is about is said here or by the preview, not twice."""
+    """Return the question. The main argument of a call is either in it or in the preview, not in both."""
     text, about = question.text, question.subject
     if about and shows_preview(question):
-        # Only what is a row of its own there, and the first: of a long preview the middle is not shown.
+        # Only if it is the first row of the preview, since the middle of a long preview is not shown.
         first = question.preview.strip().partition("\n")[0].removeprefix("$ ")
         if f"{first} ".startswith(about.removesuffix("…") + (" " if about[-1:] != "…" else "")):
             text = f"Allow {question.name}?{ASKED_EACH_TIME if question.only_by_name else ''}"
@@ -107,12 +106,12 @@ def title(question: events.Question) -> str:
 
 
 def shows_preview(question: events.Question) -> bool:
-    """Return whether the preview says more than the text; else the text is all there is to show."""
+    """Return whether the preview says more than the question's text."""
     return question.preview not in question.text
 
 
 def fence(question: events.Question) -> str:
-    """Return in plain words what holds for the command that is asked about; empty where nothing does."""
+    """Return in plain words which protections apply to the command; empty if there are none."""
     held = [words for name, words in _FENCES.items() if name in question.protections]
     held = held or [words for name, words in _LESSER_FENCES.items() if name in question.protections]
     return f"sandboxed: {', '.join(held)}" if held else ""
@@ -124,7 +123,7 @@ def options(question: events.Question) -> list[str]:
 
 
 def hint(question: events.Question, *, by_key: bool = True) -> str:
-    """Return the ways to answer; ``by_key``: one key answers, so a reason must not begin with one."""
+    """Return the possible answers. With ``by_key`` a single key answers, so a reason must not begin with one."""
     if question.kind == "choice":
         return CHOICE_HINT
     always = [] if question.only_by_name else [f"a allow {_what_always_allows(question)}"]
@@ -134,7 +133,7 @@ def hint(question: events.Question, *, by_key: bool = True) -> str:
 
 
 def answer_keys(question: events.Question | None) -> str:
-    """Return the keys that answer a question by themselves; none for a choice, whose numbers have two digits."""
+    """Return the keys that answer a question without Enter; none for a choice, whose numbers may have two digits."""
     if question is None or question.kind == "choice":
         return ""
     escalations = "".join(ESCALATION_KEYS[each] for each in question.escalations)
@@ -142,7 +141,7 @@ def answer_keys(question: events.Question | None) -> str:
 
 
 def unclear(question: events.Question, text: str) -> str:
-    """Return how to answer where a text is probably no answer; empty where it is one.
+    """Return how to answer if a text is probably no answer; empty if it is one.
 
     To an approval that is a digit, a letter or two, a command, or a text that says yes; to a choice a number that it
     does not have.
@@ -172,13 +171,13 @@ def _what_always_allows(question: events.Question) -> str:
 
 
 def answer_parts(answer: events.Answer) -> tuple[str, str]:
-    """Return the sign of an answer, and what became of the question."""
+    """Return the sign of an answer, and the outcome of the question."""
     sign = {"allowed": "✓", "answered": "✓", "refused": "✗"}.get(answer.decision, "↩")
-    if answer.decision == "answered":  # the text goes without saying that it is one
+    if answer.decision == "answered":  # the text itself shows that
         return sign, f"{answer.id}{f': {answer.text}' if answer.text else ''}"
     return sign, f"{answer.id} {describe_answer(answer)}"
 
 
 def visible(text: str) -> str:
-    """Return the text with escapes for every character that ``sanitize`` would remove or nobody can see."""
+    """Return the text with escapes for all characters that ``sanitize`` would remove or that are invisible."""
     return _HIDDEN.sub(lambda found: found[0].encode("unicode_escape", "backslashreplace").decode(), text)

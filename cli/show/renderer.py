@@ -1,7 +1,7 @@
-"""Events as rows of text for people, each of which stays as it is: the progress of a headless run, a session. Pure.
+"""Events as rows that are never updated: the progress of a headless run, or a session. Pure.
 
-The rows of a child stand further in than those of its parent, below the call that started it, and name it, since
-several may work at the same time. ``updating`` has the renderer for rows that can be updated.
+The rows of a child are indented further than those of its parent, below the call that started it, and name it, since
+several children may work in parallel. ``updating`` has the renderer for rows that can be updated.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from cli.show.spacing import BESIDE, COMMAND, END, QUERY, START, THINKING, WORK,
 from cli.show.table import table
 from cli.show.text_rows import NARROWEST, Flow, columns, flat, hard_rows, in_rows
 from cli.show.tour import Comment
-from cli.show.user_lines import folded
+from cli.show.user_lines import fold
 
 FIRST = 20
-"""Rows that are shown as they come."""
+"""Rows of a tool's progress that are shown as they come."""
 LAST = 5
-"""Rows that are shown of what comes after those: while the tool runs as far as that goes, and at its end."""
+"""Rows of a tool's progress that are shown after those: the latest, while the tool runs and at its end."""
 
 WORK_OF_CHILDREN = (
     events.ThinkingDelta,
@@ -40,7 +40,7 @@ WORK_OF_CHILDREN = (
     events.ToolProgress,
     events.ToolResult,
 )
-"""Events of a child that have no row where the work of children is collapsed."""
+"""Events of a child that have no row if the work of children is collapsed."""
 
 _ENDS_THOUGHT = (
     events.TextDelta,
@@ -55,17 +55,17 @@ _ENDS_THOUGHT = (
 )
 
 _KINDS = {events.Init: START, events.RunStarted: QUERY, events.ThinkingDelta: THINKING, events.Result: END}
-"""The kinds of rows of these events; those of others are work."""
+"""The kinds of the rows of these events. Rows of other events are work."""
 
 LEAST_THOUGHT_S = 1.0
-"""Seconds of a thought that has a row: nobody has waited for a shorter one."""
+"""Seconds below which a thought has no row."""
 
 
 class Renderer:
-    """Turns the events of a chain into rows, in order; keeps what later rows need of earlier events.
+    """A renderer of a chain's events, in order. It stores what later rows need of earlier events.
 
-    With ``streams`` replies are shown as they come, and nothing else prints the answer. With ``collapses`` what
-    children do is no row but in ``tail``: only their starts, their ends and all that is between them and the user are.
+    With ``streams`` replies are shown as they come, so that the caller need not print the answer. With ``collapses``
+    the work of children is only in ``tail``; their starts, their ends and their exchanges with the user have rows.
     """
 
     _holds_progress = False
@@ -74,58 +74,58 @@ class Renderer:
         self, *, color: bool, ascii: bool, width: int = 80, streams: bool = False, collapses: bool = False
     ) -> None:
         self.shows_answers = streams
-        """Whether the answers are among the rows, so that nobody else has to print them."""
+        """Whether the answers are among the rows, so that the caller does not print them."""
         self.shows_thinking = True
-        """Whether thoughts are shown whole, else how long they took. One that has begun does not change."""
+        """Whether thoughts are shown in full, or only their duration. A change applies from the next thought on."""
         self._collapses = collapses
         self.place = RowPlace(max(width, NARROWEST), color, ascii, wraps=streams)
         self._contexts = Contexts()
         self._replies = StreamedReplies() if streams else HeldReplies()
         self._thought: Flow | None = None
         self._thinks_since: float | None = None
-        """When the thought began that is not shown whole."""
+        """The start of the current thought, if only its duration is shown."""
         self._progress: dict[tuple[str, str], Progress] = {}
         self._owe_reply = set[str]()
-        """The children that have read a line and not replied yet."""
+        """The children that were sent a line and have not replied yet."""
 
     def lines(self, event: Event, context: Context | None = None) -> list[str]:
-        """Return the rows for this event, and those that have waited for it, without newlines; often none.
+        """Return the rows of this event, and those that have waited for it, without newlines; often none.
 
         The context is that of the main agent's view, unless another one is given.
         """
         context = self._contexts.of(event) if context is None else context
         if isinstance(event, events.UserInterruption) and context.jobs:
-            event = replace(event, message=user_lines.without(event.message, context.jobs))
+            event = replace(event, message=user_lines.strip_texts(event.message, context.jobs))
         return self._shown(self._parts(event, context))
 
     def ending(self, event: events.Result) -> tuple[list[str], list[str]]:
-        """Return the rows of a result in two parts: the answer stands between them."""
+        """Return the rows of a result in two parts, between which the answer is printed."""
         context = self._contexts.of(event)
-        return self._shown(self._released(event)), self._rows(event, self.place, context)
+        return self._shown(self._settle_pending(event)), self._rows(event, self.place, context)
 
     def resize(self, width: int) -> None:
-        """Adapt to another width, from the next row on."""
+        """Set the width of the rows from the next one on."""
         self.place = replace(self.place, width=max(width, NARROWEST))
         self._replies.resize(self.place.width)
         if self._thought is not None:
             self._thought.width = self.place.width
 
     def rest(self) -> list[str]:
-        """Return the rows of what is not settled, when nothing more will come."""
+        """Return the rows of all that is not settled, since no more events will come."""
         return [row for row in self.tail.split("\n") if row.strip()]
 
     @property
     def tail(self) -> str:
-        """What may still change, as it was at the last event: the end of a reply or a thought, else what is at work."""
+        """The unsettled rows as of the last event: the end of a reply or a thought, else the running work."""
         return self._unfinished or "\n".join(self._working(MOST_ROWS))
 
     def tail_at(self, now: float) -> str:
-        """Return what may still change, at this time."""
+        """Return the unsettled rows at this time."""
         return self.tail
 
     @property
     def drawn_tail(self) -> str:
-        """The same where it can be erased again."""
+        """The unsettled rows if they can be erased again; else empty."""
         return self.tail.lstrip("\n") if self.shows_answers and self.place.color else ""
 
     @property
@@ -135,7 +135,7 @@ class Renderer:
         return self._replies.tail
 
     def _working(self, most: int, running: Sequence[str] = ()) -> list[str]:
-        """Return the rows of the children at work, of the calls that run, and what the latest tool says."""
+        """Return the rows of working children and running calls, and the latest message of a tool."""
         place, working = self.place, self._contexts.working if self._collapses else {}
         children = child_rows(working, place.width, place.sign, most - len(running))
         said = (progress.last for (agent, _), progress in reversed(self._progress.items()) if not agent)
@@ -148,7 +148,7 @@ class Renderer:
         return self._replies.holds_rows
 
     def hint(self, event: events.Question, *, by_key: bool = True) -> list[str]:
-        """Return how to answer a question that is open; ``by_key``: one key does."""
+        """Return the possible answers to an open question; ``by_key``: a single key answers."""
         place = self.place.below(depth_of(self._contexts.working, event.agent), "")
         rows: list[str] = []
         for way in question_rows.hint(event, by_key=by_key).split(" · "):
@@ -157,25 +157,28 @@ class Renderer:
         return [f"{place.indent}{place.paint('dim', place.one_row(f'  {row}'))}" for row in rows]
 
     def answer(self, command: str, text: str, rows: Sequence[str] = ()) -> list[str]:
-        """Return the rows of an answer to what was typed, which is repeated above it; ``rows`` come below it."""
-        place, shown = self.place, folded(command, self.place.room)
+        """Return the rows of an answer to the typed ``command``, which is repeated above it.
+
+        ``rows`` follow the text.
+        """
+        place, shown = self.place, fold(command, self.place.room)
         typed = [] if not shown else place.spans([("bold", f"{place.sign('»')} {shown}")])
         found = [*typed, *in_rows(text, place.room), *rows]
-        return self._shown(self._replies.aside([(COMMAND if typed else START, found)]))
+        return self._shown(self._replies.queue([(COMMAND if typed else START, found)]))
 
-    def beside(self, comments: Iterable[Comment]) -> list[str]:
-        """Return rows of somebody who stands beside the user and comments on what happens."""
+    def comment_rows(self, comments: Iterable[Comment]) -> list[str]:
+        """Return the rows of the tour's comments."""
         place, found = self.place, list[str]()
         for comment in comments:
             room = place.width - 2
             found += in_rows(comment, room) if isinstance(comment, str) else table(comment, room)
         said = [place.paint("yellow", f"{place.sign('│')} {row}") for row in found]
-        return self._shown(self._replies.aside([(BESIDE, said)]))
+        return self._shown(self._replies.queue([(BESIDE, said)]))
 
     def _is_left_out(self, event: Event) -> bool:
         if not self._collapses:
-            return isinstance(event, events.ThinkingDelta)  # nobody could follow the thoughts of several
-        # Whoever writes to a child wants to read what it says to that, though the rest of its replies is not shown.
+            return isinstance(event, events.ThinkingDelta)  # the thoughts of several agents would be mixed
+        # Show the child's reply to the user's line, although its other replies are not shown.
         if isinstance(event, events.UserInterruption):
             self._owe_reply.add(event.agent)
         elif isinstance(event, events.Reply) and event.text.strip() and event.agent in self._owe_reply:
@@ -190,7 +193,7 @@ class Renderer:
         if context.depth:
             place = self.place.below(context.depth, context.agent)
             return [] if self._is_left_out(event) else self._work(self._rows(event, place, context), place)
-        released = self._released(event)
+        released = self._settle_pending(event)
         match event:
             case events.TextDelta():
                 return [*released, *self._replies.add(event.text, self.place)]
@@ -201,13 +204,13 @@ class Renderer:
                 return [*released, *cut_off, (WORK, self._rows(event, self.place, context))]
             case _:
                 kind = _KINDS.get(type(event), WORK)
-                return self._replies.aside([*released, (kind, self._rows(event, self.place, context))])
+                return self._replies.queue([*released, (kind, self._rows(event, self.place, context))])
 
     def _work(self, rows: Sequence[str], place: RowPlace) -> list[Part]:
-        return self._replies.aside([(WORK, [f"{place.indent}{row}" if row else row for row in rows])])
+        return self._replies.queue([(WORK, [f"{place.indent}{row}" if row else row for row in rows])])
 
-    def _released(self, event: Event) -> list[Part]:
-        """Return what was held back, or is unfinished, and is settled by this event."""
+    def _settle_pending(self, event: Event) -> list[Part]:
+        """Return the delayed or unfinished rows that this event settles."""
         found: list[Part] = []
         # A queued line or a note does not end a thought.
         if isinstance(event, _ENDS_THOUGHT):
@@ -228,7 +231,7 @@ class Renderer:
                 self._thought, self._thinks_since = self._thought or Flow(place.width), None
                 return self._dim(self._thought.add(event.text))
             case events.ToolProgress():
-                # What writes over its own row, as progress bars do, has said something each time.
+                # A program that overwrites its own row, such as a progress bar, sends a new message each time.
                 said = [row for row in rows_of(event.text.replace("\r", "\n")) if row.strip()]
                 progress = self._progress.setdefault((context.agent, event.id), Progress(holds=self._holds_progress))
                 return progress_rows(progress.add(said), place)
@@ -254,12 +257,12 @@ class Renderer:
 
 
 def progress_rows(said: Sequence[str], place: RowPlace) -> list[str]:
-    """Return what a tool has said as rows."""
+    """Return the progress messages of a tool as rows."""
     return [place.paint("dim", place.one_row(f"  {place.who}{row}")) for row in said]
 
 
 class Progress:
-    """What one tool call says. With ``holds`` the last row is held back until there is another."""
+    """The progress messages of one tool call. With ``holds`` the last row is delayed until there is another."""
 
     def __init__(self, *, holds: bool) -> None:
         self._holds = holds
@@ -273,7 +276,7 @@ class Progress:
         return [*self._held, *self._last]
 
     def add(self, said: Sequence[str]) -> list[str]:
-        """Add what was said, and return what is shown now."""
+        """Add messages, and return the rows to show now."""
         if not said:
             return []
         room = max(FIRST - self._count, 0)
@@ -284,7 +287,7 @@ class Progress:
         return shown
 
     def end(self, mark: str) -> list[str]:
-        """Return what is left to show at the end of the call."""
+        """Return the remaining rows at the end of the call."""
         left_out = max(self._count - FIRST, 0) - len(self._last)
         note = [f"{mark} {pluralize(left_out, 'more line')}"] if left_out else []
         return [*self._held, *note, *self._last]

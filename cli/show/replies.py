@@ -1,4 +1,4 @@
-"""The replies of the main agent as rows: as they come, or held back until it is known which is the answer. Pure."""
+"""The replies of the main agent as rows: as they stream, or delayed until the answer is known. Pure."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from chain.text.phrases import unshown_result
 from cli.show.markdown_flow import MarkdownFlow, PlainFlow
 from cli.show.place import RowPlace, rows_of
 from cli.show.spacing import ANSWER, WORK, Part
-from cli.show.spans import Look
+from cli.show.spans import MarkdownStyle
 from cli.show.text_rows import in_rows
 
 _ENDS_WAITING = (events.Result, events.IterationStarted, events.RunStarted, events.UserInterruption, events.ToolCall)
-"""What shows whether a reply that is held back was the answer."""
+"""Events that decide whether a delayed reply was the answer."""
 
 
 class StreamedReplies:
-    """Shows replies as they come, as Markdown where there are colours; ``tail`` is the unfinished rows.
+    """Replies that are shown as they stream, as Markdown if there are colours. ``tail`` has the unfinished rows.
 
-    No other row stands inside a paragraph, a list item, a table or a code block: it waits for the block's end.
+    Other rows do not interrupt a paragraph, a list item, a table or a code block: they wait for its end.
     """
 
     def __init__(self) -> None:
         self._flow: MarkdownFlow | PlainFlow | None = None
         self._aside: list[Part] = []
-        """What waits for the end of the block that is being written."""
+        """The parts that wait for the end of the open block."""
 
     @property
     def tail(self) -> str | None:
-        """The unfinished rows; ``None`` while nothing is being written."""
+        """The unfinished rows; ``None`` if no reply is streaming."""
         return None if self._flow is None else self._flow.tail
 
     @property
@@ -37,9 +37,9 @@ class StreamedReplies:
         return bool(self._aside)
 
     def add(self, text: str, place: RowPlace) -> list[Part]:
-        """Append a piece of a reply. Return what it completes."""
+        """Append a piece of a reply. Return the rows that it completes."""
         if self._flow is None:
-            look = Look(ascii=place.ascii)
+            look = MarkdownStyle(ascii=place.ascii)
             self._flow = MarkdownFlow(place.width, look) if place.color else PlainFlow(place.width)
         first, *others = self._flow.add(text)
         parts: list[Part] = [(ANSWER, first)]
@@ -48,35 +48,35 @@ class StreamedReplies:
         return parts
 
     def end(self, reply: events.Reply, place: RowPlace) -> list[Part]:
-        """End a reply that is complete. Return what is left of it."""
+        """End a complete reply. Return the remaining rows."""
         parts = self.add(reply.text, place) if self._flow is None else []
         return parts + self._end_flow()
 
     def cut_off(self, place: RowPlace) -> list[Part]:
-        """Drop a reply that will be asked for again. Return what waited for it."""
+        """Discard a reply that will be requested again. Return the rows that waited for its end."""
         was_begun, self._flow = self._flow is not None, None
         note = place.note("↻", "That reply was cut off; ignore it.", "yellow") if was_begun else []
         return [*self._take_aside(), (WORK, note)]
 
     def release(self, event: Event, place: RowPlace) -> list[Part]:
-        """Return what this event settles."""
+        """Return the rows that this event settles."""
         if not isinstance(event, events.Result | events.IterationStarted | events.AgentEnded):
             return []
         parts = self._end_flow()
         if not isinstance(event, events.Result) or event.status == "error":
             return parts
-        # Replies were shown as they came; only what a stop adds to one is left to show.
+        # Replies were shown as they came. Only the text that a stop added is left.
         return [*parts, (ANSWER, in_rows(unshown_result(event), place.room))]
 
-    def aside(self, parts: list[Part]) -> list[Part]:
-        """Return the parts, unless they have to wait for the end of a block."""
+    def queue(self, parts: list[Part]) -> list[Part]:
+        """Return the parts, or queue them until the open block ends."""
         if self._flow is None or not self._flow.is_open:
             return parts
         self._aside += (part for part in parts if part[1])
         return []
 
     def resize(self, width: int) -> None:
-        """Adapt to another width, from the next row on."""
+        """Set the width of the rows from the next one on."""
         if self._flow is not None:
             self._flow.width = width
 
@@ -90,10 +90,12 @@ class StreamedReplies:
 
 
 class HeldReplies(StreamedReplies):
-    """Holds back a reply without tool calls, which is probably the run's answer, until an event shows that it was not.
+    """Replies that are shown whole.
 
-    That is another iteration, lines that were delivered after it, a tool call, or a result with another text. Events
-    that do not decide this (a receipt, token usage) leave it held back.
+    One without tool calls, which is probably the answer, is delayed until that is known.
+
+    It was not the answer if another iteration, delivered lines, a tool call, or a result with another text follow.
+    Other events (a receipt, token usage) do not decide this.
     """
 
     def __init__(self) -> None:
@@ -112,14 +114,14 @@ class HeldReplies(StreamedReplies):
         return [(ANSWER, rows_of(reply.text))]
 
     def release(self, event: Event, place: RowPlace) -> list[Part]:
-        """Return the reply that was held back, if this event shows that it was not the answer."""
+        """Return the delayed reply if this event shows that it was not the answer."""
         held = self._held
         if held is None or not isinstance(event, _ENDS_WAITING):
             return []
         self._held = None
         if isinstance(event, events.Result):
             answer, text = event.result.strip(), held.strip()
-            # The answer of a stopped run is the text that the stop cut, and after it what was found.
+            # The answer of a stopped run is the cut text followed by the results so far.
             if answer == text or (event.status.startswith("cancelled") and answer.startswith(text)):
                 return []
         return [(ANSWER, rows_of(held))]

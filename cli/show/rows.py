@@ -1,7 +1,7 @@
-"""An event and its context as rows of text for people. Pure: nothing is kept from one event to the next.
+"""An event and its context as rows of text for people. Pure and stateless.
 
-What is shown here was written by models, tools, files and users. Every text that is not this module's own goes through
-``sanitize``, which removes whatever a terminal would obey instead of showing it.
+The texts were written by models, tools, files and users. Every text that is not this module's own goes through
+``sanitize``, which removes terminal control sequences.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from cli.show.signs import MINUS
 from cli.show.text_rows import flat, in_rows
 
 MOST_OF_REFUSAL = 4
-"""Rows of why a call failed, where nobody could be asked."""
+"""Rows for the reason of a denied call, if nobody could be asked."""
 
 _PREVIEW = {"added": "green", "removed": "red", "place": "cyan", "cut": "dim"}
 
 
 def rows(event: Event, place: RowPlace, context: Context) -> list[str]:
-    """Return the rows of an event, without the indentation of their place; none for text that streams."""
+    """Return the rows of an event, without the indentation of their place; none for streaming text."""
     match event:
         case events.Init():
             named = f" {place.sign('·')} ".join((f"chain {event.version}", event.model, event.session))
@@ -50,10 +50,10 @@ def rows(event: Event, place: RowPlace, context: Context) -> list[str]:
         case events.LineQueued(kind="job"):
             return [] if context.is_moved else [place.line("●", user_lines.ended_job(event.text, place.sign), "cyan")]
         case events.LineQueued():
-            describe = user_lines.moved if context.is_moved else user_lines.queued
+            describe = user_lines.readdressed_spans if context.is_moved else user_lines.queued
             return place.spans(describe(event, place.sign))
         case events.LineRefused(origin="door" | "acp"):
-            return []  # its sender was told, and nobody here can do anything about it
+            return []  # only the sender can act on it, and has been informed
         case events.LineRefused():
             refused = [place.one_row(f"  {user_lines.one_row(event.text)}")] if event.text.strip() else []
             return [*place.note("⚠️", flat(event.reason), "yellow"), *refused]
@@ -107,7 +107,7 @@ def rows(event: Event, place: RowPlace, context: Context) -> list[str]:
 
 
 def painted_preview(question: events.Question, place: RowPlace, *, whole: bool = False) -> list[str]:
-    """Return the rows of what a call would do; cut in the middle where it is long, unless ``whole``."""
+    """Return the rows that show the effect of a call; cut in the middle if long, unless ``whole``."""
     found = question_rows.preview_rows(question, place.room, place.sign("…"), place.sign("↪"), whole=whole)
     found = [(style, row.replace(MINUS, place.sign(MINUS)) if style == "plain" else row) for style, row in found]
     fitting = [(style, place.one_row(row) if style == "cut" else row) for style, row in found]
@@ -115,7 +115,7 @@ def painted_preview(question: events.Question, place: RowPlace, *, whole: bool =
 
 
 def _input(input: Mapping[str, Any], place: RowPlace) -> str:
-    """Return the arguments of a call, each cut, since one may be a whole file."""
+    """Return the arguments of a call, each cut, since an argument may be a whole file."""
     limit = place.room // 2
     shown = []
     for name, value in input.items():
@@ -130,7 +130,11 @@ def _tool_result(event: events.ToolResult, place: RowPlace) -> list[str]:
     # A call that never started has no row of its own.
     name = call_rows.head(event.name, call_rows.subject(event.name, event.input)) if event.input else event.name
     text = f"{name}{took}" + (f": {first}" if first else "")
-    if event.name == call_rows.COMMAND_TOOL and not call_rows.is_refusal(event) and (said := call_rows.facts(event)):
+    if (
+        event.name == call_rows.COMMAND_TOOL
+        and not call_rows.is_refusal(event)
+        and (said := call_rows.summary_parts(event))
+    ):
         dot = f" {place.sign('·')} "
         text = f"{event.name}{took}: {dot.join(said)}"
         if call_rows.has_failed(event):
@@ -159,8 +163,8 @@ def task_rows(tasks: Sequence[events.TaskView], place: RowPlace) -> list[str]:
 
 
 def at_limit(event: events.Result, place: RowPlace, context: Context) -> list[str]:
-    """Return the row of a run that has used its iterations; Enter on an empty line then goes on."""
-    steps = f"{pluralize(event.iterations, 'step')} done; Enter goes on"
+    """Return the row of a run that used all its iterations, after which Enter on an empty line continues."""
+    steps = f"{pluralize(event.iterations, 'step')} done; Enter continues"
     return place.note("⏸", f" {place.sign('·')} ".join([steps, *_used(event, context)]), "yellow")
 
 
@@ -174,7 +178,7 @@ def _used(event: events.Result, context: Context) -> list[str]:
     parts = [pluralize(event.usage.total_tokens, "token")]
     if event.usage.cost_usd is not None:
         parts.append(phrases.cost(event.usage.cost_usd))
-    if context.began is not None and not event.program_ended:  # when nobody knows
+    if context.began is not None and not event.program_ended:  # the price is unknown
         parts.append(duration(event.time - context.began))
     return parts
 

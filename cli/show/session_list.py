@@ -1,6 +1,6 @@
 """The table of ``chain sessions list`` and ``/resume``. Pure, plain text.
 
-A row has all of a session where the terminal is wide enough; else it has several, so that nothing but the query is cut.
+A session is on one row if the terminal is wide enough, else on several, so that only the query is cut.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ NUMBER_COLUMNS = 4
 """Columns of a row's number, for lists to choose from."""
 
 
-def chosen(typed: str, sessions: Sequence[kept.Summary]) -> str:
-    """Return the id that a number of one of these rows means, else what was typed."""
+def resolve_choice(typed: str, sessions: Sequence[kept.Summary]) -> str:
+    """Return the id for the number of a row; any other text unchanged."""
     is_number = typed.isascii() and typed.isdigit() and 1 <= int(typed[:9]) <= len(sessions)
     return sessions[int(typed) - 1].id if is_number else typed
 
 
 def resumption_rows(id: str, width: int) -> list[str]:
-    """Return how a session is gone on with, with the command whole on one row."""
-    first, second = f"Session {id};", f"chain -r {id} goes on with it."
+    """Return the rows that say how to resume a session. The command is never split."""
+    first, second = "Resume this session with:", f"chain -r {id}"
     row = f"{first} {second}"
     return [row] if columns(row) <= width else [first, second]
 
@@ -48,14 +48,14 @@ def session_rows(
     home: str = "",
     is_numbered: bool = False,
 ) -> list[str]:
-    """Return rows of at most ``width`` columns, none for no session; ``here`` is the workspace not to be named."""
+    """Return rows of at most ``width`` columns, none without sessions. The workspace ``here`` is omitted."""
     if not sessions:
         return []
     sign = partial(written, ascii=ascii)
     width -= NUMBER_COLUMNS if is_numbered else 0
     heads = ["", "changed", "session", "runs", "tokens", "cost", "waiting"]
     table = [_cells(each, sign, now) for each in sessions]
-    # Columns that say nothing of any session are left out.
+    # Omit columns that are empty for all sessions.
     shown = [n for n in range(7) if 0 < n < 5 or any(cells[n] for cells in table)]
     widths = {n: max(columns(cells[n]) for cells in (heads, *table)) for n in shown}
     room = width - sum(widths.values()) - len(COLUMN_GAP) * len(shown)
@@ -113,7 +113,7 @@ def _query(session: kept.Summary, room: int, sign: Sign, here: str, home: str) -
 
 
 def moment(at: float, now: float) -> str:
-    """Return a local time, as short as it is clear: of today the time, of this year the day with it."""
+    """Return a local time in its shortest clear form: without the date if today, without the year if this year."""
     if local_time(at, "%Y-%m-%d") == local_time(now, "%Y-%m-%d"):
         return local_time(at, "today %H:%M")
     return local_time(at, "%d %b %H:%M" if local_time(at, "%Y") == local_time(now, "%Y") else "%Y-%m-%d") or "?"

@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable
 
 Sign = Callable[[str], str]
-"""How a sign is written on this terminal."""
+"""Returns the form of a sign on this terminal."""
 
 MINUS = "−"
-"""Before how many lines of a file are removed."""
+"""The sign before the number of removed lines."""
 
 _ASCII = {
     "📤": ">",
@@ -51,10 +51,10 @@ SGR = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cya
 
 
 def written(sign: str, *, ascii: bool) -> str:
-    """Return a sign of ours as this terminal shows it."""
+    """Return a sign as this terminal shows it."""
     return _ASCII[sign] if ascii else sign
 
 
 def in_ascii(text: str) -> str:
-    """Return a text with ASCII signs for ours; what the user wrote stays."""
+    """Return a text with ASCII replacements for our signs. The user's text is not changed."""
     return _SIGNS.sub(lambda found: _ASCII[found[0]], text)

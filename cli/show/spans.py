@@ -1,4 +1,4 @@
-"""Styled text and its rows: cut to a width as the terminal counts it, and painted. Pure."""
+"""Styled text as rows: cut to a width as the terminal counts it, and painted. Pure."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from cli.show.text_rows import TAB, word_places
 Span: TypeAlias = tuple[str, str]
 """The parameters of an SGR sequence, such as ``1;36``, or none; and a text without newlines."""
 Line: TypeAlias = Sequence[Span]
-"""Spans that stand on one row if it is wide enough."""
+"""Spans that belong on one row, if it is wide enough."""
 
 
 @dataclass(frozen=True)
-class Look:
-    """How Markdown is to look.
+class MarkdownStyle:
+    """The style of rendered Markdown.
 
-    ``reflow`` joins the rows of a paragraph, as is right for a file; a model means its line ends.
+    ``reflow`` joins the rows of a paragraph, which is right for a file; the line ends of a model are intentional.
     """
 
     ascii: bool = False
     reflow: bool = False
 
     def sign(self, sign: str, plain: str) -> str:
-        """Return the sign, or its replacement where only ASCII is shown."""
+        """Return the sign, or ``plain`` if only ASCII is shown."""
         return plain if self.ascii else sign
 
 
@@ -36,7 +36,7 @@ def painted_row(line: Line) -> str:
 
 
 def safe_row(text: str) -> str:
-    """Return a text of somebody else on one row: what the parser decoded may hold what a terminal obeys."""
+    """Return foreign text on one row without control sequences, which the parser may have decoded."""
     return sanitize(text).replace("\n", " ").replace("\t", " " * TAB)
 
 
@@ -46,7 +46,7 @@ def plain(line: Line) -> str:
 
 
 def lines_in(spans: Iterable[Span]) -> list[Line]:
-    """Return the lines of spans that hold newlines."""
+    """Split spans at their newlines into lines."""
     lines: list[list[Span]] = [[]]
     for sgr, text in spans:
         first, *rest = text.replace("\t", " " * TAB).split("\n")

@@ -11,13 +11,13 @@ MOST_BESIDE = 3
 CELL_GAP = 2
 """Columns between two cells."""
 LEAST = 20
-"""Columns that the last cell of a row needs to have rows of its own beside the others; with fewer it goes below."""
+"""The least columns of the last cell beside the others; with fewer it is put below them."""
 BELOW = 6
-"""The indent of a last cell that goes below the others."""
+"""The indentation of a last cell below the others."""
 
 
 def table(rows: Iterable[Sequence[str]], width: int, indent: str = "  ") -> list[str]:
-    """Return rows with aligned cells. The last cell goes on below itself where it is long; words are not cut."""
+    """Return rows with aligned cells. A long last cell continues below itself. Words are not cut."""
     every = [[flat(cell) for cell in row] for row in rows]
     widths = [max(map(columns, cells)) for cells in zip(*every, strict=True)]
     found = []
@@ -32,7 +32,7 @@ def table(rows: Iterable[Sequence[str]], width: int, indent: str = "  ") -> list
 
 
 def side_by_side(entries: Sequence[tuple[str, str]], width: int, term: int, text: int) -> list[str]:
-    """Return entries beside and below each other; ``term`` and ``text`` are the columns of their parts."""
+    """Return entries in columns. ``term`` and ``text`` are the columns of their two parts."""
     cell = term + CELL_GAP + text
     beside = max(min((width + CELL_GAP) // (cell + CELL_GAP), MOST_BESIDE), 1)
     if beside == 1:

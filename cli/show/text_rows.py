@@ -1,7 +1,7 @@
 """Streaming text, cut into rows as it comes. Pure.
 
-Above a prompt only whole rows can be written, so the text is cut where the terminal would wrap it, at a space if there
-is one. The rest is the unfinished row, which is never longer than the terminal is wide.
+Only whole rows can be written above a prompt, so the text is cut where the terminal would wrap it, if possible at a
+space. The rest is the unfinished row, which is never wider than the terminal.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from chain.text.wording import pluralize
 TAB = 4
 
 NARROWEST = 20
-"""Columns below which rows are no longer made to fit."""
+"""The least width that rows are made for, in columns."""
 
 LONGEST_SHOWN = 20
-"""Rows of the longest pasted text that is shown as it is."""
+"""Rows of the longest pasted text that is shown in full."""
 
 _NOT_FIRST = "\xa0。，、．！？；：）」』】》〉…ー々,.!?;:)]}"
-"""Signs that do not begin a row, though a row may end after any wide character."""
+"""Characters that must not start a row, though a row may end after any wide character."""
 
 _SGR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def unpainted(row: str) -> str:
-    """Return a row of ours without its colours."""
+    """Return one of our rows without its colours."""
     return _SGR.sub("", row)
 
 
@@ -37,7 +37,7 @@ def flat(text: str) -> str:
 
 
 def cut_to_row(text: str, most: int) -> str:
-    """Return the text on one row, cut after so many characters. Only its beginning is processed."""
+    """Return the text on one row, cut after ``most`` characters. Only the beginning is processed."""
     row = flat(text[: 2 * most])
     return row if len(row) <= most and len(text) <= 2 * most else f"{row[:most].rstrip()}..."
 
@@ -48,26 +48,26 @@ def from_home(path: str, home: str) -> str:
 
 
 def columns(text: str) -> int:
-    """Return the columns of a terminal that a text without control characters fills."""
+    """Return the width in columns of a text without control characters."""
     return len(text) if text.isascii() else sum(_columns_of(char) for char in text)
 
 
 def _columns_of(char: str) -> int:
     if char.isascii():
         return 1
-    from wcwidth import wcwidth  # a text in ASCII does without its tables
+    from wcwidth import wcwidth  # imported late, since ASCII text does not need its tables
 
     return max(wcwidth(char), 0)
 
 
 def padded(text: str, width: int, *, right: bool = False) -> str:
-    """Return the text with spaces up to ``width`` columns, before it if it stands to the ``right``."""
+    """Return the text padded with spaces to ``width`` columns; right-aligned if ``right``."""
     space = " " * (width - columns(text))
     return space + text if right else text + space
 
 
 def cluster_beside(text: str, at: int, by: int) -> int:
-    """Return the place on the other side of the grapheme cluster that ends at a place (-1) or begins there (1)."""
+    """Return the place on the other side of the grapheme cluster that ends (``by`` = -1) or begins (1) at a place."""
     if (text[at - 1 : at] if by < 0 else text[at : at + 2]).isascii():
         return min(max(at + by, 0), len(text))
     from wcwidth import grapheme_boundary_before, iter_graphemes
@@ -88,7 +88,7 @@ def fitting(text: str, width: int) -> int:
 
 
 def word_places(text: str, width: int) -> list[tuple[int, int]]:
-    """Return where the rows of a text begin and end that is cut between words, or wide characters, where possible."""
+    """Return the start and end of each row of a text, cut between words or wide characters if possible."""
     places, begin = [], 0
     while True:
         full = begin + fitting(text[begin : begin + 2 * width], width)
@@ -119,10 +119,10 @@ def _is_between_wide(text: str, at: int) -> bool:
 
 
 def row_starts(text: str, width: int) -> list[int]:
-    """Return where the rows of a text begin, cut where the terminal would cut it; one for an empty text."""
+    """Return the starts of the rows of a text as the terminal would cut it; one for an empty text."""
     starts = [0]
     while True:
-        # At most so much of it can fit: of a long text not all is looked at for each row.
+        # Only as much as can fit is examined, since the text may be long.
         end = starts[-1] + fitting(text[starts[-1] : starts[-1] + 2 * width], width)
         if end >= len(text):
             return starts
@@ -130,29 +130,29 @@ def row_starts(text: str, width: int) -> list[int]:
 
 
 def row_count(text: str, width: int) -> int:
-    """Return how many rows of a terminal a text fills."""
+    """Return how many rows of the terminal a text fills."""
     return sum(max(-(-columns(line) // width), 1) for line in text.splitlines())
 
 
 def amount(text: str) -> str:
-    """Return how long a pasted text is, in words."""
+    """Return the size of a pasted text in words."""
     lines = len(text.splitlines())
     return pluralize(lines, "line") if lines > 1 else pluralize(len(text), "character")
 
 
 def hard_rows(text: str, width: int) -> list[str]:
-    """Return the rows of a text, cut where the terminal would cut it: nothing is added or lost."""
+    """Return the rows of a text, cut as the terminal would cut it: nothing is added or lost."""
     return [text[start:end] for start, end in pairwise([*row_starts(text, width), len(text)])]
 
 
 def in_rows(text: str, width: int) -> list[str]:
-    """Return a whole text in rows, cut at spaces where there are any."""
+    """Return a whole text in rows, cut at spaces if possible."""
     flow = Flow(width)
     return [*flow.add(text), *flow.end()]
 
 
 def cut(text: str, width: int, mark: str) -> str:
-    """Return at most ``width`` columns of a text, with the mark at the end if it was cut."""
+    """Return at most ``width`` columns of a text, ending with the mark if it was cut."""
     if columns(text) <= width:
         return text
     mark = mark[: max(width, 0)]
@@ -161,14 +161,14 @@ def cut(text: str, width: int, mark: str) -> str:
 
 
 def cut_start(text: str, width: int, mark: str) -> str:
-    """Return the last ``width`` columns of a text, with the mark before them if it was cut."""
+    """Return the last ``width`` columns of a text, starting with the mark if it was cut."""
     if columns(text) <= width:
         return text
     return mark + text[::-1][: fitting(text[::-1], width - len(mark))][::-1].lstrip()
 
 
 class Cleaner:
-    """``sanitize`` for a text that comes in pieces: a sequence that the end of a piece cuts is kept back."""
+    """An incremental ``sanitize``: a control sequence that is cut by the end of a piece is delayed."""
 
     def __init__(self) -> None:
         self._raw = ""
@@ -182,13 +182,13 @@ class Cleaner:
         return sanitize(text[:cut])
 
     def end(self) -> str:
-        """Return the clean text of what was kept back."""
+        """Return the clean text of the delayed rest."""
         text, self._raw = self._raw, ""
         return sanitize(text)
 
 
 class Flow:
-    """One streaming text, ``width`` columns wide. Blank rows before and after it are left out."""
+    """One streaming text, ``width`` columns wide. Leading and trailing blank rows are omitted."""
 
     def __init__(self, width: int) -> None:
         self.width = width
@@ -218,7 +218,7 @@ class Flow:
         return [row for part in self._cut(line) for row in self._finished_row(part)]
 
     def _finished_row(self, row: str) -> list[str]:
-        """Return a whole row, after the blank ones before it, which are now known to be inside the text."""
+        """Return a whole row after the blank rows before it, which are now known to be inside the text."""
         row = row.rstrip()
         if not row:
             self._blanks += self._has_begun

@@ -1,7 +1,7 @@
-"""The row below the prompt: what the chain is doing, and what Enter would do with what is typed. Pure.
+"""The row below the prompt: the activity of the chain, and the effect of Enter on the typed text. Pure.
 
 The left side is about the run, the right end about the next line. On a narrow terminal the left side loses its parts
-one by one, the least important first; the right end stays, since the user is about to act on it.
+one by one, the least important first. The right end stays, since the user is about to act on it.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ LONGEST_NAME = 24
 ToolbarPart: TypeAlias = tuple[str, str]
 """A style (``nearly-full``, or none) and a text."""
 NEARLY_FULL = 80
-"""Percent of the window from which on how full it is stands out."""
+"""Percent of the context window above which its usage is highlighted."""
 LESS_WHEN_IDLE = ("tokens", "folder", "branch", "model", "context", "plan", "queue", "mode", "idle")
-"""The parts of the left side that a narrow row loses while nothing runs, the first one first."""
+"""The parts of the left side that a narrow row drops while nothing runs, in this order."""
 SIDE_GAP = 2
-"""The least columns between the two sides."""
+"""The minimum gap between the two sides, in columns."""
 
 _SHORT_MODES: Mapping[Mode, str] = {"ask": "", "accept edits": "edits", "read only": "read only"}
 
@@ -40,12 +40,12 @@ _NO_ANSWERS: frozenset[Kind] = frozenset({"stop", "todo", "follow-up", "context"
 
 
 def answers_question(text: str) -> bool:
-    """Return whether a text begun at a question answers it; a line with a meaning of its own keeps that."""
+    """Return whether a text begun at a question answers it. A line with a meaning of its own does not."""
     return not (text.startswith("!") or parse_line(text).kind in _NO_ANSWERS)
 
 
 def plan_progress(tasks: Iterable[TaskState]) -> str:
-    """Return how many tasks of a plan are closed, of how many, and how many of them have failed."""
+    """Return the progress of a plan: its closed tasks, all tasks, and the failed ones."""
     states = [*tasks]
     failed = states.count("FAILED")
     return f"{len(states) - states.count('PENDING')}/{len(states)}{f', {failed} failed' if failed else ''}"
@@ -66,7 +66,7 @@ _ASCII = _Signs(" - ", "...", "-> ", "", "! ", "", "Enter ")
 
 
 class _ToolbarStep(NamedTuple):
-    """What the model is doing, and since when; ``until`` is the end of a wait."""
+    """The model's present step and its start; ``until`` is the end of a wait."""
 
     name: str
     since: float
@@ -75,7 +75,7 @@ class _ToolbarStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Recipient:
-    """An agent, empty for one that is not at work, and what is typed for it behind ``waiting`` lines."""
+    """An agent, empty if it is not at work, the text typed for it, and the number of lines ``waiting`` for it."""
 
     agent: str
     text: str
@@ -84,7 +84,7 @@ class Recipient:
 
 
 class Toolbar:
-    """Keeps what the row needs of the events. All times are wall-clock seconds, as those of events are.
+    """The state of the row, updated by events. All times are wall-clock seconds, like those of events.
 
     It has no lock: a caller that draws in one thread and updates in another needs one.
     """
@@ -92,9 +92,9 @@ class Toolbar:
     def __init__(
         self, *, ascii: bool, inbox_size: int, has_esc: bool = True, plan: Sequence[TaskState] = (), folder: str = ""
     ) -> None:
-        """``has_esc``: the terminal has an Esc key that interrupts. ``plan`` has the states of its tasks.
+        """Create the row. ``has_esc``: an Esc key interrupts. ``plan`` has the states of the plan's tasks.
 
-        ``folder`` is the workspace as it is shown; empty if it is of no interest.
+        ``folder`` is the workspace as it is shown; empty to omit it.
         """
         self._ascii = ascii
         self._killing_key = "Esc" if has_esc else "Ctrl-C"
@@ -106,10 +106,10 @@ class Toolbar:
         self.branch = ""
         """The git branch of the folder; empty if there is none."""
         self.tokens = 0
-        """What the session has used; of a resumed one not all events are told again."""
+        """The tokens that the session has used. The caller sets them for a resumed session."""
         self._window: int | None = None
         self._context = ""
-        """How full the main agent's conversation is."""
+        """The usage of the main agent's context window, as text."""
         self._is_nearly_full = False
         self._plan: Sequence[TaskState] = plan
         self.is_running = False
@@ -119,9 +119,9 @@ class Toolbar:
         self._step = _ToolbarStep("starting", 0.0)
         self._tools: dict[tuple[str, str], events.ToolCall] = {}
         self._children: dict[str, tuple[str, str]] = {}
-        """The tool call, as in ``_tools``, that each child works for."""
+        """The tool call that started each child, in the form of ``_tools``."""
         self.asked: events.Question | None = None
-        """The question that is open."""
+        """The open question."""
 
     def update(self, event: Event) -> None:
         """Update the row for an event."""
@@ -195,7 +195,7 @@ class Toolbar:
         return "" if agent in ("", MAIN) else self._name(agent)
 
     def stopping(self, now: float, of: str = MAIN) -> str:
-        """Return what a requested stop of an agent waits for; that of the main agent is the whole run's."""
+        """Return what a requested stop of an agent waits for. The main agent's stop is that of the whole run."""
         tool = self._tool()
         if of != MAIN or tool is None:
             return f"{self._signs.stop}Stopping{'' if of == MAIN else f' {self._name(of)}'}"
@@ -219,11 +219,10 @@ class Toolbar:
     ) -> list[ToolbarPart]:
         """Return the row, at most ``width`` columns of it.
 
-        ``to`` is who what is in the editor goes to, ``waiting`` how many lines wait for whichever agent, ``at`` the
-        question at which the text was begun. ``others`` are lines in the editor that Enter sends before it.
-        ``holds_rows``: rows wait for the end of a block of the reply. ``keys`` answer by themselves, without Enter,
-        while nothing is typed. ``mode`` is shown if it is given; while a run is active, briefly and only if it is not
-        the default.
+        ``to`` is the recipient of the typed text, ``waiting`` the number of waiting lines of all agents, ``at`` the
+        question at which the text was begun. ``others`` lines in the editor are sent by Enter before it.
+        ``holds_rows``: rows wait for the end of a block of the reply. ``keys`` answer without Enter while nothing is
+        typed. ``mode`` is shown if it is given; while a run is active, in short form and only if it is not the default.
         """
         typed = to.text
         if at and answers_question(typed):
@@ -239,7 +238,7 @@ class Toolbar:
             right = f"{self._signs.enter}sends {pluralize(others + bool(typed.strip()), 'line')}"
         else:
             right = self._right(to)
-        for texts in self._lefts(now, self._queue(waiting, to.waiting), holds_rows, mode):
+        for texts in self._left_variants(now, self._queue(waiting, to.waiting), holds_rows, mode):
             left = self._joined(texts)
             room = width - sum(columns(text) for _, text in left) - columns(right)
             if room >= (SIDE_GAP if left and right else 0):
@@ -247,7 +246,7 @@ class Toolbar:
         return [("", cut(right, width, self._signs.cut))]
 
     def _joined(self, texts: Iterable[str]) -> list[ToolbarPart]:
-        """Return the parts of a left side, with dots between them."""
+        """Return the parts of a left side, separated by dots."""
         parts: list[ToolbarPart] = []
         for text in filter(None, texts):
             dot = self._signs.dot if parts else ""
@@ -256,12 +255,12 @@ class Toolbar:
         return parts
 
     def _queue(self, waiting: int, own: int) -> str:
-        """Return how many lines wait for the agent that the next one goes to, of how many; and for others."""
+        """Return the numbers of lines that wait for the next line's agent, and for other agents."""
         others = f" +{waiting - own}" if waiting > own else ""
         return f"queue {own}/{self._inbox_size}{others}" if self.is_running or waiting else ""
 
-    def _lefts(self, now: float, queue: str, holds_rows: bool, mode: Mode | None) -> Iterator[tuple[str, ...]]:
-        """Yield the left side in every length, the longest first."""
+    def _left_variants(self, now: float, queue: str, holds_rows: bool, mode: Mode | None) -> Iterator[tuple[str, ...]]:
+        """Yield the left side in every length, longest first."""
         tokens = pluralize(self.tokens, "token") if self.tokens else ""
         if holds_rows:
             queue = self._signs.dot.join(filter(None, [queue, "more after this block"]))
@@ -281,14 +280,14 @@ class Toolbar:
             for count in range(len(LESS_WHEN_IDLE) + 1):
                 yield tuple(text for name, text in parts.items() if name not in LESS_WHEN_IDLE[:count])
             return
-        step, short = self._step_in_hand(now)
+        step, short = self._current_step(now)
         agents = pluralize(len(self._children), "agent") if len(self._children) > 1 else ""
         where = self._signs.dot.join(filter(None, [_SHORT_MODES[mode] if mode else "", self._iteration]))
         yield from ((where, step, agents, queue, plan, self._context, tokens)[:count] for count in (7, 6, 5, 4))
         yield from ((where, step, queue), (where, short, queue), (where, short), (where,), ())
 
-    def _step_in_hand(self, now: float) -> tuple[str, str]:
-        """Return the step in hand with its seconds, and without them."""
+    def _current_step(self, now: float) -> tuple[str, str]:
+        """Return the current step with its seconds, and without them."""
         step, tool = self._step, self._tool()
         if self._is_stopping:
             return self.stopping(now), f"{self._signs.stop}Stopping"
@@ -303,9 +302,9 @@ class Toolbar:
         return f"{name} {duration(now - since, whole=True)}", name
 
     def _tool(self) -> tuple[str, str, float] | None:
-        """Return the agent, the name and the start of the latest running tool, with the number of those beside it.
+        """Return the agent, the name and the start of the latest running tool, with the number of parallel ones.
 
-        A call that a child works for is shown only if no other tool runs: what the child does says more.
+        A call that a child works for is shown only if no other tool runs: the child's activity says more.
         """
         if not self._tools:
             return None
@@ -320,7 +319,7 @@ class Toolbar:
         return "" if agent == MAIN else f"{self._name(agent)}: "
 
     def _right(self, to: Recipient) -> str:
-        """Return what Enter would do; with nothing typed, the agent that the next line goes to."""
+        """Return the effect of Enter; with nothing typed, the agent that the next line goes to."""
         signs, typed = self._signs, to.text
         agent = self._name(to.agent) or MAIN
         if not typed.strip():

@@ -1,6 +1,6 @@
-"""The guide through the demonstration: what the user could type, and what became of it. Pure.
+"""The guide through the demonstration: lines to try, and their effects. Pure.
 
-It says nothing that the rows of the events already say, and speaks only between the steps of a run.
+It repeats nothing that the rows of the events say, and speaks only between the steps of a run.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from chain.events import Event
 from chain.text.wording import MAIN
 
 Comment: TypeAlias = str | Sequence[tuple[str, str]]
-"""A text, or the rows of a table: what to type, and what it does."""
+"""A text, or the rows of a table with lines to type and their effects."""
 
 TRIES: dict[str, tuple[str, str]] = {
     "todo": ("todo: add verify the SKU data", "puts a task on its plan"),
-    "question": ("how far are you?", "is answered, and the task goes on"),
-    "urgent": ("!use the notes first", "skips the tools that wait: best while it reads"),
-    "stop": ("stop", "ends it, with what it has found by then"),
+    "question": ("how far are you?", "is answered, and the task continues"),
+    "urgent": ("!use the notes first", "skips the waiting tools: best while it reads"),
+    "stop": ("stop", "ends it, with what it has found so far"),
 }
-"""What to type, and what it does."""
+"""Lines to type and their effects, by kind."""
 
 INTRODUCTION = (
     "A demonstration: one task on a small product table in a temporary folder, offline, done by fixed rules. It takes "
-    "about 20 seconds, and it is there to be interrupted.",
+    "about 20 seconds, and you are meant to interrupt it.",
 )
 INVITATION: tuple[Comment, ...] = (
     "While it works, type one of these and press Enter (or anything else; /help has more):",
@@ -37,23 +37,23 @@ AFTERWARDS = (
     "product analysed: analyze SKU122. /context shows how full its window is. /quit ends.",
 )
 _EFFECTS = {
-    "todo": "The task was put on the plan without asking the model, which was told of it between two steps.",
-    "question": "Your question waited for the step in hand to end. It is answered now, and the task goes on after it.",
-    "urgent": "The tool that ran has finished, and those after it did not start, so that your line is read now.",
-    "urgent, none started": "None of the tools of that reply was started, so that your line is read now.",
-    "early": "Your line was urgent, but no tool waited that could have been skipped.",
-    "now": "What was at work was cut, and your line is read at once. The run goes on.",
-    "other": "Your line waited for the step in hand to end, and is read now. Nothing was cut.",
-    "stop": "Stopped. A tool that ran was let finish, nothing else was begun, and what was found is shown above.",
-    "stop, nothing found": "Stopped. A tool that ran was let finish, nothing else was begun. Nothing was found.",
-    "interrupted": "The work in hand was cut. What was found by then stays in the conversation.",
+    "todo": "The task was put on the plan without asking the model, which was informed between two steps.",
+    "question": "Your question waited for the current step to end. It is answered now, and then the task continues.",
+    "urgent": "The running tool has finished, and the tools after it were skipped, so that your line is read now.",
+    "urgent, none started": "All tools of that reply were skipped, so that your line is read now.",
+    "early": "Your line was urgent, but there was no waiting tool to skip.",
+    "now": "The current step was cancelled, and your line is read at once. The run continues.",
+    "other": "Your line waited for the current step to end, and is read now. Nothing was cancelled.",
+    "stop": "Stopped. A running tool could finish, nothing else was started, and the results so far are shown above.",
+    "stop, nothing found": "Stopped. A running tool could finish, nothing else was started. There are no results.",
+    "interrupted": "The current step was cancelled. The results so far stay in the conversation.",
 }
 
 
 class Tour:
-    """Comments on the events of a demonstration, in their order."""
+    """The comments on the events of a demonstration, in order."""
 
-    farewell = "The demonstration's folder is removed, and nothing of it is kept. Begin with: chain"
+    farewell = "The demonstration's folder is removed, and nothing is stored. To start: chain"
 
     def __init__(self) -> None:
         self._left = dict(TRIES)
@@ -65,7 +65,7 @@ class Tour:
         """Whether a tool was started in this iteration."""
 
     def comments(self, event: Event) -> Sequence[Comment]:
-        """Return what to say after this event; mostly nothing."""
+        """Return the comments after this event; usually none."""
         if event.agent != MAIN:
             return ()
         match event:
@@ -92,7 +92,7 @@ class Tour:
         return ()
 
     def _effects(self, event: events.UserInterruption) -> Sequence[str]:
-        """Return what the delivery of lines did: the strongest effect for all, else each kind for itself."""
+        """Return the effect of a delivery: the strongest one for all lines, else one for each kind."""
         lines = [self._queued[id] for id in event.ids if id in self._queued]
         kinds = dict.fromkeys(line.kind if line.kind in ("todo", "question") else "other" for line in lines)
         is_urgent = any(line.urgency != "next" for line in lines)

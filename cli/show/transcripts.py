@@ -1,7 +1,7 @@
-"""What each agent below the main one did, as the rows that it would have if it were the main agent. Pure.
+"""The transcript of each child agent, as the rows that it would have if it were the main agent. Pure.
 
-The rows are made as the events come, for the width that the terminal has then, as those of the main agent are. Only the
-latest are kept: an agent may run for hours, and nobody reads back to its beginning.
+The rows are made when the events come, for the terminal's width at that time, like those of the main agent. Only the
+latest rows are stored: an agent may run for hours.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from cli.show.renderer import WORK_OF_CHILDREN, Renderer
 from cli.show.text_rows import flat
 
 MAX_AGENTS = 64
-"""Agents: as many as the shipped configuration keeps to be asked again, and those that run."""
+"""Stored agents: as many as the built-in configuration stores to be asked again, and the running ones."""
 MAX_ROWS = 1_000
-"""Rows of an agent."""
+"""Stored rows of an agent."""
 MAX_NAME = 200
-"""Characters of a name that is not known."""
+"""Characters that are shown of an unknown name."""
 
 
 class _Transcript:
@@ -39,18 +39,18 @@ class _Transcript:
 
     @property
     def rows(self) -> list[str]:
-        note = f"{pluralize(self._dropped, 'earlier row')} not kept"
+        note = f"{pluralize(self._dropped, 'earlier row')} dropped"
         begin = self._renderer.place.note("…", note, "dim") if self._dropped else []
         return [*begin, *self._rows, *self._renderer.rest()]
 
 
 class Transcripts:
-    """What every agent below the main one did, as far back as it is kept."""
+    """The stored transcripts of all child agents."""
 
     def __init__(self, *, color: bool, ascii: bool) -> None:
         self._color, self._ascii = color, ascii
-        self.kept: dict[str, _Transcript] = {}
-        """By the names of the agents, the one started last at the end."""
+        self.transcripts: dict[str, _Transcript] = {}
+        """The transcripts by agent, in the order of their starts."""
         self._contexts = Contexts()
         self._dropped = 0
 
@@ -63,43 +63,46 @@ class Transcripts:
                 start = events.RunStarted(id="", query=event.task, time=event.time)
                 self._of(event.name).add(start, Context(), width)
             case events.AgentEnded():
-                if (own := self.kept.get(event.name)) is not None:
+                if (own := self.transcripts.get(event.name)) is not None:
                     own.add(event, Context(child=context.child), width)
                 self._add_nested(event, context, width)
-            case _ if event.agent in self.kept:
-                self.kept[event.agent].add(event, replace(context, depth=0, agent=""), width)
+            case _ if event.agent in self.transcripts:
+                self.transcripts[event.agent].add(event, replace(context, depth=0, agent=""), width)
                 self._add_nested(event, context, width)
             case _:
                 pass
 
     def rows(self, name: str) -> list[str]:
-        """Return how an agent would look if it were the main one. Of one that is not known, a row that says so."""
-        if (transcript := self.kept.get(name)) is not None:
+        """Return an agent's transcript as rows; for an unknown agent, a row that says so."""
+        if (transcript := self.transcripts.get(name)) is not None:
             return transcript.rows
-        only = f"; of {pluralize(self._dropped, 'older agent')} no more" if self._dropped else ""
-        return [f"Nothing is kept of {flat(name)[:MAX_NAME]}{only}."]
+        dropped = f" (dropped: {pluralize(self._dropped, 'older agent')})" if self._dropped else ""
+        return [f"There is no transcript of {flat(name)[:MAX_NAME]}{dropped}."]
 
     def _of(self, name: str) -> _Transcript:
-        """Return the transcript of an agent that starts, as the latest. The oldest one at rest may have to go."""
-        found = self.kept.pop(name, None)
+        """Return a new transcript, as the latest, for an agent that starts.
+
+        The oldest one of an idle agent may be dropped.
+        """
+        found = self.transcripts.pop(name, None)
         if found is None:
             found = _Transcript(Renderer(color=self._color, ascii=self._ascii, streams=True, collapses=True))
-        self.kept[name] = found
-        if len(self.kept) > MAX_AGENTS:
+        self.transcripts[name] = found
+        if len(self.transcripts) > MAX_AGENTS:
             working = self._contexts.working
-            oldest = next((known for known in self.kept if known not in working), next(iter(self.kept)))
-            del self.kept[oldest]
+            oldest = next((known for known in self.transcripts if known not in working), next(iter(self.transcripts)))
+            del self.transcripts[oldest]
             self._dropped += 1
         return found
 
     def _add_nested(self, event: Event, context: Context, width: int) -> None:
-        """Add an event to the transcripts of all agents above it, as far as they show it."""
+        """Add an event to the transcripts of all its ancestors that show it."""
         if isinstance(event, WORK_OF_CHILDREN):
             return
         above = list(with_parents(self._contexts.working, event.agent))
-        # The start and the end of an agent stand below the one that started it, other events below whose they are.
+        # The start and the end of an agent belong to its parent, other events to the agent itself.
         is_below_itself = not isinstance(event, events.AgentStarted | events.AgentEnded)
         for depth, one in enumerate(above[is_below_itself:], 1):
-            if one.name in self.kept:
+            if one.name in self.transcripts:
                 parent = context.parent if depth > 1 else ""
-                self.kept[one.name].add(event, replace(context, depth=depth, parent=parent), width)
+                self.transcripts[one.name].add(event, replace(context, depth=depth, parent=parent), width)

@@ -1,7 +1,7 @@
-"""The question whether to trust a configuration that was merely found, as rows. Pure.
+"""The question whether to trust files that came with the workspace, as rows. Pure.
 
-The user judges what the file says, so nothing of it is left out: a long value goes on in the next row, further in than
-any row begins, and a character that a terminal would obey, or that nobody can see, is shown as an escape.
+The user judges the content of the file, so nothing is omitted: a long value continues on the next row, indented further
+than the start of any row, and control characters and invisible ones are shown as escapes.
 """
 
 from __future__ import annotations
@@ -18,25 +18,27 @@ from cli.show.text_rows import NARROWEST, columns, hard_rows, in_rows
 TRUST_INDENT, DEEPER = "  ", "      "
 
 
-DANGER = "With these it could send your keys, and all that the chain reads, to somebody else, or run commands unasked."
-CHOICES = "y trusts the file for as long as it says the same; n or Enter goes on without it."
+DANGER = (
+    "With these it could send your keys, and all that the chain reads, to someone else, or run commands without asking."
+)
+CHOICES = "y trusts the file until it changes; n or Enter continues without it."
 TRUST_QUESTION = "Trust it? [y/N]"
 
-LOCAL = "It is a program that can do all that you can, from its start on and whenever a tool of it is called."
-REMOTE = "It gets what the chain hands to its tools, and the headers above, if there are any."
-SERVER_CHOICES = "y starts it here, n never, for as long as its entry says the same; Enter goes on without it for now."
+LOCAL = "It is a program with all your permissions, from its start on and whenever one of its tools is called."
+REMOTE = "It receives the input of its tools, and the headers above, if there are any."
+SERVER_CHOICES = "y starts it here and n never, until its entry changes; Enter continues without it this time."
 STARTING = "Start it? [y/N]"
 
 
 COMMANDS_DANGER = (
-    "When you type such a name, what its file says goes to the model as your own words. "
-    "y trusts these files for as long as they say the same; n or Enter goes on without them."
+    "When you type such a command, the text of its file is sent to the model as your own words. "
+    "y trusts these files until they change; n or Enter continues without them."
 )
 TRUST_COMMANDS = "Trust them? [y/N] "
 
 
 def question(file: Path, asked: Sequence[Sensitive], width: int) -> list[str]:
-    """Return what the file sets, what that could do, and the answers; each row at most ``width`` columns."""
+    """Return the rows with the keys that the file sets, the danger, and the answers; each at most ``width`` columns."""
     width = max(width, NARROWEST)
     head = f"{_on_one_row(str(file))} came with this folder and sets:"
     rows = [row for each in asked for row in _rows_of(each, width)]
@@ -44,7 +46,7 @@ def question(file: Path, asked: Sequence[Sensitive], width: int) -> list[str]:
 
 
 def server_question(server: ToolServer, width: int) -> list[str]:
-    """Return what a server is started by or where it is, word for word; what that could do, and the answers."""
+    """Return the rows with a server's command or address in full, the danger, and the answers."""
     width = max(width, NARROWEST)
     is_remote = "url" in server.entry.entries()
     head = f"{_on_one_row(server.entry.file)} came with this folder and names the server {server.name}:"
@@ -55,7 +57,7 @@ def server_question(server: ToolServer, width: int) -> list[str]:
 
 
 def commands_question(commands: Sequence[UntrustedCommand], width: int) -> list[str]:
-    """The files of commands that came with the workspace, what they could do, and the answers."""
+    """Return the names of the workspace's commands, what they could do, and the possible answers."""
     width = max(width, NARROWEST)
     head = f"{_on_one_row(str(commands[0].file.parent))} came with this folder and has the commands:"
     names = ", ".join(f"/{command.name}" for command in commands)
@@ -63,13 +65,13 @@ def commands_question(commands: Sequence[UntrustedCommand], width: int) -> list[
 
 
 def declined(left_out: Path, instead: Path | None, width: int) -> list[str]:
-    """Return what holds after the answer no."""
-    holds = "the built-in defaults hold" if instead is None else f"{_on_one_row(str(instead))} holds"
-    return in_rows(f"{_on_one_row(left_out.name)} is not used; {holds}.", max(width, NARROWEST))
+    """Return the row that says which configuration is used after the answer no."""
+    used = "the built-in defaults are" if instead is None else f"{_on_one_row(str(instead))} is"
+    return in_rows(f"{_on_one_row(left_out.name)} is not used; {used}.", max(width, NARROWEST))
 
 
 def _rows_of(each: Sensitive, width: int) -> list[str]:
-    """Return a value beside its key if both fit, else below it: a row's end inside it makes it hard to judge."""
+    """Return a value beside its key if both fit, else below it: a break inside the value would hide its meaning."""
     key, value = _on_one_row(f"line {each.line}  {each.key}:"), _on_one_row(each.value)
     rows = _beside_or_below(key, value, width)
     for label, text in (("in", each.place), ("leads to", each.leads_to)):
@@ -89,6 +91,6 @@ def _on_one_row(text: str) -> str:
 
 
 def _hanging(text: str, width: int, indent: str) -> list[str]:
-    """Return a text in rows, cut where it fits and not at spaces, none of which may be lost."""
+    """Return a text in rows, cut where they are full and not at spaces, none of which may be lost."""
     first, *rest = hard_rows(text, width - len(DEEPER))
     return [indent + first, *(DEEPER + row for row in rest)]

@@ -1,4 +1,4 @@
-"""Rows of what is not settled yet, which are drawn again as it changes, and of some of what settles it. Pure."""
+"""Rows of what is not settled yet, which are redrawn as it changes, and some rows of what settles it. Pure."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from cli.show.text_rows import columns, flat
 from cli.show.toolbar import plan_progress
 
 MOST_LINES = 4
-"""Rows of the lines that wait; the others are counted."""
+"""Rows of waiting lines; the others are counted."""
 MOST_CALLS = 4
-"""Rows of the calls that run; the others are counted."""
+"""Rows of running calls; the others are counted."""
 LEAST_TEXT = 16
-"""Columns of a line's text: with fewer, when it is sent stands on a row of its own."""
+"""The least columns of a line's text: with fewer, its time of delivery is on a row of its own."""
 
 _CLAUSE = re.compile(r": |; |, |\. | \(")
 
 
 def running_calls(calls: Sequence[events.ToolCall], place: RowPlace, now: float, most: int) -> list[str]:
-    """Return at most so many rows of calls that run."""
+    """Return at most ``most`` rows of running calls."""
     most = min(most, MOST_CALLS)
     shown = calls if len(calls) <= most else calls[: most - 1]
     rows = [_running_call(call, place, now) for call in shown]
@@ -44,7 +44,7 @@ def _running_call(call: events.ToolCall, place: RowPlace, now: float) -> str:
 
 
 def waiting_lines(lines: Sequence[events.LineQueued], place: RowPlace, most: int) -> list[str]:
-    """Return at most so many rows of lines that wait: the latest, since whoever has just sent one looks for it."""
+    """Return at most ``most`` rows of waiting lines: the latest, which the user looks for."""
     shown = [_waiting_line(line, place) for line in (lines if len(lines) <= MOST_LINES else lines[1 - MOST_LINES :])]
     while (len(shown) < len(lines)) + sum(map(len, shown)) > most:
         del shown[0]
@@ -63,27 +63,27 @@ def _waiting_line(event: events.LineQueued, place: RowPlace) -> list[str]:
 
 
 def unsent_line(event: events.LineQueued, place: RowPlace) -> list[str]:
-    """Return the rows of a line that still waits at the end, whole."""
+    """Return the rows of a line that still waits at the end, in full."""
     begin, _, end = user_lines.waiting_row(event, place.sign)
-    return place.spans([("dim", f"{begin}{user_lines.folded(event.text, place.room)}{end}")])
+    return place.spans([("dim", f"{begin}{user_lines.fold(event.text, place.room)}{end}")])
 
 
 def settled_line(event: events.Receipt, place: RowPlace) -> list[str]:
-    """Return the rows of a line that never came to the model, whole: until now it stood in the rows below."""
+    """Return the rows of a line that did not reach the model, in full: until now it was in the unsettled rows."""
     if (settled := user_lines.settled_parts(event)) is None:
         return []
     sign, words, style = settled
-    return place.spans([(style, f"{place.sign(sign)} {words}{user_lines.folded(event.text, place.room)}")])
+    return place.spans([(style, f"{place.sign(sign)} {words}{user_lines.fold(event.text, place.room)}")])
 
 
-def landed_lines(event: events.UserInterruption, lines: Sequence[events.LineQueued], place: RowPlace) -> list[str]:
-    """Return the rows of lines that one safe point delivered."""
-    event = replace(event, message=user_lines.folded(event.message, place.room))
-    return place.spans(user_lines.landed_spans(event, lines, place.sign))
+def delivered_lines(event: events.UserInterruption, lines: Sequence[events.LineQueued], place: RowPlace) -> list[str]:
+    """Return the rows of the lines that one safe point delivered."""
+    event = replace(event, message=user_lines.fold(event.message, place.room))
+    return place.spans(user_lines.whole_delivery_spans(event, lines, place.sign))
 
 
 def countdown(event: events.Retry, place: RowPlace, now: float) -> str:
-    """Return the row of a retry that is waited for."""
+    """Return the row of a pending retry."""
     left = ceil(event.time + event.delay_s - now)
     when = f", again in {duration(left, whole=True)}" if left > 0 else ", asking again"
     end = f"{when} (attempt {event.attempt}), Esc ends"
@@ -92,13 +92,13 @@ def countdown(event: events.Retry, place: RowPlace, now: float) -> str:
 
 
 def ended_retries(last: events.Retry, count: int, ended: str, took: float, place: RowPlace) -> str:
-    """Return the row of retries that have ended."""
+    """Return the row of a series of retries that has ended."""
     often = "" if count == 1 else f" {count} times"
     return place.line("↻", f"{_cause(last)}{often}, {ended} after {duration(took, whole=True)}", "dim")
 
 
 def changed_task(event: events.PlanChanged, task: events.TaskView, place: RowPlace) -> str:
-    """Return the row of a plan of which one task has changed: the others stand further up."""
+    """Return the row of a plan in which one task has changed. The other tasks are further up."""
     progress = plan_progress(each.state for each in event.tasks)
     by = "" if event.by in ("user", MAIN) else f" (by {place.name(event.by)})"
     return place.one_row(f"Plan {progress}{by}: {task_rows([task], place)[0].strip()}")

@@ -1,4 +1,4 @@
-"""Events as rows of text above a prompt, where what is not settled stands in rows that are drawn again. Pure."""
+"""Events as rows above a prompt; unsettled ones are in rows that are redrawn. Pure."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from cli.show.spacing import ANSWER, COMMAND, THINKING, WORK, Part, Spacing
 from cli.show.text_rows import flat
 
 LEAST_ROWS = 3
-"""Rows of what runs, however many lines wait."""
+"""The least rows of running work, however many lines wait."""
 SHORT_S = 2.0
-"""How long a single retry may take without a row of its own: nobody has noticed it."""
+"""Seconds below which a single retry has no row of its own: nobody noticed it."""
 PLAN = "plan_"
-"""The names of the tools that change the plan begin so."""
+"""The prefix of the tools that change the plan."""
 
 _GOES_ON = (
     events.ThinkingDelta,
@@ -33,7 +33,7 @@ _GOES_ON = (
     events.IterationStarted,
     events.UserInterruption,
 )
-"""What shows that a reply that was asked for again has come."""
+"""Events that show that the reply to a retry has started."""
 
 
 @dataclass(slots=True)
@@ -44,9 +44,9 @@ class _RunningCall:
     agent: str = ""
     """The agent that it waits for."""
     was_stopped: bool = False
-    """Whether its agent was stopped, which has a row of its own."""
+    """Whether its agent was stopped, which is shown on a row of its own."""
     is_said: bool = False
-    """Whether other rows say what became of it, unless that is an error."""
+    """Whether other rows show its outcome, unless that is an error."""
 
 
 @dataclass(slots=True)
@@ -57,62 +57,62 @@ class _RetrySeries:
 
 
 class UpdatingRenderer(Renderer):
-    """A renderer for a prompt: what is not settled is in ``tail``, and blank rows part what is shown.
+    """A renderer for a prompt: unsettled rows are in ``tail``, and blank rows separate the parts.
 
-    A call, a line and a thought are one row each, when they are settled.
+    A call, a line and a thought become one row each when they are settled.
     """
 
     _holds_progress = True
 
     def __init__(self, *, color: bool, ascii: bool, width: int = 80, spacing: Spacing | None = None) -> None:
-        """``spacing`` is that of the terminal, if rows of another session stand above."""
+        """Create a renderer. ``spacing`` is that of the terminal, if rows of another session are above."""
         super().__init__(color=color, ascii=ascii, width=width, streams=True, collapses=True)
         self.shows_thinking = False
         self._spacing = Spacing() if spacing is None else spacing
         self._now = 0.0
-        """When the last event happened."""
+        """The time of the last event."""
         self._asked: tuple[events.Question, bool] | None = None
-        """The question that is open, and whether one key answers it."""
+        """The open question, and whether a single key answers it."""
         self._calls: dict[str, _RunningCall] = {}
-        """The main agent's calls that run."""
+        """The running calls of the main agent, by id."""
         self._lines: dict[str, events.LineQueued] = {}
-        """The lines that wait."""
+        """The waiting lines, by id."""
         self._retries: dict[str, _RetrySeries] = {}
         self._held: tuple[events.Question, RowPlace] | None = None
-        """A question that the next event may answer, without anybody having seen it."""
+        """A question that is not shown yet, since the next event may answer it."""
         self._questions: dict[str, events.Question] = {}
         self._notes: dict[str, str] = {}
-        """What the row of a call says of the question whether it may run."""
+        """The outcomes of approvals, for the rows of their calls."""
         self._refused: dict[str, str] = {}
-        """What calls would have done that the user refused."""
+        """The main arguments of calls that the user denied."""
         self._tasks: tuple[events.TaskView, ...] = ()
 
     def lines(self, event: Event, context: Context | None = None) -> list[str]:
-        """Return the rows for this event, and those that have waited for it."""
+        """Return the rows of this event, and those that have waited for it."""
         self._now = event.time
         shown = super().lines(event, context)
         if isinstance(event, events.Reply):
-            # A reply with calls says what they are for, so they follow it at once.
+            # A reply with calls explains them, so no blank row separates them.
             self._spacing.join(ANSWER, WORK) if event.tool_calls else self._spacing.set_apart(ANSWER)
         return shown
 
     def rest(self) -> list[str]:
-        """Return the rows of what is not settled, when nothing more will come."""
+        """Return the rows of all that is not settled, since no more events will come."""
         unfinished = [row for row in (self._unfinished or "").split("\n") if row]
         work = self._running(0.0, MOST_ROWS)
         work += [row for line in self._lines.values() for row in unsettled.unsent_line(line, self.place)]
         self._calls.clear()
         self._lines.clear()
         self._retries.clear()
-        return self._shown([*self._unheld(), (ANSWER, unfinished), (WORK, work)])
+        return self._shown([*self._release_question(), (ANSWER, unfinished), (WORK, work)])
 
     @property
     def tail(self) -> str:
-        """What may still change, as it was at the last event."""
+        """The unsettled rows as of the last event."""
         return self.tail_at(self._now)
 
     def tail_at(self, now: float) -> str:
-        """Return what may still change: the end of a reply or a thought, what is at work, and the lines that wait."""
+        """Return the unsettled rows: the end of a reply or a thought, the running work, and the waiting lines."""
         unfinished = self._unfinished
         # Of a child that asks again its own row says so.
         mine = self._retries.get(MAIN)
@@ -130,12 +130,15 @@ class UpdatingRenderer(Renderer):
         )
 
     def hint(self, event: events.Question, *, by_key: bool = True) -> list[str]:
-        """Show in the tail how to answer a question that is open. Return the question's rows."""
+        """Show the possible answers to an open question in the tail. Return the question's rows."""
         self._asked = event, by_key
-        return self._shown(self._unheld())
+        return self._shown(self._release_question())
 
     def answer(self, command: str, text: str, rows: Sequence[str] = ()) -> list[str]:
-        """Return the rows of an answer to what was typed, which is repeated above it; ``rows`` come below it."""
+        """Return the rows of an answer to the typed ``command``, which is repeated above it.
+
+        ``rows`` follow the text.
+        """
         found = super().answer(command, text, rows)
         self._spacing.set_apart(COMMAND)
         return found
@@ -144,13 +147,13 @@ class UpdatingRenderer(Renderer):
         return self._spacing.rows(parts)
 
     def _running(self, now: float, most: int) -> list[str]:
-        """Return at most so many rows of the calls that run, but for those that an agent at work does."""
+        """Return at most ``most`` rows of running calls, without those that a running agent carries out."""
         return unsettled.running_calls(
             [call.event for call in self._calls.values() if not call.agent], self.place, now, most
         )
 
-    def _unheld(self, event: Event | None = None) -> list[Part]:
-        """Return the question that was held back, if the event does not answer it at once."""
+    def _release_question(self, event: Event | None = None) -> list[Part]:
+        """Return the delayed question, unless the event answers it immediately."""
         held, self._held = self._held, None
         if held is None or (isinstance(event, events.Answer) and event.id == held[0].id and event.by != "user"):
             return []
@@ -158,7 +161,7 @@ class UpdatingRenderer(Renderer):
         return self._work(rows(question, place, Context()), place)
 
     def _ended_retries(self, event: Event, place: RowPlace) -> list[str]:
-        """Return the row of retries that this event ends."""
+        """Return the row of the retries that this event ends."""
         if not isinstance(event, (*_GOES_ON, events.Result, events.Error)):
             return []
         done = self._retries.pop(event.agent, None)
@@ -174,7 +177,7 @@ class UpdatingRenderer(Renderer):
         if isinstance(event, events.Answer) and self._asked is not None and event.id == self._asked[0].id:
             self._asked = None
         place = self.place.below(context.depth, context.agent)
-        question = self._unheld(event)
+        question = self._release_question(event)
         retries = self._work(self._ended_retries(event, place), place)
         return [*question, *retries, *super()._parts(event, context)]
 
@@ -192,7 +195,7 @@ class UpdatingRenderer(Renderer):
                 self._held = event, place
                 self._questions[event.id] = event
                 return []
-            case events.Answer() if self._is_said_elsewhere(event, is_own=is_own):
+            case events.Answer() if self._is_shown_elsewhere(event, is_own=is_own):
                 return []
             case events.AgentStarted():
                 if (call := self._calls.get(event.parent_id)) is not None:
@@ -206,7 +209,7 @@ class UpdatingRenderer(Renderer):
                 return []
             case events.UserInterruption() if event.message:
                 lines = [line for id in event.ids if (line := self._lines.pop(id, None)) is not None]
-                return unsettled.landed_lines(event, lines, place)
+                return unsettled.delivered_lines(event, lines, place)
             case events.Receipt() if event.state != "queued" and self._lines.pop(event.id, None) is not None:
                 return unsettled.settled_line(event, place)
             case events.Retry():
@@ -225,7 +228,7 @@ class UpdatingRenderer(Renderer):
                     return [unsettled.changed_task(event, changed[0], place)]
             case events.RunStarted() if is_own:
                 self._lines.pop(event.id, None)
-                event = replace(event, query=user_lines.folded(event.query, place.room))
+                event = replace(event, query=user_lines.fold(event.query, place.room))
             case _:
                 pass
         return super()._rows(event, place, context)
@@ -240,12 +243,12 @@ class UpdatingRenderer(Renderer):
         else:
             about = call_rows.subject(event.name, event.input if call is None else call.event.input)
             settled = call_rows.settled_call(event, about, [note] if note else [], place)
-        # What is said in the row below is not said twice.
+        # Omit what the row below says.
         is_twice = bool(said) and any(flat(said[-1]) in row for row in settled)
         return [*progress_rows(said[:-1] if is_twice else said, place), *settled]
 
-    def _is_said_elsewhere(self, event: events.Answer, *, is_own: bool) -> bool:
-        """Return whether an answer needs no row. Whether an approval was given is said in the row of its call."""
+    def _is_shown_elsewhere(self, event: events.Answer, *, is_own: bool) -> bool:
+        """Return whether an answer needs no row of its own. The row of a call shows whether it was approved."""
         question = self._questions.pop(event.id, None)
         if question is None:
             return False
@@ -255,14 +258,14 @@ class UpdatingRenderer(Renderer):
                 self._calls[call].is_said = True
             return False
         if not is_own or call in self._calls:
-            # What a call that runs asked for is said after whether it may run.
+            # A question of a running call comes after the approval of the call.
             note = self._notes.get(call, "")
             if is_own and event.decision == "allowed" and not is_users and words not in note:
                 self._notes[call] = f"{note}, {words}" if note else words
             return not is_users
         if event.decision == "allowed":
             self._notes[call] = f"{event.id} {words}" if is_users else words
-        elif event.decision == "refused" and is_users:  # else its result says why, and what would allow it
+        elif event.decision == "refused" and is_users:  # else its result has the reason, and how to allow the call
             self._notes[call] = words
             self._refused[call] = call_rows.head(question.name, flat(question.subject))
         return event.decision in ("allowed", "refused")

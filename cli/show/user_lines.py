@@ -1,8 +1,8 @@
-"""The user's own lines, as spans of a named style: what a row says of a line that is queued, is in, or came back. Pure.
+"""The user's lines as styled spans: queued, delivered or returned. Pure.
 
-A line is one row where rows can be updated, shown whole once it is settled. Elsewhere it is two, one when it is queued
-and one when the model has it: it is shown whole once, where it is queued, with the line ends of a pasted text and with
-the space that makes it verbatim; where it is delivered a long one is shortened.
+A line is one row if rows can be updated, and is shown whole once it is settled. Otherwise it is two rows: when it is
+queued, and when it is delivered. The first shows it whole, with the line ends of a pasted text and with the space that
+makes it verbatim; the second shortens a long line.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cli.show.spans import Span
 from cli.show.text_rows import LONGEST_SHOWN, amount, cut_to_row, flat, row_count
 
 MAX_ROW_CHARS = 2_000
-"""Characters shown of each row of what is delivered, which was shown whole when it was queued."""
+"""Characters that are shown of each delivered row, which was shown whole when it was queued."""
 
 _GUIDANCE = {
     "focus_query": "focus",
@@ -29,11 +29,11 @@ _GUIDANCE = {
 }
 
 NO_BREAK = "\xa0"
-"""Stands between a sign and its text, which stay on one row."""
+"""The space between a sign and its text, which keeps them on one row."""
 
 
 def query(text: str) -> str:
-    """Return a query as it is shown: whole, but for what was piped in, which is counted."""
+    """Return a query in full, except piped input, whose lines are counted."""
     asked, begin, piped = text.partition(STDIN_BEGIN)
     if not begin or not piped.endswith(STDIN_END):
         return as_typed(text)
@@ -42,19 +42,19 @@ def query(text: str) -> str:
 
 
 def ended_job(text: str, sign: Sign) -> str:
-    """How a job ended and the first row of its command, which begin the line that reports the end."""
+    """Return the status of an ended job and the first row of its command, which begin the line that reports the end."""
     return f" {sign('·')} ".join(text.split("\n")[:2])
 
 
-def without(message: str, texts: Iterable[str]) -> str:
-    """What lines say that were delivered together, but for those with these texts."""
+def strip_texts(message: str, texts: Iterable[str]) -> str:
+    """Return the message of lines that were delivered together, without the lines with these texts."""
     for text in texts:
         message = message.replace(text, "", 1)
     return message.strip("\n")
 
 
 def queued(event: events.LineQueued, sign: Sign) -> list[Span]:
-    """Return the row of a line that waits."""
+    """Return the row of a waiting line."""
     target = "" if event.target_agent == MAIN else f" {sign('→')} {flat(event.target_agent)}"
     spans: list[Span] = [("bold", f"{sign('📤')} Interrupting{target}:"), ("", f" {as_typed(event.text)} ")]
     if guidance := _guidance(event, sign):
@@ -66,14 +66,14 @@ def queued(event: events.LineQueued, sign: Sign) -> list[Span]:
     return [*spans, ("dim", f"{sign('⏳')}{NO_BREAK}Will {when}")]
 
 
-def moved(event: events.LineQueued, sign: Sign) -> list[Span]:
-    """Return the row of a line that waits for another agent than before, when it was shown whole."""
+def readdressed_spans(event: events.LineQueued, sign: Sign) -> list[Span]:
+    """Return the row of a waiting line whose agent has changed, given that it was shown whole before."""
     waits = f"{sign('⏳')}{NO_BREAK}Now waits for {flat(event.target_agent)}"
     return [("bold", f"{sign('📤')}"), ("", f" {_beginning(event.text, sign)} "), ("dim", waits)]
 
 
 def delivered_spans(event: events.UserInterruption, last_tool: str, sign: Sign) -> list[Span]:
-    """Return the row of what one safe point delivered; ``last_tool`` ran before it in this iteration, if any."""
+    """Return the row of a delivery at a safe point; ``last_tool`` ran before it in this iteration, if any."""
     where = phrases.delivery_in_row(event.point, flat(last_tool))
     spans: list[Span] = [("bold", f"[{_banner(event, sign)}]"), ("", f" {_beginning(event.message, sign)} ")]
     if event.tools_skipped:
@@ -82,18 +82,18 @@ def delivered_spans(event: events.UserInterruption, last_tool: str, sign: Sign) 
 
 
 def waiting_row(event: events.LineQueued, sign: Sign) -> tuple[str, str, str]:
-    """Return the beginning, the text and the end of the row of a line that waits, where rows are updated."""
+    """Return the start, the text and the end of the updated row of a waiting line."""
     target = "" if event.target_agent == MAIN else f" {sign('→')} {flat(event.target_agent)}"
     state = {"now": f"{sign('⚡')} now", "urgent": f"{sign('⚡')} ASAP, may skip tools"}.get(event.urgency, "")
     if not state:
         state = f"{sign('⏳')} {'after this run' if event.kind == 'follow-up' else 'next safe point'}"
-    # Only the beginning is processed, since a pasted text may be long and the row is drawn each second.
+    # Only the beginning is processed: a pasted text may be long, and the row is redrawn each second.
     text, guidance = one_row(event.text[:MAX_ROW_CHARS]), _guidance(event, sign, MAX_ROW_CHARS)
     return f"{sign('📤')} Interrupting{target}: ", text, f" {guidance}{state}"
 
 
-def landed_spans(event: events.UserInterruption, lines: Sequence[events.LineQueued], sign: Sign) -> list[Span]:
-    """Return the row of lines that one safe point delivered, where it is the only one: their text is whole."""
+def whole_delivery_spans(event: events.UserInterruption, lines: Sequence[events.LineQueued], sign: Sign) -> list[Span]:
+    """Return the only row of lines that one safe point delivered, with their text in full."""
     text = "\n".join(row for row in as_typed(event.message).split("\n") if row.strip())
     spans: list[Span] = [("dim", f"{_banner(event, sign)}: {text} ")]
     spans += [("dim", guidance) for line in lines if (guidance := _guidance(line, sign))]
@@ -129,12 +129,12 @@ def settled_parts(event: events.Receipt) -> tuple[str, str, str] | None:
 
 
 def as_typed(text: str) -> str:
-    """Return a text with its line ends and the spaces before it, and without blank rows around it."""
+    """Return a text with its line ends and leading spaces, without blank rows around it."""
     return sanitize(text).strip("\n").rstrip()
 
 
-def folded(text: str, width: int) -> str:
-    """Return a text as a prompt shows it once it is sent: on one row where the editor folds it; what is piped apart."""
+def fold(text: str, width: int) -> str:
+    """Return a text as the prompt shows a sent one: on one row if the editor folds it. Piped input is separate."""
     typed, *piped = text.partition(STDIN_BEGIN)
     typed = as_typed(typed)
     if row_count(typed, width) > LONGEST_SHOWN:
@@ -143,7 +143,7 @@ def folded(text: str, width: int) -> str:
 
 
 def one_row(text: str) -> str:
-    """Return a text on one row; the space that makes it verbatim stays."""
+    """Return a text on one row. The leading space that makes it verbatim stays."""
     return (" " if text.startswith(" ") else "") + flat(text)
 
 

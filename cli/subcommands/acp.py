@@ -15,7 +15,7 @@ from chain.config.load import state_folder
 from chain.errors import UserError
 from chain.text.plain import sanitize
 from cli.acp.methods import UPDATES_GRACE_S, EditorAgent
-from cli.acp.opener import Opener
+from cli.acp.opener import SessionOpener
 from cli.acp.wire import MAX_RPC_ROW, Wire
 from cli.arguments import read_mode, read_settings, read_state, read_traces
 from cli.command_output import write
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     is_kept = not isinstance(store, MemoryStore)
     traces = read_traces(state, by_default=False) if is_kept else None
     mode = read_mode(args)
-    opener = Opener(partial(read_settings, args), state, args.tools, traces, os.environ, address, mode, is_kept)
+    opener = SessionOpener(partial(read_settings, args), state, args.tools, traces, os.environ, address, mode, is_kept)
     if address:
         store.check()
     # The streams for the messages alone: a tool that prints, or reads, must not get into them.
@@ -57,14 +57,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def check_options(args: argparse.Namespace) -> None:
-    """Raise ``UserError`` for an option that would mean nothing."""
+    """Raise ``UserError`` for an option that has no meaning in an editor."""
     for name in _OF_THE_EDITOR:
         if vars(args)[name] not in (None, False, []):
             raise UserError(f"--{name.replace('_', '-')} cannot be used with chain acp: the editor decides that")
 
 
 class _EditorProcess:
-    def __init__(self, opener: Opener, stdin: int, stdout: int) -> None:
+    def __init__(self, opener: SessionOpener, stdin: int, stdout: int) -> None:
         self._rows = Outbox(partial(_write, stdout))
         self._notes = Outbox(partial(_write, 2))
         self._agent = EditorAgent(Wire(Lines(stdin, MAX_RPC_ROW).next, self._rows), opener, self._notify)
@@ -72,7 +72,7 @@ class _EditorProcess:
         self._has_failed = False
 
     async def run(self) -> int:
-        """Serve the editor until the end of its input, or a signal; the exit code."""
+        """Serve the editor until the end of its input, or a signal. Return the exit code."""
         async with (
             leaving_at_signal(self._leave),
             background_task(self._write_rows),
@@ -85,7 +85,7 @@ class _EditorProcess:
         return int(self._has_failed) if self._signal is None else code_of(self._signal)
 
     def _notify(self, note: str) -> None:
-        """Write a note for people. It is dropped if nobody reads them: the queue is bounded, and nobody waits."""
+        """Write a note to standard error. It is dropped if too many wait: the queue is bounded and never blocks."""
         if len(self._notes) < ROOM:
             self._notes.put(f"chain: {sanitize(note)}\n".encode(errors="replace"))
 

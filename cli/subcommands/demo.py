@@ -17,7 +17,7 @@ from chain.config.load import Settings, defaults_folder, load_settings
 from chain.errors import UserError
 from cli.arguments import Place
 from cli.command_output import renderer
-from cli.ending import LEAVING, even_at_once, received_signals
+from cli.ending import LEAVING, at_immediate_exit, received_signals
 from cli.terminal import startup
 from cli.terminal.invocation import Invocation
 
@@ -29,10 +29,10 @@ DEMO_QUERY = "Analyze product data for SKU123"
 LINE = "@iteration 3 todo: add verify SKU data"
 
 TOOL_S = 2.0
-"""At a prompt each tool that reads files takes this much longer, so that one can type while it runs. Six calls and four
-replies then take about 20 seconds."""
+"""Seconds that each file tool pauses at a prompt, so that one can type while it runs. Six calls and four replies then
+take about 20 seconds."""
 
-ALONE = "this plays by itself; where standard input and output are a terminal, chain demo gives a prompt to type into"
+ALONE = "this plays by itself; run chain demo at a terminal for a prompt to type into"
 NOT_READ = "standard input is not read"
 
 Pause: TypeAlias = Callable[[], Awaitable[object]]
@@ -77,11 +77,11 @@ def run(args: argparse.Namespace) -> int:
 
     if os.isatty(0) and os.isatty(1):
         return at_terminal(no_color=args.no_color, ascii=args.ascii)
-    return by_itself(renderer(args, fd=1), has_input=is_piped(0))
+    return play(renderer(args, fd=1), has_input=is_piped(0))
 
 
-def by_itself(renderer: Renderer, *, has_input: bool = False) -> int:
-    """Play the demonstration on standard output; the exit code. ``has_input``: it says that it reads none."""
+def play(renderer: Renderer, *, has_input: bool = False) -> int:
+    """Play the demonstration on standard output and return the exit code. ``has_input``: say that input is not read."""
     import trio
 
     async def work() -> int:
@@ -90,7 +90,7 @@ def by_itself(renderer: Renderer, *, has_input: bool = False) -> int:
         from cli.headless import Job
         from cli.input.moments import parse_moment
 
-        # The signals that come before and after the run must not leave the folder behind.
+        # Signals before and after the run must not leave the folder behind.
         with received_signals(*LEAVING), _folder() as folder:
             # The built-in configuration, not the user's: a demonstration is the same everywhere.
             config, flags = defaults_folder() / "config.yaml", {"model": "offline"}
@@ -106,7 +106,10 @@ def by_itself(renderer: Renderer, *, has_input: bool = False) -> int:
 def at_terminal(
     *, no_color: bool = False, ascii: bool = False, pause: Pause | None = None, rules: Path | None = None
 ) -> int:
-    """Serve a prompt for the demonstration, in which tools ``pause``, by other ``rules``; the exit code."""
+    """Serve a prompt for the demonstration and return the exit code.
+
+    Tools ``pause``; ``rules`` replace those of the model.
+    """
 
     @contextmanager
     def prepare() -> Iterator[Invocation]:
@@ -118,7 +121,7 @@ def at_terminal(
         with _folder() as folder:
             settings = _settings_at(folder, rules)
             wait = pause or functools.partial(trio.sleep, TOOL_S)
-            tools = [_slowed(tool, wait) for tool in tool_groups(settings)["files"]]
+            tools = [_slow_down(tool, wait) for tool in tool_groups(settings)["files"]]
             yield Invocation(
                 settings, Place(folder / "products"), folder / "state", tools, query=DEMO_QUERY, tour=Tour()
             )
@@ -128,13 +131,13 @@ def at_terminal(
 
 @contextmanager
 def _folder() -> Iterator[Path]:
-    """A temporary folder with the products in it, removed after any ending but SIGKILL. Raises ``UserError``."""
+    """Yield a temporary folder with the products, removed after any ending but SIGKILL. Raise ``UserError``."""
     with ExitStack() as stack:
         try:
-            # What a tool that was cut off still writes must not keep the program from ending.
+            # A cancelled tool may still write, which must not keep the program from ending.
             temporary = tempfile.TemporaryDirectory(prefix="chain-demo-", ignore_cleanup_errors=True)
             folder = Path(stack.enter_context(temporary))
-            stack.enter_context(even_at_once(temporary.cleanup))
+            stack.enter_context(at_immediate_exit(temporary.cleanup))
             for name, text in _FILES.items():
                 path = folder / "products" / name
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -146,7 +149,7 @@ def _folder() -> Iterator[Path]:
 
 
 def _settings_at(folder: Path, rules: Path | None) -> Settings:
-    """The built-in configuration with the offline model and without the tools that are replaced or run commands."""
+    """Return the built-in configuration with the offline model, without tools that are replaced or run commands."""
     definitions = {"offline": {"script": str(rules)}} if rules else {}
     models = {"default": "offline", "definitions": definitions}
     config = {"models": models, "chains": {"default": {"tools": ["todo", "edit", "ask"]}}}
@@ -155,8 +158,8 @@ def _settings_at(folder: Path, rules: Path | None) -> Settings:
     return load_settings(config=path, environ={}, cwd=folder, flags={})
 
 
-def _slowed(tool: Tool, pause: Pause) -> Tool:
-    """The tool after a pause, and never beside its neighbours: else there would be nothing to skip."""
+def _slow_down(tool: Tool, pause: Pause) -> Tool:
+    """Return a tool that pauses before each call, and never runs in parallel, so that there are calls to skip."""
     from chain import FunctionTool
 
     assert isinstance(tool, FunctionTool)

@@ -17,20 +17,20 @@ from cli.command_output import fail, report
 
 if TYPE_CHECKING:
     from chain.app.remote import RemoteSession
-    from cli.door.visit import Visit
+    from cli.door.client import DoorClient
 
 Reach: TypeAlias = Callable[[Callable[[str], object]], AbstractAsyncContextManager["RemoteSession"]]
 """Connects to a session in Redis. Its argument is called with a message when the server does not answer."""
 
 
-def visit_session(
+def connect_to_session(
     args: argparse.Namespace,
-    visited: Callable[[Visit], tuple[int, str]],
+    with_client: Callable[[DoorClient], tuple[int, str]],
     reached: Callable[[Reach], tuple[int, str]],
     *,
     needs_state: str = "",
 ) -> int:
-    """Call ``visited`` with a connection to a session on this machine, or ``reached`` for a session in Redis.
+    """Call ``with_client`` with a connection to a session on this machine, or ``reached`` for a session in Redis.
 
     Both return an exit code, and an error message or an empty string. ``needs_state`` is a given option that works only
     with Redis. Return the exit code. Raise ``UserError``.
@@ -47,12 +47,12 @@ def visit_session(
             reach = partial(remote_session, address, id=args.session or "", workspace=workspace, is_new=is_new)
             code, problem = reached(reach)
         else:
-            from cli.door.visit import find_chain
+            from cli.door.client import find_chain
 
             state = state_folder(os.environ)
-            with find_chain(state, os.environ, session=args.session or "", workspace=workspace) as visit:
+            with find_chain(state, os.environ, session=args.session or "", workspace=workspace) as client:
                 try:
-                    code, problem = visited(visit)
+                    code, problem = with_client(client)
                 except UserError as error:
                     code, problem = 1, str(error)
     except BrokenPipeError:

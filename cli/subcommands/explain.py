@@ -1,4 +1,4 @@
-"""``chain explain LINE``: what a line would be while a run is active, and what the model would be told."""
+"""``chain explain LINE``: how a line would be handled during a run, and what the model would read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cli.show.aliases import bare_command, interrupts_nothing
 from cli.show.text_rows import cut_to_row, flat
 
 MAX_SHOWN_LINE = 200
-"""Characters of a line that are repeated in a row: enough to know it by."""
+"""Characters that are shown of a line: enough to recognise it."""
 
 _STOP = (
     "ends the run: cancels the reply but keeps its text, lets a running tool finish, skips the other tools, and shows "
@@ -35,14 +35,14 @@ _LOCAL = "a command of the terminal, which the model never reads; in a pipe it i
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show what a line would be. Return the exit code."""
+    """Explain a line. Return the exit code."""
     if not args.words:
         raise UserError("chain explain needs a line, for example: chain explain '!use the other file'")
     return show(args, explanation_rows(read_settings(args), " ".join(args.words)))
 
 
 def explanation_rows(settings: Settings, text: str) -> list[str]:
-    """The rows that explain a line. Raises ``ConfigError``."""
+    """Return the rows that explain a line. Raise ``ConfigError``."""
     to, line = split_address(text)
     found = explain_line(settings, line)
     return [
@@ -53,7 +53,7 @@ def explanation_rows(settings: Settings, text: str) -> list[str]:
         f"with no run active: {_while_idle(found)}",
         *_at_a_prompt(text),
         *_rule(found),
-        *_told(found),
+        *_delivery_rows(found),
     ]
 
 
@@ -83,11 +83,11 @@ def _while_active(found: Explanation) -> str:
         case _ if not found.situation.remaining:
             return "waits for the next run, since a run of one iteration has no model call left to answer it"
         case _:
-            return "; ".join([_URGENCY[line.urgency], *_besides(found)])
+            return "; ".join([_URGENCY[line.urgency], *_side_effects(found)])
 
 
-def _besides(found: Explanation) -> Iterator[str]:
-    """What else happens with a line that the model gets."""
+def _side_effects(found: Explanation) -> Iterator[str]:
+    """Yield other effects of a line that the model reads."""
     line = found.line
     if line.command is not None and found.todo_direct:
         yield "changes the plan without the model, which is informed"
@@ -102,7 +102,7 @@ def _besides(found: Explanation) -> Iterator[str]:
 
 
 def _while_idle(found: Explanation) -> str:
-    """Rules have no say here: they are for interruptions."""
+    """Return the effect of a line with no run active. Rules do not apply then."""
     line = found.typed
     if found.problem:
         return "the same"
@@ -122,7 +122,7 @@ def _while_idle(found: Explanation) -> str:
 
 
 def _at_a_prompt(text: str) -> Iterator[str]:
-    """How a prompt treats the text, if not as a line like pipes, scripts and editors."""
+    """Yield how a prompt treats the text if that differs from pipes, scripts and editors."""
     if command := bare_command(text):
         yield f"at a prompt, instead: the command {command}"
     elif interrupts_nothing(text):
@@ -144,8 +144,8 @@ def _rule(found: Explanation) -> Iterator[str]:
         yield f"rule: none, since {where} has no rules"
 
 
-def _told(found: Explanation) -> Iterator[str]:
-    """The rows of what the model would get; the values filled in are those of the example."""
+def _delivery_rows(found: Explanation) -> Iterator[str]:
+    """Yield the rows that show what the model would read, filled in with example values."""
     composed, at = found.composed, found.situation
     if composed is None:
         return
@@ -176,6 +176,6 @@ def _indented(text: str) -> list[str]:
 
 
 def _shortened(text: str) -> str:
-    """A text on one row, cut; the spaces that a line begins with are a marker, and stay."""
+    """Return a text on one row, cut. Leading spaces stay, since they are a marker."""
     marker = " " if text[:1] == " " and text.strip() else ""
     return marker + cut_to_row(text, MAX_SHOWN_LINE)

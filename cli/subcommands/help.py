@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from chain.errors import UserError, did_you_mean
-from cli.command_output import looks, show, show_pages, spelled
+from cli.command_output import for_terminal, show, show_pages, terminal_style
 
 FOLDER = Path(__file__).parent.parent / "help"
 
@@ -15,7 +15,7 @@ TOPICS = (
     *("configuration", "models", "context", "sessions", "side-door", "machines", "editors", "events"),
     *("exit-codes", "files", "library", "benchmark"),
 )
-"""In the order in which somebody who is new needs them."""
+"""The topics, in the order in which a new user needs them."""
 
 REFERENCE_COLUMNS = 100
 """Columns of the reference at most: longer rows are hard to read."""
@@ -25,8 +25,8 @@ def run(args: argparse.Namespace) -> int:
     """Show a topic, or the list of them. Return the exit code."""
     if not args.words:
         return show(args, index())
-    source = spelled(args, read_topic(" ".join(args.words)))
-    color, ascii, width = looks(args, fd=1)
+    source = for_terminal(args, read_topic(" ".join(args.words)))
+    color, ascii, width = terminal_style(args, fd=1)
     if not color:
         return show_pages(source.splitlines())
     from cli.show.markdown_flow import render
@@ -42,7 +42,7 @@ def index() -> list[str]:
 
 
 def read_topic(words: str) -> str:
-    """The Markdown of a topic, by the beginning of its name or by a heading in it. Raises ``UserError``."""
+    """Return the Markdown of a topic, given the start of its name or a heading in it. Raise ``UserError``."""
     asked = "-".join(words.casefold().replace("_", " ").split())
     found = [asked] if asked in TOPICS else [topic for topic in TOPICS if asked and topic.startswith(asked)]
     found = found or [topic for topic in TOPICS if asked in _headings(topic)][:1]
@@ -55,13 +55,13 @@ def read_topic(words: str) -> str:
 
 
 def _source(topic: str) -> str:
-    # The marks in comments are for the tests.
+    # Comments in the pages are marks for the tests.
     lines = (FOLDER / f"{topic}.md").read_text(encoding="utf-8").splitlines(keepends=True)
     return "".join(line for line in lines if not line.startswith("<!-- "))
 
 
 def _headings(topic: str) -> list[str]:
-    """The headings of a topic, and each of their words, in the form in which a topic is asked for."""
+    """Return the headings of a topic and each of their words, in the form in which the user types a topic."""
     headings = [row.lstrip("#").casefold().split() for row in _source(topic).splitlines() if row.startswith("#")]
     return [name for words in headings for name in ("-".join(words), *words) if len(name) > 3]
 

@@ -18,7 +18,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def init(folder: Path) -> list[str]:
-    """Write ``config.yaml`` and ``prompts/`` into a folder; returns rows. Raises ``UserError`` if one is there."""
+    """Write ``config.yaml`` and ``prompts/`` into a folder.
+
+    Return the rows to show. Raise ``UserError`` if one exists.
+    """
     shipped = defaults_folder()
     sources = [shipped / "config.yaml", *sorted((shipped / "prompts").rglob("*.yaml"))]
     targets = [folder / source.relative_to(shipped) for source in sources]

@@ -1,4 +1,4 @@
-"""``chain replay ID``: compares what the model would be told in a session today with what it was told."""
+"""``chain replay ID``: compares the model's input in a recorded session with that of today's prompts."""
 
 from __future__ import annotations
 

@@ -12,10 +12,10 @@ from chain.errors import UserError
 from chain.events import Point
 from chain.session.exit_codes import LINES_LEFT
 from cli.command_output import say
-from cli.subcommands.elsewhere import Reach, check_format, visit_session
+from cli.subcommands.elsewhere import Reach, check_format, connect_to_session
 
 if TYPE_CHECKING:
-    from cli.door.visit import Visit
+    from cli.door.client import DoorClient
 
 _GONE = "the chain ended before the outcome of the line was known"
 
@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     if args.new and args.session:
         raise UserError("--new and --session cannot be used together")
     check_format(args, "text")
-    return visit_session(
+    return connect_to_session(
         args,
         partial(send, line=line, wait=args.wait, say=say),
         partial(send_remotely, line=line, is_new=args.new, wait=args.wait),
@@ -36,16 +36,16 @@ def run(args: argparse.Namespace) -> int:
     )
 
 
-def send(visit: Visit, line: str, *, wait: bool, say: Callable[[str], object]) -> tuple[int, str]:
-    """Send a line, and ``wait`` for what becomes of it; the exit code and a problem. Raises ``UserError``.
+def send(client: DoorClient, line: str, *, wait: bool, say: Callable[[str], object]) -> tuple[int, str]:
+    """Send a line, and ``wait`` for its outcome. Return the exit code and an error message. Raise ``UserError``.
 
-    The code is 1 if it was refused, or if the chain ended before it said what became of it.
+    The code is 1 if the line was refused, or if the chain ended before the outcome was known.
     """
     try:
-        visit.send(type="line", text=line)
+        client.send(type="line", text=line)
     except OSError:
         return 1, _GONE
-    for row in visit.rows():
+    for row in client.rows():
         match row:
             case {"type": "notice", "message": str(message)}:
                 say(message)
@@ -56,14 +56,17 @@ def send(visit: Visit, line: str, *, wait: bool, say: Callable[[str], object]) -
                 say(f"{row['id']} waits for {row.get('target_agent', 'main')}.")
                 return 0, ""
             case {"type": "receipt"}:
-                return _tell_outcome(row, say)
+                return _report_outcome(row, say)
             case _:
                 pass
     return 1, _GONE
 
 
 def send_remotely(reach: Reach, line: str, *, is_new: bool, wait: bool) -> tuple[int, str]:
-    """Send a line, and ``wait`` for what becomes of it; the exit code and a problem. Raises ``UserError``."""
+    """Send a line to a session in Redis, like ``send``.
+
+    Return the exit code and an error message. Raise ``UserError``.
+    """
     import trio
 
     async def run() -> tuple[int, str]:
@@ -77,13 +80,13 @@ def send_remotely(reach: Reach, line: str, *, is_new: bool, wait: bool) -> tuple
                 say(f"{id} waits for main in session {session.id}.")
                 return 0, ""
             known = await session.outcome(id) if known.state == "queued" else known
-            return _tell_outcome({**asdict(known), "id": id}, say)
+            return _report_outcome({**asdict(known), "id": id}, say)
 
     return trio.run(run)
 
 
-def _tell_outcome(row: Mapping[str, Any], say: Callable[[str], object]) -> tuple[int, str]:
-    """Say what became of a line, as its receipt has it; the exit code and a problem."""
+def _report_outcome(row: Mapping[str, Any], say: Callable[[str], object]) -> tuple[int, str]:
+    """Report the outcome of a line from its receipt. Return the exit code and an error message."""
     reason = row.get("reason") or ""
     match row["state"]:
         case "handled":

@@ -16,7 +16,7 @@ from chain.config.load import state_folder
 from chain.errors import UserError
 from chain.lines.parse import nearest_word
 from cli.arguments import read_state
-from cli.command_output import looks, report, show, show_pages, write
+from cli.command_output import report, show, show_pages, terminal_style, write
 from cli.show.renderer import Renderer
 from cli.show.session_list import session_rows
 from cli.show.text_rows import cut_to_row
@@ -74,7 +74,7 @@ def list_rows(args: argparse.Namespace, store: sessions.Store) -> list[str]:
     folder = ""
     with suppress(FileNotFoundError):  # the current folder was removed
         folder = str(Path(args.workspace or ".").resolve())
-    _, ascii, width = looks(args, fd=1)
+    _, ascii, width = terminal_style(args, fd=1)
     return session_rows(found, width, ascii=ascii, here=folder, now=time.time(), home=home)
 
 
@@ -82,11 +82,11 @@ def show_rows(
     args: argparse.Namespace, store: sessions.Store, id: str, report: Callable[[str], object]
 ) -> Iterator[str]:
     """Yield the rows of a session as a terminal showed it. Call ``report`` with what cannot be read."""
-    color, ascii, width = looks(args, fd=1)
+    color, ascii, width = terminal_style(args, fd=1)
     renderer = Renderer(color=color, ascii=ascii, width=width, streams=True, collapses=True)
     for event in sessions.session_events(store, store.whole_id(id), report):
         yield from renderer.lines(event)
-    # What a crash cut short.
+    # The unfinished rows of a session that a crash ended.
     yield from (row for row in renderer.tail.splitlines() if row.strip())
 
 
@@ -129,7 +129,7 @@ def delete_if_sure(args: argparse.Namespace, store: sessions.Store, id: str) -> 
     write(2, f"Delete session {session.id} ({cut_to_row(session.query, MAX_QUERY) or 'no query'})? [y/N] ")
     answer = sys.stdin.buffer.readline(MAX_CONFIRMATION)
     if not answer.endswith(b"\n"):
-        write(2, "\n")  # nobody has ended the row
+        write(2, "\n")  # end the row, since the user has not
     if answer.strip().lower() not in (b"y", b"yes"):
         write(2, "Nothing was deleted.\n")
         return 1

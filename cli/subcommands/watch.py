@@ -1,4 +1,4 @@
-"""``chain watch``: shows what a session does that another process runs, on this machine or with ``--state``."""
+"""``chain watch``: shows the events of a session of another process, on this machine or with ``--state``."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from chain.errors import UserError
 from chain.text.plain import sanitize
 from cli.command_output import fail, renderer
 from cli.event_rows import row_of
-from cli.subcommands.elsewhere import Reach, check_format, visit_session
+from cli.subcommands.elsewhere import Reach, check_format, connect_to_session
 from cli.writing import write_text
 
 if TYPE_CHECKING:
-    from cli.door.visit import Visit
+    from cli.door.client import DoorClient
     from cli.show.renderer import Renderer
 
 GOES_ON = "Another process continues session {session}."
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show what happens until the session ends. Return the exit code. Raise ``UserError``."""
+    """Show events until the session ends. Return the exit code. Raise ``UserError``."""
     check_format(args, "text", "stream-json")
     shown = renderer(args, fd=1, streams=True) if args.output_format == "text" else None
     write = partial(write_text, 1)
-    return visit_session(
+    return connect_to_session(
         args,
         partial(watch, renderer=shown, write=write),
         partial(watch_remotely, renderer=shown, write=write, answers=args.answers),
@@ -37,17 +37,17 @@ def run(args: argparse.Namespace) -> int:
     )
 
 
-def watch(visit: Visit, renderer: Renderer | None, write: Callable[[str], object]) -> tuple[int, str]:
+def watch(client: DoorClient, renderer: Renderer | None, write: Callable[[str], object]) -> tuple[int, str]:
     """Show events until the chain ends, as JSON if there is no renderer.
 
     Raise ``UserError`` if the chain was killed, or if it closed a connection that was read too slowly.
     """
-    with suppress(ConnectionError):  # its end is told by the end of the rows
-        visit.send(type="watch")
-    for row in chain([visit.init], visit.rows()):
+    with suppress(ConnectionError):  # the rows end with it
+        client.send(type="watch")
+    for row in chain([client.init], client.rows()):
         write(row_of(row) if renderer is None else _shown_row(row, renderer))
-    if visit.was_killed:
-        raise UserError(f"the chain was killed; resume its session with: chain -r {visit.session}")
+    if client.was_killed:
+        raise UserError(f"the chain was killed; resume its session with: chain -r {client.session}")
     return 0, ""
 
 

@@ -24,8 +24,8 @@ MAX_WORKER_SESSIONS = 1_000
 def run(args: argparse.Namespace) -> int:
     """Run sessions until a signal, then hand them over. Return the exit code. Raise ``UserError``.
 
-    A second signal ends the process at once: other workers go on when its leases end. With ``--verbose`` each session
-    that it takes or gives back is reported too.
+    A second signal ends the process immediately: other workers take over when its leases expire. With ``--verbose``
+    each session that it acquires or releases is reported too.
     """
     settings = read_settings(args)
     require_trust(settings)
@@ -56,7 +56,7 @@ _UNITS = {"d": 86_400, "h": 3_600, "m": 60}
 
 
 def read_limits(args: argparse.Namespace) -> WorkerLimits:
-    """What a worker takes on. Raises ``UserError``."""
+    """Return the limits of the worker. Raise ``UserError``."""
     count = args.at_once or "1"
     if not (count.isascii() and count.isdecimal() and 1 <= int(count) <= MAX_WORKER_SESSIONS):
         raise UserError(f"-n must be a number from 1 to {MAX_WORKER_SESSIONS}, found {count!r:.60}")

@@ -1,4 +1,4 @@
-"""When a terminal calls its user, who may look elsewhere: a question opens, or a long run ends. Pure."""
+"""Window titles and bells for a user who may be looking elsewhere: a question opens, or a long run ends. Pure."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from chain.text.phrases import describe_status, was_stopped
 from chain.text.wording import MAIN
 
 LONG_S = 10.0
-"""Seconds of a run after which its user has probably looked away."""
+"""Seconds after which the user of a run has probably looked away."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """The title of the window, empty for the plain one, and whether the terminal rings."""
+    """A change of the window's title (empty restores the plain one), and whether to ring the bell."""
 
     title: str = ""
     rings: bool = False
 
 
 class Alerts:
-    """Follows the events of a session."""
+    """A function from events to alerts that remembers when the run started and which question is open."""
 
     def __init__(self) -> None:
         self._began: float | None = None
         self._open_question = ""
 
     def of(self, event: events.Event) -> Alert | None:
-        """What the terminal does at the next event; ``None``: nothing."""
+        """Return the alert for the next event; ``None`` if nothing changes."""
         match event:
             case events.RunStarted():
                 self._began = event.time

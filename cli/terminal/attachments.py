@@ -1,7 +1,7 @@
 """Images and files that the user attaches to a line: from the clipboard, and from outside the workspace.
 
-Each has a label in the editor, such as ``[clipboard-1.png]``. A line that is sent goes with what its labels name: an
-image, or the text of a file.
+Each has a label in the editor, such as ``[clipboard-1.png]``. When a line is sent, the image or the text of each file
+that it labels is sent too.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from chain.errors import UserError
 from chain.text.wording import FILE_BEGIN
 
 CLIPBOARD_S = 5.0
-"""Seconds for a program to give the image in the clipboard: the owner of the clipboard may not answer."""
+"""Seconds to read the clipboard: the program that owns it may not answer."""
 
 FILE_S = 5.0
-"""Seconds for reading a file: its disk may not answer."""
+"""Seconds to read a file: its disk may not answer."""
 
 PASTE_PATIENCE_S = 0.1
-"""Seconds that a paste may wait for the disk that says whether it is the path of a file."""
+"""Seconds that a paste may be delayed to check whether it is the path of a file."""
 
 MAX_TEXT = 50_000
 """Characters of a text file: half of the longest line."""
@@ -42,14 +42,14 @@ CLIPBOARD_PROGRAMS: Sequence[tuple[str, ...]] = (
     ("xclip", "-selection", "clipboard", "-target", "image/png", "-out"),
     ("pngpaste", "-"),
 )
-"""The programs that write the image in the clipboard to their output, for Wayland, X11 and macOS."""
+"""Programs that write the clipboard's image to their output, for Wayland, X11 and macOS."""
 
 _THREADS = Threads("attachments")
 
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """An image, or a text file with its absolute path. ``about`` says what it is."""
+    """An image, or a text file with its absolute path. ``about`` is its kind and size."""
 
     label: str
     about: str
@@ -71,7 +71,10 @@ class Attachments:
         self._images = 0
 
     async def attach_clipboard(self, environ: Mapping[str, str]) -> Attachment:
-        """Attach the image in the clipboard. Raise ``UserError`` if there is none, or no program that reads it."""
+        """Attach the image in the clipboard.
+
+        Raise ``UserError`` if there is none, or no installed program can read it.
+        """
         content = await read_clipboard(environ)
         kind = _image_kind("the image in the clipboard", content)
         if not kind:
@@ -80,7 +83,7 @@ class Attachments:
         return self._add(f"[clipboard-{self._images}.{kind.lower()}]", _described(kind, content), image=content)
 
     async def attach_file(self, path: Path) -> Attachment:
-        """Attach a file. Raise ``UserError`` if it cannot be read, or is no image and no text that is short enough."""
+        """Attach a file. Raise ``UserError`` if it cannot be read, is too large, or is neither an image nor text."""
         content: bytes | None = None
         with trio.move_on_after(FILE_S):
             content = await _THREADS.run(lambda: _content(path), abandon_on_cancel=True)
@@ -100,11 +103,11 @@ class Attachments:
             )
         return self._add(self._free_label(path), f"{len(text):,} characters", path=str(path), text=text)
 
-    def applied(self, line: str) -> tuple[str, list[tuple[str, bytes]]]:
-        """Return a line with the text files that its labels name, and the images that they name."""
+    def expand(self, line: str) -> tuple[str, list[tuple[str, bytes]]]:
+        """Return a line with the text files that it labels appended, and the images that it labels with their names."""
         found = [each for each in self._known.values() if each.label in line]
         files = [f'{FILE_BEGIN}{each.path}">\n{each.text}\n</file>' for each in found if not each.image]
-        # A line that came back has its files already.
+        # A line that came back contains its files already.
         return line + "".join(file for file in files if file not in line), [
             (each.name, each.image) for each in found if each.image
         ]
@@ -114,7 +117,7 @@ class Attachments:
         return added
 
     def _free_label(self, path: Path) -> str:
-        """Return the label of a file: its name, with a number if another file has that label."""
+        """Return an unused label for a file: its name, numbered if another file has that label."""
         name, number = "".join(c if c.isprintable() else "?" for c in path.name), 1
         label = f"[{name}]"
         while label in self._known and self._known[label].path != str(path):
@@ -124,7 +127,10 @@ class Attachments:
 
 
 async def read_clipboard(environ: Mapping[str, str]) -> bytes:
-    """Return what the clipboard has as an image, empty if it has none. Raise ``UserError`` if nothing can read it."""
+    """Return the image in the clipboard, empty if there is none.
+
+    Raise ``UserError`` if no program can read the clipboard.
+    """
     found = [argv for argv in CLIPBOARD_PROGRAMS if shutil.which(argv[0], path=environ.get("PATH"))]
     if not found:
         raise UserError("install wl-paste (Wayland), xclip (X11) or pngpaste (macOS) to attach images")
@@ -138,7 +144,7 @@ async def read_clipboard(environ: Mapping[str, str]) -> bytes:
 
 
 async def _output(argv: Sequence[str], environ: Mapping[str, str]) -> bytes:
-    """Return the output of a program, up to a byte more than an image may have; empty if the program fails."""
+    """Return the output of a program, cut soon after ``MAX_IMAGE`` bytes; empty if the program fails."""
     try:
         process = await trio.lowlevel.open_process(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environ
@@ -162,9 +168,10 @@ async def _output(argv: Sequence[str], environ: Mapping[str, str]) -> bytes:
 
 
 def outside_path(pasted: str, roots: Sequence[Path], patience: float = PASTE_PATIENCE_S) -> Path | None:
-    """Return the path of a file outside the ``roots`` that a pasted text is; ``None`` if it is anything else.
+    """Return the path if the pasted text is that of a file outside the ``roots``; else ``None``.
 
-    Terminals write the path of a dropped file in quotes, with backslashes, or as a ``file:`` address.
+    Terminals write the path of a dropped file in quotes, with backslashes, or as a ``file:`` address. ``patience`` is
+    in seconds: the disk may be slow.
     """
     text = pasted.strip()
     if not text or len(text) > MAX_PATH or not text.isprintable():
@@ -181,17 +188,17 @@ def outside_path(pasted: str, roots: Sequence[Path], patience: float = PASTE_PAT
         return None
     found: list[Path] = []
 
-    def look() -> None:
+    def resolve() -> None:
         real = Path(path).resolve()
         if real.is_file() and not any(real.is_relative_to(root) for root in roots):
             found.append(Path(path))
 
-    run_with_timeout(look, patience)
+    run_with_timeout(resolve, patience)
     return found[0] if found else None
 
 
 def _content(path: Path) -> bytes:
-    """Return the content of a regular file. Raise ``UserError``."""
+    """Return the content of a regular file. Raise ``UserError`` if it cannot be read or is too large."""
     try:
         if not path.exists() or path.is_file():
             with path.open("rb") as file:

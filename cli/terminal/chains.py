@@ -1,4 +1,4 @@
-"""The chains of one program, of which one is in use: the next is opened before the one before it is closed."""
+"""The open sessions of one program. One is in use; to switch, the next is opened before that one is closed."""
 
 from __future__ import annotations
 
@@ -23,16 +23,19 @@ OpenDoor: TypeAlias = Callable[[Chain], AbstractAsyncContextManager[str]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Opened:
-    """A chain that is open, and the two moments at its end."""
+    """An open chain: the request to close it, and the event that it is closed."""
 
     problem: str
-    """Why it has no side door; empty if it has."""
+    """The reason why it has no side door; empty if it has one."""
     wanted_closed: trio.Event = field(default_factory=trio.Event)
     closed: trio.Event = field(default_factory=trio.Event)
 
 
-class Chains:
-    """Opens chains by ``open_chain``, each in a task of its own with a side door; ``settings`` are for the models."""
+class OpenSessions:
+    """The chains that this program has open, each in a task of its own with a side door.
+
+    ``open_chain`` opens one. ``settings`` define the models.
+    """
 
     def __init__(self, nursery: trio.Nursery, settings: Settings, open_chain: OpenChain, open_door: OpenDoor) -> None:
         self._nursery = nursery
@@ -42,21 +45,23 @@ class Chains:
         self._opened: dict[Chain, _Opened] = {}
 
     async def open(self, model: str, *, plan: Iterable[Task] = (), resume: str = "", mode: Mode | None = None) -> Chain:
-        """A chain that asks this model: a new session with a plan, or a kept one. Raises ``UserError``.
+        """Open a new session with a plan, or the stored one with the id ``resume``, and return its chain.
 
-        ``mode`` is the one to change to; ``None`` for that of the session.
+        Raise ``UserError``.
+
+        ``mode`` is the mode to switch to; ``None`` leaves that of the session.
         """
         definition = self._settings.model(model)
         asked = build_model(definition, interactive=True)
         opening = self._open_chain(model=asked, plan=tuple(plan), resume=resume, mode=mode)
         chain: Chain = await self._nursery.start(self._keep_open, opening)
         if definition.retries != self._settings.model().retries:
-            with suppress(JournalError):  # the usual ones will do
+            with suppress(JournalError):  # the default retries are good enough
                 chain.use_model(asked, retries=definition.retries)
         return chain
 
     def notes(self, chain: Chain) -> Sequence[str]:
-        """What is to be said of a chain that is open."""
+        """Return the notes to show when a chain is opened: problems, instruction files, mode and added directories."""
         problem = self._opened[chain].problem
         read = chain.state.instructions
         mode = "" if chain.mode == DEFAULT_MODE else mode_sentence(chain.mode)
@@ -64,7 +69,7 @@ class Chains:
         return [note for note in (problem, instructions_sentence(read.files), *read.faults, mode, added) if note]
 
     async def close(self, *chains: Chain) -> None:
-        """Close these chains, or all; what runs in them is interrupted."""
+        """Close these chains, or all of them. Their runs are interrupted."""
         closing = [self._opened[chain] for chain in chains or self._opened if chain in self._opened]
         for opened in closing:
             opened.wanted_closed.set()
@@ -81,7 +86,7 @@ class Chains:
                 task_status.started(chain)
                 await opened.wanted_closed.wait()
         finally:
-            # Also where its opener was cancelled in the very step in which it was open.
+            # Also if the task that opened it was cancelled in the step in which it became open.
             if opened is not None:
                 del self._opened[chain]
                 opened.closed.set()

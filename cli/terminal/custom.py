@@ -1,4 +1,4 @@
-"""Custom commands at a prompt: which there are, and how one becomes a line or the query of a run."""
+"""Custom commands at a prompt: lists them, and submits one as a line or as the query of a run."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from chain import Chain, Model, Settings
     from chain.events import Origin
 
-UNTRUSTED = "{} came with this folder, and you do not trust it as it is now; chain asks about it when it starts."
+UNTRUSTED = "{} came with this folder, and you have not trusted its present content; start chain again to review it."
 FindCustom: TypeAlias = Callable[[Collection[str]], FoundCommands]
-"""Reads the custom commands, given the names that they cannot have (``find_commands``)."""
+"""Reads the custom commands, given the names that are taken (``find_commands``)."""
 
-NO_DESCRIPTION, NO_DESCRIPTION_HERE = "a command of your own", "a command of this folder"
+NO_DESCRIPTION, NO_DESCRIPTION_HERE = "a custom command", "a command of this folder"
 
 
 class CustomCommands:
@@ -30,30 +30,30 @@ class CustomCommands:
         self._find = find
         self._origin = origin
         self._models: dict[str, Model] = {}
-        """The models that commands named, by definition. The chain closes them."""
+        """The models of commands, by the names of their definitions. The chain closes them."""
         self.attach: Callable[[str], tuple[str, Sequence[tuple[str, bytes]]]] = lambda text: (text, ())
-        """Returns the text of a command with the files that its labels name, and the images that they name."""
+        """Returns a text with the files that it labels appended, and the images that it labels."""
         self.found = find()
 
     def refresh(self) -> None:
-        """Read the files again."""
+        """Read the files of the commands again."""
         self.found = self._find()
 
-    def offered(self) -> Iterator[tuple[str, str, str]]:
-        """Yield the name of each command with its slash, how its argument is written, and what it does."""
+    def entries(self) -> Iterator[tuple[str, str, str]]:
+        """Yield the name of each command with its slash, the syntax of its argument, and its description."""
         for command in self.found.commands:
             is_own = not command.file.is_relative_to(self._chain.workspace / WORKSPACE_FOLDER)
             about = flat(command.description) or (NO_DESCRIPTION if is_own else NO_DESCRIPTION_HERE)
             yield f"/{command.name}", "[...]", about
 
     def help_rows(self, width: int) -> list[str]:
-        """Return what ``/help`` says of them; nothing if there are none."""
-        rows = table([(name, about) for name, _, about in self.offered()], width)
+        """Return the rows of ``/help`` about custom commands; none if there are no commands."""
+        rows = table([(name, about) for name, _, about in self.entries()], width)
         untrusted = [UNTRUSTED.format(f"/{command.name}") for command in self.found.untrusted]
         return [*(["Your commands:"] if rows else []), *rows, *untrusted, *self.found.faults]
 
-    def named(self, name: str) -> CustomCommand | None:
-        """Return the command that was typed, as its file is now; ``None`` if there is none.
+    def find(self, name: str) -> CustomCommand | None:
+        """Return the command of this name, read again from its file; ``None`` if there is none.
 
         Raise ``UserError`` if its content is not trusted.
         """
@@ -64,14 +64,14 @@ class CustomCommands:
         return next((command for command in self.found.commands if command.name == folded), None)
 
     def submit(self, command: CustomCommand, arguments: str) -> tuple[bool, str]:
-        """Submit the text of a command. Return whether it was accepted, and a sentence to show, if any.
+        """Submit the text of a command. Return whether it was accepted, and a sentence to show, which may be empty.
 
         Raise ``UserError`` if its model cannot be used.
         """
-        # A line that begins with a space is text, whatever it looks like.
+        # The leading space makes it text, never a command.
         text, images = self.attach(f" {command.expand(arguments)}")
         if not text.strip():
-            raise UserError(f"/{command.name} needs an argument: nothing is left of its text without one")
+            raise UserError(f"/{command.name} needs an argument: its text is empty without one")
         if not command.model or self._chain.is_running:
             answer = self._chain.submit(text, local=False, origin=self._origin, images=images)
             is_line = command.model and answer.what == "queued"

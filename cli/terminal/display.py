@@ -1,4 +1,4 @@
-"""The terminal of a program, on which one session after the other is shown."""
+"""The display of a terminal program, shared by all sessions that it opens in turn."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from cli.show.spacing import Spacing
 from cli.show.tour import Tour
 from cli.show.updating import UpdatingRenderer
 from cli.terminal.alerts import Alerts
-from cli.terminal.invocation import Looks
+from cli.terminal.invocation import TerminalStyle
 
 
 @dataclass(slots=True)
 class Display:
-    """A screen, how rows look on it, who comments on them and calls the user, and what the user has chosen for it."""
+    """A screen with its style, the demonstration's tour, the alerts, and what the user has chosen to see."""
 
     screen: Screen
-    looks: Looks
+    style: TerminalStyle
     tour: Tour | None
     alerts: Alerts | None
     shows_thinking: bool | None = None
-    """Whether thoughts are shown whole, once the user has said so."""
+    """Whether thoughts are shown in full; ``None`` until the user chooses."""
     spacing: Spacing = field(default_factory=Spacing)
 
     def renderer(self) -> Renderer:
-        """What makes the rows of a session."""
-        color, ascii, width = self.looks.color, self.looks.ascii, self.screen.width
-        if self.screen.has_keys and self.looks.updates:
+        """Return a new renderer for the events of a session."""
+        color, ascii, width = self.style.color, self.style.ascii, self.screen.width
+        if self.screen.has_keys and self.style.updates:
             renderer: Renderer = UpdatingRenderer(color=color, ascii=ascii, width=width, spacing=self.spacing)
         else:
             renderer = Renderer(color=color, ascii=ascii, width=width, streams=True, collapses=True)

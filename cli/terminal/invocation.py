@@ -1,4 +1,4 @@
-"""What the command line asks of a terminal session, as one value that goes from ``main`` to the prompt."""
+"""The parameters of a terminal session, which ``main`` passes from the command line to the prompt."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Looks:
-    """What the terminal can show, and is to show; ``updates``: rows are updated where they can be."""
+class TerminalStyle:
+    """The style of the output: colours, ASCII only, and whether shown rows are updated in place."""
 
     color: bool
     ascii: bool
@@ -30,12 +30,13 @@ class Looks:
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """What a session at a terminal begins with.
+    """The parameters of a terminal session.
 
-    ``state`` is the folder for journals, ``traces`` that for debug traces, if any. ``tools`` are read once, when the
-    prompt is up, and added to the configured ones. A ``tour`` comments on a session that nobody keeps.
-    ``mode`` is that of the first session; ``None`` for its own. Sessions are those of ``store``, by default of the
-    state folder; ``is_kept`` says whether it keeps them. Tools may use the ``add_dirs`` besides the workspace.
+    ``state`` is the folder of the journals, ``traces`` that of the debug traces, if any are written. ``tools`` are
+    added to the configured ones, and are read once, when the prompt is up. A ``tour`` comments on a demonstration,
+    which is not stored. ``mode`` is that of the first session; ``None`` for the session's own. ``store`` holds the
+    sessions, by default in the state folder; ``is_kept`` is whether it outlives the process. Tools may use ``add_dirs``
+    besides the workspace.
     """
 
     settings: Settings
@@ -54,4 +55,4 @@ class Invocation:
 
 
 Prepare: TypeAlias = Callable[[], AbstractContextManager[Invocation]]
-"""Prepares an invocation once the prompt is on the screen, and clears away after the session what that took."""
+"""Prepares an invocation once the prompt is on the screen, and cleans up after the session."""

@@ -1,7 +1,7 @@
-"""The program at a terminal: its sessions, keys and signals, the way out, and what is the user's again at the end.
+"""The program at a terminal: its sessions, keys and signals, and what it restores and prints when it exits.
 
-The user may go on with another session. It is opened first, so that the one in use stays if that fails; then this one
-is closed. What is typed meanwhile stays in the editor, and scripts wait.
+The user may switch to another session. It is opened first, so that the current session continues if that fails; then
+the current session is closed. Meanwhile typed lines stay in the editor, and scripted lines are paused.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from chain.session.exit_codes import INTERRUPTED_CODE, LINES_LEFT, SIGTERM_CODE
 from chain.text.plain import sanitize
 from chain.text.wording import pluralize
 from cli.door.server import side_door
-from cli.ending import LEAVING, exit_at_once, exit_soon, let_signals_end
+from cli.ending import LEAVING, exit_at_once, exit_on_signals, exit_soon
 from cli.input.sender import NO_ROOM, Sender
 from cli.screen import tty
 from cli.screen.protocol import Acceptance, Choice, Screen
@@ -36,27 +36,26 @@ from cli.show.session_list import resumption_rows
 from cli.show.text_rows import in_rows
 from cli.show.toolbar import ToolbarPart
 from cli.terminal.alerts import Alerts
-from cli.terminal.chains import Chains
+from cli.terminal.chains import OpenSessions
 from cli.terminal.display import Display
-from cli.terminal.invocation import Invocation, Looks
+from cli.terminal.invocation import Invocation, TerminalStyle
 from cli.terminal.slash import CommandAnswer, Commands
 from cli.terminal.terminal_session import TerminalSession, shown_workspace
 from cli.terminal.whole_session import whole_session_rows
 
 OFFLINE = "offline"
-"""The built-in model that needs no key."""
+"""The built-in model, which needs no key."""
 
 WELCOME = "Type a task, and keep typing while it runs. /help explains the rest."
 
 DOUBLE_PRESS_S = 2.0
-"""A Ctrl-C within this many seconds of the hint that it exits does so; and of one that interrupted, shows that hint.
-An Esc within as many seconds of another one is the second."""
+"""Seconds between two presses that count as a double press: of Ctrl-C to exit, of Esc to list the runs to undo."""
 
 
-async def serve(screen: Screen, signals: AsyncIterator[int], looks: Looks, invocation: Invocation) -> int:
-    """Open a chain for a screen that is up, serve its user, and return the exit code. Raises ``UserError``, in groups.
+async def serve(screen: Screen, signals: AsyncIterator[int], style: TerminalStyle, invocation: Invocation) -> int:
+    """Open a chain for a screen that is up, serve its user, and return the exit code. Raise ``UserError``, in groups.
 
-    Without a key for the configured model the one that needs none answers. ``signals`` may have come before.
+    If the configured model has no key, the offline model is used. ``signals`` may have arrived before the call.
     """
     settings, place, state = invocation.settings, invocation.place, invocation.state
     name, notes = settings.chain().model, [*place.notes, *invocation.servers.notes]
@@ -81,62 +80,67 @@ async def serve(screen: Screen, signals: AsyncIterator[int], looks: Looks, invoc
     )
 
     def door(chain: Chain) -> AbstractAsyncContextManager[str]:
-        # Others find a chain by the session that it keeps.
+        # Clients find a chain by its stored session.
         has_door = invocation.tour is None and invocation.is_kept
         return side_door(chain, state, os.environ) if has_door else nullcontext("")
 
     async with trio.open_nursery() as nursery:
-        chains = Chains(nursery, settings, opens, door)
+        open_sessions = OpenSessions(nursery, settings, opens, door)
         with without_collector():  # a collection of all that is allocated by now would delay a key by 30 ms
-            chain = await chains.open(name, resume=place.resume, mode=invocation.mode)
-        program = _Program(chains, chain, name, screen, looks, invocation)
+            chain = await open_sessions.open(name, resume=place.resume, mode=invocation.mode)
+        program = _Program(open_sessions, chain, name, screen, style, invocation)
         try:
             code = await program.run(signals, notes)
         finally:
             await program.close()
-            await chains.close()
+            await open_sessions.close()
     return code
 
 
 def _store_of(invocation: Invocation) -> sessions.Store:
-    # A demonstration is nobody's work, and is kept nowhere.
     return invocation.store or sessions.open_store(invocation.state, "")
 
 
 class _Program:
-    """The ``Listener`` of the screen, and the ``SessionOwner`` of the session in use."""
+    """The ``Listener`` of the screen and the ``SessionOwner`` of the session in use."""
 
     def __init__(
-        self, chains: Chains, chain: Chain, model: str, screen: Screen, looks: Looks, invocation: Invocation
+        self,
+        open_sessions: OpenSessions,
+        chain: Chain,
+        model: str,
+        screen: Screen,
+        style: TerminalStyle,
+        invocation: Invocation,
     ) -> None:
-        """``chain`` is the first one, opened with the model of this name."""
-        self._chains = chains
+        """Create the program for its first ``chain``, which was opened with the model of this name."""
+        self._open_sessions = open_sessions
         self._screen = screen
         alerts = Alerts() if invocation.settings.notify == "bell" else None
-        self._display = Display(screen, looks, invocation.tour, alerts)
+        self._display = Display(screen, style, invocation.tour, alerts)
         self._invocation = invocation
         self._session = self._show(chain, model)
         self._used = [chain.session_id]
-        """The sessions that were in use, the last one last."""
+        """The ids of the sessions that were in use, the current one last."""
         self._sender = Sender(chain, lambda line, answer: self._session.report(answer, line.text, line.to))
         self._wanted: tuple[str, CommandAnswer] | None = None
-        """The command that asks for another session, until that is in use or could not be opened."""
+        """The command that requested another session, until that session is in use or could not be opened."""
         self._switching = trio.CancelScope()
         self._ready = Wakeup()
         self._is_leaving = False
         self._news = Wakeup()
-        """Set when the user wants to leave, or another session."""
+        """Set when the user exits or requests another session."""
         self._code = 0
         self._has_finished = False
         self._was_signalled = False
         self._interrupted_at = self._hinted_at = -math.inf
-        """When a Ctrl-C interrupted a run, and when the hint was shown that Ctrl-C exits."""
+        """The times of the last Ctrl-C that interrupted a run, and of the last hint that Ctrl-C exits."""
         self._escaped_at = -math.inf
-        """When Esc was pressed at an empty prompt with nothing to interrupt."""
+        """The time of an Esc at an empty prompt with nothing to interrupt."""
         self._never_sent: list[str] = []
 
     async def run(self, signals: AsyncIterator[int], notes: Sequence[str] = ()) -> int:
-        """Serve the user, to whom the ``notes`` are shown first, until they leave; returns the exit code."""
+        """Show the ``notes``, serve the user until they leave, and return the exit code."""
         async with trio.open_nursery() as nursery:
             self._tasks = nursery
             nursery.start_soon(self._session.run)
@@ -171,11 +175,11 @@ class _Program:
             find_custom=partial(find_commands, asked.settings, chain.workspace, asked.state),
         )
         session = TerminalSession(chain, commands, self, self._display)
-        session.notify([*self._chains.notes(chain), *commands.custom.found.faults])
+        session.notify([*self._open_sessions.notes(chain), *commands.custom.found.faults])
         return session
 
     def accept(self, text: str, *, at: str = "", again: bool = False) -> Acceptance:
-        # What is pressed after a line is no second time.
+        # A key pressed after a line does not count as the second press.
         self._interrupted_at = self._hinted_at = self._escaped_at = -math.inf
         if self._is_leaving or self._wanted is not None:
             return "later"
@@ -186,7 +190,7 @@ class _Program:
             await self._ready.wait()
 
     def escape(self, *, has_text: bool) -> None:
-        """Interrupt the run; the second Esc at an empty prompt with nothing to interrupt lists what can be undone."""
+        """Interrupt the run. With no run and an empty prompt, a second Esc lists the runs that can be undone."""
         now, before, self._escaped_at = trio.current_time(), self._escaped_at, -math.inf
         if self._session.chain.interrupt() or has_text or self._is_leaving:
             return
@@ -196,7 +200,10 @@ class _Program:
             self._escaped_at = now
 
     def ctrl_c(self, *, has_text: bool) -> bool:
-        """Interrupt the run, else clear the line, else say that the next one exits; exit if that was said."""
+        """Interrupt the run, else clear the line, else show how to exit; exit if that hint is on the screen.
+
+        Return whether to clear the line.
+        """
         if self._is_leaving:
             self._exit_at_once(INTERRUPTED_CODE)
         now = trio.current_time()
@@ -237,7 +244,7 @@ class _Program:
 
     def session_rows(self) -> Iterator[str]:
         store, session = _store_of(self._invocation), self._session.chain.session_id
-        return whole_session_rows(store, session, self._display.looks, self._screen.width)
+        return whole_session_rows(store, session, self._display.style, self._screen.width)
 
     @property
     def awaits_input(self) -> bool:
@@ -270,7 +277,7 @@ class _Program:
             self.leave()
         if answer.opening is not None:
             self._wanted = (command, answer)
-            # Nothing may begin in the session that is about to be closed.
+            # No run may start in the session that is about to be closed.
             self._sender.pause()
             self._news.set()
 
@@ -286,30 +293,30 @@ class _Program:
             self._screen.refresh()
 
     async def _switch(self, command: str, answer: CommandAnswer) -> None:
-        """Go on with another session, or with this one if that cannot be opened."""
+        """Switch to another session. If it cannot be opened, continue with the current one."""
         before, opening, chain = self._session, answer.opening, None
         assert opening is not None
         model = before.commands.model
-        mode = None if opening.resume else before.chain.mode  # a new conversation is no reason to allow more, or less
+        mode = None if opening.resume else before.chain.mode  # a new conversation must not change what is allowed
         with trio.CancelScope() as self._switching:
             try:
-                chain = await self._chains.open(model, plan=opening.plan, resume=opening.resume, mode=mode)
+                chain = await self._open_sessions.open(model, plan=opening.plan, resume=opening.resume, mode=mode)
             except UserError as error:
                 before.print(sanitize(str(error)), command=command)
             else:
                 if before.chain.effort and not opening.resume:
-                    with suppress(UserError, JournalError):  # the usual one will do
+                    with suppress(UserError, JournalError):  # the default effort is good enough
                         chain.use_effort(before.chain.effort)
-                await self._chains.close(before.chain)
+                await self._open_sessions.close(before.chain)
         if chain is None:
-            self._sender.go_on(before.chain)
+            self._sender.resume(before.chain)
             return
         before.end()
         self._session = self._show(chain, model)
         self._used = [*(id for id in self._used if id != chain.session_id), chain.session_id]
         self._tasks.start_soon(self._session.run)
         self._session.welcome(answer.text, command=command)
-        self._sender.go_on(chain)
+        self._sender.resume(chain)
 
     async def _watch_signals(self, signals: AsyncIterator[int]) -> None:
         async for number in signals:
@@ -337,9 +344,9 @@ class _Program:
         self._news.set()
 
     def _exit_at_once(self, code: int) -> NoReturn:
-        """End the process: something does not end. What was acknowledged is on the disk, so nothing is lost."""
+        """End the process although a task does not end. Acknowledged lines are on the disk, so nothing is lost."""
         self._session.chain.record_draft(self._screen.typed)
-        # The editor may not end either, so its rows are erased here.
+        # The editor may hang too, so its rows are erased here.
         tty.write_briefly(b"\r\x1b[J" if self._screen.has_keys else b"\n")
         tty.restore()
         tty.write_briefly("".join(f"{row}\n" for row in self._farewell).encode())
@@ -352,16 +359,16 @@ class _Program:
         return self._code or (LINES_LEFT if left else 0)
 
     async def close(self) -> None:
-        """Restore the terminal, keep the draft, and show what was not sent and where the session is, after any end."""
+        """Restore the terminal, store the draft, and print unsent lines and how to resume. Call it after any ending."""
         self._is_leaving = True
         self._session.chain.leave()
-        # The terminal is the user's, whatever ended the program; the screen bounds this itself.
+        # Restore the terminal whatever ended the program; ``Screen.close`` has its own timeout.
         with trio.CancelScope(shield=True):
             await self._screen.close()
         self._session.chain.record_draft(typed := self._screen.typed)
         exit_soon(self._code if self._has_finished else self._code or 1)
-        # Nothing has to be shut down in order any more: a tool that does not end must not keep the process.
-        let_signals_end(*LEAVING)
+        # From here on signals may kill the process: a tool that does not end must not keep it alive.
+        exit_on_signals(*LEAVING)
         left = [*self._never_sent, *filter(str.strip, [typed])]
         rows = [f"Not sent: {text.strip()}".replace("\n", "\n  ") for text in left]
         if count := len(self._session.chain.lines.waiting):
@@ -370,7 +377,7 @@ class _Program:
 
     @property
     def _farewell(self) -> list[str]:
-        """How the sessions can be gone on with, if they are kept, the last one last."""
+        """The rows that say how to resume the sessions of this program, if they are stored, the last one last."""
         if (tour := self._invocation.tour) is not None:
             return in_rows(tour.farewell, self._screen.width)
         if not self._invocation.is_kept:

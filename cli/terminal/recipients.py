@@ -1,7 +1,7 @@
-"""Which agent a typed line goes to: the one of its address, ``/to AGENT TEXT``, or else the one that the chain names.
+"""The recipient of a typed line: the agent of its address, ``/to AGENT TEXT``, or else the chain's default target.
 
-An address is a part of the line and no command: what follows it after one space is a line like any other, with its own
-marker. A line that is taken back has an address where it would go to another agent without it.
+An address belongs to the line and is not a command: the text after it and one space is an ordinary line with its own
+marker. A line that is taken back gets an address if it would go to another agent without one.
 """
 
 from __future__ import annotations
@@ -13,33 +13,36 @@ from cli.input.address import begun_address
 from cli.show.toolbar import Recipient
 
 LONGEST_PREFIX = 200
-"""Characters that tell whether a line is a plan command or a follow-up; they are parsed at every key."""
+"""Characters that are parsed at every key to recognise a plan command or a follow-up."""
 
 
 class Recipients:
-    """The agents, as the row below the prompt needs them. Only ``update`` has to be called in trio's thread."""
+    """A snapshot of the agents and their waiting lines, for the toolbar.
+
+    Call ``update`` in trio's thread, the rest anywhere.
+    """
 
     def __init__(self, chain: Chain) -> None:
         self._chain = chain
-        self._standing = MAIN, {MAIN: 0}
-        """Who a line without an address goes to, and how many lines wait for each agent at work."""
+        self._snapshot = MAIN, {MAIN: 0}
+        """The target of a line without an address, and the number of waiting lines of each agent at work."""
 
     def update(self) -> None:
-        """Adapt to the agents that are at work now."""
-        self._standing = self._chain.lines.target(), waiting_by_agent(self._chain)
+        """Read the agents at work, and how many lines wait for each."""
+        self._snapshot = self._chain.lines.target(), waiting_by_agent(self._chain)
 
     @property
     def waiting(self) -> int:
-        """How many lines wait, for whichever agent."""
-        return sum(self._standing[1].values())
+        """The number of waiting lines of all agents."""
+        return sum(self._snapshot[1].values())
 
     def of(self, typed: str) -> Recipient:
-        """Who a text would go to. While the name is being typed, and no agent has it yet, it counts as no address."""
-        target, waiting = self._standing
+        """Return the recipient of a typed text. An unfinished address that names no agent yet is treated as text."""
+        target, waiting = self._snapshot
         name, text = begun_address(typed)
         found = next((agent for agent in waiting if agent.casefold() == name.casefold()), "")
         if not name or not (found or text.strip()):
-            # The beginning of a line decides whether it is the main agent's whoever is at work; a paste may be long.
+            # Plan commands and follow-ups always go to main. Only the beginning is parsed, since a paste may be long.
             is_for_main = parse_line(typed[:LONGEST_PREFIX]).kind in ("todo", "follow-up")
             target = MAIN if is_for_main else target
             return Recipient(target, typed, waiting.get(target, 0))
@@ -47,12 +50,12 @@ class Recipients:
 
 
 def waiting_by_agent(chain: Chain) -> dict[str, int]:
-    """The agents that a line can be addressed to, and how many lines wait for each."""
+    """Return the number of waiting lines of each agent that a line can be addressed to."""
     return {view.name: view.waiting for view in chain.agents if view.state == "executing" or view.name == MAIN}
 
 
 def take_back(chain: Chain, id: str, reason: str) -> str:
-    """Drop a waiting line, and return it as one types it for the agent that it waited for. Raises ``UserError``."""
+    """Drop a waiting line and return its text, with an address if the line needs one. Raise ``UserError``."""
     accepted = chain.lines.find(id)
     text = chain.lines.drop(accepted.id, reason)
     return text if chain.lines.target(text) == accepted.agent else f"/to {accepted.agent} {text}"

@@ -1,7 +1,7 @@
-"""Slash commands: answered at once, also while a run is busy, and without a model.
+"""Slash commands: answered at once without a model, also during a run.
 
-What a command changes (a dropped line, a new conversation, another model) is also told by the chain's events; an answer
-contains only what the events do not say. It is plain text.
+The chain's events report what a command changes (a dropped line, a new conversation, another model), so an answer
+contains only the rest. It is plain text.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from cli.show import answers
 from cli.show.aliases import INSTEAD, LEAVE, OTHER_NAMES
 from cli.show.answers import SERVER_PROMPT
 from cli.show.overview import OVERVIEW_TOPICS, overview, topic
-from cli.show.session_list import chosen, session_rows
+from cli.show.session_list import resolve_choice, session_rows
 from cli.show.table import table
 from cli.show.text_rows import NARROWEST, flat
 from cli.terminal.custom import CustomCommands, FindCustom
@@ -43,29 +43,29 @@ if TYPE_CHECKING:
     from chain.events import Origin, Question
 
 MOST_SESSIONS = 10
-"""Sessions that ``/resume`` shows: more would fill the screen, and are found with ``chain sessions list``."""
+"""Sessions that ``/resume`` shows: more would fill the screen. ``chain sessions list`` shows all."""
 TAKEN_BACK = "taken back to edit"
 WIDTH = 80
-"""Columns that answers are made for: unless another width is given, and at least."""
+"""The default width of answers, in columns."""
 
 _SWITCH = ("on", "off")
 _PLAN_VERBS = ("add ", "complete ", "fail ", "list", "clear")
 _BEGINNINGS = ("status", "focus on ", "skip ", "also check ", "ignore ", "prefer ", "context: ", "then: ")
-"""What else a line can be or begin with. The stop phrases come after them: the first completion is never a stop."""
+"""Completions of lines. The stop phrases come after them, so that the first completion is never a stop."""
 
 ALL_JOBS = "all"
-"""What ``/kill`` calls all jobs."""
+"""The argument of ``/kill`` for all jobs."""
 EFFORTS, DEFAULT_EFFORT = ("low", "medium", "high", "max"), "default"
-"""What ``/effort`` completes. A service may know other levels, and refuses those that it does not know."""
+"""Completions of ``/effort``. Other levels are sent to the service, which may refuse them."""
 
 CLEAN = "--clean"
-"""``/new`` without the plan."""
-CHOOSE = "/resume 1 goes on with the first; the beginning or the end of an id does as well."
+"""The argument of ``/new`` that drops the plan."""
+CHOOSE = "/resume 1 resumes the first; the start or end of an id works too."
 
 
 @dataclass(frozen=True, slots=True)
 class NextSession:
-    """The session to go on with: the one with the id ``resume``, or a new one with this plan."""
+    """The session to switch to: the one with the id ``resume``, or a new one with this plan."""
 
     plan: tuple[Task, ...] = ()
     resume: str = ""
@@ -75,9 +75,9 @@ class NextSession:
 class CommandAnswer:
     """The answer to a command: ``text`` to show, ``edit`` to put into the editor, ``copies`` for the clipboard.
 
-    ``keeps``: what was typed stays there, as it was not understood. Of ``question`` the preview is shown whole, of
-    ``agent`` the work. ``thinking``: whether thoughts are shown whole from now on. With an ``opening`` the text
-    is for when that session is open.
+    ``keeps``: the command was not understood and stays in the editor. ``question`` is one whose whole preview to show,
+    ``agent`` one whose transcript to show. ``thinking`` is whether to show thoughts whole from now on; ``None`` leaves
+    that. If there is an ``opening``, show the text when that session is open.
     """
 
     text: str = ""
@@ -93,9 +93,10 @@ class CommandAnswer:
 
 @dataclass(frozen=True, slots=True)
 class _Command:
-    """A command; ``argument`` is how help writes what may follow its name, one word unless it ``takes_text``.
+    """A command. ``argument`` is its syntax in help: one word, unless the command ``takes_text``.
 
-    ``run`` gives an answer, or rows to show. One that ``needs_terminal`` is not offered to an editor.
+    ``arguments`` returns completions of the argument. ``run`` returns an answer, or rows to show. A command that
+    ``needs_terminal`` is not offered to an editor.
     """
 
     about: str
@@ -107,16 +108,16 @@ class _Command:
 
 
 class _NotUnderstood(Exception):
-    """What was typed stays in the editor."""
+    """The command is wrong, and stays in the editor to be corrected."""
 
 
 class Commands:
-    """The slash commands of one chain, for trio's thread. ``has_keys``: the screen has an editor.
+    """The slash commands of one chain, for trio's thread.
 
-    ``can_copy``: it has a clipboard. ``origin`` is where the user's lines are from. ``model`` is the definition that
-    the chain was opened with, by default the configured one. ``summaries`` finds the sessions to resume, ``whole_id``
-    the one whose id begins or ends so, or raises ``UserError``. ``find_custom`` reads the custom commands, given the
-    names that they cannot have.
+    ``has_keys``: the screen has an editor. ``can_copy``: it has a clipboard. ``origin`` is where the user's lines come
+    from. ``model`` is the definition with which the chain was opened, by default the configured one. ``summaries``
+    returns the sessions that can be resumed. ``whole_id`` returns the id with a given start or end, or raises
+    ``UserError``. ``find_custom`` reads the custom commands, given the names that are taken.
     """
 
     def __init__(
@@ -137,14 +138,14 @@ class Commands:
         self._summaries = summaries
         self._whole_id = whole_id
         self.model = settings.chain().model if model is None else model
-        """The name of the definition whose model the next run asks."""
+        """The name of the model definition that the next run uses."""
         self._has_keys = has_keys
         self._can_copy = can_copy
         self._origin = origin
         self._width = WIDTH
         self.files = FileNames(chain.workspace, lambda: tuple(chain.state.added))
         self._listed: list[kept.Summary] = []
-        """The sessions that ``/resume`` has shown last, which a number chooses from."""
+        """The sessions of the last ``/resume`` list, in which a number selects."""
 
         def shows(rows: Callable[[Chain, int], Sequence[str]]) -> Callable[[str], Sequence[str]]:
             return lambda _: rows(chain, self._width)
@@ -166,8 +167,8 @@ class Commands:
             "/help": _Command(
                 "more: lines or keys", self._help, "[TOPIC]", lambda: OVERVIEW_TOPICS, needs_terminal=True
             ),
-            "/status": _Command("what is going on", self._status),
-            "/queue": _Command("the lines that wait", shows(answers.queue_rows)),
+            "/status": _Command("state and usage", self._status),
+            "/queue": _Command("the waiting lines", shows(answers.queue_rows)),
             "/drop": _Command("drops a waiting line", self._drop, "[L3]", lines),
             "/edit": _Command(edits, self._edit, "[L3]", lines, needs_terminal=True),
             "/todo": _Command("the plan", lambda _: answers.plan_rows(chain)),
@@ -175,21 +176,19 @@ class Commands:
             "/agents": _Command("who is at work", self._agents, "[NAME]", self._known_agents),
             "/jobs": _Command("background jobs", shows(answers.job_rows)),
             "/kill": _Command("ends a background job", self._kill, "J1|all", self._running_jobs),
-            "/diff": _Command("what was asked, whole", self._diff, "[Q1]", questions, needs_terminal=True),
-            "/thinking": _Command(
-                "thoughts whole, or off", self._thinking, "[on]", lambda: _SWITCH, needs_terminal=True
-            ),
+            "/diff": _Command("a question in full", self._diff, "[Q1]", questions, needs_terminal=True),
+            "/thinking": _Command("thoughts in full", self._thinking, "[on]", lambda: _SWITCH, needs_terminal=True),
             "/context": _Command("what fills the window", shows(answers.context_rows)),
-            "/compact": _Command("makes it shorter", self._compact, "[...]", takes_text=True),
-            "/tools": _Command("what the model may use", shows(answers.tool_rows)),
+            "/compact": _Command("summarizes it", self._compact, "[...]", takes_text=True),
+            "/tools": _Command("the model's tools", shows(answers.tool_rows)),
             "/mcp": _Command("servers of tools", self._servers, "[SERVER]", self._server_names),
             "/model": _Command("the models, or switch", self._switch, "[NAME]", lambda: settings.model_names),
-            "/mode": _Command("what asks (Shift-Tab)", self._mode, "[MODE]", lambda: MODES, takes_text=True),
-            "/effort": _Command("how hard it thinks", self._effort, "[high]", lambda: (*EFFORTS, DEFAULT_EFFORT)),
+            "/mode": _Command("the mode (Shift-Tab)", self._mode, "[MODE]", lambda: MODES, takes_text=True),
+            "/effort": _Command("the thinking effort", self._effort, "[high]", lambda: (*EFFORTS, DEFAULT_EFFORT)),
             "/resume": _Command("sessions, or switch", self._resume, "[ID]", session_ids, needs_terminal=True),
             "/undo": _Command("reverts the last run", self._undo, "[N]", lambda: ["files"], takes_text=True),
             "/add-dir": _Command("adds a folder", self._add_directory, "DIR", takes_text=True),
-            "/new": _Command("a fresh conversation", self._new, f"[{CLEAN}]", lambda: [CLEAN], needs_terminal=True),
+            "/new": _Command("a new conversation", self._new, f"[{CLEAN}]", lambda: [CLEAN], needs_terminal=True),
             "/copy": _Command("the last reply", self._copy, needs_terminal=True),
             "/debug": _Command("this session's files", shows(partial(answers.debug_rows, settings))),
             LEAVE: _Command("ends the program", lambda _: CommandAnswer(quit=True), needs_terminal=True),
@@ -198,7 +197,10 @@ class Commands:
         self.custom = CustomCommands(chain, settings, lambda: find_custom(built_in), origin)
 
     def run(self, text: str, *, width: int = WIDTH) -> CommandAnswer:
-        """Carry out a command. If that is not possible, the answer says why; its rows are for ``width`` columns."""
+        """Run a command and return its answer, for ``width`` columns.
+
+        If the command fails, the answer is the reason.
+        """
         self._width = max(width, NARROWEST)
         try:
             answer = self._answer(text)
@@ -216,7 +218,7 @@ class Commands:
         if name.startswith(SERVER_PROMPT):
             return self._prompt(name, argument)
         command = self._commands.get(name.casefold())
-        if command is None and (custom := self.custom.named(name)) is not None:
+        if command is None and (custom := self.custom.find(name)) is not None:
             is_accepted, note = self.custom.submit(custom, argument)
             return CommandAnswer(note if is_accepted else "", keeps=not is_accepted)
         if command is None:
@@ -228,41 +230,41 @@ class Commands:
         return command.run(argument)
 
     def is_path(self, text: str) -> bool:
-        """Whether a text that looks like a command begins with a path that exists, such as ``/tmp``."""
+        """Return whether a text that looks like a command begins with an existing path, such as ``/tmp``."""
         name = text.partition(" ")[0]
-        known = {*self._commands, *OTHER_NAMES, *INSTEAD, *(custom for custom, _, _ in self.custom.offered())}
+        known = {*self._commands, *OTHER_NAMES, *INSTEAD, *(custom for custom, _, _ in self.custom.entries())}
         return len(name) > 1 and is_command(text) and name.casefold() not in known and os.path.lexists(name)
 
     def menu(self, text: str) -> list[Choice]:
-        """Return the commands, or the files, that ``text`` can be completed to; any thread may call it.
+        """Return the commands or files that complete ``text``, for the menu. Any thread may call it.
 
-        A command gets a space behind it: prompt_toolkit drops a row that changes nothing.
+        A command gets a space after it: prompt_toolkit drops a completion that changes nothing.
         """
         if not is_command(text):
-            before, names = self.files.begun(text)
+            before, names = self.files.complete_name(text)
             return [Choice(before + name, name) for name in names if before + name != text]
         offered = [(name, self._commands[name].argument, self._commands[name].about) for name in self._offered()]
         found = [
             Choice(f"{name} ", f"{name} {argument}".rstrip(), about)
-            for name, argument, about in (*offered, *self.custom.offered())
+            for name, argument, about in (*offered, *self.custom.entries())
             if name.startswith(text.casefold())
         ]
         return found + [Choice(f"{n} ", n, about) for n, about in self.prompts if len(text) > 1 and n.startswith(text)]
 
     def _offered(self) -> list[str]:
-        """The commands that are of use here: those for servers and jobs are, where there are some."""
+        """Return the names of the commands, without those for servers and jobs if there are none."""
         has = {"/mcp": self._chain.servers, **dict.fromkeys(("/jobs", "/kill"), self._chain.jobs.views)}
         return [name for name in self._commands if has.get(name, True)]
 
     @property
     def anywhere(self) -> list[tuple[str, str, str]]:
-        """The commands that need no terminal, each with how its argument is written and what it does."""
+        """The commands that need no terminal: name, syntax of the argument, and description."""
         known = [(name, self._commands[name]) for name in self._offered()]
         built_in = [(name, each.argument, each.about) for name, each in known if not each.needs_terminal]
-        return [*built_in, *self.custom.offered()]
+        return [*built_in, *self.custom.entries()]
 
     def use(self, name: str) -> str:
-        """Ask a model from the next run on; what people know it by. Raises ``UserError`` and ``JournalError``."""
+        """Use a model from the next run on, and return its label. Raise ``UserError`` and ``JournalError``."""
         folded = {known.casefold(): known for known in self._settings.model_names}
         name = name if name in self._settings.model_names else folded.get(name.casefold(), name)
         definition = self._settings.model(name)
@@ -274,7 +276,7 @@ class Commands:
         return definition.label
 
     def completions(self, text: str) -> list[str]:
-        """The whole lines that ``text``, the text before the cursor, can be completed to."""
+        """Return the whole lines that complete ``text``, the text before the cursor."""
         if not is_command(text) and (files := self.files.completions(text)):
             return files
         if not text.strip() or "\n" in text:
@@ -286,7 +288,7 @@ class Commands:
             if command is not None and (space or command.argument):
                 known = [f"{name} {argument}" for argument in command.arguments()]
             else:
-                known = [*self._offered(), *(n for n, _, _ in self.custom.offered()), *(n for n, _ in self.prompts)]
+                known = [*self._offered(), *(n for n, _, _ in self.custom.entries()), *(n for n, _ in self.prompts)]
         else:
             typed = re.sub(r"^(todo|plan):\s*", r"\1: ", typed)
             known = [f"{head}: {verb}" for head in ("todo", "plan") for verb in _PLAN_VERBS]
@@ -301,8 +303,8 @@ class Commands:
             return [*overview(known, self._width, has_keys=self._has_keys), *self.custom.help_rows(self._width)]
         if name.casefold() not in OVERVIEW_TOPICS:
             raise _NotUnderstood(
-                f"there is no help on {flat(name)[:20]} here; there is /help {' and /help '.join(OVERVIEW_TOPICS)}, "
-                "and in a shell chain help TOPIC"
+                f"there is no help on {flat(name)[:20]} here; try /help {' or /help '.join(OVERVIEW_TOPICS)}, "
+                "or in a shell chain help TOPIC"
             )
         return topic(name.casefold(), self._width, has_keys=self._has_keys)
 
@@ -314,7 +316,7 @@ class Commands:
     def _undo(self, argument: str) -> CommandAnswer:
         count, *more = argument.split() if argument[:1].isdecimal() else ["1", *argument.split()]
         if not (count.isdecimal() and len(count) < 4 and int(count) and more in ([], ["files"])):
-            raise _NotUnderstood("write it as /undo, /undo N or /undo files (which keeps the conversation)")
+            raise _NotUnderstood("write it as /undo, /undo N or /undo files (only the files, not the conversation)")
         self._chain.undo.undo(int(count), keeps_conversation=bool(more))
         return CommandAnswer()  # a notice shows what was undone
 
@@ -337,7 +339,7 @@ class Commands:
         if not self._chain.runs.add_directory(path):
             return CommandAnswer("Tools may use that directory already.")
         # A notice shows what was added.
-        return CommandAnswer("The model learns of it when the next run begins." if self._chain.is_running else "")
+        return CommandAnswer("The model is informed when the next run starts." if self._chain.is_running else "")
 
     def _drop(self, argument: str) -> CommandAnswer:
         self._on_waiting(argument, self._chain.lines.drop)
@@ -349,17 +351,19 @@ class Commands:
     def _on_waiting(self, argument: str, act: Callable[[str], str]) -> str:
         id = argument or self._chain.lines.last_waiting(self._origin)
         if id is None:
-            others = "None of your own lines waits; /queue shows the others."
-            raise UserError(others if self._chain.lines.waiting else "Nothing waits.")
+            others = "None of your own lines is waiting; /queue shows the others."
+            raise UserError(others if self._chain.lines.waiting else "No line is waiting.")
         try:
             return act(id)
         except UserError as error:
             raise _NotUnderstood(flat(str(error))) from None
 
     def _to(self, argument: str) -> NoReturn:
-        """A line with an address is sent as a line, so what comes here is not well-formed."""
+        """Raise an error: only a malformed address comes here, since a well-formed one is sent as a line."""
         if is_command(argument.partition(" ")[2]):
-            raise _NotUnderstood("a command goes to no agent; with one more space before the / it is text")
+            raise _NotUnderstood(
+                "commands cannot be sent to an agent; put one more space before the / to send it as text"
+            )
         there = ", ".join(waiting_by_agent(self._chain))
         raise _NotUnderstood(f"write it as /to AGENT TEXT; lines can go to {flat(there)}")
 
@@ -375,7 +379,7 @@ class Commands:
     def _diff(self, id: str) -> CommandAnswer:
         asked = self._chain.questions.asked.latest
         if not asked:
-            return CommandAnswer("Nothing was asked yet.")
+            return CommandAnswer("There was no question yet.")
         question = next((each for each in reversed(asked) if not id or each.id.casefold() == id.casefold()), None)
         if question is None:
             known = [each.id for each in asked]
@@ -387,13 +391,13 @@ class Commands:
         if argument.casefold() not in ("", *_SWITCH):
             raise _NotUnderstood("write it as /thinking on or /thinking off")
         is_on = argument.casefold() != "off"
-        shown = "are shown whole" if is_on else "are one row each"
-        return CommandAnswer(f"From now on thoughts {shown}.", thinking=is_on)
+        shown = "shown in full" if is_on else "one row each"
+        return CommandAnswer(f"Thoughts are now {shown}.", thinking=is_on)
 
     def _servers(self, typed: str) -> Sequence[str]:
         if not self._chain.servers:
             _, faults = find_servers(self._chain.workspace)
-            return faults or ["There is no server; chain help mcp says how one is set up."]
+            return faults or ["No server is set up; see chain help mcp."]
         return answers.server_rows(self._chain, _one_of(self._server_names(), typed, "server"), self._width)
 
     def _server_names(self) -> list[str]:
@@ -401,7 +405,7 @@ class Commands:
 
     @property
     def prompts(self) -> list[tuple[str, str]]:
-        """The commands that servers' prompts are, and what each does."""
+        """The prompts of servers as commands, each with its description."""
         views = self._chain.servers
         return [(f"{SERVER_PROMPT}{view.name}:{name}", flat(about)) for view in views for name, about in view.prompts]
 
@@ -473,9 +477,9 @@ class Commands:
         self._require_idle()
         closed, count = self._chain.plan.counts
         if option or not count:
-            return CommandAnswer("The conversation begins afresh.", opening=NextSession())
-        kept = f"the plan is kept ({closed}/{count}), which /new {CLEAN} does not do"
-        return CommandAnswer(f"The conversation begins afresh; {kept}.", opening=NextSession(self._chain.plan.tasks))
+            return CommandAnswer("New conversation.", opening=NextSession())
+        text = f"New conversation with the same plan ({closed}/{count}); /new {CLEAN} starts without a plan."
+        return CommandAnswer(text, opening=NextSession(self._chain.plan.tasks))
 
     def _resume(self, id: str) -> CommandAnswer | Sequence[str]:
         if not id:
@@ -483,16 +487,16 @@ class Commands:
             if not there:
                 return ["There is no other session here."]
             here, now = str(self._chain.workspace), time.time()
-            # In ASCII, as all answers to commands are.
+            # In ASCII, like all answers to commands.
             return [*session_rows(there, self._width, ascii=True, here=here, now=now, is_numbered=True), CHOOSE]
         self._require_idle()
-        id = self._whole_id(chosen(id, self._listed or self._sessions()))
+        id = self._whole_id(resolve_choice(id, self._listed or self._sessions()))
         if id == self._chain.session_id:
-            raise _NotUnderstood("that session is the one that is open")
-        return CommandAnswer("The session goes on.", opening=NextSession(resume=id))
+            raise _NotUnderstood("this session is already open")
+        return CommandAnswer("Session resumed.", opening=NextSession(resume=id))
 
     def _sessions(self) -> list[kept.Summary]:
-        """The other sessions of this workspace that changed last, the last one first."""
+        """Return the other sessions of this workspace, the latest first, at most ``MOST_SESSIONS``."""
         return [each for each in self._summaries() if each.id != self._chain.session_id][:MOST_SESSIONS]
 
     def _require_idle(self) -> None:
@@ -506,7 +510,7 @@ class Commands:
         near = [known for known in self._commands if len(typed) > 1 and known.startswith(typed)]
         if did_mean := " or ".join(near or [known for known in self._commands if is_slip(typed, known)]):
             return f"there is no {name[:40]}; did you mean {did_mean}?"
-        return f"there is no {name[:40]}; /help lists all, and a space before the / makes it text"
+        return f"there is no {name[:40]}; /help lists all commands; put a space before the / to send it as text"
 
 
 def _effort_in_words(asked: str, own: object) -> str:
@@ -518,7 +522,7 @@ def _effort_in_words(asked: str, own: object) -> str:
 
 
 def _one_of(names: Iterable[str], typed: str, what: str) -> str:
-    """The name that is typed, as it is written; empty where none is."""
+    """Return the name that was typed, in its own case; empty if none was typed. Raise if there is no such name."""
     found = next((name for name in names if name.casefold() == typed.casefold()), "")
     if typed and not found:
         raise _NotUnderstood(f"there is no {what} {flat(typed)[:40]}; there is {flat(', '.join(names)) or 'none'}")

@@ -1,4 +1,4 @@
-"""Puts a prompt on a terminal before the slow imports, and restores the terminal after any ending.
+"""Shows a prompt before the slow imports, and restores the terminal whenever the program ends.
 
 Imports are late for the same reason as in ``main``.
 """
@@ -13,23 +13,25 @@ from typing import NoReturn
 
 from chain.session.exit_codes import INTERRUPTED_CODE, SIGTERM_CODE
 from cli.screen import tty
-from cli.terminal.invocation import Looks, Prepare
+from cli.terminal.invocation import Prepare, TerminalStyle
 
 
 def run_at_terminal(
     prepare: Prepare, *, history: Path | None, typed: bytes = b"", no_color: bool, ascii: bool, updates: bool = True
 ) -> int:
-    """Put up a prompt, serve its user, and return the exit code. Raises the ``UserError`` of what is prepared.
+    """Show a prompt, serve its user, and return the exit code. Raise the ``UserError`` of ``prepare``.
 
-    ``prepare`` is called when the prompt is up: nobody waits for its imports. ``typed`` are keys pressed before.
-    Without ``updates`` no row is updated.
+    ``prepare`` is called when the prompt is up, so that its imports delay nobody. ``typed`` are the keys pressed
+    before. Without ``updates`` no row is updated in place.
     """
     is_ascii = ascii or not tty.is_utf8(os.environ)
     if is_ascii and not ascii:
         sys.stdout.reconfigure(encoding="ascii", errors="replace")  # type: ignore[union-attr]
     is_dumb = tty.is_dumb(os.environ)
-    looks = Looks(color=not (no_color or is_dumb or os.environ.get("NO_COLOR")), ascii=is_ascii, updates=updates)
-    # From here on every exit has to restore the terminal.
+    style = TerminalStyle(
+        color=not (no_color or is_dumb or os.environ.get("NO_COLOR")), ascii=is_ascii, updates=updates
+    )
+    # From here on every exit must restore the terminal.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _exit_on_signal)
@@ -50,24 +52,24 @@ def run_at_terminal(
             else:
                 from cli.screen.editor import open_terminal
 
-                opening = open_terminal(color=looks.color, history=history, typed=typed.decode(errors="replace"))
+                opening = open_terminal(color=style.color, history=history, typed=typed.decode(errors="replace"))
             async with opening as screen:
                 from cli.terminal.program import serve
 
                 with prepare() as invocation:
-                    code = await serve(screen, signals, looks, invocation)
+                    code = await serve(screen, signals, style, invocation)
         return code
 
     try:
         return trio.run(work)
     except BaseExceptionGroup as group:
-        # A bug of ours, or a ``UserError``, wrapped in a group by each nursery that it came through.
+        # Each nursery wrapped the ``UserError``, or the bug, in a group.
         raise unwrap_group(group) from None
     finally:
         tty.restore()
 
 
 def _exit_on_signal(number: int, frame: object) -> NoReturn:
-    # Nothing has to be shut down in order yet, and an exception could be raised anywhere, also inside trio.
+    # Exit without cleanup: an exception could be raised anywhere, also inside trio.
     tty.restore()
     os._exit(INTERRUPTED_CODE if number == signal.SIGINT else SIGTERM_CODE)

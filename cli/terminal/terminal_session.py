@@ -1,7 +1,7 @@
-"""One session at a terminal: what is typed goes into its chain, and rows show what happens in it.
+"""One session at a terminal: submits typed lines to its chain, and shows the chain's events as rows.
 
-One task shows the events, and waits until they are on the screen before it reads the next. So for a terminal that is
-slow, or that nobody reads, the feed joins events and nothing is held up.
+One task shows the events. It waits until they are on the screen before it reads the next ones, so a terminal that is
+slow or not read does not delay the chain: the feed merges the events that wait.
 """
 
 from __future__ import annotations
@@ -44,32 +44,32 @@ from cli.terminal.slash import TAKEN_BACK, CommandAnswer, Commands
 _THREADS = Threads("imports")
 
 CONTINUE_QUERY = "Continue."
-"""The query of a run that goes on where the one before it had used its iterations."""
+"""The query of a run that continues after a run used all its iterations."""
 
 _MAKES_ROOM = (events.UserInterruption, events.RunStarted, events.Result)
 
 QUIET_S = 0.5
-"""How long an exit waits for a cancelled tool before it says that it waits."""
+"""Seconds that an exit waits for a cancelled tool before it shows a message."""
 
 SHOWING_S = 1.0
-"""How long the last rows may take to be shown when the program ends: perhaps nobody reads the terminal any more."""
+"""Seconds that the last rows may take when the program ends: the terminal may no longer be read."""
 
 
 class SessionOwner(Protocol):
-    """What a session leaves to the program that shows it."""
+    """The interface by which a session calls the program that shows it."""
 
     def give_back(self, text: str) -> None:
-        """Give a line that came back to the user."""
+        """Return an undelivered line to the user."""
 
     def mark_unsent(self, text: str) -> None:
-        """Keep a line of a script that will not be sent."""
+        """Record a scripted line that will not be sent."""
 
     def carry_out(self, command: str, answer: CommandAnswer) -> None:
-        """Do what the answer to a command asks for besides being shown."""
+        """Do what the answer to a command requests besides showing it."""
 
 
 class TerminalSession:
-    """One session, as a user at a terminal sees it. All methods except ``toolbar`` are called in trio's thread."""
+    """A session and its view. Call all methods in trio's thread, except those that say otherwise."""
 
     def __init__(self, chain: Chain, commands: Commands, owner: SessionOwner, display: Display) -> None:
         self.chain = chain
@@ -78,37 +78,37 @@ class TerminalSession:
         self._display = display
         self._screen = display.screen
         self._renderer = display.renderer()
-        self._transcripts = Transcripts(color=display.looks.color, ascii=display.looks.ascii)
+        self._transcripts = Transcripts(color=display.style.color, ascii=display.style.ascii)
         self._toolbar = Toolbar(
-            ascii=display.looks.ascii,
+            ascii=display.style.ascii,
             inbox_size=chain.inbox_size,
             has_esc=display.screen.has_keys,
             plan=[task.state for task in chain.plan.tasks],
             folder=shown_workspace(chain) if display.tour is None else "",
         )
         self._lock = threading.Lock()
-        """Guards the toolbar, which the editor's thread reads."""
+        """Protects the toolbar, which the editor's thread reads."""
         self._recipients = Recipients(chain)
         self._notes: set[str] = set()
-        """What was told before anything happened; a resumed session's record has some of it as well."""
+        """The notes shown before the first event. The record of a resumed session repeats some of them."""
         self._feed = chain.feed()
         self._answerer = chain.answering()
         self._run_began = Wakeup()
         self._all_shown = trio.Event()
         self._now = time.time()
-        """The time that the rows and the toolbar show: when they were drawn last."""
+        """The time that the rows and the toolbar show: that of the last drawing."""
         self._is_at_limit = False
-        """Whether the last run has used its iterations."""
+        """Whether the last run used all its iterations."""
         self._refused = ("", "")
-        """The line that was refused last, and why, until there is room: Enter on it says nothing new."""
+        """The last refused line and the reason, until there is room: a repeated refusal is not shown again."""
         self._answered: set[str] = set()
-        """The ids of lines that were carried out and answered in one step, so that their receipts say nothing new."""
+        """The ids of lines that were handled and answered in one step, so that their receipts are not shown."""
         self._tasks: trio.Nursery | None = None
         self._attachments = Attachments()
-        commands.custom.attach = self._attachments.applied
+        commands.custom.attach = self._attachments.expand
 
     async def run(self) -> None:
-        """Show what happens until nothing more will."""
+        """Show events until the feed ends."""
         async with trio.open_nursery() as nursery:
             self._tasks = nursery
             nursery.start_soon(self._refresh_each_second)
@@ -121,7 +121,7 @@ class TerminalSession:
             nursery.cancel_scope.cancel()
 
     async def finish(self) -> None:
-        """Interrupt what runs, and show how it ended. Waiting lines stay queued in the session."""
+        """Interrupt the run and show how it ended. Waiting lines stay queued in the session."""
         self.chain.leave()
         with trio.move_on_after(QUIET_S) as quiet:
             await self.chain.wait_idle()
@@ -133,17 +133,20 @@ class TerminalSession:
         self._feed.close()
         with trio.move_on_after(SHOWING_S):
             await self._all_shown.wait()
-        # Only now, since what is asked meanwhile is withdrawn, not left unanswered.
+        # Only now: questions that open meanwhile are then withdrawn, not left unanswered.
         self._answerer.close()
 
     def end(self) -> None:
-        """Show what is left of a chain that has been closed."""
+        """Show the remaining rows of a chain that has been closed."""
         self.show_rest()
         self._screen.show(self._renderer.rest())
         self._answerer.close()
 
     def welcome(self, text: str, *, command: str = "") -> None:
-        """Show what was before, if the session was resumed, and then a text; ``command`` asked for the session."""
+        """Show the earlier rows of a resumed session, then a text.
+
+        ``command`` is the one that opened the session, if any.
+        """
         resumed = self.chain.resumed
         if resumed is None:
             self.print(text, command=command)
@@ -152,7 +155,7 @@ class TerminalSession:
         if resumed.has_earlier:
             self.print(f"Earlier events: chain sessions show {self.chain.session_id}")
         self._show_past(resumed.past)
-        rows = [*resumed.changes, *self._what_waits(), *([text] if text else [])]
+        rows = [*resumed.changes, *self._waiting_rows(), *([text] if text else [])]
         self.print("\n".join(rows), command=command)
         for accepted in resumed.returned:
             if accepted.origin == "prompt":
@@ -164,8 +167,8 @@ class TerminalSession:
         rows: list[str] = []
         with self._lock:
             for event in past:
-                is_told = isinstance(event, events.Notice) and event.message in self._notes
-                if is_told or isinstance(event, events.Init):
+                is_shown = isinstance(event, events.Notice) and event.message in self._notes
+                if is_shown or isinstance(event, events.Init):
                     continue
                 self._update(event)
                 self._transcripts.update(event, self._screen.width)
@@ -177,9 +180,9 @@ class TerminalSession:
         self._show(rows)
         self._update_queue()
 
-    def _what_waits(self) -> list[str]:
+    def _waiting_rows(self) -> list[str]:
         ids = [accepted.id for accepted in self.chain.lines.waiting]
-        if not ids or self.chain.is_running:  # if it runs, they go with the run that has just begun
+        if not ids or self.chain.is_running:  # the run that has just started delivers them
             return []
         them = "it" if len(ids) == 1 else "them"
         return [
@@ -188,16 +191,16 @@ class TerminalSession:
         ]
 
     def start(self, query: str) -> None:
-        """Start a run with a query that is not parsed."""
+        """Start a run with a query. It is not parsed as a line."""
         if not self.report(self.chain.start(query), query):
             self._screen.give_back(query)
 
     def accept(self, text: str, *, at: str = "", again: bool = False) -> Acceptance:
-        """Submit a line. One without room may be sent again as it is; one refused otherwise must be corrected.
+        """Submit a line, and return what the editor does with it: without room it may be sent again, unchanged.
 
-        One begun at a question answers it, unless it has a meaning of its own. A blank one sends what waits, or else
-        goes on where the last run has used its iterations. A line with ``!`` needs a run to interrupt, unless it came
-        back and is sent ``again``.
+        A line begun at a question answers it, unless the line has a meaning of its own. A blank line sends the waiting
+        lines, or else continues after a run that used all its iterations. A line with ``!`` needs a run to interrupt,
+        unless it came back and is sent ``again``.
         """
         if at and answers_question(text):
             return self._answer(at, text)
@@ -207,26 +210,26 @@ class TerminalSession:
             return "accepted"
         if command := bare_command(text):
             if command == LEAVE and self.chain.is_running:
-                self.print(f"A run is active: stop ends it, {LEAVE} leaves. {AS_TEXT}", command=text)
+                self.print(f"A run is active: stop ends it, {LEAVE} exits. {AS_TEXT}", command=text)
                 return "replace"
             return "accepted" if self._run_command(command) else "keep"
         if not (again or self.chain.is_running) and interrupts_nothing(text):
-            self.print(f"Nothing runs that a ! could interrupt, and it is no way to a shell. {AS_TEXT}", command=text)
+            self.print(f"Nothing is running to interrupt, and ! does not run shell commands. {AS_TEXT}", command=text)
             return "replace"
         to, line = split_address(text)
         had_room = self.chain.lines.has_room(line, to=to)
-        whole, images = self._attachments.applied(line)
+        whole, images = self._attachments.expand(line)
         answer = self.chain.submit(whole, to=to, local=not self.commands.is_path(line), images=images)
         if self.report(answer, text, to):
             return "accepted"
-        # A command, or a line that is not well-formed, is not refused for want of room.
+        # Commands and malformed lines are refused for other reasons than lack of room.
         parsed = parse_line(line)
         if parsed.is_mistyped:
             return "replace"
         return "keep" if had_room or answer.what == "local" or parsed.problem else "later"
 
     def _answer(self, question: str, text: str) -> Acceptance:
-        """Answer a question. What may have been meant as a key is asked back, and never refuses a call."""
+        """Answer a question. A text that may be a mistyped key is asked about, so that it never denies a call."""
         if not text.strip():
             return "accepted"
         asked = self._toolbar.asked
@@ -238,7 +241,7 @@ class TerminalSession:
         return "keep" if self.chain.questions.open_id == question else "gone"
 
     def next_mode(self) -> None:
-        """Change to the next mode. A notice shows it."""
+        """Switch to the next mode. A notice shows it."""
         try:
             self.chain.use_mode(next_mode(self.chain.mode))
         except (UserError, JournalError) as error:
@@ -246,23 +249,26 @@ class TerminalSession:
         self._screen.refresh()  # the notice may wait for the disk
 
     def offer_undo(self) -> None:
-        """Show the runs that can be undone, and put the command for it into the editor."""
+        """List the runs that can be undone, and put ``/undo`` into the editor."""
         points = self.chain.undo.points
         self.print("\n".join(answers.undo_rows(points, self._screen.width, now=time.time())))
         if points:
             self._screen.edit("/undo ")
 
     def paste_image(self) -> None:
-        """Attach the image in the clipboard to the line that is being typed, or say why not."""
+        """Attach the image in the clipboard to the typed line, or show the reason why not."""
         self._start_attaching(lambda: self._attachments.attach_clipboard(os.environ))
 
     def outside_path(self, pasted: str) -> str:
-        """Return the path of a file that a pasted text is, if tools may not read it; any thread may call it."""
+        """Return the path if the pasted text is that of a file outside the tools' folders; else empty.
+
+        Any thread may call it.
+        """
         path = outside_path(pasted, (self.chain.workspace, *self.chain.state.added))
         return "" if path is None else str(path)
 
     def attach_path(self, path: str, pasted: str) -> None:
-        """Attach a file to the line that is being typed, or say why not and put back what was pasted."""
+        """Attach a file to the typed line. If that fails, show the reason and insert the pasted text again."""
         self._start_attaching(lambda: self._attachments.attach_file(Path(path)), pasted)
 
     def _start_attaching(self, attach: Callable[[], Awaitable[Attachment]], instead: str = "") -> None:
@@ -289,7 +295,10 @@ class TerminalSession:
         return text
 
     def report(self, answer: SubmitResult, text: str, to: str = "") -> bool:
-        """Show the chain's answer to what was typed for the agent ``to``, unless events do. Whether it was accepted."""
+        """Show the chain's answer to a line for the agent ``to``, unless events show it.
+
+        Return whether it was accepted.
+        """
         self._update_queue()
         match answer.what:
             case "refused":
@@ -342,42 +351,42 @@ class TerminalSession:
             self._toolbar.fill(view.tokens, view.window or None)
 
     def notify(self, notes: Iterable[str]) -> None:
-        """Show what there is to say before anything happens."""
+        """Show notes before the first event."""
         for note in notes:
             self._notes.add(note)
             self._feed.put(events.Notice(message=note))
 
     def print(self, text: str, rows: Sequence[str] = (), *, command: str = "") -> None:
-        """Show what was typed, a text and rows, after all events that came before; nothing without text and rows."""
+        """Show the typed ``command``, a text and rows, after all earlier events; nothing without a text or rows."""
         if text.strip() or rows:
             self.show_rest()
             self._show(self._renderer.answer(command, text, rows))
 
     def _show(self, rows: Sequence[str] = ()) -> None:
-        """Show rows, and what is not settled as it is now; the toolbar has the same time."""
+        """Show rows, and redraw the unsettled ones. The toolbar uses the same time."""
         self._now = time.time()
         self._screen.show(rows, self._renderer.tail_at(self._now))
 
     def show_rest(self) -> None:
-        """Show what has happened and is not shown yet; for the terminal's width as it is now."""
+        """Show the events that wait, for the terminal's present width."""
         self._show_events(self._feed.take())
 
     @property
     def is_running(self) -> bool:
-        """Whether a run is active, or was until its end is shown."""
+        """Whether a run is active, or its end is not shown yet."""
         return self.chain.is_running or self._toolbar.is_running
 
     def target(self, typed: str) -> str:
-        """The agent that the line would go to, empty for the main one; any thread may call it."""
+        """Return the agent that the typed line would go to, empty for the main one. Any thread may call it."""
         to = self._recipients.of(typed)
         is_for_all = not to.is_addressed and (is_stop(typed) or is_command(typed))
         return "" if is_for_all else self._toolbar.target(to.agent)
 
     def toolbar(self, width: int, typed: str, at: str, others: int, keys: str) -> Sequence[ToolbarPart]:
-        """The row below the prompt; any thread may call it."""
+        """Return the row below the prompt. Any thread may call it."""
         to = self._recipients.of(typed)
         if to.is_addressed:
-            at, others = "", 0  # it answers nothing, and waits behind nothing
+            at, others = "", 0  # a line with an address is neither an answer nor sent after other lines
         with self._lock:
             self._toolbar.model = self.chain.init.model
             return self._toolbar.row(
@@ -393,7 +402,7 @@ class TerminalSession:
             )
 
     def read_branch(self) -> None:
-        """Read the workspace's git branch, which may have changed, in a thread, and show it."""
+        """Read the workspace's git branch in a thread, since it may have changed, and show it."""
         if self._tasks is not None and not self._all_shown.is_set() and self._display.tour is None:
             self._tasks.start_soon(self._read_branch)
 
@@ -427,7 +436,7 @@ class TerminalSession:
                     continue
                 self._refused = refused
             elif isinstance(event, _MAKES_ROOM) or (
-                # A line before it may be told as queued later, when it is on the disk.
+                # The event of an earlier line may come later, since it waits for the disk.
                 isinstance(event, events.LineQueued) and event.text == self._refused[0]
             ):
                 self._refused = ("", "")
@@ -439,7 +448,7 @@ class TerminalSession:
             if alerts is not None and not is_settled and (alert := alerts.of(event)):
                 self._screen.alert(alert.title, rings=alert.rings)
             if tour is not None:
-                rows += self._renderer.beside(tour.comments(event))
+                rows += self._renderer.comment_rows(tour.comments(event))
         self._show(rows)
         self._screen.ask(None if question is None else question.id, question_rows.answer_keys(question))
         self._update_queue()
@@ -454,13 +463,13 @@ class TerminalSession:
             self._run_began.set()
 
     def _update(self, event: events.Event) -> None:
-        self._now = max(self._now, event.time)  # the toolbar may be drawn before the rows are
+        self._now = max(self._now, event.time)  # the toolbar may be drawn before the rows
         self._toolbar.update(event)
         if isinstance(event, events.RunStarted | events.Result):
             self._is_at_limit = isinstance(event, events.Result) and event.status == "max_iterations"
 
     async def _prepare(self) -> None:
-        """Import what the first request needs, then what its reply does: two imports at once would delay keys."""
+        """Import what the first request needs, then what its reply needs: two imports at once would delay keys."""
         await self.chain.prepare()
         await _THREADS.run(warm, abandon_on_cancel=True)
         await self.chain.prepare_tools()
@@ -474,6 +483,6 @@ class TerminalSession:
 
 
 def shown_workspace(chain: Chain) -> str:
-    """Return the workspace as shells show a folder."""
-    home = os.path.expanduser("~").removeprefix("~")  # which stays where there is none
+    """Return the path of the workspace, with ``~`` for the home folder."""
+    home = os.path.expanduser("~").removeprefix("~")  # "~" remains if there is no home
     return from_home(flat(chain.init.workspace), home)

@@ -1,4 +1,4 @@
-"""A whole session as rows for a pager: what an export as Markdown has, as it looks in this terminal."""
+"""A whole session as rows for a pager: the content of a Markdown export in the terminal's style."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections.abc import Iterator
 from chain.app import sessions
 from chain.text.plain import sanitize
 from cli.show.markdown_flow import MarkdownFlow
-from cli.show.spans import Look
-from cli.terminal.invocation import Looks
+from cli.show.spans import MarkdownStyle
+from cli.terminal.invocation import TerminalStyle
 
 
-def whole_session_rows(store: sessions.Store, id: str, looks: Looks, width: int) -> Iterator[str]:
+def whole_session_rows(store: sessions.Store, id: str, style: TerminalStyle, width: int) -> Iterator[str]:
     """Yield the rows of a session: thinking, complete inputs, results and pastes, each piece sanitized.
 
-    They are read from the store as they are needed, in any thread. Raise ``SessionError``. Without colours they are
-    Markdown, as replies are then.
+    They are read from the store as they are needed, in any thread. Raise ``SessionError``. Without colours the rows are
+    Markdown source.
     """
     pieces = sessions.export(store, id, "md")
-    if not looks.color:
+    if not style.color:
         for piece in pieces:
             yield from sanitize(piece).splitlines()
         return
-    flow = MarkdownFlow(width, Look(ascii=looks.ascii))
+    flow = MarkdownFlow(width, MarkdownStyle(ascii=style.ascii))
     for piece in pieces:
         for rows in flow.add(piece):
             yield from rows

@@ -20,7 +20,7 @@ from support.servers import entry_of, heard
 from chain.config.load import load_settings
 from chain.lines.parse import MAX_LINE
 from chain.tools.tool import ToolContext, tool
-from cli.acp.opener import Opener
+from cli.acp.opener import SessionOpener
 from cli.acp.rpc import (
     CANCELLED,
     INTERNAL_ERROR,
@@ -698,7 +698,7 @@ async def test_a_configuration_that_cannot_be_used_is_an_error_that_names_the_ke
         f"models: {{definitions: {{claude: {{provider: anthropic, {config}}}}}}}\n"
         "chains: {default: {model: claude, system_prompt: null}}\n"
     )
-    use = Opener(lambda folder: load_settings(config=None, environ={}, cwd=folder), tmp_path / "state")
+    use = SessionOpener(lambda folder: load_settings(config=None, environ={}, cwd=folder), tmp_path / "state")
     async with connected(use) as editor:
         await editor.initialize()
         assert named in (await editor.error("session/new", cwd=str(tmp_path), mcpServers=[])).message

@@ -19,7 +19,7 @@ from trio.testing import wait_all_tasks_blocked
 from chain import events
 from chain.errors import UserError
 from cli.door import sockets
-from cli.door.visit import Visit
+from cli.door.client import DoorClient
 from cli.main import main
 from cli.subcommands.send import send
 from cli.subcommands.watch import watch
@@ -27,17 +27,17 @@ from cli.subcommands.watch import watch
 ID = "20261123-1200-abcd"
 
 
-def visited(path: Path) -> Visit:
-    visit = Visit(path)
-    visit.hear()
-    return visit
+def connected(path: Path) -> DoorClient:
+    client = DoorClient(path)
+    client.read_greeting()
+    return client
 
 
 async def sent(path: Path, line: str, *, wait: bool = False) -> tuple[int, str]:
     """The exit code of ``chain send``, and what it says or what its problem is."""
     said: list[str] = []
-    with await trio.to_thread.run_sync(visited, path) as visit:
-        code, problem = await trio.to_thread.run_sync(partial(send, visit, line, wait=wait, say=said.append))
+    with await trio.to_thread.run_sync(connected, path) as client:
+        code, problem = await trio.to_thread.run_sync(partial(send, client, line, wait=wait, say=said.append))
     return code, "".join([*said, problem])
 
 
@@ -102,8 +102,10 @@ async def test_it_waits_and_says_what_became_of_the_line(then: str, code: int, s
 
 
 async def watched(path: Path, write: Callable[[str], object], *, in_json: bool = False) -> None:
-    with await trio.to_thread.run_sync(visited, path) as visit:
-        await trio.to_thread.run_sync(watch, visit, None if in_json else at_a_terminal(color=False, ascii=False), write)
+    with await trio.to_thread.run_sync(connected, path) as client:
+        await trio.to_thread.run_sync(
+            watch, client, None if in_json else at_a_terminal(color=False, ascii=False), write
+        )
 
 
 async def test_watch_shows_how_things_stand_and_what_happens_until_the_end(tmp_path: Path) -> None:
@@ -130,25 +132,25 @@ async def test_watch_shows_how_things_stand_and_what_happens_until_the_end(tmp_p
 
 
 @pytest.fixture
-def killed(tmp_path: Path) -> Visit:
-    """A visit to a chain that was killed when it had said who it is."""
+def killed(tmp_path: Path) -> DoorClient:
+    """A client of a chain that was killed after it sent its ``init``."""
     listening, path = sockets.listen(tmp_path, {}, ID)
-    visit = Visit(path)
+    client = DoorClient(path)
     peer, _ = listening.accept()
     peer.sendall(json.dumps({"type": "init", "session": ID, "workspace": str(tmp_path), "model": "m"}).encode() + b"\n")
-    visit.hear()
+    client.read_greeting()
     listening.close()
     peer.shutdown(socket.SHUT_RDWR)
     peer.close()
-    return visit
+    return client
 
 
-def test_watch_says_that_its_chain_was_killed(killed: Visit) -> None:
+def test_watch_says_that_its_chain_was_killed(killed: DoorClient) -> None:
     with killed, pytest.raises(UserError, match=f"the chain was killed; resume its session with: chain -r {ID}"):
         watch(killed, None, [].append)
 
 
-def test_send_fails_when_the_chain_ends_before_it_knows(killed: Visit) -> None:
+def test_send_fails_when_the_chain_ends_before_it_knows(killed: DoorClient) -> None:
     with killed:
         code, problem = send(killed, "use B", wait=True, say=[].append)
     assert (code, "the chain ended before" in problem) == (1, True)

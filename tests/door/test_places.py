@@ -17,7 +17,7 @@ from chain.journal.file import DiskFile
 from chain.journal.journal import Journal
 from chain.journal.records import Session
 from cli.door import sockets
-from cli.door.visit import find_chain
+from cli.door.client import find_chain
 
 ID = "20261123-1200-abcd"
 
@@ -136,24 +136,24 @@ def test_what_is_no_socket_stays_where_it_is(state: Path) -> None:
 def test_chains_that_do_not_answer_hold_up_nobody_who_means_another(
     state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cli.door.visit.GREETING_S", 600)
-    monkeypatch.setattr("cli.door.visit.OTHERS_S", 0.05)
+    monkeypatch.setattr("cli.door.client.GREETING_S", 600)
+    monkeypatch.setattr("cli.door.client.OTHERS_S", 0.05)
     with ExitStack() as stack:
         for id in ("a-silent", "z-silent"):
             stack.enter_context(sockets.listen(state, {}, id)[0])
         answering = stack.enter_context(sockets.listen(state, {}, ID)[0])
         thread = threading.Thread(target=_say_who, args=(answering, state))
         thread.start()
-        with find_chain(state, {}, session="", workspace=state) as visit:
-            assert visit.session == ID
+        with find_chain(state, {}, session="", workspace=state) as client:
+            assert client.session == ID
         thread.join()
 
 
 @pytest.mark.parametrize("session", ["", pytest.param("2026", marks=pytest.mark.slow), ID])
 def test_one_that_does_not_answer_may_be_meant(session: str, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # All of it passes only where one that is named by a part of its id may be one of those that are silent.
-    monkeypatch.setattr("cli.door.visit.GREETING_S", 5 if session == "2026" else 600)
-    monkeypatch.setattr("cli.door.visit.OTHERS_S", 0.05)
+    monkeypatch.setattr("cli.door.client.GREETING_S", 5 if session == "2026" else 600)
+    monkeypatch.setattr("cli.door.client.OTHERS_S", 0.05)
     (state / "sessions").mkdir(parents=True)
     for n, workspace in enumerate([state, state / "other"]):
         path = state / "sessions" / f"2026-{n}.jsonl"
@@ -194,7 +194,7 @@ def _say_who(listening: socket.socket, workspace: Path) -> None:
 
 
 def test_one_that_does_not_say_who_it_is_is_named(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cli.door.visit.GREETING_S", 0.05)
+    monkeypatch.setattr("cli.door.client.GREETING_S", 0.05)
     silent, _ = sockets.listen(state, {}, "silent")
     with silent, pytest.raises(UserError, match="the session silent does not answer"):
         find_chain(state, {}, session="", workspace=state)

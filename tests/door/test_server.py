@@ -19,7 +19,7 @@ from chain.errors import UserError
 from chain.messages import Text, ToolCall
 from chain.session import event_json
 from cli.door import connection, server
-from cli.door.visit import Visit
+from cli.door.client import DoorClient
 
 ANSWER = "rules: [{text: The answer.}]"
 
@@ -268,18 +268,18 @@ async def test_a_run_that_the_end_of_the_door_cuts_is_told_to_its_end(tmp_path: 
         assert session.chain.submit("more").message == "the chain is closing"
 
 
-async def test_who_is_cut_off_is_told_that_the_chain_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_reader_is_told_that_it_is_disconnected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_session(ANSWER) as session, open_door(session, tmp_path) as door:
-        with await trio.to_thread.run_sync(Visit, door.path) as visit:
-            await trio.to_thread.run_sync(visit.hear)
-            visit.send(type="watch")
+        with await trio.to_thread.run_sync(DoorClient, door.path) as client:
+            await trio.to_thread.run_sync(client.read_greeting)
+            client.send(type="watch")
             await wait_all_tasks_blocked()
             with monkeypatch.context() as patched:
                 patched.setattr(connection, "MAX_BEHIND", -1)
                 await session.run("Do the task")
                 await wait_all_tasks_blocked()
-            with pytest.raises(UserError, match="the chain goes on"):
-                await trio.to_thread.run_sync(list, visit.rows())
+            with pytest.raises(UserError, match="the chain continues"):
+                await trio.to_thread.run_sync(list, client.rows())
 
 
 @pytest.mark.slow

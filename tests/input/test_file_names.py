@@ -57,11 +57,11 @@ def workspace(tmp_path: Path) -> Path:
     ],
 )
 def test_names(text: str, names: list[str], workspace: Path) -> None:
-    assert list(FileNames(workspace).begun(text)[1]) == names
+    assert list(FileNames(workspace).complete_name(text)[1]) == names
 
 
 def test_what_git_ignores_comes_last(workspace: Path) -> None:
-    _, names = FileNames(workspace).begun("@")
+    _, names = FileNames(workspace).complete_name("@")
     assert names == ["keep.log", '"my notes.txt"', "prompts/", ".env", ".gitignore", "build/", "print.py"]
 
 
@@ -72,14 +72,14 @@ def test_a_completion_is_the_whole_text(workspace: Path) -> None:
 
 def test_a_link_out_of_the_workspace_is_not_entered(workspace: Path) -> None:
     (workspace / "out").symlink_to(workspace.parent)
-    assert FileNames(workspace).begun("@out/")[1] == []
+    assert FileNames(workspace).complete_name("@out/")[1] == []
 
 
 def test_a_folder_of_very_many_and_a_pipe_in_the_place_of_gitignore(workspace: Path) -> None:
     for n in range(MAX_OFFERED + 1):
         (workspace / "prompts" / f"{n:04}").touch()
     os.mkfifo(workspace / "prompts" / ".gitignore")
-    assert len(FileNames(workspace).begun("@prompts/")[1]) == MAX_OFFERED
+    assert len(FileNames(workspace).complete_name("@prompts/")[1]) == MAX_OFFERED
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_matches_in_a_file_s_own_name_come_before_others_and_ignored_files_last(
     for name in ("a/nine.py", "n/i/n/e.py", "nine/x.py", "a/nxixnxe.py", "nine.log"):
         (workspace / name).parent.mkdir(parents=True, exist_ok=True)
         (workspace / name).touch()
-    _, names = FileNames(workspace).begun("@nin")
+    _, names = FileNames(workspace).complete_name("@nin")
     assert names == ["nine/", "a/nine.py", "a/nxixnxe.py", "nine/x.py", "n/i/n/e.py", "nine.log"]
 
 
@@ -111,8 +111,8 @@ def test_the_rules_of_a_gitignore_below_and_its_exceptions_hold(workspace: Path)
     (workspace / "sub" / ".gitignore").write_text("q*.txt\n!q2.txt\ndeep/\n")
     for name in ("q1.txt", "q2.txt", "deep/q3.txt", "deep/q2.txt"):
         (workspace / "sub" / name).touch()
-    assert FileNames(workspace).begun("@q")[1][:1] == ["sub/q2.txt"]
-    assert FileNames(workspace).begun("@sub/")[1] == ["sub/q2.txt", "sub/.gitignore", "sub/deep/", "sub/q1.txt"]
+    assert FileNames(workspace).complete_name("@q")[1][:1] == ["sub/q2.txt"]
+    assert FileNames(workspace).complete_name("@sub/")[1] == ["sub/q2.txt", "sub/.gitignore", "sub/deep/", "sub/q1.txt"]
 
 
 def test_what_programs_made_and_links_are_not_matched(workspace: Path) -> None:
@@ -121,7 +121,7 @@ def test_what_programs_made_and_links_are_not_matched(workspace: Path) -> None:
         (workspace / name).touch()
     (workspace / "zebra2").symlink_to("/")
     (workspace / "sub").symlink_to(workspace / "src")
-    assert FileNames(workspace).begun("@ebra")[1] == ["src/zebra"]
+    assert FileNames(workspace).complete_name("@ebra")[1] == ["src/zebra"]
 
 
 def test_files_of_added_directories_have_absolute_names(workspace: Path, tmp_path: Path) -> None:
@@ -129,12 +129,12 @@ def test_files_of_added_directories_have_absolute_names(workspace: Path, tmp_pat
     (lib / "deep").mkdir(parents=True)
     (lib / "deep" / "zebra.py").touch()
     names = FileNames(workspace, lambda: (lib,))
-    assert names.begun("@")[1][-3] == f"{lib}/"
-    assert names.begun("@zeb")[1] == [f"{lib}/deep/zebra.py"]
-    assert names.begun(f"@{lib}/")[1] == [f"{lib}/deep/"]
-    assert names.begun(f"@{lib}/de")[1] == [f"{lib}/deep/", f"{lib}/deep/zebra.py"]
-    assert names.begun(f"@{lib}/../")[1] == []
-    assert names.begun(f"@{tmp_path}/wo")[1] == []
+    assert names.complete_name("@")[1][-3] == f"{lib}/"
+    assert names.complete_name("@zeb")[1] == [f"{lib}/deep/zebra.py"]
+    assert names.complete_name(f"@{lib}/")[1] == [f"{lib}/deep/"]
+    assert names.complete_name(f"@{lib}/de")[1] == [f"{lib}/deep/", f"{lib}/deep/zebra.py"]
+    assert names.complete_name(f"@{lib}/../")[1] == []
+    assert names.complete_name(f"@{tmp_path}/wo")[1] == []
 
 
 def test_a_longer_text_is_matched_as_if_it_was_typed_at_once(workspace: Path) -> None:
@@ -143,16 +143,16 @@ def test_a_longer_text_is_matched_as_if_it_was_typed_at_once(workspace: Path) ->
     text, names = "@", FileNames(workspace)
     for character in "x1a.py":
         text += character
-        assert names.begun(text) == FileNames(workspace).begun(text)
-    assert names.begun("@x1b") == FileNames(workspace).begun("@x1b")
+        assert names.complete_name(text) == FileNames(workspace).complete_name(text)
+    assert names.complete_name("@x1b") == FileNames(workspace).complete_name("@x1b")
 
 
 def test_new_files_are_found_once_the_index_is_old(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = FileNames(workspace)
-    assert names.begun("@zebra")[1] == []
+    assert names.complete_name("@zebra")[1] == []
     (workspace / "prompts" / "zebra").touch()
     monkeypatch.setattr(file_index, "INDEX_FRESH_S", -1.0)
-    names.begun("@zebra")
+    names.complete_name("@zebra")
     assert names._index._next is not None
     assert names._index._next.complete.wait(60)
-    assert names.begun("@zebra")[1] == ["prompts/zebra"]
+    assert names.complete_name("@zebra")[1] == ["prompts/zebra"]

@@ -147,7 +147,7 @@ async def test_a_verbatim_stop_waits_like_any_other_line(autojump_clock: MockClo
     async with opened() as stage:
         await stage.begin()
         stage.take(*(f"line {n}" for n in range(1, 13)), " stop")
-        assert stage.sender.held == 3
+        assert stage.sender.queued_count == 3
 
         stage.open.set()
         await stage.session.chain.wait_idle()
@@ -220,7 +220,7 @@ async def test_what_the_channel_has_no_room_for_waits_and_comes_in_order(autojum
         await stage.begin()
         stage.take(*lines)
         await wait_all_tasks_blocked()
-        assert stage.sender.held == count - 10
+        assert stage.sender.queued_count == count - 10
         assert stage.unsent == tuple(lines[10:])
         assert len(stage.session.chain.lines.waiting) == 10
 
@@ -241,7 +241,7 @@ async def test_a_line_does_not_overtake_those_that_are_held(autojump_clock: Mock
         stage.take("one", "two", "@after 1 three")
         await trio.sleep(2)
         stage.take("four")
-        assert stage.sender.held == 3
+        assert stage.sender.queued_count == 3
 
         stage.open.set()
         await stage.session.chain.wait_idle()
@@ -267,11 +267,11 @@ async def test_draining_waits_until_nothing_is_held(autojump_clock: MockClock) -
         stage.take("one", "two")
         nursery.start_soon(stage.sender.drain)
         await wait_all_tasks_blocked()
-        assert stage.sender.held == 1
+        assert stage.sender.queued_count == 1
 
         stage.open.set()
         await stage.sender.drain()
-        assert stage.sender.held == 0
+        assert stage.sender.queued_count == 0
 
 
 async def test_two_senders_both_get_room(autojump_clock: MockClock) -> None:
@@ -282,7 +282,7 @@ async def test_two_senders_both_get_room(autojump_clock: MockClock) -> None:
         stage.take("one", "two")
         other.schedule(ScheduledLine(Now(), "three", "three"))
         await wait_all_tasks_blocked()
-        assert (stage.sender.held, other.held) == (1, 1)
+        assert (stage.sender.queued_count, other.queued_count) == (1, 1)
 
         stage.open.set()
         await stage.sender.drain()
@@ -297,9 +297,9 @@ async def test_what_is_held_when_the_run_ends_starts_the_next(autojump_clock: Mo
     async with opened(inbox_size=2) as stage:
         await stage.begin()
         stage.take("then: second", "then: third", "then: fourth")
-        assert stage.sender.held == 1
+        assert stage.sender.queued_count == 1
         stage.open.set()
-        while stage.sender.held or stage.session.chain.is_running:
+        while stage.sender.queued_count or stage.session.chain.is_running:
             await stage.sender.drain()
             await stage.session.chain.wait_idle()
 
@@ -316,7 +316,7 @@ async def test_a_stop_passes_by_what_is_held(autojump_clock: MockClock) -> None:
         await stage.begin()
         stage.take(*lines, "Stop!")
         assert stage.answers[-1] == ("Stop!", "stopping")
-        assert stage.sender.held == 0
+        assert stage.sender.queued_count == 0
         assert stage.unsent == ("line 11", "line 12")
 
         stage.open.set()
@@ -333,10 +333,10 @@ async def test_a_line_after_a_stop_waits_for_the_end_and_starts_a_run(autojump_c
         await stage.begin()
         stage.take("stop", "task two", "three")
         assert [what for _, what in stage.answers] == ["stopping"]
-        assert stage.sender.held == 2
+        assert stage.sender.queued_count == 2
 
         stage.open.set()
-        while stage.sender.held or stage.session.chain.is_running:
+        while stage.sender.queued_count or stage.session.chain.is_running:
             await stage.sender.drain()
             await stage.session.chain.wait_idle()
 
@@ -363,7 +363,7 @@ async def test_a_line_whose_moment_was_in_a_run_never_starts_one(autojump_clock:
         stage.take(*(f"{moment} {line}" for line in lines), f"{moment} too late")
         await stage.begin()
         await wait_all_tasks_blocked()
-        assert stage.sender.held == 1
+        assert stage.sender.queued_count == 1
 
         stage.session.chain.interrupt()
         await stage.session.chain.wait_idle()
@@ -371,7 +371,7 @@ async def test_a_line_whose_moment_was_in_a_run_never_starts_one(autojump_clock:
 
         assert stage.statuses == ["interrupted"]
         assert stage.texts("returned") == lines
-        assert stage.sender.held == 0
+        assert stage.sender.queued_count == 0
         assert stage.unsent == (f"{moment} too late",)
 
 
@@ -398,7 +398,7 @@ async def test_what_is_never_sent_is_told_in_that_step_with_its_reason(autojump_
         stage.sender.discard()
         reasons = {r.text: r.reason for r in stage.session.of(events.Receipt) if r.state == "unsent"}
         assert reasons == {
-            "line 11": "a stop overtook it while it waited for room",
+            "line 11": "a stop came while it waited for room",
             "@iteration 9 never": "its moment did not come",
         }
 
@@ -425,7 +425,7 @@ async def test_when_no_moment_can_come_the_oldest_gives_way(autojump_clock: Mock
         await stage.sender.wait_for_place()
         assert len(stage.sender.waiting) == AHEAD - 1
         [unsent] = [r for r in stage.session.of(events.Receipt) if r.state == "unsent"]
-        assert (unsent.text, unsent.reason) == ("@iteration 2 line 0", "too many lines waited for their moments")
+        assert (unsent.text, unsent.reason) == ("@iteration 2 line 0", "too many lines are waiting for their moments")
 
 
 async def test_lines_for_moments_are_bounded_in_characters_too(autojump_clock: MockClock) -> None:
@@ -444,7 +444,7 @@ async def test_places_come_back_however_lines_go(autojump_clock: MockClock) -> N
         stage.take(*(f"line {n}" for n in range(10)), *(f"{n} {'x' * 90_000}" for n in range(25)))
         assert not stage.sender.has_place
         stage.take("stop")
-        assert (stage.sender.held, stage.sender.has_place) == (0, True)
+        assert (stage.sender.queued_count, stage.sender.has_place) == (0, True)
         for each in range(25):
             stage.sender.schedule(ScheduledLine(AtIteration(99), "x" * 90_000, "long", id=str(each)))
         assert not stage.sender.has_place
@@ -495,7 +495,7 @@ async def test_a_line_that_is_too_long_is_refused_though_there_is_no_room(autoju
     async with opened() as stage:
         await stage.begin()
         stage.take(*(f"line {n}" for n in range(1, 12)), "x" * 100_001)
-        assert stage.sender.held == 1
+        assert stage.sender.queued_count == 1
         assert stage.answers[-1][1] == "refused"
         stage.open.set()
         await stage.session.chain.wait_idle()
@@ -529,7 +529,7 @@ async def test_lines_whose_moments_have_not_come_are_for_the_next_chain(autojump
     async with moving() as (stage, other):
         stage.take("@done the last", "@after 5 the late")
         await trio.sleep(1)
-        stage.sender.go_on(other.chain)
+        stage.sender.resume(other.chain)
         await other.run("the first")
         await trio.sleep(10)
         await other.chain.wait_idle()
@@ -543,8 +543,8 @@ async def test_what_comes_in_a_pause_is_sent_after_it_in_its_order(autojump_cloc
         stage.take("the first", "@after 1 the second")
         await trio.sleep(5)
         assert stage.answers == []
-        assert stage.sender.held == 2
-        stage.sender.go_on(other.chain)
+        assert stage.sender.queued_count == 2
+        stage.sender.resume(other.chain)
         await other.chain.wait_idle()
         await wait_all_tasks_blocked()
         await other.chain.wait_idle()
@@ -555,7 +555,7 @@ async def test_what_comes_in_a_pause_is_sent_after_it_in_its_order(autojump_cloc
 async def test_without_another_chain_a_pause_ends_where_it_began(autojump_clock: MockClock) -> None:
     async with moving() as (stage, other):
         stage.take("the first")
-        stage.sender.go_on(stage.session.chain)
+        stage.sender.resume(stage.session.chain)
         await wait_all_tasks_blocked()
         await stage.session.chain.wait_idle()
         assert stage.answers == [("the first", "started")]
@@ -567,7 +567,7 @@ async def test_the_chain_before_is_heard_no_more_and_never_sent_lines_are_the_ne
 ) -> None:
     async with moving() as (stage, other):
         stage.take("@done the last")
-        stage.sender.go_on(other.chain)
+        stage.sender.resume(other.chain)
         await stage.session.run("in the one before")
         assert stage.sender.waiting == ("@done the last",)
         stage.sender.discard()
@@ -579,7 +579,7 @@ async def test_answers_are_for_the_questions_of_the_next_chain(autojump_clock: M
     async with opened() as stage, open_session(f"{asks}\n  - {{text: The end.}}", use=settings(agents=True)) as other:
         stage.take("@question a")
         stage.sender.pause()
-        stage.sender.go_on(other.chain)
+        stage.sender.resume(other.chain)
         await other.run("ask me")
         (answer,) = other.of(events.Answer)
         assert (answer.text, answer.decision) == ("a", "answered")

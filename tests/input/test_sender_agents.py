@@ -195,10 +195,10 @@ async def test_held_lines_keep_their_order_whoever_they_are_for() -> None:
     async with opened(SMALL) as stage:
         await stage.agents.begin([starts("explore", [WAIT], [WAIT]), starts("plan", [WAIT])], [WAIT])
         stage.schedule("@to explore-1 one", "@to explore-1 two", "@to plan-1 three", "@to main four")
-        assert stage.sender.held == 3
+        assert stage.sender.queued_count == 3
         stage.agents.waiters.let_go("explore-1")
         await stage.agents.quiet()
-        assert stage.sender.held == 0
+        assert stage.sender.queued_count == 0
         await stage.agents.finish()
 
         assert [(text, agent) for text, agent, *_ in stage.delivered] == [
@@ -213,7 +213,7 @@ async def test_now_lines_and_stops_pass_by_what_is_held_and_a_childs_stop_overta
     async with opened(SMALL) as stage:
         await stage.agents.begin([starts("explore", [WAIT]), starts("plan", [WAIT], [WAIT])], [WAIT])
         stage.schedule("@to plan-1 one", "@to plan-1 two", "@to main three", "@to explore-1 stop")
-        assert stage.sender.held == 2
+        assert stage.sender.queued_count == 2
         stage.agents.waiters.let_go("explore-1")
         await stage.agents.quiet()
         assert stage.agents.at_work == ["main", "plan-1"]
@@ -254,11 +254,11 @@ async def test_the_end_of_an_agent_that_leaves_no_lines_wakes_the_sender() -> No
     async with opened(SMALL) as stage:
         await stage.agents.begin([starts("explore", [WAIT]), starts("plan", [WAIT])])
         stage.schedule("@to explore-1 stop", "@to explore-1 too late")
-        assert stage.sender.held == 1
+        assert stage.sender.queued_count == 1
         stage.agents.waiters.let_go("explore-1")
         await stage.agents.quiet()
         assert stage.agents.at_work == ["main", "plan-1"]
-        assert (stage.sender.held, stage.refused) == (0, ["S1"])
+        assert (stage.sender.queued_count, stage.refused) == (0, ["S1"])
         await stage.agents.finish()
 
 

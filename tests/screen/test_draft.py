@@ -18,17 +18,17 @@ def with_lines(*lines: str, typed: str = "typed") -> tuple[Draft, str]:
 def test_a_line_that_was_changed_is_one_text_with_those_below_and_none_with_those_above() -> None:
     draft, text = with_lines("a", "b", "c")
     text = text.replace("b", "B")
-    assert draft.offered(text) == ["a", "B\nc\ntyped"]
-    left = draft.left(["a", "B\nc\ntyped"], "later")
+    assert draft.lines_to_send(text) == ["a", "B\nc\ntyped"]
+    left = draft.lines_to_show(["a", "B\nc\ntyped"], "later")
     assert draft.lines("\n".join(left)) == ["a", "B\nc\ntyped"]
 
 
 @pytest.mark.parametrize("sent", [0, 1, 2])
 def test_lines_that_are_left_are_lines_of_their_own_with_the_markers_they_were_offered_with(sent: int) -> None:
     draft, text = with_lines("use B", "use C", typed="x")
-    lines: Sequence[str] = [f"!{line}" for line in draft.offered(text)]
-    draft.sent(sent)
-    left = draft.left(lines[sent:], "later")
+    lines: Sequence[str] = [f"!{line}" for line in draft.lines_to_send(text)]
+    draft.remove_sent(sent)
+    left = draft.lines_to_show(lines[sent:], "later")
     assert left == lines[sent:]
     assert draft.lines("\n".join(left)) == left
     assert draft.put_above("\n".join(left), "back")[-1] == "!x"
@@ -36,10 +36,10 @@ def test_lines_that_are_left_are_lines_of_their_own_with_the_markers_they_were_o
 
 def test_a_line_that_comes_back_stands_above_refused_ones_and_below_those_that_came_back_before() -> None:
     draft, text = with_lines("one", typed="refused")
-    text = "\n".join(draft.left(draft.offered(text), "later"))
-    separated = draft.changed(f"{text}t")
+    text = "\n".join(draft.lines_to_show(draft.lines_to_send(text), "later"))
+    separated = draft.update(f"{text}t")
     assert separated == "one\nrefused\nt"
-    draft.changed(separated)
+    draft.update(separated)
     assert draft.put_above(separated, "two") == ["one", "two", "refused", "t"]
 
 
@@ -54,5 +54,5 @@ def test_what_passes_by_lines_that_could_not_be_sent(typed: str, passes: bool) -
 @pytest.mark.parametrize(("typed", "passes"), [("stop", True), ("/y", False)])
 def test_only_a_stop_passes_by_a_text_that_is_to_be_corrected(typed: str, passes: bool) -> None:
     draft = Draft()
-    draft.left(["todo: complete x"], "keep")
+    draft.lines_to_show(["todo: complete x"], "keep")
     assert draft.passing(f"todo: complete x{typed}") == (("stop", "todo: complete x") if passes else None)

@@ -17,7 +17,7 @@ from prompt_toolkit.output import DummyOutput
 
 from cli.screen.draft import Draft
 from cli.screen.keyboard import Keyboard
-from cli.screen.page import Page
+from cli.screen.page import RowOutput
 from cli.screen.protocol import Acceptance
 from cli.screen.toolkit import HeldOutput
 
@@ -47,7 +47,7 @@ class Log(History):
 def keyboard(log: Log, *lines: str) -> tuple[Keyboard, Buffer]:
     """An editor whose text is these lines, which came back from a run."""
     draft = Draft()
-    keys = Keyboard(draft, Page(HeldOutput(io.StringIO(), lambda: Size(rows=24, columns=80)), draft))
+    keys = Keyboard(draft, RowOutput(HeldOutput(io.StringIO(), lambda: Size(rows=24, columns=80)), draft))
     buffer = Buffer(history=log)
     app: Application[Any] = Application(input=DummyInput(), output=DummyOutput())
     keys.attach(app, buffer)

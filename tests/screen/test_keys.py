@@ -23,7 +23,7 @@ from prompt_toolkit.output import DummyOutput
 
 from cli.screen.draft import Draft
 from cli.screen.keyboard import Keyboard
-from cli.screen.page import Page
+from cli.screen.page import RowOutput
 from cli.screen.protocol import Acceptance
 from cli.screen.toolkit import LONGEST_GAP_S, HeldOutput, KeyParser
 from cli.show.toolbar import answers_question
@@ -81,7 +81,7 @@ class Editor:
 
     def __init__(self) -> None:
         self.draft, self.listener, self.presses = Draft(), Listener(), list[KeyPress]()
-        self.page = Page(HeldOutput(io.StringIO(), lambda: Size(rows=24, columns=80)), self.draft)
+        self.page = RowOutput(HeldOutput(io.StringIO(), lambda: Size(rows=24, columns=80)), self.draft)
         self.keyboard = Keyboard(self.draft, self.page)
         self.buffer = Buffer(name=DEFAULT_BUFFER, multiline=True)
         bindings = self.keyboard.bindings()

@@ -31,21 +31,21 @@ def shown(pastes: Pastes, line: str) -> tuple[str, list[int], list[int]]:
 
 def test_a_long_paste_is_one_sign_that_is_shown_in_words_and_means_the_whole() -> None:
     pastes = Pastes()
-    sign = pastes.folded(LONG)
+    sign = pastes.fold(LONG)
     assert len(sign) == 1
     text, there, back = shown(pastes, f"a {sign} b")
     assert text == "a [pasted 300 lines] b"
     assert there == [0, 1, 2, 20, 21, 22]
     assert back == [0, 1, *[2] * 18, 3, 4, 5]
     assert pastes.whole(f"a {sign} b") == f"a {LONG} b"
-    assert pastes.folded_again(f"a {LONG} b") == f"a {sign} b"
+    assert pastes.fold_again(f"a {LONG} b") == f"a {sign} b"
 
 
 @pytest.mark.parametrize("rows", [1, LONGEST_SHOWN])
 def test_a_paste_that_fits_stays_as_it_is(rows: int) -> None:
     text = "x\n" * (rows - 1) + "x"
-    assert Pastes().folded(text) == text
-    assert len(Pastes().folded(f"{text}\nx" if rows == LONGEST_SHOWN else "x")) == 1
+    assert Pastes().fold(text) == text
+    assert len(Pastes().fold(f"{text}\nx" if rows == LONGEST_SHOWN else "x")) == 1
 
 
 @pytest.mark.parametrize(
@@ -60,16 +60,16 @@ def test_a_paste_that_fits_stays_as_it_is(rows: int) -> None:
 )
 def test_a_paste_is_folded_by_the_rows_that_it_fills(text: str, shows: str | None) -> None:
     pastes = Pastes()
-    assert shown(pastes, pastes.folded(text))[0] == (shows or text)
+    assert shown(pastes, pastes.fold(text))[0] == (shows or text)
 
 
 def test_the_words_for_a_paste_are_plain_text_and_its_sign_cannot_be_pasted() -> None:
     pastes = Pastes()
-    sign = pastes.folded(LONG)
+    sign = pastes.fold(LONG)
     assert pastes.whole("[pasted 300 lines]") == "[pasted 300 lines]"
-    assert pastes.folded(f"x{sign}") == "x\ufffd"
-    assert pastes.folded(LONG) == sign
-    assert pastes.folded(f"other {LONG}") != sign
+    assert pastes.fold(f"x{sign}") == "x\ufffd"
+    assert pastes.fold(LONG) == sign
+    assert pastes.fold(f"other {LONG}") != sign
 
 
 def test_what_joins_signs_or_changes_their_width_has_no_column() -> None:

@@ -16,7 +16,7 @@ from chain.text.plain import sanitize
 from cli.show.blocks import MAX_UNFINISHED
 from cli.show.markdown_flow import MAX_TAIL, MarkdownFlow, PlainFlow, render, warm
 from cli.show.markdown_layout import MarkdownPage
-from cli.show.spans import Look
+from cli.show.spans import MarkdownStyle
 from cli.show.text_rows import Flow
 
 PIECES = [
@@ -61,7 +61,7 @@ def added(flow: MarkdownFlow | PlainFlow, piece: str) -> list[str]:
 
 
 def rendered(width: int) -> MarkdownFlow:
-    return MarkdownFlow(width, Look())
+    return MarkdownFlow(width, MarkdownStyle())
 
 
 def pieces_of(text: str, piece: int) -> list[str]:
@@ -75,13 +75,13 @@ def test_it_does_not_matter_how_the_text_comes(text: str, piece: int, width: int
     rows = rows_of(text, width)
     assert rows == rows_of(text, width, piece)
     if not SPLIT_ELSEWHERE.search(sanitize(text)):
-        assert rows == MarkdownPage(Look()).add(sanitize(text), width)
+        assert rows == MarkdownPage(MarkdownStyle()).add(sanitize(text), width)
 
 
 @trying(300)
 @given(texts, st.sampled_from([4, 9, 20, 40, 80]), st.booleans())
 def test_a_row_fits_and_holds_nothing_that_a_terminal_obeys(text: str, width: int, ascii: bool) -> None:
-    flow = MarkdownFlow(width, Look(ascii=ascii))
+    flow = MarkdownFlow(width, MarkdownStyle(ascii=ascii))
     rows = []
     for piece in pieces_of(text, 5):
         rows += added(flow, piece)

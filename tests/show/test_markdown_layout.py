@@ -8,11 +8,11 @@ import pytest
 from support.painted import bare, check_row
 
 from cli.show.markdown_layout import MarkdownPage, parser
-from cli.show.spans import Look
+from cli.show.spans import MarkdownStyle
 
 
 def rows_of(source: str, width: int = 40, *, ascii: bool = False) -> list[str]:
-    rows = MarkdownPage(Look(ascii=ascii)).add(source, width)
+    rows = MarkdownPage(MarkdownStyle(ascii=ascii)).add(source, width)
     for row in rows:
         check_row(row, width)
     return [bare(row) for row in rows]
@@ -82,19 +82,19 @@ def test_only_ascii_is_added_where_only_that_is_shown(source: str, rows: list[st
 
 
 def test_levels_of_headings_differ_and_differ_from_text() -> None:
-    rows = MarkdownPage(Look()).add("# a\n\n## a\n\n### a\n\na", 40)[::2]
+    rows = MarkdownPage(MarkdownStyle()).add("# a\n\n## a\n\n### a\n\na", 40)[::2]
     assert len(set(rows)) == 4
     assert {bare(row) for row in rows} == {"a"}
 
 
 @pytest.mark.parametrize("source", ["*a*", "**a**", "`a`", "~~a~~", "# a", "[a](b)", "**`a`**"])
 def test_emphasis_can_be_seen(source: str) -> None:
-    assert MarkdownPage(Look()).add(source, 40)[0].startswith("\x1b[")
+    assert MarkdownPage(MarkdownStyle()).add(source, 40)[0].startswith("\x1b[")
 
 
 def test_colours_are_those_of_the_terminals_theme() -> None:
     source = "# a *b* **c** `d` ~~e~~ [f](g)\n> h\n***\n```python\n@x\ndef f(): return 'a' + 1 # c\n```\n"
-    rows = "\n".join(MarkdownPage(Look()).add(source, 40))
+    rows = "\n".join(MarkdownPage(MarkdownStyle()).add(source, 40))
     codes = {int(code) for codes in re.findall(r"\x1b\[([0-9;]+)m", rows) for code in codes.split(";")}
     # No black, white or background: one of them is the reader's own background.
     assert codes <= {0, 1, 2, 3, 4, 9, *range(31, 37)}
@@ -113,14 +113,14 @@ def test_what_is_nested_deeper_than_the_screen_is_wide_is_still_shown() -> None:
 
 
 def test_the_lines_of_a_paragraph_are_joined_where_they_mean_nothing() -> None:
-    assert MarkdownPage(Look(reflow=True)).add("One\ntwo", 40) == ["One two"]
+    assert MarkdownPage(MarkdownStyle(reflow=True)).add("One\ntwo", 40) == ["One two"]
 
 
 def test_what_the_parser_cannot_read_is_shown_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise IndexError("string index out of range")
 
-    page = MarkdownPage(Look())
+    page = MarkdownPage(MarkdownStyle())
     assert page.add("# One\n", 40) == ["\x1b[1;4mOne\x1b[0m"]
     monkeypatch.setattr(type(parser()), "parse", fail)
     assert page.add("> **two** [three](four)\n", 40) == ["> **two** [three](four)"]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.show.markdown_layout import table_rows
-from cli.show.spans import Look, plain
+from cli.show.spans import MarkdownStyle, plain
 from cli.show.text_rows import columns
 
 HEAD = ["Name", "Size", "Note"]
@@ -18,7 +18,9 @@ def rows_of(
 ) -> list[str]:
     cells = [[[[("", text)]] for text in row] for row in (head, *body)]
     aligned = [""] * len(head) if aligned is None else aligned
-    return [plain(row) for row in table_rows(cells[0], cells[1:], aligned, width=width, look=Look(ascii=ascii))]
+    return [
+        plain(row) for row in table_rows(cells[0], cells[1:], aligned, width=width, look=MarkdownStyle(ascii=ascii))
+    ]
 
 
 def test_a_table_that_fits_is_aligned() -> None:

@@ -92,6 +92,6 @@ def test_a_large_number_is_short(number: int, shown: str) -> None:
     assert short_count(number) == shown
 
 
-def test_the_command_that_goes_on_with_a_session_is_on_one_row() -> None:
-    assert resumption_rows(KEPT.id, 80) == [f"Session {KEPT.id}; chain -r {KEPT.id} goes on with it."]
-    assert resumption_rows(KEPT.id, 60) == [f"Session {KEPT.id};", f"chain -r {KEPT.id} goes on with it."]
+def test_the_command_that_resumes_a_session_is_on_one_row() -> None:
+    assert resumption_rows(KEPT.id, 80) == [f"Resume this session with: chain -r {KEPT.id}"]
+    assert resumption_rows(KEPT.id, 40) == ["Resume this session with:", f"chain -r {KEPT.id}"]

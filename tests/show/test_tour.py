@@ -40,12 +40,12 @@ def test_it_introduces_itself_once() -> None:
     [
         ({"kind": "todo"}, {}, "put on the plan"),
         ({"kind": "question"}, {}, "Your question"),
-        ({}, {}, "Nothing was cut"),
-        ({"kind": "guidance"}, {}, "Nothing was cut"),
-        ({"urgency": "urgent"}, {"point": "C", "skipped": ("read_file",)}, "None of the tools"),
-        ({"urgency": "urgent"}, {}, "no tool waited"),
-        ({"kind": "todo", "urgency": "urgent"}, {}, "no tool waited"),
-        ({"urgency": "now"}, {"point": "N"}, "was cut"),
+        ({}, {}, "Nothing was cancelled"),
+        ({"kind": "guidance"}, {}, "Nothing was cancelled"),
+        ({"urgency": "urgent"}, {"point": "C", "skipped": ("read_file",)}, "All tools of that reply"),
+        ({"urgency": "urgent"}, {}, "no waiting tool"),
+        ({"kind": "todo", "urgency": "urgent"}, {}, "no waiting tool"),
+        ({"urgency": "now"}, {"point": "N"}, "was cancelled"),
     ],
 )
 def test_it_says_what_a_line_did(line: dict[str, str], how: dict[str, Any], says: str) -> None:
@@ -57,13 +57,13 @@ def test_of_lines_that_come_together_it_says_what_each_kind_did() -> None:
     lines = [queued("L2", kind="todo"), queued("L3"), queued("L4", kind="guidance"), queued("L5", kind="question")]
     task, other, question = said(*lines, delivered("L2", "L3", "L4", "L5"))
     assert "put on the plan" in task
-    assert "Nothing was cut" in other
+    assert "Nothing was cancelled" in other
     assert "Your question" in question
 
 
 def test_a_tool_that_ran_is_told_apart_from_tools_that_never_started() -> None:
     *_, effect = said(READ, queued("L2", urgency="urgent"), delivered("L2", point="C", skipped=("read_file",)))
-    assert "The tool that ran has finished" in effect
+    assert "The running tool has finished" in effect
 
 
 def test_it_tells_when_to_skip_tools_unless_that_was_tried() -> None:
@@ -87,7 +87,8 @@ def test_what_was_not_tried_is_named_at_the_first_end_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "says"), [("cancelled_with_partial", "Stopped."), ("cancelled", "Stopped."), ("interrupted", "was cut")]
+    ("status", "says"),
+    [("cancelled_with_partial", "Stopped."), ("cancelled", "Stopped."), ("interrupted", "was cancelled")],
 )
 def test_it_says_how_a_run_was_ended(status: Any, says: str) -> None:
     first, *rest = said(events.Result(status=status, result=""))

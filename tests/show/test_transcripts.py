@@ -15,7 +15,7 @@ from cli.show.renderer import LAST
 from cli.show.transcripts import MAX_AGENTS, MAX_ROWS, Transcripts
 
 
-def kept(*happened: Event, width: int = 80, color: bool = False) -> Transcripts:
+def recorded(*happened: Event, width: int = 80, color: bool = False) -> Transcripts:
     transcripts = Transcripts(color=color, ascii=False)
     for event in happened:
         transcripts.update(event, width)
@@ -23,7 +23,7 @@ def kept(*happened: Event, width: int = 80, color: bool = False) -> Transcripts:
 
 
 def rows(name: str, *happened: Event, width: int = 80, color: bool = False) -> list[str]:
-    return kept(*happened, width=width, color=color).rows(name)
+    return recorded(*happened, width=width, color=color).rows(name)
 
 
 WORK = [
@@ -145,7 +145,7 @@ def test_a_child_that_is_asked_again_goes_on() -> None:
 def test_of_a_long_life_the_latest_is_kept_and_the_rest_counted() -> None:
     count = 3 * MAX_ROWS
     found = rows("explore-1", ONE.started(), *(ONE.notice(f"n{n}.") for n in range(count)))
-    assert found[0] == f"… {count + 1 - MAX_ROWS:,} earlier rows not kept"
+    assert found[0] == f"… {count + 1 - MAX_ROWS:,} earlier rows dropped"
     assert found[1:] == [f"ℹ n{n}." for n in range(count - MAX_ROWS, count)]
 
 
@@ -162,20 +162,20 @@ def test_of_many_agents_the_ones_that_ended_first_are_forgotten() -> None:
     happened: list[Event] = [many[0].started()]  # which goes on
     for one in many[1:]:
         happened += [one.started(), one.ended()]
-    transcripts = kept(*happened)
-    assert len(transcripts.kept) == MAX_AGENTS
-    assert list(transcripts.kept)[:2] == ["explore-0", "explore-6"]
-    assert transcripts.rows("explore-1") == ["Nothing is kept of explore-1; of 5 older agents no more."]
-    assert rows("no\x1b[2J such") == ["Nothing is kept of no such."]
+    transcripts = recorded(*happened)
+    assert len(transcripts.transcripts) == MAX_AGENTS
+    assert list(transcripts.transcripts)[:2] == ["explore-0", "explore-6"]
+    assert transcripts.rows("explore-1") == ["There is no transcript of explore-1 (dropped: 5 older agents)."]
+    assert rows("no\x1b[2J such") == ["There is no transcript of no such."]
 
 
 def test_events_of_the_main_agent_are_not_kept() -> None:
-    assert kept(RUN, events.Reply(text="x", tool_calls=0)).kept == {}
+    assert recorded(RUN, events.Reply(text="x", tool_calls=0)).transcripts == {}
 
 
 def test_events_are_the_same_work_however_many_came_before() -> None:
     def work(count: int) -> int:
-        transcripts = kept(ONE.started(), ONE.iteration())
+        transcripts = recorded(ONE.started(), ONE.iteration())
         deltas = [ONE.writes("some words\n"), ONE.progress("a row\n"), ONE.notice()]
         return calls_of(lambda: [transcripts.update(delta, 80) for _ in range(count) for delta in deltas])
 

@@ -14,7 +14,7 @@ import trio
 from chain.config.load import load_settings
 from chain.tools.tool import Tool
 from cli.acp.methods import EditorAgent
-from cli.acp.opener import Opener
+from cli.acp.opener import SessionOpener
 from cli.acp.rpc import RpcError
 from cli.acp.wire import Wire
 from cli.input.splitter import RawLine
@@ -197,7 +197,7 @@ def opener(
     groups: Iterable[str] = ("todo", "ask"),
     chains: Iterable[str] = ("default",),
     **more: object,
-) -> Opener:
+) -> SessionOpener:
     """Opens sessions with a model that is played by rules; ``more`` are keys of the configuration.
 
     The ``chains`` differ only in their names.
@@ -219,13 +219,13 @@ def opener(
     }
     path = home / "config.yaml"
     path.write_text(json.dumps(config))
-    return Opener(
+    return SessionOpener(
         lambda folder: load_settings(config=path, environ={}, cwd=folder, flags={}), home / "state", tuple(tools)
     )
 
 
 @asynccontextmanager
-async def connected(opener: Opener, *, reads: bool = True) -> AsyncIterator[Editor]:
+async def connected(opener: SessionOpener, *, reads: bool = True) -> AsyncIterator[Editor]:
     """An editor and an agent that serves it; leaving the block ends the agent's input and waits for its end."""
     sender, receiver = trio.open_memory_channel[RawLine](1_000)
     editor = Editor(sender)

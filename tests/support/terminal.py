@@ -70,7 +70,7 @@ LIMITS = (
     "cli.screen.dumb.LAST_ROWS_S",
     "cli.screen.tty.WRITE_S",
     "cli.ending.EXIT_S",
-    "cli.door.visit.GREETING_S",
+    "cli.door.client.GREETING_S",
 )
 """Times after which the program acts differently. On a busy machine they could pass by chance."""
 
@@ -156,7 +156,7 @@ def left(screen: Screen, code: int = 0) -> None:
     assert screen.editor is None, screen.everything
     last = "".join(screen.rows[-6:])
     assert journal(screen).stem in last
-    assert f"chain -r {journal(screen).stem} " in last
+    assert f"chain -r {journal(screen).stem}" in last
     agree(screen)
 
 

@@ -18,7 +18,7 @@ from chain.errors import UserError
 from cli.terminal import attachments
 from cli.terminal.attachments import Attachments, outside_path, read_clipboard
 from cli.terminal.display import Display
-from cli.terminal.invocation import Looks
+from cli.terminal.invocation import TerminalStyle
 from cli.terminal.slash import CommandAnswer, Commands
 from cli.terminal.terminal_session import TerminalSession
 
@@ -83,11 +83,11 @@ async def test_files_have_labels_and_go_with_the_lines_that_have_these(tmp_path:
         for name in ("a/notes.txt", "b/notes.txt", "a/notes.txt", "dot.png")
     ]
     assert labels == ["[notes.txt]", "[notes.txt 2]", "[notes.txt]", "[dot.png]"]
-    assert known.applied("nothing") == ("nothing", [])
-    assert known.applied("see [dot.png]") == ("see [dot.png]", [("dot.png", PIXEL)])
+    assert known.expand("nothing") == ("nothing", [])
+    assert known.expand("see [dot.png]") == ("see [dot.png]", [("dot.png", PIXEL)])
     whole = f'sum up [notes.txt 2]\n\n<file path="{tmp_path}/b/notes.txt">\nin b\n</file>'
-    assert known.applied("sum up [notes.txt 2]") == (whole, [])
-    assert known.applied(whole) == (whole, [])
+    assert known.expand("sum up [notes.txt 2]") == (whole, [])
+    assert known.expand(whole) == (whole, [])
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ async def at_terminal() -> AsyncIterator[tuple[TerminalSession, Shown, Session]]
         open_session("rules: [{text: Noted.}]", interactive=True) as session,
         trio.open_nursery() as nursery,
     ):
-        display = Display(screen, Looks(color=False, ascii=False), None, None)  # type: ignore[arg-type]
+        display = Display(screen, TerminalStyle(color=False, ascii=False), None, None)  # type: ignore[arg-type]
         terminal = TerminalSession(session.chain, Commands(session.chain, session.use), Owner(), display)
         await nursery.start(_run, terminal)
         yield terminal, screen, session

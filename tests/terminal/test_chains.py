@@ -25,7 +25,7 @@ from chain.errors import UserError
 from chain.journal.journal import Journal
 from chain.plan import Task
 from chain.session import listing
-from cli.terminal.chains import Chains
+from cli.terminal.chains import OpenSessions
 
 
 def configured(folder: Path) -> Settings:
@@ -44,27 +44,27 @@ def configured(folder: Path) -> Settings:
 
 
 @asynccontextmanager
-async def opener(folder: Path, **how: Any) -> AsyncIterator[Chains]:
+async def opener(folder: Path, **how: Any) -> AsyncIterator[OpenSessions]:
     settings = configured(folder)
     opens = partial(open_chain, settings, workspace=folder, state=folder / "state", **how)
     async with trio.open_nursery() as nursery:
-        chains = Chains(nursery, settings, opens, lambda _: nullcontext(""))
-        yield chains
-        await chains.close()
+        sessions = OpenSessions(nursery, settings, opens, lambda _: nullcontext(""))
+        yield sessions
+        await sessions.close()
 
 
 async def test_one_is_opened_before_the_other_is_closed(tmp_path: Path) -> None:
-    async with opener(tmp_path) as chains:
-        one = await chains.open("one")
-        other = await chains.open("one", plan=[Task("buy milk", "DONE")])
+    async with opener(tmp_path) as sessions:
+        one = await sessions.open("one")
+        other = await sessions.open("one", plan=[Task("buy milk", "DONE")])
         assert one.session_id != other.session_id
         assert other.plan.tasks == (Task("buy milk", "DONE"),)
-        await chains.close(one)
+        await sessions.close(one)
         assert one.submit("too late").what == "refused"
         assert other.start("Do the task").what == "started"
         await other.wait_idle()
         assert other.runs.last_status == "done"
-        await chains.close(one)
+        await sessions.close(one)
     assert other.submit("too late").what == "refused"
 
 
@@ -79,21 +79,21 @@ async def test_one_that_nobody_wants_any_more_in_the_step_in_which_it_is_open_is
             yield chain
 
     async with trio.open_nursery() as nursery:
-        chains = Chains(nursery, settings, opens, lambda _: nullcontext(""))
+        sessions = OpenSessions(nursery, settings, opens, lambda _: nullcontext(""))
         with leaving:
-            await chains.open("one")
-        await chains.close()
+            await sessions.open("one")
+        await sessions.close()
 
 
 async def test_what_cannot_be_opened_leaves_the_others_open(tmp_path: Path) -> None:
-    async with opener(tmp_path) as chains:
-        one = await chains.open("one")
+    async with opener(tmp_path) as sessions:
+        one = await sessions.open("one")
         with pytest.raises(UserError, match="API key"):
-            await chains.open("keyless")
+            await sessions.open("keyless")
         (tmp_path / "state/sessions").rename(tmp_path / "elsewhere")
         (tmp_path / "state/sessions").write_text("no folder")
         with pytest.raises(UserError):
-            await chains.open("one")
+            await sessions.open("one")
         assert one.start("Do the task").what == "started"
         await one.wait_idle()
         assert one.runs.last_status == "done"
@@ -114,8 +114,8 @@ class Held:
 
 @pytest.fixture
 async def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Held]:
-    async with opener(tmp_path) as chains:
-        closed = await chains.open("one")
+    async with opener(tmp_path) as sessions:
+        closed = await sessions.open("one")
     assert closed.journal_path is not None
     held = Held(closed.journal_path)
     with held.path.open("rb") as file:
@@ -131,9 +131,9 @@ async def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
 
 
 async def test_the_others_go_on_while_a_session_is_locked_and_read(held: Held, tmp_path: Path) -> None:
-    async with opener(tmp_path) as chains, trio.open_nursery() as nursery:
-        one = await chains.open("one")
-        nursery.start_soon(partial(chains.open, "one", resume=held.path.stem))
+    async with opener(tmp_path) as sessions, trio.open_nursery() as nursery:
+        one = await sessions.open("one")
+        nursery.start_soon(partial(sessions.open, "one", resume=held.path.stem))
         await held.wait_begun()
         assert one.start("Do the task").what == "started"
         await one.wait_idle()
@@ -142,8 +142,8 @@ async def test_the_others_go_on_while_a_session_is_locked_and_read(held: Held, t
 
 
 async def test_a_session_that_nobody_waits_for_any_more_is_left_to_others(held: Held, tmp_path: Path) -> None:
-    async with opener(tmp_path) as chains, trio.open_nursery() as nursery:
-        nursery.start_soon(partial(chains.open, "one", resume=held.path.stem))
+    async with opener(tmp_path) as sessions, trio.open_nursery() as nursery:
+        nursery.start_soon(partial(sessions.open, "one", resume=held.path.stem))
         await held.wait_begun()
         nursery.cancel_scope.cancel()
         held.let_go.set()
@@ -155,8 +155,8 @@ async def test_a_session_that_nobody_waits_for_any_more_is_left_to_others(held: 
 async def test_a_model_is_asked_as_often_as_its_definition_says(
     tmp_path: Path, autojump_clock: MockClock, model: str, retries: int
 ) -> None:
-    async with opener(tmp_path, journal=Journal(MemoryFile(), id="test")) as chains:
-        chain = await chains.open(model)
+    async with opener(tmp_path, journal=Journal(MemoryFile(), id="test")) as sessions:
+        chain = await sessions.open(model)
         assert chain.init.model == model
         feed = chain.feed()
         chain.start("Do the task")

@@ -107,7 +107,7 @@ async def test_an_attached_image_goes_along(tmp_path: Path, model: str) -> None:
     (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     async with opened(tmp_path) as (session, commands):
         attachments = Attachments()
-        commands.custom.attach = attachments.applied
+        commands.custom.attach = attachments.expand
         attached = await attachments.attach_file(tmp_path / "a.png")
         commands.run(f"/look {attached.label}")
         await session.chain.wait_idle()
@@ -146,7 +146,7 @@ async def test_a_command_of_the_folder_that_is_not_trusted_does_nothing(tmp_path
         folder = session.chain.workspace / ".chain/commands"
         folder.mkdir(parents=True)
         (folder / "ship.md").write_text("Ship it.")
-        assert "you do not trust it" in commands.run("/ship").text
+        assert "not trusted" in commands.run("/ship").text
         assert "/ship" not in commands.completions("/")
         assert not session.chain.is_running
 

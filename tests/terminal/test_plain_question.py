@@ -58,5 +58,5 @@ def test_a_long_question_breaks_between_words(
     monkeypatch.setattr("cli.screen.tty.size", lambda: (60, 24))
     os.write(keys, b"\n")
     assert _ask(WHICH_SESSION) == "\n"
-    rows = "Which one goes on? Its number, or the beginning or end of\nan id; Enter for none: "
+    rows = "Resume which session? (number or part of an id, Enter to\ncancel) "
     assert capfd.readouterr().out == rows

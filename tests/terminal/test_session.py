@@ -18,7 +18,7 @@ from trio.testing import wait_all_tasks_blocked
 from chain import events
 from chain.session.resume import LoadedSession
 from cli.terminal.display import Display
-from cli.terminal.invocation import Looks
+from cli.terminal.invocation import TerminalStyle
 from cli.terminal.slash import CommandAnswer, Commands
 from cli.terminal.terminal_session import TerminalSession
 
@@ -72,7 +72,7 @@ async def at_terminal(
     gate, screen, use = Gate(), Shown(), settings(max_iterations=max_iterations)
     opened = open_session(RULES, tools=[gate.tool], interactive=True, use=use, file=file, resume=resume)
     async with opened as session, trio.open_nursery() as nursery:
-        display = Display(screen, Looks(color=False, ascii=False), None, None)  # type: ignore[arg-type]
+        display = Display(screen, TerminalStyle(color=False, ascii=False), None, None)  # type: ignore[arg-type]
         commands = Commands(session.chain, session.use)
         terminal = TerminalSession(session.chain, commands, Owner(), display)
         nursery.start_soon(terminal.run)
@@ -130,7 +130,7 @@ async def test_an_idle_toolbar_names_the_model_the_folder_and_its_branch_after_t
 
 
 async def test_a_blank_row_parts_two_sessions_of_one_terminal() -> None:
-    display = Display(Shown(), Looks(color=False, ascii=False), None, None)  # type: ignore[arg-type]
+    display = Display(Shown(), TerminalStyle(color=False, ascii=False), None, None)  # type: ignore[arg-type]
     rows = display.renderer().answer("/resume", "There is no other session here.")
     init = events.Init(session="S1", version="1", model="m", workspace="/w")
     assert rows[0] == "» /resume"

@@ -183,7 +183,7 @@ async def test_the_queue_shows_each_waiting_line_on_a_row(tmp_path: Path) -> Non
         ]
         assert shown[3] == "  L5  line         " + ("one two " + "x" * MOST_SHOWN)[:MOST_SHOWN] + "..."
         assert len(shown) == 4
-    assert rows(commands.run("/queue")) == ["Nothing waits."]
+    assert rows(commands.run("/queue")) == ["No line is waiting."]
 
 
 async def test_drop_takes_a_waiting_line_away(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ async def test_what_does_not_wait_cannot_be_taken(command: str, tmp_path: Path) 
             assert answer.text.isprintable()
             assert answer.edit is None
         assert session.state("L2") == "queued"
-    assert commands.run(command) == CommandAnswer("Nothing waits.")
+    assert commands.run(command) == CommandAnswer("No line is waiting.")
 
 
 async def test_todo_shows_the_plan(tmp_path: Path) -> None:
@@ -322,18 +322,16 @@ async def test_new_asks_for_a_session_with_the_same_plan(tmp_path: Path) -> None
     async with opened(tmp_path) as (session, commands):
         await session.run("First")
         before = commands.run("/new")
-        assert rows(before) == ["The conversation begins afresh."]
+        assert rows(before) == ["New conversation."]
         assert before.opening == NextSession()
         session.chain.submit("todo: add x")
         session.chain.submit("todo: add y")
         session.chain.submit("todo: done 2")
         answer = commands.run("/new")
-        assert rows(answer) == [
-            "The conversation begins afresh; the plan is kept (1/2), which /new --clean does not do."
-        ]
+        assert rows(answer) == ["New conversation with the same plan (1/2); /new --clean starts without a plan."]
         assert answer.opening == NextSession(plan=(Task("x"), Task("y", "DONE")))
         clean = commands.run("/new --clean")
-        assert rows(clean) == ["The conversation begins afresh."]
+        assert rows(clean) == ["New conversation."]
         assert clean.opening == NextSession()
         assert commands.run("/new --cleen").keeps
 
@@ -358,7 +356,7 @@ async def test_no_prompt_of_a_server_is_asked_for_while_a_run_is_active(tmp_path
 
 async def test_what_is_wrong_with_a_file_of_servers_is_said(tmp_path: Path) -> None:
     async with busy(tmp_path) as (session, commands):
-        assert "There is no server" in commands.run("/mcp").text
+        assert "No server is set up" in commands.run("/mcp").text
         (session.chain.workspace / ".mcp.json").write_text("{")
         assert "is not valid JSON" in commands.run("/mcp").text
 
@@ -438,9 +436,9 @@ NOT_UNDERSTOOD = {
     "/Q": "there is no /Q; did you mean /queue or /quit?",
     "/exit now": "/quit has no argument",
     "/tood": "there is no /tood; did you mean /todo?",
-    "/foo": "there is no /foo; /help lists all, and a space before the / makes it text",
-    "/paste": "there is no /paste; /help lists all, and a space before the / makes it text",
-    "/": "there is no /; /help lists all, and a space before the / makes it text",
+    "/foo": "there is no /foo; /help lists all commands; put a space before the / to send it as text",
+    "/paste": "there is no /paste; /help lists all commands; put a space before the / to send it as text",
+    "/": "there is no /; /help lists all commands; put a space before the / to send it as text",
     "/status now": "/status has no argument",
     "/drop L3 L4": "write it as /drop [L3]",
     "/model a b": "write it as /model [NAME]",

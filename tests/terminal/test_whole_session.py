@@ -11,7 +11,7 @@ from chain.app.sessions import FileStore
 from chain.errors import SessionError
 from chain.tools.tool import ToolContext, tool
 from cli.show.text_rows import unpainted
-from cli.terminal.invocation import Looks
+from cli.terminal.invocation import TerminalStyle
 from cli.terminal.whole_session import whole_session_rows
 
 RULES = """
@@ -28,18 +28,18 @@ async def count(ctx: ToolContext) -> str:
     return "\n".join([*(f"result {n}" for n in range(300)), "the title \x1b]2;mine\x07 and \x1b[2Jred"])
 
 
-async def shown(folder: Path, looks: Looks) -> list[str]:
+async def shown(folder: Path, style: TerminalStyle) -> list[str]:
     store = FileStore(folder)
     async with open_session(RULES, tools=[count]) as session:
         await session.run(QUERY)
         store.check()
         (folder / "sessions/test.jsonl").write_bytes(bytes(session.file.data))
-    return list(whole_session_rows(store, "test", looks, 60))
+    return list(whole_session_rows(store, "test", style, 60))
 
 
 @pytest.mark.parametrize("color", [True, False])
 async def test_it_has_thinking_and_complete_results_and_pastes(tmp_path: Path, color: bool) -> None:
-    rows = [unpainted(row) for row in await shown(tmp_path, Looks(color=color, ascii=False))]
+    rows = [unpainted(row) for row in await shown(tmp_path, TerminalStyle(color=color, ascii=False))]
     assert not any("\x1b" in row or "\n" in row for row in rows)
     assert {"I count first.", "result 0", "result 299", "pasted 59"} <= {row.strip("│> ") for row in rows}
     assert ("That is all." in "".join(rows)) is color, "without colours it is Markdown, else as Markdown looks"
@@ -47,4 +47,4 @@ async def test_it_has_thinking_and_complete_results_and_pastes(tmp_path: Path, c
 
 def test_a_session_that_is_gone_is_reported(tmp_path: Path) -> None:
     with pytest.raises(SessionError):
-        next(whole_session_rows(FileStore(tmp_path), "test", Looks(color=True, ascii=False), 60))
+        next(whole_session_rows(FileStore(tmp_path), "test", TerminalStyle(color=True, ascii=False), 60))

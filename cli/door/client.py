@@ -1,4 +1,4 @@
-"""A client's end of the side door: finds a running chain, and exchanges rows with it.
+"""The client of a side door: finds a running chain, and exchanges rows with it.
 
 It blocks: a program that sends one line has nothing else to do, and should start quickly.
 """
@@ -22,14 +22,14 @@ GREETING_S = 2.0
 OTHERS_S = 0.5
 """Seconds for the others after one that matches has answered. A chain that is not stopped answers at once."""
 
-VISIT_CUT_OFF = "the chain goes on, but has cut this off, since it did not read for too long"
+CUT_OFF_MESSAGE = "disconnected, since this program did not read for too long; the chain continues"
 
 
-class TurnedAway(ConnectionError):
-    """The chain refused this program, and said why."""
+class ClientRefused(ConnectionError):
+    """The chain refused this program. The message is its reason."""
 
 
-class Visit(AbstractContextManager["Visit"]):
+class DoorClient(AbstractContextManager["DoorClient"]):
     """A connection to a running chain. A context manager."""
 
     def __init__(self, path: Path, *, removes: bool = True) -> None:
@@ -44,16 +44,16 @@ class Visit(AbstractContextManager["Visit"]):
         self.was_killed = False
         """Whether the chain was killed. Known when its rows have ended."""
 
-    def hear(self) -> None:
+    def read_greeting(self) -> None:
         """Read the ``init`` event. Raise ``OSError`` if it does not come."""
         self.init = next(self._rows, {})
         if self.init.get("type") != "init":
-            raise TurnedAway(str(self.init.get("message", "it has ended")))
+            raise ClientRefused(str(self.init.get("message", "it has ended")))
         self.session, self.workspace = str(self.init.get("session")), str(self.init.get("workspace"))
         self._socket.settimeout(None)
 
     def fileno(self) -> int:
-        """The descriptor of the connection."""
+        """Return the descriptor of the connection."""
         return self._socket.fileno()
 
     def send(self, **row: Any) -> None:  # noqa: ANN401 - the JSON edge
@@ -61,15 +61,15 @@ class Visit(AbstractContextManager["Visit"]):
         self._socket.sendall(json.dumps(row).encode() + b"\n")
 
     def rows(self) -> Iterator[Mapping[str, Any]]:
-        """Yield further rows until the chain ends. Raise ``UserError`` if the chain has cut this connection off."""
+        """Yield further rows until the chain ends. Raise ``UserError`` if the chain has disconnected this client."""
         yield from self._rows
         self.close()
         for _ in range(2):  # the door of a chain that is being killed may close after this connection
             try:
-                with Visit(self.path, removes=False) as again:
-                    again.hear()
+                with DoorClient(self.path, removes=False) as again:
+                    again.read_greeting()
                     if again.session == self.session:
-                        raise UserError(VISIT_CUT_OFF)
+                        raise UserError(CUT_OFF_MESSAGE)
             except OSError as error:
                 self.was_killed |= isinstance(error, ConnectionRefusedError)  # who ends in good order removes it
 
@@ -90,17 +90,17 @@ class Visit(AbstractContextManager["Visit"]):
         self.close()
 
 
-def find_chain(state: Path, environ: Mapping[str, str], *, session: str, workspace: Path) -> Visit:
+def find_chain(state: Path, environ: Mapping[str, str], *, session: str, workspace: Path) -> DoorClient:
     """Connect to the chain of a session, or else to the only one of a workspace. Raise ``UserError``."""
     with ExitStack() as stack:
         here, doors = os.path.realpath(workspace), list(sockets.sockets(state, environ))
         # A door has the name of its session.
         asked = [path for path in doors if path.name == session] or [p for p in doors if p.name.startswith(session)]
 
-        def is_meant(visit: Visit) -> bool:
-            return bool(session) or os.path.realpath(visit.workspace) == here
+        def is_meant(client: DoorClient) -> bool:
+            return bool(session) or os.path.realpath(client.workspace) == here
 
-        there, problems = _visits(asked, is_meant, stack)
+        there, problems = _connect_all(asked, is_meant, stack)
         meant = [each for each in there if is_meant(each)]
         # One of those that cannot be reached may be meant as well.
         others = [id for id in problems if session or _works_in(here, id, state)] if meant else []
@@ -114,26 +114,26 @@ def find_chain(state: Path, environ: Mapping[str, str], *, session: str, workspa
         if meant:
             problem = f"{len(meant) + len(others)} chains could be meant"
         elif session:
-            there, problems = _visits(doors, lambda visit: False, stack)
+            there, problems = _connect_all(doors, lambda client: False, stack)
         named = "; ".join(_named(meant or there, state))
         choice = f"name one by --session ID: {named}" if named else ""
         hints = [*problems.values(), choice or ("" if problems else "start one with: chain")]
         raise UserError("; ".join([problem, *filter(None, hints)]))
 
 
-def _visits(
-    doors: Sequence[Path], is_meant: Callable[[Visit], bool], stack: ExitStack
-) -> tuple[list[Visit], dict[str, str]]:
+def _connect_all(
+    doors: Sequence[Path], is_meant: Callable[[DoorClient], bool], stack: ExitStack
+) -> tuple[list[DoorClient], dict[str, str]]:
     """Connect to chains. Return them, and why others cannot be reached, by session.
 
     All are asked at the same time, since one may hang.
     """
-    found, problems = list[Visit](), dict[str, str]()
+    found, problems = list[DoorClient](), dict[str, str]()
     with selectors.DefaultSelector() as asked:
         for path in doors:
             try:
-                visit = stack.enter_context(Visit(path))
-                asked.register(visit, selectors.EVENT_READ, visit)
+                client = stack.enter_context(DoorClient(path))
+                asked.register(client, selectors.EVENT_READ, client)
             except ConnectionRefusedError:
                 continue  # it was left by a program that was killed
             except OSError as error:
@@ -141,16 +141,16 @@ def _visits(
         until = time.monotonic() + GREETING_S
         while asked.get_map() and (left := until - time.monotonic()) > 0:
             for key, _ in asked.select(left):
-                visit = key.data
-                asked.unregister(visit)
+                client = key.data
+                asked.unregister(client)
                 try:
-                    visit.hear()
+                    client.read_greeting()
                 except OSError as error:
-                    visit.close()
-                    problems[visit.path.name] = _problem(visit.path, error)
+                    client.close()
+                    problems[client.path.name] = _problem(client.path, error)
                     continue
-                found.append(visit)
-                if is_meant(visit):
+                found.append(client)
+                if is_meant(client):
                     until = min(until, time.monotonic() + OTHERS_S)
         for key in asked.get_map().values():
             key.data.close()
@@ -159,7 +159,7 @@ def _visits(
 
 
 def _problem(path: Path, error: OSError) -> str:
-    if isinstance(error, TurnedAway):
+    if isinstance(error, ClientRefused):
         return f"the session {path.name}: {error}"
     return f"the session {path.name} does not answer ({error.strerror or error})"
 
@@ -173,7 +173,7 @@ def _works_in(folder: str, id: str, state: Path) -> bool:
         return False
 
 
-def _named(there: Sequence[Visit], state: Path) -> Iterator[str]:
+def _named(there: Sequence[DoorClient], state: Path) -> Iterator[str]:
     from chain.app import sessions  # only for a mistake
 
     for each in there:
