@@ -384,12 +384,12 @@ async def test_of_sessions_that_are_lost_while_another_is_being_told_each_is_tol
 
         async def lose_another(store: RedisStore, link: RedisServer, lease: Lease) -> None:
             if not told:
-                worker._outlived.append(leases[1])
+                worker._lost_leases.append(leases[1])
             told.append(lease.id)
             await discount(store, link, lease)
 
         monkeypatch.setattr(RedisStore, "discount_death", lose_another)
-        worker._outlived.append(leases[0])
+        worker._lost_leases.append(leases[0])
         assert await worker._claim_next(link) is None
     assert told == ["one", "two"]
 
