@@ -115,7 +115,7 @@ async def test_an_answer_of_a_service_needs_no_library_that_is_slow_to_import(tm
 def test_markdown_is_shown_by_libraries_that_are_imported_when_it_comes() -> None:
     run("""
 from cli.show.markdown_flow import *
-MarkdownFlow(80, Look()).add("# not yet")
+MarkdownFlow(80, MarkdownStyle()).add("# not yet")
 assert not {"markdown_it", "pygments"} & set(sys.modules)
 import cli.show.markdown_flow as m; m.warm()
 assert {"markdown_it", "pygments"} <= set(sys.modules)
