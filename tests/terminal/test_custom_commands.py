@@ -157,7 +157,7 @@ async def test_a_command_of_the_folder_is_not_said_to_be_the_users_own(tmp_path:
         file = session.chain.workspace / ".chain/commands/ship.md"
         own = commands.custom.found.commands
         commands.custom.found = replace(commands.custom.found, commands=(*own, CustomCommand("ship", file, "Ship it.")))
-        assert [about for _, _, about in commands.custom.offered()] == [
+        assert [about for _, _, about in commands.custom.entries()] == [
             "a custom command",
             "a command of this folder",
         ]
