@@ -122,9 +122,9 @@ def test_a_server_of_the_workspace_from_its_question_to_its_end(start: Start, wo
 def test_a_no_starts_nothing_and_holds(start: Start, work: Path, tmp_path: Path) -> None:
     screen = asked(start())
     send(screen, "n")
-    send(idle(screen), "/mcp").until("There is no server")
+    send(idle(screen), "/mcp").until("No server is set up")
     quit(idle(screen))
-    screen = idle(start().until("--mcp h starts it"))
+    screen = idle(start().until("start it with --mcp h"))
     assert ASKED not in screen.everything
     quit(screen)
     assert heard(tmp_path / "log") == []
