@@ -365,12 +365,8 @@ class Keyboard:
     def _ctrl_c(self) -> None:
         has_text = bool(self._buffer.text)
         if self.ask(lambda listener: listener.ctrl_c(has_text=has_text)):
-            self.discard()
-
-    def discard(self) -> None:
-        """Empty the editor, and keep its text in the history."""
-        self.remember_typed()
-        self._empty()
+            self.remember_typed()
+            self._empty()
 
     def _up(self) -> None:
         """Take the latest waiting line back into an empty editor, or move to the row above."""

@@ -327,9 +327,7 @@ class _Program:
                     if number == signal.SIGCONT:
                         self._session.read_branch()
                 case signal.SIGINT:
-                    # Also a Ctrl-C that was pressed while the editor waited for this thread.
-                    if self.ctrl_c(has_text=bool(self._screen.typed)):
-                        self._screen.discard_typed()
+                    self.ctrl_c(has_text=False)
                 case _ if self._was_signalled:
                     self._exit_at_once(SIGTERM_CODE)
                 case _:
