@@ -294,6 +294,16 @@ def test_ctrl_c_clears_the_line_or_interrupts_the_run_and_exits_only_after_its_h
     assert states(screen) == {"hang": "delivered", "waits": "returned"}
 
 
+def test_ctrl_c_that_arrives_as_a_signal_clears_the_text(screen: Screen) -> None:
+    """It does so while the editor waits for an answer to the key before."""
+    screen.type("half")
+    screen.until(edits("half")).kill(signal.SIGINT)
+    screen.until(edits(""))
+    assert "exit" not in screen.everything
+    screen.type(UP)
+    screen.until(edits("half"))
+
+
 def test_ctrl_c_after_esc_clears_the_text(screen: Screen) -> None:
     busy(screen, "hang", "hang").type("half")
     screen.until(edits("half")).type(ESC)

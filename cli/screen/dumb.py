@@ -173,6 +173,9 @@ class _Plain:
         """Show the text, to be typed again: there is no editor."""
         self.show([text])
 
+    def discard_typed(self) -> None:
+        """Do nothing: the terminal itself discards the line."""
+
     async def close(self) -> None:
         """Write the remaining rows, for at most ``LAST_ROWS_S``."""
         self._end_row()

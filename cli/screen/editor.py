@@ -197,6 +197,9 @@ class _Terminal:
     def typed(self) -> str:
         return self._keyboard.text
 
+    def discard_typed(self) -> None:
+        self._in_editor(self._keyboard.discard)
+
     async def close(self) -> None:
         was_closed, self._is_closing = self._is_closing, True
         self._keyboard.outside.end()

@@ -365,8 +365,13 @@ class Keyboard:
     def _ctrl_c(self) -> None:
         has_text = bool(self._buffer.text)
         if self.ask(lambda listener: listener.ctrl_c(has_text=has_text)):
-            self.remember_typed()
-            self._empty()
+            self.discard()
+
+    def discard(self) -> None:
+        """Empty the editor, and keep its text in the history."""
+        self.remember_typed()
+        self._empty()
+        self._app.invalidate()  # emptying a buffer does not redraw, and no key may have been pressed
 
     def _up(self) -> None:
         """Take the latest waiting line back into an empty editor, or move to the row above."""

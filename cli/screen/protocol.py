@@ -153,5 +153,8 @@ class Screen(Protocol):
     def typed(self) -> str:
         """The text in the editor; any thread may read it."""
 
+    def discard_typed(self) -> None:
+        """Empty the editor. The history keeps the text."""
+
     async def close(self) -> None:
         """Remove the prompt, and restore the terminal."""

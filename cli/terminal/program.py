@@ -327,7 +327,9 @@ class _Program:
                     if number == signal.SIGCONT:
                         self._session.read_branch()
                 case signal.SIGINT:
-                    self.ctrl_c(has_text=False)
+                    # Also a Ctrl-C that was pressed while the editor waited for this thread.
+                    if self.ctrl_c(has_text=bool(self._screen.typed)):
+                        self._screen.discard_typed()
                 case _ if self._was_signalled:
                     self._exit_at_once(SIGTERM_CODE)
                 case _:
