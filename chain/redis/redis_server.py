@@ -194,11 +194,13 @@ async def connected(address: RedisAddress) -> AsyncIterator[RedisServer]:
     A cancellation of the block leaves the connections open until the block has ended, so that it can still write.
     """
     try:
-        from coredis.connection import TCPConnection, TCPLocation
+        from coredis.connection import TCPLocation
+
+        from chain.redis.bounded_connection import BoundedConnection
     except ModuleNotFoundError:
         raise SessionError(f"sessions in Redis need the extra redis: {install_command(REDIS)}") from None
     connect = partial(
-        TCPConnection,
+        BoundedConnection,
         TCPLocation(address.host, address.port),
         connect_timeout=SERVER_ANSWER_S,
         username=address.username or None,

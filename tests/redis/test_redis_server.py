@@ -22,7 +22,7 @@ from support import redis
 from chain.app.remote import MISSED, RemoteSession, remote_session
 from chain.errors import SessionError
 from chain.journal import records
-from chain.redis import redis_server, redis_store, scripts
+from chain.redis import bounded_connection, redis_server, redis_store, scripts
 from chain.redis.lease import Lease, hold_lease
 from chain.redis.redis_server import RedisAddress, RedisServer, connected, read_address
 from chain.redis.redis_store import RedisStore
@@ -590,3 +590,26 @@ async def test_old_sessions_are_deleted_and_others_are_kept(server: redis.OwnRed
             await store.delete_old(link, 3600)
     left = {each.id for each in await trio.to_thread.run_sync(store.summaries)}
     assert left == {due, new}
+
+
+async def test_an_answer_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded_connection, "MAX_SERVER_ANSWER", 1 << 20)
+    received = 0
+
+    async def answer(stream: trio.SocketStream) -> None:
+        nonlocal received
+        await stream.receive_some()
+        with suppress(trio.BrokenResourceError):
+            await stream.send_all(b"$1000000000000\r\n")
+            while True:
+                await stream.send_all(b"x" * (1 << 16))
+                received += 1 << 16
+
+    async with trio.open_nursery() as nursery:
+        (listener,) = await nursery.start(partial(trio.serve_tcp, answer, 0, host="127.0.0.1"))
+        port = listener.socket.getsockname()[1]
+        with pytest.raises(SessionError, match="does not answer"):
+            async with connected(read_address(f"redis://127.0.0.1:{port}/0")):
+                pass
+        nursery.cancel_scope.cancel()
+    assert received < 64 << 20, "with what the buffers of the sockets hold"
