@@ -100,6 +100,7 @@ class DiskFile:
 
     async def sync(self) -> None:
         """Flush the file in a worker thread. Cannot be cancelled, since the caller has to know the outcome."""
+        # A worker thread cannot be cancelled, and an unknown outcome would break the order of acknowledgements.
         with trio.CancelScope(shield=True):
             try:
                 await _THREADS.run(partial(_sync_file, self._fd))

@@ -65,6 +65,7 @@ async def side_door(chain: Chain, state: Path, environ: Mapping[str, str]) -> As
             try:
                 yield ""
             finally:
+                # Also after a cancellation, clients receive the end of the run; the time is bounded.
                 with trio.move_on_after(CLOSING_S + LAST_S, shield=True) as closing:
                     await chain.wind_down()
                     closing.deadline = trio.current_time() + LAST_S

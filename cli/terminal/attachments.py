@@ -159,6 +159,7 @@ async def _output(argv: Sequence[str], environ: Mapping[str, str]) -> bytes:
         if len(content) <= MAX_IMAGE and await process.wait() != 0:
             content = b""
     finally:
+        # A cancelled caller must not leave the clipboard program running.
         with trio.CancelScope(shield=True):
             if process.returncode is None:
                 process.kill()

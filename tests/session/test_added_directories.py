@@ -34,7 +34,7 @@ rules:
 
 @dataclass
 class Place:
-    """A workspace ``work`` and a directory ``lib`` next to it, with sessions that are opened one after the other."""
+    """A workspace ``project`` and a directory ``lib`` next to it, with sessions that are opened one after the other."""
 
     folder: Path
     allow: str = "write_file"
@@ -51,7 +51,7 @@ class Place:
         self.model = Recorder(ScriptedModel.parse(RULES))
         async with open_chain(
             settings(allow=self.allow),
-            workspace=self.folder / "work",
+            workspace=self.folder / "project",
             state=self.folder / "state",
             model=self.model,
             resume=resume,
@@ -72,11 +72,11 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    for name in ("work/a.txt", "lib/b.txt", "lib/deep/c.txt", "lib/.git/config", "other/d.txt"):
+    for name in ("project/a.txt", "lib/b.txt", "lib/deep/c.txt", "lib/.git/config", "other/d.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(f"{name}\n")
     (tmp_path / "lib/out").symlink_to(tmp_path / "other")
-    (tmp_path / "lib/back").symlink_to(tmp_path / "work/a.txt")
+    (tmp_path / "lib/back").symlink_to(tmp_path / "project/a.txt")
     return Place(tmp_path.resolve())
 
 
@@ -99,7 +99,7 @@ async def test_tools_list_read_search_and_write_in_an_added_directory(place: Pla
         ("{}/lib/out/d.txt", "leads out of"),
         ("{}/lib/back", "leads out of"),
         ("{}/other/d.txt", "or a path in {}/lib"),
-        ("{}/work/a.txt", "give one relative to the workspace"),
+        ("{}/project/a.txt", "give one relative to the workspace"),
         ("../lib/b.txt", "must not contain .."),
     ],
 )
@@ -107,7 +107,7 @@ async def test_what_is_refused(place: Place, path: str, why: str) -> None:
     async with place.open(str(place.lib)) as chain:
         for verb in ("read", "write", "list", "search"):
             assert why.format(place.folder) in await place.ask(chain, f"{verb} {path.format(place.folder)}")
-    assert (place.folder / "work/a.txt").read_text() == "work/a.txt\n"
+    assert (place.folder / "project/a.txt").read_text() == "project/a.txt\n"
     assert not (place.folder / "other/new.txt").exists()
 
 
@@ -126,7 +126,7 @@ async def test_edits_need_approval(place: Place, allow: str, path: str, is_allow
     place.allow, path = (text.replace("LIB", str(place.lib)) for text in (allow, path))
     async with place.open(str(place.lib)) as chain:
         await place.ask(chain, f"write {path}")
-    assert (place.folder / "work" / path).exists() == is_allowed
+    assert (place.folder / "project" / path).exists() == is_allowed
 
 
 @pytest.mark.parametrize(("path", "is_allowed"), [("n.txt", True), ("LIB/n.txt", False), ("LIB/deep/n.txt", False)])
@@ -135,15 +135,15 @@ async def test_accepting_edits_covers_no_added_directory(place: Place, path: str
     async with place.open(str(place.lib)) as chain:
         chain.use_mode("accept edits")
         assert ("needs approval" not in await place.ask(chain, f"write {path}")) == is_allowed
-    assert (place.folder / "work" / path).exists() == is_allowed
+    assert (place.folder / "project" / path).exists() == is_allowed
 
 
 async def test_protected_files_of_the_workspace_stay_so_in_a_directory_around_it(place: Place) -> None:
     async with place.open(str(place.folder)) as chain:
-        await place.ask(chain, f"write {place.folder}/work/config.yaml")
-        assert not (place.folder / "work/config.yaml").exists()
-        await place.ask(chain, f"write {place.folder}/work/n.txt")
-        assert (place.folder / "work/n.txt").exists()
+        await place.ask(chain, f"write {place.folder}/project/config.yaml")
+        assert not (place.folder / "project/config.yaml").exists()
+        await place.ask(chain, f"write {place.folder}/project/n.txt")
+        assert (place.folder / "project/n.txt").exists()
 
 
 async def test_a_directory_is_recorded_and_told_to_the_model(place: Place) -> None:

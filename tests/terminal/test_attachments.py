@@ -119,7 +119,7 @@ async def test_files_that_are_not_attached(tmp_path: Path, content: bytes | None
         ("~/out/a.txt", "a.txt"),
         ("{}/out/none.txt", ""),
         ("{}/out", ""),
-        ("{}/work/in.txt", ""),
+        ("{}/project/in.txt", ""),
         ("{}/lib/in.txt", ""),
         ("{}/out/a.txt is short", ""),
         ("see {}/out/a.txt", ""),
@@ -134,10 +134,10 @@ def test_which_pastes_are_files_outside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pasted: str, name: str
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    for each in ("out/a.txt", "out/a b.txt", "work/in.txt", "lib/in.txt"):
+    for each in ("out/a.txt", "out/a b.txt", "project/in.txt", "lib/in.txt"):
         (tmp_path / each).parent.mkdir(exist_ok=True)
         (tmp_path / each).touch()
-    found = outside_path(pasted.replace("{}", str(tmp_path)), (tmp_path / "work", tmp_path / "lib"), 1e6)
+    found = outside_path(pasted.replace("{}", str(tmp_path)), (tmp_path / "project", tmp_path / "lib"), 1e6)
     assert found == (tmp_path / "out" / name if name else None)
 
 

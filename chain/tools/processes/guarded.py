@@ -124,6 +124,7 @@ class Guard:
             try:
                 yield program
             finally:
+                # A cancelled caller must not leave the program running.
                 with trio.CancelScope(shield=True):
                     await program.input.aclose()
                     with trio.move_on_after(INPUT_END_S):
@@ -262,6 +263,7 @@ class _Process:
     async def close(self) -> None:
         """End the guard. Its keepers kill what is left when chain closes its end of their control sockets."""
         self.control.close()
+        # A cancelled caller must not leave the guard running.
         with trio.CancelScope(shield=True):
             with trio.move_on_after(GONE_S):
                 await self.process.wait()
