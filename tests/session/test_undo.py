@@ -1,4 +1,4 @@
-"""Undo: files that edit tools changed are restored, the conversation returns, and nobody else's change is lost."""
+"""Undo restores the files that edit tools changed and rewinds the conversation. It reverts no other change."""
 
 from __future__ import annotations
 
@@ -95,12 +95,13 @@ async def test_undo_restores_files_and_the_conversation(place: Place) -> None:
         await ask(chain, "hello", "set a a1", "set b b1")
         chain.undo.undo(2)
         assert place.files() == {"a": "a0"}
+        assert place.workspace.resolve() / "a" not in chain._shared.seen.digests, "it has to be read again"
         assert place.notices == [f"Back to before: set a a1. Restored: a. Removed: b. {SHELL_STAYS}"]
         await ask(chain, "again")
         assert place.sent == ["hello", "Hello.", "again"]
 
 
-async def test_undo_of_files_keeps_the_conversation_and_informs_the_model(place: Place) -> None:
+async def test_undo_of_files_informs_the_model(place: Place) -> None:
     async with place.open() as chain:
         await ask(chain, "set a a1")
         chain.undo.undo(keeps_conversation=True)
@@ -115,7 +116,7 @@ async def test_undo_of_files_keeps_the_conversation_and_informs_the_model(place:
         ]
 
 
-async def test_a_file_that_somebody_else_changed_stays(place: Place) -> None:
+async def test_a_file_changed_since_is_left(place: Place) -> None:
     async with place.open() as chain:
         await ask(chain, "set a a1", "set b b1", "set c c1")
         (place.workspace / "a").write_text("mine")
@@ -141,7 +142,7 @@ async def test_undo_works_after_resuming(place: Place) -> None:
         assert place.sent == ["hello", "Hello.", "again", "Hello.", "and again"]
 
 
-async def test_what_undo_refuses(place: Place) -> None:
+async def test_undo_is_refused_without_a_run_or_during_one(place: Place) -> None:
     async with place.open() as chain:
         with pytest.raises(UserError, match="there is no run to undo"):
             chain.undo.undo()
@@ -151,14 +152,6 @@ async def test_what_undo_refuses(place: Place) -> None:
         chain.submit("hello")
         with pytest.raises(UserError, match="a run is active"):
             chain.undo.undo()
-
-
-async def test_a_restored_file_has_to_be_read_again(place: Place) -> None:
-    async with place.open() as chain:
-        await ask(chain, "set a a1")
-        chain.undo.undo()
-        root = place.workspace.resolve()
-        assert root / "a" not in chain._shared.seen.digests
 
 
 async def test_undo_after_a_kill_at_every_record(place: Place, tmp_path: Path) -> None:
@@ -185,14 +178,9 @@ async def test_undo_after_a_kill_at_every_record(place: Place, tmp_path: Path) -
             await chain.wait_idle()
             if chain.undo.points:
                 chain.undo.undo(len(chain.undo.points))
+                assert "Changed since" not in other.notices[-1]
             assert other.files() == {"a": "a0"}, each
     assert len(copies) > 20
-
-
-def test_a_change_that_is_recorded_and_was_not_made(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("a0")
-    change = FileChanged("main", "c1", "a", digest(b"a0"), digest(b"a1"))
-    assert restore_files(tmp_path, [change], lambda digest: None) == ([], [])
 
 
 EDITS = st.lists(st.tuples(st.sampled_from("ab"), st.booleans()), max_size=8)
@@ -200,10 +188,10 @@ EDITS = st.lists(st.tuples(st.sampled_from("ab"), st.booleans()), max_size=8)
 
 @trying(max_examples=200)
 @given(before=EDITS, undone=EDITS)
-def test_no_change_of_anybody_else_is_lost(
+def test_undo_reverts_no_change_of_others(
     tmp_path_factory: pytest.TempPathFactory, before: Sequence[tuple[str, bool]], undone: Sequence[tuple[str, bool]]
 ) -> None:
-    """Random writes by the agent (true) and by somebody else, of which the second part is undone."""
+    """Random writes by the agent (true) and by others; those of the second part are undone."""
     folder = tmp_path_factory.mktemp("undo")
     contents: dict[str, bytes] = {}
     changes: list[FileChanged] = []
@@ -230,7 +218,7 @@ def test_no_change_of_anybody_else_is_lost(
     assert restore_files(folder, changes, contents.get)[0] == []
 
 
-async def test_undo_works_in_a_session_that_is_kept_nowhere(place: Place) -> None:
+async def test_undo_works_without_a_stored_session(place: Place) -> None:
     async with place.open(store=MemoryStore()) as chain:
         await ask(chain, "set a a1")
         chain.undo.undo()

@@ -1,4 +1,4 @@
-"""What a crash leaves of a session, and what can be made of it."""
+"""A session after a crash: its journal up to some byte, the session resumed from it, and what has to hold of it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import io
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from double import check_messages
@@ -14,11 +15,21 @@ from chain import events
 from chain.agent.history import AgentState
 from chain.journal.reading import Reading
 from chain.messages import to_json, tool_results, user_text
+from chain.model import Model
 from chain.session.restored_state import events_of_journal
 from chain.session.resume import LoadedSession, load_journal
 
 from .disks import MemoryFile
-from .sessions import Session
+from .sessions import Session, open_session
+
+ANSWER = "rules: [{text: Gone on.}]"
+"""A model with one answer."""
+
+
+def reopened(data: bytes, model: Model | str = ANSWER, **options: Any) -> AbstractAsyncContextManager[Session]:
+    """Resume the session of a journal that ends anywhere. The options are those of ``open_session``."""
+    file, read = left(data)
+    return open_session(model, file=file, resume=read, **options)
 
 
 def left(data: bytes) -> tuple[MemoryFile, LoadedSession]:
@@ -57,13 +68,6 @@ def _answered(agent: AgentState) -> list[dict[str, Any]]:
         messages.append(tool_results(agent.history.conversation.repair(agent.started)))
     messages.append(user_text("and the next"))
     return [to_json(message) for message in messages]
-
-
-def check_damaged(rows: list[bytes]) -> None:
-    """A journal that lost records, or has one twice, makes valid conversations, and it is said which records."""
-    read = load_journal(rows)
-    check_conversations(read)
-    assert "record" in read.complaints[0]
 
 
 _KEYS: dict[type[events.Event], Callable[[Any], object]] = {
