@@ -6,11 +6,7 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
-from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
 import trio
@@ -26,6 +22,9 @@ from chain import events
 from chain.config.retries import Retries
 from chain.errors import JournalError, UserError
 from chain.plan import Task
+from chain.providers.anthropic import client
+from chain.providers.anthropic.connection import Client
+from chain.providers.anthropic.service import Service
 from chain.providers.scripted.scripted_model import ScriptedModel
 from chain.session.exit_codes import LINES_LEFT
 
@@ -272,94 +271,58 @@ async def test_a_closing_chain_starts_nothing() -> None:
 # --------------------------------------------------------------------------------------------------------- preparing
 
 
-class Import:
-    """A finder that delays, counts and fails the import of ``httpx2``."""
+class Building:
+    """The function that imports ``httpx2`` and builds a client in a thread. It can be held, and it can fail."""
 
-    def __init__(self, module: ModuleType) -> None:
-        self.module = module
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
         self.fails = False
-        self.begun = trio.Event()
+        self.started = trio.Event()
+        self.go_on = threading.Event()
+        self.go_on.set()
         self._token = trio.lowlevel.current_trio_token()
-        self._go_on = threading.Event()
-        self._go_on.set()
+        self._build = client.new_client
+        monkeypatch.setattr(client, "new_client", self.build)
 
-    def hold(self) -> None:
-        self._go_on.clear()
-
-    def release(self) -> None:
-        self._go_on.set()
-
-    def find_spec(self, name: str, path: Sequence[str] | None, target: object = None) -> ModuleSpec | None:
-        if name != "httpx2":
-            return None
+    def build(self, service: Service) -> Client:
         self.count += 1
-        self._token.run_sync_soon(self.begun.set)
-        assert self._go_on.wait(60)
+        self._token.run_sync_soon(self.started.set)
+        assert self.go_on.wait(60)
         if self.fails:
             raise ImportError("it is broken")
-        return ModuleSpec(name, self)  # type: ignore[arg-type]
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        return self.module
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Do nothing, since the module was executed before."""
+        return self._build(service)
 
 
-@pytest.fixture
-async def importing(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The next import of ``httpx2``."""
-    import httpx2
-
-    held = Import(httpx2)
-    monkeypatch.setattr(httpx2, "__spec__", httpx2.__spec__)
-    monkeypatch.delitem(sys.modules, "httpx2")
-    monkeypatch.setattr(sys, "meta_path", [held, *sys.meta_path])
-    yield held
-    held.release()
-
-
-async def test_a_failed_preparation_is_reported_by_the_first_call(importing: Import) -> None:
-    importing.fails = True
-    adapter = model_at("http://127.0.0.1:9")
-    async with open_session(adapter) as session:
+async def test_a_failed_preparation_is_reported_by_the_first_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    building = Building(monkeypatch)
+    building.fails = True
+    async with open_session(model_at("http://127.0.0.1:9")) as session:
         await session.chain.prepare()
         assert session.events == []
         result = await session.run("Do the task")
         assert result.status == "error"
         assert "cannot be created (ImportError: it is broken); check the installation, base_url," in result.result
-        assert importing.count == 2
-        check_invariants(session)
+        assert building.count == 2
 
 
-async def test_one_import_serves_all_and_blocks_no_interrupt(importing: Import) -> None:
-    importing.hold()
-    adapter = model_at("http://127.0.0.1:9")
-    clients: list[object] = []
-
-    async def connect() -> None:
-        clients.append(await adapter.connect())
-
+async def test_one_preparation_serves_all_and_blocks_no_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    building, adapter = Building(monkeypatch), model_at("http://127.0.0.1:9")
+    building.go_on.clear()
     async with open_session(adapter) as session:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(session.chain.prepare)
-            await importing.begun.wait()
+            await building.started.wait()
             nursery.cancel_scope.cancel()
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
-        assert session.chain.interrupt(), "a run that waits for the import can be interrupted"
+        assert session.chain.interrupt()
         await session.chain.wait_idle()
         assert session.result.status == "interrupted"
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(connect)
-            nursery.start_soon(connect)
+            nursery.start_soon(adapter.connect)
             await wait_all_tasks_blocked()
-            assert clients == []
-            importing.release()
-        assert clients[0] is clients[1]
-        assert importing.count == 1
-        check_invariants(session)
+            building.go_on.set()
+        assert building.count == 1
 
 
 LEAVES = """

@@ -21,9 +21,8 @@ from hypothesis import strategies as st
 from support import Session, check_invariants, open_session, settings, sharded, wait_quiet
 from support.crashes import reopened
 from support.examples import fewer
-from support.house import ROOT
 from support.processes import until, until_async
-from support.program import run_program
+from support.program import environ, run_program, start_program
 from support.servers import entry_of, heard, hostile, left_by, until_heard, without_time_limits
 
 from chain import events
@@ -247,23 +246,6 @@ async def _walk(walk: list[str], rules: str, seed: str) -> None:
 
 # ------------------------------------------------------------------------------------------------------ real programs
 
-PROGRAM = """
-import math, sys, trio
-from pathlib import Path
-from chain.app.open import open_chain
-from chain.config.load import load_settings
-from chain.config.servers import find_servers
-from chain.tools.mcp import connection, servers
-servers.FIRST_S = connection.START_S = math.inf
-here = Path.cwd()
-settings = load_settings(config=here / "test.yaml", environ={}, cwd=here)
-async def main():
-    found, _ = find_servers(here)
-    async with open_chain(settings, workspace=here, state=here / "state", servers=found) as chain:
-        chain.submit("Go")
-        await trio.sleep_forever()
-trio.run(main)
-"""
 CONFIG = """
 models: {default: test, definitions: {test: {provider: scripted, script: rules.yaml}}}
 chains: {default: {model: test, system_prompt: null, tools: [mcp]}}
@@ -283,12 +265,8 @@ def test_servers_end_with_their_program(tmp_path: Path, log: Path, ending: signa
     servers = {"mcpServers": {"h": entry_of(log, "spawn-first", "hang-at-end")}}
     for name, text in {".mcp.json": json.dumps(servers), "test.yaml": CONFIG, "rules.yaml": RULES}.items():
         (tmp_path / name).write_text(text)
-    with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM],
-        stderr=subprocess.DEVNULL,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    ) as program:
+    argv = [sys.executable, "-m", "cli", "-p", "Go", "--config", "test.yaml", "--mcp", "h", "--no-stdin"]
+    with start_program(argv, cwd=tmp_path, env=environ(tmp_path, {}), stderr=subprocess.DEVNULL) as program:
         try:
             until(lambda: heard(log).count("tools/call") == 2)
         finally:
@@ -314,13 +292,8 @@ def test_a_found_server_is_not_touched_before_it_is_allowed(tmp_path: Path) -> N
         url = f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
         entries = {"h": entry_of(tmp_path / "log"), "far": {"type": "http", "url": url, "headers": {"A": "${NOT_SET}"}}}
         (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": entries}))
-        environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state")}
-        ran = run_program(
-            [sys.executable, "-m", "cli", "-p", "hello", "--model", "offline", "--no-stdin"],
-            cwd=tmp_path,
-            env={**environ, "PYTHONPATH": str(ROOT)},
-            text=True,
-        )
+        argv = [sys.executable, "-m", "cli", "-p", "hello", "--model", "offline", "--no-stdin"]
+        ran = run_program(argv, cwd=tmp_path, env=environ(tmp_path, {}), text=True)
         with pytest.raises(BlockingIOError):
             listening.accept()
     assert ran.returncode == 0, ran.stderr

@@ -7,14 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import trio
 from support import settings
+from support.places import Place
 
-from chain.app.open import open_chain
 from chain.app.replay import read_recorded, replay
 from chain.app.session_context import git_branch, session_context
-from chain.messages import Text, ToolCall, Usage, assistant
-from chain.model import Delta, Reply, Request
 from chain.session.store import FileStore
 
 NOON = 1_795_521_600.0
@@ -102,62 +99,37 @@ def test_only_a_possible_branch_is_named(repository: Path, change: Callable[[Pat
 # ------------------------------------------------------------------------------------------------- after resuming
 
 
-class Parent:
-    """Sends an explorer, and answers; keeps the system prompts of its requests."""
+RULES = """
+rules:
+  - {when: {tool: explore}, text: Done.}
+  - {when: {user: Go}, tools: [{name: explore, input: {task: Look.}}]}
+  - {text: Seen.}
+"""
 
-    name = "parent"
 
-    def __init__(self) -> None:
-        self.systems: list[str] = []
-
-    async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
-        self.systems.append(request.system)
-        await trio.lowlevel.checkpoint()
-        has_explored = any(message.results for message in request.messages)
-        if has_explored or not any(tool.name == "explore" for tool in request.tools):
-            return Reply(assistant([Text("Done.")]), "end_turn", Usage())
-        call = ToolCall("c1", "explore", {"task": "Look."})
-        return Reply(assistant([call]), "tool_use", Usage())
-
-    async def aclose(self) -> None: ...
-
-    async def prepare(self) -> None: ...
+async def run(place: Place, resume: str, context: Callable[[Path], str] | None) -> set[str]:
+    """Run a query in a new or resumed session. Return the system prompts of its requests."""
+    async with place.open(resume=resume, whereabouts=context) as chain:
+        await place.ask(chain, "Go")
+    return {request.system for request in place.model.requests}
 
 
 async def test_the_context_is_the_same_after_resuming(tmp_path: Path) -> None:
     contexts = iter(["Working folder: here\nDate: today", "Date: tomorrow"])
-    use, id = settings(agents=True), ""
+    use = settings(agents=True)
     assert use.file is not None
-    model = Parent()
+    place = Place(use.file.parent, tmp_path, RULES, use=use)
     for resume in (False, True):
-        async with open_chain(
-            use,
-            workspace=use.file.parent,
-            state=tmp_path,
-            model=model,
-            resume=id if resume else "",
-            whereabouts=lambda workspace: next(contexts),
-        ) as chain:
-            id = chain.session_id
-            chain.submit("Go")
-            await chain.wait_idle()
-    main = "You are a test.\n\nWorking folder: here\nDate: today"
-    assert [system for system in model.systems if system.startswith("You are a test.")] == [main] * 3
-    child = next(system for system in model.systems if system != main)
-    assert child.endswith("\n\nWorking folder: here\nDate: today")
-    assert next(contexts) == "Date: tomorrow", "the second opening did not ask"
-    found = replay(use, read_recorded(FileStore(tmp_path), id))
-    assert found.is_same, found.rows
+        systems = await run(place, place.id if resume else "", lambda workspace: next(contexts))
+        assert "You are a test.\n\nWorking folder: here\nDate: today" in systems
+        assert len(systems) == 2, "main and the child"
+        assert all(system.endswith("\n\nWorking folder: here\nDate: today") for system in systems)
+    assert next(contexts) == "Date: tomorrow", "it is not computed again"
+    replayed = replay(use, read_recorded(FileStore(tmp_path), place.id))
+    assert replayed.is_same, replayed.rows
 
 
 async def test_a_session_without_a_context_gets_none(tmp_path: Path) -> None:
-    use, id = settings(), ""
-    assert use.file is not None
-    model = Parent()
-    for place in (None, lambda workspace: "Working folder: here"):
-        opened = open_chain(use, workspace=use.file.parent, state=tmp_path, model=model, resume=id, whereabouts=place)
-        async with opened as chain:
-            id = chain.session_id
-            chain.submit("Go")
-            await chain.wait_idle()
-    assert model.systems == ["You are a test."] * 2
+    place = Place(tmp_path, tmp_path, "rules: [{text: Done.}]")
+    for context in (None, lambda workspace: "Working folder: here"):
+        assert await run(place, place.id, context) == {"You are a test."}

@@ -11,6 +11,7 @@ from typing import Any
 from chain import events
 from chain.app.open import open_chain
 from chain.chain import Chain
+from chain.config.load import Settings
 from chain.providers.scripted.scripted_model import ScriptedModel
 from chain.tools.tool import Tool
 
@@ -19,13 +20,14 @@ from .sessions import Recorder, settings
 
 @dataclass
 class Place:
-    """A context manager of its sessions is ``open``. ``rules`` is the text of a rule file, ``id`` the last session."""
+    """``rules`` is the text of the model's rule file, ``id`` the last session, ``heard`` the events of all sessions."""
 
     workspace: Path
     state: Path
     rules: str
     tools: Sequence[Tool] = ()
     allow: str = ""
+    use: Settings | None = None
     id: str = ""
     heard: list[events.Event] = field(default_factory=list)
     model: Recorder = field(init=False)
@@ -35,7 +37,7 @@ class Place:
         """Open a session. The options are those of ``open_chain``."""
         self.model = Recorder(ScriptedModel.parse(self.rules))
         async with open_chain(
-            settings(allow=self.allow),
+            self.use or settings(allow=self.allow),
             workspace=self.workspace,
             state=self.state,
             model=self.model,
