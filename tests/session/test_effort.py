@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import trio
 from support import Session, at, open_session, settings
+from support.crashes import reopened
 from support.models import look
 from support.replays import check_replays
 from support.trees import tree_settings
@@ -57,8 +58,10 @@ async def test_an_effort_holds_from_the_next_run_on() -> None:
         await session.run("two")
         session.chain.use_effort("")
         await session.run("three")
+        session.chain.use_effort("low")
     assert efforts(session) == [None, None, "high", "high", None, None]
-    check_replays(session)
+    async with reopened(session.file.data, Picky()) as session:
+        assert session.chain.effort == "low"
 
 
 async def test_a_refused_effort_is_left_out_with_a_notice() -> None:

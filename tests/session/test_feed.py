@@ -154,12 +154,6 @@ async def test_progress_of_alternating_tools_is_bounded() -> None:
     assert len(progress_of(events)) <= 4 * MAX_WAITING_PROGRESS
 
 
-async def test_a_reply_is_kept_whole() -> None:
-    [joined] = await waiting(feed_of(*(text("x" * MAX_WAITING_PROGRESS) for _ in range(4))))
-    assert isinstance(joined, TextDelta)
-    assert len(joined.text) == 4 * MAX_WAITING_PROGRESS
-
-
 # -------------------------------------------------------------------------------------------- the consumer, the end
 
 

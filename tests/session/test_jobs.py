@@ -189,23 +189,6 @@ async def test_a_waiting_end_survives_the_end_of_a_run(how: str) -> None:
         assert "[JOB J1]" in session.sent()
 
 
-async def test_a_job_line_at_the_last_iteration_waits() -> None:
-    gate = Gate()
-    async with open_session(TWO_STEPS, tools=[gate.tool], use=settings(max_iterations=2)) as session:
-        await begin(session, gate)
-        held = trio.Event()
-        session.model.on_request = lambda request: held.set()
-
-        async def run(on_output: object) -> JobEnd:
-            await held.wait()
-            return JobEnd(0, "exit code 0")
-
-        session.chain.jobs.start("main", "call", "make", run, wakes=True)
-        gate.open.set()
-        await session.chain.wait_idle()
-        assert session.result.status == "done"
-
-
 async def test_a_ninth_job_is_refused() -> None:
     works = Works()
     async with open_session(STARTS, tools=[works.tool], interactive=True) as session:

@@ -18,7 +18,7 @@ import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
-from support.disks import files_at_most
+from support.disks import FullDisk, files_at_most
 from trio.testing import wait_all_tasks_blocked
 
 from chain.errors import JournalError, SessionError
@@ -30,42 +30,24 @@ from chain.journal.records import Model, Unknown
 from chain.session import listing
 from chain.session.store import FileStore
 
-FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-BROKEN = OSError(errno.EIO, os.strerror(errno.EIO))
 
+class Disk(FullDisk):
+    """A disk in memory that counts its syncs."""
 
-class Disk:
-    """A file in memory. Each sync waits for ``release`` if ``is_slow``. The two errors make it fail."""
-
-    def __init__(self, *, is_slow: bool = False) -> None:
-        self.data = self.synced = b""
+    def __init__(self) -> None:
+        super().__init__()
         self.syncs = 0
-        self.append_error: OSError | None = None
-        self.sync_error: OSError | None = None
-        self._is_slow = is_slow
-        self._waiting: list[trio.Event] = []
-
-    def append(self, data: bytes) -> None:
-        if self.append_error is not None:
-            raise self.append_error
-        self.data += data
 
     async def sync(self) -> None:
         self.syncs += 1
-        written, error = self.data, self.sync_error
-        if self._is_slow:
-            self._waiting.append(trio.Event())
-            await self._waiting[-1].wait()
-        if error is not None:
-            raise error
-        self.synced = max(self.synced, written, key=len)
+        await super().sync()
 
-    async def release(self) -> None:
-        """Let the oldest sync end, and the tasks that wait for it run."""
+    async def step(self) -> None:
+        """Let the running syncs end, and hold the next ones."""
         await wait_all_tasks_blocked()
-        if self._waiting:
-            self._waiting.pop(0).set()
-            await wait_all_tasks_blocked()
+        self.release()
+        self.hold()
+        await wait_all_tasks_blocked()
 
 
 class Writer:
@@ -124,12 +106,12 @@ def test_a_failed_write_raises_and_the_next_may_succeed() -> None:
     first = journal.record(Model("one"))
     assert emitted == []
     first.emit()
-    disk.append_error = FULL
+    disk.full = True
     with pytest.raises(JournalError, match=r"cannot be written to /somewhere/s1\.jsonl: No space left on device"):
         journal.record(Model("two"))
     journal.record_if_possible(Model("three")).emit()
     assert journal.failure is None
-    disk.append_error = None
+    disk.full = False
     journal.record_if_possible(Model("four")).emit()
 
     assert [event.message for event in emitted if isinstance(event, Notice)] == ["model 1", "model 1", "model 2"]
@@ -140,7 +122,8 @@ def test_a_failed_write_raises_and_the_next_may_succeed() -> None:
 
 
 async def test_acknowledgements_queued_during_a_sync_share_the_next(nursery: trio.Nursery) -> None:
-    disk = Disk(is_slow=True)
+    disk = Disk()
+    disk.hold()
     writer = Writer(disk, nursery)
     writer.event("first")
     assert writer.ran == ["first"], "nothing waits, so it runs at once"
@@ -153,9 +136,9 @@ async def test_acknowledgements_queued_during_a_sync_share_the_next(nursery: tri
         writer.event(f"{name} delivered")
     assert writer.ran == ["first"]
 
-    await disk.release()
+    await disk.step()
     assert writer.ran == ["first", "L1"]
-    await disk.release()
+    await disk.step()
     assert writer.ran[2:] == [row for name in late for row in (name, f"{name} delivered")]
     assert disk.syncs == 2
 
@@ -163,7 +146,7 @@ async def test_acknowledgements_queued_during_a_sync_share_the_next(nursery: tri
 @pytest.mark.parametrize("fails", [False, True])
 async def test_an_action_queued_by_an_action_runs_last(fails: bool, nursery: trio.Nursery) -> None:
     disk = Disk()
-    disk.sync_error = BROKEN if fails else None
+    disk.broken = fails
     writer = Writer(disk, nursery)
 
     writer.line("L1")
@@ -192,7 +175,8 @@ async def test_a_line_accepted_by_an_action_runs_no_other() -> None:
 
 
 async def test_a_flush_waits_for_earlier_actions_only(nursery: trio.Nursery) -> None:
-    disk = Disk(is_slow=True)
+    disk = Disk()
+    disk.hold()
     writer = Writer(disk, nursery)
     await writer.journal.flush()  # nothing waits
     writer.line("L1")
@@ -208,38 +192,39 @@ async def test_a_flush_waits_for_earlier_actions_only(nursery: trio.Nursery) -> 
 
     await wait_all_tasks_blocked()
     writer.line("L2")
-    await disk.release()
+    await disk.step()
     assert writer.ran == ["L1", "flushed"]
 
 
 async def test_syncs_by_hand_acknowledge_nothing_too_early(nursery: trio.Nursery) -> None:
-    disk = Disk(is_slow=True)
+    disk = Disk()
+    disk.hold()
     writer = Writer(disk)
     writer.line("L1")
     nursery.start_soon(writer.journal.sync)
     nursery.start_soon(writer.journal.sync)
     await wait_all_tasks_blocked()
     writer.line("L2")
-    await disk.release()
-    await disk.release()
+    await disk.step()
     assert writer.ran == ["L1"], "L2 was recorded after both syncs had begun"
 
     nursery.start_soon(writer.journal.run)
-    await disk.release()
+    await disk.step()
     assert writer.ran == ["L1", "L2"]
 
 
 @pytest.mark.parametrize("is_syncing", [True, False])
 async def test_the_end_syncs_all_that_was_recorded(is_syncing: bool, nursery: trio.Nursery) -> None:
-    disk = Disk(is_slow=True)
+    disk = Disk()
+    disk.hold()
     writer = Writer(disk, nursery)
     if is_syncing:
         writer.line("L1")
         await wait_all_tasks_blocked()
     writer.line("L2")
     writer.journal.end()
-    await disk.release()
-    await disk.release()
+    await disk.step()
+    await disk.step()
     assert writer.ran[-1:] == ["L2"]
     assert disk.synced == disk.data
     assert disk.syncs == 1 + is_syncing
@@ -258,7 +243,8 @@ def test_actions_run_in_order_and_never_too_early(steps: list[str]) -> None:
     """I6: the record of an acknowledged line is on disk. Only a failed disk drops acknowledgements, and no event."""
 
     async def main() -> None:
-        disk, ran, acknowledged = Disk(is_slow=True), list[int](), set[int]()
+        disk, ran, acknowledged = Disk(), list[int](), set[int]()
+        disk.hold()
         journal = Journal(disk)
 
         def run(n: int, needed: int) -> None:
@@ -271,14 +257,14 @@ def test_actions_run_in_order_and_never_too_early(steps: list[str]) -> None:
                 if step == "event":
                     journal.emit_after_acks(partial(run, n, 0))
                 elif step != "line":
-                    disk.sync_error = BROKEN if step == "disk fails" else disk.sync_error
-                    await disk.release()
+                    disk.broken |= step == "disk fails"
+                    await disk.step()
                 elif journal.failure is None:
                     journal.record(Unknown("line", {"n": n}))
                     acknowledged.add(n)
                     journal.acknowledge(partial(run, n, len(disk.data)))
             for _ in steps:
-                await disk.release()
+                await disk.step()
             nursery.cancel_scope.cancel()
         assert ran == sorted(ran)
         assert {n for n, step in enumerate(steps) if step == "event"} <= set(ran)
@@ -288,9 +274,10 @@ def test_actions_run_in_order_and_never_too_early(steps: list[str]) -> None:
 
 
 async def test_after_a_failed_sync_nothing_is_acknowledged(nursery: trio.Nursery) -> None:
-    disk = Disk(is_slow=True)
+    disk = Disk()
+    disk.hold()
     writer = Writer(disk, nursery)
-    disk.sync_error = BROKEN
+    disk.broken = True
     writer.line("L1 queued")
     writer.event("L1 returned")
     await wait_all_tasks_blocked()
@@ -298,14 +285,14 @@ async def test_after_a_failed_sync_nothing_is_acknowledged(nursery: trio.Nursery
     writer.event("L2 returned")
     written = disk.data
 
-    await disk.release()
+    await disk.step()
     assert writer.ran == ["L1 returned", "L2 returned"]
     with pytest.raises(JournalError, match=r"could not be flushed to disk in /somewhere/s1\.jsonl: Input/output error"):
         await writer.journal.flush()
     with pytest.raises(JournalError, match="could not be flushed"):
         writer.line("L3 queued")
 
-    disk.sync_error = None
+    disk.broken = False
     writer.journal.acknowledge(partial(writer.ran.append, "L3 queued"))
     writer.event("the run ended")
     await wait_all_tasks_blocked()
