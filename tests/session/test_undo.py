@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import settings
 from support.examples import trying
 from support.places import Place
 
@@ -57,8 +58,24 @@ async def test_undo_restores_files_and_the_conversation(place: Place) -> None:
         assert files(place) == {"a": "a0"}
         assert place.workspace.resolve() / "a" not in chain._shared.seen.digests, "it has to be read again"
         assert place.notices == [f"Back to before: set a a1. Restored: a. Removed: b. {SHELL_STAYS}"]
+        assert chain.last_reply == "Hello."
         await place.ask(chain, "again")
         assert sent(place) == ["hello", "Hello.", "again"]
+
+
+async def test_an_undone_run_cannot_be_continued(place: Place) -> None:
+    place.use = settings(allow="write_file", max_iterations=1)
+    async with place.open() as chain:
+        await place.ask(chain, "set a a1")
+        assert chain.state.is_at_limit
+    async with place.open(resume=place.id) as chain:
+        assert chain.state.is_at_limit
+        chain.undo.undo(keeps_conversation=True)
+        assert chain.state.is_at_limit
+        chain.undo.undo()
+        assert not chain.state.is_at_limit
+    async with place.open(resume=place.id) as chain:
+        assert not chain.state.is_at_limit
 
 
 async def test_undo_of_files_informs_the_model(place: Place) -> None:
