@@ -107,7 +107,7 @@ async def test_read_only_refuses_consent_to_an_open_question(place: Place) -> No
     async with place.open() as chain:
         with chain.answering():
             chain.submit("run")
-            await wait_all_tasks_blocked()
+            await place.wait_for(events.Question)
             chain.use_mode("read only")
             refused = chain.answer("Q1", "y")
             assert (refused.what, refused.message) == ("refused", READ_ONLY_ANSWER)
@@ -126,7 +126,7 @@ async def test_a_mode_applies_from_the_next_call_on(place: Place) -> None:
     async with place.open() as chain:
         with chain.answering():
             chain.submit("two")
-            await wait_all_tasks_blocked()
+            await place.wait_for(events.Question)
             chain.use_mode("accept edits")
             chain.answer("Q1", "y")
             await chain.wait_idle()

@@ -11,6 +11,7 @@ from typing import Any
 from chain import events
 from chain.app.open import open_chain
 from chain.chain import Chain
+from chain.concurrency.wakeup import Wakeup
 from chain.config.load import Settings
 from chain.providers.scripted.scripted_model import ScriptedModel
 from chain.tools.tool import Tool
@@ -31,6 +32,7 @@ class Place:
     id: str = ""
     heard: list[events.Event] = field(default_factory=list)
     model: Recorder = field(init=False)
+    _news: Wakeup = field(default_factory=Wakeup)
 
     @asynccontextmanager
     async def open(self, **options: Any) -> AsyncIterator[Chain]:
@@ -46,8 +48,17 @@ class Place:
             **options,
         ) as chain:
             self.id = chain.session_id
-            chain.listen(self.heard.append)
+            chain.listen(self._hear)
             yield chain
+
+    def _hear(self, event: events.Event) -> None:
+        self.heard.append(event)
+        self._news.set()
+
+    async def wait_for(self, kind: type[events.Event]) -> None:
+        """Wait until an event of this type has been emitted."""
+        while not any(isinstance(event, kind) for event in self.heard):
+            await self._news.wait()
 
     async def ask(self, chain: Chain, *queries: str) -> str:
         """Run these queries. Return the last result of a tool; empty if there is none."""
