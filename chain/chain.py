@@ -7,9 +7,9 @@ that run or starts a new one, and is never lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -36,6 +36,7 @@ from chain.session.resume import Resumed
 from chain.session.runs import SessionRuns
 from chain.session.session_lines import SessionLines
 from chain.session.snapshot import Snapshot
+from chain.session.store import OpenSession
 from chain.session.undo import Undo
 from chain.text.modes import Mode
 from chain.text.wording import pluralize
@@ -52,7 +53,6 @@ __all__ = ["CLOSING_S", "AgentView", "Answerer", "Chain", "Checkpoint", "SubmitR
 
 CLOSING_S = 5.0
 """The grace period, in seconds, for tools that shield themselves from cancellation."""
-
 
 MAX_IMAGE = MAX_WHOLE
 """The limit of one image of a line, in bytes."""
@@ -76,6 +76,16 @@ def _read_images(images: Sequence[tuple[str, bytes] | Image]) -> tuple[Image, ..
             return f"{name} is not an image that can be sent (PNG, JPEG, GIF or WebP)"
         found.append(image)
     return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class ServedSession(OpenSession):
+    """An open session that receives lines of other processes.
+
+    ``serve`` delivers them to the ``Chain`` of the session, and publishes its events, until it is cancelled.
+    """
+
+    serve: Callable[[Chain], Awaitable[None]] = field(kw_only=True)
 
 
 class Chain:
