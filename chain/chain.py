@@ -108,7 +108,7 @@ class Chain:
         self,
         session: SessionRuns,
         shared: Shared,
-        audience: Broadcaster,
+        broadcaster: Broadcaster,
         resumed: Resumed | None,
         servers: Servers | None,
         jobs: SessionJobs,
@@ -121,7 +121,7 @@ class Chain:
         self.inbox_size = session.tree.main.inbox.size
         self._servers = servers
         self._shared = shared
-        self._audience = audience
+        self._broadcaster = broadcaster
         self._tree = session.tree
         self._line_router = LineRouter(session, shared)
         self.plan = shared.plan
@@ -140,7 +140,7 @@ class Chain:
         self._standing = Snapshot()
         for event in self.state.waiting_events():
             self._standing.update(event)
-        audience.listen(self._standing.update)
+        broadcaster.listen(self._standing.update)
 
     # ------------------------------------------------------------------------------------------------- lines
 
@@ -392,7 +392,7 @@ class Chain:
 
     def feed(self) -> Feed:
         """Return a new feed: an ``init`` event, then all events from now on."""
-        return self._audience.feed(self.init)
+        return self._broadcaster.feed(self.init)
 
     @property
     def standing(self) -> tuple[events.Event, ...]:
@@ -411,7 +411,7 @@ class Chain:
         listener is reported as a notice and, when the block of ``open_chain`` ends, raised in an ``ExceptionGroup``. An
         exception that is no ``Exception``, such as ``SystemExit``, ends the block at once.
         """
-        self._audience.listen(listener)
+        self._broadcaster.listen(listener)
 
     # ------------------------------------------------------------------------------------------ status and closing
 
@@ -453,4 +453,4 @@ class Chain:
         # Shielded, since models and the journal must be closed after a cancellation; limited, since a disk may hang.
         with trio.move_on_after(CLOSING_S, shield=True):
             await self.runs.close()
-        self._audience.close()
+        self._broadcaster.close()

@@ -18,7 +18,7 @@ Events::
     tool_started             tool_call
     tool_finished            tool_result, if the result is in it
     plan                     plan_changed
-    result                   result, and a notice if jobs go on after a run that the user ended
+    result                   result, and a notice if jobs are still running after the user ended the run
     compacted                compaction, its end
     removed, rewound, mode   notice
     instructions             notice

@@ -142,10 +142,10 @@ async def test_undo_after_a_kill_at_every_record(place: Place, tmp_path: Path) -
 
     async with place.open() as chain:
         journal = chain._shared.journal
-        record = journal._note
-        journal._note = lambda each: (record(each), copy())[0]
+        record = journal._when_written
+        journal._when_written = lambda each: (record(each), copy())[0]
         await place.ask(chain, "hello", "set a a1", "set b b1")
-        journal._note = record
+        journal._when_written = record
     for each in copies:
         # The session knows its workspace by the path.
         shutil.rmtree(place.workspace)
