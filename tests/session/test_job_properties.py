@@ -1,4 +1,4 @@
-"""Random trees of agents with background jobs that end at every moment: each end is delivered once, or said not to be.
+"""Random trees of agents with background jobs that end at any moment: each end is delivered once or reported.
 
 The user sends lines, stops, interrupts and kills jobs; the session is closed in the middle, or its program is killed.
 """
