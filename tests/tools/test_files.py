@@ -266,7 +266,7 @@ async def test_part_of_a_file_says_how_to_continue(
 
 
 async def test_long_file_is_cut_at_a_line(workspace: Path) -> None:
-    (workspace / "long").write_text(("x" * 99 + "\n") * 1000)
+    (workspace / "long").write_text(("x" * 99 + "\n") * 1_200)
     head, *shown = await rows(workspace, read_file, path="long")
     assert head.endswith("; lines 1 to 240 are shown, read on with offset=241")
     assert len(shown) == 240
@@ -274,6 +274,7 @@ async def test_long_file_is_cut_at_a_line(workspace: Path) -> None:
     head, *shown = (await read_file.run(context, {"path": "long", "offset": 11})).text.splitlines()
     assert head.endswith("; lines 11 to 50 are shown, read on with offset=51")
     assert len(shown) == 40
+    assert (await rows(workspace, read_file, path="long", offset=1_200))[1:] == ["x" * 99]
 
 
 @pytest.mark.parametrize("most", [MAX_WHOLE, 1_000])

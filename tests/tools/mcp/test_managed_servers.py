@@ -119,7 +119,6 @@ async def test_servers_may_have_tools_with_the_same_name(log: Path) -> None:
 # --------------------------------------------------------------------------------------------------------------- lists
 
 
-@pytest.mark.slow
 async def test_tools_and_prompts_are_bounded(log: Path) -> None:
     async with running(log.parent, hostile(log, "many")) as made:
         assert len(await made.tools()) == 200
