@@ -145,11 +145,6 @@ async def test_progress_leaves_a_paused_deadline_paused(autojump_clock: trio.tes
 # --------------------------------------------------------------------------------------------------------- exceptions
 
 
-class MuteError(Exception):
-    def __str__(self) -> str:
-        raise RuntimeError("no words")
-
-
 class OddToolError(ToolError):
     def __str__(self) -> str:
         return OddText("No such thing.")
@@ -181,7 +176,6 @@ ERRORS: list[tuple[BaseException, str]] = [
     (ValueError("\n first row\nsecond row"), "probe failed: ValueError: first row"),
     (RuntimeError(), "probe failed: RuntimeError"),
     (trio.TooSlowError(), "probe failed: TooSlowError"),
-    (MuteError(), "probe failed: MuteError"),
     (ExceptionGroup("a", [ExceptionGroup("b", [OSError("gone")]), ValueError()]), "probe failed: OSError: gone"),
     (nested(Odd("deep"), 5_000), "probe failed: Odd: deep"),
 ]
@@ -219,34 +213,6 @@ async def test_no_exception_ends_the_run(error: BaseException, where: str) -> No
     assert result.is_error
     kind = "ValueError" if where == "after another error" else type(error).__name__
     assert result.text.startswith(f"probe failed: {kind}")
-
-
-async def test_misfitting_input_never_reaches_the_function() -> None:
-    @tool
-    async def count(ctx: ToolContext, upto: int) -> str:
-        """Count."""
-        return str(upto)
-
-    wrong = [{}, {"upto": "5"}, {"upto": 5, "from": 1}]
-    for input in wrong:
-        result = await calling.run(count, ToolCall("t1", "count", input), tool_context(), ToolLimits())
-        assert result.is_error
-        assert "input of count does not fit" in result.text
-
-
-@pytest.mark.parametrize("said", [b"bytes", 5, None])
-async def test_progress_must_be_text(said: Any) -> None:
-    reported = list[str]()
-
-    @tool
-    async def probe(ctx: ToolContext) -> str:
-        """Say it."""
-        ctx.progress(said)
-        return "said"
-
-    result = await calling.run(probe, CALL, tool_context(report=reported.append), ToolLimits())
-    assert (result.is_error, reported) == (True, [])
-    assert "progress must be text, not" in result.text
 
 
 async def test_preview_that_fails_says_why() -> None:

@@ -300,19 +300,6 @@ async def test_long_line_can_be_read_in_parts(
         assert says.startswith(f"There is no line {line_number} with a column {column}. wide: ")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-async def test_file_without_permission_is_refused(workspace: Path) -> None:
-    (workspace / "readme.md").chmod(0)
-    assert "cannot be read: Permission denied" in await refused(workspace, read_file, path="readme.md")
-
-
-async def test_cancelled_read_ends_at_once(workspace: Path) -> None:
-    with trio.CancelScope() as scope:
-        scope.cancel()
-        await use(workspace, read_file, path="readme.md")
-    assert scope.cancelled_caught
-
-
 # -------------------------------------------------------------------------------------------------------- search_files
 
 

@@ -80,11 +80,6 @@ async def many(ctx: ToolContext, *paths: str) -> str:
     return ""
 
 
-async def rest(ctx: ToolContext, **paths: str) -> str:
-    """Named paths."""
-    return ""
-
-
 async def by_place(ctx: ToolContext, path: str, /) -> str:
     """A path that has no name."""
     return ""
@@ -112,7 +107,6 @@ def waiting(ctx: ToolContext) -> str:
         (by_name, {}, "by_name cannot be a tool: its first parameter must be the context"),
         (untyped, {}, "untyped cannot be a tool: its parameter path needs a type"),
         (many, {}, "many cannot be a tool: its parameter paths cannot be passed by name"),
-        (rest, {}, "rest cannot be a tool: its parameter paths cannot be passed by name"),
         (by_place, {}, "by_place cannot be a tool: its parameter path cannot be passed by name"),
         (undescribed, {}, "undescribed cannot be a tool: it needs a docstring"),
         (echo.function, {"timeout_s": 0}, "its timeout_s must be a positive number or None, not 0"),
@@ -142,6 +136,8 @@ async def test_tool_can_report_and_be_steered() -> None:
     said = list[str]()
     context = tool_context(steering=Steered(Adjustment("skip_source", "docs")), report=said.append)
     assert await long.run(context, {}) == "['docs'] [] False"
+    with pytest.raises(TypeError, match="progress must be text, not bytes"):
+        context.progress(b"half")  # type: ignore[arg-type]
     assert said == ["half"]
 
 
@@ -232,11 +228,6 @@ class Doubler:
         return str(2 * input["n"])
 
 
-class OnlyRun:
-    async def run(self, context: ToolContext, input: Mapping[str, Any]) -> str:
-        return ""
-
-
 def doubler(**fields: Any) -> Doubler:
     made = Doubler()
     for name, value in fields.items():
@@ -265,7 +256,7 @@ async def takes_unknown(ctx: ToolContext, where: "Nowhere") -> str:  # type: ign
 REFUSED: list[tuple[list[Any], str]] = [
     ([len], "len is not a tool: decorate it with @tool"),
     ([Doubler], "Doubler is not a tool: decorate it with @tool"),
-    ([OnlyRun()], "OnlyRun is not a tool: it has no name, description, timeout_s"),
+    ([type("OnlyRun", (), {"run": None})()], "OnlyRun is not a tool: it has no name, description, timeout_s"),
     ([doubler(name="a b!")], "Doubler cannot be a tool: its name 'a b!' must have"),
     ([doubler(name=None)], "Doubler cannot be a tool: its name None must have"),
     ([doubler(description=" ")], "Doubler cannot be a tool: it needs a description"),

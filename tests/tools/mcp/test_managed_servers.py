@@ -99,21 +99,14 @@ async def test_cancelled_call_is_cancelled_at_the_server(log: Path, made: Runnin
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_ends_by_itself")
 async def test_noise_between_messages_is_ignored(log: Path) -> None:
     async with running(log.parent, hostile(log, "not-json")) as made:
         await made.tools()
         assert await made.call("h__rows") == "After noise."
         assert len(await made.call("h__rows", text="large")) == 7_000_000
-
-
-@pytest.mark.slow
-async def test_servers_may_have_tools_with_the_same_name(log: Path) -> None:
-    other = log.with_name("other")
-    async with running(log.parent, hostile(log), hostile(other, name="i")) as made:
-        assert {"h__echo", "i__echo"} <= {*await made.tools()}
-        assert await made.call("i__echo", text="x") == "x"
-    assert "tools/call" in heard(other)
-    assert "tools/call" not in heard(log)
+        with pytest.raises(ToolError, match=r": it ended with exit code 7$"):
+            await made.call("h__die")
 
 
 # --------------------------------------------------------------------------------------------------------------- lists
@@ -134,13 +127,18 @@ async def test_tools_and_prompts_are_bounded(log: Path) -> None:
         await until_async(lambda: len(made.notices) == 3)
 
 
-async def test_hints_count_only_for_trusted_servers(log: Path) -> None:
+async def test_servers_with_the_same_tools_are_separate(log: Path) -> None:
+    """Hints count only for a trusted server."""
     other = log.with_name("other")
     async with running(log.parent, hostile(log, trust_hints=True), hostile(other, name="i")) as made:
+        assert {"h__echo", "i__echo"} <= {*await made.tools()}
+        assert await made.call("i__echo", text="x") == "x"
         offered = {tool.name: tool for tool in (await made.servers.offer()).tools}
     assert not offered["mcp__h__look"].needs_approval
     assert offered["mcp__h__look"].read_only
     assert all(offered[name].needs_approval for name in ("mcp__h__echo", "mcp__i__look"))
+    assert "tools/call" in heard(other)
+    assert "tools/call" not in heard(log)
 
 
 @pytest.mark.slow
@@ -169,12 +167,14 @@ async def test_folder_in_which_a_server_starts(tmp_path: Path) -> None:
         server(entry, "own"),
         server({**entry, "cwd": str(tmp_path / "docs")}, "there"),
         server({"command": "sh", "args": ["docs/run.sh"]}, "script"),
+        server({"command": "/no/such/program"}, "missing"),
         server({"command": "sh", "args": ["-c", "pwd >&2", "run", str(tmp_path / "docs/run.sh")]}, "other"),
         *find_servers(tmp_path)[0],
     )
     async with running(tmp_path, *servers) as made:
         await made.servers.wait_settled()
         errors = {view.name: view.error for view in made.servers.views}
+    assert "cannot be started" in errors.pop("missing")
     starts = {"own": "/servers", "there": "/docs", "script": "", "other": "/servers", "found": ""}
     assert errors == {name: f"it ended with exit code 0 ({tmp_path}{where})" for name, where in starts.items()}
     assert (tmp_path / "servers").stat().st_mode & 0o777 == 0o700
@@ -199,21 +199,18 @@ async def test_root_is_the_workspace(log: Path) -> None:
 )
 async def test_failed_start_has_one_notice(log: Path, act: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traffic, "MAX_MESSAGES_PER_S", 100)
-    monkeypatch.setattr(connection, "START_S", 0.5 if act == "silent" else math.inf)
+    monkeypatch.setattr(connection, "START_S", 0)  # each entry has its own limit
     monkeypatch.setattr(connection, "ENDING_S", math.inf if act == "die-first" else 0.1)
-    async with running(log.parent, hostile(log, act), hostile(log.with_name("i"), name="i")) as made:
+    bad = server({**entry_of(log, act), "start_s": 0.5 if act == "silent" else 1_000})
+    good = server({**entry_of(log.with_name("i")), "start_s": 1_000}, "i")
+    async with running(log.parent, bad, good) as made:
+        await made.servers.wait_settled()
         assert "i__echo" in await made.tools()
         assert "i__echo" in await made.tools()
         (notice,) = made.notices
         assert notice.startswith("The server h is not running: ")
         assert made.servers.views[0].error
         assert re.search(why, notice)
-
-
-async def test_missing_program_has_a_notice(log: Path) -> None:
-    async with running(log.parent, server({"command": "/no/such/program"})) as made:
-        assert await made.tools() == []
-        assert "cannot be started" in made.notices[0]
 
 
 async def test_missing_client_has_a_notice(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,16 +324,6 @@ async def test_misbehaving_server_is_ended_in_a_call(
         with pytest.raises(ToolError, match=why):
             await made.call(f"h__{calls[-1]}", text="x")
         assert await made.call("h__echo", text="on") == "on"
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("_ends_by_itself")
-async def test_noise_is_not_the_reason_of_an_end(log: Path) -> None:
-    async with running(log.parent, hostile(log, "not-json")) as made:
-        await made.tools()
-        await made.call("h__rows")
-        with pytest.raises(ToolError, match=r": it ended with exit code 7$"):
-            await made.call("h__die")
 
 
 @pytest.mark.sampled(every=2)
