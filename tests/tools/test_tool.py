@@ -228,6 +228,11 @@ class Doubler:
         return str(2 * input["n"])
 
 
+class OnlyRun:
+    async def run(self, context: ToolContext, input: Mapping[str, Any]) -> str:
+        return ""
+
+
 def doubler(**fields: Any) -> Doubler:
     made = Doubler()
     for name, value in fields.items():
@@ -256,7 +261,7 @@ async def takes_unknown(ctx: ToolContext, where: "Nowhere") -> str:  # type: ign
 REFUSED: list[tuple[list[Any], str]] = [
     ([len], "len is not a tool: decorate it with @tool"),
     ([Doubler], "Doubler is not a tool: decorate it with @tool"),
-    ([type("OnlyRun", (), {"run": None})()], "OnlyRun is not a tool: it has no name, description, timeout_s"),
+    ([OnlyRun()], "OnlyRun is not a tool: it has no name, description, timeout_s"),
     ([doubler(name="a b!")], "Doubler cannot be a tool: its name 'a b!' must have"),
     ([doubler(name=None)], "Doubler cannot be a tool: its name None must have"),
     ([doubler(description=" ")], "Doubler cannot be a tool: it needs a description"),
