@@ -10,6 +10,7 @@ import httpx2
 import pytest
 import trio
 from support.http_server import TOOL, HttpServer, http_server, response
+from support.processes import until_async
 from support.servers import Running, running, server, without_time_limits
 
 from chain.errors import ToolError
@@ -85,6 +86,17 @@ async def test_refused_call_is_an_error_and_the_next_one_works(
     served.status = 200
     assert await made.call("h__t") == "Done."
     assert served.session == sessions
+
+
+async def test_connection_lost_between_calls_costs_no_call(served: HttpServer, made: Running) -> None:
+    connection = made.servers.by_name["h"]._connection
+    assert connection is not None
+    served.notified = b""
+    await connection._dispatcher.notify("notifications/cancelled", {"requestId": 1})
+    await until_async(lambda: made.servers.views[0].state == "ended")
+    served.notified = response(202, b"")
+    assert await made.call("h__t") == "Done."
+    assert served.session == 2
 
 
 # ------------------------------------------------------------------------------------------------------------- answers
