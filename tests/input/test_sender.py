@@ -202,21 +202,6 @@ async def test_a_later_line_does_not_overtake(autojump_clock: MockClock) -> None
         assert stage.sent == ["one", "two", "three", "four"]
 
 
-async def test_two_senders_share_the_room() -> None:
-    async with opened(inbox_size=1) as stage, trio.open_nursery() as nursery:
-        other = Sender(stage.session.chain, lambda line, answer: None)
-        await nursery.start(other.run)
-        await stage.begin("one", "two")
-        other.schedule(parse_moment("three", strict=True))
-        assert (stage.sender.queued_count, other.queued_count) == (1, 1)
-        nursery.start_soon(stage.sender.drain)
-        stage.gate.open.set()
-        await other.drain()
-        await stage.finish()
-        nursery.cancel_scope.cancel()
-        assert sorted(stage.sent) == ["one", "three", "two"]
-
-
 async def test_a_queued_line_can_start_the_next_run() -> None:
     lines = ["then: second", "then: third", "then: fourth"]
     async with opened(inbox_size=2) as stage:
@@ -337,27 +322,6 @@ async def test_every_removed_line_frees_its_place() -> None:
         stage.sender.discard()
         assert stage.sender.has_place
         await stage.finish()
-
-
-class CountedText(str):
-    """A text that counts the requests for its length."""
-
-    count = 0
-
-    def __len__(self) -> int:
-        CountedText.count += 1
-        return super().__len__()
-
-
-async def test_a_line_costs_the_same_however_many_wait() -> None:
-    async with opened() as stage:
-        line = ScheduledLine(AtIteration(2), CountedText("line"), "@iteration 2 line", CountedText("explore-1"))
-        for _ in range(AHEAD // 2):
-            stage.sender.schedule(line)
-        before = CountedText.count
-        assert stage.sender.has_place
-        stage.sender.report_unsent(line, "a receipt")
-        assert CountedText.count == before
 
 
 # ------------------------------------------------------------------------------------------------- to another chain

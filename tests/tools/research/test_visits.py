@@ -174,18 +174,6 @@ async def test_sources_share_the_limit_of_a_result(use: Use, limit: int) -> None
     assert all(("wire wire" in "".join(part(result, name))) == (limit > 1) for name in names)
 
 
-async def test_places_after_the_beginning_have_neighbours(use: Use) -> None:
-    found = await use.part("the wire", "lib", "notes.md", steering=Lines({1: ["ignore the draft"]}))
-    assert found[-5:] == [
-        "lib/a.py:101: wire = 1",
-        "  99- pass  # nothing of it",
-        "  100- pass  # nothing of it",
-        "  103: copper wire",
-        "1 place left out (ignore: draft, from the user's line).",
-    ]
-    assert "draft" not in "".join(found[:-1])
-
-
 async def test_a_single_source_is_returned_whole(use: Use) -> None:
     rows = [f"line {n} of it" for n in range(1, 1001)]
     (use.workspace / "alone.txt").write_text("\n".join(rows))
@@ -343,14 +331,6 @@ async def test_a_page_is_searched_by_paragraph(use: Use) -> None:
     assert part(result, text) == ["1 place found", f"{text}: line N", "1- a", "3: the wire"]
     assert use.asked.subjects == ["127.0.0.1"]
     assert text in use.asked.previews[0].text
-
-
-async def test_a_long_page_is_cut_with_a_note(use: Use, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chain.tools.research.pages.MAX_SOURCE_BYTES", 1_000)
-    async with open_site(page=Answer(b"the wire\n" + b"x" * 100 + b"\n", is_endless=True)) as site:
-        found = await use.part("wire", site.at("/page"))
-    assert found[:3] == ["1 place found", f"{site.at('/page')}: line N", "1: the wire"]
-    assert found[-1] == "Only the first 5 MB were read."
 
 
 @pytest.mark.parametrize(("answer", "reason"), [("not\nthat one", "not that one"), ("?", "nobody decided")])
