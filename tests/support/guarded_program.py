@@ -1,7 +1,7 @@
 """A program with a guard and a command for each way to escape it. Arguments: ``HOW MARK [fenced]``.
 
-It prints the folder for temporary files, ``up`` when all commands have started their escaping process, and ``over`` when
-all calls have ended; it exits at the end of its input. ``HOW`` is ``end``, ``timeout``, ``cancel`` or ``stay``. It
+It prints the folder for temporary files, ``up`` when all commands have started their escaping process, and ``over``
+when all calls have ended; it exits at the end of its input. ``HOW`` is ``end``, ``timeout``, ``cancel`` or ``stay``. It
 imports nothing of the tests, because the Python of another user may lack their packages.
 """
 

@@ -1,6 +1,6 @@
 """A program that tries, within several fences, all ways to reach another process, a terminal or a device.
 
-It prints a JSON object: for each fence (``open`` is none) the outcome of each way, ``reached`` or the name of the error.
+It prints a JSON object: for each fence (``open`` is none) the outcome of each way: ``reached``, or the error.
 It runs itself in each fence, and uses only the standard library and chain, so that another user can run it. Without a
 fence it changes nothing: each value that it sets is the present one.
 """
