@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 
 import pytest
 import trio
-from support import INTERRUPTED, SKIPPED, MemoryFile, Session, at, check_invariants, open_session, settings
+from support import INTERRUPTED, SKIPPED, Session, at, check_invariants, open_session, settings
 from support.gates import SLOW_ANSWER, THREE_TOOLS, Gates, begin, tick
 from trio.testing import MockClock
 
@@ -29,7 +28,7 @@ def told(session: Session, n: int = -1) -> list[str]:
     return session.sent(n).splitlines()
 
 
-async def test_a_reply_that_streams_is_cut_and_its_text_is_kept_as_no_answer(mock_clock: MockClock) -> None:
+async def test_a_cut_reply_is_kept_but_not_the_result(mock_clock: MockClock) -> None:
     async with open_session(SLOW_ANSWER) as session:
         session.chain.submit("Do the task")
         await tick(mock_clock)
@@ -55,51 +54,7 @@ async def test_a_reply_that_streams_is_cut_and_its_text_is_kept_as_no_answer(moc
         check_invariants(session)
 
 
-async def test_a_reply_of_which_nothing_was_shown_leaves_nothing(mock_clock: MockClock) -> None:
-    model = "rules: [{when: {interruption: .}, text: Noted.}, {thinking: Hm, text: x, pace: {chunk: 9, delay_s: 9}}]"
-    async with open_session(model) as session:
-        session.chain.submit("Do the task")
-        await tick(mock_clock)
-        session.chain.submit("!!use A")
-        mock_clock.autojump_threshold = 0
-        await session.chain.wait_idle()
-
-        assert told(session) == ["user: Do the task", "user: USER INTERRUPTION: use A"]
-        assert interruption(session).point == "N"
-        assert session.result.status == "done"
-        check_invariants(session)
-
-
-@pytest.mark.parametrize("interactive", [True, False])
-async def test_on_the_last_iteration_it_cuts_and_is_carried_over(interactive: bool) -> None:
-    gates = Gates()
-    async with open_session(
-        THREE_TOOLS, tools=gates.tools, use=settings(max_iterations=1), interactive=interactive
-    ) as session:
-        await begin(session, gates, "a")
-        session.chain.submit("!!use A")
-        gates.let_all()
-        await session.chain.wait_idle()
-
-        assert [e.text for e in session.of(events.ToolResult)][:3] == [INTERRUPTED, SKIPPED, SKIPPED]
-        assert session.of(events.Result)[0].status == "max_iterations"
-        assert session.state("L2") == ("delivered" if interactive else "returned")
-        check_invariants(session, max_iterations=1)
-
-
-async def test_a_full_channel_takes_a_now_line_and_all_are_delivered_in_order() -> None:
-    gates = Gates()
-    async with open_session(THREE_TOOLS, tools=gates.tools, use=settings(inbox_size=2)) as session:
-        await begin(session, gates, "a")
-        assert [session.chain.submit(text).what for text in ("one", "two", "three")] == ["queued", "queued", "refused"]
-        assert session.chain.submit("!!now").what == "queued"
-        await session.chain.wait_idle()
-
-        assert interruption(session).ids == ("L2", "L3", "L4")
-        check_invariants(session)
-
-
-async def test_even_of_now_lines_only_so_many_wait() -> None:
+async def test_now_lines_have_their_own_inbox_limit() -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools, use=settings(inbox_size=2)) as session:
         await begin(session, gates, "a")
@@ -110,7 +65,7 @@ async def test_even_of_now_lines_only_so_many_wait() -> None:
         check_invariants(session)
 
 
-async def test_a_now_line_that_is_dropped_in_its_step_has_still_cut() -> None:
+async def test_a_dropped_now_line_still_cuts() -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
         await begin(session, gates, "a")
@@ -123,7 +78,7 @@ async def test_a_now_line_that_is_dropped_in_its_step_has_still_cut() -> None:
         check_invariants(session)
 
 
-async def test_a_reply_that_was_cut_for_a_line_that_was_dropped_is_asked_to_go_on(mock_clock: MockClock) -> None:
+async def test_a_cut_for_a_dropped_line_is_continued(mock_clock: MockClock) -> None:
     async with open_session(SLOW_ANSWER) as session:
         session.chain.submit("Do the task")
         await tick(mock_clock)
@@ -137,7 +92,7 @@ async def test_a_reply_that_was_cut_for_a_line_that_was_dropped_is_asked_to_go_o
 
 
 @pytest.mark.parametrize("phrase", ["!!stop", "!!Never mind.", "!! cancel"])
-async def test_a_stop_is_stronger(phrase: str) -> None:
+async def test_now_before_a_stop_phrase_is_a_stop(phrase: str) -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
         await begin(session, gates, "a")
@@ -148,7 +103,7 @@ async def test_a_stop_is_stronger(phrase: str) -> None:
         check_invariants(session)
 
 
-async def test_a_rule_that_makes_lines_urgent_weakens_no_now_line() -> None:
+async def test_an_urgent_rule_does_not_weaken_now_lines() -> None:
     gates, use = Gates(), settings(handler="rules: [{match: use, action: urgent}]")
     async with open_session(THREE_TOOLS, tools=gates.tools, use=use) as session:
         await begin(session, gates, "a")
@@ -197,63 +152,12 @@ rules: [{match: ^deploy, config: {effort: low}, messages: [{role: system, conten
 """
 
 
-async def everywhere(
-    acts: list[str], *, nth: int, sync_s: float = 0, handler: str = "", max_iterations: int = 9
-) -> Session:
-    """A run in which these lines come in the very step of the nth event, one as soon as the one before is in."""
-    model, use = Slow(), settings(handler=handler, max_iterations=max_iterations)
-    async with open_session(model, tools=[last], use=use, file=MemoryFile(sync_s)) as session:
-
-        def say_next(event: events.Event) -> None:
-            if acts and session.chain.is_running and len(session.events) >= nth and not session.chain.lines.waiting:
-                session.chain.submit(acts.pop(0))
-
-        session.chain.listen(say_next)
-        session.chain.submit("Do the task")
-        await session.chain.wait_idle()
-        check_invariants(session, max_iterations=max_iterations)
-    return session
-
-
-@pytest.mark.sampled(every=2)
-@pytest.mark.parametrize("sync_s", [0, 1])
-def test_now_lines_wait_for_the_disk_alone_whichever_event_they_come_in(sync_s: float) -> None:
-    nth, came = 0, ["!!"]
-    while came:
-        nth += 1
-        lines = ["!!use A", "!!use B", "!!use C"]
-        session = trio.run(partial(everywhere, lines, nth=nth, sync_s=sync_s), clock=MockClock(autojump_threshold=0))
-        came = session.of(events.UserInterruption)
-        assert all(event.waited_s <= 2 * sync_s for event in came), f"in the step of event {nth}"
-        assert session.result.status == "done"
-    assert nth > 15
-
-
-async def test_a_call_that_has_not_begun_is_made_with_the_line(autojump_clock: MockClock) -> None:
-    async with open_session(SLOW_ANSWER, use=settings(max_iterations=1)) as session:
-        at(session, events.IterationStarted, lambda: session.chain.submit("!!use A"))
-        result = await session.run("Do the task")
-        assert told(session) == ["user: Do the task", "user: USER INTERRUPTION: use A"]
-        entered = interruption(session)
-        assert (entered.point, entered.iteration, entered.remaining) == ("N", 1, 1)
-        assert (result.status, result.iterations) == ("done", 1)
-        check_invariants(session, max_iterations=1)
-
-
 @pytest.mark.parametrize("line", ["stop", "!!stop"])
-async def test_a_stop_beside_a_now_line_before_the_model_is_asked(line: str) -> None:
+async def test_a_stop_with_a_now_line_prevents_the_request(line: str) -> None:
     async with open_session(SLOW_ANSWER) as session:
         at(session, events.IterationStarted, lambda: (session.chain.submit("!!use A"), session.chain.submit(line)))
         result = await session.run("Do the task")
         assert (result.status, session.model.requests, session.state("L2")) == ("cancelled", [], "returned")
-        check_invariants(session)
-
-
-async def test_an_interrupt_beside_a_now_line_before_the_model_is_asked() -> None:
-    async with open_session(SLOW_ANSWER) as session:
-        at(session, events.IterationStarted, lambda: (session.interrupt(), session.chain.submit("!!use A")))
-        result = await session.run("Do the task")
-        assert (result.status, session.model.requests, session.state("L2")) == ("interrupted", [], "returned")
         check_invariants(session)
 
 
@@ -268,7 +172,7 @@ async def test_an_interrupt_beside_a_now_line_before_the_model_is_asked() -> Non
         (events.RunStarted, events.Retry),
     ],
 )
-async def test_what_the_handler_says_of_a_line_stays_until_the_line_is_answered(
+async def test_handler_words_stay_until_the_line_is_answered(
     first: type[events.Event], second: type[events.Event], autojump_clock: MockClock
 ) -> None:
     model = Slow()
@@ -286,7 +190,7 @@ async def test_what_the_handler_says_of_a_line_stays_until_the_line_is_answered(
         check_invariants(session)
 
 
-async def test_it_stays_also_where_the_line_that_cut_is_dropped_in_its_step(autojump_clock: MockClock) -> None:
+async def test_handler_words_survive_a_dropped_cut(autojump_clock: MockClock) -> None:
     model = Slow(begun=1)
     async with open_session(model, tools=[last], use=settings(handler=HANDLER)) as session:
         session.chain.submit("Do the task")
@@ -300,7 +204,7 @@ async def test_it_stays_also_where_the_line_that_cut_is_dropped_in_its_step(auto
         check_invariants(session)
 
 
-async def test_what_was_shown_of_a_reply_has_answered(autojump_clock: MockClock) -> None:
+async def test_shown_text_counts_as_an_answer(autojump_clock: MockClock) -> None:
     model = Slow(begun=1)
     async with open_session(model, tools=[last], use=settings(handler=HANDLER)) as session:
         session.chain.submit("Do the task")
