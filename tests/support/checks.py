@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
@@ -51,6 +52,16 @@ def check_invariants(session: Session, *, max_iterations: int = 20) -> None:
     if len(session.file.data) % ONE_IN == 0:
         check_replays(session)
     assert session.chain.is_running or {view.state for view in session.chain.agents} == {"finished"}
+
+
+def check_session(session: Session, max_iterations: int) -> None:
+    """Everything that must hold of an idle session; on a full disk, once it has room again and a run has ended."""
+    if not isinstance(session.file, FullDisk):
+        check_invariants(session, max_iterations=max_iterations)
+    elif session.file.room == math.inf and session.of(events.Result)[-1].status != "error":
+        check_full_disk(session)
+    check_silence(session, session.interrupted_at)
+    check_heard(session)
 
 
 async def check_next_run(session: Session) -> None:
