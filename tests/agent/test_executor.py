@@ -20,11 +20,11 @@ from chain import events
 from chain.app.open import open_chain
 from chain.errors import ParameterRefused
 from chain.journal.reading import Reading
-from chain.messages import Text, ToolCall, Usage, assistant
+from chain.messages import Text, ToolCall, assistant
 from chain.model import Delta, Model, Reply, Request
 from chain.providers.scripted.scripted_model import ScriptedModel
 from chain.session.restored_state import events_of_journal
-from chain.tools.tool import Tool, ToolContext, tool
+from chain.tools.tool import ToolContext, tool
 
 TWO_STEPS = """
 rules:
@@ -73,8 +73,7 @@ async def test_a_todo_line_is_executed_without_the_model() -> None:
 
 
 async def test_a_handler_may_leave_todos_to_the_model() -> None:
-    gate = Gate()
-    use = settings(handler="messages: [{role: system, content: Be brief.}]\ncommands: {todo: model}")
+    gate, use = Gate(), settings(handler="commands: {todo: model}")
     async with open_session(TWO_STEPS, tools=[gate.tool], use=use) as session:
         await say_while_tool_runs(session, gate, "todo: add check the SKU")
         assert session.chain.plan.tasks == ()
@@ -110,29 +109,6 @@ async def test_refused_parameters_are_left_out_with_a_notice() -> None:
         assert "the service refused temperature, so it is not sent" in notice.message
         assert "handler.yaml" in notice.message
         assert session.model.requests[-2].overrides.temperature is None
-
-
-@dataclass(frozen=True, slots=True)
-class DetailedUsage(Usage):
-    """Says more than the chain counts."""
-
-    reasoning_tokens: int = 9
-
-
-class DetailedModel(Model):
-    """A user's own, which replies at once."""
-
-    name = "detailed"
-
-    async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
-        return Reply(assistant([Text("The answer.")]), "end_turn", DetailedUsage(1, 2, 3, 4, 0.5))
-
-
-async def test_a_models_own_usage_class_is_accepted() -> None:
-    async with open_session(DetailedModel()) as session:
-        assert (await session.run("Do the task")).usage == Usage(1, 2, 3, 4, 0.5)
-        [told] = session.of(events.UsageReport)
-        assert (told.input_tokens, told.cache_write_tokens, told.cost_usd) == (1, 4, 0.5)
 
 
 async def test_a_line_at_the_result_starts_a_run() -> None:
@@ -276,16 +252,6 @@ async def test_an_overloaded_service_is_retried_for_ten_minutes(autojump_clock: 
         check_invariants(session)
 
 
-async def test_each_call_has_its_own_retry_time(autojump_clock: MockClock) -> None:
-    async with open_session(BUSY % ", times: 20") as session:
-        begun = trio.current_time()
-        assert (await session.run("Do the task")).result == "Answer."
-        assert len(session.of(events.Retry)) == 20
-        assert 200 < trio.current_time() - begun < 600
-        await trio.sleep(600)
-        assert (await session.run("Again")).result == "Answer."
-
-
 @pytest.mark.parametrize(("most", "calls"), [(None, 4), (2, 2), (6, 6)])
 async def test_broken_replies_are_retried_up_to_the_limit(
     most: int | None, calls: int, autojump_clock: MockClock
@@ -310,33 +276,21 @@ async def test_overloads_do_not_count_as_broken_replies(autojump_clock: MockCloc
         assert len(session.of(events.Retry)) == 6
 
 
-@pytest.mark.parametrize(("pause", "left"), [(599.0, True), (601.0, False)])
-async def test_retry_after_must_fit_the_retry_time(pause: float, left: bool, autojump_clock: MockClock) -> None:
-    async with open_session(BUSY % f", retry_after: {pause}, times: 1") as session:
+@pytest.mark.parametrize(
+    ("pause", "timeout_s", "left"),
+    [(599, 1800, ""), (601, 1800, "is left of retry_s (600 s)"), (130, 120, "the run has left")],
+)
+async def test_retry_after_must_fit_the_time_left(
+    pause: int, timeout_s: int, left: str, autojump_clock: MockClock
+) -> None:
+    async with open_session(BUSY % f", retry_after: {pause}, times: 1", use=settings(timeout_s=timeout_s)) as session:
         begun = trio.current_time()
         result = await session.run("Do the task")
         if left:
-            assert (result.result, trio.current_time() - begun) == ("Answer.", pause)
-        else:
-            why = "try later; it asks to wait 601 s, longer than is left of retry_s (600 s)"
+            why = f"try later; it asks to wait {pause} s, longer than {left}"
             assert (result.status, result.result, trio.current_time() - begun) == ("error", why, 0)
-        check_invariants(session)
-
-
-async def test_retry_after_must_fit_the_runs_time(autojump_clock: MockClock) -> None:
-    async with open_session(BUSY % ", retry_after: 50", use=settings(timeout_s=120)) as session:
-        result = await session.run("Do the task")
-        assert result.result == "try later; it asks to wait 50 s, longer than the run has left"
-        assert len(session.of(events.Retry)) == 2
-
-
-async def test_the_run_after_an_error_continues_the_conversation() -> None:
-    model = "rules: [{text: Answer., error: {message: bad request, times: 1}}]"
-    async with open_session(model) as session:
-        assert (await session.run("Do the task")).status == "error"
-        assert len(session.model.requests) == 1, "no other attempt can mend it"
-        assert (await session.run("Do it again")).status == "done"
-        assert session.sent() == "user: Do the task\nuser: Do it again"
+        else:
+            assert (result.result, trio.current_time() - begun) == ("Answer.", pause)
         check_invariants(session)
 
 
@@ -413,16 +367,6 @@ async def test_a_waiting_line_follows_an_empty_reply(times: int) -> None:
         assert session.sent().splitlines() == ["user: Do the task", *nudges, "user: USER INTERRUPTION: use B"]
         assert [e.point for e in session.of(events.UserInterruption)] == ["B"]
         assert (result.status, result.result) == ("done", "Answer.")
-        check_invariants(session)
-
-
-async def test_a_line_does_not_use_up_the_continuation() -> None:
-    async with open_session("rules: [{text: '', times: 2}, {text: Answer.}]") as session:
-        at(session, events.UsageReport, lambda: session.chain.submit("use B"))
-        result = await session.run("Do the task")
-        assert session.sent().splitlines()[1:] == ["user: USER INTERRUPTION: use B", "user: Please continue."]
-        assert "The user wrote" in "".join(session.model.requests[-1].tail), "nothing has answered the line yet"
-        assert result.status == "done"
         check_invariants(session)
 
 
@@ -577,15 +521,6 @@ async def test_a_failed_sync_returns_waiting_lines() -> None:
         assert len(session.of(events.Result)) == 1
 
 
-async def test_an_unrecorded_todo_is_not_executed() -> None:
-    disk = FullDisk()
-    async with open_session("rules: [{text: unused}]", file=disk) as session:
-        session.chain.submit("todo: add one")
-        disk.full = True
-        assert session.chain.submit("todo: add two").what == "refused"
-        assert [t.text for t in session.chain.plan.tasks] == ["one"]
-
-
 async def test_an_unrecorded_refusal_withdraws_nothing() -> None:
     disk = FullDisk()
     async with open_session("rules: [{text: No., stop_reason: refusal}]", file=disk) as session:
@@ -631,21 +566,11 @@ async def test_a_run_is_announced_after_the_last_result() -> None:
         check_invariants(session)
 
 
-# ------------------------------------------------------------------------------- a disk that takes small records only
-
-
-SMALL = 1_000
-"""Bytes of a record that a nearly full disk still takes: every line and receipt, not a large result."""
-
-BIG = """
-rules:
-  - {when: {user: the task, step: 1}, text: Looking., tools: [{name: big, input: {}}, {name: big, input: {}}]}
-  - {text: The answer.}
-"""
-
-
-def filling(disk: FullDisk, room: int) -> Tool:
-    """A tool whose large result finds the disk with so much room."""
+@pytest.mark.parametrize("failed", [0, 2])
+@pytest.mark.parametrize("room", [0, 1_000])
+async def test_unrecorded_results_are_appended_by_a_later_run(room: int, failed: int) -> None:
+    """With 1,000 bytes left, the disk accepts every line and receipt, and no large result."""
+    disk = FullDisk()
 
     @tool
     async def big(ctx: ToolContext) -> str:
@@ -653,50 +578,26 @@ def filling(disk: FullDisk, room: int) -> Tool:
         disk.room = room
         return "y" * 10_000
 
-    return big
-
-
-async def test_a_query_behind_unrecorded_results_is_returned() -> None:
-    disk = FullDisk()
-    async with open_session(BIG, tools=[filling(disk, SMALL)], file=disk, interactive=True) as session:
-        await session.run("Do the task")
-        assert session.chain.submit("what I typed next").what == "started"
-        await session.chain.wait_idle()
-        assert [r.status for r in session.of(events.Result)] == ["error", "error"]
-        assert session.state("L2") == "returned"
-        assert [e.text for e in session.of(events.Receipt) if e.state == "returned"] == ["what I typed next"]
-        assert session.chain.submit("and a line").what == "started"
-        await session.chain.wait_idle()
-        assert session.state("L3") == "returned"
-
-
-@pytest.mark.parametrize("failed", [0, 2])
-async def test_failed_runs_keep_unrecorded_results(failed: int) -> None:
-    disk = FullDisk()
-    async with open_session(BIG, tools=[filling(disk, SMALL)], file=disk) as session:
-        await session.run("Do the task")
-        for n in range(failed):
-            session.chain.submit(f"again {n}")
-            await session.chain.wait_idle()
-        disk.room = 100_000
-        result = await session.run("Do another task")
-        assert result.status == "done"
-        told = [r.text for m in session.model.requests[-1].messages for r in m.results]
-        assert told == ["y" * 10_000, "y" * 10_000]
-
-
-@pytest.mark.parametrize("room", [0, SMALL])
-async def test_each_announced_call_has_one_result(room: int) -> None:
-    disk = FullDisk()
-    async with open_session(BIG, tools=[filling(disk, room)], file=disk) as session:
-        await session.run("Do the task")
-        assert session.result.status == "error"
+    model = """
+rules:
+  - {when: {user: the task, step: 1}, text: Looking., tools: [{name: big, input: {}}, {name: big, input: {}}]}
+  - {text: The answer.}
+"""
+    async with open_session(model, tools=[big], file=disk) as session:
+        assert (await session.run("Do the task")).status == "error"
         begun = [e.id for e in session.of(events.ToolCall)]
         assert begun == [e.id for e in session.of(events.ToolResult) if e.id in begun] != []
+        for _ in range(failed):
+            session.chain.submit("again")
+            await session.chain.wait_idle()
+        returned = [e.text for e in session.of(events.Receipt) if e.state == "returned"]
+        assert returned == ["again"] * (failed if room else 0)
         disk.room = 100_000
-        await session.run("Do another task")
+        assert (await session.run("Do another task")).status == "done"
+        results = [r.text[:10] for m in session.model.requests[-1].messages for r in m.results]
+        assert results == ["y" * 10, "y" * 10 if room else "[Skipped: "]
         ended = [e.id for e in session.of(events.ToolResult)]
-        assert len(ended) == len(set(ended)) == 2, "each is told once"
+        assert len(ended) == len(set(ended)) == 2, "each is published once"
 
 
 # -------------------------------------------------------------------------------------------- the ids of tool calls
@@ -723,34 +624,18 @@ async def look(ctx: ToolContext) -> str:
     return "seen"
 
 
-async def test_invalid_call_ids_are_rewritten() -> None:
+async def test_invalid_and_reused_call_ids_are_rewritten() -> None:
     odd = ["functions.look:0", "", "call 1", "tö", "x" * 200, "fine-1"]
-    async with open_session(Replying([odd, ["", "call_2"]]), tools=[look]) as session:
+    async with open_session(Replying([odd, ["", "call_2", "fine-1"], [], ["fine-1", "cut"]]), tools=[look]) as session:
         assert (await session.run("Do the task")).status == "done"
+        assert (await session.run("Do another task")).status == "done"
         check_invariants(session)
         sent = [call.id for m in session.model.requests[-1].messages for call in m.calls]
-        assert len(sent) == len(set(sent)) == 8
+        assert len(sent) == len(set(sent)) == 11
         assert all(re.fullmatch("[a-zA-Z0-9_-]{1,128}", id) for id in sent)
-        assert sent[5] == "fine-1"
-        assert [e.id for e in session.of(events.ToolCall)] == sent, "the events say the ids that the history has"
-
-
-async def test_reused_call_ids_are_rewritten() -> None:
-    async with open_session(Replying([["a"], ["a"], [], ["a"]]), tools=[look]) as session:
-        await session.run("Do the task")
-        await session.run("Do another task")
-        assert session.of(events.Retry) == []
-        ids = [e.id for e in session.of(events.ToolCall)]
-        assert len(ids) == len(set(ids)) == 3
-        assert ids[0] == "a"
-
-
-async def test_a_rewritten_call_stays_cut_off() -> None:
-    async with open_session(Replying([["cut", "b c"]]), tools=[look]) as session:
-        await session.run("Do the task")
-        texts = [e.text for e in session.of(events.ToolResult)]
-        assert texts[0] == "seen"
-        assert "cut off by max_tokens" in texts[1]
+        assert (sent.index("fine-1"), sent[-1]) == (5, "cut")
+        assert {e.id for e in session.of(events.ToolResult)} == set(sent), "events have the ids of the conversation"
+        assert "cut off by max_tokens" in session.of(events.ToolResult)[-1].text
 
 
 # ---------------------------------------------------------------------------------------------------------- stops
