@@ -6,7 +6,7 @@ import json
 
 import pytest
 import trio
-from support.agents import WAIT, Family, Obedient, Waiters, asks, both, family, starts, work
+from support.agents import WAIT, Call, Family, Obedient, Waiters, asks, both, family, starts, work
 from support.disks import FullDisk
 from support.sessions import INTERRUPTED, at, open_session, settings
 
@@ -197,21 +197,22 @@ async def test_agents_that_ask_each_other_end() -> None:
         assert all("is answering another question" in text for text in errors)
 
 
-NOT_TO_BE_ASKED = {
-    "unknown": ("explore-9", "explore-1"),
-    "the main agent": ("main", "still working"),
-    "still at work": ("plan-1", "still working"),
+REFUSED = {
+    "an unknown agent": (asks("explore-9"), "explore-1"),
+    "the main agent": (asks("main"), "still working"),
+    "an active agent": (asks("plan-1"), "still working"),
+    "a blank question": (["agent_ask", {"agent": "explore-1", "question": " "}], "The question is empty."),
+    "a blank task": (["explore", {"task": " "}], "The task is empty"),
 }
 
 
-@pytest.mark.parametrize(("name", "says"), NOT_TO_BE_ASKED.values(), ids=NOT_TO_BE_ASKED)
-async def test_asking_an_unknown_or_active_agent_is_an_error(name: str, says: str) -> None:
+@pytest.mark.parametrize(("call", "says"), REFUSED.values(), ids=REFUSED)
+async def test_calls_that_no_agent_can_take(call: Call, says: str) -> None:
     async with family() as agents:
-        await agents.begin([starts("explore")], [starts("plan", [WAIT]), asks(name)])
+        await agents.begin([starts("explore")], [starts("plan", [WAIT]), call])
         await agents.finish()
         text, is_error = agents.results("main")[2]
-        assert is_error
-        assert says in text
+        assert (is_error, says in text) == (True, True)
 
 
 async def test_the_least_recently_used_agent_is_removed() -> None:

@@ -1,7 +1,6 @@
 """The history: what may come next, what is refused, and that nothing the Messages API would refuse is ever in it."""
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from chain.errors import ConversationError
 from chain.messages import (
     Block,
     Message,
+    Opaque,
     Text,
     Thinking,
     ToolCall,
@@ -119,105 +119,59 @@ def test_an_invalid_history_is_refused() -> None:
         Conversation([HELLO, asking("t1"), user_text("hello?")])
 
 
-# ------------------------------------------------------------------------------------------------- calls and results
+# --------------------------------------------------------------------------------------------------- single messages
+
+CALL, RESULT = ToolCall("t1", "shell", {}), ToolResult("t1", "ok")
+ONE_OPEN = [HELLO, reply(CALL)]
+
+MISFITS = {
+    **{
+        f"results {ids}": (STARTS["OPEN"], answering(*ids.split()), "not those of the open tool calls")
+        for ids in ("t1", "t2", "t2 t1", "t1 t1", "t1 t2 t2", "t1 t2 t3", "t1 t3")
+    },
+    "an id used before": ([*ONE_OPEN, answering("t1")], asking("t2", "t1"), "'t1' was used before"),
+    "an id used twice": ([HELLO], asking("t1", "t1"), "'t1' was used before"),
+    "a call without an id": ([HELLO], reply(ToolCall("", "shell", {})), "an id and a name"),
+    "a call without a name": ([HELLO], reply(ToolCall("t1", "", {})), "an id and a name"),
+    **{f"a query {text!r}": ([], user_text(text), "blank") for text in ("", " ", "\n\t", "\u00a0\u2003")},
+    "a blank reply": ([HELLO], reply(Text(" ")), "blank"),
+    "a reply with a blank text": ([HELLO], reply(Text("Let me see."), Text(""), CALL), "blank"),
+    "a query without content": ([], Message("user", ()), "needs content"),
+    "a reply without content": ([HELLO], Message("assistant", ()), "needs content"),
+    "a call of the user": ([HELLO], Message("user", (CALL,)), "may not hold a tool call"),
+    "a result of the model": ([HELLO], reply(RESULT), "may not hold a tool result"),
+    "text after results": (ONE_OPEN, Message("user", (RESULT, Text("stop"))), "a message of its own"),
+    "text before results": (ONE_OPEN, Message("user", (Text("stop"), RESULT)), "a message of its own"),
+    "an image before results": (ONE_OPEN, Message("user", (Opaque({"type": "image", "source": {}}), RESULT)), ""),
+    # Keys that we do not know get no block around the rules.
+    **{
+        f"an opaque {raw['type']}": ([HELLO], reply(Text("hi"), block_from_json(raw)), "")
+        for raw in (
+            {"type": "tool_use", "id": "t1", "name": "shell", "input": {}, "caller": {"type": "direct"}},
+            {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "x"}]},
+            {"type": "text", "text": " ", "citations": []},
+        )
+    },
+}
 
 
-@pytest.mark.parametrize(
-    "ids", [("t1",), ("t2",), ("t2", "t1"), ("t1", "t1"), ("t1", "t2", "t2"), ("t1", "t2", "t3"), ("t1", "t3")]
-)
-def test_results_must_match_the_open_calls(ids: tuple[str, ...]) -> None:
-    conversation = Conversation(STARTS["OPEN"])
+@pytest.mark.parametrize(("before", "message", "match"), MISFITS.values(), ids=MISFITS)
+def test_messages_that_the_service_would_reject(before: list[Message], message: Message, match: str) -> None:
+    conversation = Conversation(before)
+    state, calls = conversation.state, conversation.open_calls
 
-    with pytest.raises(ConversationError, match="not those of the open tool calls"):
-        conversation.append(answering(*ids))
+    with pytest.raises(ConversationError, match=match):
+        conversation.append(message)
 
-    assert [call.id for call in conversation.open_calls] == ["t1", "t2"]
-
-
-def test_call_ids_are_unique() -> None:
-    conversation = Conversation([HELLO, asking("t1"), answering("t1")])
-
-    with pytest.raises(ConversationError, match="'t1' was used before"):
-        conversation.append(asking("t2", "t1"))
-
-    conversation.append(asking("t2"))
-    assert conversation.state == "OPEN"
+    assert list(conversation.messages) == before
+    assert (conversation.state, conversation.open_calls) == (state, calls)
 
 
 def test_ten_thousand_calls_are_fast() -> None:
     ids = [f"t{n}" for n in range(10_000)]
     begun = time.process_time()
-    reply = CallIds().claim(asking(*ids))
-    Conversation([HELLO]).append(reply)
-    assert time.process_time() - begun < 1  # it was five
-
-
-@pytest.mark.parametrize("call", [ToolCall("", "shell", {}), ToolCall("t1", "", {})])
-def test_a_call_needs_an_id_and_a_name(call: ToolCall) -> None:
-    with pytest.raises(ConversationError, match="an id and a name"):
-        Conversation([HELLO]).append(reply(call))
-
-
-# --------------------------------------------------------------------------------------------------- single messages
-
-
-@pytest.mark.parametrize("text", ["", " ", "\n\t", "\u00a0\u2003"])
-@pytest.mark.parametrize(
-    ("start", "make"),
-    [
-        ("EMPTY", user_text),
-        ("ASKED", user_text),
-        ("ASKED", lambda text: reply(Text(text))),
-        ("ASKED", lambda text: reply(Text("Let me see."), Text(text), ToolCall("t1", "shell", {}))),
-    ],
-)
-def test_blank_text_is_refused(start: str, make: Callable[[str], Message], text: str) -> None:
-    conversation = Conversation(STARTS[start])
-
-    with pytest.raises(ConversationError, match="blank"):
-        conversation.append(make(text))
-
-    assert list(conversation.messages) == STARTS[start]
-
-
-@pytest.mark.parametrize(("start", "role"), [("EMPTY", "user"), ("ASKED", "user"), ("ASKED", "assistant")])
-def test_a_message_needs_content(start: str, role: Any) -> None:
-    with pytest.raises(ConversationError, match="needs content"):
-        Conversation(STARTS[start]).append(Message(role, ()))
-
-
-def test_roles_limit_the_kinds_of_blocks() -> None:
-    with pytest.raises(ConversationError, match="may not hold a tool call"):
-        Conversation([HELLO]).append(Message("user", (ToolCall("t1", "shell", {}),)))
-    with pytest.raises(ConversationError, match="may not hold a tool result"):
-        Conversation([HELLO]).append(reply(ToolResult("t1", "ok")))
-
-
-@pytest.mark.parametrize("result_first", [True, False])
-def test_results_and_text_are_separate_messages(result_first: bool) -> None:
-    conversation = Conversation([HELLO, asking("t1")])
-    blocks: list[Block] = [ToolResult("t1", "ok"), Text("stop")]
-
-    with pytest.raises(ConversationError, match="a message of its own"):
-        conversation.append(Message("user", tuple(blocks if result_first else blocks[::-1])))
-
-    conversation.append(answering("t1"))
-    conversation.append(user_text("stop"))
-    assert check_messages([to_json(m) for m in conversation.request()]) is None
-
-
-@pytest.mark.parametrize(
-    "raw",
-    [
-        {"type": "tool_use", "id": "t1", "name": "shell", "input": {}, "caller": {"type": "direct"}},
-        {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "x"}]},
-        {"type": "text", "text": " ", "citations": []},
-    ],
-)
-def test_opaque_blocks_keep_the_rules(raw: dict[str, Any]) -> None:
-    """A call that nobody would answer, a result without its call, blank text: whatever else is in the block."""
-    with pytest.raises(ConversationError):
-        Conversation([HELLO]).append(reply(Text("hi"), block_from_json(raw)))
+    Conversation([HELLO]).append(CallIds().claim(asking(*ids)))
+    assert time.process_time() - begun < 1  # a quadratic check took five seconds
 
 
 # ------------------------------------------------------------------------------------------------ repair, withdrawal

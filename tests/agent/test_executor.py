@@ -332,6 +332,13 @@ async def test_stop_reasons_decide_the_status(reason: str) -> None:
         check_invariants(session)
 
 
+async def test_a_stop_overrides_a_pause() -> None:
+    async with open_session("rules: [{text: As far as, stop_reason: pause_turn}]") as session:
+        at(session, events.UsageReport, lambda: session.chain.submit("stop"))
+        assert (await session.run("Do the task")).termination_reason == "user_cancelled"
+        check_invariants(session)
+
+
 async def test_a_refusal_withdraws_messages_and_returns_lines() -> None:
     model = """
 rules:

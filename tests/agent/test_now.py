@@ -91,28 +91,6 @@ async def test_a_cut_for_a_dropped_line_is_continued(mock_clock: MockClock) -> N
         check_invariants(session)
 
 
-@pytest.mark.parametrize("phrase", ["!!stop", "!!Never mind.", "!! cancel"])
-async def test_now_before_a_stop_phrase_is_a_stop(phrase: str) -> None:
-    gates = Gates()
-    async with open_session(THREE_TOOLS, tools=gates.tools) as session:
-        await begin(session, gates, "a")
-        assert session.chain.submit(phrase).what == "stopping"
-        gates.let("a")
-        await session.chain.wait_idle()
-        assert session.result.status == "cancelled_with_partial"
-        check_invariants(session)
-
-
-async def test_an_urgent_rule_does_not_weaken_now_lines() -> None:
-    gates, use = Gates(), settings(handler="rules: [{match: use, action: urgent}]")
-    async with open_session(THREE_TOOLS, tools=gates.tools, use=use) as session:
-        await begin(session, gates, "a")
-        session.chain.submit("!!use A")
-        await session.chain.wait_idle()
-        assert interruption(session).point == "N"
-        check_invariants(session)
-
-
 # -------------------------------------------------------------------------------------------------------- every moment
 
 

@@ -155,29 +155,6 @@ async def test_an_urgent_line_delivers_the_whole_queue() -> None:
         assert [e.query for e in session.of(events.RunStarted)] == ["Do the task", "the next"]
 
 
-async def test_an_urgent_line_skips_within_one_reply() -> None:
-    gates = Gates()
-    model = """
-rules:
-  - when: {step: 1}
-    tools: [{name: gate, input: {at: a}}, {name: gate, input: {at: b}}]
-  - when: {step: 2}
-    tools: [{name: gate, input: {at: b}}, {name: gate, input: {at: c}}]
-  - when: {step: 3}
-    tools: [{name: gate, input: {at: c}}, {name: plan_list, input: {}}]
-  - {text: The answer.}
-"""
-    async with open_session(model, tools=gates.tools) as session:
-        await begin(session, gates, "a", "!one")
-        gates.let("a")
-        await gates.reached("b")
-        session.chain.submit("!two")
-        gates.let("b")
-        await finish(session, gates)
-        assert results(session) == ["a is done", SKIPPED, "b is done", SKIPPED, "c is done", "The plan is empty."]
-        assert [(e.point, e.iteration) for e in session.of(events.UserInterruption)] == [("C", 1), ("C", 2)]
-
-
 async def test_an_urgent_line_on_the_last_iteration() -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools, use=settings(max_iterations=1)) as session:
@@ -189,37 +166,7 @@ async def test_an_urgent_line_on_the_last_iteration() -> None:
         assert session.of(events.UserInterruption) == []
 
 
-async def test_the_handler_may_name_skipped_tools() -> None:
-    gates = Gates()
-    handler = """
-messages:
-  - {role: user, content: "${message} (at ${point}, skipped: ${skipped})"}
-  - {role: system, content: "Left out: ${skipped}."}
-"""
-    async with open_session(THREE_TOOLS, tools=gates.tools, use=settings(handler=handler)) as session:
-        await begin(session, gates, "a", "!shorter")
-        await finish(session, gates)
-        request = session.model.requests[1]
-        assert request.messages[-1].text == "shorter (at C, skipped: gate, gate)"
-        assert request.tail == ("Left out: gate, gate.",)
-
-
 # ---------------------------------------------------------------------------------------------------------- guidance
-
-
-async def test_delivered_guidance_reaches_no_later_tool() -> None:
-    gates = Gates()
-    model = """
-rules:
-  - {when: {step: 1}, tools: [{name: gate, input: {at: a}}]}
-  - {when: {step: 2}, tools: [{name: tour, input: {places: 1}}]}
-  - {text: The answer.}
-"""
-    async with open_session(model, tools=gates.tools) as session:
-        await begin(session, gates, "a", "skip Amazon")
-        await finish(session, gates)
-        assert gates.heard == []
-        assert "USER INTERRUPTION: skip Amazon" in session.sent(1)
 
 
 async def test_a_safe_point_reports_a_stop() -> None:
@@ -261,28 +208,7 @@ async def test_used_guidance_ends_handled_unless_delivered(status: str) -> None:
             assert session.state("L4") == "returned"
 
 
-async def test_used_guidance_is_carried_over() -> None:
-    gates = Gates()
-    use = settings(max_iterations=1)
-    async with open_session(TOUR, tools=gates.tools, use=use, interactive=True) as session:
-        await begin(session, gates, "place 1", "skip Amazon")
-        await finish(session, gates, max_iterations=1)
-        assert gates.heard == [("skip_source", "Amazon")]
-        assert (session.state("L2"), session.of(events.UserInterruption)[0].point) == ("delivered", "A")
-
-
 # ------------------------------------------------------------------------------ questions and the way back to the task
-
-
-@pytest.mark.parametrize("line", ["how is it going?", "status", "Status"])
-async def test_the_task_continues_after_a_question(line: str) -> None:
-    gates = Gates()
-    async with open_session(THREE_TOOLS, tools=gates.tools) as session:
-        await begin(session, gates, "a", line)
-        result = await finish(session, gates)
-        assert result.replies == ("Looking.", "It goes well.", "The answer.")
-        assert result.result == "The answer."
-        assert session.sent().count(RESUME) == 1
 
 
 TALK = """
@@ -339,26 +265,3 @@ async def test_follow_ups_start_runs_in_order() -> None:
         assert [r.point for r in session.chain.lines.receipts] == ["start", "start", "C", "start"]
         assert [r.status for r in session.of(events.Result)] == ["done"] * 3
         assert result.iterations == 2, "each run counts from 1"
-
-
-async def test_a_follow_up_can_be_dropped() -> None:
-    gates = Gates()
-    async with open_session(THREE_TOOLS, tools=gates.tools) as session:
-        await begin(session, gates, "a", "then: one", "then: two", "then: three")
-        assert session.chain.lines.drop("L3") == "then: two"
-        await finish(session, gates)
-        assert [e.query for e in session.of(events.RunStarted)] == ["Do the task", "one", "three"]
-
-
-@pytest.mark.parametrize(
-    "text", ["stop", "!shorter", "todo: add x", "then: the next", "/help", "focus on x", "context: x", "why?", "status"]
-)
-async def test_a_leading_space_makes_text_verbatim(text: str) -> None:
-    gates = Gates("place 1")
-    async with open_session(TOUR, tools=gates.tools) as session:
-        await begin(session, gates, "place 2", f" {text}")
-        result = await finish(session, gates)
-        assert session.sent().endswith(f"USER INTERRUPTION: {text}")
-        assert (result.status, result.iterations, len(session.of(events.RunStarted))) == ("done", 2, 1)
-        assert (gates.heard, session.chain.plan.tasks) == ([], ())
-        assert RESUME not in session.sent()

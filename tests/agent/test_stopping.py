@@ -11,10 +11,9 @@ from support import (
     at,
     check_invariants,
     open_session,
-    settings,
 )
 from support.checks import check_next_run
-from support.gates import THREE_ROUNDS, THREE_TOOLS, Gates, begin, finish, started, tick
+from support.gates import THREE_TOOLS, Gates, begin, finish, started, tick
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
@@ -133,16 +132,6 @@ async def test_a_stop_shows_nothing_of_a_broken_reply(
         check_invariants(session)
 
 
-async def test_a_stop_reports_results_of_all_iterations() -> None:
-    gates = Gates("a", "b")
-    async with open_session(THREE_ROUNDS, tools=gates.tools) as session:
-        await begin(session, gates, "c")
-        session.chain.submit("stop")
-        result = await finish(session, gates)
-        assert (result.iterations, result.partial_results) == (3, ("a is done", "b is done", "c is done"))
-        assert "[3 done, 0 skipped]" in result.result
-
-
 async def test_a_stop_at_the_result_finds_nothing_running() -> None:
     said: list[str] = []
     async with open_session("rules: [{text: The answer.}]") as session:
@@ -152,31 +141,6 @@ async def test_a_stop_at_the_result_finds_nothing_running() -> None:
         assert [r.id for r in session.chain.lines.receipts] == ["L1"]
         await check_next_run(session)
         check_invariants(session)
-
-
-async def test_a_stop_on_the_last_iteration_is_a_stop() -> None:
-    gates = Gates()
-    async with open_session(THREE_TOOLS, tools=gates.tools, use=settings(max_iterations=1)) as session:
-        await begin(session, gates, "a", "shorter", "then: Do the next task")
-        session.chain.submit("stop")
-        result = await finish(session, gates, max_iterations=1)
-        assert result.status == "cancelled_with_partial"
-        assert (session.state("L2"), session.state("L3")) == ("returned", "returned")
-
-
-async def test_a_full_inbox_does_not_block_stops() -> None:
-    gates = Gates()
-    async with open_session(THREE_TOOLS, tools=gates.tools, use=settings(inbox_size=1)) as session:
-        await begin(session, gates, "a", "shorter")
-        assert session.chain.submit("slower").what == "refused"
-        assert session.chain.submit("stop").what == "stopping"
-        result = await finish(session, gates)
-        assert result.status == "cancelled_with_partial"
-        assert [(r.text, r.state) for r in session.chain.lines.receipts][1:] == [
-            ("shorter", "returned"),
-            ("stop", "handled"),
-            ("slower", "refused"),
-        ]
 
 
 async def test_several_stops_are_one_and_all_handled() -> None:
