@@ -142,10 +142,10 @@ MISFITS = {
     "a result of the model": ([HELLO], reply(RESULT), "may not hold a tool result"),
     "text after results": (ONE_OPEN, Message("user", (RESULT, Text("stop"))), "a message of its own"),
     "text before results": (ONE_OPEN, Message("user", (Text("stop"), RESULT)), "a message of its own"),
-    "an image before results": (ONE_OPEN, Message("user", (Opaque({"type": "image", "source": {}}), RESULT)), ""),
+    "an image before results": (ONE_OPEN, Message("user", (Opaque({"type": "image", "source": {}}), RESULT)), "."),
     # Keys that we do not know get no block around the rules.
     **{
-        f"an opaque {raw['type']}": ([HELLO], reply(Text("hi"), block_from_json(raw)), "")
+        f"an opaque {raw['type']}": ([HELLO], reply(Text("hi"), block_from_json(raw)), ".")
         for raw in (
             {"type": "tool_use", "id": "t1", "name": "shell", "input": {}, "caller": {"type": "direct"}},
             {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "x"}]},
