@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import trio
-from support.agents import WAIT, Call, Family, Obedient, asks, family, starts, work
+from support.agents import WAIT, Call, Family, Obedient, family, starts, work
 from support.sessions import INTERRUPTED, SKIPPED, at, settings
 
 from chain import events
@@ -197,14 +197,6 @@ async def test_no_child_begins_after_a_stop() -> None:
         assert agents.results("main") == [("explore-1 was not started: the user stopped the run.", True)]
 
 
-async def test_a_stop_while_an_agent_is_asked() -> None:
-    async with family() as agents:
-        await agents.begin([starts("explore")], [asks("explore-1", [WAIT], answer="Not this.")])
-        result = await silent(agents, lambda: agents.session.chain.submit("stop"))
-        assert result.status == "cancelled_with_partial"
-        assert [e.status for e in agents.session.of(events.AgentEnded)] == ["done", "cancelled_with_partial"]
-
-
 @pytest.mark.parametrize("end", ["stop", "interrupt"])
 async def test_stopping_the_tree_returns_lines_of_children(end: str) -> None:
     async with family() as agents:
@@ -258,15 +250,6 @@ async def test_no_retry_starts_beyond_the_budget(autojump_clock: trio.testing.Mo
         ended = {e.name: e.status for e in agents.session.of(events.AgentEnded)}
         assert ended == {"explore-1": "limit_reached", "plan-1": "done"}
         assert agents.session.result.status == "limit_reached"
-
-
-async def test_usage_is_that_of_the_whole_tree() -> None:
-    async with family() as agents:
-        await agents.begin([starts("agent", [starts("explore", answer="x")])], answer="All.")
-        await agents.finish()
-        assert agents.session.result.usage.total_tokens == 11 * 5
-        ended = {r["name"]: r["usage"]["input_tokens"] for r in agents.session.records if r["type"] == "agent_ended"}
-        assert ended == {"explore-1": 10, "agent-1": 30}
 
 
 async def test_calls_skipped_by_children_are_counted() -> None:

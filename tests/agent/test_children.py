@@ -6,7 +6,7 @@ import json
 
 import pytest
 import trio
-from support.agents import WAIT, Call, Family, Obedient, Waiters, asks, both, family, starts, work
+from support.agents import WAIT, Call, Family, Obedient, asks, family, starts, work
 from support.disks import FullDisk
 from support.sessions import INTERRUPTED, at, open_session, settings
 
@@ -174,16 +174,6 @@ async def test_unrecorded_calls_get_their_real_results() -> None:
         await agents.begin([asks("explore-1", answer="I was at it.")])
         await agents.finish()
         assert agents.results("explore-1") == [(INTERRUPTED, True)]
-
-
-async def test_two_questions_to_one_agent_wait_for_each_other() -> None:
-    async with family() as agents:
-        await agents.begin(
-            [starts("explore")], [asks("explore-1", [WAIT], answer="One."), asks("explore-1", answer="Two.")]
-        )
-        assert agents.at_work == ["main", "explore-1"]
-        await agents.finish()
-        assert [text for text, _ in agents.results("main")] == ["The answer.", "One.", "Two."]
 
 
 async def test_agents_that_ask_each_other_end() -> None:
@@ -377,37 +367,6 @@ async def test_an_asked_agent_uses_the_current_model() -> None:
         assert agents.session.models[0].requests[asked[0] :] == agents.session.model.requests[asked[0] :]
         assert other.calls == 1
         assert len(agents.session.model.requests) == asked[0] + 3
-
-
-async def test_a_tool_may_have_an_unused_kinds_name() -> None:
-    @tool(read_only=True)
-    async def plan(ctx: ToolContext) -> str:
-        """Plan something."""
-        return "planned"
-
-    async with family(tools=[plan], use=settings()) as agents:
-        await agents.begin([["plan", {}]])
-        await agents.finish()
-        assert agents.results("main") == [("planned", False)]
-
-
-async def test_the_age_of_main_is_that_of_its_run() -> None:
-    async with family() as agents:
-        await agents.begin()
-        first = agents.session.chain.agents[0].since
-        await agents.begin([WAIT])
-        assert agents.session.chain.agents[0].since > first
-        assert agents.session.chain.agents[0].since >= agents.session.of(events.RunStarted)[-1].time - 1
-
-
-async def test_results_of_all_agents_are_reported() -> None:
-    waiters = Waiters()
-    async with open_session(Obedient(), tools=[waiters.tool, both], use=settings(agents=True)) as session:
-        session.chain.submit(work([["both", {"task": work([["plan_list", {}]], [WAIT])}]]))
-        await trio.testing.wait_all_tasks_blocked()
-        session.interrupt()
-        await session.chain.wait_idle()
-        assert len(session.result.partial_results) == 2
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("no"), KeyboardInterrupt("no"), SystemExit("no")], ids=repr)

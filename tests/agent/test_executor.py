@@ -111,17 +111,6 @@ async def test_refused_parameters_are_left_out_with_a_notice() -> None:
         assert session.model.requests[-2].overrides.temperature is None
 
 
-async def test_a_line_at_the_result_starts_a_run() -> None:
-    async with open_session("rules: [{text: Answer.}]") as session:
-        again: list[str] = []
-        at(session, events.Result, lambda: again.append(session.chain.submit("and again").what))
-        await session.run("Do the task")
-        await session.chain.wait_idle()
-        assert again == ["started"]
-        assert len(session.of(events.Result)) == 2
-        check_invariants(session)
-
-
 async def test_an_idle_chain_executes_todos_without_the_model() -> None:
     async with open_session("rules: [{text: unused}]") as session:
         done = session.chain.submit("todo: add buy milk")

@@ -109,28 +109,6 @@ async def test_each_line_goes_to_the_agent_then_active() -> None:
         }
 
 
-async def test_events_name_the_target_of_a_line() -> None:
-    async with family() as agents:
-        await agents.begin([starts("explore", [WAIT])], [WAIT])
-        agents.send("to the explorer")
-        agents.waiters.let_go("explore-1")
-        await agents.quiet()
-        agents.send("to main")
-        await agents.finish()
-        (call,) = [c for c in agents.session.of(events.ToolCall) if c.name == "explore"]
-        (started,) = agents.session.of(events.AgentStarted)
-        assert (started.name, started.kind, started.parent_id, started.agent) == (
-            "explore-1",
-            "explore",
-            call.id,
-            "main",
-        )
-        queued = {e.text: e.target_agent for e in agents.session.of(events.LineQueued)}
-        assert queued == {"to the explorer": "explore-1", "to main": "main"}
-        told = [(e.message, e.target_agent, e.parent_id, e.agent) for e in agents.session.of(events.UserInterruption)]
-        assert told == [("to the explorer", "explore-1", call.id, "explore-1"), ("to main", "main", "root", "main")]
-
-
 async def test_records_name_parents_and_targets() -> None:
     async with family() as agents:
         await agents.begin([starts("agent", [starts("explore", [WAIT])])])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from itertools import pairwise
 
 import pytest
@@ -12,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import FullDisk, Session, at, check_invariants, open_session
 from support.disks import MemoryFile
-from support.examples import trying
 from support.gates import Gates
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -309,18 +307,6 @@ async def test_an_interrupt_as_a_batch_starts() -> None:
         check_invariants(session)
 
 
-async def test_an_interrupt_as_a_tool_ends_keeps_its_result() -> None:
-    gates = Gates()
-    async with open_session(asking("look a", "look b"), tools=gates.tools) as session:
-        at(session, events.ToolResult, session.chain.interrupt)
-        session.chain.submit("Do the task")
-        gates.let("b")
-        await session.chain.wait_idle()
-        assert results(session) == [INTERRUPTED, "seen b"]
-        assert session.result.partial_results == ("seen b",)
-        check_invariants(session)
-
-
 # ------------------------------------------------------------------------------------------------- errors of our own
 
 
@@ -412,91 +398,3 @@ async def test_a_full_disk_under_a_batch_keeps_results() -> None:
         disk.full = False
         assert (await session.run("Do another task")).status == "done"
         assert results(session) == ["seen a", "seen b", INTERRUPTED]
-
-
-# ---------------------------------------------------------------------------------------------------- whatever comes
-
-
-@dataclass
-class Watch:
-    """Tools that take their time, and whether two ran together that may not."""
-
-    running: list[str] = field(default_factory=list)
-    most: int = 0
-
-    async def work(self, kind: str, seconds: float) -> str:
-        assert "change" not in self.running
-        assert kind == "look" or not self.running
-        self.running.append(kind)
-        self.most = max(self.most, len(self.running))
-        try:
-            await trio.sleep(seconds)
-        finally:
-            self.running.remove(kind)
-        return f"{kind} {seconds:g}"
-
-    @property
-    def tools(self) -> list[Tool]:
-        @tool(read_only=True, timeout_s=4)
-        async def look(ctx: ToolContext, at: float) -> str:
-            """Look."""
-            return await self.work("look", at)
-
-        @tool(timeout_s=4)
-        async def change(ctx: ToolContext, at: float) -> str:
-            """Change."""
-            return await self.work("change", at)
-
-        return [look, change]
-
-
-drawn_calls = st.lists(
-    st.tuples(st.sampled_from(["look", "look", "look", "change", "nothing"]), st.sampled_from([0, 1, 2, 2.5, 9])),
-    min_size=1,
-    max_size=24,
-)
-drawn_lines = st.lists(
-    st.tuples(st.sampled_from([0, 0.5, 1, 1.5, 3, 7]), st.sampled_from(["!now", "stop", "(interrupt)", "focus on x"])),
-    max_size=3,
-)
-
-
-@trying(150)
-@given(drawn_calls, drawn_lines)
-def test_calls_keep_apart_whatever_is_typed(calls: list[tuple[str, float]], lines: list[tuple[float, str]]) -> None:
-    async def send(session: Session, after: float, line: str) -> None:
-        await trio.sleep(after)
-        if session.chain.is_running:
-            session.chain.interrupt() if line == "(interrupt)" else session.chain.submit(line)
-
-    async def main() -> None:
-        watch = Watch()
-        model = asking(*(f"{name} {seconds}" for name, seconds in calls))
-        async with open_session(model, tools=watch.tools) as session, trio.open_nursery() as nursery:
-            session.chain.submit("Do the task")
-            for after, line in lines:
-                nursery.start_soon(send, session, after, line)
-            await session.chain.wait_idle()
-            assert watch.running == []
-            assert watch.most <= MAX_CALLS_AT_ONCE
-            started, finished = ids(session, "tool_started"), ids(session, "tool_finished")
-            assert sorted(started) == sorted(finished)
-            assert started == [id for id in call_ids(session) if id in started]
-            # An interrupt before the reply leaves none of its calls.
-            drawn = calls if call_ids(session) else []
-            for (name, seconds), id, text in zip(drawn, call_ids(session), results(session), strict=True):
-                check_result(name, seconds, text, has_started=id in started)
-            nursery.cancel_scope.cancel()
-            assert (await session.run("Do another task")).status == "done"
-            check_invariants(session)
-
-    trio.run(main, clock=MockClock(autojump_threshold=0))
-
-
-def check_result(name: str, seconds: float, text: str, *, has_started: bool) -> None:
-    """The text is one that this call may have, and tells truly whether it started."""
-    if not has_started:
-        assert text == SKIPPED or (name == "nothing" and text.startswith("There is no tool"))
-    else:
-        in_time = f"{name} {seconds:g}" if seconds < 4 else f"{name} was stopped after 4 s"
-        assert text == INTERRUPTED or text.startswith(in_time)
