@@ -8,9 +8,8 @@ invariants of SPEC section 2 hold after each, and ``outcome`` checks the result.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import pytest
@@ -22,11 +21,11 @@ from support import (
     SKIPPED,
     Acts,
     Session,
+    at,
     check_session,
     open_session,
     wait_quiet,
 )
-from support import settings as chain_settings
 from support.examples import some
 from support.models import TOOLS, RandomModel, Step
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -34,7 +33,6 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from chain import events
 from chain.messages import Text, ToolCall
 from chain.model import Delta, Reply, Request
-from chain.session import event_json
 
 # ----------------------------------------------------------------------------------------------- a model that answers
 
@@ -139,15 +137,12 @@ Outcome: TypeAlias = Callable[[Played], None]
 
 @dataclass(frozen=True)
 class Scenario:
-    """``user`` is what the user does in one step, ``later`` what they do that many events after it."""
+    """A model with steps and answers, and what the user does in one step."""
 
     user: Sequence[str]
     outcome: Outcome
     steps: Sequence[Step] = field(default_factory=lambda: WORK)
     answers: Mapping[str, Step] = field(default_factory=dict)
-    later: Mapping[int, str] = field(default_factory=dict)
-    max_iterations: int = 8
-    interactive: bool = False
 
 
 SCENARIOS: dict[str, Scenario] = {}
@@ -238,12 +233,6 @@ def steers_a_running_tool(played: Played) -> None:
     played.was_delivered("focus on prices")
     heard = [e for e in played.session.of(events.ToolProgress) if e.text == "heard prices"]
     assert len(heard) <= (played.when == "during")
-
-
-@scenario("skip docs", later={2: DROP}, steps=[calls("steered", "slow"), FINAL])
-def drops_a_line_that_a_tool_may_have_heard(played: Played) -> None:
-    was_heard = any(e.text == "heard docs" for e in played.session.of(events.ToolProgress))
-    assert played.states["skip docs"] in ({"delivered"} if was_heard else {"delivered", "dropped"})
 
 
 # ---- what comes next
@@ -355,12 +344,6 @@ def edits_a_waiting_line(played: Played) -> None:
 # ---- at the edges of a run
 
 
-@scenario(ASKS, max_iterations=2, interactive=True, answers={ASKS: GOES_WELL})
-def asks_as_the_iterations_run_out_at_a_terminal(played: Played) -> None:
-    assert played.task.status == "max_iterations"
-    played.was_delivered(ASKS)
-
-
 @scenario(REDIRECT, steps=[LOOK, Step(()), FINAL], answers={REDIRECT: OTHER})
 def types_a_line_around_an_empty_reply(played: Played) -> None:
     played.was_delivered(REDIRECT)
@@ -370,111 +353,58 @@ def types_a_line_around_an_empty_reply(played: Played) -> None:
 # ---------------------------------------------------------------------------------------------------------- replaying
 
 
-@dataclass
-class User(Acts):
-    """Does what a scenario says at event ``moment``: in its step, or once everything stands still after it."""
+async def replay(play: Scenario, moment: int, *, is_settled: bool = False) -> Played:
+    """Play a scenario, with the user acting in the step of event ``moment``, or once nothing runs after it.
 
-    play: Scenario = field(default_factory=lambda: SCENARIOS["changes course"])
-    moment: int = -1
-    settled: bool = False
-    when: str = ""
-    later: dict[int, str] = field(default_factory=dict)
-    due: trio.Event = field(default_factory=trio.Event)
-    task_is_there: bool = False
+    Moment -1 is before the run, 0 before its first step. A moment that never comes is after the run.
+    """
+    async with open_session(Script(list(play.steps), answers=play.answers), tools=TOOLS) as session:
+        user, due = Acts(session, (), also_idle=True), trio.Event()
+        played = Played(session, "")
 
-    def __call__(self, event: events.Event) -> None:
-        self.seen += 1
-        if self.seen == self.moment:
-            self.due.set()
-            if not self.settled:
-                self.act()
-        elif self.seen in self.later:
-            self.do(self.later.pop(self.seen))
+        def act() -> None:
+            if not played.when:
+                has_begun = bool(session.of(events.RunStarted)) or session.chain.is_running
+                played.when = "before" if not has_begun else "during" if session.chain.is_running else "after"
+                for what in play.user:
+                    user.do(what)
 
-    def act(self) -> None:
-        if not self.when:
-            self.when = "before" if not self.task_is_there else "during" if self.session.chain.is_running else "after"
-            self.later = {self.seen + n: what for n, what in self.play.later.items()}
-            for what in self.play.user:
-                self.do(what)
+        async def act_when_settled() -> None:
+            await due.wait()
+            await wait_all_tasks_blocked()
+            act()
 
-    async def act_when_settled(self) -> None:
-        await self.due.wait()
-        await wait_all_tasks_blocked()
-        self.act()
-
-    async def finish(self) -> None:
-        """Wait for the end of it all, and do then what is still to be done."""
-        await wait_quiet(self.session)
-        self.act()
-        while self.later:
-            await wait_quiet(self.session)
-            if self.later:
-                self.do(self.later.pop(min(self.later)))
-        await wait_quiet(self.session)
-
-
-async def replay(session: Session, play: Scenario, moment: int, *, settled: bool) -> Played:
-    """Play a scenario. Moment -1 is before the run, 0 before its first step, 1 the first event; one that never comes is
-    after the run."""
-    user = User(session, (), True, play=play, moment=moment, settled=settled)
-    if moment == -1:
-        user.act()
-        await wait_quiet(session)
-    session.chain.listen(user)
-    async with trio.open_nursery() as nursery:
-        if settled:
-            nursery.start_soon(user.act_when_settled)
-        session.chain.submit(DOES_TASK)
-        user.task_is_there = True
-        if moment == 0:
-            user.act()
-        await user.finish()
-        nursery.cancel_scope.cancel()
-    check_session(session, play.max_iterations)
-    return Played(session, user.when)
-
-
-@contextmanager
-def told(session: Session, moment: int, *, settled: bool) -> Iterator[None]:
-    """Say in a failure when the user acted, and what happened."""
-    try:
-        yield
-    except Exception as error:
-        error.add_note(f"at moment {moment}{', settled' if settled else ''}:")
-        for event in session.events:
-            fields = {k: v for k, v in event_json.to_json(event).items() if k in SHOWN and v not in ("", None)}
-            error.add_note(" ".join([event.type, *(f"{k}={v!r}" for k, v in fields.items())]))
-        raise
-
-
-SHOWN = ("iteration", "id", "state", "text", "name", "status", "query", "point", "message", "tool_calls")
-
-
-def opened(play: Scenario) -> dict[str, Any]:
-    """How the session of a scenario is opened."""
-    use = chain_settings(max_iterations=play.max_iterations)
-    return {"tools": TOOLS, "use": use, "interactive": play.interactive}
-
-
-async def moments_of(play: Scenario) -> int:
-    """How many moments the scenario has when the user does nothing."""
-    async with open_session(Script(list(play.steps), answers=play.answers), **opened(play)) as session:
-        await session.run(DOES_TASK)
-        return len(session.events)
+        if moment == -1:
+            act()
+            await wait_quiet(session)
+        at(session, events.Event, due.set if is_settled else act, moment)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(act_when_settled)
+            session.chain.submit(DOES_TASK)
+            if moment == 0:
+                act()
+            await wait_quiet(session)
+            act()
+            await wait_quiet(session)
+            nursery.cancel_scope.cancel()
+        check_session(session, 20)
+    return played
 
 
 @pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("name", SCENARIOS)
-async def test_the_user_does_it_at_every_moment(name: str, autojump_clock: MockClock) -> None:
-    random.seed(0)  # the jitter of the retries
+async def test_the_user_acts_at_every_moment(name: str, autojump_clock: MockClock) -> None:
     play = SCENARIOS[name]
+    undisturbed = await replay(replace(play, user=()), -2)
     whens = set()
-    for moment in some(range(-1, await moments_of(play) + 2), every=8):
-        for settled in (False, True) if moment > 0 else (False,):
-            async with open_session(Script(list(play.steps), answers=play.answers), **opened(play)) as session:
-                with told(session, moment, settled=settled):
-                    played = await replay(session, play, moment, settled=settled)
-                    play.outcome(played)
+    for moment in some(range(-1, len(undisturbed.session.events) + 2), every=8):
+        for is_settled in (False, True) if moment > 0 else (False,):
+            random.seed(0)  # the jitter of the retries
+            try:
+                played = await replay(play, moment, is_settled=is_settled)
+                play.outcome(played)
+            except Exception as error:
+                error.add_note(f"at moment {moment}, {is_settled=}")
+                raise
             whens.add(played.when)
     assert whens == {"before", "during", "after"}
