@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any
+from dataclasses import replace
 
 import pytest
 from support import FullDisk, Session, check_invariants, open_session, settings
@@ -27,7 +26,6 @@ from chain.interruption.prompt import (
 from chain.interruption.prompt_file import parse_prompt
 from chain.lines.parse import Line, parse_line
 from chain.messages import Overrides
-from chain.text.search import SearchBudget
 from chain.text.wording import STOPPED_BY_RULE
 
 AT_D = Situation(iteration=3, point="D", remaining=4, skipped=(), agent="main", query="count SKUs")
@@ -54,9 +52,9 @@ def test_the_first_rule_that_matches_decides() -> None:
     rules = "[{match: never, action: stop}, {match: deploy, action: urgent}, {match: ., action: stop}]"
 
     assert ruled(rules, "deploy it").urgency == "urgent"
+    assert ruled(rules, "!!deploy it").urgency == "now"
     assert ruled(rules, "roll it back").kind == "stop"
     assert ruled("[{match: deploy, action: stop}]", "use B") == parse_line("use B")
-    assert ruled(rules, "!!deploy it").urgency == "now"
 
 
 @pytest.mark.parametrize(
@@ -70,81 +68,29 @@ def test_the_first_rule_that_matches_decides() -> None:
         (r"^deploy\b", "first\ndeploy it", False),
         (r"(?m)^deploy\b", "first\ndeploy it", True),
         ("now$", "do it now\nor never", False),
+        # A rule sees the message, without markers.
+        ("^deploy it$", "  deploy it ", True),
+        (r"^\[USER ADDED\] deploy", "context: deploy is done", True),
+        ("^todo: add deploy", "todo: add deploy", True),
+        # It sees only the beginning, and only lines that are put to the model as interruptions.
+        ("deploy", "x" * (MAX_RULE_CHARS - 6) + "deploy", True),
+        ("deploy", "x" * (MAX_RULE_CHARS - 5) + "deploy", False),
+        (".", "", False),
+        (".", "/queue", False),
+        (".", "then: deploy it", False),
     ],
+    ids=lambda value: str(value)[:30],
 )
-def test_matches_are_searched_and_case_folded(pattern: str, text: str, matches: bool) -> None:
-    assert (ruled(f"[{{match: '{pattern}', action: stop}}]", text).kind == "stop") is matches
+def test_what_a_rule_matches(pattern: str, text: str, matches: bool) -> None:
+    line = ruled(f"[{{match: '{pattern}', action: urgent}}]", text)
+    assert line == replace(parse_line(text), urgency="urgent" if matches else "next")
 
 
-@pytest.mark.parametrize(
-    ("text", "seen"),
-    [
-        ("  deploy it ", "deploy it"),
-        ("context: deploy is done", "[USER ADDED] deploy is done"),
-        ("todo: add deploy", "todo: add deploy"),
-    ],
-)
-def test_rules_see_the_message_of_a_line(text: str, seen: str) -> None:
-    assert parse_line(text).message == seen
-    prompt = parse_prompt(f"rules: [{{match: '^{re.escape(seen)}$'}}]", "h.yaml")
-    assert prompt.rule_for(parse_line(text)) is prompt.rules[0]
-
-
-@pytest.mark.parametrize("text", ["stop", "!Never mind.", "", "   ", "/queue", "then: deploy it"])
-def test_rules_see_only_interruptions(text: str) -> None:
-    assert ruled("[{match: '.*', action: urgent}]", text) == parse_line(text)
-
-
-def test_matches_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
-    searched: list[str] = []
-    search = SearchBudget.search
-
-    def note(self: SearchBudget, pattern: Any, text: str, max_chars: int) -> Any:
-        searched.append(text)
-        return search(self, pattern, text, max_chars)
-
-    monkeypatch.setattr(SearchBudget, "search", note)
+def test_matches_are_cached_for_few_lines() -> None:
     prompt = parse_prompt("rules:\n  - {match: deploy, action: stop}\n", "h.yaml")
-    for _ in range(3):
-        assert prompt.rule_for(parse_line("deploy it")) is prompt.rules[0]
-        assert prompt.rule_for(parse_line("go on")) is None
-    assert searched == ["deploy it", "go on"]
     for n in range(1_000):
-        prompt.rule_for(parse_line(f"line {n}"))
+        assert prompt.rule_for(parse_line(f"line {n}")) is None
     assert len(prompt._found) < 100
-
-
-def test_only_the_beginning_of_a_line_is_searched() -> None:
-    rules = "[{match: deploy, action: stop}]"
-
-    assert ruled(rules, "x" * (MAX_RULE_CHARS - 6) + "deploy").kind == "stop"
-    assert ruled(rules, "x" * (MAX_RULE_CHARS - 5) + "deploy").kind == "redirect"
-
-
-# ------------------------------------------------------------------------------------------------- what an action does
-
-
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        ("use B", "redirect"),
-        ("todo: add x", "todo"),
-        ("focus on B", "guidance"),
-        (" use B", "verbatim"),
-    ],
-)
-def test_urgent_keeps_every_kind(text: str, kind: str) -> None:
-    plain, line = parse_line(text), ruled("[{match: ., action: urgent}]", text)
-
-    assert (line.kind, line.urgency) == (kind, "urgent")
-    assert (line.text, line.message, line.command, line.adjustment) == (
-        text,
-        plain.message,
-        plain.command,
-        plain.adjustment,
-    )
-    if text[0] != " ":
-        assert (line.kind, line.urgency) == (parse_line(f"!{text}").kind, parse_line(f"!{text}").urgency)
 
 
 @pytest.mark.parametrize("action", ["", ", action: deliver"])
@@ -179,38 +125,34 @@ rules:
 """
 
 
-def test_a_rule_overrides_the_handler() -> None:
-    assert told(TWO_RULES, "deploy it?") == Composed(
-        text="OPS: deploy it?",
-        post_prompt="Line 1: take care.",
-        overrides=Overrides(max_tokens=200, effort="low"),
-        resume="Back to count SKUs.",
-    )
-
-
-def test_a_rule_inherits_from_the_handler() -> None:
-    assert told(TWO_RULES, "note?") == Composed(
-        text="NOTE\n\nnote?",
-        post_prompt="Deal with it.",
-        overrides=Overrides(max_tokens=1500, temperature=0.0, effort="high"),
-        resume=None,
-    )
-    assert told(TWO_RULES, "price?").text == "SAID: price?"
-    assert told(TWO_RULES, "price?").post_prompt == "Count in euros."
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (
+            "deploy it?",
+            Composed("OPS: deploy it?", "Line 1: take care.", Overrides(200, effort="low"), "Back to count SKUs."),
+        ),
+        # What a rule leaves out comes from the handler, each setting and each role by itself.
+        ("note?", Composed("NOTE\n\nnote?", "Deal with it.", Overrides(1500, 0.0, "high"), None)),
+        (
+            "price?",
+            Composed("SAID: price?", "Count in euros.", Overrides(1500, effort="high"), "After price?, go on."),
+        ),
+    ],
+)
+def test_a_rule_overrides_the_handler(line: str, expected: Composed) -> None:
+    assert told(TWO_RULES, line) == expected
 
 
 def test_a_rule_inherits_the_built_in_messages() -> None:
-    composed = told("rules: [{match: ., config: {effort: low}}]", "use B")
-
-    assert (composed.text, composed.post_prompt) == ("USER INTERRUPTION: use B", "")
-    assert composed.resume is None
-    assert told("rules: [{match: .}]", "why?").resume == BUILT_IN_PROMPT.resume
+    rules = "rules: [{match: ., config: {effort: low}}]"
+    assert told(rules, "use B") == Composed("USER INTERRUPTION: use B", "", Overrides(effort="low"), None)
+    assert told(rules, "why?").resume == BUILT_IN_PROMPT.resume
 
 
 def test_each_line_is_composed_by_its_rule() -> None:
-    assert (
-        told(TWO_RULES, "use B", "deploy it", "note this").text == "SAID: use B\n\nOPS: deploy it\n\nNOTE\n\nnote this"
-    )
+    text = told(TWO_RULES, "use B", "deploy it", "note this").text
+    assert text == "SAID: use B\n\nOPS: deploy it\n\nNOTE\n\nnote this"
 
 
 def test_post_prompts_are_joined_without_repeats() -> None:

@@ -114,18 +114,6 @@ async def test_ids_are_numbered_or_the_senders(desk: Desk) -> None:
     assert list(desk.states) == ["L1", "mine", "L2", "L3"]
 
 
-async def test_refused_lines_use_no_id() -> None:
-    desk = Desk(size=1)
-    desk.put("a")
-    desk.refused("no room")
-    desk.refused("no room", id="mine")
-    desk.inbox.drain()
-
-    assert desk.put("b").id == "L2"
-    desk.inbox.drain()
-    assert desk.put("c", id="mine").id == "mine"
-
-
 async def test_queued_lines_are_published_after_the_sync(synced: Desk) -> None:
     synced.disk.hold()
     synced.put("focus on prices")
@@ -235,17 +223,6 @@ async def test_after_a_failed_sync_all_lines_are_refused(synced: Desk) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------- taking out
-
-
-async def test_lines_are_drained_in_order(desk: Desk) -> None:
-    for text in ("a", "!b", "todo: list", "c?", "then: d", "context: e"):
-        desk.put(text)
-
-    assert texts(desk.inbox.drain()) == ["a", "!b", "todo: list", "c?", "context: e"]
-    assert texts(desk.inbox.waiting()) == ["then: d"]
-    assert desk.inbox.drain() == ()
-    desk.put("!f")
-    assert texts(desk.inbox.drain_all()) == ["then: d", "!f"]
 
 
 async def test_senders_are_notified_of_room(nursery: trio.Nursery) -> None:

@@ -102,12 +102,8 @@ class AgentWalk:
         self._is_empty = False
         """Whether a reply came since the last message: until another comes, one that has no content to append."""
         self._may_have_tail = False
-        self._plan_changed = self._plan_is_news = False
-        self._plan_is_due = self._is_first_try = False
         self._is_tried = self._owes_removal = False
         """Whether the last request had stubs that are not on record yet, and whether it was answered."""
-        self._said: tuple[int, tuple[str, ...]] = 0, ()
-        """How many messages the last request had, and its tail."""
 
     @property
     def depth(self) -> int:
@@ -140,8 +136,6 @@ class AgentWalk:
         assert parent.ended is None, f"I4: {self.name} starts after {parent.ended}"
         self.parent, self.parent_id = parent, parent_id
         parent.below.append(self)
-        if not self.is_asked:
-            self._plan_changed = self._plan_is_news = True
 
     def end(self, status: str, iterations: int, usage: dict[str, Any]) -> None:
         """It has ended what it was started for."""
@@ -312,8 +306,7 @@ class AgentWalk:
         self.started, self._begun, self._late, self.finished = [], [], [], set()
         self._held_since = 0 if self.is_held_up else None
         self._was_held = self._held_since is not None
-        self._may_have_tail, self._plan_is_news = False, self._plan_changed
-        self._plan_is_due = self._plan_is_due and self._plan_changed
+        self._may_have_tail = False
 
     def _check_results(self, message: dict[str, Any]) -> None:
         """A call that never started says so, and none that did; an agent that has no answer gives an error."""
@@ -365,7 +358,6 @@ class AgentWalk:
         if keep and _is_summary(self.history[0]):
             self._same, self._first = [], self._first[:1]
         self._taken_back |= {mark for id in self._withdrawn for mark in self._lines[id].marks}
-        self._plan_is_news, self._plan_is_due = True, False
 
     def remove(self, record: dict[str, Any]) -> None:
         """Stubs stand for these images from now on; thinking is gone without one."""
@@ -435,12 +427,6 @@ class AgentWalk:
         assert self.ended is None, f"an iteration of {self.name} begins after {self.ended}"
         self.iteration += 1
         assert iteration == self.iteration <= self.limit, "I5"
-        self._is_first_try = True
-
-    def plan(self, by: str) -> None:
-        """The plan has changed. What the model changed itself is told by the tools; all else is news until sent."""
-        self._plan_changed = self._plan_is_news = by != self.name
-        self._plan_is_due = self._plan_is_news and bool(self.history)
 
     def compact(self, record: dict[str, Any]) -> None:
         """I10: what begins the conversation now has all that the user said in the run, word for word."""
@@ -462,7 +448,6 @@ class AgentWalk:
             self._first = (record["summary"], words, left, record.get("plan", ""))
             assert all(said in words for said in self._said_by_user), "I10: what the user said is gone"
         self.history = kept
-        self._plan_is_news, self._plan_is_due = not record["summary"], False
         self._was_compacted = True
 
     def asks_model(self, *, is_for_summary: bool) -> None:
@@ -522,15 +507,8 @@ class AgentWalk:
         for id in self._unsent:
             assert self._lines[id].end <= synced, f"I6: {id} was sent before it was on the disk"
         self._unsent.clear()
-        if not self._may_have_tail:
-            assert request.overrides == Overrides()
-            assert not request.tail or self._plan_is_news, "I7: a tail on an ordinary call"
-        assert self._may_have_tail or len(request.tail) <= 1
-        assert request.tail or not (self._plan_is_due and self._is_first_try), "the plan changed by other hands"
-        said = len(request.messages), request.tail
-        if self._is_first_try or said != self._said:
-            self._plan_changed = False  # what is only said again does not have what changed meanwhile
-        self._is_first_try, self._said = False, said
+        assert self._may_have_tail or request.overrides == Overrides()
+        assert self._may_have_tail or len(request.tail) <= 1, "I7: only the plan is added to an ordinary call"
 
 
 def _alike(before: Sequence[object], now: Sequence[object]) -> int:

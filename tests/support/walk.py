@@ -145,9 +145,6 @@ class Walk:
                 self._at_work(item["agent"]).start(item["id"])
             case "tool_finished":
                 self._at_work(item["agent"]).finish(item["id"])
-            case "plan":
-                for each in self.agents.values():
-                    each.plan(item["by"])
             case "question":
                 self._asks[item["id"]] = item["agent"]
             case "answer":
