@@ -82,7 +82,7 @@ async def test_requests_and_tools_wait_for_the_store() -> None:
 
 @pytest.mark.parametrize("word", ["stop", "interrupt"])
 @pytest.mark.parametrize("moment", [events.PlanChanged, events.Notice])
-async def test_a_stop_at_an_ending_prevents_the_next_run(word: str, moment: type[events.Event]) -> None:
+async def test_a_stop_at_an_ending_prevents_runs(word: str, moment: type[events.Event]) -> None:
     gate = Gate()
     use = settings(max_iterations=1)
     async with open_session(TWO_STEPS, tools=[gate.tool], use=use, interactive=True) as session:

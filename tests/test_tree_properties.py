@@ -193,7 +193,7 @@ def test_the_invariants_hold_in_every_agent(example: Example) -> None:
         st.lists(st.one_of(disk_acts, st.sampled_from(["todo: add one ‹›", "Do something else"])), max_size=4),
     ),
 )
-def test_the_promises_hold_in_a_tree_on_a_full_disk(example: Example) -> None:
+def test_the_promises_hold_on_a_full_disk(example: Example) -> None:
     example.run(FullDisk(example.setting.sync_s))
 
 

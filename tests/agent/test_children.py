@@ -250,7 +250,7 @@ async def test_which_lines_withdraw_a_childs_question(line: str, to: str, is_ope
             await agents.session.chain.wait_idle()
 
 
-async def test_other_agents_receive_a_plan_change_with_its_author() -> None:
+async def test_other_agents_get_plan_changes() -> None:
     async with family() as agents:
         add = ["plan_add_task", {"task": "check the SKU"}]
         await agents.begin([starts("plan", [add])])
@@ -271,7 +271,7 @@ async def test_a_childs_question_pauses_all_deadlines_above_it(autojump_clock: t
         assert agents.session.result.status == "done"
 
 
-async def test_a_calls_deadline_is_paused_while_its_agent_asks(
+async def test_a_question_pauses_its_callers_deadline(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     @tool(kind="delegate", timeout_s=10)
@@ -371,7 +371,7 @@ async def test_an_asked_agent_uses_the_current_model() -> None:
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("no"), KeyboardInterrupt("no"), SystemExit("no")], ids=repr)
 @pytest.mark.parametrize("in_group", [False, True])
-async def test_an_exception_of_a_model_fails_only_its_own_run(error: BaseException, in_group: bool) -> None:
+async def test_an_exception_of_a_model_fails_its_run(error: BaseException, in_group: bool) -> None:
     failing: list[str] = []
 
     async def fail(request: Request) -> None:

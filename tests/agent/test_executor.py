@@ -126,7 +126,7 @@ async def test_an_idle_chain_executes_todos_without_the_model() -> None:
 # ---------------------------------------------------------------------------------------------- the last iteration
 
 
-async def test_a_waiting_line_at_the_limit_gives_max_iterations() -> None:
+async def test_a_waiting_line_makes_it_max_iterations() -> None:
     async with open_session("rules: [{text: Answer.}]", use=settings(max_iterations=1)) as session:
         at(session, events.Reply, lambda: session.chain.submit("more"))
         result = await session.run("Do the task")
@@ -366,7 +366,7 @@ async def test_a_waiting_line_follows_an_empty_reply(times: int) -> None:
         check_invariants(session)
 
 
-async def test_a_line_at_an_empty_last_reply_is_carried_over() -> None:
+async def test_lines_at_an_empty_last_reply_wait() -> None:
     model, use = "rules: [{text: '', times: 1}, {text: Answer.}]", settings(max_iterations=1)
     async with open_session(model, use=use, interactive=True) as session:
         at(session, events.UsageReport, lambda: session.chain.submit("use B"))

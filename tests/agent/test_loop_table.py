@@ -226,7 +226,7 @@ async def test_a_run_ended_at_a_delivery_starts_nothing(act: str, autojump_clock
 
 
 @pytest.mark.parametrize("attempt", range(6))
-async def test_a_now_line_is_never_missed_before_a_request(attempt: int, autojump_clock: MockClock) -> None:
+async def test_a_now_line_is_never_missed(attempt: int, autojump_clock: MockClock) -> None:
     """Another task sends it right after the step of an event. Trio draws which task runs next."""
     async with open_session(SLOW) as session, trio.open_nursery() as nursery:
 

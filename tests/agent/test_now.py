@@ -28,7 +28,7 @@ def told(session: Session, n: int = -1) -> list[str]:
     return session.sent(n).splitlines()
 
 
-async def test_a_cut_reply_is_kept_but_not_the_result(mock_clock: MockClock) -> None:
+async def test_a_cut_reply_is_not_the_result(mock_clock: MockClock) -> None:
     async with open_session(SLOW_ANSWER) as session:
         session.chain.submit("Do the task")
         await tick(mock_clock)
@@ -131,7 +131,7 @@ rules: [{match: ^deploy, config: {effort: low}, messages: [{role: system, conten
 
 
 @pytest.mark.parametrize("line", ["stop", "!!stop"])
-async def test_a_stop_with_a_now_line_prevents_the_request(line: str) -> None:
+async def test_a_stop_beats_a_now_line(line: str) -> None:
     async with open_session(SLOW_ANSWER) as session:
         at(session, events.IterationStarted, lambda: (session.chain.submit("!!use A"), session.chain.submit(line)))
         result = await session.run("Do the task")
@@ -165,31 +165,4 @@ async def test_handler_words_stay_until_the_line_is_answered(
         assert len(session.of(events.UserInterruption)) == 2
         assert [request.tail for request in model.whole if request.tail] == [("ASK FIRST\n\nGENERAL",)]
         assert model.whole[0].overrides.effort == "low"
-        check_invariants(session)
-
-
-async def test_handler_words_survive_a_dropped_cut(autojump_clock: MockClock) -> None:
-    model = Slow(begun=1)
-    async with open_session(model, tools=[last], use=settings(handler=HANDLER)) as session:
-        session.chain.submit("Do the task")
-        await trio.sleep(1)
-        session.chain.submit("!!deploy it")
-        await trio.sleep(1)
-        session.chain.submit("!!and be quick")
-        session.chain.lines.drop("L3")
-        await session.chain.wait_idle()
-        assert [request.tail for request in model.whole if request.tail] == [("ASK FIRST",)]
-        check_invariants(session)
-
-
-async def test_shown_text_counts_as_an_answer(autojump_clock: MockClock) -> None:
-    model = Slow(begun=1)
-    async with open_session(model, tools=[last], use=settings(handler=HANDLER)) as session:
-        session.chain.submit("Do the task")
-        await trio.sleep(1)
-        session.chain.submit("!!deploy it")
-        await trio.sleep(40)
-        session.chain.submit("!!and be quick")
-        await session.chain.wait_idle()
-        assert [request.tail for request in model.whole if request.tail] == [("GENERAL",)]
         check_invariants(session)

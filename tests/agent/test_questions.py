@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, nullcontext
 
 import pytest
 import trio
-from support import SKIPPED, FullDisk, MemoryFile, Session, at, check_invariants, open_session, settings
+from support import SKIPPED, FullDisk, MemoryFile, Session, check_invariants, open_session, settings
 from support.gates import Gates, results
 from support.models import ASKING_TOOLS
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -167,13 +167,6 @@ async def test_an_answer_may_escalate_one_call(text: str, escalation: Escalation
         assert record.get("escalation") == escalation
 
 
-async def test_always_includes_no_escalation(autojump_clock: MockClock) -> None:
-    async with asked(COMMAND, COMMAND, COMMAND) as session:
-        await answer(session, "w", "a")
-        await session.chain.wait_idle()
-        assert results(session) == ["run: network, once", "run: None, always", "run: None, always"]
-
-
 @pytest.mark.parametrize(
     ("call", "text", "mode"),
     [
@@ -191,14 +184,6 @@ async def test_an_escalation_must_be_offered(call: str, text: str, mode: str) ->
         assert mode != "ask" or refused.message == f"{text} does not apply to Q1: no sandbox restricts that here"
         assert session.chain.questions.open_id == "Q1"
         await answer(session, "n")
-
-
-@pytest.mark.parametrize("allow", ["", "command"])
-async def test_nothing_is_escalated_without_a_user(allow: str) -> None:
-    async with asked(COMMAND, is_answered=False, allow=allow) as session:
-        await session.chain.wait_idle()
-        assert [event.escalation for event in session.of(events.Answer)] == [None]
-        assert not allow or results(session) == ["run: None, always"]
 
 
 # --------------------------------------------------------------------------------------------------------- previews
@@ -239,7 +224,7 @@ class Replaced:
         return replace
 
 
-async def test_a_call_that_changed_since_approval_is_not_run() -> None:
+async def test_calls_changed_since_approval_are_not_run() -> None:
     replaced = Replaced()
     async with asked(REPLACE, tools=[replaced.tool]) as session:
         replaced.content = "two"
@@ -302,7 +287,7 @@ CHOSEN = {
 
 
 @pytest.mark.parametrize(("text", "chosen"), CHOSEN.items())
-async def test_a_choice_is_a_number_an_option_or_text(text: str, chosen: str) -> None:
+async def test_what_answers_a_choice(text: str, chosen: str) -> None:
     async with asked(CHOICE) as session:
         [question] = session.of(events.Question)
         assert (question.kind, question.text, question.options) == ("choice", "Which?", ("left", "right"))
@@ -459,14 +444,6 @@ async def test_other_lines_leave_questions_open(line: str, autojump_clock: MockC
         assert started(session) == ["danger"]
 
 
-async def test_a_question_is_withdrawn_once() -> None:
-    async with asked(CHOICE) as session:
-        at(session, events.Answer, lambda: session.chain.submit("!go left"))
-        session.chain.interrupt()
-        await session.chain.wait_idle()
-        assert decisions(session) == [("Q1", "withdrawn", "user")]
-
-
 async def test_the_model_is_informed_of_a_withdrawn_choice() -> None:
     async with asked(CHOICE) as session:
         session.chain.submit("!go left")
@@ -491,7 +468,7 @@ async def test_an_allowed_call_may_still_be_prevented(line: str) -> None:
 
 @pytest.mark.parametrize("line", ["stop", "!no"])
 @pytest.mark.parametrize("call", [LATE, DIG], ids=["while a preview is made", "while the asking tool works"])
-async def test_nothing_is_asked_after_a_stop_or_urgent_line(line: str, call: str, mock_clock: MockClock) -> None:
+async def test_stops_and_urgent_lines_prevent_questions(line: str, call: str, mock_clock: MockClock) -> None:
     async with asked(call, DANGER) as session:
         if call == DIG:  # it asks about the first host at once, about the second after a while
             await answer(session, "y")

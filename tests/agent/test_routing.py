@@ -15,7 +15,7 @@ from chain.errors import UserError
 
 
 @pytest.mark.parametrize("kind", ["explore", "plan", "agent"])
-async def test_with_an_active_agent_a_line_goes_to_it(kind: str) -> None:
+async def test_a_line_goes_to_the_active_agent(kind: str) -> None:
     async with family() as agents:
         await agents.begin([starts(kind, [WAIT], answer="Found.")])
         assert agents.send("Check the OAuth implementation") == f"{kind}-1"
@@ -80,7 +80,7 @@ async def test_a_call_without_an_agent_is_ignored() -> None:
         await agents.finish()
 
 
-async def test_after_the_tool_completed_a_line_goes_to_main() -> None:
+async def test_a_line_after_it_goes_to_main() -> None:
     async with family() as agents:
         seen: list[str] = []
         at(agents.session, events.AgentEnded, lambda: seen.append(agents.send("use B")))
@@ -157,7 +157,7 @@ async def test_an_unknown_agent_is_refused_with_the_known() -> None:
         assert chain.submit("use B", to="explore-1").what == "refused", "it has finished"
 
 
-async def test_lines_of_a_finished_agent_move_to_its_parent() -> None:
+async def test_lines_of_finished_agents_move_up() -> None:
     async with family(use=ONE_ITERATION) as agents:
         await agents.begin([starts("explore", [WAIT])], answer="All.")
         # On its last iteration it delivers nothing any more.

@@ -100,7 +100,7 @@ def test_a_stop_in_the_answer_shows_everything() -> None:
 
 
 @pytest.mark.parametrize("blank", ["", " \n"])
-def test_a_stop_in_an_answer_without_text_leaves_no_gap(blank: str) -> None:
+def test_a_stop_in_a_blank_answer(blank: str) -> None:
     assert stop_outcome("answering", [], 0, blank).result == f"Cancelled. {QUESTION}"
     assert stop_outcome("answering", FOUND, 3, blank).result.startswith(LIST)
 
@@ -153,7 +153,7 @@ def test_a_cancelled_run_ends_by_the_strongest_act(acts: str, state: str, status
     assert run.outcome(None, 1.0).status == status
 
 
-def test_the_phase_is_that_of_the_act_that_counts() -> None:
+def test_the_strongest_act_sets_the_phase() -> None:
     run = Run()
     run.step.tools = "running"
     run.stop()
@@ -168,7 +168,7 @@ def test_the_phase_is_that_of_the_act_that_counts() -> None:
     assert run.outcome(None, 1.0).phase_reached == "thinking"
 
 
-async def test_only_the_work_that_an_act_cuts_is_cut() -> None:
+async def test_each_act_cuts_its_own_scopes() -> None:
     run = Run()
     call, tools, wait = run.cut_by("stop", "now"), run.cut_by("now"), run.cut_by("stop")
 

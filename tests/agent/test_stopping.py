@@ -37,7 +37,7 @@ def texts(session: Session) -> list[str]:
     return ["results" if c[0]["type"] == "tool_result" else c[0].get("text", "call") for c in found]
 
 
-async def test_an_interrupt_at_a_result_hits_the_next_run() -> None:
+async def test_interrupts_at_a_result_hit_the_next_run() -> None:
     async with open_session("rules: [{text: The answer.}]") as session:
         at(session, events.TextDelta, lambda: session.chain.submit("then: Do the next task"))
         at(session, events.Result, session.interrupt)

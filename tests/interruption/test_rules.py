@@ -296,7 +296,7 @@ async def test_a_stop_rule_equals_a_stop_phrase() -> None:
     assert conversations[0] == conversations[1]
 
 
-async def test_full_inboxes_and_disks_do_not_block_stop_rules() -> None:
+async def test_nothing_blocks_a_stop_rule() -> None:
     gate, disk, use = Gate(), FullDisk(), settings(handler=STOP, inbox_size=1)
     async with open_session(TWO_STEPS, tools=[gate.tool], use=use, file=disk) as session:
         await begin(session, gate, "use B")

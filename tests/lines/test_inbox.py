@@ -178,7 +178,7 @@ async def test_an_id_is_used_for_one_line_only(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("id", ["L1", "mine"])
-async def test_an_id_of_an_earlier_process_can_be_reused(desk: Desk, id: str) -> None:
+async def test_ids_of_earlier_processes_can_be_reused(desk: Desk, id: str) -> None:
     before = desk.of_earlier_process(records.Line(id, "!old", "redirect", "urgent", "main", "not known yet"))
     assert (before.origin, before.line.urgency, before.on_record) == ("prompt", "next", id)
 
