@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 import trio
@@ -132,19 +133,23 @@ async def test_a_finished_agent_can_be_asked() -> None:
         assert started == [("explore-1", "explore", calls["explore"]), ("explore-1", "explore", calls["agent_ask"])]
 
 
-async def test_a_stop_ends_waiting_for_a_busy_agent() -> None:
+@pytest.mark.parametrize("is_at_once", [False, True])
+async def test_a_stop_ends_waiting_for_a_busy_agent(is_at_once: bool) -> None:
     async with family() as agents:
+        stop = partial(agents.session.chain.submit, "stop", to="agent-1")
+        if is_at_once:
+            at(agents.session, events.ToolCall, stop, agent="agent-1", name="agent_ask")
         await agents.begin(
             [starts("explore", answer="Found.")],
             [asks("explore-1", [WAIT], answer="First."), starts("agent", [asks("explore-1", answer="Second.")])],
             [asks("explore-1", answer="Third.")],
         )
-        assert agents.session.chain.submit("stop", to="agent-1").what == "stopping"
-        await agents.quiet()
+        if not is_at_once:
+            assert stop().what == "stopping"
+            await agents.quiet()
         assert sorted(agents.at_work) == ["explore-1", "main"]
         ((text, is_error),) = agents.results("agent-1")
-        assert is_error
-        assert "the user stopped" in text
+        assert (is_error, "the user stopped" in text) == (True, True)
         await agents.finish()
         assert [text for text, is_error in agents.results("main") if not is_error] == ["Found.", "First.", "Third."]
 

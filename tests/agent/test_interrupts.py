@@ -15,7 +15,7 @@ from support.gates import Gates
 from trio.testing import wait_all_tasks_blocked
 
 from chain import events
-from chain.errors import ModelError
+from chain.errors import ModelError, ParameterRefused
 from chain.model import Delta, Model, Reply, Request
 from chain.providers.scripted.scripted_model import ScriptedModel
 from chain.text.wording import INTERRUPT_NOTE, INTERRUPTED_TEXT, STOP_NOTE
@@ -158,14 +158,17 @@ async def test_an_interrupt_as_a_tool_returns(fails: bool, result: str) -> None:
 # -------------------------------------------------------------------------------------------------- models that fail
 
 
-async def test_errors_of_a_cancelled_model_are_ignored() -> None:
+@pytest.mark.parametrize(
+    "error", [ModelError("cut", retryable=True), ParameterRefused("no", ["effort"]), ZeroDivisionError()], ids=repr
+)
+async def test_errors_of_a_cancelled_model_are_ignored(error: Exception) -> None:
     class Failing(ScriptedModel):
         async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
             if not session.interrupted_at:
                 try:
                     await trio.sleep_forever()
                 finally:
-                    raise ModelError("the connection was cut", retryable=True)
+                    raise error
             return await super().reply(request, on_delta)
 
     async with open_session(Failing.parse("rules: [{text: The answer.}]")) as session:

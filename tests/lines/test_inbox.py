@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 import trio
-from hypothesis import given
-from hypothesis import strategies as st
 from support import FullDisk
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -17,7 +15,7 @@ from chain.journal import records
 from chain.journal.journal import Journal
 from chain.lines.accepted import AcceptedLine
 from chain.lines.inbox import Inbox
-from chain.lines.parse import MAX_LINE, Adjustment, Line, parse_line
+from chain.lines.parse import MAX_LINE, Adjustment, parse_line
 from chain.lines.receipts import Ledger, LineOutcomes
 from chain.session.state import State as SessionState
 
@@ -81,10 +79,6 @@ async def synced(desk: Desk, nursery: trio.Nursery) -> Desk:
 
 def texts(lines: tuple[AcceptedLine, ...]) -> list[str]:
     return [a.line.text for a in lines]
-
-
-def ids(lines: tuple[AcceptedLine, ...]) -> list[str]:
-    return [a.id for a in lines]
 
 
 # -------------------------------------------------------------------------------------------------------- accepting
@@ -253,6 +247,17 @@ async def test_senders_are_notified_of_room(nursery: trio.Nursery) -> None:
 # --------------------------------------------------------------------------------------------------------- dropping
 
 
+async def test_lines_are_drained_in_order(desk: Desk) -> None:
+    for text in ("a", "!b", "todo: list", "c?", "then: d", "then: e"):
+        desk.put(text)
+
+    assert texts(desk.inbox.drain_todos()) == ["todo: list"]
+    assert (desk.inbox.has_urgent, texts(desk.inbox.drain()), desk.inbox.has_urgent) == (True, ["a", "!b", "c?"], False)
+    follow_up = desk.inbox.next_follow_up()
+    assert follow_up is not None
+    assert (follow_up.line.text, texts(desk.inbox.waiting())) == ("then: d", ["then: e"])
+
+
 async def test_a_dropped_line_leaves_the_others_in_order(synced: Desk) -> None:
     for text in ("a", "!b", "then: c"):
         synced.put(text)
@@ -387,155 +392,3 @@ async def test_lines_are_settled_on_a_full_disk(desk: Desk) -> None:
 
 
 # ------------------------------------------------------------------------------- conservation, order (I1, I9)
-
-LINES = (
-    "a",
-    "!b",
-    "!!n",
-    "todo: list",
-    "then: c",
-    "then: d",
-    "skip docs",
-    "really?",
-    "todo: add",
-    "x" * (MAX_LINE + 1),
-)
-a_put = st.tuples(st.just("put"), st.sampled_from(LINES), st.sampled_from(["", "", "", "L2", "mine"]))
-a_taking = st.tuples(
-    st.sampled_from(["drain", "follow-up", "todos", "all"]), st.sampled_from(FINAL), st.sampled_from(["", "leave"])
-)
-a_drop = st.tuples(st.just("drop"), st.sampled_from(["L1", "l2", "L3", "L4", "MINE"]), st.just(""))
-other = st.tuples(st.sampled_from(["look", "adjust", "full", "room", "disk", "refusal"]), st.just(""), st.just(""))
-step = st.one_of(a_put, a_put, a_taking, a_drop, other)
-# The length is drawn first, since lists of no fixed length are mostly short ones.
-stories = st.integers(0, 40).flatmap(lambda n: st.lists(step, min_size=n, max_size=n))
-
-
-class Check:
-    """Drives an inbox by random steps, and keeps its own account of every line."""
-
-    def __init__(self, size: int) -> None:
-        self.desk = Desk(size)
-        self.size = size
-        self.accepted: list[AcceptedLine] = []
-        self.state: dict[str, str] = {}
-        self.in_hand: list[AcceptedLine] = []
-        """Lines that were taken and not yet settled: they are queued until they are."""
-        self.delivered: list[AcceptedLine] = []
-        self.used: set[str] = set()
-        """Ids of the lines that a tool has acted on."""
-        self.refused = 0
-
-    def step(self, what: str, how: Any, more: str) -> None:
-        inbox = self.desk.inbox
-        before = inbox.waiting()
-        match what:
-            case "put":
-                self._put(parse_line(how), more)
-            case "drain":
-                self._taken(inbox.drain(), [a for a in before if a.line.kind != "follow-up"], how, more)
-            case "todos":
-                self._taken(inbox.drain_todos(), [a for a in before if a.line.kind == "todo"], how, more)
-            case "all":
-                self._taken(inbox.drain_all(), list(before), how, more)
-            case "follow-up":
-                oldest = [a for a in before if a.line.kind == "follow-up"][:1]
-                found = inbox.next_follow_up()
-                self._taken((found,) if found is not None else (), oldest, how, more)
-            case "drop":
-                self._drop(before, how)
-            case "adjust":
-                self.used |= {a.id for a in before if a.line.adjustment is not None}
-                assert len(inbox.adjustments(set())) == sum(a.line.adjustment is not None for a in before)
-            case "full" | "room":
-                self.desk.disk.full = what == "full"
-            case "refusal" if self.delivered:
-                back = self.delivered.pop()
-                self.desk.ledger.settle(back, "returned", iteration=1)
-                self.state[back.id] = "returned"
-            case _:
-                assert inbox.waiting() == before
-
-    def _put(self, line: Line, id: str) -> None:
-        most = 2 * self.size if line.urgency == "now" else self.size
-        room = len(self.desk.inbox) < most and not self.desk.disk.full
-        good = len(line.text) <= MAX_LINE and not line.problem and id not in self.state
-        put = self.desk.inbox.put(line, id=id)
-        assert isinstance(put, AcceptedLine) == (room and good)
-        if isinstance(put, AcceptedLine):
-            assert put.id not in self.state
-            assert put.id == id or not id
-            self.accepted.append(put)
-            self.state[put.id] = "queued"
-        else:
-            self.refused += 1
-
-    def _drop(self, before: tuple[AcceptedLine, ...], id: str) -> None:
-        held = next((a for a in before if a.id.lower() == id.lower()), None)
-        try:
-            dropped = self.desk.inbox.drop(id)
-        except UserError:
-            assert held is None or held.id in self.used
-            dropped = None
-        else:
-            assert dropped == held
-            assert dropped.id not in self.used
-            self.state[dropped.id] = "dropped"
-        assert self.desk.inbox.waiting() == tuple(a for a in before if a is not dropped)
-
-    def _taken(self, taken: tuple[AcceptedLine, ...], expected: list[AcceptedLine], state: State, more: str) -> None:
-        assert list(taken) == expected
-        for accepted in taken:
-            if more == "leave":
-                self.in_hand.append(accepted)
-                continue
-            self.desk.ledger.settle(accepted, state, iteration=1)
-            self.state[accepted.id] = state
-            if state == "delivered":
-                self.delivered.append(accepted)
-
-    def check(self) -> None:
-        inbox, receipts = self.desk.inbox, self.desk.ledger.receipts
-        waiting = inbox.waiting()
-        assert {r.id: r.state for r in receipts if r.state != "refused"} == self.state
-        assert sum(r.state == "refused" for r in receipts) == self.refused
-        assert sorted(ids(waiting) + ids(tuple(self.in_hand))) == sorted(
-            id for id, state in self.state.items() if state == "queued"
-        )
-        order = ids(tuple(self.accepted))
-        assert ids(waiting) == sorted(ids(waiting), key=order.index)
-        assert len(waiting) == len(inbox) <= 2 * self.size
-        assert inbox.is_full == (len(waiting) >= self.size)
-        assert inbox.has_urgent == any(a.line.urgency in ("urgent", "now") for a in waiting)
-        assert inbox.has_now == any(a.line.urgency == "now" for a in waiting)
-        assert [r["id"] for r in self.desk.records if r["type"] == "line"] == order
-
-    def check_told(self) -> None:
-        """Once all is on the disk, the events tell the same story, each line's in its order."""
-        told: dict[str, list[str]] = {}
-        for event in self.desk.told:
-            if isinstance(event, events.LineQueued):
-                told.setdefault(event.id, []).append("queued")
-            elif isinstance(event, events.Receipt) and event.state != "refused":
-                told[event.id].append(event.state)
-        assert {id: story[-1] for id, story in told.items()} == self.state
-        assert all(story[0] == "queued" for story in told.values())
-
-
-@given(st.integers(1, 4), stories)
-def test_every_accepted_line_is_in_one_state(size: int, steps: list[Any]) -> None:
-    async def main() -> None:
-        check = Check(size)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(check.desk.journal.run)
-            for what, how, more in steps:
-                if what == "disk":
-                    await wait_all_tasks_blocked()
-                else:
-                    check.step(what, how, more)
-                check.check()
-            await wait_all_tasks_blocked()
-            nursery.cancel_scope.cancel()
-        check.check_told()
-
-    trio.run(main)
