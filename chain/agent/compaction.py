@@ -16,7 +16,7 @@ from chain.agent.model_call import ModelCalls
 from chain.agent.spec import AgentContext
 from chain.agent.state import Run
 from chain.agent.window import (
-    MOST_WRONG,
+    MAX_ESTIMATE_ERROR,
     WORDS_SHARE,
     CompactionRules,
     WindowView,
@@ -68,7 +68,7 @@ class Compactor:
     def _rules(self) -> CompactionRules:
         return self._context.spec.compaction
 
-    def due(self, run: Run) -> CompactedBy | None:
+    def reason(self, run: Run) -> CompactedBy | None:
         """Return why to compact before the next call, or ``None``. A compaction is due at most once per iteration."""
         if run.compacted_at == run.iteration or not self.has_reply:
             return None
@@ -77,7 +77,7 @@ class Compactor:
         is_due = self._rules.at is not None and self._exceeds_limit(self._context.window_usage.tokens)
         return "fill" if is_due and (self._has_grown or self.exceeds_window()) else None
 
-    def may_help(self, run: Run, reply: Reply) -> bool:
+    def is_worthwhile(self, run: Run, reply: Reply) -> bool:
         """Return whether to compact after the service has rejected the conversation as too long.
 
         If the service does not report the size and our estimate is far below the limit, the rejection is not trusted.
@@ -85,7 +85,7 @@ class Compactor:
         if reply.stop_reason != TOO_LONG or self._rules.at is None or run.compacted_at == run.iteration:
             return False
         tokens, window = self._context.window_usage.tokens, self._model.window
-        is_believed = bool(reply.asked_tokens) or window is None or tokens * MOST_WRONG >= window.tokens
+        is_believed = bool(reply.asked_tokens) or window is None or tokens * MAX_ESTIMATE_ERROR >= window.tokens
         return is_believed and self.has_reply
 
     @property

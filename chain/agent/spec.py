@@ -48,7 +48,7 @@ class Limits:
     max_tokens: int | None = None
     max_cost_usd: float | None = None
 
-    def spent(self, usage: Usage) -> str:
+    def exceeded_budget(self, usage: Usage) -> str:
         """Return a sentence about the budget that this usage exceeds, or an empty string."""
         if self.max_tokens is not None and usage.total_tokens >= self.max_tokens:
             return f"Stopped: the run has used {usage.total_tokens:,} tokens, and its budget is {self.max_tokens:,}."

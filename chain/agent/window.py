@@ -24,7 +24,7 @@ FIRST_RATIO = 3.5
 RATIOS = 1.0, 10.0
 """The bounds of a plausible ratio: some servers do not count cached tokens."""
 
-MOST_WRONG = 2.0
+MAX_ESTIMATE_ERROR = 2.0
 """The highest assumed ratio of a conversation's real size to our estimate, if a service finds it too long."""
 
 WORDS_SHARE = 0.25
@@ -36,7 +36,7 @@ LONGEST_REPLY_SHARE = 0.5
 IMAGE_CHARS = 5_600
 """The characters that an image counts for: a service counts at most 1,600 tokens."""
 
-LEAST_STUBBED = 400
+MIN_STUBBED_CHARS = 400
 """The characters of the shortest result that is replaced with a stub."""
 
 EARLIER_GONE = "[earlier messages removed to make room]"
@@ -139,7 +139,7 @@ class WindowUsage:
                 self._counted = asked, self._chars, self.beside
                 self._known_tokens, self._chars_since, self._counts_reply = usage.total_tokens, 0, True
             return
-        most = int(self.tokens * MOST_WRONG)
+        most = int(self.tokens * MAX_ESTIMATE_ERROR)
         least = asked_tokens or (min(max(window, self.tokens), most) if window else 0)
         if least:
             self._counted = least, self._chars, self.beside
@@ -271,7 +271,7 @@ def oldest_results(messages: Sequence[Message], chars: int) -> tuple[str, ...]:
         if chars <= 0:
             break
         length = len(result.text) + IMAGE_CHARS * len(result.images)
-        if length >= LEAST_STUBBED:
+        if length >= MIN_STUBBED_CHARS:
             found.append(result.id)
             chars -= length
     return tuple(found)

@@ -117,7 +117,7 @@ class Lines:
         self._earlier_count = 0
         """The number of lines of earlier processes."""
 
-    def undone(self) -> list[AcceptedLine]:
+    def unfinished(self) -> list[AcceptedLine]:
         """Return the queued lines that wait in no inbox.
 
         They were to start a run or to act at once, and have done neither.

@@ -157,7 +157,7 @@ class Commands:
             return (accepted.id for accepted in chain.lines.waiting)
 
         def questions() -> Iterable[str]:
-            return (question.id for question in chain.questions.asked.latest)
+            return (question.id for question in chain.questions.log.latest)
 
         def session_ids() -> Iterable[str]:
             return (each.id for each in self._sessions())
@@ -377,7 +377,7 @@ class Commands:
         return {view.name: view for view in self._chain.agents if view.name != MAIN or self._chain.is_running}
 
     def _diff(self, id: str) -> CommandAnswer:
-        asked = self._chain.questions.asked.latest
+        asked = self._chain.questions.log.latest
         if not asked:
             return CommandAnswer("There was no question yet.")
         question = next((each for each in reversed(asked) if not id or each.id.casefold() == id.casefold()), None)

@@ -180,7 +180,7 @@ def test_ten_thousand_calls_are_fast() -> None:
 def test_repair_tells_started_from_skipped_calls() -> None:
     conversation = Conversation([HELLO, asking("t1", "t2", "t3")])
 
-    stubs = conversation.repair(started=["t2", "t9"])
+    stubs = conversation.stub_results(started=["t2", "t9"])
 
     assert stubs == (
         ToolResult("t1", "[Skipped: user interrupted]", is_error=True),
@@ -304,8 +304,8 @@ class AnyConversation(RuleBasedStateMachine):
 
     @precondition(lambda self: self.conversation.open_calls)
     @rule(started=st.sets(ids))
-    def repair(self, started: set[str]) -> None:
-        stubs = self.conversation.repair(started)
+    def stub_results(self, started: set[str]) -> None:
+        stubs = self.conversation.stub_results(started)
 
         assert {s.id for s in stubs if s.text == INTERRUPTED} | {s.id for s in stubs if s.text == SKIPPED} == {
             c.id for c in self.conversation.open_calls

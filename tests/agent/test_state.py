@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from chain.agent.state import MOST_CHARS, MOST_FOUND, Outcome, PartialResult, Run, keeps_lines, stop_outcome
+from chain.agent.state import MAX_RESULT_CHARS, MAX_RESULTS, Outcome, PartialResult, Run, keeps_lines, stop_outcome
 from chain.events import Phase, Status
 from chain.session.exit_codes import EXIT_CODES, exit_code
 
@@ -181,11 +181,11 @@ async def test_each_act_cuts_its_own_scopes() -> None:
 
 def test_a_long_run_keeps_the_latest_results() -> None:
     run = Run()
-    for n in range(MOST_FOUND + 20):
+    for n in range(MAX_RESULTS + 20):
         run.add_results([PartialResult("read", f"row {n}")])
-    run.add_results([PartialResult("read", "x" * MOST_CHARS)])
+    run.add_results([PartialResult("read", "x" * MAX_RESULT_CHARS)])
     run.stop()
     outcome = run.outcome(Outcome("done", ""), 1.0)
-    assert (run.earlier, len(run.found)) == (MOST_FOUND + 20, 1)
+    assert (run.earlier, len(run.found)) == (MAX_RESULTS + 20, 1)
     assert "• 1,020 earlier results\n• read: xxx" in outcome.result
     assert "[1021 done, 0 skipped]" in outcome.result

@@ -11,7 +11,7 @@ from typing import Any
 from double import check_messages
 
 from chain import events
-from chain.agent.state import MOST_CHARS
+from chain.agent.state import MAX_RESULT_CHARS
 from chain.messages import to_json
 from chain.model import Request
 
@@ -214,7 +214,7 @@ def _check_told(session: Session, records: Sequence[dict[str, Any]], walk: Walk)
         results = [(r["status"], r["iterations"]) for r in records if r["type"] == "result"]
         assert [(e.status, e.iterations) for e in session.of(events.Result)] == results
         for event, found in zip(session.of(events.Result), walk.found, strict=True):
-            told, is_long = list(event.partial_results), sum(map(len, found)) > MOST_CHARS
+            told, is_long = list(event.partial_results), sum(map(len, found)) > MAX_RESULT_CHARS
             # Of a long run the latest are kept.
             assert told == (found[-len(told) :] if told and is_long else found if event.partial else [])
     assert len(session.of(events.RunStarted)) == len(session.of(events.Result))
