@@ -172,7 +172,7 @@ class Compactor:
     def view(self) -> WindowView:
         """Return the content of the window."""
         spec, usage, history = self._context.spec, self._context.window_usage, self._context.state.history
-        tools = max(usage.beside - len(spec.whole_system), 0)
+        tools = max(usage.overhead - len(spec.whole_system), 0)
         beside = [("system prompt", len(spec.system)), ("instructions", len(spec.instructions)), ("tools", tools)]
         return view_of(history.conversation.messages, usage, self._model.window, beside, history.compacted)
 
@@ -191,7 +191,9 @@ class Compactor:
             if reply is None or reply.stop_reason != TOO_LONG:
                 return reply
             chars = sum(map(length_of, messages))
-            ratio = (chars + length_of(ask) + usage.beside) / reply.asked_tokens if reply.asked_tokens else usage.ratio
+            ratio = (
+                (chars + length_of(ask) + usage.overhead) / reply.asked_tokens if reply.asked_tokens else usage.ratio
+            )
             over = int((reply.asked_tokens - self._limit) * ratio)
             in_results = sum(len(result.text) for message in messages for result in message.results)
             fewer = shrink(messages, max(over, int((in_results or chars) * STUBBED_SHARE)))
@@ -210,7 +212,7 @@ class Compactor:
         record = replace(record, plan=plan.render() if plan.tasks else "")
         # If the conversation is far from full, fewer messages are kept, otherwise nothing would be gained.
         share = min(chars, usage.tokens * usage.ratio) * self._rules.keep
-        room = self._limit * usage.ratio - usage.beside - length_of(first_message(record))
+        room = self._limit * usage.ratio - usage.overhead - length_of(first_message(record))
         messages = self._model.without_omitted(context.conversation.messages)
         kept = count_latest_fitting(messages, int(min(share, room)))
         images = dict.fromkeys(image.name for m in messages[: len(messages) - kept] for image in m.images)
@@ -228,7 +230,7 @@ class Compactor:
     def _measure(self, record: Compacted) -> Compacted:
         """Return the record with the tokens before and after the compaction."""
         usage, messages = self._context.window_usage, messages_after(self._context.conversation.messages, record)
-        chars = sum(map(length_of, messages)) + usage.beside
+        chars = sum(map(length_of, messages)) + usage.overhead
         return replace(record, tokens_before=usage.tokens, tokens_after=usage.estimate(chars))
 
     @property

@@ -62,15 +62,15 @@ class ModelCalls:
 
     def _prepare(self, omitted: Set[str]) -> None:
         """Prepare the parts that all requests of a spec share, without the tools of these names."""
-        spec, traced = self._context.spec, self._shared.traced
+        spec, tracer = self._context.spec, self._shared.tracer
         self._spec, self._omitted_tools = spec, frozenset(omitted)
-        self._ask_model = spec.model.reply if traced is None else traced(spec.name, spec.model)
+        self._ask_model = spec.model.reply if tracer is None else tracer(spec.name, spec.model)
         self._system = spec.whole_system
         self._system_digest = records.text_digest(self._system)
         self._tools = spec.offered_tools(omitted)
         tools = tools_text(self._tools)
         self._tools_digest = records.text_digest(tools)
-        self._context.window_usage.beside = len(self._system) + len(tools)
+        self._context.window_usage.overhead = len(self._system) + len(tools)
 
     async def reply(
         self, run: Run, messages: Sequence[Message], tail: tuple[str, ...] = (), *, compacts: bool = False
@@ -149,7 +149,7 @@ class ModelCalls:
         journal, system, tools = self._shared.journal, self._system_digest, self._tools_digest
         most = self._spec.limits.max_iterations
         tail, overrides = request.tail, request.overrides
-        window, beside = self._window_tokens, self._context.window_usage.beside
+        window, beside = self._window_tokens, self._context.window_usage.overhead
         journal.record(
             records.RequestSent(agent, n, system, tools, most, call, tail, overrides, compacts, window, beside)
         )

@@ -24,10 +24,10 @@ from chain.events import AdjustmentView, Origin, Point, State
 from chain.journal import records
 from chain.lines.parse import Line, Urgency, parse_line
 
-OTHERS: frozenset[Origin] = frozenset({"door", "acp", "job"})
+FOREIGN_ORIGINS: frozenset[Origin] = frozenset({"door", "acp", "job"})
 """The origins of lines that are not the process's own input. Their senders receive the receipts."""
 
-BEFORE = " (before)"
+EARLIER_SUFFIX = " (before)"
 """The suffix of the ids of lines of an earlier process, so that senders may use their ids again."""
 
 NEXT: dict[State, frozenset[State]] = {
@@ -96,7 +96,7 @@ class AcceptedLine:
     @property
     def is_own(self) -> bool:
         """Whether the line came from the process's own input."""
-        return self.origin not in OTHERS
+        return self.origin not in FOREIGN_ORIGINS
 
     def waited_s(self, now: float) -> float:
         """Return the seconds until delivery, or until ``now``. At least 0, since a clock may be set back."""
@@ -166,7 +166,9 @@ class Lines:
             del self.by_id[accepted.id]
         for accepted in changed:
             accepted.id = (
-                accepted.on_record if _GENERATED_ID.fullmatch(accepted.on_record) else f"{accepted.on_record}{BEFORE}"
+                accepted.on_record
+                if _GENERATED_ID.fullmatch(accepted.on_record)
+                else f"{accepted.on_record}{EARLIER_SUFFIX}"
             )
             self.by_id[accepted.id] = accepted
         for accepted in self._unsettled():
@@ -184,10 +186,10 @@ class Lines:
         return is_open and accepted not in self.waiting
 
     def _rename(self, accepted: AcceptedLine) -> None:
-        """Append the suffix ``BEFORE`` to the id of a line of an earlier process."""
+        """Append the suffix ``EARLIER_SUFFIX`` to the id of a line of an earlier process."""
         self._renamed.append(accepted)
         while accepted.id in self.by_id:
-            accepted.id += BEFORE
+            accepted.id += EARLIER_SUFFIX
         self.by_id[accepted.id] = accepted
 
 

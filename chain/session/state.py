@@ -148,7 +148,7 @@ class State:
             case records.RequestSent():
                 agent = self.agent(record.agent)
                 agent.iteration, agent.is_summarizing = record.iteration, record.compacts
-                agent.history.window_usage.beside, agent.window = record.beside, record.window
+                agent.history.window_usage.overhead, agent.window = record.beside, record.window
                 if record.attempt == 1 and not record.compacts:
                     agent.news.record_request(self.plan, agent.name)
             case records.RequestEnded():

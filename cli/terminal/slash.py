@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 from chain.config.commands import FoundCommands
 from chain.config.servers import find_servers
 from chain.errors import JournalError, UserError
-from chain.lines.parse import STOP_PHRASES, is_slip, nearest_word
+from chain.lines.parse import STOP_PHRASES, is_typing_error, nearest_word
 from chain.text.modes import MODE_MEANINGS, MODES, mode_named
 from chain.text.plain import sanitize
 from chain.text.wording import MAIN, pluralize
@@ -508,7 +508,7 @@ class Commands:
         if instead := INSTEAD.get(typed):
             return f"there is no {typed}: {instead}"
         near = [known for known in self._commands if len(typed) > 1 and known.startswith(typed)]
-        if did_mean := " or ".join(near or [known for known in self._commands if is_slip(typed, known)]):
+        if did_mean := " or ".join(near or [known for known in self._commands if is_typing_error(typed, known)]):
             return f"there is no {name[:40]}; did you mean {did_mean}?"
         return f"there is no {name[:40]}; /help lists all commands; put a space before the / to send it as text"
 

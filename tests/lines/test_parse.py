@@ -20,9 +20,9 @@ from chain.lines.parse import (
     ListTasks,
     PlanCommand,
     Urgency,
+    is_sent_first,
     is_stop,
     nearest_word,
-    overtakes,
     parse_line,
 )
 
@@ -233,7 +233,7 @@ def test_a_marker_needs_a_text(text: str, hint: str) -> None:
     ],
 )
 def test_which_lines_overtake_held_ones(text: str, is_first: bool) -> None:
-    assert overtakes(text) is is_first
+    assert is_sent_first(text) is is_first
 
 
 @pytest.mark.parametrize(
