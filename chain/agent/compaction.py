@@ -191,9 +191,8 @@ class Compactor:
             if reply is None or reply.stop_reason != TOO_LONG:
                 return reply
             chars = sum(map(length_of, messages))
-            ratio = (
-                (chars + length_of(ask) + usage.overhead) / reply.asked_tokens if reply.asked_tokens else usage.ratio
-            )
+            sent = chars + length_of(ask) + usage.overhead
+            ratio = sent / reply.asked_tokens if reply.asked_tokens else usage.ratio
             over = int((reply.asked_tokens - self._limit) * ratio)
             in_results = sum(len(result.text) for message in messages for result in message.results)
             fewer = shrink(messages, max(over, int((in_results or chars) * STUBBED_SHARE)))

@@ -165,11 +165,8 @@ class Lines:
         for accepted in changed:
             del self.by_id[accepted.id]
         for accepted in changed:
-            accepted.id = (
-                accepted.on_record
-                if _GENERATED_ID.fullmatch(accepted.on_record)
-                else f"{accepted.on_record}{EARLIER_SUFFIX}"
-            )
+            suffix = "" if _GENERATED_ID.fullmatch(accepted.on_record) else EARLIER_SUFFIX
+            accepted.id = f"{accepted.on_record}{suffix}"
             self.by_id[accepted.id] = accepted
         for accepted in self._unsettled():
             accepted.line = replace(accepted.line, urgency="next")
