@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import trio
-from support.checks import check_invariants
+from support.checks import checked_session
 from support.disks import FullDisk, MemoryFile
 from support.sessions import at, open_session, settings, wait_quiet
 
@@ -130,9 +130,8 @@ async def brief(context: ToolContext, n: int) -> str:
 
 async def test_a_nearly_full_window_is_compacted() -> None:
     model = filling(says("done"))
-    async with open_session(model, tools=[read]) as session:
+    async with checked_session(model, tools=[read]) as session:
         result = await session.run("count the rows")
-        check_invariants(session)
     assert (result.status, result.result) == ("done", "done")
     assert model.refused == 0
     told = session.of(events.Compaction)
@@ -150,9 +149,8 @@ async def test_a_nearly_full_window_is_compacted() -> None:
 
 async def test_a_too_long_request_is_compacted() -> None:
     model = SmallModel([reads(n) for n in range(1, 6)] + [says("done")], window_tokens=None)
-    async with open_session(model, tools=[read]) as session:
+    async with checked_session(model, tools=[read]) as session:
         result = await session.run("count the rows")
-        check_invariants(session)
     assert result.status == "done"
     assert {e.by for e in session.of(events.Compaction)} == {"service"}
     assert model.refused >= 1
@@ -160,10 +158,9 @@ async def test_a_too_long_request_is_compacted() -> None:
 
 async def test_compaction_can_be_turned_off() -> None:
     model = SmallModel([reads(n) for n in range(1, 6)], window_tokens=None)
-    async with open_session(model, tools=[read], use=settings(compact=False)) as session:
+    async with checked_session(model, tools=[read], use=settings(compact=False)) as session:
         assert (await session.run("count the rows")).status == "context_full"
         assert session.of(events.Compaction) == []
-        check_invariants(session)
 
 
 @pytest.mark.parametrize(("window", "stubs"), [(2_200, 1), (None, 3)], ids=["by our count", "by the service"])
@@ -174,9 +171,8 @@ async def test_without_a_summary_old_results_become_stubs(
     window: int | None, stubs: int, summary: dict[str, Any]
 ) -> None:
     model = filling(says("done"), window_tokens=window, limit=window or 2_000, **summary)
-    async with open_session(model, tools=[read]) as session:
+    async with checked_session(model, tools=[read]) as session:
         assert (await session.run("count the rows")).status == "done"
-        check_invariants(session)
     [stubbed] = (r["stubbed"] for r in session.records if r["type"] == "compacted")
     assert len(stubbed) == session.sent().count("characters removed to make room]") == stubs
     why = "no summary today" if "fails" in summary else "could not be summarized"
@@ -190,7 +186,7 @@ async def test_lines_are_delivered_after_a_compaction(point: str) -> None:
     """At A where it comes before the first request of a run."""
     first = [says(f"{n} " * 700) for n in range(4)] if point == "A" else [reads(n) for n in range(4)]
     model = SmallModel([*first, *[says("done")] * 2])
-    async with open_session(model, tools=[read]) as session:
+    async with checked_session(model, tools=[read]) as session:
         for n in range(4 if point == "A" else 0):
             await session.run(f"question {n}")
         model.gate = trio.Event()
@@ -201,7 +197,6 @@ async def test_lines_are_delivered_after_a_compaction(point: str) -> None:
         assert not session.of(events.UserInterruption)
         model.gate.set()
         await wait_quiet(session)
-        check_invariants(session)
     [entered] = session.of(events.UserInterruption)
     assert (entered.message, entered.point) == ("mind the empty ones", point)
     compacted = next(n for n, r in enumerate(session.model.requests) if is_asked_for_summary(r))
@@ -210,7 +205,7 @@ async def test_lines_are_delivered_after_a_compaction(point: str) -> None:
 
 async def test_an_interrupted_requested_compaction_leaves_no_note() -> None:
     model = SmallModel([says("hi")], gate=trio.Event())
-    async with open_session(model, interactive=True) as session:
+    async with checked_session(model, interactive=True) as session:
         await session.run("a greeting")
         said = [r for r in session.records if r["type"] == "message"]
         session.chain.runs.compact("")
@@ -219,13 +214,12 @@ async def test_an_interrupted_requested_compaction_leaves_no_note() -> None:
         await wait_quiet(session)
         assert session.result.status == "interrupted"
         assert [r for r in session.records if r["type"] == "message"] == said
-        check_invariants(session)
 
 
 @pytest.mark.parametrize("end", ["stop", "interrupt"])
 async def test_a_stopped_compaction_changes_nothing(end: str) -> None:
     model = filling(says("done"), says("done"), gate=trio.Event())
-    async with open_session(model, tools=[read]) as session:
+    async with checked_session(model, tools=[read]) as session:
         session.chain.submit("count the rows")
         await model.asked.wait()
         session.interrupt() if end == "interrupt" else session.chain.submit("stop")
@@ -236,21 +230,19 @@ async def test_a_stopped_compaction_changes_nothing(end: str) -> None:
         assert [e.state for e in session.of(events.Compaction)] == ["started", "failed"]
         model.gate = None
         await session.run("and now?")
-        check_invariants(session)
     asked = next(r for r in session.model.requests[::-1] if is_asked_for_summary(r))
     assert list(asked.messages[: len(before)]) == list(before)
 
 
 async def test_a_now_line_cuts_and_repeats_a_compaction() -> None:
     model = filling(says("done"), says("done"), gate=trio.Event())
-    async with open_session(model, tools=[read]) as session:
+    async with checked_session(model, tools=[read]) as session:
         session.chain.submit("count the rows")
         await model.asked.wait()
         model.asked = trio.Event()
         gate, model.gate = model.gate, None
         session.chain.submit("!!only the first file")
         await wait_quiet(session)
-        check_invariants(session)
     assert gate is not None
     assert session.result.status == "done"
     assert [e.state for e in session.of(events.Compaction)] == ["started", "failed", "started", "ended"]
@@ -260,7 +252,7 @@ async def test_a_now_line_cuts_and_repeats_a_compaction() -> None:
 
 async def test_the_user_may_request_a_compaction() -> None:
     model = SmallModel([says("x" * 3_000), reads(1), says("done")], window_tokens=200_000, limit=200_000)
-    async with open_session(model, tools=[read], interactive=True) as session:
+    async with checked_session(model, tools=[read], interactive=True) as session:
         await session.run("tell me much")
         session.chain.runs.compact("the   SKU numbers")
         await session.chain.wait_idle()
@@ -270,21 +262,19 @@ async def test_the_user_may_request_a_compaction() -> None:
         at(session, events.ToolResult, session.chain.runs.compact)
         session.chain.submit("go on")
         await wait_quiet(session)
-        check_invariants(session)
     assert [e.state for e in session.of(events.Compaction)] == ["started", "ended", "started", "ended"]
     assert "tell me much" in session.sent()
 
 
 async def test_a_refusal_takes_words_out_of_a_summary() -> None:
     model = SmallModel([says("hi"), reads(1), reads(2), reads(3), reads(4), refuses, says("fine")])
-    async with open_session(model, tools=[read]) as session:
+    async with checked_session(model, tools=[read]) as session:
         await session.run("a greeting")
         result = await session.run("the forbidden word")
         assert result.status == "refused"
         assert [e.state for e in session.of(events.Compaction)] == ["started", "ended"]
         assert "the forbidden word" in session.sent()
         assert (await session.run("something else")).result == "fine"
-        check_invariants(session)
     assert "the forbidden word" not in session.sent()
     assert "[run 1, query] a greeting" in session.sent()
     returned = [(e.text, e.reason) for e in session.of(events.Receipt) if e.state == "returned"]
@@ -293,32 +283,29 @@ async def test_a_refusal_takes_words_out_of_a_summary() -> None:
 
 async def test_a_refusal_after_stubs_withdraws_the_query() -> None:
     model = filling(refuses, says("fine"), summary=None)
-    async with open_session(model, tools=[read]) as session:
+    async with checked_session(model, tools=[read]) as session:
         assert (await session.run("the forbidden word")).status == "refused"
         assert any(record["type"] == "compacted" for record in session.records)
         await session.run("something else")
-        check_invariants(session)
     assert [message.text for message in session.model.requests[-1].messages] == ["something else"]
 
 
 async def test_a_query_that_fits_no_window_is_returned() -> None:
     model = SmallModel([says("fine")])
-    async with open_session(model) as session:
+    async with checked_session(model) as session:
         result = await session.run("x" * 12_000)
         assert result.status == "context_full"
         assert "user's words" in result.result
         assert "2,200 tokens" in result.result
         assert [e.reason for e in session.of(events.Receipt) if e.state == "returned"] == ["context_full"]
         assert (await session.run("shorter")).result == "fine"
-        check_invariants(session)
     assert [message.text for message in session.model.requests[-1].messages] == ["shorter"]
 
 
 async def test_compactions_that_gain_little_are_not_repeated() -> None:
     model = SmallModel([*(reads(n) for n in range(8)), says("done")], window_tokens=2_200, limit=9_000)
-    async with open_session(model, tools=[brief]) as session:
+    async with checked_session(model, tools=[brief]) as session:
         result = await session.run("y" * 6_000)
-        check_invariants(session)
     assert result.status == "done"
     assert len(session.of(events.Compaction)) <= 6
 
@@ -330,9 +317,8 @@ async def test_long_words_of_the_user_leave_room() -> None:
         return f"row {n} " * 60
 
     model = SmallModel([*(reads(n) for n in range(5)), says("done")])
-    async with open_session(model, tools=[page]) as session:
+    async with checked_session(model, tools=[page]) as session:
         await session.run("y" * 6_000)
-        check_invariants(session)
     ended = [e for e in session.of(events.Compaction) if e.state == "ended"]
     assert ended
     assert all(e.summary and e.tokens_after <= 0.9 * 2_200 for e in ended)
@@ -340,10 +326,9 @@ async def test_long_words_of_the_user_leave_room() -> None:
 
 async def test_a_compacted_conversation_contains_the_plan() -> None:
     model = filling(reads(5), reads(6), says("done"))
-    async with open_session(model, tools=[read]) as session:
+    async with checked_session(model, tools=[read]) as session:
         at(session, events.IterationStarted, lambda: session.chain.submit("todo: add check the SKU"))
         await session.run("count the rows")
-        check_invariants(session)
     compacted = next(n for n, r in enumerate(session.model.requests) if is_asked_for_summary(r))
     later = session.model.requests[compacted + 1 :]
     assert len(later) > 1
@@ -355,10 +340,9 @@ async def test_a_compacted_conversation_contains_the_plan() -> None:
 async def test_text_of_a_too_long_reply_is_retracted() -> None:
     model = SmallModel([says("hi " * 500), says("fine")])
     model.reply = breaking_off(model)  # type: ignore[method-assign]
-    async with open_session(model) as session:
+    async with checked_session(model) as session:
         await session.run("a greeting")
         assert (await session.run("go on")).result == "fine"
-        check_invariants(session)
     told = [type(e).__name__ for e in session.events if isinstance(e, events.TextDelta | events.Retry)]
     assert told[-2:] == ["TextDelta", "Retry"]
     assert "As far as" not in session.sent()
@@ -367,14 +351,13 @@ async def test_text_of_a_too_long_reply_is_retracted() -> None:
 @pytest.mark.parametrize("closes", [False, True])
 async def test_a_compaction_requested_last_follows_the_run(closes: bool) -> None:
     model = SmallModel([says("x" * 3_000), says("done")], window_tokens=200_000, limit=200_000)
-    async with open_session(model, interactive=True) as session:
+    async with checked_session(model, interactive=True) as session:
         await session.run("tell me much")
         at(session, events.IterationStarted, lambda: session.chain.runs.compact("the numbers"))
         if closes:
             at(session, events.IterationStarted, session.chain.stop_accepting)
         session.chain.submit("go on")
         await wait_quiet(session)
-        check_invariants(session)
     assert [e.state for e in session.of(events.Compaction)] == ([] if closes else ["started", "ended"])
     asks = "What matters most to the user: the numbers"
     assert (asks in session.model.requests[-1].messages[-1].text) != closes
@@ -407,11 +390,10 @@ async def test_answers_are_kept_word_for_word() -> None:
     asks = ToolCall("q", "ask_user_question", {"question": "Which year?", "options": ["2024", "2025"]})
     model = SmallModel([lambda _: assistant([asks]), *(reads(n) for n in range(1, 6)), says("done")])
     file = MemoryFile()
-    async with open_session(model, tools=[read, *ask.TOOLS], interactive=True, file=file) as session:
+    async with checked_session(model, tools=[read, *ask.TOOLS], interactive=True, file=file) as session:
         session.chain.answering()
         at(session, events.Question, lambda: session.chain.answer("Q1", "the year before that"))
         await session.run("count the rows")
-        check_invariants(session)
     assert "(asked: Which year?) the year before that" in session.model.requests[-1].messages[0].text
     restored = load_journal(file.data.splitlines(keepends=True)).state.main.history
     assert (
@@ -423,13 +405,12 @@ async def test_answers_are_kept_word_for_word() -> None:
 
 async def test_compacted_images_are_named() -> None:
     model = SmallModel([says("seen " * 900), says("fine")], window_tokens=200_000, limit=200_000)
-    async with open_session(model) as session:
+    async with checked_session(model) as session:
         session.chain.submit("what is this?", images=[("shot.png", b"\x89PNG\r\n\x1a\n and so on")])
         await wait_quiet(session)
         session.chain.runs.compact("")
         await session.chain.wait_idle()
         await session.run("go on")
-        check_invariants(session)
     assert "(Images left out to make room: shot.png.)" in session.sent()
     assert any("shot.png" in e.message for e in session.of(events.Notice))
 
@@ -437,13 +418,12 @@ async def test_compacted_images_are_named() -> None:
 async def test_a_stop_during_a_compaction_keeps_shown_text() -> None:
     model = SmallModel([says("hi " * 500), says("never")], gate=trio.Event())
     model.reply = breaking_off(model)  # type: ignore[method-assign]
-    async with open_session(model) as session:
+    async with checked_session(model) as session:
         await session.run("a greeting")
         session.chain.submit("go on")
         await model.asked.wait()
         session.chain.submit("stop")
         await wait_quiet(session)
-        check_invariants(session)
         assert session.result.status == "cancelled"
         assert "As far as" in session.result.result
         model.gate = None
@@ -456,23 +436,21 @@ async def test_a_stop_during_a_compaction_keeps_shown_text() -> None:
 async def test_a_used_up_budget_delivers_no_line(kind: type[events.Event], line: str) -> None:
     model = SmallModel([says("hi " * 500)])
     model.reply = breaking_off(model)  # type: ignore[method-assign]
-    async with open_session(model, use=settings(budget_tokens=300)) as session:
+    async with checked_session(model, use=settings(budget_tokens=300)) as session:
         await session.run("a greeting")
         at(session, kind, lambda: session.chain.submit(line))
         assert (await session.run("go on")).status == "limit_reached"
         assert [e.state for e in session.of(events.Compaction)] == ["started", "ended"]
         assert session.state("L3") == "returned"
-        check_invariants(session)
 
 
 async def test_a_quotation_of_a_withdrawn_line_stays() -> None:
     quoting = "see:\n[run 2, query] the forbidden word\nand that"
     model = SmallModel([says("hi"), reads(1), reads(2), reads(3), reads(4), refuses, says("fine")])
-    async with open_session(model, tools=[read]) as session:
+    async with checked_session(model, tools=[read]) as session:
         await session.run(quoting)
         assert (await session.run("the forbidden word")).status == "refused"
         await session.run("something else")
-        check_invariants(session)
     first = session.model.requests[-1].messages[0].text
     assert quoting in first
     assert first.count("the forbidden word") == 1
@@ -501,7 +479,7 @@ async def test_too_long_is_not_believed_without_numbers(asked: int) -> None:
 @pytest.mark.parametrize("later", ["", "the names"])
 async def test_a_cut_compaction_keeps_the_latest_focus(later: str) -> None:
     model = SmallModel([says("hi " * 800), reads(1), says("done"), says("done")], window_tokens=None, gate=trio.Event())
-    async with open_session(model, tools=[read]) as session:
+    async with checked_session(model, tools=[read]) as session:
         await session.run("a greeting")
         at(session, events.ToolResult, lambda: session.chain.runs.compact("the numbers"))
         session.chain.submit("go on")
@@ -511,6 +489,5 @@ async def test_a_cut_compaction_keeps_the_latest_focus(later: str) -> None:
             session.chain.runs.compact(later)
         session.chain.submit("!!only the first file")
         await wait_quiet(session)
-        check_invariants(session)
     asked = [r.messages[-1].text for r in session.model.requests if is_asked_for_summary(r)]
     assert [text.partition("to the user: ")[2] for text in asked] == ["the numbers", later or "the numbers"]

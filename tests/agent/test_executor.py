@@ -12,7 +12,7 @@ from threading import Event
 
 import pytest
 import trio
-from support import FullDisk, Session, at, check_invariants, open_session, settings
+from support import FullDisk, Session, at, check_invariants, checked_session, open_session, settings
 from support.gate import Gate
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -51,12 +51,11 @@ async def say_while_tool_runs(session: Session, gate: Gate, *lines: str, max_ite
 async def test_a_query_is_answered_with_tool_results() -> None:
     gate = Gate()
     gate.open.set()
-    async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
+    async with checked_session(TWO_STEPS, tools=[gate.tool]) as session:
         result = await session.run("Do the task")
         assert (result.status, result.result, result.iterations) == ("done", "The answer.", 2)
         assert result.replies == ("Looking.", "The answer.")
         assert session.sent() == "user: Do the task\nassistant: Looking.\nuser: waited"
-        check_invariants(session)
 
 
 async def test_a_todo_line_is_executed_without_the_model() -> None:
@@ -127,12 +126,11 @@ async def test_an_idle_chain_executes_todos_without_the_model() -> None:
 
 
 async def test_a_waiting_line_makes_it_max_iterations() -> None:
-    async with open_session("rules: [{text: Answer.}]", use=settings(max_iterations=1)) as session:
+    async with checked_session("rules: [{text: Answer.}]", use=settings(max_iterations=1)) as session:
         at(session, events.Reply, lambda: session.chain.submit("more"))
         result = await session.run("Do the task")
         assert (result.status, result.result) == ("max_iterations", "Answer.")
         assert session.state("L2") == "returned"
-        check_invariants(session, max_iterations=1)
 
 
 async def test_a_follow_up_takes_carried_lines_along() -> None:
@@ -194,14 +192,13 @@ async def entrust(ctx: ToolContext) -> str:
 async def test_a_tool_fault_is_an_error_result(fault: str, autojump_clock: MockClock) -> None:
     call, expected = TOOL_FAULTS[fault]
     model = f"rules:\n  - {{when: {{step: 1}}, tools: [{call}, {{name: plan_list, input: {{}}}}]}}\n  - {{text: Done.}}"
-    async with open_session(model, tools=[fail, hang, danger, entrust]) as session:
+    async with checked_session(model, tools=[fail, hang, danger, entrust]) as session:
         result = await session.run("Do the task")
         first, second = session.of(events.ToolResult)
         assert first.is_error
         assert expected in first.text
         assert not second.is_error
         assert (result.status, result.result) == ("done", "Done.")
-        check_invariants(session)
 
 
 # ---------------------------------------------------------------------------------------------------- model errors
@@ -211,7 +208,7 @@ async def test_a_broken_stream_is_retried(autojump_clock: MockClock) -> None:
     model = (
         "rules: [{text: The whole answer., error: {message: the stream broke, retryable: true, times: 2, after: 5}}]"
     )
-    async with open_session(model) as session:
+    async with checked_session(model) as session:
         result = await session.run("Do the task")
         assert (result.status, result.result, result.iterations) == ("done", "The whole answer.", 1)
         retries = session.of(events.Retry)
@@ -220,14 +217,13 @@ async def test_a_broken_stream_is_retried(autojump_clock: MockClock) -> None:
         retold = events_of_journal(Reading(session.file.data.splitlines(keepends=True)))
         assert [r.delay_s for r in retold if isinstance(r, events.Retry)] == [r.delay_s for r in retries]
         assert session.model.requests[0].messages == session.model.requests[2].messages
-        check_invariants(session)
 
 
 BUSY = "rules: [{text: Answer., error: {message: try later, retryable: true, cause: overloaded%s}}]"
 
 
 async def test_an_overloaded_service_is_retried_for_ten_minutes(autojump_clock: MockClock) -> None:
-    async with open_session(BUSY % "") as session:
+    async with checked_session(BUSY % "") as session:
         begun = trio.current_time()
         result = await session.run("Do the task")
         assert (result.status, result.result) == ("error", "try later")
@@ -238,7 +234,6 @@ async def test_an_overloaded_service_is_retried_for_ten_minutes(autojump_clock: 
         assert max(r.delay_s for r in retries) <= 30
         assert all(0.25 * 2**n <= r.delay_s <= 0.5 * 2**n for n, r in enumerate(retries[:6])), "it is doubled"
         assert {r.reason for r in retries} == {"overloaded: try later"}
-        check_invariants(session)
 
 
 @pytest.mark.parametrize(("most", "calls"), [(None, 4), (2, 2), (6, 6)])
@@ -272,7 +267,9 @@ async def test_overloads_do_not_count_as_broken_replies(autojump_clock: MockCloc
 async def test_retry_after_must_fit_the_time_left(
     pause: int, timeout_s: int, left: str, autojump_clock: MockClock
 ) -> None:
-    async with open_session(BUSY % f", retry_after: {pause}, times: 1", use=settings(timeout_s=timeout_s)) as session:
+    async with checked_session(
+        BUSY % f", retry_after: {pause}, times: 1", use=settings(timeout_s=timeout_s)
+    ) as session:
         begun = trio.current_time()
         result = await session.run("Do the task")
         if left:
@@ -280,7 +277,6 @@ async def test_retry_after_must_fit_the_time_left(
             assert (result.status, result.result, trio.current_time() - begun) == ("error", why, 0)
         else:
             assert (result.result, trio.current_time() - begun) == ("Answer.", pause)
-        check_invariants(session)
 
 
 BROKEN_REPLIES = {
@@ -292,11 +288,10 @@ BROKEN_REPLIES = {
 @pytest.mark.parametrize("fault", BROKEN_REPLIES)
 async def test_an_unusable_reply_is_retried(fault: str, autojump_clock: MockClock) -> None:
     model = f"rules:\n  - {{times: 1, tools: {BROKEN_REPLIES[fault]}}}\n  - {{text: Answer.}}"
-    async with open_session(model) as session:
+    async with checked_session(model) as session:
         result = await session.run("Do the task")
         assert (result.status, result.result) == ("done", "Answer.")
         assert "cannot be used" in session.of(events.Retry)[0].reason
-        check_invariants(session)
 
 
 # ---------------------------------------------------------------------------------------------------- stop reasons
@@ -313,19 +308,17 @@ STOP_REASONS = {
 @pytest.mark.parametrize("reason", STOP_REASONS)
 async def test_stop_reasons_decide_the_status(reason: str) -> None:
     status, text = STOP_REASONS[reason]
-    async with open_session(f"rules: [{{text: As far as, stop_reason: {reason}}}]") as session:
+    async with checked_session(f"rules: [{{text: As far as, stop_reason: {reason}}}]") as session:
         result = await session.run("Do the task")
         assert (result.status, text in result.result) == (status, True)
         assert "As far as" in session.file.data.decode(), "the reply is on record"
         assert (await session.run("Do it again")).status == status
-        check_invariants(session)
 
 
 async def test_a_stop_overrides_a_pause() -> None:
-    async with open_session("rules: [{text: As far as, stop_reason: pause_turn}]") as session:
+    async with checked_session("rules: [{text: As far as, stop_reason: pause_turn}]") as session:
         at(session, events.UsageReport, lambda: session.chain.submit("stop"))
         assert (await session.run("Do the task")).termination_reason == "user_cancelled"
-        check_invariants(session)
 
 
 async def test_a_refusal_withdraws_messages_and_returns_lines() -> None:
@@ -334,7 +327,7 @@ rules:
   - {when: {user: forbidden}, text: No., stop_reason: refusal}
   - {text: Answer.}
 """
-    async with open_session(model) as session:
+    async with checked_session(model) as session:
         await session.run("Do the task")
         result = await session.run("the forbidden thing")
         assert (result.status, result.exit_code) == ("refused", 1)
@@ -342,39 +335,35 @@ rules:
         assert (await session.run("Do another task")).status == "done"
         assert "forbidden" not in session.sent()
         assert session.sent() == "user: Do the task\nassistant: Answer.\nuser: Do another task"
-        check_invariants(session)
 
 
 async def test_an_empty_reply_is_continued_once() -> None:
-    async with open_session("rules: [{text: ''}]") as session:
+    async with checked_session("rules: [{text: ''}]") as session:
         result = await session.run("Do the task")
         assert (result.status, result.iterations, result.exit_code) == ("empty", 2, 1)
         assert session.sent() == "user: Do the task\nuser: Please continue."
-        check_invariants(session)
 
 
 @pytest.mark.parametrize("times", [1, 2])
 async def test_a_waiting_line_follows_an_empty_reply(times: int) -> None:
     model = f"rules: [{{text: '', times: {times}}}, {{text: Answer.}}]"
-    async with open_session(model) as session:
+    async with checked_session(model) as session:
         at(session, events.UsageReport, lambda: session.chain.submit("use B"), nth=times)
         result = await session.run("Do the task")
         nudges = ["user: Please continue."] * (times - 1)
         assert session.sent().splitlines() == ["user: Do the task", *nudges, "user: USER INTERRUPTION: use B"]
         assert [e.point for e in session.of(events.UserInterruption)] == ["B"]
         assert (result.status, result.result) == ("done", "Answer.")
-        check_invariants(session)
 
 
 async def test_lines_at_an_empty_last_reply_wait() -> None:
     model, use = "rules: [{text: '', times: 1}, {text: Answer.}]", settings(max_iterations=1)
-    async with open_session(model, use=use, interactive=True) as session:
+    async with checked_session(model, use=use, interactive=True) as session:
         at(session, events.UsageReport, lambda: session.chain.submit("use B"))
         session.chain.submit("Do the task")
         await session.chain.wait_idle()
         assert session.of(events.Result)[0].status == "max_iterations"
         assert session.state("L2") == "delivered"
-        check_invariants(session, max_iterations=1)
 
 
 # ---------------------------------------------------------------------------------------------------------- limits
@@ -382,11 +371,10 @@ async def test_lines_at_an_empty_last_reply_wait() -> None:
 
 async def test_no_call_starts_beyond_the_token_budget() -> None:
     model = "rules: [{text: On., tools: [{name: plan_list, input: {}}], usage: {input_tokens: 60, output_tokens: 40}}]"
-    async with open_session(model, use=settings(budget_tokens=200)) as session:
+    async with checked_session(model, use=settings(budget_tokens=200)) as session:
         result = await session.run("Do the task")
         assert (result.status, result.iterations, result.exit_code) == ("limit_reached", 2, 4)
         assert result.usage.total_tokens == 200
-        check_invariants(session)
 
 
 async def test_the_time_limit_ends_a_hanging_tool(autojump_clock: MockClock) -> None:
@@ -397,13 +385,12 @@ async def test_the_time_limit_ends_a_hanging_tool(autojump_clock: MockClock) -> 
         return ""
 
     model = "rules:\n  - {when: {step: 1}, text: Looking., tools: [{name: hang_on, input: {}}]}\n  - {text: Answer.}"
-    async with open_session(model, tools=[hang_on], use=settings(timeout_s=30)) as session:
+    async with checked_session(model, tools=[hang_on], use=settings(timeout_s=30)) as session:
         result = await session.run("Do the task")
         assert (result.status, result.result) == ("limit_reached", "Looking.")
         assert "[Interrupted: stopped while running" in session.of(events.ToolResult)[0].text
         assert [(r["what"], r["by"]) for r in session.records if r["type"] == "interrupted"] == [("tools", "time")]
         assert (await session.run("Do it again")).status == "limit_reached"
-        check_invariants(session)
 
 
 # ------------------------------------------------------------------- whom a reply answers, and the way back to the task
@@ -443,25 +430,23 @@ rules:
   - {when: {interruption: do B}, thinking: Hm, text: B is 42., pace: {chunk: 9, delay_s: 9}}
   - {text: It is complete already.}
 """
-    async with open_session(model, tools=[gate.tool]) as session:
+    async with checked_session(model, tools=[gate.tool]) as session:
         at(session, events.ToolResult, lambda: session.chain.submit("do B"))
         at(session, events.UserInterruption, lambda: session.chain.submit("!!is it fine?"))
         result = await session.run("Do the task")
         assert [e.point for e in session.of(events.UserInterruption)] == ["D", "N"]
         assert (result.replies, result.result) == (("B is 42.\n\nIt is fine.",), "B is 42.\n\nIt is fine.")
-        check_invariants(session)
 
 
 async def test_an_aside_with_the_query_changes_no_result() -> None:
     model = "rules:\n  - {when: {interruption: later}, text: Later.}\n  - {text: The answer.}"
-    async with open_session(model) as session:
+    async with checked_session(model) as session:
         at_reply(session, 1, "is it later?")
         session.chain.submit("Do the task")
         session.chain.submit("context: it is early")
         await session.chain.wait_idle()
         assert session.of(events.UserInterruption)[0].point == "A"
         assert session.result.result == "The answer."
-        check_invariants(session)
 
 
 async def test_work_for_a_late_aside_changes_no_result() -> None:
@@ -474,13 +459,12 @@ rules:
   - {when: {tool: '.*'}, text: Because.}
   - {text: The answer.}
 """
-    async with open_session(model, tools=[gate.tool]) as session:
+    async with checked_session(model, tools=[gate.tool]) as session:
         at_reply(session, 1, "why is that?")
         at(session, events.ToolCall, lambda: session.chain.submit("context: known"), name="wait")
         result = await session.run("Do the task")
         assert result.replies[-1] == "Because."
         assert result.result == "The answer."
-        check_invariants(session)
 
 
 async def test_the_post_prompt_stays_until_a_reply() -> None:
@@ -531,7 +515,7 @@ async def test_an_unrecorded_refusal_withdraws_nothing() -> None:
 @pytest.mark.parametrize("is_cut", [True, False])
 async def test_a_closing_chain_refuses_lines_and_runs(is_cut: bool) -> None:
     gate = Gate()
-    async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
+    async with checked_session(TWO_STEPS, tools=[gate.tool]) as session:
         session.chain.listen(lambda e: session.chain.submit("again") and None if isinstance(e, events.Result) else None)
         session.chain.submit("Do the task")
         await gate.started.wait()
@@ -544,12 +528,11 @@ async def test_a_closing_chain_refuses_lines_and_runs(is_cut: bool) -> None:
     assert len(session.of(events.RunStarted)) == 1
     assert session.state("L2") == "returned"
     assert session.of(events.LineRefused)[-1].reason == "the chain is closing"
-    check_invariants(session)
 
 
 async def test_a_run_is_announced_after_the_last_result() -> None:
     gate = Gate()
-    async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
+    async with checked_session(TWO_STEPS, tools=[gate.tool]) as session:
         at(session, events.Receipt, lambda: session.chain.submit("Do it again"), state="returned")
         session.chain.submit("Do the task")
         await gate.started.wait()
@@ -559,7 +542,6 @@ async def test_a_run_is_announced_after_the_last_result() -> None:
         await session.chain.wait_idle()
         order = [e.type for e in session.of(events.RunStarted, events.Result)]
         assert order == ["run_started", "result", "run_started", "result"]
-        check_invariants(session)
 
 
 @pytest.mark.parametrize("failed", [0, 2])
@@ -622,10 +604,11 @@ async def look(ctx: ToolContext) -> str:
 
 async def test_invalid_and_reused_call_ids_are_rewritten() -> None:
     odd = ["functions.look:0", "", "call 1", "tö", "x" * 200, "fine-1"]
-    async with open_session(Replying([odd, ["", "call_2", "fine-1"], [], ["fine-1", "cut"]]), tools=[look]) as session:
+    async with checked_session(
+        Replying([odd, ["", "call_2", "fine-1"], [], ["fine-1", "cut"]]), tools=[look]
+    ) as session:
         assert (await session.run("Do the task")).status == "done"
         assert (await session.run("Do another task")).status == "done"
-        check_invariants(session)
         sent = [call.id for m in session.model.requests[-1].messages for call in m.calls]
         assert len(sent) == len(set(sent)) == 11
         assert all(re.fullmatch("[a-zA-Z0-9_-]{1,128}", id) for id in sent)

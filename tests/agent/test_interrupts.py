@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 import trio
-from support import INTERRUPTED, SKIPPED, MemoryFile, Session, at, check_invariants, open_session
+from support import INTERRUPTED, SKIPPED, MemoryFile, Session, at, checked_session, open_session
 from support.checks import check_next_run
 from support.gates import Gates
 from trio.testing import wait_all_tasks_blocked
@@ -232,7 +232,7 @@ async def test_a_stop_and_an_interrupt_make_an_interrupt(acts: Sequence[str]) ->
             await gates.work(at)
         await trio.lowlevel.checkpoint()
 
-    async with open_session(MODEL, tools=waiting(work)) as session:
+    async with checked_session(MODEL, tools=waiting(work)) as session:
         session.chain.submit("Do the task")
         await gates.reached("a")
         for act in acts:
@@ -241,4 +241,3 @@ async def test_a_stop_and_an_interrupt_make_an_interrupt(acts: Sequence[str]) ->
         gates.let_all()
         await check_interrupted(session, CALLS, CUT)
         assert session.state("L2") == "handled"
-        check_invariants(session)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import Session, check_invariants, open_session, settings
+from support import Session, checked_session, settings
 from support.gates import Gates, begin, finish
 
 from chain import events
@@ -43,23 +43,21 @@ def reason(session: Session, id: str) -> str:
 
 
 async def test_a_query_includes_its_files(workspace: Path) -> None:
-    async with open_session("rules: [{text: Read.}]") as session:
+    async with checked_session("rules: [{text: Read.}]") as session:
         await session.run("Sum up @notes.txt and @nothing")
         assert blocks(session, "Sum up") == ["Sum up @notes.txt and @nothing", "[File notes.txt, 2 lines]\none\ntwo\n"]
         assert reason(session, "L1") == "with notes.txt (2 lines)"
-        check_invariants(session)
 
 
 async def test_files_are_read_at_the_delivery(workspace: Path) -> None:
     gates = Gates()
-    async with open_session(ONE_TOOL, tools=gates.tools) as session:
+    async with checked_session(ONE_TOOL, tools=gates.tools) as session:
         await begin(session, gates, "a", "shorter, as in @notes.txt and @../x.txt")
         (workspace / "notes.txt").write_text("three\n")
         await finish(session, gates)
         assert blocks(session, "USER INTERRUPTION")[1:] == ["[File notes.txt, 1 line]\nthree\n"]
         (told,) = [e for e in session.of(events.Receipt) if e.state == "delivered" and e.point != "start"]
         assert told.reason == "with notes.txt (1 line)"
-        check_invariants(session)
 
 
 def test_named_files_do_not_count_as_words() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 import trio
-from support import INTERRUPTED, SKIPPED, Session, at, check_invariants, open_session, settings
+from support import INTERRUPTED, SKIPPED, Session, at, checked_session, settings
 from support.gates import SLOW_ANSWER, THREE_TOOLS, Gates, begin, tick
 from trio.testing import MockClock
 
@@ -29,7 +29,7 @@ def told(session: Session, n: int = -1) -> list[str]:
 
 
 async def test_a_cut_reply_is_not_the_result(mock_clock: MockClock) -> None:
-    async with open_session(SLOW_ANSWER) as session:
+    async with checked_session(SLOW_ANSWER) as session:
         session.chain.submit("Do the task")
         await tick(mock_clock)
         session.chain.submit("use B")
@@ -51,23 +51,21 @@ async def test_a_cut_reply_is_not_the_result(mock_clock: MockClock) -> None:
         result = session.result
         assert (result.status, result.iterations, result.replies) == ("done", 2, (answer.text,))
         assert result.result == answer.text
-        check_invariants(session)
 
 
 async def test_now_lines_have_their_own_inbox_limit() -> None:
     gates = Gates()
-    async with open_session(THREE_TOOLS, tools=gates.tools, use=settings(inbox_size=2)) as session:
+    async with checked_session(THREE_TOOLS, tools=gates.tools, use=settings(inbox_size=2)) as session:
         await begin(session, gates, "a")
         answers = [session.chain.submit(f"!!line {n}").what for n in range(6)]
         assert answers == ["queued"] * 4 + ["refused"] * 2
         await session.chain.wait_idle()
         assert len(interruption(session).ids) == 4
-        check_invariants(session)
 
 
 async def test_a_dropped_now_line_still_cuts() -> None:
     gates = Gates()
-    async with open_session(THREE_TOOLS, tools=gates.tools) as session:
+    async with checked_session(THREE_TOOLS, tools=gates.tools) as session:
         await begin(session, gates, "a")
         session.chain.submit("!!use A")
         session.chain.lines.drop("L2")
@@ -75,11 +73,10 @@ async def test_a_dropped_now_line_still_cuts() -> None:
         assert [e.text for e in session.of(events.ToolResult)] == [INTERRUPTED, SKIPPED, SKIPPED]
         assert session.of(events.UserInterruption) == []
         assert session.result.result == "The answer."
-        check_invariants(session)
 
 
 async def test_a_cut_for_a_dropped_line_is_continued(mock_clock: MockClock) -> None:
-    async with open_session(SLOW_ANSWER) as session:
+    async with checked_session(SLOW_ANSWER) as session:
         session.chain.submit("Do the task")
         await tick(mock_clock)
         session.chain.submit("!!use A")
@@ -88,7 +85,6 @@ async def test_a_cut_for_a_dropped_line_is_continued(mock_clock: MockClock) -> N
         await session.chain.wait_idle()
         assert told(session) == ["user: Do the task", "assistant: The whole ", "user: Please continue."]
         assert session.result.status == "done"
-        check_invariants(session)
 
 
 # -------------------------------------------------------------------------------------------------------- every moment
@@ -132,11 +128,10 @@ rules: [{match: ^deploy, config: {effort: low}, messages: [{role: system, conten
 
 @pytest.mark.parametrize("line", ["stop", "!!stop"])
 async def test_a_stop_beats_a_now_line(line: str) -> None:
-    async with open_session(SLOW_ANSWER) as session:
+    async with checked_session(SLOW_ANSWER) as session:
         at(session, events.IterationStarted, lambda: (session.chain.submit("!!use A"), session.chain.submit(line)))
         result = await session.run("Do the task")
         assert (result.status, session.model.requests, session.state("L2")) == ("cancelled", [], "returned")
-        check_invariants(session)
 
 
 # ------------------------------------------------------------------------------------------ what the handler says of it
@@ -154,7 +149,7 @@ async def test_handler_words_stay_until_the_line_is_answered(
     first: type[events.Event], second: type[events.Event], autojump_clock: MockClock
 ) -> None:
     model = Slow()
-    async with open_session(model, tools=[last], use=settings(handler=HANDLER)) as session:
+    async with checked_session(model, tools=[last], use=settings(handler=HANDLER)) as session:
 
         def deploy() -> None:
             session.chain.submit("!!deploy it")
@@ -165,4 +160,3 @@ async def test_handler_words_stay_until_the_line_is_answered(
         assert len(session.of(events.UserInterruption)) == 2
         assert [request.tail for request in model.whole if request.tail] == [("ASK FIRST\n\nGENERAL",)]
         assert model.whole[0].overrides.effort == "low"
-        check_invariants(session)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from support import Session, at, check_invariants, open_session, settings
+from support import Session, at, checked_session, open_session, settings
 from support.gates import (
     SLOW_ANSWER,
     THREE_ROUNDS,
@@ -40,7 +40,7 @@ rules:
 
 
 async def test_a_line_during_an_answer_enters_at_b(mock_clock: MockClock) -> None:
-    async with open_session(SLOW_ANSWER) as session:
+    async with checked_session(SLOW_ANSWER) as session:
         session.chain.submit("Do the task")
         await tick(mock_clock)
         assert [e.text for e in session.of(events.TextDelta)] == ["The whole "]
@@ -53,7 +53,6 @@ async def test_a_line_during_an_answer_enters_at_b(mock_clock: MockClock) -> Non
         assert [record["waited_s"] for record in session.records if record.get("point") == "B"] == [20, 20]
         assert session.result.replies == ("The whole answer.", "Noted.")
         assert session.sent() == "user: Do the task\nassistant: The whole answer.\nuser: USER INTERRUPTION: shorter"
-        check_invariants(session)
 
 
 async def test_a_line_is_queued_then_delivered() -> None:
@@ -95,7 +94,7 @@ async def test_records_say_where_lines_entered() -> None:
 async def test_an_interruption_leaves_no_trace_in_later_runs(line: str) -> None:
     gates = Gates()
     use = settings(handler="messages: [{role: system, content: Be brief.}]\nconfig: {max_tokens: 500}")
-    async with open_session(THREE_TOOLS, tools=gates.tools, use=use) as session:
+    async with checked_session(THREE_TOOLS, tools=gates.tools, use=use) as session:
         await begin(session, gates, "a", line)
         await finish(session, gates)
         assert session.chain.lines.waiting == ()
@@ -107,7 +106,6 @@ async def test_an_interruption_leaves_no_trace_in_later_runs(line: str) -> None:
         assert [r.overrides.max_tokens for r in session.model.requests[count:]] == [None, None]
         types = {e.type for e in session.events[before:]}
         assert not types & {"user_interruption", "line_queued", "notice", "plan_changed"}
-        check_invariants(session)
 
 
 # ------------------------------------------------------------------------------------------ urgent lines and point C

@@ -9,7 +9,7 @@ import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
-from support import FullDisk, Session, at, check_invariants, open_session
+from support import FullDisk, Session, at, checked_session, open_session
 from support.disks import MemoryFile
 from support.gates import Gates
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -74,7 +74,7 @@ def test_batches_are_maximal_and_keep_the_order(calls: list[tuple[int, bool]]) -
 async def test_writing_calls_run_alone_reading_ones_together() -> None:
     gates = Gates()
     calls = ["look a", "look b", "change c", "change d", "look e", "look f"]
-    async with open_session(asking(*calls), tools=gates.tools) as session:
+    async with checked_session(asking(*calls), tools=gates.tools) as session:
         session.chain.submit("Do the task")
         seen = []
         for name in "bacdfe":
@@ -84,13 +84,12 @@ async def test_writing_calls_run_alone_reading_ones_together() -> None:
         await session.chain.wait_idle()
         assert seen == ["ab", "ab", "abc", "abcd", "abcdef", "abcdef"]
         assert results(session) == [f"seen {name}" for name in "abcdef"]
-        check_invariants(session)
 
 
 async def test_starts_are_ordered_and_recorded_first() -> None:
     gates = Gates()
     names = [f"n{n}" for n in range(MAX_CALLS_AT_ONCE)]
-    async with open_session(asking(*(f"look {n}" for n in names)), tools=gates.tools) as session:
+    async with checked_session(asking(*(f"look {n}" for n in names)), tools=gates.tools) as session:
         noted: list[tuple[int, int]] = []
 
         def note() -> None:
@@ -106,13 +105,12 @@ async def test_starts_are_ordered_and_recorded_first() -> None:
         gates.let(*names)
         await session.chain.wait_idle()
         assert sorted(ids(session, "tool_finished")) == sorted(call_ids(session))
-        check_invariants(session)
 
 
 async def test_parallel_calls_are_limited() -> None:
     gates = Gates()
     names = [f"n{n}" for n in range(MAX_CALLS_AT_ONCE + 3)]
-    async with open_session(asking(*(f"look {n}" for n in names)), tools=gates.tools) as session:
+    async with checked_session(asking(*(f"look {n}" for n in names)), tools=gates.tools) as session:
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
         assert len(gates.did) == MAX_CALLS_AT_ONCE
@@ -124,7 +122,6 @@ async def test_parallel_calls_are_limited() -> None:
         gates.let(*names)
         await session.chain.wait_idle()
         assert results(session) == [f"seen {n}" for n in names]
-        check_invariants(session)
 
 
 async def test_each_call_has_its_own_time_limit(mock_clock: MockClock) -> None:
@@ -139,7 +136,7 @@ async def test_each_call_has_its_own_time_limit(mock_clock: MockClock) -> None:
         await trio.sleep(6)
         return "in time"
 
-    async with open_session(asking("short a", "long b", "short c"), tools=[short, long]) as session:
+    async with checked_session(asking("short a", "long b", "short c"), tools=[short, long]) as session:
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
         mock_clock.jump(3)
@@ -149,7 +146,6 @@ async def test_each_call_has_its_own_time_limit(mock_clock: MockClock) -> None:
         await session.chain.wait_idle()
         limit = "short was stopped after 3 s, its time limit; it may have had effects."
         assert results(session) == [limit, "in time", limit]
-        check_invariants(session)
 
 
 async def test_each_tool_of_a_batch_gets_guidance() -> None:
@@ -162,7 +158,7 @@ async def test_each_tool_of_a_batch_gets_guidance() -> None:
         await gates.work(at)
         return f"heard {[a.value for a in (await ctx.safe_point('end')).adjustments]}"
 
-    async with open_session(asking("report a", "report b"), tools=[report]) as session:
+    async with checked_session(asking("report a", "report b"), tools=[report]) as session:
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
         session.chain.submit("focus on prices")
@@ -173,7 +169,6 @@ async def test_each_tool_of_a_batch_gets_guidance() -> None:
             zip(call_ids(session), ["at a", "at b"], strict=True)
         )
         assert session.state("L2") == "delivered"
-        check_invariants(session)
 
 
 # ------------------------------------------------------------------------------------------------ calls that never run
@@ -181,7 +176,7 @@ async def test_each_tool_of_a_batch_gets_guidance() -> None:
 
 async def test_an_invalid_call_does_not_split_a_batch() -> None:
     gates = Gates()
-    async with open_session(asking("look a", "nothing x", "look b"), tools=gates.tools) as session:
+    async with checked_session(asking("look a", "nothing x", "look b"), tools=gates.tools) as session:
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
         assert gates.did == ["+a", "+b"]
@@ -195,7 +190,6 @@ async def test_an_invalid_call_does_not_split_a_batch() -> None:
         assert x not in ids(session, "tool_finished")
         [told] = [e for e in session.of(events.ToolResult) if e.id == x]
         assert (told.is_error, told.seconds) == (True, 0)
-        check_invariants(session)
 
 
 # ------------------------------------------------------------------------------------------- stops and urgent lines
@@ -206,7 +200,7 @@ MANY = [f"n{n}" for n in range(MAX_CALLS_AT_ONCE + 2)]
 async def test_a_stop_finishes_started_calls_and_skips_others() -> None:
     gates = Gates()
     calls = [*(f"look {n}" for n in MANY), "change x", "look y"]
-    async with open_session(asking(*calls), tools=gates.tools) as session:
+    async with checked_session(asking(*calls), tools=gates.tools) as session:
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
         session.chain.submit("stop")
@@ -221,7 +215,6 @@ async def test_a_stop_finishes_started_calls_and_skips_others() -> None:
         assert results(session) == [*result.partial_results, *[SKIPPED] * 4]
         assert len(session.model.requests) == 1
         assert (await session.run("Do another task")).status == "done"
-        check_invariants(session)
 
 
 @pytest.mark.sampled(every=4)
@@ -229,7 +222,7 @@ async def test_a_stop_finishes_started_calls_and_skips_others() -> None:
 @pytest.mark.parametrize("moments", range(8))
 async def test_stops_and_urgent_lines_hold_queued_calls(moments: int, line: str) -> None:
     gates = Gates()
-    async with open_session(asking(*(f"look {n}" for n in MANY)), tools=gates.tools) as session:
+    async with checked_session(asking(*(f"look {n}" for n in MANY)), tools=gates.tools) as session:
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
         gates.let(MANY[0])
@@ -240,12 +233,11 @@ async def test_stops_and_urgent_lines_hold_queued_calls(moments: int, line: str)
         gates.let(*MANY)
         await session.chain.wait_idle()
         assert len(ids(session, "tool_started")) == started
-        check_invariants(session)
 
 
 async def test_an_urgent_line_waits_for_the_batch() -> None:
     gates = Gates()
-    async with open_session(asking("look a", "look b", "change c", "look d"), tools=gates.tools) as session:
+    async with checked_session(asking("look a", "look b", "change c", "look d"), tools=gates.tools) as session:
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
         gates.let("a")
@@ -257,20 +249,18 @@ async def test_an_urgent_line_waits_for_the_batch() -> None:
         assert (entered.point, entered.tools_skipped) == ("C", ("change", "look"))
         assert results(session) == ["seen a", "seen b", SKIPPED, SKIPPED]
         assert session.result.status == "done"
-        check_invariants(session)
 
 
 async def test_a_batch_starts_as_one_step() -> None:
     """A batch is one step: what C let through is not parted by a line that comes a moment later."""
     gates = Gates()
     gates.let("a", "b")
-    async with open_session(asking("look a", "look b", "look c"), tools=gates.tools) as session:
+    async with checked_session(asking("look a", "look b", "look c"), tools=gates.tools) as session:
         gates.let("c")
         at(session, events.ToolCall, lambda: session.chain.submit("stop"))
         await session.run("Do the task")
         assert results(session) == ["seen a", "seen b", "seen c"]
         assert session.result.status == "cancelled_with_partial"
-        check_invariants(session)
 
 
 # -------------------------------------------------------------------------------------------------- hard interrupts
@@ -278,7 +268,7 @@ async def test_a_batch_starts_as_one_step() -> None:
 
 async def test_an_interrupt_of_a_batch() -> None:
     gates = Gates()
-    async with open_session(asking(*(f"look {n}" for n in MANY), "change x"), tools=gates.tools) as session:
+    async with checked_session(asking(*(f"look {n}" for n in MANY), "change x"), tools=gates.tools) as session:
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
         gates.let("n3")
@@ -294,17 +284,15 @@ async def test_an_interrupt_of_a_batch() -> None:
         assert sorted(d for d in gates.did if d[0] == "!") == sorted(f"!{n}" for n in started if n != "n3")
         assert sorted(ids(session, "tool_started")) == sorted(ids(session, "tool_finished"))
         assert (await session.run("Do another task")).status == "done"
-        check_invariants(session)
 
 
 async def test_an_interrupt_as_a_batch_starts() -> None:
     gates = Gates()
-    async with open_session(asking("look a", "look b", "look c"), tools=gates.tools) as session:
+    async with checked_session(asking("look a", "look b", "look c"), tools=gates.tools) as session:
         at(session, events.ToolCall, session.chain.interrupt, nth=2)
         await session.run("Do the task")
         assert gates.did == ["+a", "!a"]
         assert results(session) == [INTERRUPTED, INTERRUPTED, SKIPPED]
-        check_invariants(session)
 
 
 # ------------------------------------------------------------------------------------------------- errors of our own
@@ -334,19 +322,18 @@ def abrupt(gates: Gates) -> Tool:
 async def test_any_exception_of_a_tool_is_its_result() -> None:
     gates = Gates()
     tools = [*gates.tools, abrupt(gates)]
-    async with open_session(asking("look a", "leave b", "look c"), tools=tools) as session:
+    async with checked_session(asking("look a", "leave b", "look c"), tools=tools) as session:
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
         gates.let("b", "a", "c")
         await session.chain.wait_idle()
         assert session.result.status == "done"
         assert results(session) == ["seen a", "leave failed: Abrupt: b", "seen c"]
-        check_invariants(session)
 
 
 async def test_an_exception_during_an_interrupt_is_the_result() -> None:
     gates = Gates()
-    async with open_session(asking("leave a", "look b"), tools=[*gates.tools, abrupt(gates)]) as session:
+    async with checked_session(asking("leave a", "look b"), tools=[*gates.tools, abrupt(gates)]) as session:
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
         session.chain.interrupt()
@@ -354,7 +341,6 @@ async def test_an_exception_during_an_interrupt_is_the_result() -> None:
         assert session.result.status == "interrupted"
         assert (await session.run("Do another task")).status == "done"
         assert results(session) == ["leave failed: Abrupt: a", INTERRUPTED]
-        check_invariants(session)
 
 
 class BrokenAt(MemoryFile):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support import FullDisk, Session, check_invariants, open_session, settings
+from support import FullDisk, Session, checked_session, open_session, settings
 from support.documents import block
 from support.gate import TWO_STEPS, Gate, begin, finish
 from support.house import ROOT
@@ -273,7 +273,7 @@ async def test_a_stop_rule_equals_a_stop_phrase() -> None:
     results, conversations = [], []
     for text in ("stop", "Enough of this"):
         gate = Gate()
-        async with open_session(TWO_TOOLS, tools=[gate.tool, look], use=handler(STOP)) as session:
+        async with checked_session(TWO_TOOLS, tools=[gate.tool, look], use=handler(STOP)) as session:
             await begin(session, gate, "use B")
             assert session.chain.submit(text).what == "stopping"
             assert not [e for e in session.of(events.LineQueued) if e.text == text]
@@ -290,7 +290,6 @@ async def test_a_stop_rule_equals_a_stop_phrase() -> None:
             assert "USER INTERRUPTION" not in session.sent()
             assert "user: [The user stopped the run here]\nuser: Do another task" in session.sent(1)
             conversations.append(session.sent())
-            check_invariants(session)
     assert results[0] == results[1]
     assert results[0][0] == "cancelled_with_partial"
     assert conversations[0] == conversations[1]
@@ -313,13 +312,12 @@ async def test_nothing_blocks_a_stop_rule() -> None:
 
 async def test_rules_ignore_lines_of_an_idle_chain() -> None:
     use = handler("rules: [{match: ., action: stop}]")
-    async with open_session("rules: [{text: The answer.}]", use=use) as session:
+    async with checked_session("rules: [{text: The answer.}]", use=use) as session:
         assert session.chain.submit("todo: add x").what == "handled"
         assert session.chain.submit("status").what == "handled"
         result = await session.run("enough already")
         assert (result.status, result.result) == ("done", "The answer.")
         assert session.sent() == "user: enough already"
-        check_invariants(session)
 
 
 async def test_rules_apply_to_the_call_that_answers() -> None:
@@ -375,7 +373,7 @@ async def test_an_invalid_edit_falls_back_with_a_notice() -> None:
 async def test_a_slow_rule_is_reported_once() -> None:
     said = "messages: [{role: user, content: 'SAID: ${message}'}]"
     gate, use = Gate(), handler(f"{said}\nrules: [{{match: {HANGS}}}]")
-    async with open_session(TWO_STEPS, tools=[gate.tool], use=use) as session:
+    async with checked_session(TWO_STEPS, tools=[gate.tool], use=use) as session:
         await begin(session, gate)
         assert session.chain.submit(BAIT).what == "queued"
         assert session.chain.submit(BAIT).what == "queued"
@@ -390,7 +388,6 @@ async def test_a_slow_rule_is_reported_once() -> None:
         assert session.chain.submit("Another task").what == "started"
         assert session.chain.submit("enough").what == "stopping"
         await session.chain.wait_idle()
-        check_invariants(session)
 
 
 @pytest.mark.usefixtures("impatient")

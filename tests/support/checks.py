@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -12,14 +13,15 @@ from double import check_messages
 
 from chain import events
 from chain.agent.state import MAX_RESULT_CHARS
+from chain.config.load import Settings
 from chain.messages import to_json
-from chain.model import Request
+from chain.model import Model, Request
 
 from .asked import check_questions
 from .crashes import check_readable
 from .disks import FullDisk
 from .replays import check_replays
-from .sessions import INTERRUPTED, SKIPPED, Mark, Session
+from .sessions import INTERRUPTED, SKIPPED, Mark, Session, open_session, settings
 from .small_window import ASKS
 from .states import check_states
 from .users import MARKED
@@ -58,10 +60,19 @@ def check_session(session: Session, max_iterations: int) -> None:
     """Everything that must hold of an idle session; on a full disk, once it has room again and a run has ended."""
     if not isinstance(session.file, FullDisk):
         check_invariants(session, max_iterations=max_iterations)
-    elif session.file.room == math.inf and session.of(events.Result)[-1].status != "error":
+    elif session.file.room == math.inf and session.of(events.Result)[-1:] and session.result.status != "error":
         check_full_disk(session)
     check_silence(session, session.interrupted_at)
     check_heard(session)
+
+
+@asynccontextmanager
+async def checked_session(model: Model | str, *, use: Settings | None = None, **options: Any) -> AsyncIterator[Session]:
+    """Open a session as ``open_session`` does, and check at its end what must hold of every session."""
+    use = use or settings()
+    async with open_session(model, use=use, **options) as session:
+        yield session
+    check_session(session, use.chain().max_iterations)
 
 
 async def check_next_run(session: Session) -> None:
