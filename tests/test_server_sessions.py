@@ -53,7 +53,7 @@ async def test_a_call_asks_and_shows_its_arguments(tmp_path: Path) -> None:
         with session.chain.answering():
             session.chain.submit("Go")
             await until_async(lambda: session.chain.questions.open_id == "Q1")
-            asked = session.chain.questions.asked.latest[-1]
+            asked = session.chain.questions.log.latest[-1]
             assert (asked.text, json.loads(asked.preview)) == ("Allow mcp__h__echo?", {"text": "hello"})
             assert "tools/call" not in heard(log)
             session.chain.answer("Q1", "a")
@@ -80,7 +80,7 @@ async def test_what_a_server_asks_is_a_question(tmp_path: Path) -> None:
         with session.chain.answering():
             session.chain.submit("Go")
             await until_async(lambda: session.chain.questions.open_id is not None)
-            asked = session.chain.questions.asked.latest[-1]
+            asked = session.chain.questions.log.latest[-1]
             assert asked.kind == "choice"
             assert asked.text.splitlines()[0].startswith("h asks: Which")
             assert "\x1b" not in asked.text

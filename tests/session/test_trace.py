@@ -104,7 +104,7 @@ async def test_a_trace_can_be_read_while_the_run_goes_on(tmp_path: Path) -> None
 
 async def test_of_each_conversation_only_what_is_new_is_written(tmp_path: Path) -> None:
     trace = Trace(tmp_path, "s")
-    ask = trace.traced("main", ScriptedModel.parse("rules: [{text: ok}]"))
+    ask = trace.tracer("main", ScriptedModel.parse("rules: [{text: ok}]"))
     memories: dict[str, dict[object, Any]] = {"A": {}, "B": {}}
     histories: dict[str, list[Message]] = {name: [] for name in memories}
     for run in range(2):
