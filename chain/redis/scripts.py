@@ -41,8 +41,8 @@ MAX_EVENT_BYTES = 2 * 1024 * 1024
 RETRY_OPEN_MS = 30_000
 """Milliseconds until a worker claims a session again that could not be opened."""
 MAX_AHEAD_MS = 60_000
-"""Milliseconds, more than any lease or pause has. A time further ahead was stored before the clock of the server was set
-back, as by a failover, and counts as over."""
+"""Milliseconds, more than any lease or pause has. A time further ahead was stored before the server's clock was set
+back, as by a failover, and counts as past."""
 
 _PARTS = ("meta", "lines", "journal", "events", "ids", "files")
 
