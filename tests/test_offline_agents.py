@@ -99,16 +99,6 @@ async def test_an_explorer_searches_and_its_answer_is_passed_on(play: Play) -> N
             assert row in answer
 
 
-async def test_explorers_work_concurrently(play: Play) -> None:
-    async with play() as played:
-        answer = await played.run("explore kettle, lid and pot in docs side by side")
-        seen = [(e.type, e.name) for e in played.session.of(events.AgentStarted, events.AgentEnded)]
-        names = ("explore-1", "explore-2", "explore-3")
-        assert seen[:3] == [("agent_started", name) for name in names]
-        assert sorted(seen[3:]) == [("agent_ended", name) for name in names]
-        assert answer.index('explore "kettle"') < answer.index('explore "lid"') < answer.index('explore "pot"')
-
-
 @pytest.mark.parametrize(
     ("query", "has"),
     [("explore teapot", "0 lines in 0 files"), ("explore (lid", "is not a regular expression")],
@@ -216,19 +206,6 @@ async def test_the_latest_explorer_is_asked(play: Play) -> None:
         assert played.inputs("main", "agent_ask", "agent") == ["explorer", "explore-2"]
         await played.run("ask explore-1 what it found", "ask the explorer what it found")
         assert played.inputs("main", "agent_ask", "agent")[2:] == ["explore-1", "explorer", "explore-1"]
-
-
-@pytest.mark.parametrize(
-    ("before", "query", "has"),
-    [
-        ([], "ask the explorer where the lid is", "none has finished"),
-        (["let an agent list files"], "ask the explorer where the lid is", "those that have finished are: agent-1"),
-        (["explore lid"], "ask explore-7 where the lid is", "those that have finished are: explore-1"),
-    ],
-)
-async def test_an_explorer_that_does_not_exist(before: list[str], query: str, has: str, play: Play) -> None:
-    async with play() as played:
-        assert has in await played.run(*before, query)
 
 
 # ---------------------------------------------------------------------------------------------- other agents

@@ -10,7 +10,7 @@ import re
 import socket
 import traceback
 import warnings
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -39,7 +39,6 @@ from double import (
     text,
     thinking,
 )
-from support import OneConversation
 from support import settings as chain_settings
 from support.certificates import self_signed
 from support.wire import KEY, asked, check, model_at, wired
@@ -256,16 +255,6 @@ async def test_a_refused_image_is_named() -> None:
         assert caught.value.refused == ("content", image.digest)
 
 
-async def test_an_image_is_sent_with_its_content(clock: MockClock) -> None:
-    async with wired([text("One."), text("Two.")]) as wire:
-        picture = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(17)
-        (wire.session.chain.workspace / "dot.png").write_bytes(picture)
-        await wire.session.run("What is on @dot.png?")
-        await wire.session.run("Sure?")
-        (block,) = [b for m in wire.bodies()[-1]["messages"] for b in m["content"] if b["type"] == "image"]
-        assert b64decode(block["source"]["data"]) == picture
-
-
 @pytest.mark.parametrize("temperature", [0, 0.3])
 async def test_a_temperature_is_sent_in_an_older_api_version(temperature: float) -> None:
     async with asked(text("x"), model=OLDER) as (double, model):
@@ -286,20 +275,6 @@ async def test_a_refused_setting_of_the_model_is_an_error() -> None:
 async def test_a_reply_names_the_model_that_signed_its_thinking() -> None:
     async with asked([thinking("Hm.", text("x")), text("y")]) as (_, model):
         assert [(await ask(model)).message.model for _ in range(2)] == [NEWER, ""]
-
-
-async def test_conversations_share_a_model() -> None:
-    async with asked(text("An answer.")) as (double, model):
-        talks = {"A": OneConversation(model), "B": OneConversation(model)}
-        histories: dict[str, list[Message]] = {name: [] for name in talks}
-        for n in range(8):
-            for name, talk in talks.items():
-                history = histories[name]
-                history.append(user_text(f"{name}, question {n}"))
-                reply = await talk.reply(Request(name, tuple(history)))
-                said = [block["text"] for message in double.requests[-1].messages for block in message["content"]]
-                assert said == [message.text for message in history]
-                history.append(reply.message)
 
 
 # -------------------------------------------------------------------------------------------------- usage and budgets

@@ -166,6 +166,7 @@ async def test_lines_and_words_of_files_are_counted(driver: Driver) -> None:
         ("find Lids in this folder", "notes/SKU123.md:3: - Lids do not close."),
         ("where is TODO?", "prompts/other.md:7"),
         ("search for ( in prompts", "is not a regular expression"),
+        ("search for <stdin> in prompts", "0 matching lines in 0 of 3 files"),
         ("Please count the words in the prompts folder.", "15      19  total of 3"),
         ("how many lines does prompts/other.md have?", "7       8  total of 1"),
         ("How many lines are in this folder", "total of 5"),
@@ -263,11 +264,6 @@ async def test_a_denial_is_shown_with_its_reason(driver: Driver) -> None:
 async def test_text_from_stdin(driver: Driver, query: str, text: str, has: str) -> None:
     assert has in plain(await driver.run(f"{query}\n\n<stdin>\n{text}\n</stdin>"))
     assert driver.calls == [[]]
-
-
-async def test_a_query_that_mentions_stdin_is_no_input(driver: Driver) -> None:
-    assert "</stdin>: 0 files" not in await driver.run("search for <stdin> in prompts")
-    assert driver.calls == [["search_files"], []]
 
 
 @pytest.mark.parametrize("query", ["hello", "help", "what can you do?", "What is the capital of France?"])
@@ -380,14 +376,6 @@ async def test_skipped_calls_are_repeated_and_not_reported(driver: Driver) -> No
     assert "Skipped" not in last
 
 
-async def test_a_question_after_the_answer_gets_its_own_answer(driver: Driver) -> None:
-    await driver.run(COUNT)
-    driver.interrupt("status")
-    reply = await driver.reply()
-    assert "total of" not in reply.text
-    assert not reply.calls
-
-
 # ---------------------------------------------------------------------------------------------- the demonstration
 
 
@@ -408,19 +396,6 @@ async def test_the_demonstration_verifies_when_it_is_asked(driver: Driver, momen
     verified = "Verified. Table rows that begin with SKU123: 1 (products.csv:3)."
     assert verified in [reply.text for reply in driver.replies]
     assert text.count("SKU123: Pot") == text.count("price") == 1
-
-
-@pytest.mark.parametrize(
-    ("line", "moment", "says", "read"),
-    [
-        ("use the notes first", 2, "I read the notes and leave the tables: 1 file.", "notes/SKU123.md"),
-        ("what are you doing?", 2, "I work on", "products.csv, notes/SKU123.md"),
-    ],
-)
-async def test_lines_to_the_demonstration(driver: Driver, line: str, moment: int, says: str, read: str) -> None:
-    text = await driver.run(ANALYZE, {moment: line})
-    assert says in driver.replies[moment].text
-    assert f"Read: {read}." in text
 
 
 async def test_an_urgent_line_changes_which_files_are_read(driver: Driver) -> None:

@@ -25,7 +25,6 @@ from chain.messages import (
     user_text,
 )
 from chain.model import Delta, Reply, Request, ToolSpec
-from chain.providers.scripted import conversation
 from chain.providers.scripted.scripted_model import ScriptedModel
 
 GO = user_text("go")
@@ -140,21 +139,6 @@ async def test_conversations_count_their_uses_of_rules_separately() -> None:
                 said[name].append(str(error))
             histories[name].append(user_text("Please continue."))
     assert said == {name: [f"a1 {name}", f"a2 {name}", "broken", "b"] for name in talks}
-
-
-async def test_only_new_messages_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[object] = []
-    monkeypatch.setattr(conversation, "count_chars", lambda blocks: read.append(blocks) or 0)
-    scripted = ScriptedModel.parse("rules: [{text: ok}]")
-    talks = [OneConversation(scripted), OneConversation(scripted)]
-    histories: list[list[Message]] = [[], []]
-    for n in range(5):
-        for talk, history in zip(talks, histories, strict=True):
-            history.append(user_text(f"{n}"))
-            read.clear()
-            history.append((await answer(talk, history)).message)
-            in_messages = [blocks for blocks in read if blocks in [message.blocks for message in history]]
-            assert len(in_messages) == min(n + 1, 2), "the last reply and the new message"
 
 
 # ---------------------------------------------------------------------------------------------- interruptions
