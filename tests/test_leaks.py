@@ -19,7 +19,7 @@ from typing import TypeAlias
 
 import pytest
 import trio
-from double import Double, ErrorEvent, Gate, Say, Script, Status, Step, calls, serve, text
+from double import Double, ErrorEvent, Say, Script, Stall, Status, Step, calls, serve, text
 from support import settings as chain_settings
 from support.wire import TOOLS as WIRE_TOOLS
 from support.wire import model_at
@@ -305,7 +305,7 @@ def script(name: str) -> list[Step]:
     if name not in HELD:
         return steps
     assert isinstance(steps[0], Say)
-    return [steps[0].holding(Gate(after=0 if "first byte" in name else 5))]
+    return [Stall(None if "first byte" in name else 5, reply=steps[0])]
 
 
 @pytest.mark.sampled(every=3)
