@@ -168,8 +168,8 @@ rules:
 class Ending:
     """How a run comes to a status.
 
-    ``model`` and ``use`` are its rules and settings. Lines are sent at the ``n``-th event of kind ``when``, and then the
-    user does ``act``.
+    ``model`` and ``use`` are its rules and settings. Lines are sent at the ``n``-th event of kind ``when``, and
+    then the user does ``act``.
     """
 
     code: int
