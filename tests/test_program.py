@@ -280,13 +280,19 @@ BAD = {
     "a tool": broken(CONFIG.replace("todo, files", "flies"), "config.yaml:6: ", "did you mean files?"),
     "an allowance": broken(CONFIG + "tools:\n  allow:\n    - edit_fil\n", "config.yaml:9: ", "did you mean edit_file?"),
     "an allowance outside": broken(CONFIG + "tools:\n  allow: ['edit_file(../x)']\n", "config.yaml:8: ", "relative to"),
-    "an allowance in a flag": Bad((*NAMED, "--allow", "list_files,edit_fil"), ("flag --allow: ", "did you mean edit_file?")),
+    "an allowance in a flag": Bad(
+        (*NAMED, "--allow", "list_files,edit_fil"), ("flag --allow: ", "did you mean edit_file?")
+    ),
     "an allowance in a variable": Bad(NAMED, ("CHAIN_ALLOW: ", "did you mean"), environ={"CHAIN_ALLOW": "edit_fil"}),
     "a host": broken(CONFIG + "tools:\n  research: {hosts: ['https://x/']}\n", "config.yaml:8: ", "without https://"),
     "a script of rules": broken(CONFIG.replace("rules.yaml", "gone.yaml"), "config.yaml:4: ", "gone.yaml cannot"),
-    "a rule": Bad(NAMED, ("rules.yaml:2: ", "is not a regular"), {"rules.yaml": "rules:\n- {when: {user: (}, text: x}\n"}),
-    "a prompt": broken(CONFIG.replace("{model", "{compaction_prompt: gone.yaml, model"), "config.yaml:6: ", "gone.yaml"),
-}  # fmt: skip
+    "a rule": Bad(
+        NAMED, ("rules.yaml:2: ", "is not a regular"), {"rules.yaml": "rules:\n- {when: {user: (}, text: x}\n"}
+    ),
+    "a prompt": broken(
+        CONFIG.replace("{model", "{compaction_prompt: gone.yaml, model"), "config.yaml:6: ", "gone.yaml"
+    ),
+}
 
 
 def check_sentence(bad: Bad, ran: subprocess.CompletedProcess[str], folder: Path) -> None:
