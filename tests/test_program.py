@@ -315,6 +315,14 @@ def test_a_mistake_gets_one_sentence(configured: Place, name: str) -> None:
     assert not configured.journals, "no session was created"
 
 
+@pytest.mark.parametrize("format", ["text", "stream-json"])
+def test_without_input_no_session_is_left(configured: Place, format: str) -> None:
+    ran = configured.call(*CONFIGURED, "--input-format", format)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.splitlines()[-1].startswith("chain: there is no query")
+    assert configured.journals == []
+
+
 def test_a_mistake_ends_the_process_with_2(configured: Place) -> None:
     bad = BAD["a workspace that is a file"]
     check_sentence(bad, configured.run(*PROGRAM, *bad.args), configured.folder)

@@ -10,19 +10,20 @@ from chain.errors import ConfigError
 
 
 @pytest.mark.parametrize(
-    ("text", "line"),
+    ("text", "line", "words"),
     [
-        ("chain: {default: {max_iterations: 5}}\n", 1),
-        ("# mine\n\nchain:\n  default: {model: offline}\n", 3),
-        ("chians: {default: {tools: [todo]}}\n", 1),
-        ("inbox: {size: 3}\nChains: {default: {max_iterations: 5}}\n", 2),
-        ("chain: {max_iterations: 5}\n", 1),
+        ("chain: {default: {max_iterations: 5}}\n", 1, "did you mean chains instead of chain"),
+        ("# mine\n\nchain:\n  default: {model: offline}\n", 3, "did you mean chains instead of "),
+        ("chians: {default: {tools: [todo]}}\n", 1, "did you mean chains instead of "),
+        ("inbox: {size: 3}\nChains: {default: {max_iterations: 5}}\n", 2, "did you mean chains instead of "),
+        ("chain: {max_iterations: 5}\n", 1, "did you mean chains instead of "),
+        ("chains:\n  default: [\n", 3, "is not valid YAML"),
     ],
 )
-def test_a_misspelt_chains_is_an_error(at: Setting, text: str, line: int) -> None:
-    with pytest.raises(ConfigError, match="did you mean chains instead of ") as error:
+def test_a_mistake_in_a_file_of_ours_is_an_error(at: Setting, text: str, line: int, words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as error:
         at.found(text)
-    assert str(error.value).startswith(f"{at.work / 'config.yaml'}:{line}: unknown key")
+    assert str(error.value).startswith(f"{at.work / 'config.yaml'}:{line}: ")
 
 
 @pytest.mark.parametrize(
