@@ -346,6 +346,15 @@ def test_a_configuration_passed_over_is_a_notice(place: Place) -> None:
     assert "config.yaml:1: is not used" in place.call("check", *OFFLINE).stdout
 
 
+def test_check_notes_ignored_keys_of_commands(place: Place) -> None:
+    place.write("home/.config/chain/commands/fix.md", "---\nallowed-tools: Read\n---\nFix it.")
+    place.write("home/.config/chain/commands/empty.md", "")
+    ran = place.call("check", *OFFLINE)
+    assert ran.returncode == 0
+    assert f"note: {place.folder}/home/.config/chain/commands/empty.md: has no text" in ran.stdout
+    assert f"note: {place.folder}/home/.config/chain/commands/fix.md:2: unknown key allowed-tools is" in ran.stdout
+
+
 def test_project_instructions_are_named_with_v(configured: Place) -> None:
     configured.write("AGENTS.md", "Use make.")
     configured.write("home/.config/chain/AGENTS.md", b"\xff")

@@ -243,14 +243,18 @@ def read_text(path: Path, within: Path | None = None) -> str:
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         reason = (error.strerror if isinstance(error, OSError) else None) or error
         raise UnreadableFile(f"cannot be read: {reason}", file=path) from None
+    if len(raw) > MAX_YAML_BYTES:  # may end inside a character; ``parse`` reports that the file is too large
+        return raw.decode("utf-8-sig", errors="replace")
+    return decode(raw, path)
+
+
+def decode(raw: bytes, path: Path) -> str:
+    """Decode the UTF-8 content of a file. Raise ``ConfigError`` with the line of the first wrong byte."""
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        # A truncated file may end inside a character. ``parse`` reports that the file is too large.
-        if len(raw) <= MAX_YAML_BYTES:
-            line = raw.count(b"\n", 0, error.start) + 1
-            raise ConfigError("is not UTF-8 text; save it as UTF-8", file=path, line=line) from None
-        return raw.decode("utf-8-sig", errors="replace")
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise ConfigError("is not UTF-8 text; save it as UTF-8", file=path, line=line) from None
 
 
 @lru_cache(maxsize=32)  # a new session and its agents read the same files again

@@ -28,6 +28,7 @@ from chain.app.toolbox import (
     tool_groups,
 )
 from chain.config.allowed_servers import servers_of
+from chain.config.commands import find_commands
 from chain.config.load import Settings, defaults_folder, load_settings, require_trust, state_folder
 from chain.config.settings import ChainSettings
 from chain.errors import ConfigError, SessionError, UserError
@@ -52,7 +53,16 @@ def run(args: argparse.Namespace) -> int:
     store = open_store(state, "" if settings.asked else settings.state)
     where = whole_path(args.workspace)
     servers = partial(trio.run, check_servers, settings, where.resolve(), state, args.mcp)
-    rows, is_good = check(settings, store, args.tools, workspace=where, start_servers=servers, is_verbose=args.verbose)
+    commands = find_commands(settings, where, state)
+    rows, is_good = check(
+        settings,
+        store,
+        args.tools,
+        workspace=where,
+        start_servers=servers,
+        notes=(*commands.faults, *commands.notes),
+        is_verbose=args.verbose,
+    )
     if is_good:
         more, is_good = trio.run(check_service, settings)
         rows += more
@@ -177,14 +187,15 @@ def check(
     *,
     workspace: Path | None = None,
     start_servers: Callable[[], ServerRows] = lambda: ([], {}),
+    notes: Sequence[str] = (),
     is_verbose: bool = False,
 ) -> tuple[list[str], bool]:
     """Check configuration, prompts and models. Return the rows to show, differences first, and whether all is well.
 
     Unless ``is_verbose``, default values without a problem or a note are only counted. ``workspace`` is the current
-    folder by default. Check also that the ``store`` can store sessions, if there is one. Show nothing of a file that is
-    not trusted, since its values may contain any environment variable. Start the servers only if the only problem is a
-    missing API key.
+    folder by default. ``notes`` on custom commands are shown after the values. Check also that the ``store`` can store
+    sessions, if there is one. Show nothing of a file that is not trusted, since its values may contain any environment
+    variable. Start the servers only if the only problem is a missing API key.
     """
     rows = [f"config: {settings.file or 'built in'}"]
     rows += [] if settings.passed_over is None else [f"note: {settings.passed_over}"]
@@ -221,6 +232,7 @@ def check(
         rows += ["", f"{pluralize(len(same) - len(noted), 'default value')} not shown; chain check -v shows all"]
     served, faults = start_servers() if all(key.endswith(".api_key") for key in found.problems) else ([], {})
     problems = found.problems | faults
+    served = [*(f"note: {note}" for note in notes), *served]
     return [*rows, *([""] if served else []), *served, "", *_verdict(problems)], not problems
 
 

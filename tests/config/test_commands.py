@@ -56,9 +56,8 @@ def test_the_folder_is_beneath_xdg_config_home(at: Setting) -> None:
         ("x.md", b"x" * (MAX_COMMAND_BYTES + 1), None, "is larger than 64 kB"),
         ("x.md", b"---\ndescription: a\n", 1, "the front matter has no end"),
         ("x.md", b"---\ndescription: [\n---\ntext", None, "is not valid YAML"),
-        ("x.md", b"---\n\ndescripton: a\n---\ntext", 3, "unknown key descripton: did you mean description?"),
+        ("x.md", b"---\n- a\n---\ntext", None, "expected a mapping"),
         ("x.md", b"---\ndescription: 3\n---\ntext", 2, "description: expected text, found 3"),
-        ("x.md", b"---\nmodel: ofline\n---\ntext", 2, "there is no model 'ofline': did you mean offline?"),
         ("x.md", b"---\ndescription: a\n---\n \n", None, "has no text"),
         ("help.md", b"text", None, "/help is a built-in command"),
         ("two words.md", b"text", None, "two words.md cannot be a command"),
@@ -76,6 +75,21 @@ def test_a_file_that_cannot_be_used_gives_one_sentence(
     assert says in fault
     assert fault.isprintable()
     assert line is None or f"{own(at) / name}:{line}: " in fault
+
+
+def test_keys_of_other_programs_are_ignored(at: Setting) -> None:
+    file = own(at) / "fix.md"
+    file.write_text(
+        "---\nargument-hint: [issue]\ndescription: Fixes it\nallowed-tools: Bash(git:*), Read\nmodel: sonnet\n---\nFix."
+    )
+    result = found(at)
+    assert result.commands == (CustomCommand("fix", file, "Fix.", "Fixes it"),)
+    assert result.faults == ()
+    assert result.notes == (
+        f"{file}:2: unknown key argument-hint is ignored; a command may have description and model",
+        f"{file}:4: unknown key allowed-tools is ignored; a command may have description and model",
+        f"{file}:5: model: there is no model 'sonnet', so the current one is used: the models are claude, offline",
+    )
 
 
 def test_a_fifo_and_a_crowded_folder_hold_nobody_up(at: Setting) -> None:
