@@ -59,7 +59,7 @@ def test_the_configuration_answers_for_found_servers(tmp_path: Path) -> None:
     write_servers(tmp_path, git="found", web="x", db="y")
     settings = read(tmp_path, "{git: {command: own, start_s: 90}, web: true, db: false}")
     found = servers_of(settings, tmp_path, tmp_path / "state", ["git"])
-    assert [(each.name, each.written, each.start_s) for each in found.allowed] == [
+    assert [(each.name, each.target, each.start_s) for each in found.allowed] == [
         ("git", "own", 90),
         ("web", "x", None),
     ]

@@ -52,7 +52,7 @@ def test_a_name_must_fit_a_tools_name(name: str) -> None:
 def test_variables_are_substituted_at_the_start() -> None:
     entry = {"command": "${TOOL}", "args": ["${A:-b}", 5], "env": {"KEY": "${SECRET}"}}
     made = server(entry)
-    assert made.written == "'${TOOL}' '${A:-b}' 5"
+    assert made.target == "'${TOOL}' '${A:-b}' 5"
     assert made.with_variables({"TOOL": "t", "SECRET": "s"}, frozenset()) == Launch(("t", "b", "5"), {"KEY": "s"})
     with pytest.raises(ConfigError, match="SECRET is not set"):
         made.with_variables({"TOOL": "t"}, frozenset())
@@ -86,7 +86,7 @@ def test_a_workspaces_file_is_read(tmp_path: Path) -> None:
     text = '{\n\t"mcpServers": {\n\t\t"a": {"command": "x", "disabled": true},\n\t\t"b c": {"command": "y"}\n\t}\n}'
     (tmp_path / FILE).write_text(text)
     servers, (fault,) = find_servers(tmp_path)
-    assert [(each.name, each.written, each.is_found) for each in servers] == [("a", "x", True)]
+    assert [(each.name, each.target, each.is_found) for each in servers] == [("a", "x", True)]
     assert f"{FILE}:4: b c cannot be a server" in fault
     for empty in ("{}", '{"mcpServers": {}}'):
         (tmp_path / FILE).write_text(empty)

@@ -225,6 +225,6 @@ def test_the_latest_session_is_one_in_which_something_was_said_if_only_a_task_fo
     here = {**SESSION, "workspace": str(tmp_path / "work")}
     for name, rows in zip(names, ([here, *RUN], [here, *todo], [here]), strict=True):
         journal(tmp_path / "sessions", name, rows, start=1000.0 * float(name[:8]))
-    found = sessions.latest(sessions.FileStore(tmp_path), tmp_path / "work")
+    found = sessions.latest_session(sessions.FileStore(tmp_path), tmp_path / "work")
     assert found is not None
     assert found.id == names[1]
