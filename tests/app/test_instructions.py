@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import trio
-from support import settings
+from support import Recorder, settings
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
@@ -22,8 +22,7 @@ from chain.app.replay import read_recorded, replay
 from chain.chain import Chain
 from chain.journal.reading import Reading
 from chain.journal.records import InstructionsRead
-from chain.messages import Text, ToolCall, Usage, assistant
-from chain.model import Delta, Reply, Request
+from chain.providers.scripted.scripted_model import ScriptedModel
 from chain.session.restored_state import events_of_journal
 from chain.session.store import FileStore
 from chain.tools.paths import open_below
@@ -205,31 +204,21 @@ def test_all_files_together_are_limited(top: Path) -> None:
 # In a session
 
 
-class Briefed:
-    """A model that calls these tools, then answers. ``systems`` are the system prompts of its requests."""
+RULES = """
+rules:
+  - {when: {user: '^explore$', step: 1}, tools: [{name: explore, input: {task: Look.}}]}
+  - {when: {user: '^rewrite$', step: 1}, tools: [{name: rewrite, input: {}}]}
+  - {text: Done.}
+"""
 
-    name = "briefed"
 
-    def __init__(self, *calls: str) -> None:
-        self.systems: list[str] = []
-        self._calls = list(calls)
+def new_model() -> Recorder:
+    return Recorder(ScriptedModel.parse(RULES))
 
-    async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
-        self.systems.append(request.system)
-        await trio.lowlevel.checkpoint()
-        if self._calls and self._calls[0] in {tool.name for tool in request.tools}:
-            call = ToolCall(f"c{len(self.systems)}", self._calls.pop(0), {"task": "Look."})
-            return Reply(assistant([call]), "tool_use", Usage())
-        return Reply(assistant([Text("Done.")]), "end_turn", Usage())
 
-    async def aclose(self) -> None: ...
-
-    async def prepare(self) -> None: ...
-
-    @property
-    def instructions(self) -> list[str]:
-        """The instructions in each request, or its whole system prompt if there are none."""
-        return [system.rpartition(f"{INSTRUCTIONS_HEAD}\n\n")[2] for system in self.systems]
+def instructions_in(model: Recorder) -> list[str]:
+    """Return the instructions in each request, or its whole system prompt if there are none."""
+    return [request.system.rpartition(f"{INSTRUCTIONS_HEAD}\n\n")[2] for request in model.requests]
 
 
 def block(what: str) -> str:
@@ -238,7 +227,7 @@ def block(what: str) -> str:
 
 @asynccontextmanager
 async def opened(
-    model: Briefed, workspace: Path, state: Path, *, tools: Sequence[Tool] = (), **more: Any
+    model: Recorder, workspace: Path, state: Path, *, tools: Sequence[Tool] = (), **more: Any
 ) -> AsyncIterator[tuple[Chain, list[str]]]:
     """Open a chain and list its notices. At the end, check that a replay finds the same requests."""
     notices: list[str] = []
@@ -257,50 +246,50 @@ async def opened(
     assert found.is_same, found.rows
 
 
-async def run(chain: Chain) -> None:
-    assert chain.submit("Go").what == "started"
+async def run(chain: Chain, query: str = "Go") -> None:
+    assert chain.submit(query).what == "started"
     await chain.wait_idle()
 
 
 async def test_every_agent_gets_the_instructions(top: Path, tmp_path: Path) -> None:
     write(top / "AGENTS.md", "Use make.")
-    model = Briefed("explore")
+    model = new_model()
     async with opened(model, top, tmp_path) as (chain, notices):
         assert chain.state.instructions.files == ("AGENTS.md",)
-        await run(chain)
+        await run(chain, "explore")
         assert notices == [], "they were named at the start"
-    assert model.instructions == [block("make")] * 3
-    main, child, _ = model.systems
+    assert instructions_in(model) == [block("make")] * 3
+    main, child, _ = (request.system for request in model.requests)
     assert main == f"You are a test.\n\n{INSTRUCTIONS_HEAD}\n\n{block('make')}"
     assert not child.startswith("You are a test.")
 
 
 async def test_a_change_takes_effect_with_the_next_run(top: Path, tmp_path: Path) -> None:
     @tool
-    async def rewrite(ctx: ToolContext, task: str) -> str:
+    async def rewrite(ctx: ToolContext) -> str:
         """Change the instructions in the middle of a run."""
         write(top / "AGENTS.md", "Use ninja.")
         return "Rewritten."
 
     write(top / "AGENTS.md", "Use make.")
-    model = Briefed("rewrite", "explore")
+    model = new_model()
     async with opened(model, top, tmp_path, tools=[rewrite]) as (chain, notices):
-        await run(chain)
+        await run(chain, "rewrite")
         assert notices == []
-        for _ in range(2):
-            await run(chain)
+        for query in ("explore", "Go"):
+            await run(chain, query)
             assert notices == ["Project instructions changed: AGENTS.md."]
         (top / "AGENTS.md").unlink()
         await run(chain)
         assert notices[1:] == ["Project instructions changed: there are none now."]
-    assert model.instructions == [block("make")] * 4 + [block("ninja")] * 2 + ["You are a test."]
+    assert instructions_in(model) == [block("make")] * 2 + [block("ninja")] * 4 + ["You are a test."]
     recorded = events_of_journal(Reading(read_recorded(FileStore(tmp_path), chain.session_id)))
     messages = [event.message for event in recorded if event.type == "notice"]
     assert messages == ["Project instructions: AGENTS.md.", *notices]
 
 
 async def test_an_unusable_file_fails_no_run(top: Path, tmp_path: Path) -> None:
-    model = Briefed()
+    model = new_model()
     async with opened(model, top, tmp_path) as (chain, notices):
         os.mkfifo(top / "AGENTS.md")
         for _ in range(2):
@@ -308,11 +297,11 @@ async def test_an_unusable_file_fails_no_run(top: Path, tmp_path: Path) -> None:
             assert chain.runs.last_status == "done"
         (notice,) = notices
         assert notice.startswith("AGENTS.md is left out of the project instructions: ")
-    assert model.systems == ["You are a test."] * 2
+    assert instructions_in(model) == ["You are a test."] * 2
 
 
 async def test_a_resumed_session_reads_them_again(top: Path, tmp_path: Path) -> None:
-    model, id = Briefed(), ""
+    model, id = new_model(), ""
     for text in ("Use make.", "Use ninja.", "Use ninja."):
         write(top / "AGENTS.md", text)
         async with opened(model, top, tmp_path, resume=id) as (chain, notices):
@@ -321,7 +310,7 @@ async def test_a_resumed_session_reads_them_again(top: Path, tmp_path: Path) -> 
             assert notices == []
     async with opened(model, top, tmp_path, resume=id, instructions=False) as (chain, _):
         await run(chain)
-    assert model.instructions == [block("make"), block("ninja"), block("ninja"), "You are a test."]
+    assert instructions_in(model) == [block("make"), block("ninja"), block("ninja"), "You are a test."]
     rows = read_recorded(FileStore(tmp_path), id)
     assert sum(b'"type":"instructions"' in row for row in rows) == 3, "only changes are recorded"
 
@@ -349,7 +338,7 @@ async def test_a_hanging_disk_delays_a_run_briefly(
     top: Path, tmp_path: Path, hanging: threading.Event, autojump_clock: MockClock, act: str
 ) -> None:
     write(top / "AGENTS.md", "Use make.")
-    model = Briefed()
+    model = new_model()
     autojump_clock.autojump_threshold = float("inf")  # a thread that reads does not count as active
     async with opened(model, top, tmp_path) as (chain, notices):
         hanging.set()
@@ -366,7 +355,7 @@ async def test_a_hanging_disk_delays_a_run_briefly(
                 assert chain.interrupt()
             await chain.wait_idle()
         status = {"": "done", "stop": "cancelled", "interrupt": "interrupted"}[act]
-        assert (chain.runs.last_status, model.instructions) == (status, [] if act else [block("make")] * 3)
+        assert (chain.runs.last_status, instructions_in(model)) == (status, [] if act else [block("make")] * 3)
         if act:
             assert (trio.current_time(), notices) == (0, [])
         else:
