@@ -95,19 +95,12 @@ async def test_most_lines_start_a_run(line: str, query: str) -> None:
     async with open_session(ANSWER) as session:
         assert session.chain.submit(line).what == "started"
         await session.chain.wait_idle()
-        assert session.of(events.RunStarted)[0].query == query
-        assert session.sent() == f"user: {query}"
+        assert session.chain.start(line).what == "started"  # an argument is not parsed
+        await session.chain.wait_idle()
+        assert [run.query for run in session.of(events.RunStarted)] == [query, line.strip()]
+        assert session.sent() == f"user: {query}\nassistant: The answer.\nuser: {line.strip()}"
         assert (session.result.status, session.state("L1")) == ("done", "delivered")
         check_invariants(session)
-
-
-@pytest.mark.parametrize("query", ["stop", "todo: add x", "!now", "/help", "then: x", "context: x", "status", " x "])
-async def test_a_query_argument_is_not_parsed(query: str) -> None:
-    async with open_session(ANSWER) as session:
-        assert session.chain.start(query).what == "started"
-        await session.chain.wait_idle()
-        assert session.sent() == f"user: {query.strip()}"
-        assert session.chain.plan.tasks == ()
 
 
 # Safe points
@@ -269,6 +262,7 @@ async def test_each_ending_has_its_exit_code(status: Status, autojump_clock: Moc
         result = await play(session, ending)
         found = (result.termination_reason, result.partial, result.phase_reached, result.partial_results)
         assert (result.status, found) == (status, FOUND.get(status, (None, False, None, ())))
+        assert status != "max_iterations" or result.result == "Looking.", "the last text of the model"
         told = event_json.to_json(result)
         assert [told[k] for k in ("termination_reason", "partial", "phase_reached")] == list(found[:3])
         assert told["partial_results"] == list(found[3])
@@ -303,32 +297,3 @@ rules:
         result = await session.run("Do the task")
         assert (result.status, result.result) == ("truncated", "Becau")
         check_invariants(session)
-
-
-async def test_the_worst_run_gives_the_exit_code() -> None:
-    gates = Gates("a")
-    model = """
-rules:
-  - {when: {user: ^loop, tool: gate}, text: So far so good., tools: [{name: gate, input: {at: a}}]}
-  - {when: {user: ^loop}, tools: [{name: gate, input: {at: a}}]}
-  - {when: {user: ^fail}, text: x, error: {message: away}}
-  - {when: {user: ^look, step: 1}, tools: [{name: gate, input: {at: b}}]}
-  - {text: The answer.}
-"""
-    codes = []
-    async with open_session(model, tools=gates.tools, use=settings(max_iterations=2)) as session:
-        for query, act in (("hello", None), ("look", stop), ("loop", None), ("fail", None), ("look", interrupt)):
-            session.chain.submit(query)
-            if act is not None:
-                await gates.reached("b")
-                session.chain.submit("use B")
-                act(session)
-                gates.let("b")
-            await session.chain.wait_idle()
-            codes.append(session.result.exit_code)
-            assert session.result.status != "max_iterations" or session.result.result == "So far so good."
-        await session.run("hello")
-        assert codes == [0, 3, 4, 1, 130]
-        assert session.result.exit_code == 130
-        assert session.chain.runs.exit_code(terminated=True) == 143
-        check_invariants(session, max_iterations=2)

@@ -23,7 +23,8 @@ from typing import Any
 
 import pytest
 from support.house import ROOT
-from support.program import call_program, run_program, start_program
+from support.journals import journals, records
+from support.program import call_program, environ, run_program, start_program
 from support.rows import check_order
 from support.stages import line
 
@@ -77,91 +78,47 @@ CONFIGURED = ("--config", "config.yaml")
 NAMED = (*QUERY, *CONFIGURED)
 
 
-@dataclass(frozen=True)
-class Place:
-    """A folder to start the program in."""
-
-    folder: Path
-
-    @property
-    def environ(self) -> dict[str, str]:
-        home = self.folder / "home"
-        own = {"HOME": str(home), "XDG_STATE_HOME": str(home / "state"), "LANG": "C.UTF-8", "PYTHONPATH": str(ROOT)}
-        return {"PATH": os.environ["PATH"], **own}
-
-    def write(self, name: str, text: str | bytes) -> Path:
-        path = self.folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(text.encode() if isinstance(text, str) else text)
-        return path
-
-    def call(
-        self, *args: str, stdin: bytes | int = b"", environ: Mapping[str, str] | None = None
-    ) -> subprocess.CompletedProcess[str]:
-        """Call the program in this process. ``stdin`` is what it reads, or a descriptor."""
-        return call_program(*args, cwd=self.folder, environ={**self.environ, **(environ or {})}, stdin=stdin)
-
-    def run(self, *argv: str, environ: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-        """Run a program to its end."""
-        own = {**self.environ, **(environ or {})}
-        return run_program(argv, cwd=self.folder, env=own, stdin=subprocess.DEVNULL, text=True)
-
-    @contextmanager
-    def started(self, *args: str, **more: Any) -> Iterator[subprocess.Popen[bytes]]:
-        """Start the program with the tools of ``DRIVER``. Its standard error is the file ``stderr``."""
-        driver = self.write("driver.py", DRIVER)
-        os.mkfifo(self.folder / "gate")
-        with (self.folder / "stderr").open("wb") as stderr:
-            process = start_program(
-                [sys.executable, str(driver), *args],
-                cwd=self.folder,
-                env=self.environ,
-                **{
-                    "stdin": subprocess.PIPE,
-                    "stdout": subprocess.PIPE,
-                    "stderr": stderr,
-                    "pipesize": PIPE_SIZE,
-                    **more,
-                },
-            )
-        with process:
-            try:
-                yield process
-            finally:
-                process.kill()
-
-    @property
-    def stderr(self) -> str:
-        return (self.folder / "stderr").read_text()
-
-    @property
-    def journals(self) -> list[list[dict[str, Any]]]:
-        """The records of the sessions, without a last one that is incomplete."""
-        paths = sorted((self.folder / "home/state/chain/sessions").glob("*.jsonl"))
-        return [[json.loads(row) for row in path.read_bytes().split(b"\n")[:-1]] for path in paths]
-
-
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    (tmp_path / "home").mkdir()
-    return Place(tmp_path)
+def home(tmp_path: Path) -> Path:
+    """The home and the current folder, with a configuration of the test's own."""
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    (tmp_path / "rules.yaml").write_text(RULES % ("word " * 10_000).strip())
+    return tmp_path
 
 
-@pytest.fixture
-def configured(place: Place) -> Place:
-    """A folder with a configuration of the test's own."""
-    place.write("config.yaml", CONFIG)
-    place.write("rules.yaml", RULES % ("word " * 10_000).strip())
-    return place
+def call(home: Path, *args: str, stdin: bytes | int = b"", **variables: str) -> subprocess.CompletedProcess[str]:
+    """Call the program in this process. ``stdin`` is what it reads, or a descriptor."""
+    return call_program(*args, cwd=home, environ=environ(home, variables), stdin=stdin)
+
+
+def run(home: Path, *argv: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end."""
+    return run_program(argv, cwd=home, env=environ(home, variables), stdin=subprocess.DEVNULL, text=True)
+
+
+@contextmanager
+def started(home: Path, *args: str, **more: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """Start the program with the tools of ``DRIVER``. Its standard error is the file ``stderr``."""
+    (home / "driver.py").write_text(DRIVER)
+    os.mkfifo(home / "gate")
+    streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "pipesize": PIPE_SIZE, **more}
+    with (home / "stderr").open("wb") as stderr:
+        command = [sys.executable, "driver.py", *args]
+        process = start_program(command, cwd=home, env=environ(home, {}), stderr=stderr, **streams)
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 # Commands
 
 
 @pytest.mark.parametrize("is_piped", [True, False])
-def test_the_demonstration_plays_by_itself(place: Place, is_piped: bool) -> None:
+def test_the_demonstration_plays_by_itself(home: Path, is_piped: bool) -> None:
     with open(os.devnull, "rb") as nothing:
-        ran = place.call("demo", stdin=b"todo: add x\n" if is_piped else nothing.fileno())
+        ran = call(home, "demo", stdin=b"todo: add x\n" if is_piped else nothing.fileno())
     assert (ran.returncode, ran.stderr) == (0, "")
     order = [
         "plays by itself; run chain demo at a terminal",
@@ -184,42 +141,41 @@ def test_the_demonstration_plays_by_itself(place: Place, is_piped: bool) -> None
     assert "Resume this session" not in ran.stdout, "the session is not stored"
 
 
-def test_init_check_and_a_run_work_together(place: Place) -> None:
-    assert place.call("init", "mine").returncode == 0
-    mine = Place(place.folder / "mine")
-    mine.write("notes.txt", "one\ntwo\n")
-    checked = mine.call("check", *OFFLINE)
+def test_init_check_and_a_run_work_together(home: Path) -> None:
+    assert call(home, "init", "mine").returncode == 0
+    mine = home / "mine"
+    (mine / "notes.txt").write_text("one\ntwo\n")
+    checked = call(mine, "check", *OFFLINE)
     assert (checked.returncode, checked.stderr) == (0, "")
     assert "config.yaml" in checked.stdout.splitlines()[0]
     assert checked.stdout.splitlines()[-1].startswith("All is well: ")
-    ran = mine.call(*OFFLINE, stdin=b"Count the lines of every file in .\ntodo: add check the licence\n")
+    ran = call(mine, *OFFLINE, stdin=b"Count the lines of every file in .\ntodo: add check the licence\n")
     assert ran.returncode == 0
     assert "notes.txt" in ran.stdout
     assert "[ ] 1. check the licence" in ran.stderr
-    mine.write("config.yaml", CONFIG + "  other: {system_prompt: gone.yaml}\n")
-    mine.write("rules.yaml", "rules: []")
-    checked = mine.call("check", *CONFIGURED)
+    (home / "config.yaml").write_text(CONFIG + "  other: {system_prompt: gone.yaml}\n")
+    checked = call(home, "check", *CONFIGURED)
     assert checked.returncode == 2
     assert re.match(r"1 problem: .*config.yaml:7: chains.other.system_prompt: ", checked.stdout.splitlines()[-1])
 
 
-def test_the_version_and_the_help_are_written(place: Place) -> None:
-    assert place.call("--version").stdout.startswith("chain ")
-    ran = place.call("--help")
+def test_the_version_and_the_help_are_written(home: Path) -> None:
+    assert call(home, "--version").stdout.startswith("chain ")
+    ran = call(home, "--help")
     assert (ran.returncode, ran.stderr) == (0, "")
     assert "--say" in ran.stdout
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("hatchling") is None, reason="the build backend is not installed")
-def test_an_installed_program_finds_its_defaults(place: Place) -> None:
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(place.folder / "dist")]
+def test_an_installed_program_finds_its_defaults(home: Path) -> None:
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(home / "dist")]
     built = run_program(command, cwd=ROOT)
     assert built.returncode == 0, built.stderr.decode()
-    (wheel,) = (place.folder / "dist").glob("react_chain-*.whl")
+    (wheel,) = (home / "dist").glob("react_chain-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-        archive.extractall(place.folder / "site")
+        archive.extractall(home / "site")
         metadata = next(archive.read(n).decode() for n in names if n.endswith("entry_points.txt"))
     shipped = {"config.yaml", *(path.relative_to(ROOT).as_posix() for path in (ROOT / "prompts").rglob("*.yaml"))}
     assert {f"chain/defaults/{name}" for name in shipped} <= names
@@ -228,13 +184,14 @@ def test_an_installed_program_finds_its_defaults(place: Place) -> None:
     assert not [name for name in names if name.startswith(("tests", ".", "config", "prompts"))]
     assert "chain = cli:console" in metadata
 
-    place.write("work/notes.txt", "one\ntwo\n")
-    site = {"PYTHONPATH": str(place.folder / "site")}
-    ran = place.run(*PROGRAM, "-p", "List the files", *OFFLINE, "--workspace", "work", environ=site)
+    (home / "work").mkdir()
+    (home / "work/notes.txt").write_text("one\ntwo\n")
+    site = str(home / "site")
+    ran = run(home, *PROGRAM, "-p", "List the files", *OFFLINE, "--workspace", "work", PYTHONPATH=site)
     assert ran.returncode == 0
     assert "notes.txt" in ran.stdout
-    reference = place.run(*PROGRAM, "help", "lines", environ=site)
-    assert reference.stdout == (place.folder / "site" / "cli" / "help" / "lines.md").read_text(encoding="utf-8")
+    reference = run(home, *PROGRAM, "help", "lines", PYTHONPATH=site)
+    assert reference.stdout == (home / "site" / "cli" / "help" / "lines.md").read_text(encoding="utf-8")
 
 
 # Mistakes
@@ -305,67 +262,70 @@ def check_sentence(bad: Bad, ran: subprocess.CompletedProcess[str], folder: Path
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_mistake_gets_one_sentence(configured: Place, name: str) -> None:
+def test_a_mistake_gets_one_sentence(home: Path, name: str) -> None:
     bad = BAD[name]
     if "--config" not in bad.args:
-        (configured.folder / "config.yaml").unlink()
+        (home / "config.yaml").unlink()
     for file, text in bad.files.items():
-        configured.write(file, text)
-    check_sentence(bad, configured.call(*bad.args, environ=bad.environ), configured.folder)
-    assert not configured.journals, "no session was created"
+        (home / file).write_bytes(text.encode() if isinstance(text, str) else text)
+    check_sentence(bad, call(home, *bad.args, **bad.environ), home)
+    assert not journals(home), "no session was created"
 
 
 @pytest.mark.parametrize("format", ["text", "stream-json"])
-def test_without_input_no_session_is_left(configured: Place, format: str) -> None:
-    ran = configured.call(*CONFIGURED, "--input-format", format)
+def test_without_input_no_session_is_left(home: Path, format: str) -> None:
+    ran = call(home, *CONFIGURED, "--input-format", format)
     assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr.splitlines()[-1].startswith("chain: there is no query")
-    assert configured.journals == []
+    assert not journals(home)
 
 
-def test_a_mistake_ends_the_process_with_2(configured: Place) -> None:
+def test_a_mistake_ends_the_process_with_2(home: Path) -> None:
     bad = BAD["a workspace that is a file"]
-    check_sentence(bad, configured.run(*PROGRAM, *bad.args), configured.folder)
+    check_sentence(bad, run(home, *PROGRAM, *bad.args), home)
 
 
-def test_verbose_shows_the_traceback_without_escapes(place: Place) -> None:
-    place.write("config.yaml", 'chains: {default: {model: offline, tools: ["\\e]0;x\\a\\e[2J\\x9b31mtodo"]}}\n')
-    ran = place.call(*QUERY, "-v")
+def test_verbose_shows_the_traceback_without_escapes(home: Path) -> None:
+    (home / "config.yaml").write_text('chains: {default: {model: offline, tools: ["\\e]0;x\\a\\e[2J\\x9b31mtodo"]}}\n')
+    ran = call(home, *QUERY, "-v")
     assert ran.returncode == 2
     assert ran.stderr.startswith("Traceback (most recent call last):")
     assert ran.stderr.splitlines()[-1].startswith("chain: ")
-    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", ran.stderr + place.call("check").stdout)
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", ran.stderr + call(home, "check").stdout)
 
 
-def test_a_configuration_passed_over_is_a_notice(place: Place) -> None:
-    place.write("config.yaml", "models: {default: offline}\n")
-    ran = place.call(*QUERY, *OFFLINE)
+def test_a_configuration_passed_over_is_a_notice(home: Path) -> None:
+    (home / "config.yaml").write_text("models: {default: offline}\n")
+    ran = call(home, *QUERY, *OFFLINE)
     assert ran.returncode == 0
     (row,) = [row for row in ran.stderr.splitlines() if "config.yaml:1: is not used" in row]
     assert "no key chains" in row
-    assert "config.yaml:1: is not used" in place.call("check", *OFFLINE).stdout
+    assert "config.yaml:1: is not used" in call(home, "check", *OFFLINE).stdout
 
 
-def test_check_notes_ignored_keys_of_commands(place: Place) -> None:
-    place.write("home/.config/chain/commands/fix.md", "---\nallowed-tools: Read\n---\nFix it.")
-    place.write("home/.config/chain/commands/empty.md", "")
-    ran = place.call("check", *OFFLINE)
+def test_check_notes_ignored_keys_of_commands(home: Path) -> None:
+    folder = home / "config/chain/commands"
+    folder.mkdir(parents=True)
+    (folder / "fix.md").write_text("---\nallowed-tools: Read\n---\nFix it.")
+    (folder / "empty.md").touch()
+    ran = call(home, "check", *OFFLINE)
     assert ran.returncode == 0
-    assert f"note: {place.folder}/home/.config/chain/commands/empty.md: has no text" in ran.stdout
-    assert f"note: {place.folder}/home/.config/chain/commands/fix.md:2: unknown key allowed-tools is" in ran.stdout
+    assert f"note: {folder}/empty.md: has no text" in ran.stdout
+    assert f"note: {folder}/fix.md:2: unknown key allowed-tools is" in ran.stdout
 
 
-def test_project_instructions_are_named_with_v(configured: Place) -> None:
-    configured.write("AGENTS.md", "Use make.")
-    configured.write("home/.config/chain/AGENTS.md", b"\xff")
-    configured.write("rules.yaml", "rules: [{when: {system: 'Use make'}, text: I do.}, {text: I do not.}]")
+def test_project_instructions_are_named_with_v(home: Path) -> None:
+    (home / "AGENTS.md").write_text("Use make.")
+    (home / "config/chain").mkdir(parents=True)
+    (home / "config/chain/AGENTS.md").write_bytes(b"\xff")
+    (home / "rules.yaml").write_text("rules: [{when: {system: 'Use make'}, text: I do.}, {text: I do not.}]")
     files, fault = "Project instructions: AGENTS.md.", "is not UTF-8"
-    ran = configured.call(*NAMED)
+    ran = call(home, *NAMED)
     assert (ran.returncode, ran.stdout) == (0, "I do.\n")
     assert (files in ran.stderr, ran.stderr.count(fault)) == (False, 1)
-    ran = configured.call(*NAMED, "-v")
+    ran = call(home, *NAMED, "-v")
     assert (ran.stderr.count(files), ran.stderr.count(fault)) == (1, 1)
-    rows = [json.loads(row) for row in configured.call(*NAMED, "--output-format", "stream-json").stdout.splitlines()]
+    rows = [json.loads(row) for row in call(home, *NAMED, "--output-format", "stream-json").stdout.splitlines()]
     notices = [row["message"] for row in rows if row["type"] == "notice"]
     assert notices[0] == files
     assert fault in notices[1]
@@ -408,22 +368,22 @@ BLOCK = "Done: hello\n\n<stdin>\nzwölf\n</stdin>\n"
     ],
 )
 def test_standard_input_is_appended_to_the_query(
-    configured: Place, make: Callable[[Path, bytes], int], args: tuple[str, ...], answer: str, is_read: bool
+    home: Path, make: Callable[[Path, bytes], int], args: tuple[str, ...], answer: str, is_read: bool
 ) -> None:
-    descriptor = make(configured.folder, "zwölf\n".encode())
+    descriptor = make(home, "zwölf\n".encode())
     try:
-        ran = configured.call(*args, stdin=descriptor)
+        ran = call(home, *args, stdin=descriptor)
         assert (ran.returncode, ran.stdout) == (0, answer)
         assert bool(os.read(descriptor, 100)) != is_read
     finally:
         os.close(descriptor)
 
 
-def test_a_script_sends_lines_at_their_moments(configured: Place) -> None:
-    configured.write("script.txt", "# a comment\r\n\r\nuse A\r\n@answer use B\n@done hello again\n@iteration 4 never\n")
-    ran = configured.call(*NAMED, "--script", "script.txt", "--say", "use C")
+def test_a_script_sends_lines_at_their_moments(home: Path) -> None:
+    (home / "script.txt").write_text("# a comment\r\n\r\nuse A\r\n@answer use B\n@done again\n@iteration 4 never\n")
+    ran = call(home, *NAMED, "--script", "script.txt", "--say", "use C")
     assert ran.returncode == 3
-    assert ran.stdout == "Heard: use B\nDone: hello again\n"
+    assert ran.stdout == "Heard: use B\nDone: again\n"
     assert ran.stderr.splitlines()[-2] == "↩ Never sent (its moment did not come): @iteration 4 never"
 
 
@@ -432,26 +392,24 @@ def test_a_script_sends_lines_at_their_moments(configured: Place) -> None:
 @pytest.mark.parametrize(
     ("args", "closed"), [(("check",), ">&-"), (("hello",), "<&- >&- 2>&-"), (QUERY, "2>&-"), (QUERY, ">&-")]
 )
-def test_standard_streams_may_be_closed(configured: Place, args: tuple[str, ...], closed: str) -> None:
-    ran = configured.run("/bin/sh", "-c", f'exec "$@" {closed}', "sh", *PROGRAM, *CONFIGURED, *args)
+def test_standard_streams_may_be_closed(home: Path, args: tuple[str, ...], closed: str) -> None:
+    ran = run(home, "/bin/sh", "-c", f'exec "$@" {closed}', "sh", *PROGRAM, *CONFIGURED, *args)
     assert ran.returncode == 0, ran.stderr
     assert "Traceback" not in ran.stderr
     if ">&-" not in closed.split():
         assert ran.stdout.startswith("Done: hello")
     if args != ("check",):
-        (records,) = configured.journals
-        assert records[-1]["type"] == "result"
+        assert records(home)[-1]["type"] == "result"
 
 
 @pytest.mark.slow
-def test_a_closed_pipe_is_no_error(configured: Place) -> None:
+def test_a_closed_pipe_is_no_error(home: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    with configured.started("-p", "long", stdin=subprocess.DEVNULL, stdout=writing) as process:
+    with started(home, "-p", "long", stdin=subprocess.DEVNULL, stdout=writing) as process:
         os.close(writing)
         assert process.wait() == 0
-    assert "Traceback" not in configured.stderr
-    assert "Exception" not in configured.stderr
+    assert not re.search("Traceback|Exception", (home / "stderr").read_text())
 
 
 # Signals
@@ -470,8 +428,8 @@ def send(process: subprocess.Popen[bytes], *lines: dict[str, Any]) -> None:
     process.stdin.flush()
 
 
-def test_a_signal_interrupts_a_tool(configured: Place) -> None:
-    with configured.started(*JSON) as process:
+def test_a_signal_interrupts_a_tool(home: Path) -> None:
+    with started(home, *JSON) as process:
         seen = objects(process)
         send(process, line("task", "q"))
         assert any(each["type"] == "tool_call" for each in seen)
@@ -482,16 +440,15 @@ def test_a_signal_interrupts_a_tool(configured: Place) -> None:
         assert process.wait() == 130
     assert (last["type"], last["status"], last["exit_code"]) == ("result", "interrupted", 130)
     assert {r["id"]: r["state"] for r in last["receipts"]} == {"q": "delivered", "b": "returned"}
-    assert configured.stderr == ""
-    (records,) = configured.journals
-    assert records[-1]["type"] == "result"
+    assert (home / "stderr").read_text() == ""
+    assert records(home)[-1]["type"] == "result"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("query", "pause"), [("task", 0.05), ("block", 0.5)])
-def test_a_second_signal_ends_a_hanging_program(configured: Place, query: str, pause: float) -> None:
-    configured.write("stubborn", "")
-    with configured.started("-p", query, "--output-format", "stream-json", stdin=subprocess.DEVNULL) as process:
+def test_a_second_signal_ends_a_hanging_program(home: Path, query: str, pause: float) -> None:
+    (home / "stubborn").touch()
+    with started(home, "-p", query, "--output-format", "stream-json", stdin=subprocess.DEVNULL) as process:
         assert process.stdout is not None
         for row in process.stdout:
             if (b"blocked" if query == "block" else b'"tool_call"') in row:
@@ -505,11 +462,11 @@ def test_a_second_signal_ends_a_hanging_program(configured: Place, query: str, p
 
 
 @pytest.mark.slow
-def test_a_full_pipe_does_not_delay_the_end(configured: Place) -> None:
-    with configured.started("-p", "long", stdin=subprocess.DEVNULL) as process:
+def test_a_full_pipe_does_not_delay_the_end(home: Path) -> None:
+    with started(home, "-p", "long", stdin=subprocess.DEVNULL) as process:
         assert process.stdout is not None
         assert os.read(process.stdout.fileno(), 1), "the answer comes when the run has ended"
         process.send_signal(signal.SIGTERM)
         assert process.wait() == 143
-    (records,) = configured.journals
-    assert (records[-1]["type"], records[-1]["status"]) == ("result", "done")
+    last = records(home)[-1]
+    assert (last["type"], last["status"]) == ("result", "done")

@@ -178,13 +178,6 @@ def test_a_found_kind_that_leads_out_needs_trust(at: Setting, text: str, key: st
     assert at.load("config.yaml").untrusted == ()
 
 
-@pytest.mark.parametrize("link", [link_prompt, link_folder])
-def test_a_prompt_that_is_a_link_needs_trust(at: Setting, link: Change) -> None:
-    (at.home / "reviewer.yaml").write_text(SYSTEM)
-    link(at)
-    assert [(each.key, each.leads_to) for each in at.found(REVIEWER).asked] == [(KEY, str(at.home / "reviewer.yaml"))]
-
-
 def test_a_kind_within_the_folder_needs_no_trust(at: Setting) -> None:
     name_handler(at, "handler.yaml")
     more = "    tools: [shell]\n    model: offline\n    max_iterations: 3\n  max_depth: 2\n"
@@ -196,8 +189,13 @@ def test_a_kind_within_the_folder_needs_no_trust(at: Setting) -> None:
 
 @pytest.mark.parametrize("how", LEADING_OUT)
 def test_a_handler_that_leads_out_needs_trust(at: Setting, how: str) -> None:
+    name_handler(at, "handler.yaml")
+    found, named = at.found(REVIEWER), at.named(REVIEWER)
+    assert uses_handler(found)
     lead_out(at, how)
-    settings = at.found(REVIEWER)
+    assert uses_handler(named)
+    assert not uses_handler(found), "the file is judged whenever it is read"
+    settings = at.load()
     assert settings.untrusted == (KEY,)
     (asked,) = settings.asked
     assert (asked.key, asked.line) == (f"{KEY}.interruption_prompt", 5)
@@ -253,18 +251,8 @@ def test_the_handler_of_a_prompt_outside_is_judged(at: Setting) -> None:
     assert not uses_handler(settings)
 
 
-@pytest.mark.parametrize("how", LEADING_OUT)
-@pytest.mark.parametrize("way", ["found", "named"])
-def test_a_changed_handler_is_judged_when_read(at: Setting, how: str, way: str) -> None:
-    name_handler(at, "handler.yaml")
-    settings = getattr(at, way)(REVIEWER)
-    assert uses_handler(settings)
-    lead_out(at, how)
-    assert uses_handler(settings) == (way == "named")
-
-
 @pytest.mark.parametrize("link", [link_prompt, link_folder])
-def test_a_prompt_that_becomes_a_link_is_refused(at: Setting, link: Change) -> None:
+def test_a_prompt_that_becomes_a_link_needs_trust(at: Setting, link: Change) -> None:
     (at.home / "reviewer.yaml").write_text(SYSTEM.replace("Review", "Private"))
     found, named = at.found(REVIEWER), at.named(REVIEWER)
     assert agent_prompt(found, "reviewer").system == "Review."
@@ -272,6 +260,7 @@ def test_a_prompt_that_becomes_a_link_is_refused(at: Setting, link: Change) -> N
     assert agent_prompt(named, "reviewer").system == "Private."
     with pytest.raises(ConfigError, match=r"leads out of .*: if you trust it, name it with --config"):
         agent_prompt(found, "reviewer")
+    assert [(each.key, each.leads_to) for each in at.load().asked] == [(KEY, str(at.home / "reviewer.yaml"))]
 
 
 UNUSABLE: dict[str, Callable[[Path], object]] = {
