@@ -1,14 +1,12 @@
 """``chain check``: values with their sources, problems at the keys to fix, a verdict, and no secrets."""
 
 import os
-import socket
 from collections.abc import Mapping
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
+import trio
 
 from chain.config.load import Settings, load_settings
 from chain.session.store import FileStore
@@ -364,43 +362,36 @@ def test_an_unusable_store_is_a_problem(folder: Path) -> None:
 # The service and the servers
 
 
-class Server(BaseHTTPRequestHandler):
-    """A service that does not list its models."""
-
-    def do_GET(self) -> None:
-        body = b'{"error": {"type": "not_found_error", "message": "File Not Found"}}'
-        self.send_response(404)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Write no log."""
+async def list_no_models(stream: trio.SocketStream) -> None:
+    """Answer a request like a service that does not list its models."""
+    await stream.receive_some()
+    body = b'{"error": {"type": "not_found_error", "message": "File Not Found"}}'
+    await stream.send_all(
+        b"HTTP/1.1 404 Not Found\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+    )
 
 
-@pytest.mark.parametrize("is_listening", [True, False])
-async def test_the_service_is_asked_for_the_model(folder: Path, is_listening: bool) -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server, socket.socket() as unused:
-        thread = Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        unused.bind(("127.0.0.1", 0))
-        address = f"http://127.0.0.1:{(server.server_address if is_listening else unused.getsockname())[1]}"
+async def test_the_service_is_asked_for_the_model(folder: Path) -> None:
+    async def verdict(port: int) -> tuple[str, bool]:
+        address = f"http://127.0.0.1:{port}"
         text = with_model(f"mine: {{provider: anthropic, model: m, base_url: '{address}'}}")
-        (verdict,), is_good = await check_service(read(folder, text, model="mine"))
-        server.shutdown()
-        thread.join()
-    assert is_good == is_listening
-    if is_listening:
-        assert verdict.startswith("All is well: ")
-        assert verdict.endswith(f"could not be checked: {address} does not list its models")
-    else:
-        assert verdict.startswith("1 problem: ")
-        assert "cannot be reached" in verdict
+        (row,), is_good = await check_service(read(folder, text, model="mine"))
+        return row.replace(address, "URL"), is_good
 
-
-async def test_a_model_without_a_service_is_well(folder: Path) -> None:
-    (verdict,), is_good = await check_service(read(folder, model="offline"))
-    assert verdict.startswith("All is well: ")
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(partial(trio.serve_tcp, list_no_models, 0, host="127.0.0.1"))
+        port = listeners[0].socket.getsockname()[1]
+        row, is_good = await verdict(port)
+        nursery.cancel_scope.cancel()
+    assert row.startswith("All is well: ")
+    assert row.endswith("could not be checked: URL does not list its models")
+    assert is_good
+    row, is_good = await verdict(port)  # nothing listens there now
+    assert row.startswith("1 problem: ")
+    assert "cannot be reached" in row
+    assert not is_good
+    (row,), is_good = await check_service(read(folder, model="offline"))
+    assert row.startswith("All is well: ")
     assert is_good
 
 
