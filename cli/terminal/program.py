@@ -170,7 +170,7 @@ class _Program:
             model=model,
             has_keys=self._screen.has_keys,
             can_copy=self._screen.has_clipboard,
-            summaries=partial(sessions.resumable, store, asked.place.workspace),
+            summaries=partial(sessions.resumable_sessions, store, asked.place.workspace),
             whole_id=store.whole_id,
             find_custom=partial(find_commands, asked.settings, chain.workspace, asked.state),
         )
