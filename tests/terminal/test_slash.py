@@ -303,7 +303,7 @@ async def test_answers_about_nothing(tmp_path: Path) -> None:
             "/jobs": "There are no background jobs.",
             "/kill all": "No background job is running.",
             "/diff": "There was no question yet.",
-            "/compact": "",
+            "/compact": "there is no conversation yet",
             "/undo": "there is no run to undo",
             f"/add-dir {session.chain.workspace}": "Tools may use that directory already.",
             "/agents": "No agent is at work.",
