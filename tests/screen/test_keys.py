@@ -473,7 +473,7 @@ async def test_a_text_left_for_an_older_entry_is_in_the_history() -> None:
         ("echo two >> $1", "one\ntwo"),
         ("exit 3", "one"),
         ("printf 'w %.0s' $(seq 20000) > $1", "[pasted 40,000 characters]"),
-        (r"printf \'\377\' > $1", "one"),
+        (r"printf '\377' > $1", "one"),
     ],
 )
 async def test_an_external_editor_changes_the_text(

@@ -182,9 +182,15 @@ class Prompt:
 
 @asynccontextmanager
 async def prompt(
-    folder: Path, rules: str = RULES, *, tools: Iterable[Tool] = (), groups: Iterable[str] = (), **more: Any
+    folder: Path,
+    rules: str = RULES,
+    *,
+    tools: Iterable[Tool] = (),
+    groups: Iterable[str] = (),
+    kinds: Any = None,
+    **more: Any,
 ) -> AsyncIterator[Prompt]:
-    """Yield the program with a model that follows rules; ``more`` is for its ``Invocation``."""
+    """Yield the program with a model that follows rules, and kinds of agents; ``more`` is for its ``Invocation``."""
     (folder / "rules.yaml").write_text(rules)
     (folder / "other.yaml").write_text("name: other rules\nrules: [{text: I am the other model.}]")
     definitions = {name: {"provider": "scripted", "script": f"{name}.yaml"} for name in ("rules", "other")}
@@ -192,6 +198,7 @@ async def prompt(
     raw = {
         "models": {"default": "rules", "definitions": definitions},
         "chains": {"default": chain},
+        "agents": kinds or {},
         "inbox": {"size": 2},
     }
     (folder / "config.yaml").write_text(json.dumps(raw))

@@ -13,6 +13,7 @@ from support.prompt import prompt
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain.config.load import load_settings
+from cli.arguments import Place
 from cli.input.moments import parse_moment
 from cli.terminal.program import DOUBLE_PRESS_S
 
@@ -184,3 +185,64 @@ async def test_a_query_starts_at_once_and_commands_reach_the_screen(tmp_path: Pa
         await at.send("/quit")
         await at.ended.wait()
     assert at.code == 0
+
+
+async def test_a_resumed_session_restores_lines_draft_and_limit(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work/AGENTS.md").write_text("Use make.")
+    async with prompt(tmp_path) as at:
+        await at.send("hello", "Noted.")
+        await at.send("Do the task", "Looking.")
+        await at.send("use B")
+        await at.send("use C")
+        at.screen.typed = "half a thought"
+        assert await at.quit() == 3
+    (id,) = journals(tmp_path)
+    async with prompt(tmp_path, place=Place(tmp_path / "work", id)) as at:
+        await at.screen.until_row("2 lines from before wait (L3, L4): Enter on an empty line sends them")
+        assert [row for row in at.screen.rows if row.startswith("▶")] == ["▶ hello", "▶ Do the task"]
+        assert at.screen.rows.count("ℹ Project instructions: AGENTS.md.") == 1
+        assert at.screen.calls == [("edit", "half a thought")]
+        await at.send("", "🔔 INTERRUPTION before iteration 1: use B")
+        await at.idle()
+
+
+async def test_a_query_that_the_model_refuses_comes_back(tmp_path: Path) -> None:
+    async with prompt(tmp_path, "rules: [{text: No., stop_reason: refusal}]") as at:
+        await at.send("hello", "The model refused to answer")
+        await at.screen.until(lambda: at.screen.calls)
+        assert at.screen.calls == [("give back", "hello")]
+
+
+AGENTS = """
+rules:
+  - {when: {user: '^look', step: 1}, tools: [{name: explore, input: {task: "Do the task"}}]}
+  - {when: {user: '^Do the task', step: 1}, text: Looking., tools: [{name: wait, input: {}}]}
+  - {when: {interruption: '(?P<said>.+)'}, text: "Heard: ${said}"}
+  - {text: Noted.}
+"""
+
+
+async def test_lines_go_to_the_agent_that_the_prompt_names(tmp_path: Path) -> None:
+    async with prompt(tmp_path, AGENTS, groups=["agents"], kinds={"explore": {"tools": ["wait"]}}) as at:
+        assert at.user.accept("/to explore-1 hello") == "keep"
+        await at.screen.until_row("only main is")
+        await at.send("look around")
+        await at.gate.started.wait()
+        await wait_all_tasks_blocked()
+        for typed, target, shown in (
+            ("use B", "explore-1", "⏳ explore-1, next safe point"),
+            ("/to main use C", "", "⏳ main, next safe point"),
+            ("todo: add x", "", "plan, next safe point"),
+            ("/to explore-7 x", "", "no such agent at work"),
+            ("stop", "", "stops the run"),
+        ):
+            assert at.user.target(typed) == target
+            assert "".join(text for _, text in at.user.toolbar(120, typed, "", 0, "")).endswith(shown)
+        for line in ("use B", "/to main use C"):
+            await at.send(line)
+        assert at.user.take_back() == "/to main use C"
+        await at.send("/agents explore-1", "Looking.")
+        at.gate.open.set()
+        await at.screen.until_row("Heard: use B")
+        await at.idle()
