@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from support.prompt import prompt
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain.config.load import load_settings
-from cli.arguments import Place
+from chain.errors import UserError
+from cli.arguments import Place, read_place
 from cli.input.moments import parse_moment
 from cli.terminal.program import DOUBLE_PRESS_S
 
@@ -246,3 +248,17 @@ async def test_lines_go_to_the_agent_that_the_prompt_names(tmp_path: Path) -> No
         at.gate.open.set()
         await at.screen.until_row("Heard: use B")
         await at.idle()
+
+
+@pytest.mark.parametrize(
+    ("continues", "resume", "says"),
+    [
+        (False, "nothing", "there is no session 'nothing'; chain sessions list shows all sessions"),
+        (True, None, "; start one without --continue"),
+        (True, "x", "--continue and --resume cannot be used together"),
+    ],
+)
+def test_a_session_that_cannot_be_resumed(tmp_path: Path, continues: bool, resume: str | None, says: str) -> None:
+    args = Namespace(workspace=None, no_session=False, resume=resume, **{"continue": continues})
+    with pytest.raises(UserError, match=says):
+        read_place(args, tmp_path)

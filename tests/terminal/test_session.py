@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.crashes import left
-from support.disks import MemoryFile
+from support.disks import FullDisk, MemoryFile
 from support.prompt import PLAIN, RecordedScreen, at_terminal, prompt
 from trio.testing import wait_all_tasks_blocked
 
@@ -196,3 +196,27 @@ async def test_a_choice_takes_a_number_or_words(tmp_path: Path) -> None:
         assert at.user.accept("2", at="Q1") == "answered"
         await at.screen.until_row("Result: The user answered: b")
         await at.idle()
+
+
+async def test_enter_continues_in_a_resumed_session_too() -> None:
+    file = MemoryFile()
+    async with at_terminal(1, file=file) as (terminal, _, gate, _):
+        gate.open.set()
+        terminal.accept("Do the task")
+        await terminal.chain.wait_idle()
+    file, read = left(file.data)
+    async with at_terminal(1, file=file, resume=read) as (terminal, screen, _, _):
+        terminal.welcome("")
+        terminal.accept("")
+        await screen.until_row("▶ Continue.")
+        await terminal.chain.wait_idle()
+
+
+async def test_a_query_that_cannot_be_stored_comes_back() -> None:
+    file = FullDisk()
+    async with at_terminal(file=file) as (terminal, screen, _, _):
+        file.full = True
+        terminal.start("Do the task")
+        await screen.until_row("No space left on device")
+        assert screen.calls == [("give back", "Do the task")]
+        file.full = False
