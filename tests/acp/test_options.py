@@ -115,17 +115,6 @@ async def test_a_session_lost_by_a_change_of_chain_is_closed(editor: Editor, ses
     assert (await editor.error("session/close", sessionId=session)).code == NOT_FOUND
 
 
-async def test_prompts_during_a_change_of_chain_are_answered(editor: Editor, session: str) -> None:
-    switching = editor.begin("session/set_config_option", sessionId=session, configId="chain", value="review")
-    prompts: list[int] = []
-    while switching not in editor.answers:  # in each of its steps
-        prompts.append(editor.prompt(session, "hello"))
-        await wait_all_tasks_blocked(0.001)
-    await editor.until(lambda: set(prompts) <= set(editor.answers))
-    for answer in (editor.answers[id] for id in prompts):
-        assert "is being opened" in answer["error"]["message"] if "error" in answer else answer["result"]["stopReason"]
-
-
 # ----------------------------------------------------------------------------------------------------------- commands
 
 

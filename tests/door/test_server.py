@@ -83,14 +83,6 @@ async def test_commands_and_moments_are_text(running: Session, gates: Gates, cli
     assert "INTERRUPTION: @done next" in running.sent()
 
 
-async def test_invalid_utf_8_is_replaced_with_a_notice(running: Session, gates: Gates, client: Client) -> None:
-    await client.send(b'{"type":"line","id":"x","text":"caf\xe9"}\n')
-    [notice, queued] = client.of("notice", "line_queued")
-    assert notice["message"] == "line 1 of the input is not UTF-8; its invalid bytes were replaced"
-    assert (queued["id"], queued["text"]) == ("x", "caf\N{REPLACEMENT CHARACTER}")
-    await end(running, gates)
-
-
 @pytest.mark.parametrize("use", [{"inbox_size": 1}], indirect=True, ids=[""])
 async def test_a_full_queue_refuses_all_but_a_stop(session: Session, gates: Gates, client: Client) -> None:
     await begin(session, gates, "a", "use A")

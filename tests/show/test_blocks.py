@@ -1,57 +1,18 @@
-"""Streaming Markdown is split into the parser's blocks, each as soon as it is certainly complete."""
+"""Streaming Markdown is split into blocks, each as soon as it is certainly complete.
+
+That the rows of the parts are those of the whole is tested in ``test_markdown.py``.
+"""
 
 from __future__ import annotations
 
-import re
-from itertools import accumulate
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from support import trying
 
-from cli.show.blocks import MAX_UNFINISHED, Blocks, is_blank
-from cli.show.markdown_layout import parser
-
-PIECES = [
-    *["text", "\n", "\n", "\n\n", " ", "  ", "    ", "\t", "é", "漢", "\\"],
-    *["- a", "1. b", "2) c", "-", "+", "1.", "10. ", "- - x", "\n- ", "\n1. ", "\n  ", "\n    ", "\n\n  "],
-    *["> q", "> - y", "- > z", "\n> ", "# h", "---", "===", "***", "*", "_", "[a]: http://x"],
-    *["```", "~~~", "```py", "`", "|", "a | b", "--|--", "|---|"],
-    *["<", ">"],
-]
-INDENTED_TOO_LITTLE = re.compile(r"^ {1,3}(?![-+*\d ])\S", re.MULTILINE)
-"""Text that is indented, but less than the list item before it: a documented exception."""
-texts = st.lists(st.sampled_from(PIECES), max_size=25).map("".join)
+from cli.show.blocks import MAX_UNFINISHED, Blocks
 
 
 def parts_of(text: str) -> list[str]:
     blocks = Blocks()
     return [*blocks.add(text), blocks.end()]
-
-
-def starts_in_the_whole(text: str) -> set[int]:
-    """Return the lines where the parser, given the whole text, starts a block."""
-    starts = set()
-    for token in parser().parse(text):
-        is_list = token.type in ("bullet_list_open", "ordered_list_open")
-        if token.map is not None and (
-            (token.level == 0 and not is_list) or (token.level == 1 and token.type == "list_item_open")
-        ):
-            starts.add(token.map[0])
-    return starts
-
-
-@trying(500)
-@given(texts.filter(lambda text: not INDENTED_TOO_LITTLE.search(text)))
-def test_parts_start_where_the_parser_starts_blocks(text: str) -> None:
-    parts = parts_of(text)
-    assert "".join(parts) == text
-    lines = text.split("\n")
-    for at in accumulate(part.count("\n") for part in parts[:-1]):
-        while at < len(lines) and is_blank(lines[at]):  # blank lines between two blocks belong to either
-            at += 1
-        assert at in starts_in_the_whole(text) or at == len(lines)
 
 
 @pytest.mark.parametrize(

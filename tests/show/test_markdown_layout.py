@@ -125,7 +125,7 @@ def test_source_is_shown_if_the_parser_fails(monkeypatch: pytest.MonkeyPatch) ->
 def table(head: list[str], body: list[list[str]], width: int, *aligned: str) -> list[str]:
     cells = [[[[("", text)]] for text in row] for row in (head, *body)]
     sides = aligned or [""] * len(head)
-    return [plain(row) for row in table_rows(cells[0], cells[1:], sides, width=width, look=MarkdownStyle())]
+    return [plain(row) for row in table_rows(cells[0], cells[1:], sides, width=width, style=MarkdownStyle())]
 
 
 TABLES = {

@@ -17,9 +17,9 @@ from chain.lines.receipts import adjustment_view
 from chain.messages import Usage
 from chain.text.hunks import FileDiff, Hunk
 from cli.show.renderer import Renderer
-from cli.show.signs import in_ascii
+from cli.show.signs import to_ascii
 from cli.show.text_rows import LONGEST_SHOWN
-from cli.show.updating import UpdatingRenderer
+from cli.show.updating_renderer import UpdatingRenderer
 
 
 def shown(*happened: Event, ascii: bool = False, width: int = 80) -> list[str]:
@@ -251,7 +251,7 @@ def test_ascii_rows_are_ascii() -> None:
         "  [x] 1. find",
         "  [-] 2. fetch (no network)",
     ]
-    assert in_ascii("[✓] [✗] ✓ »? Ünï ≤ 3") == "[x] [-] ok: :? Ünï <= 3"
+    assert to_ascii("[✓] [✗] ✓ »? Ünï ≤ 3") == "[x] [-] ok: :? Ünï <= 3"
 
 
 def test_the_lines_of_an_edit_are_counted_in_ascii() -> None:

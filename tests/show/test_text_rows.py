@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from prompt_toolkit.utils import get_cwidth
 from support.painted import check_row
 
-from cli.show.spans import painted_row, plain, safe_row, wrap
+from cli.show.spans import paint_row, plain, safe_row, wrap
 from cli.show.text_rows import Flow, columns, fitting, in_rows
 
 texts = st.text(st.characters() | st.sampled_from("\x1b[]mP\x07;漢🙂\u0301\t\n "), max_size=300)
@@ -88,7 +88,7 @@ def test_rows_of_styled_text_keep_each_characters_style(line: list[tuple[str, st
 
 
 def test_each_span_resets_its_colours() -> None:
-    assert painted_row([("1", "bold"), ("", " plain "), ("36", "")]) == "\x1b[1mbold\x1b[0m plain "
+    assert paint_row([("1", "bold"), ("", " plain "), ("36", "")]) == "\x1b[1mbold\x1b[0m plain "
 
 
 def test_decoded_control_characters_are_not_shown() -> None:

@@ -232,7 +232,7 @@ def test_an_answer_goes_to_the_agent_that_asked() -> None:
 
 
 def test_a_line_after_a_stop_is_returned() -> None:
-    assert sides(*WORKING, STOP, typed="use B")[1] == "comes back after the stop"
+    assert sides(*WORKING, STOP, typed="use B")[1] == "is returned after the stop"
     assert sides(*WORKING, STOP, RESULT, RUN, typed="use B")[1] == "⏳ main, next safe point"
 
 

@@ -14,7 +14,7 @@ from chain.tools.processes.probe import Protections
 from chain.tools.processes.sandbox import Sandbox, ShellRules
 from cli.show.child_agents import MOST_ROWS
 from cli.show.renderer import Renderer
-from cli.show.updating import UpdatingRenderer
+from cli.show.updating_renderer import UpdatingRenderer
 from cli.show.user_lines import MAX_ROW_CHARS, waiting_row
 
 
@@ -286,7 +286,7 @@ def test_retries_are_one_row_that_counts_down() -> None:
     assert rendered(renderer, *(retry(n, 10.0 * n) for n in range(1, 5))) == []
     assert renderer.tail_at(40.0) == "↻ overloaded, again in 12 s (attempt 4), Esc ends"
     assert renderer.tail_at(45.5) == "↻ overloaded, again in 7 s (attempt 4), Esc ends"
-    assert renderer.lines(events.TextDelta(text="Hi", time=53.0)) == ["↻ overloaded 4 times, went on after 43 s"]
+    assert renderer.lines(events.TextDelta(text="Hi", time=53.0)) == ["↻ overloaded 4 times, continued after 43 s"]
     assert renderer.tail == "\nHi"
 
 
@@ -310,7 +310,7 @@ def test_a_childs_retry_has_no_countdown() -> None:
     assert shown(started, again) == (["  ▶ explore-1: find"], ["  ● explore-1 · asks again · find"])
     ended = replace(ONE.writes("Hi"), time=30)
     rows, _ = shown(started, again, replace(again, attempt=3, time=20), ended)
-    assert rows[1:] == ["  ↻ explore-1: overloaded 2 times, went on after 20 s"]
+    assert rows[1:] == ["  ↻ explore-1: overloaded 2 times, continued after 20 s"]
 
 
 THOUGHT = [events.ThinkingDelta(text="Hm.\nPer", time=10), events.ThinkingDelta(text="haps.", time=12)]
