@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from double import Double, ErrorEvent, Gate, Script, Status, Step, calls, serve, text
+from double import Double, ErrorEvent, Script, Stall, Status, Step, calls, serve, text
 from support import settings
 from support.wire import TOOLS as WIRE_TOOLS
 from support.wire import model_at
@@ -221,8 +221,8 @@ async def test_nothing_is_left_by(run: str, tmp_path: Path) -> None:
 
 
 PLACES: dict[str, tuple[Sequence[Step], int]] = {
-    "before the first byte": ([FINAL.holding(Gate(after=0))], 0),
-    "text that streams": ([text("A long answer.", text_chunk=2).holding(Gate(after=5))], 1),
+    "before the first byte": ([Stall(None, reply=FINAL)], 0),
+    "text that streams": ([Stall(5, reply=text("A long answer.", text_chunk=2))], 1),
     "a tool with a process": ([calls(("child", {}))], 1),
     "a tool with a thread": ([calls(("thread", {}))], 1),
     "a tool with tasks and sockets": ([calls(("tasks", {}))], 1),

@@ -68,7 +68,7 @@ async def test_a_call_asks_and_shows_its_arguments(log: Path) -> None:
     async with serving(log, calling("echo", "echo"), use=settings(), interactive=True) as session:
         with session.chain.answering():
             await until_async(lambda: session.chain.questions.open_id == "Q1")
-            asked = session.chain.questions.asked.latest[-1]
+            asked = session.chain.questions.log.latest[-1]
             assert (asked.text, json.loads(asked.preview)) == ("Allow mcp__h__echo?", {"text": "hello"})
             assert "tools/call" not in heard(log)
             session.chain.answer("Q1", "a")
@@ -81,7 +81,7 @@ async def test_an_elicitation_is_a_question(log: Path) -> None:
     async with serving(log, calling("ask"), interactive=True) as session:
         with session.chain.answering():
             await until_async(lambda: session.chain.questions.open_id is not None)
-            asked = session.chain.questions.asked.latest[-1]
+            asked = session.chain.questions.log.latest[-1]
             assert asked.kind == "choice"
             assert asked.text.splitlines()[0].startswith("h asks: Which")
             assert "\x1b" not in asked.text

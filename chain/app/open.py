@@ -147,7 +147,7 @@ async def open_chain(
             session_state.call_ids,
             session_state.refused_tools,
             session_state.agents,
-            traced=None if trace is None else trace.traced,
+            tracer=None if trace is None else trace.tracer,
             jobs=jobs,
             added=session_state.added,
         )

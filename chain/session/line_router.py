@@ -83,7 +83,7 @@ class LineRouter:
             node = self.target(sent)
         except UserError:
             return True  # it needs no room to be refused
-        return not (node.inbox.is_full or (node.run is not None and node.run.stop_asked))
+        return not (node.inbox.is_full or (node.run is not None and node.run.is_stop_requested))
 
     def needs_no_room(self, sent: IncomingLine) -> Literal["stop", "now"] | None:
         """Return how the active run would accept a line in spite of a full inbox; ``None`` if it would refuse it."""

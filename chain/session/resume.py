@@ -182,7 +182,7 @@ class SessionRestorer:
     def _readdress(self) -> None:
         """Move lines of other agents, and lines that were to act at once, to the main agent's inbox, in their order."""
         lines = self._state.lines
-        waiting = sorted((*lines.waiting, *lines.undone()), key=attrgetter("number"))
+        waiting = sorted((*lines.waiting, *lines.unfinished()), key=attrgetter("number"))
         for place, accepted in enumerate(waiting, 1):
             if accepted.agent != MAIN:
                 self._shared.ledger.readdress(accepted, MAIN, waiting=place, urgency="next")

@@ -41,7 +41,7 @@ from typing import Any, TypeVar, assert_never
 from chain import events, messages
 from chain.agent.conversation import CallIds
 from chain.agent.history import AgentState
-from chain.agent.questions import Asked, whole_number
+from chain.agent.questions import QuestionLog, number_in
 from chain.events import Event, Point
 from chain.journal import records
 from chain.journal.records import Entry, PlanChange
@@ -78,7 +78,7 @@ class State:
         """The main agent, and the agents below it in the order in which they were last started or asked."""
         self.lines = Lines()
         self.plan = Plan()
-        self.asked = Asked()
+        self.asked = QuestionLog()
         self.added: list[Path] = []
         """The directories outside the workspace that tools may use."""
         self.draft = ""
@@ -150,7 +150,7 @@ class State:
             case records.RequestSent():
                 agent = self.agent(record.agent)
                 agent.iteration, agent.is_summarizing = record.iteration, record.compacts
-                agent.history.window_usage.beside, agent.window = record.beside, record.window
+                agent.history.window_usage.overhead, agent.window = record.beside, record.window
                 if record.attempt == 1 and not record.compacts:
                     agent.news.record_request(self.plan, agent.name)
             case records.RequestEnded():
@@ -257,7 +257,9 @@ class State:
 
     def reopened_events(self) -> list[Event]:
         """Return the events of lines that were to act at once but did not: they wait now."""
-        return [self._queued_event(line, place, line.accepted_at) for place, line in enumerate(self.lines.undone(), 1)]
+        return [
+            self._queued_event(line, place, line.accepted_at) for place, line in enumerate(self.lines.unfinished(), 1)
+        ]
 
     def waiting_events(self) -> Iterator[Event]:
         """Yield the events of the plan and of the waiting lines, for a subscriber that starts before any event."""
@@ -330,7 +332,7 @@ class State:
         agent.history.words.run += 1
         agent.history.words.add(record.task)
         agent.iteration, agent.reported_iteration, agent.usage = 0, 0, Usage()
-        self.numbers[record.kind] = max(self.numbers[record.kind], whole_number(record.name.rpartition("-")[2]))
+        self.numbers[record.kind] = max(self.numbers[record.kind], number_in(record.name.rpartition("-")[2]))
         return self._make_event(events.AgentStarted, record, at)
 
     def _add_usage(self, agent: AgentState, usage: Usage) -> None:

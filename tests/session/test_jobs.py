@@ -24,7 +24,7 @@ from chain.tools.tool import JobEnd, JobRun, Tool, ToolContext, tool
 STARTS = """
 rules:
   - {when: {tool: work}, text: Started.}
-  - {when: {user: 'JOB'}, text: So it ended.}
+  - {when: {interruption: 'JOB'}, text: So it ended.}
   - {when: {user: 'start (?P<name>[a-z]+) waking'}, tools: [{name: work, input: {name: "${name}", wakes: true}}]}
   - {when: {user: 'start (?P<name>[a-z]+)'}, tools: [{name: work, input: {name: "${name}"}}]}
   - {text: The answer.}
@@ -107,6 +107,16 @@ async def test_a_job_that_wakes_starts_a_run() -> None:
         assert [e.result for e in session.of(events.Result)] == ["Started.", "So it ended."]
         (told,) = session.of(events.UserInterruption)
         assert (told.point, told.iteration) == ("A", 0)
+
+
+async def test_jobs_killed_together_end_in_their_order() -> None:
+    works = Works()
+    async with open_session(STARTS, tools=[works.tool], interactive=True) as session:
+        for name in "abcde":
+            await session.run(f"start {name}")
+        assert session.chain.jobs.kill_all() == "Killing 5 background jobs: J1, J2, J3, J4, J5."
+        await wait_all_tasks_blocked()
+        assert [e.text[:8] for e in session.of(events.LineQueued)] == [f"[JOB J{n}]" for n in range(1, 6)]
 
 
 async def test_a_killed_job_starts_no_run() -> None:

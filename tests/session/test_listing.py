@@ -208,6 +208,6 @@ def test_the_latest_session_is_one_with_lines(tmp_path: Path) -> None:
     here = {**SESSION, "workspace": str(tmp_path / "work")}
     for name, rows in zip(names, ([here, *RUN], [here, *todo], [here]), strict=True):
         journal(tmp_path / "sessions", name, rows, start=1000.0 * float(name[:8]))
-    found = sessions.latest(sessions.FileStore(tmp_path), tmp_path / "work")
+    found = sessions.latest_session(sessions.FileStore(tmp_path), tmp_path / "work")
     assert found is not None
     assert found.id == names[1]

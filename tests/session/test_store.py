@@ -105,7 +105,7 @@ async def test_sessions_are_listed_latest_first(store: Store, tmp_path: Path) ->
     listed = await trio.to_thread.run_sync(store.summaries)
     assert [each.id for each in listed] == [second, first]
     assert [(each.query, each.open_lines, each.was_used) for each in listed] == [("First row", ("L1",), True)] * 2
-    here = await trio.to_thread.run_sync(sessions.latest, store, tmp_path)
+    here = await trio.to_thread.run_sync(sessions.latest_session, store, tmp_path)
     assert here is not None
     assert here.id == first
     assert len(await trio.to_thread.run_sync(lambda: store.summaries(latest=1))) == 1

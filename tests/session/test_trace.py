@@ -93,7 +93,7 @@ async def test_an_unusable_folder_affects_only_the_trace(tmp_path: Path) -> None
 
 async def test_only_new_messages_are_written(tmp_path: Path) -> None:
     trace = Trace(tmp_path, "s")
-    ask = trace.traced("main", ScriptedModel.parse("rules: [{text: ok}]"))
+    ask = trace.tracer("main", ScriptedModel.parse("rules: [{text: ok}]"))
     memories: dict[str, dict[object, Any]] = {"A": {}, "B": {}}
     histories: dict[str, list[Message]] = {name: [] for name in memories}
     for run in range(2):

@@ -65,7 +65,7 @@ def check_conversations(read: LoadedSession) -> None:
 def _answered(agent: AgentState) -> list[dict[str, Any]]:
     messages = list(agent.history.conversation.messages)
     if agent.history.conversation.open_calls:
-        messages.append(tool_results(agent.history.conversation.repair(agent.started)))
+        messages.append(tool_results(agent.history.conversation.stub_results(agent.started)))
     messages.append(user_text("and the next"))
     return [to_json(message) for message in messages]
 

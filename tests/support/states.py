@@ -36,7 +36,7 @@ def fingerprint(state: State) -> object:
         (state.plan.tasks, state.plan.revision, state.plan.last_by),
         (state.asked.count, tuple(state.asked.open), len(state.asked.latest)),
         [_line(a) for a in lines.waiting],
-        [_line(a) for a in lines.undone()],
+        [_line(a) for a in lines.unfinished()],
         [_line(a) for a in list(lines.on_record.values())[-3:]],
         (len(lines.on_record), len(lines.by_id)),
         [_agent(agent) for agent in state.agents.values()],
