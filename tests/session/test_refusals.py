@@ -34,7 +34,7 @@ from chain.messages import (
     to_json,
     user_text,
 )
-from chain.model import Delta, Reply, Request
+from chain.model import Delta, Model, Reply, Request
 from chain.tools.tool import ToolContext, ToolOutput, tool
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -61,7 +61,7 @@ async def look(ctx: ToolContext, at: str) -> ToolOutput:
 
 
 @dataclass
-class Picky:
+class Picky(Model):
     """A model that refuses some requests. It answers the others, with the calls that a query names first."""
 
     refuses: Callable[[Request], ModelError | None]
@@ -80,12 +80,6 @@ class Picky:
             return Reply(assistant([Thinking("Hm.", "signed"), call]), "tool_use", usage)
         text = "Short." if said.startswith(ASKS) else self.answer
         return Reply(assistant([Thinking("Hm.", "signed"), Text(text)]), "end_turn", usage)
-
-    async def prepare(self) -> None:
-        pass
-
-    async def aclose(self) -> None:
-        pass
 
 
 @pytest.fixture
