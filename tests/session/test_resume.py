@@ -465,7 +465,7 @@ CHANGES = {
     "tools that are gone": ({"tools": ["plan_list", "fly"]}, "Tools removed since then: fly."),
     "new tools": ({"tools": ["plan_list"]}, "Tools added since then: plan_add_task"),
     "a newer version": ({"version": "9.1.0"}, "The session was last written by chain 9.1.0"),
-    "a version that nobody wrote": ({"version": "9" * 5_000}, "The session was last written by chain 99999"),
+    "a version of no release": ({"version": "9" * 5_000}, "The session was last written by chain 99999"),
 }
 """The fields with which a session was opened, and what is said when it is resumed."""
 
