@@ -385,4 +385,4 @@ async def test_a_server_that_is_late_keeps_no_session_from_ending(
     async with open_session("rules: [{text: Hi.}]", servers=[hostile(log, "silent", "hang-at-end")]) as session:
         session.chain.submit("Go")
         await session.chain.wait_idle()
-    assert any("has not started within" in str(getattr(event, "message", "")) for event in session.events)
+    assert any("did not start within" in str(getattr(event, "message", "")) for event in session.events)

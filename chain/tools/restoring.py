@@ -9,9 +9,9 @@ from pathlib import Path, PurePath
 
 from chain.errors import ToolError
 from chain.journal.records import FileChanged
+from chain.tools.file_versions import digest
 from chain.tools.paths import MAX_WHOLE, open_file
 from chain.tools.replace import Changed, remove, replace
-from chain.tools.seen import digest
 
 
 def restore_files(

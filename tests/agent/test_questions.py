@@ -29,7 +29,7 @@ LATE = "{name: change_file, input: {path: late}}"
 DIG = "{name: dig, input: {hosts: 2}}"
 CHOICE = "{name: ask_user_question, input: {question: Which?, options: [left, right]}}"
 NOBODY_ALLOWS = "danger needs approval, and no one is available to approve it; allow it with --allow danger."
-NOBODY_CHOOSES = "Nobody can be asked; decide, and say what you assumed."
+NO_USER_TO_CHOOSE = "Nobody can be asked; decide, and say what you assumed."
 
 
 def asking(*calls: str) -> str:
@@ -353,7 +353,7 @@ async def test_a_question_that_nobody_could_answer_is_not_asked(question: str, o
 async def test_without_anybody_approvals_are_refused_and_choices_left_to_the_model() -> None:
     async with open_session(asking(DANGER, CHOICE), tools=ASKING_TOOLS) as session:
         await session.run("Do the task")
-        assert results(session) == [NOBODY_ALLOWS, NOBODY_CHOOSES]
+        assert results(session) == [NOBODY_ALLOWS, NO_USER_TO_CHOOSE]
         assert told(session) == [("Q1", "refused", "nobody"), ("Q2", "refused", "nobody")]
         check_invariants(session)
 
@@ -395,7 +395,7 @@ async def test_when_the_last_who_could_answer_goes_what_is_open_and_what_waits_i
         assert session.chain.questions.open_id == "Q1"
         other.close()
         await session.chain.wait_idle()
-        assert results(session) == [NOBODY_CHOOSES, NOBODY_CHOOSES, NOBODY_ALLOWS]
+        assert results(session) == [NO_USER_TO_CHOOSE, NO_USER_TO_CHOOSE, NOBODY_ALLOWS]
         check_invariants(session)
 
 

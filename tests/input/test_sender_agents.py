@@ -13,7 +13,7 @@ from support.sessions import settings
 
 from chain import events
 from chain.config.load import Settings
-from chain.text.wording import NOBODY_CHOOSES
+from chain.text.wording import NO_USER_TO_CHOOSE
 from cli.input.moments import parse_moment
 from cli.input.sender import Sender
 
@@ -150,8 +150,8 @@ ANSWERED = {
     "each its own": (["@question @to plan-1 left", "@question @to explore-1 right"], "right", "left", 0),
     "an open one first, in order": (["@question right", "@question left"], "right", "left", 0),
     "one for another agent is passed over": (["@question @to plan-1 left", "@question right"], "right", "left", 0),
-    "nobody answers the other one": (["@question @to PLAN-1 left"], NOBODY_CHOOSES, "left", 0),
-    "what is for nobody is left": (["@question @to agent-1 x", "@question right"], "right", NOBODY_CHOOSES, 1),
+    "nobody answers the other one": (["@question @to PLAN-1 left"], NO_USER_TO_CHOOSE, "left", 0),
+    "what is for nobody is left": (["@question @to agent-1 x", "@question right"], "right", NO_USER_TO_CHOOSE, 1),
 }
 
 

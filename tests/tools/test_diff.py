@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chain.errors import ToolError
-from chain.tools.diff import Change, Edit, Replacement, Whole, change, decode_editable
+from chain.tools.diff import Change, Edit, Replacement, Whole, apply_edit, decode_editable
 
 
 def edited(old: bytes, edit: Edit) -> Change:
-    return change("f", decode_editable("f", old), edit)
+    return apply_edit("f", decode_editable("f", old), edit)
 
 
 def refused(old: bytes, edit: Callable[[], Edit]) -> str:
@@ -139,7 +139,7 @@ def test_edit_keeps_line_ends_and_byte_order_mark(old: bytes, edit: Edit, conten
 
 
 REFUSED: dict[str, tuple[bytes, str, str, str]] = {
-    "not there": (b"a\n", "b", "c", "old_string is not in f: it must be there exactly"),
+    "not there": (b"a\n", "b", "c", "old_string is not in f: it must match exactly"),
     "other line ends": (b"a\r\nb\nc", "a\nb", "c", "at line 1 looks the same: f has CR LF."),
     "several": (b"x\na\nx x\n", "x", "c", "old_string occurs 3 times in f, at the lines 1, 3, 3:"),
     "many": (b"x\n" * 1234, "x", "c", "occurs 1,234 times in f, at the lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and"),
@@ -158,7 +158,7 @@ REFUSED: dict[str, tuple[bytes, str, str, str]] = {
     "invisible": ("a\u200bb\n".encode(), "ab", "c", "f has U+200B (ZERO WIDTH SPACE)."),
     "wide letters": ("ＡＢ\n".encode(), "AB", "c", "f has U+FF21 (FULLWIDTH LATIN CAPITAL LETTER A), U+FF22"),
     "second line differs": (b"a\r\nb\xc2\xa0c\r\n", "a\nb c", "x", "at line 1 looks the same: f has U+00A0"),
-    "not a lookalike": ("a\xa0b\n".encode(), "b\xa0a", "c", "it must be there exactly"),
+    "not a lookalike": ("a\xa0b\n".encode(), "b\xa0a", "c", "it must match exactly"),
     "only line ends changed": (b"a\r\nb\r\n", "a\nb", "a\r\nb", "are the same, since the lines of f end with"),
     "NUL": (b"a\n", "a", "\0", "would contain a NUL"),
     "half a character": (b"a\n", "a", "\ud800", "half a character"),

@@ -23,10 +23,10 @@ from chain.messages import ToolCall
 from chain.text.hunks import FileDiff, Hunk
 from chain.tools import calling, edit, files
 from chain.tools.edit import edit_tools
+from chain.tools.file_versions import KnownFileVersions
 from chain.tools.files import read_file, search_files
 from chain.tools.paths import MAX_WHOLE
 from chain.tools.replace import replace
-from chain.tools.seen import KnownFileVersions
 from chain.tools.tool import Preview, ToolOutput
 
 TOOLS = write_file, edit_file = edit_tools()

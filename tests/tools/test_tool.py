@@ -242,10 +242,10 @@ def doubler(**fields: Any) -> Doubler:
 
 async def test_any_object_with_the_interface_is_a_tool() -> None:
     registry, call = Registry.of([Doubler()]), ToolCall("t1", "double", {"n": 21})
-    result = await calling.run(calling.find(registry, call), call, tool_context(), calling.ToolLimits())
+    result = await calling.run(calling.tool_for(registry, call), call, tool_context(), calling.ToolLimits())
     assert result.text == "42"
     with pytest.raises(ToolError, match="n is missing"):
-        calling.find(registry, ToolCall("t1", "double", {}))
+        calling.tool_for(registry, ToolCall("t1", "double", {}))
 
 
 async def takes_event(ctx: ToolContext, event: trio.Event) -> str:

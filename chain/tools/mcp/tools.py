@@ -72,8 +72,10 @@ def tools_of(server: ToolServer, listed: Iterable[_Json]) -> tuple[tuple[Offered
                 raise ToolError(f"there are more than {MAX_TOOLS}")
             if full in found:
                 raise ToolError("its name is used twice")
-            if len(full) > _MAX_NAME or not _OTHER.sub("", name):
-                raise ToolError(f"a whole name has at most {_MAX_NAME} characters, and some of a-z, A-Z, 0-9, _ and -")
+            if len(full) > _MAX_NAME:
+                raise ToolError(f"its name with the prefix has more than {_MAX_NAME} characters")
+            if not _OTHER.sub("", name):
+                raise ToolError("its name has none of the characters a-z, A-Z, 0-9, _ and -")
             description, schema = _description(server, raw), raw.get("inputSchema")
             size, parts = _measure(schema)
             chars += len(description) + size
@@ -93,7 +95,7 @@ def tools_of(server: ToolServer, listed: Iterable[_Json]) -> tuple[tuple[Offered
         only_reads = server.trust_hints and isinstance(hints, dict) and hints.get("readOnlyHint") is True
         first[full] = raw
         found[full] = OfferedTool(full, description, schema, only_reads, not only_reads, server.name, name)
-    left_out = f"Of the tools of {server.name} were left out: {join_first(faults, MAX_NAMED_TOOLS)}." if faults else ""
+    left_out = f"Some tools of {server.name} were left out: {join_first(faults, MAX_NAMED_TOOLS)}." if faults else ""
     return tuple(found.values()), left_out
 
 

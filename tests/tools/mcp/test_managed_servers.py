@@ -247,7 +247,7 @@ async def test_first_run_waits_and_reports_a_late_server_once(log: Path) -> None
         for _ in range(3):
             await made.tools()
         assert made.notices == [
-            "The server h has not started within 0.2 s: until then, new runs do not have its tools."
+            "The server h did not start within 0.2 s; once it has started, new runs have its tools."
         ]
 
 

@@ -178,7 +178,7 @@ def test_a_link_of_an_earlier_session_is_refused(work: Path) -> None:
     ],
 )
 def test_what_is_this_program_s(place: Callable[[], str]) -> None:
-    found = Protected((Path("/somewhere/state/chain"),)).refused([])
+    found = Protected((Path("/somewhere/state/chain"),)).refused_places([])
     assert any(Path(place()).is_relative_to(each) for each in found.kept)
 
 
@@ -188,7 +188,7 @@ def test_each_link_on_the_way_is_this_program_s(work: Path, monkeypatch: pytest.
     (work / "modules").symlink_to("lib/theirs")
     monkeypatch.setattr(sys, "executable", str(work / "python"))
     monkeypatch.syspath_prepend(str(work / "modules"))
-    found = Protected().refused([])
+    found = Protected().refused_places([])
     assert {str(work / each) for each in ("python", "lib/python", "venv/bin/python")} <= found.kept
     assert {str(work / each) for each in ("modules", "lib/theirs")} <= found.open
 
@@ -197,7 +197,7 @@ def test_installed_packages_are_kept_and_a_source_folder_is_not(work: Path, monk
     (work / "lib/some-1.0.dist-info").mkdir()
     for folder in ("lib", "src"):
         monkeypatch.syspath_prepend(str(work / folder))
-    found = Protected().refused([])
+    found = Protected().refused_places([])
     assert str(work / "lib") in found.kept
     assert str(work / "src") in found.open
 
@@ -210,7 +210,7 @@ def test_a_loaded_module_is_kept_compiled_too(work: Path, monkeypatch: pytest.Mo
     monkeypatch.delitem(sys.modules, "loose_module", raising=False)
     importlib.import_module("loose_module")
     monkeypatch.setattr(sys, "pycache_prefix", str(work / "venv/cache"))
-    opened = WritablePaths(work, [], Protected().refused([]))
+    opened = WritablePaths(work, [], Protected().refused_places([]))
     try:
         attempts = ("echo x >> src/__pycache__/*.pyc", "rm src/__pycache__/*.pyc", "mv src/__pycache__ lib/")
         assert tried(opened, work, *attempts, "mkdir venv/cache", "touch src/__init__.py") == [False] * 5
@@ -225,7 +225,7 @@ def test_a_module_in_a_package_without_a_file_is_kept(work: Path, monkeypatch: p
     monkeypatch.syspath_prepend(str(work / "src"))
     importlib.import_module("no_file.loose_module")
     try:
-        assert str(work / "src/no_file/loose_module.py") in Protected().refused([]).kept
+        assert str(work / "src/no_file/loose_module.py") in Protected().refused_places([]).kept
     finally:
         for name in ("no_file.loose_module", "no_file"):
             sys.modules.pop(name)
@@ -238,7 +238,7 @@ def test_nothing_is_added_to_the_users_own_packages(
 ) -> None:
     monkeypatch.setattr(site, "USER_SITE", str(work / "src/site-packages"))
     monkeypatch.setattr(site, "ENABLE_USER_SITE", is_searched)
-    opened = WritablePaths(work, [], Protected().refused([]))
+    opened = WritablePaths(work, [], Protected().refused_places([]))
     try:
         assert tried(opened, work, "mkdir src/site-packages") == [not is_searched]
     finally:
