@@ -45,7 +45,7 @@ from chain.messages import Image
 from chain.plan import Plan
 from chain.text.escalations import Escalation
 from chain.text.hunks import FileDiff
-from chain.text.wording import MAIN, NO_USER_TO_CHOOSE
+from chain.text.wording import MAIN, NOBODY_CHOOSES
 from chain.tools.file_versions import KnownFileVersions
 from chain.tools.paths import innermost_root, root_of
 
@@ -178,7 +178,7 @@ class Asking:
 
     async def choose(self, question: str, options: Sequence[str]) -> str:
         """Return the option that the user chose, or another text. Raise ``ToolError`` if there is no answer."""
-        raise ToolError(NO_USER_TO_CHOOSE)
+        raise ToolError(NOBODY_CHOOSES)
 
     async def approve(self, preview: Preview) -> Verdict:
         """Ask the user to approve. Return at once if an allowance covers the call, or if no user is available."""

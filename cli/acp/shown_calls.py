@@ -15,7 +15,7 @@ from chain import events
 from chain.lines.parse import MAX_LINE
 from chain.text.escalations import ESCALATION_KEYS, ESCALATION_PHRASES
 from chain.text.hunks import FileDiff, Hunk
-from chain.text.wording import NO_USER_TO_CHOOSE
+from chain.text.wording import NOBODY_CHOOSES
 from cli.acp.rpc import RpcError
 from cli.show.question_rows import visible
 
@@ -159,7 +159,7 @@ def question_answer(question: events.Question, result: object) -> str:
         case {"outcome": {"outcome": "selected", "optionId": str(chosen)}} if chosen in ids:
             return chosen
         case _:
-            return NO_USER_TO_CHOOSE
+            return NOBODY_CHOOSES
 
 
 def _consents(question: events.Question) -> Sequence[str]:

@@ -56,6 +56,11 @@ def test_a_row_of_a_difference_that_goes_on_has_its_colour() -> None:
     assert preview_rows(question, 20, "…")[2:] == [("added", "  +" + "x" * 17), ("added", "↪ " + "x" * 13)]
 
 
+def test_a_long_row_breaks_between_words_and_keeps_their_spaces() -> None:
+    rows = [row for _, row in preview_rows(asked(preview="rm -rf build/cache /home/ada/notes"), 24, "…")]
+    assert rows == ["  rm -rf build/cache", "↪  /home/ada/notes"]
+
+
 def test_a_command_that_reads_like_a_difference_is_not_shown_as_one() -> None:
     rows = preview_rows(asked(preview="a.txt +1 −0\n@@ -0,0 +1 @@\n+x"), 40, "…")
     assert {style for style, _ in rows} == {"plain"}
