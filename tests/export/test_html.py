@@ -134,13 +134,13 @@ def test_header_has_the_facts_of_the_session() -> None:
 
 
 def test_agents_are_inside_the_calls_that_started_them() -> None:
-    assert "check the ledger of March" in parsed().css_first(".tool .work .tool .work").text()
-    assert "look at the appendix as well" in parsed().css_first(".tool .work .landed").text()
-    assert len(parsed().css(".landed")) == 5
+    assert "check the ledger of March" in parsed().css_first(".tool .agent-run .tool .agent-run").text()
+    assert "look at the appendix as well" in parsed().css_first(".tool .agent-run .delivered").text()
+    assert len(parsed().css(".delivered")) == 5
 
 
 def test_long_results_and_inputs_are_folded() -> None:
-    folded = [node.css_first("summary").text() for node in parsed().css(".tool > details:not(.work)")]
+    folded = [node.css_first("summary").text() for node in parsed().css(".tool > details:not(.agent-run)")]
     assert any(text.startswith("40 rows: reports/01.md") for text in folded)
     call = events.ToolCall(id="c", name="x", input={"a": "\x9b2J" * 100 + "the end"})
     assert "the end" in page_of([events.RunStarted(id="L1", query="x"), call])
