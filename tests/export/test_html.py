@@ -110,6 +110,11 @@ def test_reply_links_only_to_pages_and_mail(text: str, link: str | None) -> None
     assert (None if node is None else node.attributes["href"]) == link
 
 
+@pytest.mark.parametrize("text", ["> " * 30 + "deep", "x\n\n[deep]: http://example.org", "deep" + "a" * 100_000])
+def test_reply_keeps_text_that_the_parser_would_drop(text: str) -> None:
+    assert "deep" in prose(text)
+
+
 @trying(60)
 @given(st.sets(st.integers(0, 200), max_size=60))
 def test_incomplete_journal_is_a_page(lost: set[int]) -> None:

@@ -92,11 +92,11 @@ def test_replacement_changes_only_its_place(old: str, data: st.DataObject) -> No
 
 def test_diff_has_three_lines_of_context() -> None:
     old = "".join(f"{n}\n" for n in range(1, 31))
-    new = old.replace("10\n", "ten\nand more\n").replace("25\n", "")
+    new = old.replace("\n3\n", "\nthree\nand more\n").replace("\n10\n", "\n").replace("\n18\n", "\n")
     assert edited(old.encode(), Whole(new)).diff.text.split("\n") == [
-        "f +2 −2",
-        *("@@ -7,7 +7,8 @@", " 7", " 8", " 9", "-10", "+ten", "+and more", " 11", " 12", " 13"),
-        *("@@ -22,7 +23,6 @@", " 22", " 23", " 24", "-25", " 26", " 27", " 28"),
+        "f +2 −3",
+        *("@@ -1,13 +1,13 @@", " 1", " 2", "-3", "+three", "+and more", " 4", " 5", " 6", " 7", " 8", " 9", "-10"),
+        *(" 11", " 12", " 13", "@@ -15,7 +15,6 @@", " 15", " 16", " 17", "-18", " 19", " 20", " 21"),
     ]
 
 
@@ -141,6 +141,7 @@ def test_edit_keeps_line_ends_and_byte_order_mark(old: bytes, edit: Edit, conten
 REFUSED: dict[str, tuple[bytes, str, str, str]] = {
     "not there": (b"a\n", "b", "c", "old_string is not in f: it must match exactly"),
     "other line ends": (b"a\r\nb\nc", "a\nb", "c", "at line 1 looks the same: f has CR LF."),
+    "twice": (b"x\na\nx\n", "x", "c", "old_string occurs 2 times in f, at the lines 1, 3:"),
     "several": (b"x\na\nx x\n", "x", "c", "old_string occurs 3 times in f, at the lines 1, 3, 3:"),
     "many": (b"x\n" * 1234, "x", "c", "occurs 1,234 times in f, at the lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and"),
     "overlapping": (b"\naaa\n", "aa", "c", "old_string occurs twice in f, overlapping at line 2"),
