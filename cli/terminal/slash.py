@@ -497,9 +497,9 @@ class Commands:
         if self._store is None:
             return []
         # Imported late, since the first prompt does not need it.
-        from chain.app.sessions import resumable
+        from chain.app.sessions import resumable_sessions
 
-        found = resumable(self._store, self._chain.workspace)
+        found = resumable_sessions(self._store, self._chain.workspace)
         return [each for each in found if each.id != self._chain.session_id][:MOST_SESSIONS]
 
     def _require_idle(self) -> None:
