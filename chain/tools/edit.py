@@ -32,7 +32,7 @@ from chain.tools.paths import (
     resolve_inside,
 )
 from chain.tools.protected import Protected
-from chain.tools.replace import Changed, replace
+from chain.tools.replace import ConcurrentChange, replace
 from chain.tools.tool import UNASKED, Preview, Subject, Tool, ToolContext, ToolOutput, tool
 
 _THREADS = Threads("edit")
@@ -154,7 +154,7 @@ def _carry_out(ctx: ToolContext, protected: Protected, path: str, edit: Edit) ->
         replace(str(plan.root), plan.parts, plan.change.content, plan.status, trio.from_thread.check_cancelled)
     except JournalError as error:
         raise ToolError(f"{plan.shown} was not changed, since undo could not restore it: {error}.") from None
-    except Changed:
+    except ConcurrentChange:
         raise ToolError(
             f"{plan.shown}, or a folder of its path, was changed by another program just now; read it again."
         ) from None

@@ -3,14 +3,14 @@
 ``app.toolbox`` makes one ``Protected`` for a session from its configuration. Other protected files are found on the
 disk at each use: the Python that runs chain, the code of servers, programs that git runs, and files of instructions.
 
-- ``processes.writable_paths`` uses ``refused_places``: the files that a command cannot write.
-- ``edit`` uses ``required_name``: the files that an allowance covers only if it names them. These are all of them.
-- ``processes.shell`` takes a ``snapshot`` before and after a command, and reports the differences.
+- ``processes.writable_paths`` uses ``refused_places``: a command cannot write these files.
+- ``edit`` uses ``required_name``: an allowance covers a protected file only if it names the file.
+- ``processes.shell`` makes a ``snapshot`` before and after a command, and reports the differences.
 
 Landlock can protect a file only together with the folders above it, in which a command then cannot create, move or
-remove anything. So commands cannot write files that would run as code, or that would lift the sandbox without a
-question. Changes are only reported of files that git needs to write, that only the model reads, or that have to be
-trusted again after a change.
+remove anything. So only files that would run as code, or that would lift the sandbox without a question, are refused to
+commands. For files that git must write, that only the model reads, or that the user must trust again after a change,
+changes are only reported.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ INSTRUCTIONS = frozenset({"agents.md", "claude.md", ".mcp.json"})
 CONFIGURATION, _GIT = "config.yaml", ".git"
 
 MAX_FOLDERS = 300
-"""Folders of a workspace that are searched, top folders first: this takes some 10 ms before and after each command."""
+"""Folders of a workspace that are searched, top folders first: about 10 ms before and after each command."""
 MAX_CONFIG_PLACES = 50
 """Files and folders that the configuration of one repository names."""
 MAX_TEXT = 500_000
