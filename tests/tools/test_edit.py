@@ -163,7 +163,7 @@ async def test_part_of_a_huge_file_does_not_count(workspace: Path, monkeypatch: 
 
 
 async def test_concurrent_edits_lose_nothing(agent: Agent) -> None:
-    words = [f"word{n}" for n in range(20)]
+    words = [f"word{n}" for n in range(8)]
     await agent.write("words.txt", "\n".join(words))
     async with trio.open_nursery() as nursery:
         for word in words:
