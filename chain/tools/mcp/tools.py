@@ -83,11 +83,7 @@ def tools_of(server: ToolServer, listed: Iterable[_Json]) -> tuple[tuple[Offered
             if chars > MAX_OFFER_CHARS or values > MAX_ALL_VALUES:
                 raise ToolError("all of them together are too large")
             assert isinstance(schema, dict)
-            unions = {key: schema[key] for key in _UNIONS if key in schema}
-            if unions:  # services refuse them there; the server checks its input itself
-                description += f"\n\nThe input must fit this as well: {json.dumps(unions, ensure_ascii=False)}"
-            rest = {key: value for key, value in schema.items() if key not in ("$schema", *_UNIONS)}
-            schema = {"type": "object", "properties": {}, **rest}
+            description, schema = _without_unions(description, schema)
             _check_schema(schema)
         except ToolError as fault:
             faults.append(f"{name[:40]!r} ({fault})")
@@ -130,6 +126,18 @@ def _measure(schema: object) -> tuple[int, int]:
     if (size := len(json.dumps(schema))) > MAX_SCHEMA:
         raise ToolError(f"its schema has more than {MAX_SCHEMA:,} characters")
     return size, len(levels)
+
+
+def _without_unions(description: str, schema: _Json) -> tuple[str, _Json]:
+    """Move unions at the top of a schema to the description, because services refuse them there.
+
+    The server checks its input itself.
+    """
+    unions = {key: schema[key] for key in _UNIONS if key in schema}
+    if unions:
+        description += f"\n\nThe input must fit this as well: {json.dumps(unions, ensure_ascii=False)}"
+    rest = {key: value for key, value in schema.items() if key not in ("$schema", *_UNIONS)}
+    return description, {"type": "object", "properties": {}, **rest}
 
 
 def _check_schema(schema: _Json) -> None:
