@@ -307,6 +307,14 @@ async def test_waiting_lines_are_limited_in_characters() -> None:
         assert "100,000" in refused.reason
 
 
+async def test_every_sent_line_frees_its_place() -> None:
+    async with opened() as stage:
+        await stage.begin(*TWELVE[:10], *(f"{n} {'x' * 90_000}" for n in range(25)))
+        assert not stage.sender.has_place
+        await stage.finish()
+        assert stage.sender.has_place
+
+
 async def test_every_removed_line_frees_its_place() -> None:
     async with opened() as stage:
         await stage.begin(*TWELVE[:10], *(f"{n} {'x' * 90_000}" for n in range(25)))

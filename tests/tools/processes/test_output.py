@@ -67,3 +67,5 @@ def test_the_end_of_a_flood_is_reported() -> None:
     assert output.unseen() == "[380 characters not shown]\n095\n096\n097\n098\n099\n"
     output.add(b"next\n")
     assert output.unseen() == "next\n"
+    output.add(b"x" * 50)
+    assert output.unseen() == f"[30 characters not shown]\n{'x' * 20}"
