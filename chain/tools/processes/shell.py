@@ -26,6 +26,7 @@ from chain.concurrency.nurseries import background_task
 from chain.concurrency.threads import Threads
 from chain.concurrency.wakeup import Wakeup
 from chain.errors import ToolError, UserError
+from chain.text.escalations import DENIED_BY_SANDBOX
 from chain.text.wording import join_first, pluralize, truncate
 from chain.tools.lookalikes import escape_lookalikes
 from chain.tools.paths import printable_path, resolve_existing
@@ -374,13 +375,17 @@ async def _run_with_reports(
 
 
 def _result(output: Output, code: int | None, left: str, end: str, refused: str) -> ToolOutput:
-    """Return the result of a command. It is an error if the command was stopped and has no exit code."""
+    """Return the result of a command. It is an error if the command was stopped and has no exit code.
+
+    The rows of the shell follow the output, and its last row is in the summary only if it is no imitation of
+    ``refused``: a command could otherwise make the user lift a restriction.
+    """
     text = output.text()
     rows = [text.removesuffix("\n")] if text else []
     whole = "\n".join([*rows, *filter(None, [output.note, left, end, refused])])
     last = truncate(text.rstrip().rpartition("\n")[2].strip(), LONGEST_ROW)
     short = end if code is None or code < 0 else f"exit {code}" if code else ""
-    summary = (short, refused, left, last)
+    summary = (short, refused, left, "" if last.startswith(DENIED_BY_SANDBOX) else last)
     return ToolOutput(whole, is_error=code is None, exit_code=code, summary=tuple(part for part in summary if part))
 
 
