@@ -39,7 +39,7 @@ NO_ANSWER = 'a line does not answer a question; write {"type":"answer","id":"Q1"
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class HeadlessTask:
     """The task of a headless process.
 
     ``notes`` are shown first; ``reads_stdin``: lines are read from standard input too.
@@ -58,8 +58,8 @@ class Job:
     is_kept: bool = True
 
 
-async def run_job(
-    chain: Chain, job: Job, renderer: Renderer, *, stdin: int = 0, stdout: int = 1, stderr: int = 2
+async def run_headless(
+    chain: Chain, job: HeadlessTask, renderer: Renderer, *, stdin: int = 0, stdout: int = 1, stderr: int = 2
 ) -> int:
     """Run the job and return the exit code."""
     output = HeadlessOutput(chain, job.output, renderer, stdout=stdout, stderr=stderr)
@@ -67,7 +67,7 @@ async def run_job(
 
 
 class _Headless:
-    def __init__(self, chain: Chain, job: Job, fd: int, output: HeadlessOutput) -> None:
+    def __init__(self, chain: Chain, job: HeadlessTask, fd: int, output: HeadlessOutput) -> None:
         self._chain = chain
         self._job = job
         self._fd = fd
@@ -228,10 +228,10 @@ class _Headless:
                         self._record(self._chain.lines.refuse(text, why, id=id, origin="json"))
                     case None:
                         pass
-                if not self._sender.has_place:
+                if not self._sender.has_capacity:
                     # Unread lines cannot answer: a question must not wait for lines that wait for its answer.
                     answerer.close()
-                    await self._sender.wait_for_place()
+                    await self._sender.wait_for_capacity()
                     answerer = self._chain.answering()
         finally:
             answerer.close()

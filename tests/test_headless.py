@@ -32,7 +32,7 @@ from chain.lines.parse import MAX_LINE
 from chain.messages import from_json
 from chain.tools.tool import JobEnd, ToolContext, tool
 from cli import headless
-from cli.headless import Job
+from cli.headless import HeadlessTask
 from cli.headless_output import Format
 from cli.input.moments import parse_moment
 from cli.input.stdin import FIRST_BYTE_S
@@ -136,7 +136,7 @@ async def opened(
     outs = [os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600) for path in paths]
     reading, writing = os.pipe()
     scheduled = tuple(parse_moment(say, strict=True) for say in says)
-    job = Job(query, scheduled, reads and piped_within is None, output, input, piped_within=piped_within)
+    job = HeadlessTask(query, scheduled, reads and piped_within is None, output, input, piped_within=piped_within)
     renderer = Renderer(color=False, ascii=False, width=100)
     file, read = left(before) if before else (None, None)
 
@@ -152,7 +152,9 @@ async def opened(
         return "a quick result"
 
     async def work() -> None:
-        stage.code = await headless.run_job(session.chain, job, renderer, stdin=reading, stdout=outs[0], stderr=outs[1])
+        stage.code = await headless.run_headless(
+            session.chain, job, renderer, stdin=reading, stdout=outs[0], stderr=outs[1]
+        )
         stage.news.set()
 
     try:
@@ -456,6 +458,7 @@ async def test_a_signal_interrupts_the_run(tmp_path: Path, number: signal.Signal
             "[Skipped: user interrupted]",
         ]
         assert is_quiet_after_the_end(stage)
+        assert stage.session.chain.submit("more", origin="door").message == "the chain is closing"
 
 
 @pytest.mark.parametrize("input", ["text", "stream-json"])

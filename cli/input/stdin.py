@@ -92,7 +92,7 @@ async def read_piped(fd: int, *, first_byte_s: float, on_wait: Callable[[], None
     """
     if first_byte_s < math.inf and not await _is_readable_within(fd, first_byte_s):
         return None
-    held = bytearray()
+    read = bytearray()
     has_warned = False
     while True:
         if not has_warned and not await _is_readable_within(fd, FIRST_BYTE_S):
@@ -104,10 +104,10 @@ async def read_piped(fd: int, *, first_byte_s: float, on_wait: Callable[[], None
         except OSError as error:
             raise UserError(f"standard input cannot be read: {error.strerror}; --no-stdin ignores it") from None
         if not chunk:
-            text, replaced = utf8_text(bytes(held))
+            text, replaced = utf8_text(bytes(read))
             return Piped(text.rstrip("\r\n"), replaced)
-        held += chunk
-        if len(held) > TEXT_BYTES:
+        read += chunk
+        if len(read) > TEXT_BYTES:
             raise UserError(
                 f"standard input holds more than the {MAX_LINE:,} characters that a query may have; put it in a file "
                 "and name that in the query, or ignore it with --no-stdin"

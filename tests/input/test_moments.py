@@ -20,7 +20,7 @@ from cli.input.moments import (
     Moment,
     Now,
     ScheduledLine,
-    fires,
+    is_due,
     parse_moment,
     read_script,
 )
@@ -148,4 +148,4 @@ OF_CHILD = tuple(replace(event, agent="explore-1") for event in (ITERATION, TOOL
     ],
 )
 def test_a_moment_comes_at_an_event_of_its_agent(moment: Moment, to: str, expected: list[Event]) -> None:
-    assert [event for event in (*MAIN, *OF_CHILD) if fires(moment, event, to)] == expected
+    assert [event for event in (*MAIN, *OF_CHILD) if is_due(moment, event, to)] == expected

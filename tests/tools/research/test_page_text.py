@@ -12,7 +12,7 @@ from support.fences import HELD
 
 from chain.tools.processes.guarded import Guard
 from chain.tools.research import pages
-from chain.tools.research.addresses import Unreadable
+from chain.tools.research.addresses import SourceError
 from chain.tools.research.page_text import MAX_PIECE, decode, paragraphs, pieces
 from chain.tools.research.pages import WebPage, text_of_page
 from chain.tools.research.ranking import Row
@@ -142,7 +142,7 @@ async def test_a_slow_page_is_given_up_without_blocking(
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(tick)
-        with pytest.raises(Unreadable, match="its text could not be extracted"):
+        with pytest.raises(SourceError, match="its text could not be extracted"):
             await extract(BOMBS[bomb]())
         nursery.cancel_scope.cancel()
     assert ticks > 100

@@ -333,7 +333,7 @@ async def test_a_page_is_searched_by_paragraph(use: Use) -> None:
     assert text in use.asked.previews[0].text
 
 
-@pytest.mark.parametrize(("answer", "reason"), [("not\nthat one", "not that one"), ("?", "nobody decided")])
+@pytest.mark.parametrize(("answer", "reason"), [("not\nthat one", "not that one"), ("?", "no one answered")])
 async def test_a_refused_host_skips_its_source(use: Use, answer: str, reason: str) -> None:
     use.asked.answers["127.0.0.1"] = answer
     async with open_site(page=HTML) as site:
