@@ -590,27 +590,6 @@ async def test_waiting_lines_go_with_a_query(tmp_path: Path, way: str) -> None:
         assert "USER INTERRUPTION: use B" in stage.session.sent()
 
 
-@pytest.mark.parametrize("c", ["c", "L"])
-async def test_ids_are_unique_within_one_process(tmp_path: Path, c: str) -> None:
-    """An id of the process before is told apart, in the journal and in the output."""
-    before = await killed("use B", id=f"{c}2")
-    async with opened(tmp_path, before=before, input="stream-json", is_checked=False) as stage:
-        stage.send(line("hello", f"{c}1"), line("status", f"{c}2"), line("again", f"{c}1"))
-        assert await stage.end() == 3
-        assert [e.query for e in stage.session.of(events.RunStarted)] == ["hello"]
-        assert {(o["id"], o["text"]): o["state"] for o in stage.told("receipt")} == {
-            (f"{c}1", "hello"): "delivered",
-            (f"{c}2 (before)", "use B"): "delivered",
-            (f"{c}2", "status"): "delivered",
-            (f"{c}1", "again"): "refused",
-        }
-        entered = [id for o in stage.told("user_interruption") for id in o["ids"]]
-        assert sorted(entered) == [f"{c}2", f"{c}2 (before)"]
-        on_record = {r["id"]: r["text"] for r in stage.session.records if r["type"] == "line"}
-        assert sorted(on_record.values()) == ["Do the task", "hello", "status", "use B"]
-        assert on_record[f"{c}2"] == "use B"
-
-
 # --------------------------------------------------------------------------------------------------------- questions
 
 

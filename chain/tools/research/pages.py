@@ -247,18 +247,11 @@ def _fetch_problem(error: BaseException) -> str:
     return f"cannot be reached: {str(error) or type(error).__name__}"
 
 
-async def text_of_page(page: WebPage, guard: Guard | None = None) -> list[Row]:
-    """Return the text of a page in paragraphs or lines. A guarded program extracts it, with a time limit.
+async def text_of_page(page: WebPage, guard: Guard) -> list[Row]:
+    """Return the text of a page in paragraphs or lines. A program under the ``guard`` extracts it, with a time limit.
 
-    Without a ``guard``, one is started for this page. Raise ``SourceError`` if its text cannot be extracted, and
-    ``ToolError`` if the guard cannot be started.
+    Raise ``SourceError`` if the text cannot be extracted, and ``ToolError`` if the guard cannot be started.
     """
-    if guard is None:
-        guard = Guard()
-        try:
-            return await text_of_page(page, guard)
-        finally:
-            await guard.close()
     library, written = await _THREADS.run(_library, abandon_on_cancel=True), bytearray()
     status = await guard.run(
         [sys.executable, "-I", "-S", page_text.__file__, library, page.kind, page.charset],

@@ -60,7 +60,7 @@ class _Hosts(Subject):
 HOSTS = _Hosts()
 
 
-def research_tools(hosts: tuple[str, ...] = (), guard: Guard | None = None) -> tuple[Tool, ...]:
+def research_tools(hosts: tuple[str, ...], guard: Guard) -> tuple[Tool, ...]:
     """Return the tool ``research``. These hosts and their subdomains need no approval.
 
     The ``guard`` runs the program that extracts the text of pages.
@@ -89,7 +89,7 @@ def research_tools(hosts: tuple[str, ...] = (), guard: Guard | None = None) -> t
 class _Research:
     """One call of the tool."""
 
-    def __init__(self, ctx: ToolContext, hosts: Sequence[str], plan: ResearchPlan, guard: Guard | None) -> None:
+    def __init__(self, ctx: ToolContext, hosts: Sequence[str], plan: ResearchPlan, guard: Guard) -> None:
         self._ctx = ctx
         self._guard = guard
         self._approvals = HostApprovals(ctx.asking, hosts)

@@ -199,29 +199,6 @@ async def test_a_lost_keeper_ends_only_its_command(commands: Commands, how: str)
     assert said == ["still here\n"]
 
 
-async def test_a_killed_spare_keeper_is_replaced(commands: Commands) -> None:
-    guard = await commands.guard_pid()
-
-    def keepers() -> list[int]:
-        return [*map(int, Path(f"/proc/{guard}/task/{guard}/children").read_text().split())]
-
-    await until_async(lambda: len(keepers()) == 1)
-    os.kill(guard, signal.SIGSTOP)
-    (spare,) = keepers()
-    os.kill(spare, signal.SIGKILL)
-    await until_async(lambda: ") Z " in Path(f"/proc/{spare}/stat").read_text())
-    ended: list[ExitStatus] = []
-
-    async def run() -> None:
-        ended.append(await commands.run("exit 3"))
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(run)
-        await trio.testing.wait_all_tasks_blocked()
-        os.kill(guard, signal.SIGCONT)
-    assert ended == [ExitStatus(3)]
-
-
 LIMIT_WATCHERS = """
 import resource, sys
 keeper = int(sys.argv[1])

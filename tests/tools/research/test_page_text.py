@@ -1,8 +1,7 @@
 """The text of a page: its encoding, its paragraphs, and pages that are made to be slow."""
 
-import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeAlias
 
@@ -91,20 +90,13 @@ Extract: TypeAlias = Callable[..., Awaitable[list[Row]]]
 
 
 @pytest.fixture
-async def extract() -> AsyncIterator[Extract]:
-    """Return a function that extracts the text of a page. Check that no process is left."""
-    guard = Guard()
+async def extract(guard: Guard) -> Extract:
+    """Return a function that extracts the text of a page."""
 
     async def run(raw: bytes, kind: str = "html") -> list[Row]:
         return await text_of_page(WebPage("http://x/", raw, "html" if kind == "html" else "text", "", False), guard)
 
-    yield run
-    await guard.close()
-    assert not children()
-
-
-def children() -> str:
-    return Path(f"/proc/self/task/{os.getpid()}/children").read_text()
+    return run
 
 
 async def test_html_has_paragraphs_and_text_has_lines(extract: Extract) -> None:
