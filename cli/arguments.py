@@ -137,7 +137,7 @@ def check_query(query: str) -> None:
         raise UserError(f"the query has {len(query):,} characters, and the limit is {MAX_LINE:,}; put it in a file")
 
 
-def read_job(args: argparse.Namespace, query: str | None) -> HeadlessTask:
+def read_task(args: argparse.Namespace, query: str | None) -> HeadlessTask:
     """Return the job of a process without a prompt. Raise ``UserError``."""
     from cli.headless import HeadlessTask
 

@@ -88,7 +88,7 @@ def _headless(args: argparse.Namespace, settings: Settings) -> int:
     from cli import headless
     from cli.door.server import side_door
 
-    job = arguments.read_job(args, args.query)
+    job = arguments.read_task(args, args.query)
     require_trust(settings)
     state = state_folder(os.environ)
     place = arguments.read_place(args, state, settings.state)

@@ -70,10 +70,10 @@ def _read_chunk(fd: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Piped:
-    """The piped input without trailing line ends. ``replaced``: some bytes were not UTF-8."""
+    """The piped input without trailing line ends. ``has_invalid_bytes``: some bytes were not UTF-8."""
 
     text: str
-    replaced: bool = False
+    has_invalid_bytes: bool = False
 
 
 def is_piped(fd: int) -> bool:
@@ -104,8 +104,8 @@ async def read_piped(fd: int, *, first_byte_s: float, on_wait: Callable[[], None
         except OSError as error:
             raise UserError(f"standard input cannot be read: {error.strerror}; --no-stdin ignores it") from None
         if not chunk:
-            text, replaced = utf8_text(bytes(read))
-            return Piped(text.rstrip("\r\n"), replaced)
+            text, has_invalid_bytes = utf8_text(bytes(read))
+            return Piped(text.rstrip("\r\n"), has_invalid_bytes)
         read += chunk
         if len(read) > TEXT_BYTES:
             raise UserError(
