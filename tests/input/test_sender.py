@@ -87,7 +87,7 @@ async def opened(*, inbox_size: int = 10, handler: str = "") -> AsyncIterator[Se
 # ---------------------------------------------------------------------------------------------------------- moments
 
 
-async def test_a_line_without_a_moment_is_sent_at_once() -> None:
+async def test_a_line_without_moment_is_sent_at_once() -> None:
     async with opened() as stage:
         stage.schedule("task")
         await stage.gate.started.wait()
@@ -106,7 +106,7 @@ async def test_each_moment_comes_once() -> None:
         assert stage.sent == ["one", "more", "at the answer", "task again"]
 
 
-async def test_a_line_comes_after_the_event_of_its_moment() -> None:
+async def test_a_line_follows_the_event_of_its_moment() -> None:
     async with opened() as stage:
         stage.schedule("@iteration 2 say")
         await stage.begin()
@@ -148,7 +148,7 @@ async def test_a_delayed_line_can_start_a_run(autojump_clock: MockClock) -> None
         assert stage.statuses == ["done"]
 
 
-async def test_a_moment_that_does_not_come_leaves_its_line() -> None:
+async def test_a_moment_that_never_comes_leaves_its_line() -> None:
     lines = ["@after 99 late", "@iteration 9 never", "@tool other never either"]
     async with opened() as stage:
         stage.schedule(*lines)
@@ -266,7 +266,7 @@ async def test_a_line_after_a_stop_starts_a_run() -> None:
 # -------------------------------------------------------------------------------------------------------------- limits
 
 
-async def test_a_full_sender_waits_while_a_moment_may_come() -> None:
+async def test_a_full_sender_waits_for_possible_moments() -> None:
     async with opened() as stage, trio.open_nursery() as nursery:
         await stage.begin(*(f"@iteration 2 line {n}" for n in range(MAX_WAITING)))
         nursery.start_soon(stage.sender.wait_for_capacity)

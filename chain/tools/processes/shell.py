@@ -290,8 +290,8 @@ class _Shell:
             with trio.move_on_after(INSPECTION_S if before is not None else 0, shield=True):
                 found = await changes()
             if before is None or found is None:
-                what = "changed what git runs, or what chain trusts"
-                ctx.notice(f"Whether a command {what}, could not be inspected within {INSPECTION_S:g} s.")
+                what = "whether a command changed files that git runs or chain trusts"
+                ctx.notice(f"Could not check within {INSPECTION_S:g} s {what}.")
             else:
                 report(found)
 
@@ -324,7 +324,7 @@ def _preview(
 
 def _change_notice(files: Sequence[str], workspace: Path) -> str:
     named = join_first([printable_path(PurePath(os.path.relpath(file, workspace))) for file in files], MAX_FILES)
-    return f"A command changed {named}: what is there runs or is trusted outside of the sandbox."
+    return f"A command changed {named}: git or chain uses this outside the sandbox."
 
 
 def _how_in_background(timeout_s: float, *, wakes: bool) -> str:

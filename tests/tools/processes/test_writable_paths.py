@@ -142,7 +142,7 @@ def test_a_protected_folder_can_be_chosen(
     assert bool(succeeding(paths, work, "touch venv/bin/new")) == (is_exposed or not kept)
 
 
-def test_a_folder_in_a_wide_protected_one_is_allowed(work: Path, allowing: Allowing) -> None:
+def test_folders_in_wide_protected_ones_are_allowed(work: Path, allowing: Allowing) -> None:
     paths = allowing(work, refused=refusing(wide=(work.parent,)))
     assert (paths.is_exposed, paths.closed_folders) == (False, ())
 
@@ -157,7 +157,7 @@ def test_a_link_that_replaces_a_folder_allows_nothing(work: Path, allowing: Allo
     assert succeeding(paths, work, *commands) == commands[2:]
 
 
-def test_a_link_inside_a_writable_folder_is_an_error(work: Path, allowing: Allowing) -> None:
+def test_links_inside_writable_folders_are_an_error(work: Path, allowing: Allowing) -> None:
     """A command of an earlier session may have created it."""
     (work / "build").symlink_to("../outside")
     with pytest.raises(ToolError, match="behind a link"):
