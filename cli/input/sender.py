@@ -133,7 +133,7 @@ class Sender:
         if isinstance(line.moment, Now):
             self._send(line)
         elif len(line.text) > MAX_LINE:
-            self._submit_at_once(line)  # refused because of its length
+            self._submit(line)  # refused because of its length
         else:
             self._scheduled.append(line)
             self._scheduled_chars += len(line.text)
@@ -237,6 +237,7 @@ class Sender:
         self._progress.set()
 
     def _send(self, line: ScheduledLine) -> None:
+        """Submit a line, or queue it until there is room."""
         passes = self._chain.lines.needs_no_room(line.text, urgency=line.urgency, to=line.to)
         if passes == "stop" and line.is_for_main:
             overtaken, self._queued, self._queued_chars = self._queued, deque(), 0
@@ -248,7 +249,7 @@ class Sender:
             self._queued_chars += len(line.text)
             self._has_queued.set()
             return
-        self._submit(line)
+        self._submit_unless_late(line)
 
     def _has_room(self, line: ScheduledLine) -> bool:
         has_room = self._chain.lines.has_room(line.text, urgency=line.urgency, local=False, to=line.to)
@@ -259,17 +260,17 @@ class Sender:
         self._queued_chars -= len(line.text)
         last = self._chain.runs.last_status
         if self._chain.is_running or last is None or last.startswith(_COMPLETE) or line.is_after_run:
-            self._submit(line)
+            self._submit_unless_late(line)
         else:
             self.report_unsent(line, RUN_ENDED)
 
-    def _submit(self, line: ScheduledLine) -> None:
+    def _submit_unless_late(self, line: ScheduledLine) -> None:
         if not line.can_start_run and not self._chain.is_running:
             self.report_unsent(line, TOO_LATE)
         else:
-            self._submit_at_once(line)
+            self._submit(line)
 
-    def _submit_at_once(self, line: ScheduledLine) -> None:
+    def _submit(self, line: ScheduledLine) -> None:
         answer = self._chain.submit(
             line.text, urgency=line.urgency, id=line.id, local=False, origin=line.origin, to=line.to
         )
