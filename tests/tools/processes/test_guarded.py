@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import uuid
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from support.fences import full_fence
 from support.processes import DEADLINE_S, marked, until, until_async
 
 from chain.errors import ToolError
-from chain.tools.processes import guarded
+from chain.tools.processes import guarded, keeper
 from chain.tools.processes.guarded import ExitStatus, Guard
 
 
@@ -269,6 +270,18 @@ async def test_unkillable_processes_are_reported(commands: Commands, mock_clock:
     for pid in said.split():
         os.kill(int(pid), signal.SIGCONT)
     until(lambda: not commands.left)
+
+
+def test_children_are_found_without_lists_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeper, "_CHILDREN", "/no/such/file")
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        children = keeper.ChildList()
+        try:
+            assert process.pid in children.read()
+            assert process.pid in children.first_children()
+        finally:
+            process.kill()
+            children.close()
 
 
 # --------------------------------------------------------------------------------------------- chain's own process
