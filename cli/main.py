@@ -88,7 +88,7 @@ def _headless(args: argparse.Namespace, settings: Settings) -> int:
     from cli import headless
     from cli.door.server import side_door
 
-    job = arguments.read_job(args, args.query)
+    job = arguments.read_task(args, args.query)
     require_trust(settings)
     state = state_folder(os.environ)
     place = arguments.read_place(args, state, settings.state)
@@ -125,7 +125,7 @@ def _headless(args: argparse.Namespace, settings: Settings) -> int:
             more = [problem, instructions_sentence(read.files) if tells_all else "", *read.faults]
             more += [mode_sentence(chain.mode)] if args.mode or chain.mode != DEFAULT_MODE else []
             noted = replace(job, notes=tuple(filter(None, [*notes, *more])))
-            code = await headless.run_job(chain, noted, renderer(args, streams=streams))
+            code = await headless.run_headless(chain, noted, renderer(args, streams=streams))
             return code, chain.session_id if code == WRONG_USAGE and not place.resume else ""
 
     # With --stdin the query may be typed here.

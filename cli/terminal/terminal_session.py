@@ -377,8 +377,8 @@ class TerminalSession:
     def target(self, typed: str) -> str:
         """Return the agent that the typed line would go to, empty for the main one. Any thread may call it."""
         to = self._recipients.of(typed)
-        is_for_all = not to.is_addressed and (is_stop(typed) or is_command(typed))
-        return "" if is_for_all else self._toolbar.target(to.agent)
+        is_for_main = not to.is_addressed and (is_stop(typed) or is_command(typed))
+        return "" if is_for_main else self._toolbar.target(to.agent)
 
     def toolbar(self, width: int, typed: str, at: str, others: int, keys: str) -> Sequence[ToolbarPart]:
         """Return the row below the prompt. Any thread may call it."""
