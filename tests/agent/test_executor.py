@@ -635,20 +635,6 @@ async def test_a_stop_with_a_used_id_stops() -> None:
         assert [(r.id, r.state) for r in session.result.receipts] == [("a1", "delivered"), ("a1", "refused")]
 
 
-async def test_a_stop_on_a_full_disk_stops() -> None:
-    gate, disk = Gate(), FullDisk()
-    async with open_session(TWO_STEPS, tools=[gate.tool], file=disk) as session:
-        session.chain.submit("Do the task")
-        await gate.started.wait()
-        disk.full = True
-        assert session.chain.submit("stop", id="s1").what == "stopping"
-        assert [(r.id, r.state) for r in session.chain.lines.receipts if r.id == "s1"] == [("s1", "refused")]
-        disk.full = False
-        gate.open.set()
-        await session.chain.wait_idle()
-        assert (session.result.status, session.result.exit_code) == ("cancelled_with_partial", 3)
-
-
 # --------------------------------------------------------------------------------------------------------- threads
 
 
