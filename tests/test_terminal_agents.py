@@ -80,7 +80,7 @@ def left(screen: Screen) -> list[dict[str, Any]]:
 @pytest.mark.slow
 def test_the_prompt_names_the_agent_that_a_line_goes_to(screen: Screen) -> None:
     types(screen, "/to explore-1 hello", "no such agent at work").type("\r")
-    screen.until("only main is").until(edits("/to explore-1 hello"))
+    screen.until("active: main").until(edits("/to explore-1 hello"))
     screen.type("\x15")
     exploring(screen.until(edits(""))).until(lambda s: s.prompt == "explore-1 >")
     for typed, prompt in (("look there", "explore-1 >"), ("/to main x", ">"), ("todo: add x", ">"), ("stop", ">")):
@@ -117,7 +117,7 @@ def test_a_full_inbox_is_that_of_the_agent_and_what_comes_back_has_its_address(s
     screen.until("channel full").until(edits("/to explore-1 four"))
     # What is for another agent does not wait behind it.
     send(screen, "/to plan-1 five")
-    screen.until("there is no agent 'plan-1'")
+    screen.until("there is no active agent 'plan-1'")
     screen.type("\x15")
     screen.until(edits("/to explore-1 four\n"))
     send(screen, "/to main !five")

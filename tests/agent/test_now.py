@@ -30,6 +30,18 @@ async def test_a_cut_reply_is_not_the_result(mock_clock: MockClock) -> None:
         assert result.result == answer.text
 
 
+@pytest.mark.parametrize("said", ["text: '   x'", "thinking: Hm, text: x"])
+async def test_a_cut_reply_without_text_leaves_nothing(said: str, mock_clock: MockClock) -> None:
+    model = f"rules: [{{when: {{interruption: .}}, text: Noted.}}, {{{said}, pace: {{chunk: 2, delay_s: 9}}}}]"
+    async with checked_session(model) as session:
+        session.chain.submit("Do the task")
+        await tick(mock_clock)
+        session.chain.submit("!!use A")
+        mock_clock.autojump_threshold = 0
+        await session.chain.wait_idle()
+        assert session.sent() == "user: Do the task\nuser: USER INTERRUPTION: use A"
+
+
 async def test_now_lines_have_their_own_inbox_limit() -> None:
     gates = Gates()
     async with checked_session(THREE_TOOLS, tools=gates.tools, use=settings(inbox_size=2)) as session:
