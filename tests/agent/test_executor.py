@@ -324,16 +324,17 @@ async def test_a_stop_overrides_a_pause() -> None:
 async def test_a_refusal_withdraws_messages_and_returns_lines() -> None:
     model = """
 rules:
-  - {when: {user: forbidden}, text: No., stop_reason: refusal}
+  - {when: {interruption: add x}, text: No., stop_reason: refusal}
+  - {when: {user: forbidden}, tools: [{name: plan_list, input: {}}]}
   - {text: Answer.}
 """
     async with checked_session(model) as session:
         await session.run("Do the task")
+        at(session, events.ToolResult, lambda: session.chain.submit("todo: add x"))
         result = await session.run("the forbidden thing")
         assert (result.status, result.exit_code) == ("refused", 1)
-        assert session.state("L2") == "returned"
+        assert (session.state("L2"), session.state("L3")) == ("returned", "delivered"), "the todo is executed"
         assert (await session.run("Do another task")).status == "done"
-        assert "forbidden" not in session.sent()
         assert session.sent() == "user: Do the task\nassistant: Answer.\nuser: Do another task"
 
 
