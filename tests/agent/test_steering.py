@@ -215,11 +215,13 @@ async def test_each_delivery_resumes_the_task_once() -> None:
 
 async def test_a_reply_with_tool_calls_needs_no_resume() -> None:
     gates = Gates()
-    async with open_session(THREE_ROUNDS, tools=gates.tools) as session:
+    model = THREE_ROUNDS.replace("rules:", "rules:\n  - {when: {interruption: late}, text: Noted.}")
+    async with open_session(model, tools=gates.tools) as session:
+        at(session, events.Reply, lambda: session.chain.submit("context: it is late"), tool_calls=0)
         await begin(session, gates, "a", "why?")
         result = await finish(session, gates)
         assert RESUME not in session.sent()
-        assert result.result == "The answer."
+        assert (result.result, result.replies) == ("The answer.", ("The answer.", "Noted."))
 
 
 async def test_no_iteration_left_to_resume_is_max_iterations() -> None:
