@@ -154,6 +154,17 @@ async def test_a_stop_ends_waiting_for_a_busy_agent(is_at_once: bool) -> None:
         assert [text for text, is_error in agents.results("main") if not is_error] == ["Found.", "First.", "Third."]
 
 
+async def test_a_now_line_as_a_busy_agent_is_released() -> None:
+    async with family() as agents:
+        now = partial(agents.send, "!!use B", to="agent-1")
+        at(agents.session, events.ToolResult, now, agent="main", name="agent_ask")
+        asking = starts("agent", [asks("explore-1", answer="Second.")], answer="Done.")
+        await agents.begin([starts("explore")], [asks("explore-1", [WAIT], answer="First."), asking])
+        await agents.finish()
+        assert sorted(e.name for e in agents.session.of(events.AgentStarted)) == ["agent-1", "explore-1", "explore-1"]
+        assert agents.results("agent-1") == [(INTERRUPTED, True)]
+
+
 async def test_a_refusal_returns_lines_of_unanswered_runs() -> None:
     """A withdrawal reaches back to the last answer, and an interrupted agent has given none."""
     async with family() as agents:

@@ -133,5 +133,6 @@ async def test_several_stops_are_one_and_all_handled() -> None:
         assert len(session.of(events.Result)) == 1
         assert session.conversation.count(STOP_NOTE) == 1
         assert [session.state(f"L{n}") for n in range(2, 6)] == ["returned", "handled", "handled", "handled"]
+        assert result.exit_code == 3, "a line was returned"
         assert result.result.endswith(f"[1 done, 2 skipped]\n\n{QUESTION}")
         assert session.of(events.UserInterruption) == []
