@@ -193,6 +193,14 @@ async def test_renaming_avoids_used_ids(desk: Desk) -> None:
     assert set(desk.states) == {before.id, "L1 (before)", "L1"}
 
 
+async def test_a_reopened_session_keeps_the_order_of_acceptance(desk: Desk) -> None:
+    opening = records.Session("id", "0", "model", "/")
+    starting = records.Line("L1", "a", "redirect", "next", "main", "prompt", "starts")
+    for each in (opening, starting, records.Line("L2", "b", "redirect", "next", "main"), opening):
+        desk.journal.record(each)
+    assert texts(desk.inbox.waiting()) == ["a", "b"], "also of a line whose run never began"
+
+
 async def test_an_unwritable_line_is_refused(desk: Desk) -> None:
     desk.disk.full = True
 
