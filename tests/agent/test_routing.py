@@ -251,6 +251,22 @@ async def test_only_moved_lines_may_exceed_the_inbox() -> None:
         assert [i.ids for i in agents.interruptions("main")] == [("L2", "L3", "L4", "L5")]
 
 
+async def test_an_undeliverable_line_moves_to_the_parent() -> None:
+    class Disk(FullDisk):
+        def append(self, data: bytes) -> None:
+            super().append(data)
+            if b'"agent_ended"' in data:
+                self.full = False
+
+    disk = Disk()
+    async with family(file=disk) as agents:
+        await agents.begin([starts("explore", [WAIT])])
+        agents.send("use B" + "x" * 600)
+        disk.room = 700
+        await agents.finish()
+        assert [(i.ids, i.point) for i in agents.interruptions("main")] == [(("L2",), "D")]
+
+
 async def test_an_executed_todo_is_not_repeated_by_parents() -> None:
     """The disk took the change of the plan, but not the message that tells of it, which has the text twice."""
     disk = FullDisk()
