@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
-from support.tellers import MAIN
+from support.agent_events import MAIN
 
 from chain import events
 from chain.events import AdjustmentView, Event, TaskView
@@ -30,7 +30,7 @@ ASKED = events.Question(
 )  # fmt: skip
 QUEUED = replace(MAIN.queued("focus on B"), kind="guidance", adjustment=AdjustmentView("focus_query", "B"))
 LINE = ("id", "text", "kind", "urgency", "target_agent", "waiting", "origin")
-LANDED = replace(MAIN.interruption(id="L1"), tools_skipped=("shell",))
+LANDED = replace(MAIN.interruption(ids=("L1",)), tools_skipped=("shell",))
 
 EXAMPLES: list[tuple[Event, str]] = [
     (events.Init(session="s", version="0.1.0", model="m", workspace="/w"), "init: session version model workspace"),

@@ -146,11 +146,11 @@ class LineRouter:
             # Without an address, the whole run is stopped.
             return self._stop(node if typed.to else self._tree.main, sent, by_rule=typed.line.kind != "stop")
         by_rule = line.urgency != typed.line.urgency
-        put = node.inbox.put(line, id=sent.id, origin=sent.origin, iteration=node.iteration, by_rule=by_rule)
-        if isinstance(put, str):
-            return SubmitResult("refused", message=put)
-        node.apply_urgency([put])
-        return SubmitResult("queued", put.id)
+        accepted = node.inbox.put(line, id=sent.id, origin=sent.origin, iteration=node.iteration, by_rule=by_rule)
+        if isinstance(accepted, str):
+            return SubmitResult("refused", message=accepted)
+        node.apply_urgency([accepted])
+        return SubmitResult("queued", accepted.id)
 
     def _apply_rules(self, sent: IncomingLine, node: AgentNode) -> Line:
         """Apply the current rules of an agent's handler prompt to a line, and return the resulting line.

@@ -18,7 +18,7 @@ Events::
     tool_started             tool_call
     tool_finished            tool_result, if the result is in it
     plan                     plan_changed
-    result                   result, and a notice if jobs go on after a run that the user ended
+    result                   result, and a notice if jobs are still running after the user ended the run
     compacted                compaction, its end
     removed, rewound, mode   notice
     instructions             notice
@@ -89,6 +89,8 @@ class State:
         self.refused_tools: set[str] = set()
         self.is_running = False
         """Whether a run has begun and has no result."""
+        self.is_at_limit = False
+        """Whether the last run used all its iterations, so that it can be continued. An undo resets it."""
         self.query = ""
         """The id on record of the line that is the query of the last run; empty without one."""
         self.replies: list[str] = []
@@ -271,7 +273,7 @@ class State:
     def _apply_run_start(self, record: records.RunBegun, at: float) -> Event:
         self.is_running, self.only_compacts, self.query = True, record.only_compacts, record.id
         self.runs += 1
-        self.has_lost_run = self.was_ended = False
+        self.has_lost_run = self.was_ended = self.is_at_limit = False
         self.withdrawn.clear()
         self.replies.clear()
         main, message, id = self.main, "", record.id
@@ -304,7 +306,7 @@ class State:
             exit_code=EXIT_CODES[status],
             receipts=tuple(self.receipts),
         )
-        self.is_running = False
+        self.is_running, self.is_at_limit = False, status == "max_iterations"
         self.has_lost_run = record.program_ended and not self.only_compacts
         self.main.iteration, self.main.usage = 0, Usage()
         self.usage += record.usage
@@ -469,7 +471,8 @@ class State:
             self.main.since_answer.clear()
             self.main.settle_calls()
             self.main.news.mark_unknown(self.plan)
-            self.has_lost_run = False
+            self.replies.clear()
+            self.has_lost_run = self.is_at_limit = False
         return events.Notice(time=at, message=undo_sentence(record, undone))
 
     # ------------------------------------------------------------------------------------------------- inside

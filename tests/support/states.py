@@ -27,7 +27,7 @@ def fingerprint(state: State) -> object:
     return (
         (state.model, state.mode, state.effort, state.instructions, state.server_tools),
         (state.draft, state.session, state.query, tuple(state.added)),
-        (state.is_running, state.has_lost_run, state.was_ended, state.only_compacts, state.usage),
+        (state.is_running, state.is_at_limit, state.has_lost_run, state.was_ended, state.only_compacts, state.usage),
         (state.runs, state.first_query, state.changed),
         [(point.query, len(point.history[0][0]), tuple(point.changes)) for point in state.checkpoints],
         [(job.started, job.began, job.ended, job.line_id) for job in state.jobs.values()],
