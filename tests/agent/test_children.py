@@ -363,11 +363,11 @@ async def test_an_allowed_call_waits_for_no_question() -> None:
             assert ended() == ["signed"], "it is allowed by the configuration"
             agents.session.chain.answer("Q1", "a")
             await agents.quiet()
-            assert ended() == ["signed", "changed", "changed"], "nobody has said which, and nobody has to"
+            assert ended() == ["signed", "changed", "changed"], "the open choice blocks none of them"
             agents.session.chain.answer("Q4", "1")
             await agents.finish()
-        told = [(e.id, e.by) for e in agents.session.of(events.Answer)]
-        assert told == [("Q2", "config"), ("Q1", "user"), ("Q3", "config"), ("Q4", "user")]
+        answers = [(e.id, e.by) for e in agents.session.of(events.Answer)]
+        assert answers == [("Q2", "config"), ("Q1", "user"), ("Q3", "config"), ("Q4", "user")]
 
 
 async def test_an_asked_agent_uses_the_current_model() -> None:

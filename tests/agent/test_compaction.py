@@ -124,10 +124,10 @@ async def test_a_nearly_full_window_is_compacted() -> None:
         result = await session.run("count the rows")
     assert (result.status, result.result) == ("done", "done")
     assert model.refused == 0
-    told = session.of(events.Compaction)
-    assert [(e.state, e.by) for e in told][:2] == [("started", "fill"), ("ended", "fill")]
-    assert told[1].summary == SUMMARY
-    assert told[1].tokens_after < told[1].tokens_before
+    states = session.of(events.Compaction)
+    assert [(e.state, e.by) for e in states][:2] == [("started", "fill"), ("ended", "fill")]
+    assert states[1].summary == SUMMARY
+    assert states[1].tokens_after < states[1].tokens_before
     [asked] = (tokens_of(r) for r in session.model.requests if is_asked_for_summary(r))
     assert 1_800 < asked <= 2_200, "of all that fits"
     assert not [r for r in session.records if r["type"] == "request" and r.get("message")], "the summary has a record"
@@ -327,8 +327,8 @@ async def test_text_of_a_too_long_reply_is_retracted() -> None:
     async with checked_session(model) as session:
         await session.run("a greeting")
         assert (await session.run("go on")).result == "fine"
-    told = [type(e).__name__ for e in session.events if isinstance(e, events.TextDelta | events.Retry)]
-    assert told[-2:] == ["TextDelta", "Retry"]
+    found = [type(e).__name__ for e in session.events if isinstance(e, events.TextDelta | events.Retry)]
+    assert found[-2:] == ["TextDelta", "Retry"]
     assert "As far as" not in session.sent()
 
 

@@ -181,7 +181,7 @@ async def test_used_guidance_ends_handled_unless_delivered(status: str) -> None:
             at(session, events.ToolResult, lambda: session.chain.submit("ignore prices"))
         result = await finish(session, gates, max_iterations=1)
         assert result.status == status
-        # On the way to the end of the tool a stop and the last iteration let it hear of the second as well.
+        # Except after an interrupt, the tool reaches another safe point and receives the second line too.
         second = "returned" if status == "interrupted" else "handled"
         assert (session.state("L2"), session.state("L3")) == ("handled", second)
         if status == "max_iterations":
