@@ -173,7 +173,7 @@ async def main() -> None:
         iterations(server.address)
         if "--cpu" in sys.argv:
             return
-        async with store.connected() as link:
+        async with store.connect() as link:
             await submits(link, store)
             await carried(link, store, server, folder)
             await taken_over(link, store, server, folder)

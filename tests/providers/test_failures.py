@@ -123,6 +123,6 @@ def test_secrets_are_redacted() -> None:
     url = "http://u:pa@ssword1@127.0.0.1:1/v1?key=topsecret"
     service = failures(api_key="sk-key", base_url=url, extra_headers={"X-Token": "Bearer headersecret", "X-Short": "1"})
     said = "topsecret pa@ssword1 bodysecret sk-key headersecret\nBearer headersecret 1"
-    assert service.redacted(said) == "… … … … … … 1"
-    assert len(service.redacted("x" * 1_000)) == 500
+    assert service.redact(said) == "… … … … … … 1"
+    assert len(service.redact("x" * 1_000)) == 500
     assert re.fullmatch("http://127.0.0.1:1/v1 is not .*", str(service.of_exception(httpx2.InvalidURL("ssword1@"))))

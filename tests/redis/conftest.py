@@ -28,5 +28,5 @@ def store(server: redis.OwnRedis) -> RedisStore:
 @pytest.fixture
 async def link(store: RedisStore) -> AsyncIterator[RedisServer]:
     """Open a connection to the server."""
-    async with store.connected() as found:
+    async with store.connect() as found:
         yield found

@@ -26,7 +26,7 @@ from chain.journal import records
 from chain.journal.journal import Journal
 from chain.redis import bounded_connection, redis_server, redis_store, scripts
 from chain.redis.lease import Lease, claim, hold_lease
-from chain.redis.redis_server import RedisAddress, RedisServer, Unreachable, connected, read_address
+from chain.redis.redis_server import RedisAddress, RedisServer, Unreachable, connect, read_address
 from chain.redis.redis_store import RedisStore
 
 pytestmark = [pytest.mark.slow, *redis.MARKS]
@@ -115,7 +115,7 @@ assert not [name for name in sys.modules if "coredis" in name or name.startswith
 async def problem(address: RedisAddress | str) -> str:
     """Return the error of connecting."""
     with pytest.raises(SessionError) as raised:
-        async with connected(read_address(address) if isinstance(address, str) else address):
+        async with connect(read_address(address) if isinstance(address, str) else address):
             pytest.fail("it was connected")
     said = str(raised.value)
     assert len(said.splitlines()) == 1
@@ -148,7 +148,7 @@ async def test_a_missing_password_and_a_missing_database(tmp_path: Path) -> None
         assert "requires a password" in await problem(server.address)
         right = f"redis://:{SECRET}@127.0.0.1:{server.port}"
         assert "has no database of that number" in await problem(f"{right}/99")
-        async with connected(read_address(f"{right}/2")):
+        async with connect(read_address(f"{right}/2")):
             pass
 
 
@@ -184,7 +184,7 @@ async def test_tls_with_a_private_authority(tmp_path: Path, monkeypatch: pytest.
         address = read_address(f"rediss://127.0.0.1:{port}/0")
         assert "has a TLS certificate that is not trusted; name" in await problem(address)
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
-        async with connected(address) as link:
+        async with connect(address) as link:
             assert await link.ask((b"PING",)) == [b"PONG"]
 
 
@@ -321,7 +321,7 @@ async def test_a_session_is_lost_only_when_its_lease_ends(server: redis.OwnRedis
 
 async def test_releasing_stops_when_the_lease_ends(server: redis.OwnRedis) -> None:
     store = RedisStore(server.address, lease_s=0.5)
-    async with store.connected() as link:
+    async with store.connect() as link:
         id = await store.create(link, "/")
         await submit(store, link, id)
         lease = await store.claim_for_worker(link, id)
@@ -379,7 +379,7 @@ async def test_a_clock_that_was_set_back_keeps_no_session_locked(
     later = str(int(server.command("ZSCORE", scripts.DUE, id).split()[1]) + 3_600_000)
     server.command("HSET", scripts.key(id, "meta"), "until", later)
     server.command("ZADD", scripts.DUE, later, id)
-    assert await store.due(link) == [id]
+    assert await store.due_sessions(link) == [id]
     assert await store.claim_for_worker(link, id) is not None
 
 
@@ -431,8 +431,8 @@ async def test_due_sessions_of_a_folder(
     for n, where in enumerate(["/", "/", "/", "/mine"]):
         ids.append(id := await store.create(link, where))
         server.command("ZADD", scripts.DUE, str(n), id)
-    assert await store.due(link, only="/mine") == ids[3:]
-    assert sorted(await store.due(link)) == sorted(ids[:2])
+    assert await store.due_sessions(link, only="/mine") == ids[3:]
+    assert sorted(await store.due_sessions(link)) == sorted(ids[:2])
 
 
 async def test_a_session_to_retry_is_claimed_later(
@@ -445,7 +445,7 @@ async def test_a_session_to_retry_is_claimed_later(
     lease.release_mode = "retry"
     await lease.release()
     assert await store.claim_for_worker(link, id) is None
-    assert await store.due(link) == []
+    assert await store.due_sessions(link) == []
     server.command("ZADD", scripts.DUE, "1", id)
     assert await store.claim_for_worker(link, id) is not None
 
@@ -506,7 +506,7 @@ async def test_waiting_lines_need_a_worker_after_their_holder(
     assert await link.run(scripts.RENEW, id, "t", 10_000) == [b"ok"]
     assert server.command("ZSCORE", scripts.DUE, id).startswith(b"$13")
     assert await link.run(scripts.RELEASE, id, "t", "done") == [b"ok"]
-    assert await store.due(link) == [id]
+    assert await store.due_sessions(link) == [id]
 
 
 async def test_the_room_for_rows(server: redis.OwnRedis, store: RedisStore, link: RedisServer) -> None:

@@ -214,7 +214,7 @@ async def test_a_line_starts_a_run_and_has_an_outcome(place: Place) -> None:
         assert (await session.outcome(id)).state == "handled"
         await session.send("and again")
         await event(session, lambda row: ended(row) and row["result"] == "Done: and again")
-    async with place.store.connected() as link:
+    async with place.store.connect() as link:
         rows = [each.row for each in await place.store.events(link, session.id, "0", wait_s=0.01)]
     assert [row["type"] for row in rows].count("run_started") == 1, "only the events of the last run are stored"
 
@@ -258,7 +258,7 @@ async def test_lines_that_need_no_room_wait_too(place: Place) -> None:
 @pytest.mark.parametrize("is_forgotten", [False, True], ids=["", "the server has lost the status"])
 async def test_a_line_that_is_sent_twice_counts_once(place: Place, is_forgotten: bool) -> None:
     row = {"id": "one", "type": "line", "text": "work on it"}
-    async with place.store.connected() as link, place.watched() as session:
+    async with place.store.connect() as link, place.watched() as session:
         for _ in range(2):
             assert (await place.store.submit(link, session.id, row, needs_room=True)).state == "queued"
         async with place.working():
@@ -290,7 +290,7 @@ async def test_malformed_rows_are_skipped(place: Place) -> None:
 
 async def test_events_are_published_with_their_records(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mailbox, "TEXT_PAUSE_S", math.inf)
-    async with place.opened(Steps(is_open=True)) as chain, place.store.connected() as link:
+    async with place.opened(Steps(is_open=True)) as chain, place.store.connect() as link:
         chain.start("work on it")
         await chain.wait_idle()
         types, after = list[str](), "0"
@@ -417,7 +417,7 @@ async def test_a_lost_session_counts_no_death(place: Place, is_away: bool) -> No
 async def test_every_lost_session_is_reported(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     worker = place.worker(Steps(), print, at_once=2)
     discount, told = RedisStore.discount_death, list[str]()
-    async with worker._store.connected() as link:
+    async with worker._store.connect() as link:
         leases = [Lease(link, id, 10) for id in ("one", "two")]
 
         async def lose_another(store: RedisStore, link: RedisServer, lease: Lease) -> None:
@@ -520,7 +520,7 @@ async def test_a_worker_of_one_folder(place: Place) -> None:
 
 
 async def test_a_missing_folder_is_reported(place: Place) -> None:
-    async with place.store.connected() as link, place.working() as working:
+    async with place.store.connect() as link, place.working() as working:
         id = await place.store.create(link, "/not/there")
         await place.store.submit(link, id, {"id": "one", "type": "line", "text": "hello"}, needs_room=True)
         await working.said.came.wait()

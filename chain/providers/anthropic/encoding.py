@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -59,16 +60,14 @@ class Encoder:
         return b"".join([*parts, b"}"])
 
     def _head(self, request: Request) -> dict[str, Any]:
-        own, one_call = self.parameters, request.overrides
-        temperature = _override(one_call.temperature, own.temperature)
-        effort = _override(one_call.effort, own.effort)
+        own = replace(self.parameters, **request.overrides.given)
         head: dict[str, Any] = {name: value for name, value in own.extra_body.items() if name not in _KEYS_AFTER_HEAD}
-        head |= {"model": own.model, "max_tokens": _override(one_call.max_tokens, own.max_tokens), "stream": True}
-        if temperature is not None:
-            head["temperature"] = temperature
-        if effort is not None:
+        head |= {"model": own.model, "max_tokens": own.max_tokens, "stream": True}
+        if own.temperature is not None:
+            head["temperature"] = own.temperature
+        if own.effort is not None:
             given = head.get("output_config")
-            head["output_config"] = {**(given if isinstance(given, Mapping) else {}), "effort": effort}
+            head["output_config"] = {**(given if isinstance(given, Mapping) else {}), "effort": own.effort}
         if own.thinking is not None:
             head["thinking"] = dict(own.thinking)
         if own.stop_sequences:
@@ -143,7 +142,3 @@ def _turn(role: Role, blocks: Sequence[bytes]) -> bytes:
 
 def _with_breakpoint(block: bytes) -> bytes:
     return block[:-1] + _CACHED
-
-
-def _override(one_call: Any, own: Any) -> Any:  # noqa: ANN401 - a setting of any type
-    return own if one_call is None else one_call

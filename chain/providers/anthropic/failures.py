@@ -88,7 +88,7 @@ class Failures:
     def of_status(self, answer: BadStatus) -> ModelError:
         """Return the error for an HTTP status (https://docs.anthropic.com/en/api/errors)."""
         where, status, cause = self._service.label, answer.status, f"failed with {answer.status}"
-        said = self.redacted(_error_text(answer.body))
+        said = self.redact(_error_text(answer.body))
         match status:
             case 400 | 413 if _TOO_LONG.search(said):
                 too_long = TooLong(said, said)
@@ -133,10 +133,10 @@ class Failures:
         where, host = self._service.label, self._service.host
         match error:
             case ServiceError():
-                said = self.redacted(error.said)
+                said = self.redact(error.said)
                 return TooLong(said, said) if _TOO_LONG.search(said) else ServiceError(error.kind, said)
             case ModelError():
-                error.args = (self.redacted(str(error)),)
+                error.args = (self.redact(str(error)),)
                 return error
             case Unreached(__cause__=httpx2.ConnectTimeout()):
                 why = (
@@ -168,14 +168,14 @@ class Failures:
             "check the installation, base_url, and the certificates and proxies of the environment"
         )
 
-    def redacted(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """Return the text on one row, truncated, without the key and other secrets of the settings."""
         for secret in self._secrets:
             text = text.replace(secret, "…")
         return " ".join(text.split())[:MAX_QUOTED]
 
     def _message_of(self, error: BaseException) -> str:
-        return self.redacted(str(error)) or type(error).__name__
+        return self.redact(str(error)) or type(error).__name__
 
 
 def is_connect_failure(error: Exception) -> bool:
