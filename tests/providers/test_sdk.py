@@ -21,7 +21,7 @@ from pydantic import ConfigDict, TypeAdapter
 from support import OneConversation
 from support.wire import KEY, TOOLS, asked
 
-from chain.messages import Image, Message, ToolResult, Usage, sent_form, tool_results, user_text
+from chain.messages import Image, Message, ToolResult, Usage, block_to_request_json, tool_results, user_text
 from chain.model import Reply, Request, ToolSpec, Window
 from chain.providers.anthropic.checking import sdk_client
 from chain.providers.anthropic.connection import new_client
@@ -107,7 +107,9 @@ async def test_a_conversation_equals_that_of_the_sdk(name: str) -> None:
         assert compared(our) == compared(their)
         check_types(our.body)
     for reply, message in zip(replies, said, strict=True):
-        assert [sent_form(block) for block in reply.message.blocks] == [block.to_dict() for block in message.content]
+        assert [block_to_request_json(block) for block in reply.message.blocks] == [
+            block.to_dict() for block in message.content
+        ]
         assert reply.stop_reason == message.stop_reason
         used = message.usage
         read, written = used.cache_read_input_tokens or 0, used.cache_creation_input_tokens or 0

@@ -92,7 +92,7 @@ class AnthropicModel:
         body = encoder.encode(request)
         with trio.move_on_after(self._service.timeout_s):
             try:
-                reply = await self._ask(client, body, on_delta)
+                reply = await self._send(client, body, on_delta)
                 model = self.name if any(map(is_signed_thinking, reply.message.blocks)) else ""
                 return replace(reply, message=replace(reply.message, model=model), usage=self._with_price(reply.usage))
             except RequestRefused as error:
@@ -197,7 +197,7 @@ class AnthropicModel:
                     raise self._failures.of_building(error) from None
             return self._client
 
-    async def _ask(self, client: Client, body: bytes, on_delta: Callable[[Delta], None]) -> Reply:
+    async def _send(self, client: Client, body: bytes, on_delta: Callable[[Delta], None]) -> Reply:
         reader = ReplyReader()
         headers = {"content-type": "application/json", "accept": "text/event-stream"}
         if _SAMPLING.search(body, 0, body.index(b'"messages":[')):

@@ -18,11 +18,12 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from chain.messages import Block, Message, Role, Thinking, is_signed_thinking, sent_form
+from chain.messages import Block, Message, Role, Thinking, block_to_request_json, is_signed_thinking
 from chain.model import Request, ToolSpec
 from chain.providers.anthropic.service import Parameters
 
 MARKED_ENDS = 3
+"""The latest requests whose ends have a breakpoint."""
 
 OPEN_TURNS = 2 * MARKED_ENDS
 """Turns whose blocks are cached one by one, because they may still gain or lose a breakpoint, or gain blocks.
@@ -105,7 +106,7 @@ class Encoder:
             self._count, self._open_turns, self._closed_turns = 0, [], bytearray()
         for message in messages[self._count :]:
             self._count, self._last = self._count + 1, message
-            blocks = [dumps(sent_form(b)) for b in _sendable_blocks(message, self.parameters.model)]
+            blocks = [dumps(block_to_request_json(b)) for b in _sendable_blocks(message, self.parameters.model)]
             if not blocks:
                 continue
             if not self._open_turns or self._open_turns[-1][0] != message.role:

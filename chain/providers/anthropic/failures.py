@@ -108,10 +108,8 @@ class Failures:
             case 413:
                 why = f"the request is too large for {where}: {said}; /new starts a new conversation"
             case 429:
-                cause, why = (
-                    "rate limited",
-                    f"{where} limits the rate of requests: {said}; wait, or get a higher limit",
-                )
+                cause = "rate limited"
+                why = f"{where} limits the rate of requests: {said}; wait, or get a higher limit"
             case 529:
                 cause, why = "overloaded", f"{where} is overloaded: {said}; try again later"
             case _ if status >= 500 or status in (408, 409):
@@ -139,18 +137,12 @@ class Failures:
                 error.args = (self.redact(str(error)),)
                 return error
             case Unreached(__cause__=httpx2.ConnectTimeout()):
-                why = (
-                    f"{where} cannot be reached (no answer for {SERVICE_CONNECT_S:g} s); check the network and base_url"
-                )
-                return ModelError(why, retryable=True, cause=f"no connection to {host}")
+                return self._unreached(f"no answer for {SERVICE_CONNECT_S:g} s")
             case Unreached(__cause__=httpx2.TimeoutException()) | httpx2.TimeoutException():
-                seconds = f"{self._service.idle_timeout_s:g} s"
-                why, cause = f"{where} sent nothing for {seconds} (idle_timeout_s)", f"no answer from {host}"
-                return ModelError(why, retryable=True, cause="" if has_begun else cause)
+                why = f"{where} sent nothing for {self._service.idle_timeout_s:g} s (idle_timeout_s)"
+                return ModelError(why, retryable=True, cause="" if has_begun else f"no answer from {host}")
             case Unreached():
-                said = self._message_of(error.__cause__ or error)
-                why = f"{where} cannot be reached ({said}); check the network and base_url"
-                return ModelError(why, retryable=True, cause=f"no connection to {host}")
+                return self._unreached(self._message_of(error.__cause__ or error))
             case httpx2.InvalidURL():
                 return ModelError(f"{where} is not an address; correct base_url")
             case httpx2.TransportError() | httpx2.StreamError() | httpx2.DecodingError():
@@ -159,6 +151,10 @@ class Failures:
                 return lost
             case _:
                 raise error
+
+    def _unreached(self, said: str) -> ModelError:
+        why = f"{self._service.label} cannot be reached ({said}); check the network and base_url"
+        return ModelError(why, retryable=True, cause=f"no connection to {self._service.host}")
 
     def of_building(self, error: Exception) -> ModelError:
         """Return the error for a client that could not be built."""
