@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, suppress
 from functools import partial
@@ -94,19 +92,6 @@ def test_an_invalid_address_is_refused_and_not_shown(wrong: str) -> None:
     with pytest.raises(SessionError, match="is not the address of a Redis; write redis://") as raised:
         read_address(wrong.replace("redis://", f"redis://u:{SECRET}@"))
     assert SECRET not in str(raised.value)
-
-
-def test_sessions_in_a_folder_import_no_redis(tmp_path: Path) -> None:
-    program = """
-import sys
-from cli.main import main
-assert main(["-p", "hello", "--model", "offline", "--no-stdin"]) == 0
-assert main(["sessions"]) == 0
-assert not [name for name in sys.modules if "coredis" in name or name.startswith("chain.redis")]
-"""
-    environ = {**os.environ, "HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path)}
-    environ.pop("CHAIN_STATE", None)
-    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environ, stdin=subprocess.DEVNULL, check=True)
 
 
 # ---------------------------------------------------------------------------------------------- checks of the server

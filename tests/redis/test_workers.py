@@ -28,8 +28,6 @@ from chain.chain import Chain
 from chain.config.load import Settings, load_settings
 from chain.errors import SessionError, ToolError
 from chain.redis import mailbox, scripts
-from chain.redis.lease import Lease
-from chain.redis.redis_server import RedisServer
 from chain.redis.redis_store import RedisStore
 from chain.text.wording import GO_ON
 
@@ -412,24 +410,6 @@ async def test_a_lost_session_counts_no_death(place: Place, is_away: bool) -> No
         await steps.has_begun.wait()
         steps.gate.set()
         await event(session, is_done)
-
-
-async def test_every_lost_session_is_reported(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    worker = place.worker(Steps(), print, at_once=2)
-    discount, told = RedisStore.discount_death, list[str]()
-    async with worker._store.connect() as link:
-        leases = [Lease(link, id, 10) for id in ("one", "two")]
-
-        async def lose_another(store: RedisStore, link: RedisServer, lease: Lease) -> None:
-            if not told:
-                worker._lost_leases.append(leases[1])
-            told.append(lease.id)
-            await discount(store, link, lease)
-
-        monkeypatch.setattr(RedisStore, "discount_death", lose_another)
-        worker._lost_leases.append(leases[0])
-        assert await worker._claim_next(link) is None
-    assert told == ["one", "two"]
 
 
 async def test_a_lost_session_waits_for_its_running_tool(place: Place) -> None:
