@@ -305,7 +305,7 @@ def long_script(body: Mapping[str, Any], n: int) -> Step:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("system_messages", [False, True])
-async def test_a_long_run_reads_repeated_input_from_the_cache(system_messages: bool, mock_clock: MockClock) -> None:
+async def test_a_long_run_uses_the_cache(system_messages: bool, mock_clock: MockClock) -> None:
     use = chain_settings(max_iterations=250, handler=HANDLER)
     lines = ["use the other file", "todo: add x", "why?", "context: it is late", "focus on prices", "!at once"]
     options: dict[str, Any] = {"thinking": THINKING, "system_messages": system_messages}

@@ -152,7 +152,7 @@ async def test_a_retry_sends_the_same_bytes(clock: MockClock) -> None:
         assert "Half" not in wire.session.file.data.decode()
 
 
-async def test_the_model_works_again_when_the_service_is_back() -> None:
+async def test_the_model_recovers_with_the_service() -> None:
     async with asked(text("x")) as (double, model):
         await ask(model)
         async with double.refusing():
@@ -200,7 +200,7 @@ async def test_a_reply_has_a_timeout(clock: MockClock) -> None:
         (Status(413, message="Too big"), 25_000),
     ],
 )
-async def test_a_request_that_is_too_long_is_no_error(step: Step, tokens: int) -> None:
+async def test_a_too_long_request_is_no_error(step: Step, tokens: int) -> None:
     async with asked([step]) as (_, model):
         request = replace(HELLO, messages=(user_text("long " * 20_000),))
         reply = await model.reply(request, lambda delta: None)
@@ -256,7 +256,7 @@ async def test_a_refused_image_is_named() -> None:
 
 
 @pytest.mark.parametrize("temperature", [0, 0.3])
-async def test_a_temperature_is_sent_in_an_older_api_version(temperature: float) -> None:
+async def test_temperature_is_sent_in_an_older_version(temperature: float) -> None:
     async with asked(text("x"), model=OLDER) as (double, model):
         await ask(model)
         await ask(model, temperature=temperature)
@@ -264,7 +264,7 @@ async def test_a_temperature_is_sent_in_an_older_api_version(temperature: float)
     assert [r.headers["anthropic-version"] for r in double.requests] == ["2026-10-21", "2023-06-01"]
 
 
-async def test_a_refused_setting_of_the_model_is_an_error() -> None:
+async def test_refused_settings_of_models_are_errors() -> None:
     async with asked(temperature=0.5) as (double, model):
         double.expect_fault("deprecated for this model")
         error = await error_of(model)
@@ -272,7 +272,7 @@ async def test_a_refused_setting_of_the_model_is_an_error() -> None:
     assert not error.retryable
 
 
-async def test_a_reply_names_the_model_that_signed_its_thinking() -> None:
+async def test_a_reply_names_the_signing_model() -> None:
     async with asked([thinking("Hm.", text("x")), text("y")]) as (_, model):
         assert [(await ask(model)).message.model for _ in range(2)] == [NEWER, ""]
 
@@ -620,7 +620,7 @@ async def test_a_session_shows_and_stores_no_secrets(
     assert len(caplog.records) > 100
 
 
-def test_settings_and_models_have_no_secrets_in_their_repr(tmp_path: Path) -> None:
+def test_a_repr_contains_no_secrets(tmp_path: Path) -> None:
     more = f"extra_headers: {{X-Gateway-Token: {SECRETS['header']}}}"
     (tmp_path / "config.yaml").write_text(CONFIG.format(model=NEWER, key=SECRETS["key"], more=more))
     settings = load_settings(config=tmp_path / "config.yaml", environ={}, cwd=tmp_path, flags={})

@@ -235,7 +235,7 @@ async def test_a_folder_is_summarised_from_its_files(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("query", ["how many lines does prompts/big.log have?", COUNT])
-async def test_a_file_that_is_too_large_to_count_is_named(driver: Driver, query: str) -> None:
+async def test_a_file_too_large_to_count(driver: Driver, query: str) -> None:
     with (driver.workspace / "prompts/big.log").open("wb") as file:
         file.truncate(files.MAX_WHOLE + 1)
     text = await driver.run(query)
@@ -325,14 +325,14 @@ async def test_a_todo_list_of_several_rows_is_shown(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("line", ["hurry up", "status", "read prompts/system.yaml"])
-async def test_a_line_right_after_an_aside_keeps_the_answer(driver: Driver, line: str) -> None:
+async def test_lines_after_an_aside_keep_the_answer(driver: Driver, line: str) -> None:
     text = await driver.run(COUNT, {2: "todo: add x", 3: line})
     assert driver.replies[2].text == "Noted (Done: task 1 added: x)."
     assert text.endswith("two words" if line.startswith("read") else TOTAL)
     assert sum("total of" in reply.text for reply in driver.replies) == (not line.startswith("read"))
 
 
-async def test_a_failed_plan_call_does_not_stop_the_task(driver: Driver) -> None:
+async def test_failed_plan_calls_do_not_stop_tasks(driver: Driver) -> None:
     text = await driver.run(COUNT, {2: "task 7 is done"})
     assert "That did not work: there is no task 7" in text
     assert text.endswith(TOTAL)
@@ -379,7 +379,7 @@ async def test_skipped_calls_are_repeated_and_not_reported(driver: Driver) -> No
 # ---------------------------------------------------------------------------------------------- the demonstration
 
 
-async def test_a_product_is_analysed_from_its_table_and_notes(driver: Driver) -> None:
+async def test_a_product_is_analysed(driver: Driver) -> None:
     text = await driver.run(ANALYZE)
     assert driver.calls == [["list_files"], ["search_files"], ["plan_list", "read_file", "read_file"], []]
     assert text.splitlines()[:5] == ["SKU123: Pot", "", "- price: 34.00", "- stock: 12", "- rating: 3.8"]

@@ -82,7 +82,7 @@ def answers(reply: Message) -> tuple[Message, ...]:
 
 
 @pytest.mark.parametrize("name", TALKS)
-async def test_a_conversation_equals_that_of_the_sdk(name: str) -> None:
+async def test_a_conversation_is_like_the_sdk(name: str) -> None:
     parameters, first = TALKS[name]
     steps = [first, text("The end.")]
     async with asked(steps, **parameters) as (ours, model):
@@ -158,7 +158,7 @@ def read_all(checked: Any) -> None:
 
 
 @pytest.mark.parametrize("user", ["", "me:pass%20wörd@", "me@"])
-async def test_the_request_for_the_window_equals_that_of_the_sdk(user: str) -> None:
+async def test_the_window_is_requested_like_the_sdk(user: str) -> None:
     async with asked([text("x")], policy=Policy(key=None), user=user, context_window=0) as (ours, model):
         await OneConversation(model).reply(Request("", (user_text("x"),)))
         assert model.window == Window(200_000, 1000)
@@ -193,7 +193,7 @@ ENVIRONMENTS: tuple[dict[str, str], ...] = (
 
 @pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("name", SERVICES)
-def test_a_client_equals_that_of_the_sdk(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_is_like_the_sdk(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     service = SERVICES[name]
     for environment in ENVIRONMENTS:
         with monkeypatch.context() as patch:

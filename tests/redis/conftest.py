@@ -14,7 +14,7 @@ from chain.redis.redis_store import RedisStore
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[redis.OwnRedis]:
-    """Start a server that keeps what it acknowledges."""
+    """Start a server that stores changes before it acknowledges them."""
     with redis.own_redis(tmp_path / "redis") as found:
         yield found
 

@@ -232,7 +232,7 @@ async def test_a_server_that_syncs_each_second(tmp_path: Path, program: str) -> 
         ([("HSET", "META", "token", "another")], "another process has taken over the session"),
     ],
 )
-async def test_a_server_that_changes_while_a_session_is_open(
+async def test_a_server_that_changes_during_a_session(
     server: redis.OwnRedis, commands: Sequence[Sequence[str]], why: str
 ) -> None:
     if "appendfsync" in commands[0] and b"ERR" not in server.command("WAITAOF", "0", "0", "1"):
@@ -261,7 +261,7 @@ async def test_cancelled_waits_leave_no_connections(server: redis.OwnRedis, link
     assert int(server.command("INFO", "clients").partition(b"connected_clients:")[2].partition(b"\r")[0]) < 5
 
 
-async def test_a_blocking_method_has_a_timeout_in_a_loop(
+async def test_blocking_methods_have_a_timeout(
     server: redis.OwnRedis, store: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(redis_store, "IN_LOOP_S", 1.0)
@@ -294,7 +294,7 @@ async def test_records_wait_for_replicas(server: redis.OwnRedis, store: RedisSto
         assert held.journal.failure is None
 
 
-async def test_a_session_is_lost_only_when_its_lease_ends(server: redis.OwnRedis) -> None:
+async def test_sessions_are_held_until_the_lease_ends(server: redis.OwnRedis) -> None:
     start = trio.current_time()
     async with RedisStore(server.address, lease_s=2.0).open_new(HERE) as held:
         await record(held.journal)
@@ -316,7 +316,7 @@ async def test_releasing_stops_when_the_lease_ends(server: redis.OwnRedis) -> No
         assert not lease.was_released
 
 
-async def test_a_claim_is_repeated_when_its_answer_is_lost(
+async def test_a_claim_survives_a_lost_answer(
     server: redis.OwnRedis, store: RedisStore, link: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     id = await store.create(link, "/")
@@ -354,9 +354,7 @@ async def test_events_continue_after_a_failover(server: redis.OwnRedis, store: R
     assert said[2].endswith("answers again")
 
 
-async def test_a_clock_that_was_set_back_keeps_no_session_locked(
-    server: redis.OwnRedis, store: RedisStore, link: RedisServer
-) -> None:
+async def test_a_clock_that_was_set_back(server: redis.OwnRedis, store: RedisStore, link: RedisServer) -> None:
     """As after a failover to a server whose clock is an hour behind."""
     id = await store.create(link, "/")
     await submit(store, link, id)
@@ -369,7 +367,7 @@ async def test_a_clock_that_was_set_back_keeps_no_session_locked(
 
 
 @pytest.mark.parametrize("what", ["a password", "an outage"])
-async def test_a_sender_is_told_that_the_outcome_is_unknown(
+async def test_an_unknown_outcome_is_reported(
     what: str, server: redis.OwnRedis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said, heard = list[str](), trio.Event()
@@ -462,7 +460,7 @@ def changes_of(server: redis.OwnRedis) -> int:
     return int(about.partition(b"rdb_changes_since_last_save:")[2].partition(b"\r")[0])
 
 
-async def test_a_group_is_written_once_and_not_after_a_gap(
+async def test_groups_are_written_once_without_gaps(
     server: redis.OwnRedis, store: RedisStore, link: RedisServer
 ) -> None:
     id = await store.create(link, "/")
@@ -540,7 +538,7 @@ async def test_the_stored_events_are_limited(server: redis.OwnRedis, store: Redi
     assert scripts.MAX_EVENT_BYTES < sum(sizes) <= scripts.MAX_EVENT_BYTES + len(event)
 
 
-async def test_a_summary_is_stored_for_each_state_of_a_journal(server: redis.OwnRedis, store: RedisStore) -> None:
+async def test_summaries_follow_the_journal(server: redis.OwnRedis, store: RedisStore) -> None:
     async with store.open_new(HERE) as held:
         for n in (1, 2):
             await record(held.journal, records.Line(f"L{n}", "x", "redirect", "next", "main"))

@@ -199,7 +199,7 @@ def is_done(row: Row) -> bool:
 # ---------------------------------------------------------------------------------------------------- lines and runs
 
 
-async def test_a_line_starts_a_run_and_has_an_outcome(place: Place) -> None:
+async def test_lines_start_runs_and_have_outcomes(place: Place) -> None:
     async with place.working() as working, place.watched() as session:
         id, known = await session.send("work on it")
         assert known.state == "queued"
@@ -356,7 +356,7 @@ async def test_a_stopped_run_is_not_resumed(place: Place) -> None:
         assert second.steps.count == 0
 
 
-async def test_a_run_without_a_dead_worker_is_not_resumed(place: Place) -> None:
+async def test_runs_without_a_worker_are_not_resumed(place: Place) -> None:
     steps = Steps()
     async with place.watched() as session, place.working(steps, lease_s=LONG_S) as first:
         await session.send("work on it")
@@ -442,7 +442,7 @@ async def test_a_chain_stops_when_its_session_is_lost(place: Place) -> None:
 # ------------------------------------------------------------------------------------- leaving, and choosing sessions
 
 
-async def test_a_leaving_worker_hands_over_at_a_safe_point(place: Place) -> None:
+async def test_a_leaving_worker_hands_over(place: Place) -> None:
     first = Steps()
     async with place.watched() as session:
         async with place.working(first, lease_s=LONG_S) as leaving:
