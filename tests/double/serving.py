@@ -220,6 +220,8 @@ class Double:
                 return step
 
     def _look_up(self, asked: Asked, seen: Seen) -> Step:
+        if self._policy.lookup is not None:
+            return self._policy.lookup(seen.path)
         seen.fault = check_headers(seen.headers, self._policy)
         match asked.method, seen.path.strip("/").split("/"):
             case _ if seen.fault is not None:

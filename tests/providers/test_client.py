@@ -14,9 +14,7 @@ from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -214,6 +212,19 @@ async def test_an_unknown_window_is_requested_from_the_service() -> None:
         for _ in range(3):
             await ask(model)
         assert model.window == Window(200_000, 1_000)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [Status(200, b"[]"), Status(200, b'{"max_tokens": "x"}'), Raw(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{")],
+)
+async def test_a_window_that_cannot_be_read_is_unknown(answer: Step) -> None:
+    async with asked(text("x", delay_between=0.05), policy=Policy(lookup=lambda path: answer), context_window=0) as (
+        _,
+        model,
+    ):
+        assert (await ask(model)).message.text == "x"
+        assert model.window is None
 
 
 async def test_an_exception_of_the_caller_is_raised() -> None:
@@ -509,24 +520,12 @@ async def test_a_check_of_an_address_without_a_server() -> None:
 async def test_a_check_of_a_server_that_lists_models(
     status: int, answer: Any, is_good: bool | None, words: str
 ) -> None:
-    class Server(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            is_list = self.path.startswith("/v1/models?")
-            body = json.dumps(answer if is_list else {"error": {"message": "no"}}).encode()
-            self.send_response(status if is_list or status >= 500 else 404)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def lookup(path: str) -> Step:
+        is_list = path == "/v1/models"
+        return Status(status, json.dumps(answer).encode()) if is_list or status >= 500 else Status(404, message="no")
 
-        def log_message(self, *_: object) -> None:
-            """Write no log."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
-        thread = Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        found = await check(model_at(f"http://127.0.0.1:{server.server_address[1]}", model="mine", key=None))
-        server.shutdown()
-        thread.join()
+    async with asked(policy=Policy(lookup=lookup), model="mine", key=None) as (_, model):
+        found = await check(model)
     assert found.is_good is is_good
     assert words in found.message
 

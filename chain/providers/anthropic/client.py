@@ -133,8 +133,7 @@ class AnthropicModel:
         return reply
 
     async def _request_window(self, client: Client) -> None:
-        # After any error the window stays unknown.
-        with suppress(failures.BadStatus, failures.Unreached, OSError, ValueError, KeyError, TypeError):
+        with suppress(Exception):  # after any error the window stays unknown
             answer = json.loads(await client.get(f"/v1/models/{quote(self.name, safe='')}", MAX_MODEL))
             longest, tokens = answer.get("max_tokens"), answer.get("max_input_tokens")
             if isinstance(longest, int) and longest > 0:
