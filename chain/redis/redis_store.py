@@ -349,8 +349,9 @@ async def _rows(server: RedisServer, id: str) -> list[bytes]:
 
 
 async def _files(server: RedisServer, id: str) -> dict[str, bytes]:
-    (found,) = await server.ask((b"HGETALL", key(id, "files")))
-    return {digest.decode(): content for digest, content in found.items()}
+    """Return the attachments, each from an answer of its own: all of them may exceed ``MAX_SERVER_ANSWER``."""
+    (digests,) = await server.ask((b"HKEYS", key(id, "files")))
+    return {digest.decode(): (await server.ask((b"HGET", key(id, "files"), digest)))[0] for digest in digests}
 
 
 def _ms(time_: Sequence[bytes]) -> int:

@@ -22,6 +22,7 @@ from chain.app.remote import MISSED, RemoteSession, remote_session
 from chain.errors import SessionError
 from chain.journal import records
 from chain.journal.journal import Journal
+from chain.messages import Image, Message
 from chain.redis import bounded_connection, redis_server, redis_store, scripts
 from chain.redis.lease import Lease, claim, hold_lease
 from chain.redis.redis_server import RedisAddress, RedisServer, Unreachable, connect, read_address
@@ -548,6 +549,19 @@ async def test_summaries_follow_the_journal(server: redis.OwnRedis, store: Redis
     for _ in range(2):
         assert not (await trio.to_thread.run_sync(store.find, held.journal.id)).is_open
     assert b"L2" in server.command("HGET", scripts.key(held.journal.id, "meta"), "summary")
+
+
+async def test_attachments_may_exceed_one_answer(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded_connection, "MAX_SERVER_ANSWER", 1 << 20)
+    images = [Image("image/png", str(n) * 64, f"{n}.png") for n in range(4)]
+    async with store.open_new(HERE) as held:
+        for image in images:
+            lease_of(held.journal).store_attachment(image.digest, b"x" * 400_000)
+        session = records.Session(held.journal.id, "1", "m", "/")
+        await record(held.journal, session, records.Message(Message("user", tuple(images)), "main", ""))
+    async with store.resume(held.journal.id) as again:
+        (message,) = again.state.main.history.conversation.messages
+    assert [len(image.data) > 400_000 for image in message.images] == [True] * 4
 
 
 async def test_old_sessions_without_work_are_deleted(
