@@ -47,7 +47,7 @@ from chain.config.load import load_settings
 from chain.errors import ModelError, ParameterRefused
 from chain.messages import TOO_LONG, Image, Message, Overrides, Usage, user_text
 from chain.model import Reply, Request, Window
-from chain.providers.anthropic.client import AnthropicModel
+from chain.providers.anthropic.client import MAX_WINDOW_REQUESTS, AnthropicModel
 from chain.providers.anthropic.service import SERVICE_CONNECT_S, Parameters, Price, Service
 from chain.session import event_json
 
@@ -225,6 +225,14 @@ async def test_a_window_that_cannot_be_read_is_unknown(answer: Step) -> None:
     ):
         assert (await ask(model)).message.text == "x"
         assert model.window is None
+
+
+async def test_the_requests_for_the_window_are_limited() -> None:
+    service = Policy(lookup=lambda path: Stall(None))
+    async with asked(text("x", delay_between=0.02), policy=service, context_window=0) as (double, model):
+        for _ in range(MAX_WINDOW_REQUESTS + 2):
+            await ask(model)
+        assert len(double.lookups) <= MAX_WINDOW_REQUESTS
 
 
 async def test_an_exception_of_the_caller_is_raised() -> None:

@@ -201,6 +201,7 @@ JOB = "[JOB J1] exit code 0 after 3 s\n$ make\n\nDone."
         (TASK, [*FIRST, line("quiet"), STOPPED, user_text("again")], "First.", "first"),
         (TASK, [*FIRST, line("quiet"), INTERRUPTED, user_text("again")], "First.", "first"),
         ("rules: [{text: '${query}'}]", [GO, STOPPED], "go", ""),
+        (TASK, [GO, line("status"), STOPPED, user_text("Please continue.")], "First.", "first"),
         # With "and: work", a final answer waits until the task is resumed.
         (WORK, [*FIRST, line("status")], "At call 2.\n\nNext I look.", "look"),
         (WORK, [*FIRST, *called("again"), line("status")], "At call 3.\n\nNext I look.", "look"),
