@@ -307,7 +307,7 @@ async def test_the_plan_is_changed_in_plain_words(driver: Driver) -> None:
         ("focus on the yaml files", 'Read: "focus on the yaml files".'),
         ("status\nhurry up", "I work on"),
         ("hurry up\ntodo: add x", "Noted (Done: task 1 added: x)."),
-        ("add call Ann to the plan", "That goes on the plan."),
+        ("add call Ann to the plan", "I add it to the plan."),
     ],
 )
 async def test_a_line_is_answered_and_the_task_once(driver: Driver, line: str, says: str, moment: int) -> None:
