@@ -121,7 +121,7 @@ def dumps(value: Any) -> bytes:  # noqa: ANN401 - any JSON
     return _ENCODER.encode(value).encode(errors="replace")
 
 
-def sent_turns(messages: Iterable[Message], model: str) -> list[list[Block]]:
+def request_turns(messages: Iterable[Message], model: str) -> list[list[Block]]:
     """Return the blocks of each turn of a request, as a service numbers them."""
     sent = ((message.role, block) for message in messages for block in _sendable_blocks(message, model))
     return [[block for _, block in turn] for _, turn in groupby(sent, key=lambda pair: pair[0])]
