@@ -61,7 +61,7 @@ class LineStatus:
 
 @dataclass(frozen=True, slots=True)
 class StoredEvent:
-    """An event of a session, its position in the stream, and the bytes of all events up to and including it."""
+    """An event of a session, its position in the stream, and the bytes of all events before it and up to its end."""
 
     place: str
     row: Row
