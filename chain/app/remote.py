@@ -135,16 +135,16 @@ async def _find_session(store: RedisStore, server: RedisServer, workspace: str) 
 
     Raise ``SessionError``.
     """
-    ids = await store.ids_in(server, workspace, most=MAX_LISTED)
+    ids = await store.sessions_in(server, workspace, most=MAX_LISTED)
     if not ids:
         raise SessionError(f"no session of {workspace} is stored there; create one with chain send --new")
-    busy = await store.busy(server, ids)
-    if len(busy) > 1:
-        named = join_first(busy, 10)
+    active = await store.active_sessions(server, ids)
+    if len(active) > 1:
+        named = join_first(active, 10)
         raise SessionError(
             f"several sessions of {workspace} are open or have work: {named}; choose one with --session ID"
         )
-    return busy[0] if busy else ids[0]
+    return active[0] if active else ids[0]
 
 
 @asynccontextmanager
@@ -156,7 +156,7 @@ async def remote_session(
     Raise ``UserError``. If the server cannot be reached at first, nothing has been sent.
     """
     store = RedisStore(address, source="the state")
-    async with store.connected() as server:
+    async with store.connect() as server:
         if is_new:
             found = await store.create(server, str(await trio.Path(workspace).resolve()))
         elif id:

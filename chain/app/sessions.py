@@ -13,7 +13,7 @@ from chain.errors import SessionError
 from chain.events import Event
 from chain.journal.attachments import ReadAttachment
 from chain.journal.reading import Reading
-from chain.messages import Image, JsonObject, sent_form
+from chain.messages import Image, JsonObject, block_to_request_json
 from chain.session.listing import Summary as Summary
 from chain.session.memory_store import MemoryStore as MemoryStore
 from chain.session.restored_state import events_of_journal
@@ -148,7 +148,7 @@ def _embed_image(block: Any, attachment: ReadAttachment) -> Any:  # noqa: ANN401
         case {"type": "image", "source": {"digest": str(digest), "media_type": str(media_type)}}:
             content = attachment(digest)
             data = "" if content is None else b64encode(content).decode()
-            return sent_form(Image(media_type, digest, "", data))
+            return block_to_request_json(Image(media_type, digest, "", data))
         case {"type": "tool_result", "content": list(content)}:
             return {**block, "content": [_embed_image(each, attachment) for each in content]}
         case _:
