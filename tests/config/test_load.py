@@ -299,6 +299,7 @@ def test_a_missing_key_is_reported_when_required(at: Setting, environ: dict[str,
         ("mine", "", {"ANTHROPIC_BASE_URL": URL}, URL, None),
         ("mine", "", {"ANTHROPIC_AUTH_TOKEN": TOKEN, **KEY}, None, TOKEN),
         ("mine", ", api_key: '${ANTHROPIC_API_KEY}'", {**GATEWAY, **KEY}, URL, TOKEN),
+        ("mine", ", api_key: '${ANTHROPIC_API_KEY}'", {"ANTHROPIC_BASE_URL": URL}, URL, None),
         ("claude", "", {"ANTHROPIC_BASE_URL": URL, **KEY}, URL, "sk-secret"),
         ("claude", "", {"ANTHROPIC_BASE_URL": " ", "ANTHROPIC_AUTH_TOKEN": "", **KEY}, None, "sk-secret"),
         # What the configuration names is used, and a key of the environment goes to no address of a file.

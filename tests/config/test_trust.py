@@ -241,6 +241,8 @@ def test_only_the_owner_can_read_stored_trust(at: Setting) -> None:
         remember_trust(got, state)
     finally:
         os.umask(old)
+    (state / "trusted").chmod(0o644)
+    remember_trust(got, state)
     assert is_trusted(got.digest, state)
     assert stat.S_IMODE((state / "trusted").stat().st_mode) == 0o600
     assert stat.S_IMODE(state.stat().st_mode) == 0o700
