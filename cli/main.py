@@ -93,12 +93,12 @@ def _headless(args: argparse.Namespace, settings: Settings) -> int:
     state = state_folder(os.environ)
     place = arguments.read_place(args, state, settings.state)
     servers = servers_of(settings, place.workspace, state, args.mcp)
-    store, unkept = open_store(state, settings.state), ""
+    store, store_note = open_store(state, settings.state), ""
     if not place.resume:
-        store, unkept = open_new_store(state, settings.state, keeps=not args.no_session)
+        store, store_note = open_new_store(state, settings.state, keeps=not args.no_session)
     is_kept = not isinstance(store, MemoryStore)
     job = replace(job, is_kept=is_kept)
-    notes = [*job.notes, unkept, str(settings.passed_over or ""), *place.notes, *servers.notes_unattended]
+    notes = [*job.notes, store_note, str(settings.passed_over or ""), *place.notes, *servers.notes_unattended]
     streams = args.output_format == "text" and tty.is_one_terminal(1, 2)
 
     async def work() -> tuple[int, str]:
