@@ -146,7 +146,7 @@ class HeadlessOutput:
 
     def _ending(self, event: events.Result) -> Iterator[tuple[int, str]]:
         """Yield the last rows of a run, its answer, and its closing row."""
-        before, after = self._renderer.ending(event)
+        before, after = self._renderer.split_result(event)
         yield from self._progress(before)
         text = sanitize(event.result).strip()
         if text and event.status != "error" and not self._renderer.shows_answers:

@@ -8,7 +8,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from recording.record import FILE, LINES, QUERY, started, told
+from recording.record import FILE, LINES, QUERY, shown_run, started
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -19,7 +19,7 @@ def test_the_recording_shows_the_program_of_today(tmp_path: Path) -> None:
     said = [word for iteration, line in LINES.items() for word in ("--say", f"@iteration {iteration} {line}")]
     with started(tmp_path, *said, QUERY) as screen:
         screen.until("✓ done")
-        shown = told(screen)
+        shown = shown_run(screen)
     recorded = ElementTree.parse(FILE).getroot().findtext(f"{SVG}desc")
     assert shown == recorded, "make it again: .venv/bin/python tests/recording/record.py"
 

@@ -30,7 +30,7 @@ class EditorOffer:
     def __init__(self, chain: Chain, settings: Settings, find_custom: FindCustom) -> None:
         self.settings = settings
         self._chain = chain
-        self._commands = Commands(chain, settings, has_keys=False, origin="acp", find_custom=find_custom)
+        self._commands = Commands(chain, settings, origin="acp", find_custom=find_custom)
         self._sent_model = self._commands.model
         self._sent_commands: Sequence[tuple[str, str, str]] = ()
 

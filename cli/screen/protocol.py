@@ -96,15 +96,19 @@ class Listener(Protocol):
         """
 
 
-class Screen(Protocol):
-    """A terminal that shows rows, and contains the text that is being typed."""
+class ScreenAbilities(Protocol):
+    """What a terminal can do."""
 
     has_keys: bool
     """Whether there is an editor, with keys of its own such as Esc."""
 
     @property
     def has_clipboard(self) -> bool:
-        """Whether ``copy`` can work."""
+        """Whether ``Screen.copy`` can work."""
+
+
+class Screen(ScreenAbilities, Protocol):
+    """A terminal that shows rows, and contains the text that is being typed."""
 
     def copy(self, text: str) -> None:
         """Put a text on the clipboard. Whether the terminal allows this is not known."""

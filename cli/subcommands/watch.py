@@ -108,7 +108,7 @@ def _shown_row(row: Mapping[str, Any], renderer: Renderer) -> str:
         case events.Init():
             return f"{sanitize(f'Watching {event.session} ({event.model}) in {event.workspace}.')}\n"
         case events.Result():
-            before, after = renderer.ending(event)
+            before, after = renderer.split_result(event)
             rows = [*before, *after]
         case _:
             rows = renderer.lines(event)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from collections.abc import Sequence
@@ -13,12 +14,19 @@ from chain.config.commands import UntrustedCommand
 from chain.config.load import Settings
 from chain.config.servers import ToolServer
 from chain.errors import SessionError, UserError
+from chain.text.wording import pluralize
 from cli.ending import at_immediate_exit
 from cli.screen import tty
 from cli.show import trust_rows
 from cli.show.session_list import resolve_choice, session_rows
 from cli.show.text_rows import NARROWEST, in_rows
 from cli.writing import try_to_write
+
+QUESTION_ROWS = 4
+"""Rows of the window below the list of sessions: how many older ones there are, the question, and the answer."""
+
+_KEYS = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O[ -~])")
+"""The sequences of keys such as the arrows, which mean nothing in an answer."""
 
 WHICH_SESSION = "Resume which session? (number or part of an id, Enter to cancel)"
 
@@ -35,11 +43,18 @@ def ask_which(state: Path, address: str, workspace: Path, *, ascii: bool) -> str
     found = sessions.resumable_sessions(store, here)
     if not found:
         raise UserError(f"there is no stored session for {here}; chain sessions list shows those of other folders")
-    rows = session_rows(found, tty.size()[0], ascii=ascii, here=str(here), now=time.time(), is_numbered=True)
+    (width, height), now = tty.size(), time.time()
+    for count in range(len(found), 0, -1):
+        shown = found[:count]
+        rows = session_rows(shown, width, ascii=ascii, here=str(here), now=now, is_numbered=True)
+        if len(rows) + QUESTION_ROWS <= height:
+            break
+    if older := len(found) - len(shown):
+        rows.append(f"{pluralize(older, 'older session')}: chain sessions list")
     _show(rows, ascii=ascii)
     while answer := (_ask(WHICH_SESSION) or "").strip():
         try:
-            return store.whole_id(resolve_choice(answer, found))
+            return store.whole_id(resolve_choice(answer, shown))
         except SessionError as error:
             _show(in_rows(str(error), max(tty.size()[0], NARROWEST)), ascii=ascii)
     return None
@@ -102,7 +117,10 @@ def _show(rows: Sequence[str], *, ascii: bool) -> None:
 
 
 def _ask(asking: str) -> str | None:
-    """Show ``asking`` and return the typed line, empty after Esc; ``None`` at the end of input."""
+    """Show ``asking`` and return the typed line, empty after Esc; ``None`` at the end of input.
+
+    Ask again if the line has only keys such as the arrows.
+    """
     line = b""
     with at_immediate_exit(lambda: try_to_write(1, "\n")), suppress(OSError), tty.signals_waking() as wait_for_input:
         try_to_write(1, "\n".join(in_rows(asking, max(tty.size()[0] - 1, NARROWEST))) + " ")
@@ -111,7 +129,10 @@ def _ask(asking: str) -> str | None:
             if not (piece := os.read(0, 4096)):
                 break
             line += piece
+    if line.endswith(b"\x1b\n"):
+        return ""
     if line.endswith(b"\n"):
-        return "" if line.endswith(b"\x1b\n") else line.decode(errors="replace")
+        answer, keys = _KEYS.subn("", line.decode(errors="replace"))
+        return answer if answer.strip() or not keys else _ask(asking)
     try_to_write(1, "\n")
     return None

@@ -163,15 +163,13 @@ class _Program:
         return self._code
 
     def _show(self, chain: Chain, model: str) -> TerminalSession:
-        asked, store = self._invocation, _store_of(self._invocation)
+        asked = self._invocation
         commands = Commands(
             chain,
             asked.settings,
             model=model,
-            has_keys=self._screen.has_keys,
-            can_copy=self._screen.has_clipboard,
-            summaries=partial(sessions.resumable_sessions, store, asked.place.workspace),
-            whole_id=store.whole_id,
+            screen=self._screen,
+            store=_store_of(asked),
             find_custom=partial(find_commands, asked.settings, chain.workspace, asked.state),
         )
         session = TerminalSession(chain, commands, self, self._display)

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, NoReturn
 from chain.config.commands import FoundCommands
 from chain.config.servers import find_servers
 from chain.errors import JournalError, UserError
-from chain.lines.parse import STOP_PHRASES, is_slip, nearest_word
+from chain.lines.parse import STOP_PHRASES, is_typing_error, nearest_word
 from chain.text.modes import MODE_MEANINGS, MODES, mode_named
 from chain.text.plain import sanitize
 from chain.text.wording import MAIN, pluralize
 from cli.input.address import is_command
 from cli.input.file_names import FileNames
-from cli.screen.protocol import Choice
+from cli.screen.protocol import Choice, ScreenAbilities
 from cli.screen.sequences import copyable
 from cli.show import answers
 from cli.show.aliases import INSTEAD, LEAVE, OTHER_NAMES
@@ -37,8 +37,8 @@ from cli.terminal.custom import CustomCommands, FindCustom
 from cli.terminal.recipients import take_back, waiting_by_agent
 
 if TYPE_CHECKING:
-    from chain import Chain, Settings, Task
-    from chain.app import sessions as kept
+    from chain import Chain, Settings, Store, Task
+    from chain.app.sessions import Summary
     from chain.chain import AgentView
     from chain.events import Origin, Question
 
@@ -114,10 +114,9 @@ class _NotUnderstood(Exception):
 class Commands:
     """The slash commands of one chain, for trio's thread.
 
-    ``has_keys``: the screen has an editor. ``can_copy``: it has a clipboard. ``origin`` is where the user's lines come
-    from. ``model`` is the definition with which the chain was opened, by default the configured one. ``summaries``
-    returns the sessions that can be resumed. ``whole_id`` returns the id with a given start or end, or raises
-    ``UserError``. ``find_custom`` reads the custom commands, given the names that are taken.
+    ``model`` is the definition with which the chain was opened, by default the configured one. ``origin`` is where the
+    user's lines come from. ``screen`` is the terminal that shows the answers, ``store`` holds the sessions that
+    ``/resume`` opens; both may be missing. ``find_custom`` reads the custom commands, given the names that are taken.
     """
 
     def __init__(
@@ -126,25 +125,22 @@ class Commands:
         settings: Settings,
         *,
         model: str | None = None,
-        has_keys: bool = True,
-        can_copy: bool = False,
         origin: Origin = "prompt",
-        summaries: Callable[[], Sequence[kept.Summary]] = tuple,
-        whole_id: Callable[[str], str] = str,
+        screen: ScreenAbilities | None = None,
+        store: Store | None = None,
         find_custom: FindCustom = lambda built_in: FoundCommands(),
     ) -> None:
         self._chain = chain
         self._settings = settings
-        self._summaries = summaries
-        self._whole_id = whole_id
+        self._store = store
         self.model = settings.chain().model if model is None else model
         """The name of the model definition that the next run uses."""
-        self._has_keys = has_keys
-        self._can_copy = can_copy
+        self._has_keys = screen is None or screen.has_keys
+        self._can_copy = screen is not None and screen.has_clipboard
         self._origin = origin
         self._width = WIDTH
         self.files = FileNames(chain.workspace, lambda: tuple(chain.state.added))
-        self._listed: list[kept.Summary] = []
+        self._listed: list[Summary] = []
         """The sessions of the last ``/resume`` list, in which a number selects."""
 
         def shows(rows: Callable[[Chain, int], Sequence[str]]) -> Callable[[str], Sequence[str]]:
@@ -157,12 +153,12 @@ class Commands:
             return (accepted.id for accepted in chain.lines.waiting)
 
         def questions() -> Iterable[str]:
-            return (question.id for question in chain.questions.asked.latest)
+            return (question.id for question in chain.questions.log.latest)
 
         def session_ids() -> Iterable[str]:
             return (each.id for each in self._sessions())
 
-        edits = "edits a waiting line" if has_keys else "shows a line, dropped"
+        edits = "edits a waiting line" if self._has_keys else "shows a line, dropped"
         self._commands = {
             "/help": _Command(
                 "more: lines or keys", self._help, "[TOPIC]", lambda: OVERVIEW_TOPICS, needs_terminal=True
@@ -297,8 +293,8 @@ class Commands:
 
     def _help(self, name: str) -> Sequence[str]:
         if not name:
-            commands = [(name, self._commands[name]) for name in self._offered()]
-            known = [(f"{name} {each.argument}".rstrip(), each.about) for name, each in commands]
+            commands = {name: self._commands[name] for name in self._offered()}
+            known = {name: (each.argument, each.about) for name, each in commands.items()}
             self.custom.refresh()
             return [*overview(known, self._width, has_keys=self._has_keys), *self.custom.help_rows(self._width)]
         if name.casefold() not in OVERVIEW_TOPICS:
@@ -377,7 +373,7 @@ class Commands:
         return {view.name: view for view in self._chain.agents if view.name != MAIN or self._chain.is_running}
 
     def _diff(self, id: str) -> CommandAnswer:
-        asked = self._chain.questions.asked.latest
+        asked = self._chain.questions.log.latest
         if not asked:
             return CommandAnswer("There was no question yet.")
         question = next((each for each in reversed(asked) if not id or each.id.casefold() == id.casefold()), None)
@@ -490,14 +486,21 @@ class Commands:
             # In ASCII, like all answers to commands.
             return [*session_rows(there, self._width, ascii=True, here=here, now=now, is_numbered=True), CHOOSE]
         self._require_idle()
-        id = self._whole_id(resolve_choice(id, self._listed or self._sessions()))
+        id = resolve_choice(id, self._listed or self._sessions())
+        id = id if self._store is None else self._store.whole_id(id)
         if id == self._chain.session_id:
             raise _NotUnderstood("this session is already open")
         return CommandAnswer("Session resumed.", opening=NextSession(resume=id))
 
-    def _sessions(self) -> list[kept.Summary]:
+    def _sessions(self) -> list[Summary]:
         """Return the other sessions of this workspace, the latest first, at most ``MOST_SESSIONS``."""
-        return [each for each in self._summaries() if each.id != self._chain.session_id][:MOST_SESSIONS]
+        if self._store is None:
+            return []
+        # Imported late, since the first prompt does not need it.
+        from chain.app.sessions import resumable_sessions
+
+        found = resumable_sessions(self._store, self._chain.workspace)
+        return [each for each in found if each.id != self._chain.session_id][:MOST_SESSIONS]
 
     def _require_idle(self) -> None:
         if self._chain.is_running:
@@ -508,7 +511,7 @@ class Commands:
         if instead := INSTEAD.get(typed):
             return f"there is no {typed}: {instead}"
         near = [known for known in self._commands if len(typed) > 1 and known.startswith(typed)]
-        if did_mean := " or ".join(near or [known for known in self._commands if is_slip(typed, known)]):
+        if did_mean := " or ".join(near or [known for known in self._commands if is_typing_error(typed, known)]):
             return f"there is no {name[:40]}; did you mean {did_mean}?"
         return f"there is no {name[:40]}; /help lists all commands; put a space before the / to send it as text"
 

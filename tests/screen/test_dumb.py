@@ -3,26 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
-import pytest
 import trio
 
 from cli.screen.dumb import open_plain
 from cli.screen.protocol import Acceptance
-
-
-@pytest.fixture
-def keys() -> Iterator[int]:
-    """Replace standard input by a pipe. Return the end to write keys to."""
-    before, (read, write) = os.dup(0), os.pipe()
-    os.dup2(read, 0)
-    try:
-        yield write
-    finally:
-        os.dup2(before, 0)
-        for fd in (before, read, write):
-            os.close(fd)
 
 
 class Listener:

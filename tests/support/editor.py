@@ -1,4 +1,4 @@
-"""An editor in memory, which speaks the Agent Client Protocol with the agent of the product."""
+"""An editor in memory that speaks the Agent Client Protocol with the agent of chain."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,42 @@ from cli.acp.wire import Wire
 from cli.input.splitter import RawLine
 from cli.outbox import Outbox
 
+RULES = r"""
+rules:
+  - {when: {interruption: 'stream'}, text: "Understood.", and: work}
+  - {when: {interruption: '(?P<all>[\s\S]+)'}, text: "Understood: ${all}", and: continue}
+  - {when: {user: '\Await', tool: wait}, text: "Waited."}
+  - {when: {user: '\Await'}, text: "Looking.", tools: [{name: wait, input: {}}]}
+  - {when: {user: '\Astream'}, text: "one two LONG seven", pace: {chunk: 4, delay_s: 0.02}}
+  - {when: {user: '\Awrite', tool: write_file}, text: "Written: ${result}"}
+  - {when: {user: '\Awrite'}, tools: [{name: write_file, input: {path: new.txt, content: "a\nb\n"}}]}
+  - {when: {user: '\Aedit', tool: edit_file}, text: "Edited: ${result}"}
+  - when: {user: '\Aedit', tool: read_file}
+    tools: [{name: edit_file, input: {path: old.txt, old_string: b, new_string: B}}]
+  - {when: {user: '\Aedit'}, tools: [{name: read_file, input: {path: old.txt}}]}
+  - {when: {user: '\Aask', tool: ask_user_question}, text: "You said: ${result}"}
+  - {when: {user: '\Aask'}, tools: [{name: ask_user_question, input: {question: "Which?", options: [left, stop]}}]}
+  - {when: {user: '\Aplan', tool: plan_set_tasks}, text: "Planned."}
+  - {when: {user: '\Aplan'}, tools: [{name: plan_set_tasks, input: {tasks: [look, write]}}]}
+  - {when: {user: '\Arefuse'}, text: "No.", stop_reason: refusal}
+  - {when: {user: '\Along'}, text: "Too lo", stop_reason: max_tokens}
+  - {when: {user: '\Aloop', tool: plan_list}, tools: [{name: plan_list, input: {}}]}
+  - {when: {user: '\Aloop'}, tools: [{name: plan_list, input: {}}]}
+  - {when: {user: '\Aexplore', tool: explore}, text: "It says: ${result}"}
+  - {when: {user: '\Aexplore'}, tools: [{name: explore, input: {task: "look around"}}]}
+  - {when: {user: 'look around'}, text: "I see nothing."}
+  - {when: {user: 'Greet Ada'}, text: "Good day."}
+  - {when: {user: '\Afail'}, error: {message: the service is gone, retryable: false}}
+  - {text: "Hello."}
+""".replace("LONG", "three " * 1_000)
+"""Streaming all of the long text takes longer than whatever a test does meanwhile."""
+
+GROUPS = ("todo", "ask", "files", "edit", "agents")
+
 
 @dataclass
 class Asked:
-    """A request of the agent: its answer is the editor's to give."""
+    """A request of the agent, which the editor answers."""
 
     id: object
     method: str
@@ -32,24 +65,20 @@ class Asked:
 
 @dataclass
 class Editor:
-    """Sends rows to an agent and keeps what comes back; ``is_reading`` false: it reads nothing."""
+    """A client that sends rows to an agent, and stores what comes back once ``reads`` is set."""
 
     send_rows: trio.MemorySendChannel[RawLine]
     answers: dict[object, dict[str, Any]] = field(default_factory=dict)
     heard: list[dict[str, Any]] = field(default_factory=list)
-    """Notifications."""
     asked: list[Asked] = field(default_factory=list)
     log: list[tuple[str, object]] = field(default_factory=list)
-    """What came, in order: ``answer`` and the id, or the kind of update."""
+    """The received messages in order: ``answer`` and the id, or the method and the kind of update."""
     outbox: Outbox = field(init=False)
-    """What the agent has written and the editor has not read."""
     notes: list[str] = field(default_factory=list)
     reads: trio.Event = field(default_factory=trio.Event)
     _news: trio.Event = field(default_factory=trio.Event)
     _last: int = 0
     _number: int = 0
-
-    # ------------------------------------------------------------------------------------------------ to the agent
 
     def row(self, text: str, **more: bool) -> None:
         """Send a row as it is."""
@@ -78,10 +107,8 @@ class Editor:
         """Answer a request for permission."""
         self.answer(asked, outcome={"outcome": "selected", "optionId": option})
 
-    # ---------------------------------------------------------------------------------------------- from the agent
-
     async def write(self, rows: bytes) -> None:
-        """Receive rows; this is what the agent writes with."""
+        """Receive rows, which the agent writes."""
         await trio.lowlevel.checkpoint()
         await self.reads.wait()
         assert rows.endswith(b"\n")
@@ -104,12 +131,12 @@ class Editor:
             self.log.append((message["method"], update.get("sessionUpdate")))
 
     async def until(self, condition: Callable[[], object]) -> None:
-        """Wait until a condition on what has come holds. It is checked only when something comes."""
+        """Wait until a condition holds. It is checked at each message."""
         while not condition():
             await self._news.wait()
 
     async def result(self, id: object) -> dict[str, Any]:
-        """The answer to a request. Raises ``RpcError``."""
+        """Return the answer to a request. Raise ``RpcError``."""
         await self.until(lambda: id in self.answers)
         found = self.answers[id]
         if "error" in found:
@@ -119,11 +146,11 @@ class Editor:
         return result
 
     async def call(self, method: str, **params: object) -> dict[str, Any]:
-        """Send a request, and wait for its answer. Raises ``RpcError``."""
+        """Send a request, and return its answer. Raise ``RpcError``."""
         return await self.result(self.begin(method, **params))
 
     async def error(self, method: str, **params: object) -> RpcError:
-        """The error that answers a request."""
+        """Send a request, and return the error that answers it."""
         try:
             result = await self.call(method, **params)
         except RpcError as error:
@@ -131,23 +158,21 @@ class Editor:
         raise AssertionError(f"{method} gave {result}")
 
     async def question(self, nth: int = 1) -> Asked:
-        """The nth request of the agent."""
+        """Wait for the nth request of the agent."""
         await self.until(lambda: len(self.asked) >= nth)
         return self.asked[nth - 1]
 
-    # --------------------------------------------------------------------------------------------- what it can know
-
     def updates(self, kind: str = "") -> list[dict[str, Any]]:
-        """The updates of a kind, or all."""
+        """Return the updates of a kind, or all."""
         found = [m["params"]["update"] for m in self.heard if m["method"] == "session/update"]
         return [update for update in found if not kind or update["sessionUpdate"] == kind]
 
     def text(self, kind: str = "agent_message_chunk") -> str:
-        """The text of the chunks of a kind."""
+        """Return the text of the chunks of a kind."""
         return "".join(update["content"]["text"] for update in self.updates(kind))
 
     def calls(self) -> dict[str, dict[str, Any]]:
-        """The tool calls as an editor has them in the end: each update replaces what it names."""
+        """Return the tool calls by their ids, with all updates applied."""
         found: dict[str, dict[str, Any]] = {}
         for update in self.updates():
             if update["sessionUpdate"] in ("tool_call", "tool_call_update"):
@@ -155,11 +180,9 @@ class Editor:
         return found
 
     def receipts(self, state: str = "") -> list[dict[str, Any]]:
-        """The receipts that came."""
+        """Return the receipts, or those with a state."""
         found = [m["params"] for m in self.heard if m["method"] == "_chain/receipt"]
         return [each for each in found if not state or each["state"] == state]
-
-    # --------------------------------------------------------------------------------------------------- short forms
 
     async def initialize(self, **params: object) -> dict[str, Any]:
         """Initialize the connection."""
@@ -171,22 +194,33 @@ class Editor:
         return id
 
     def prompt(self, session: str, text: str) -> int:
-        """Begin a prompt."""
+        """Send a prompt, and return its id."""
         return self.begin("session/prompt", sessionId=session, prompt=[{"type": "text", "text": text}])
 
+    async def run(self, session: str, text: str) -> str:
+        """Send a prompt, and return its stop reason."""
+        return (await self.reasons(self.prompt(session, text)))[0]
 
-@dataclass
-class ChannelRows:
-    """Rows that come from a channel."""
+    async def reasons(self, *ids: object) -> list[str]:
+        """Return the stop reasons of prompts."""
+        return [(await self.result(id))["stopReason"] for id in ids]
 
-    channel: trio.MemoryReceiveChannel[RawLine]
+    async def refusal(self, session: str, text: str) -> RpcError:
+        """Send a prompt, and return the error that answers it."""
+        return await self.error("session/prompt", sessionId=session, prompt=[{"type": "text", "text": text}])
 
-    async def next(self) -> RawLine | None:
-        """The next row."""
-        try:
-            return await self.channel.receive()
-        except trio.EndOfChannel:
-            return None
+    async def steer(self, session: str, text: str, **more: object) -> dict[str, Any]:
+        """Send a line of steering, and return its answer. Raise ``RpcError``."""
+        blocks = [{"type": "text", "text": text}]
+        return await self.call("_session/steering", sessionId=session, prompt=blocks, **more)
+
+
+async def next_row(channel: trio.MemoryReceiveChannel[RawLine]) -> RawLine | None:
+    """Return the next row of a channel; ``None`` at its end."""
+    try:
+        return await channel.receive()
+    except trio.EndOfChannel:
+        return None
 
 
 def opener(
@@ -198,10 +232,7 @@ def opener(
     chains: Iterable[str] = ("default",),
     **more: object,
 ) -> SessionOpener:
-    """Opens sessions with a model that is played by rules; ``more`` are keys of the configuration.
-
-    The ``chains`` differ only in their names.
-    """
+    """Return an opener of sessions with a scripted model; ``more`` are keys of the configuration."""
     home.mkdir(exist_ok=True)
     (home / "system.yaml").write_text("messages: [{role: system, content: You are a test.}]")
     (home / "rules.yaml").write_text(rules)
@@ -226,13 +257,14 @@ def opener(
 
 @asynccontextmanager
 async def connected(opener: SessionOpener, *, reads: bool = True) -> AsyncIterator[Editor]:
-    """An editor and an agent that serves it; leaving the block ends the agent's input and waits for its end."""
+    """Yield an editor whose agent serves it until the end of the block."""
     sender, receiver = trio.open_memory_channel[RawLine](1_000)
     editor = Editor(sender)
     if reads:
         editor.reads.set()
     outbox = editor.outbox = Outbox(editor.write)
-    agent = EditorAgent(Wire(ChannelRows(receiver).next, outbox), opener, editor.notes.append)
+
+    agent = EditorAgent(Wire(partial(next_row, receiver), outbox), opener, editor.notes.append)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(outbox.run)
 
