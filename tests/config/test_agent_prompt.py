@@ -74,7 +74,7 @@ def test_a_prompt_file_may_name_no_handler(at: Setting, written: str) -> None:
         ("'${WHERE}/h.yaml'", "work/prompts/there/h.yaml"),
     ],
 )
-def test_a_handler_path_is_relative_to_the_prompt_file(at: Setting, tmp_path: Path, written: str, path: str) -> None:
+def test_a_handler_is_relative_to_its_prompt_file(at: Setting, tmp_path: Path, written: str, path: str) -> None:
     name_handler(at, written)
     handler = agent_prompt(at.named(REVIEWER, {"WHERE": "there"}), "reviewer").handler
     assert handler is not None
@@ -95,7 +95,7 @@ def test_a_handler_path_is_relative_to_the_prompt_file(at: Setting, tmp_path: Pa
         ("messages:\n  - {role: user, content: x}\n", 2, "expected one of system"),
     ],
 )
-def test_a_mistake_in_a_prompt_file_has_its_line(at: Setting, text: str, line: int, words: str) -> None:
+def test_a_mistake_in_a_prompt_has_its_line(at: Setting, text: str, line: int, words: str) -> None:
     file = at.work / "prompts" / "reviewer.yaml"
     file.write_text(text)
     with pytest.raises(ConfigError) as caught:
@@ -297,7 +297,7 @@ def test_judging_never_opens_a_device(at: Setting, what: str, monkeypatch: pytes
         agent_prompt(settings, "reviewer")
 
 
-def test_a_file_too_large_to_judge_is_not_used(at: Setting) -> None:
+def test_what_is_too_large_to_judge_is_refused(at: Setting) -> None:
     filler = f"{SYSTEM}description: "
     filler += "x" * (trust.MAX_JUDGED_CHARS - len(filler))
     (at.work / "prompts" / "filler.yaml").write_text(filler)

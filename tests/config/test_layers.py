@@ -20,7 +20,7 @@ from chain.errors import ConfigError
         ("chains:\n  default: [\n", 3, "is not valid YAML"),
     ],
 )
-def test_a_mistake_in_a_file_of_ours_is_an_error(at: Setting, text: str, line: int, words: str) -> None:
+def test_a_mistake_in_our_file_is_an_error(at: Setting, text: str, line: int, words: str) -> None:
     with pytest.raises(ConfigError, match=words) as error:
         at.found(text)
     assert str(error.value).startswith(f"{at.work / 'config.yaml'}:{line}: ")

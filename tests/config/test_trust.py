@@ -1,4 +1,4 @@
-"""What a configuration that was merely found may not do, what the user is shown of it, and how trust is stored."""
+"""The values of a found configuration that need trust, how they are shown, and how trust is stored."""
 
 import os
 import stat

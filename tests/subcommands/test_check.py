@@ -309,9 +309,7 @@ def test_what_no_run_needs_is_no_problem(folder: Path, text: str, flags: dict[st
         ("kind.yaml", None, "kind.yaml: ", "reviewer.yaml:2 names it"),
     ],
 )
-def test_every_file_is_checked_as_a_run_reads_it(
-    folder: Path, name: str, text: str | None, place: str, words: str
-) -> None:
+def test_every_file_is_read_as_in_a_run(folder: Path, name: str, text: str | None, place: str, words: str) -> None:
     (folder / "other.yaml").write_text("rules: []\n")
     if text is None:
         (folder / name).unlink()
