@@ -15,7 +15,7 @@ import pytest
 import trio
 from support import open_session
 from support.documents import REFERENCE, block, rows, run, text_of
-from support.program import call_program, environ
+from support.program import call_at_home
 from support.servers import server
 
 from chain import events
@@ -171,7 +171,7 @@ def test_the_example_of_a_handler_works(tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "one.txt").write_text("one\ntwo\n")
     query = ["-p", "Count the lines of every file in notes", "--say", "@iteration 2 how far are you?"]
-    done = call_program("--config", "mine.yaml", *query, cwd=tmp_path, environ=environ(tmp_path, {}))
+    done = call_at_home(tmp_path, "--config", "mine.yaml", *query)
     assert "INTERRUPTION at iteration 2" in done.stderr
     assert "total of 1" in done.stdout, done.stdout
 
@@ -202,7 +202,7 @@ def test_every_name_in_the_reference_exists() -> None:
 
 def test_ascii_applies_to_written_pages(tmp_path: Path) -> None:
     for words in (["help", "terminal"], ["help", "benchmark"], ["help"], ["check"], ["explain", "»?"]):
-        done = call_program(*words, "--ascii", "--model", "offline", cwd=tmp_path, environ=environ(tmp_path, {}))
+        done = call_at_home(tmp_path, *words, "--ascii", "--model", "offline")
         assert done.stdout.isascii(), words
         assert done.returncode == 0, done.stderr
 
@@ -231,7 +231,7 @@ def test_a_recipe_works(recipe: str, tmp_path: Path) -> None:
     subprocess.run(["sh", "-ec", "\n".join(before)], cwd=tmp_path, check=True)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     words = shlex.split(command)
-    done = call_program(*words[1:], cwd=tmp_path, environ=environ(tmp_path, {"PATH": path}))
+    done = call_at_home(tmp_path, *words[1:], PATH=path)
     assert (words[0], done.returncode) == ("chain", 0), done.stderr
     assert said in done.stdout
     assert file.read_text() == content

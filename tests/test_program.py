@@ -24,7 +24,8 @@ from typing import Any
 import pytest
 from support.house import ROOT
 from support.journals import journals, records
-from support.program import call_program, environ, run_program, start_program
+from support.program import call_at_home as call
+from support.program import environ, run_program, start_program
 from support.rows import check_order
 from support.stages import line
 
@@ -84,11 +85,6 @@ def home(tmp_path: Path) -> Path:
     (tmp_path / "config.yaml").write_text(CONFIG)
     (tmp_path / "rules.yaml").write_text(RULES % ("word " * 10_000).strip())
     return tmp_path
-
-
-def call(home: Path, *args: str, stdin: bytes | int = b"", **variables: str) -> subprocess.CompletedProcess[str]:
-    """Call the program in this process. ``stdin`` is what it reads, or a descriptor."""
-    return call_program(*args, cwd=home, environ=environ(home, variables), stdin=stdin)
 
 
 def run(home: Path, *argv: str, **variables: str) -> subprocess.CompletedProcess[str]:
