@@ -225,6 +225,12 @@ BAD = {
     "stdin and not": Bad((*NAMED, "--stdin", "--no-stdin"), ("--stdin", "--no-stdin")),
     "stdin twice": Bad((*NAMED, "--stdin", "--input-format", "stream-json"), ("--stdin", "--input-format")),
     "no stdin twice": Bad((*NAMED, "--no-stdin", "--input-format", "stream-json"), ("--no-stdin", "--input-format")),
+    "a new session without a state": Bad(("send", "--new", "x"), ("--new needs --state",)),
+    "answers without a state": Bad(("watch", "--answers"), ("--answers needs --state",)),
+    "a worker without a state": Bad(("worker",), ("needs the address of a Redis",)),
+    "a state that is a folder": Bad(("worker", "--state", "/tmp", *OFFLINE), ("is not the address of a Redis",)),
+    "a worker of no session": Bad(("worker", "--state", "redis://x/0", "-n", "0"), ("-n must be a number from 1",)),
+    "a wrong age": Bad(("worker", "--state", "redis://x/0", "--keep", "soon"), ("--keep must be a number of days",)),
     "an untrusted configuration": Bad(
         QUERY,
         ("config.yaml", "base_url", "--config"),

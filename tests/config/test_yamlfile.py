@@ -201,12 +201,6 @@ def test_a_wrong_type_names_file_line_and_key(text: str, method: str) -> None:
         getattr(node(text), method)()
 
 
-@pytest.mark.parametrize(("text", "method"), [("1" + "0" * 400, "number"), ("-0x" + "f" * 9000, "integer")])
-def test_a_huge_number_is_refused(text: str, method: str) -> None:
-    with pytest.raises(ConfigError):
-        getattr(node(text), method)()
-
-
 @pytest.mark.parametrize(
     ("text", "environ", "filled"),
     [
