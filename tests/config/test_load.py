@@ -1,5 +1,6 @@
 """The configuration: which file is used, which value holds, and where it comes from."""
 
+import re
 from dataclasses import astuple
 from pathlib import Path
 
@@ -488,13 +489,9 @@ def test_a_mistake_names_its_file_and_line(at: Setting, text: str, line: int, wo
     assert words in error.message
 
 
-WORDS = """
-models chains inbox tools default definitions claude offline provider model script api_key base_url max_tokens effort
-temperature thinking stop_sequences timeout_s idle_timeout_s max_attempts retry_s system_messages extra_body
-extra_headers price input output system_prompt interruption_prompt max_iterations budget max_cost_usd size result_limit
-allow review agents max_depth max_running max_kept explore plan agent description prompt
-"""
-names = st.sampled_from(WORDS.split())
+KEYS = re.findall(r"[a-z_]+(?=:)", (defaults_folder() / "config.yaml").read_text())
+"""The keys of the shipped file, including those in its comments."""
+names = st.sampled_from(sorted({*KEYS, "review", "mine"}))
 values = st.recursive(
     st.none()
     | st.booleans()
