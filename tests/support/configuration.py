@@ -11,7 +11,7 @@ from chain.config.load import Settings, load_settings
 from chain.errors import ConfigError
 
 
-class Setting:
+class ConfigPlace:
     """A home and a working folder, and ways to load the configuration in them."""
 
     def __init__(self, home: Path, work: Path) -> None:
