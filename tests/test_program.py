@@ -93,7 +93,7 @@ def run(home: Path, *argv: str, **variables: str) -> subprocess.CompletedProcess
 
 
 @contextmanager
-def started(home: Path, *args: str, **more: Any) -> Iterator[subprocess.Popen[bytes]]:
+def start(home: Path, *args: str, **more: Any) -> Iterator[subprocess.Popen[bytes]]:
     """Start the program with the tools of ``DRIVER``. Its standard error is the file ``stderr``."""
     (home / "driver.py").write_text(DRIVER)
     os.mkfifo(home / "gate")
@@ -408,7 +408,7 @@ def test_standard_streams_may_be_closed(home: Path, args: tuple[str, ...], close
 def test_a_closed_pipe_is_no_error(home: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    with started(home, "-p", "long", stdin=subprocess.DEVNULL, stdout=writing) as process:
+    with start(home, "-p", "long", stdin=subprocess.DEVNULL, stdout=writing) as process:
         os.close(writing)
         assert process.wait() == 0
     assert not re.search("Traceback|Exception", (home / "stderr").read_text())
@@ -431,7 +431,7 @@ def send(process: subprocess.Popen[bytes], *lines: dict[str, Any]) -> None:
 
 
 def test_a_signal_interrupts_a_tool(home: Path) -> None:
-    with started(home, *JSON) as process:
+    with start(home, *JSON) as process:
         seen = objects(process)
         send(process, line("task", "q"))
         assert any(each["type"] == "tool_call" for each in seen)
@@ -450,7 +450,7 @@ def test_a_signal_interrupts_a_tool(home: Path) -> None:
 @pytest.mark.parametrize(("query", "pause"), [("task", 0.05), ("block", 0.5)])
 def test_a_second_signal_ends_a_hanging_program(home: Path, query: str, pause: float) -> None:
     (home / "stubborn").touch()
-    with started(home, "-p", query, "--output-format", "stream-json", stdin=subprocess.DEVNULL) as process:
+    with start(home, "-p", query, "--output-format", "stream-json", stdin=subprocess.DEVNULL) as process:
         assert process.stdout is not None
         for row in process.stdout:
             if (b"blocked" if query == "block" else b'"tool_call"') in row:
@@ -465,7 +465,7 @@ def test_a_second_signal_ends_a_hanging_program(home: Path, query: str, pause: f
 
 @pytest.mark.slow
 def test_a_full_pipe_does_not_delay_the_end(home: Path) -> None:
-    with started(home, "-p", "long", stdin=subprocess.DEVNULL) as process:
+    with start(home, "-p", "long", stdin=subprocess.DEVNULL) as process:
         assert process.stdout is not None
         assert os.read(process.stdout.fileno(), 1), "the answer comes when the run has ended"
         process.send_signal(signal.SIGTERM)

@@ -226,7 +226,7 @@ def block(what: str) -> str:
 
 
 @asynccontextmanager
-async def opened(
+async def open_project(
     model: Recorder, workspace: Path, state: Path, *, tools: Sequence[Tool] = (), **more: Any
 ) -> AsyncIterator[tuple[Chain, list[str]]]:
     """Open a chain and list its notices. At the end, check that a replay finds the same requests."""
@@ -254,7 +254,7 @@ async def run(chain: Chain, query: str = "Go") -> None:
 async def test_every_agent_gets_the_instructions(top: Path, tmp_path: Path) -> None:
     write(top / "AGENTS.md", "Use make.")
     model = new_model()
-    async with opened(model, top, tmp_path) as (chain, notices):
+    async with open_project(model, top, tmp_path) as (chain, notices):
         assert chain.state.instructions.files == ("AGENTS.md",)
         await run(chain, "explore")
         assert notices == [], "they were named at the start"
@@ -273,7 +273,7 @@ async def test_a_change_takes_effect_with_the_next_run(top: Path, tmp_path: Path
 
     write(top / "AGENTS.md", "Use make.")
     model = new_model()
-    async with opened(model, top, tmp_path, tools=[rewrite]) as (chain, notices):
+    async with open_project(model, top, tmp_path, tools=[rewrite]) as (chain, notices):
         await run(chain, "rewrite")
         assert notices == []
         for query in ("explore", "Go"):
@@ -290,7 +290,7 @@ async def test_a_change_takes_effect_with_the_next_run(top: Path, tmp_path: Path
 
 async def test_an_unusable_file_fails_no_run(top: Path, tmp_path: Path) -> None:
     model = new_model()
-    async with opened(model, top, tmp_path) as (chain, notices):
+    async with open_project(model, top, tmp_path) as (chain, notices):
         os.mkfifo(top / "AGENTS.md")
         for _ in range(2):
             await run(chain)
@@ -304,11 +304,11 @@ async def test_a_resumed_session_reads_them_again(top: Path, tmp_path: Path) -> 
     model, id = new_model(), ""
     for text in ("Use make.", "Use ninja.", "Use ninja."):
         write(top / "AGENTS.md", text)
-        async with opened(model, top, tmp_path, resume=id) as (chain, notices):
+        async with open_project(model, top, tmp_path, resume=id) as (chain, notices):
             id = chain.session_id
             await run(chain)
             assert notices == []
-    async with opened(model, top, tmp_path, resume=id, instructions=False) as (chain, _):
+    async with open_project(model, top, tmp_path, resume=id, instructions=False) as (chain, _):
         await run(chain)
     assert instructions_in(model) == [block("make"), block("ninja"), block("ninja"), "You are a test."]
     rows = read_recorded(FileStore(tmp_path), id)
@@ -340,7 +340,7 @@ async def test_a_hanging_disk_delays_a_run_briefly(
     write(top / "AGENTS.md", "Use make.")
     model = new_model()
     autojump_clock.autojump_threshold = float("inf")  # a thread that reads does not count as active
-    async with opened(model, top, tmp_path) as (chain, notices):
+    async with open_project(model, top, tmp_path) as (chain, notices):
         hanging.set()
         for _ in range(3):  # more often than there are threads
             chain.submit("Go")

@@ -41,7 +41,7 @@ def name_handler(place: ConfigPlace, path: str) -> None:
     (place.work / "prompts" / "reviewer.yaml").write_text(f"{SYSTEM}interruption_prompt: {path}\n")
 
 
-def trusted(place: ConfigPlace) -> Settings:
+def load_trusted(place: ConfigPlace) -> Settings:
     """Trust the configuration that is in the folder, and load it again."""
     remember_trust(place.found(REVIEWER), state_folder({"HOME": str(place.home)}))
     return place.load()
@@ -206,14 +206,14 @@ def test_a_handler_that_leads_out_needs_trust(place: ConfigPlace, how: str) -> N
     assert asked.leads_to in shown
     with pytest.raises(ConfigError, match="is not trusted yet"):
         agent_prompt(settings, "reviewer")
-    for again in (trusted(place), place.load("config.yaml")):
+    for again in (load_trusted(place), place.load("config.yaml")):
         assert again.untrusted == ()
         assert uses_handler(again)
 
 
 def test_trust_covers_what_the_prompt_file_says(place: ConfigPlace) -> None:
     lead_out(place)
-    session = trusted(place)
+    session = load_trusted(place)
     assert uses_handler(session)
     (place.home / "other.yaml").write_text(HANDLER)
     name_handler(place, "../../home/other.yaml")
@@ -226,7 +226,7 @@ def test_trust_covers_what_the_prompt_file_says(place: ConfigPlace) -> None:
 
 def test_trust_in_a_handler_excludes_the_prompts_path(place: ConfigPlace) -> None:
     lead_out(place)
-    settings = trusted(place)
+    settings = load_trusted(place)
     assert settings.required_folder(KEY) == place.work
     (place.home / "reviewer.yaml").write_text(SYSTEM)
     link_prompt(place)
