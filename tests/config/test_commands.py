@@ -82,11 +82,12 @@ def test_keys_of_other_programs_are_ignored(place: ConfigPlace, own: Path) -> No
     )
     result = find(place)
     assert result.commands == (CustomCommand("fix", file, "Fix.", "Fixes it"),)
-    assert result.faults == ()
+    assert result.faults == (
+        f"{file}: there is no model 'sonnet', so /fix uses the current one: the models are claude, offline",
+    )
     assert result.notes == (
         f"{file}:2: unknown key argument-hint is ignored; a command may have description and model",
         f"{file}:4: unknown key allowed-tools is ignored; a command may have description and model",
-        f"{file}:5: model: there is no model 'sonnet', so the current one is used: the models are claude, offline",
     )
 
 
