@@ -176,16 +176,11 @@ def test_a_huge_file_is_truncated(top: Path) -> None:
 @pytest.mark.parametrize("before", range(4))
 def test_a_character_is_not_divided_at_the_limit(top: Path, before: int) -> None:
     write(top / "AGENTS.md", "x" * before + "𝄞" * MAX_EACH)
-    read = read_instructions(top, NAMES)
-    assert read.files == ("AGENTS.md",)
-    assert read.text.removesuffix(f"\n{REST_LEFT_OUT}").endswith("𝄞")
-
-
-def test_a_file_of_the_limit_is_complete(top: Path) -> None:
+    assert read_instructions(top, NAMES).text.endswith(f"𝄞\n{REST_LEFT_OUT}")
     write(top / "AGENTS.md", "\ufeff" + "x" * (MAX_EACH - 3))
-    read = read_instructions(top, NAMES)
-    assert read.faults == ()
-    assert read.text.endswith("\n" + "x" * (MAX_EACH - 3))
+    complete = read_instructions(top, NAMES)
+    assert complete.faults == ()
+    assert complete.text.endswith("\n" + "x" * (MAX_EACH - 3))
 
 
 def test_all_files_together_are_limited(top: Path) -> None:

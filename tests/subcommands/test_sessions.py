@@ -60,22 +60,20 @@ def test_a_session_is_shown_as_in_a_terminal(stored: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("options", "is_painted"), [([], True), (["--no-color"], False)])
-def test_a_terminal_shows_colours(options: list[str], is_painted: bool, stored: Path) -> None:
+@pytest.mark.parametrize(
+    ("options", "rows", "is_painted", "is_paged"),
+    [([], 60, True, False), (["--no-color"], 60, False, False), ([], 8, True, True)],
+)
+def test_a_terminal_shows_colours_and_a_pager(
+    options: list[str], rows: int, is_painted: bool, is_paged: bool, stored: Path
+) -> None:
     words = [sys.executable, "-m", "cli", "sessions", "show", journals(stored)[0].stem, *options]
-    with Screen(words, home=stored, rows=60, columns=80) as screen:
+    env = {"PAGER": "tail -n 2", "TERM": "xterm"}
+    with Screen(words, home=stored, rows=rows, columns=80, env=env) as screen:
         screen.until("✓ done")
         assert screen.wait() == 0
-    assert (b"\x1b[1m" in screen.raw) == is_painted
-
-
-@pytest.mark.slow
-def test_a_long_session_is_shown_by_the_pager(stored: Path) -> None:
-    words = [sys.executable, "-m", "cli", "sessions", "show", journals(stored)[0].stem]
-    with Screen(words, home=stored, rows=8, columns=80, env={"PAGER": "tail -n 2", "TERM": "xterm"}) as screen:
-        screen.until("✓ done")
-        assert screen.wait() == 0
-    assert QUERY not in screen.everything
+    assert (b"\x1b[32m" in screen.raw) == is_painted
+    assert (QUERY not in screen.everything) == is_paged
 
 
 @pytest.mark.parametrize("words", [["show"], *(["export", "--format", name] for name in ("md", "json", "html"))])
