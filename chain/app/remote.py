@@ -76,10 +76,10 @@ class RemoteSession:
 
     async def events(self) -> AsyncIterator[Mapping[str, Any]]:
         """Yield the ``init`` and the events of the latest run, then all later events, without end."""
-        begun, init = await self._retry(partial(self._store.latest_run, self._server, self.id))
-        if not begun:
+        start, init = await self._retry(partial(self._store.latest_run, self._server, self.id))
+        if not start:
             self._say(NOT_BEGUN.format(id=self.id))
-        after, until = _preceding_id(begun) if begun else "0", None
+        after, until = _preceding_id(start) if start else "0", None
         while True:
             found = await self._retry(partial(self._store.events, self._server, self.id, after, wait_s=NEWS_WAIT_S))
             if not found:
@@ -87,9 +87,9 @@ class RemoteSession:
             if init is not None:
                 yield init
                 init = None
-            if found[0].place != begun if begun else until not in (None, found[0].before):
+            if found[0].place != start if start else until not in (None, found[0].before):
                 self._say(MISSED.format(id=self.id))
-            begun, after, until = "", found[-1].place, found[-1].until
+            start, after, until = "", found[-1].place, found[-1].until
             for each in found:
                 yield each.row
 

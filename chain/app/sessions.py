@@ -45,12 +45,12 @@ def open_store(state: Path, address: str) -> Store:
     return RedisStore(address, source="the state")
 
 
-def open_new_store(state: Path, address: str, *, keeps: bool) -> tuple[Store, str]:
+def open_new_store(state: Path, address: str, *, is_stored: bool) -> tuple[Store, str]:
     """Return the store of a new session, and a note if the session is unexpectedly not stored.
 
-    Use memory if ``keeps`` is false or the state folder is not writable. Raise ``SessionError``.
+    Use memory if ``is_stored`` is false or the state folder is not writable. Raise ``SessionError``.
     """
-    if not keeps:
+    if not is_stored:
         return MemoryStore(), ""
     store = open_store(state, address)
     if address:
