@@ -1,4 +1,4 @@
-"""When a terminal calls its user."""
+"""Titles and bells for a user who looks elsewhere."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def test_only_the_end_of_a_long_run_rings(seconds: float, status: events.Status,
     alerts = Alerts()
     assert alerts.of(events.RunStarted(time=100, id="L1", query="Go")) == Alert()
     assert alerts.of(ended(100 + seconds, status)) == alert
-    assert alerts.of(ended(900, status)) is None, "it is told once more"
+    assert alerts.of(ended(900, status)) is None
 
 
-def test_a_question_rings_and_is_called_out_until_it_is_answered_itself() -> None:
+def test_a_question_rings_and_names_the_window_until_answered() -> None:
     alerts = Alerts()
     asked = events.Question(id="Q2", kind="choice", text="Which?", options=("a", "b"), tool_call_id="c", name="ask")
     assert alerts.of(asked) == Alert("chain: Q2 asks", rings=True)
