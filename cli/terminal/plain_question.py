@@ -76,9 +76,9 @@ def ask_for_trust(settings: Settings, *, ascii: bool) -> tuple[bool, bytes]:
 def _ask_for_yes(rows: Sequence[str], asking: str, *, ascii: bool) -> tuple[bool | None, bytes]:
     # A SIGINT in between would leave the terminal without echo.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    with tty.quiet() as typed_ahead:
+    with tty.line_mode_off() as read_typed_ahead:
         _show(rows, ascii=ascii)
-        typed = typed_ahead()
+        typed = read_typed_ahead()
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     while True:
         said = (_ask(asking) or "").strip().casefold()
@@ -122,10 +122,14 @@ def _ask(asking: str) -> str | None:
     Ask again if the line has only keys such as the arrows.
     """
     line = b""
-    with at_immediate_exit(lambda: try_to_write(1, "\n")), suppress(OSError), tty.signals_waking() as wait_for_input:
+    with (
+        at_immediate_exit(lambda: try_to_write(1, "\n")),
+        suppress(OSError),
+        tty.interruptible_input() as wait,
+    ):
         try_to_write(1, "\n".join(in_rows(asking, max(tty.size()[0] - 1, NARROWEST))) + " ")
         while not line.endswith(b"\n"):
-            wait_for_input()
+            wait()
             if not (piece := os.read(0, 4096)):
                 break
             line += piece

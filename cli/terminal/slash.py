@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 MOST_SESSIONS = 10
 """Sessions that ``/resume`` shows: more would fill the screen. ``chain sessions list`` shows all."""
 TAKEN_BACK = "taken back to edit"
-WIDTH = 80
+DEFAULT_WIDTH = 80
 """The default width of answers, in columns."""
 
 _SWITCH = ("on", "off")
@@ -138,7 +138,7 @@ class Commands:
         self._has_keys = screen is None or screen.has_keys
         self._can_copy = screen is not None and screen.has_clipboard
         self._origin = origin
-        self._width = WIDTH
+        self._width = DEFAULT_WIDTH
         self.files = FileNames(chain.workspace, lambda: tuple(chain.state.added))
         self._listed: list[Summary] = []
         """The sessions of the last ``/resume`` list, in which a number selects."""
@@ -178,7 +178,7 @@ class Commands:
             "/compact": _Command("summarizes it", self._compact, "[...]", takes_text=True),
             "/tools": _Command("the model's tools", shows(answers.tool_rows)),
             "/mcp": _Command("servers of tools", self._servers, "[SERVER]", self._server_names),
-            "/model": _Command("the models, or switch", self._switch, "[NAME]", lambda: settings.model_names),
+            "/model": _Command("the models, or switch", self._model, "[NAME]", lambda: settings.model_names),
             "/mode": _Command("the mode (Shift-Tab)", self._mode, "[MODE]", lambda: MODES, takes_text=True),
             "/effort": _Command("the thinking effort", self._effort, "[high]", lambda: (*EFFORTS, DEFAULT_EFFORT)),
             "/resume": _Command("sessions, or switch", self._resume, "[ID]", session_ids, needs_terminal=True),
@@ -192,7 +192,7 @@ class Commands:
         built_in = {name.removeprefix("/") for name in (*self._commands, *OTHER_NAMES)}
         self.custom = CustomCommands(chain, settings, lambda: find_custom(built_in), origin)
 
-    def run(self, text: str, *, width: int = WIDTH) -> CommandAnswer:
+    def run(self, text: str, *, width: int = DEFAULT_WIDTH) -> CommandAnswer:
         """Run a command and return its answer, for ``width`` columns.
 
         If the command fails, the answer is the reason.
@@ -239,7 +239,7 @@ class Commands:
         if not is_command(text):
             before, names = self.files.complete_name(text)
             return [Choice(before + name, name) for name in names if before + name != text]
-        offered = [(name, self._commands[name].argument, self._commands[name].about) for name in self._offered()]
+        offered = [(name, self._commands[name].argument, self._commands[name].about) for name in self._names()]
         found = [
             Choice(f"{name} ", f"{name} {argument}".rstrip(), about)
             for name, argument, about in (*offered, *self.custom.entries())
@@ -247,15 +247,15 @@ class Commands:
         ]
         return found + [Choice(f"{n} ", n, about) for n, about in self.prompts if len(text) > 1 and n.startswith(text)]
 
-    def _offered(self) -> list[str]:
+    def _names(self) -> list[str]:
         """Return the names of the commands, without those for servers and jobs if there are none."""
         has = {"/mcp": self._chain.servers, **dict.fromkeys(("/jobs", "/kill"), self._chain.jobs.views)}
         return [name for name in self._commands if has.get(name, True)]
 
     @property
-    def anywhere(self) -> list[tuple[str, str, str]]:
+    def portable(self) -> list[tuple[str, str, str]]:
         """The commands that need no terminal: name, syntax of the argument, and description."""
-        known = [(name, self._commands[name]) for name in self._offered()]
+        known = [(name, self._commands[name]) for name in self._names()]
         built_in = [(name, each.argument, each.about) for name, each in known if not each.needs_terminal]
         return [*built_in, *self.custom.entries()]
 
@@ -284,7 +284,11 @@ class Commands:
             if command is not None and (space or command.argument):
                 known = [f"{name} {argument}" for argument in command.arguments()]
             else:
-                known = [*self._offered(), *(n for n, _, _ in self.custom.entries()), *(n for n, _ in self.prompts)]
+                known = [
+                    *self._names(),
+                    *(n for n, _, _ in self.custom.entries()),
+                    *(n for n, _ in self.prompts),
+                ]
         else:
             typed = re.sub(r"^(todo|plan):\s*", r"\1: ", typed)
             known = [f"{head}: {verb}" for head in ("todo", "plan") for verb in _PLAN_VERBS]
@@ -293,7 +297,7 @@ class Commands:
 
     def _help(self, name: str) -> Sequence[str]:
         if not name:
-            commands = {name: self._commands[name] for name in self._offered()}
+            commands = {name: self._commands[name] for name in self._names()}
             known = {name: (each.argument, each.about) for name, each in commands.items()}
             self.custom.refresh()
             return [*overview(known, self._width, has_keys=self._has_keys), *self.custom.help_rows(self._width)]
@@ -414,7 +418,7 @@ class Commands:
         self._chain.start_prompt(server, prompt, argument.split())
         return CommandAnswer()
 
-    def _switch(self, name: str) -> CommandAnswer | Sequence[str]:
+    def _model(self, name: str) -> CommandAnswer | Sequence[str]:
         if not name:
             return answers.model_rows(self._chain, self._settings, self.model, self._width)
         try:

@@ -48,11 +48,11 @@ def test_a_returned_line_is_put_above_refused_ones() -> None:
 )
 def test_a_stop_or_command_passes_unsent_lines(typed: str, passes: bool) -> None:
     draft, text = with_lines("one", "two", typed=typed)
-    assert draft.passing(text) == ((typed, "one\ntwo\n") if passes else None)
+    assert draft.overtaking_line(text) == ((typed, "one\ntwo\n") if passes else None)
 
 
 @pytest.mark.parametrize(("typed", "passes"), [("stop", True), ("/y", False)])
 def test_only_a_stop_passes_a_text_to_correct(typed: str, passes: bool) -> None:
     draft = Draft()
     draft.lines_to_show(["todo: complete x"], "keep")
-    assert draft.passing(f"todo: complete x{typed}") == (("stop", "todo: complete x") if passes else None)
+    assert draft.overtaking_line(f"todo: complete x{typed}") == (("stop", "todo: complete x") if passes else None)

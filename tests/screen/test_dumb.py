@@ -19,7 +19,7 @@ class Listener:
         self.accepted: list[str] = []
         self.ended = trio.Event()
 
-    async def ready(self) -> None: ...
+    async def wait_ready(self) -> None: ...
 
     def accept(self, text: str, *, at: str = "", again: bool = False) -> Acceptance:
         self.accepted.append(text)

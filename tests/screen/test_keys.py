@@ -24,8 +24,8 @@ from prompt_toolkit.output import DummyOutput
 
 from cli.screen.draft import Draft
 from cli.screen.keyboard import Keyboard
-from cli.screen.page import RowOutput
 from cli.screen.protocol import Acceptance
+from cli.screen.row_output import RowOutput
 from cli.screen.toolkit import LONGEST_GAP_S, HeldOutput, KeyParser, WholeTextCompleter
 from cli.show.toolbar import answers_question
 

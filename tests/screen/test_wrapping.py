@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.screen.keyboard import place_by_row
+from cli.screen.keyboard import index_by_row
 from cli.show.text_rows import columns
 
 FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
@@ -28,17 +28,17 @@ FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
 )
 def test_the_place_one_row_up_or_down(line: str, at: int, up: int | None, down: int | None) -> None:
     width = 10 if FAMILY in line else 4
-    assert (place_by_row(line, at, width, -1), place_by_row(line, at, width, 1)) == (up, down)
+    assert (index_by_row(line, at, width, -1), index_by_row(line, at, width, 1)) == (up, down)
 
 
 @given(st.text(st.sampled_from("ab漢é "), max_size=40), st.integers(0, 40), st.integers(2, 12))
 def test_down_returns_at_most_to_where_up_began(line: str, at: int, width: int) -> None:
     at = min(at, len(line))
-    up = place_by_row(line, at, width, -1)
+    up = index_by_row(line, at, width, -1)
     if up is None:
         assert columns(line[:at]) <= width
     else:
         assert 0 <= up < at
-        back = place_by_row(line, up, width, 1)
+        back = index_by_row(line, up, width, 1)
         assert back is not None
         assert up < back <= at

@@ -152,7 +152,7 @@ async def test_addresses_are_completed_and_recognised_while_typed() -> None:
         recipients = Recipients(agents.session.chain)
         recipients.update()
         for typed, expected in RECIPIENTS.items():
-            found = recipients.of(typed)
+            found = recipients.find(typed)
             assert (found.agent, found.text, found.is_addressed) == expected
             assert found.waiting == {"explore-1": 1, "plan-1": 2}.get(found.agent, 0)
         assert recipients.waiting == 3
@@ -182,12 +182,12 @@ def test_an_address_is_split_from_its_line(text: str, name: str, line: str) -> N
 async def test_the_recipient_follows_the_agents_at_work() -> None:
     async with family(use=USE, interactive=True) as agents:
         recipients = Recipients(agents.session.chain)
-        assert recipients.of("x").agent == "main"
+        assert recipients.find("x").agent == "main"
         await agents.begin(DEEP, [WAIT])
         for name in ("explore-1", "main"):
             recipients.update()
-            assert recipients.of("x").agent == agents.send("x") == name
+            assert recipients.find("x").agent == agents.send("x") == name
             agents.waiters.let_go("explore-1")
             await agents.quiet()
-        assert recipients.of("/to explore-1 x").agent == ""
+        assert recipients.find("/to explore-1 x").agent == ""
         await agents.finish()

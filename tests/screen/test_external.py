@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from chain.errors import UserError
-from cli.screen.outside import OutsideProgram, editor_command
+from cli.screen.external import ExternalProgram, editor_command
 
 
 @pytest.fixture
@@ -34,13 +34,13 @@ def test_the_editor_is_named_or_a_usual_one(environ: dict[str, str], command: li
 @pytest.mark.parametrize("environ", [{"PATH": "/nowhere"}, {"EDITOR": "'unclosed"}])
 def test_the_error_says_how_to_name_an_editor(environ: dict[str, str]) -> None:
     with pytest.raises(UserError, match="EDITOR"):
-        OutsideProgram().edit("text", environ)
+        ExternalProgram().edit("text", environ)
 
 
 @pytest.mark.parametrize("environ", [{"PATH": "/nowhere"}, {"PAGER": "cat"}, {"PAGER": "'unclosed"}, {"PAGER": ""}])
 def test_the_error_says_how_to_name_a_pager(environ: dict[str, str]) -> None:
     with pytest.raises(UserError, match="set PAGER"):
-        OutsideProgram().page(["a row"], environ)
+        ExternalProgram().page(["a row"], environ)
 
 
 def test_a_reading_error_is_raised_before_the_pager_starts(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_a_reading_error_is_raised_before_the_pager_starts(tmp_path: Path) -> No
     pager.write_text("#!/bin/sh\ntouch $0.started\n")
     pager.chmod(0o755)
     with pytest.raises(UserError, match="the session is gone"):
-        OutsideProgram().page(unreadable(), {"PAGER": str(pager)})
+        ExternalProgram().page(unreadable(), {"PAGER": str(pager)})
     assert not (tmp_path / "pager.started").exists()
 
 
@@ -60,5 +60,5 @@ def test_a_pager_that_ends_stops_the_reading(tmp_path: Path) -> None:
     pager = tmp_path / "pager"
     pager.write_text("#!/bin/sh\nhead -n 1 > $0.read\n")
     pager.chmod(0o755)
-    OutsideProgram().page(map(str, count()), {"PAGER": str(pager), "PATH": "/usr/bin:/bin"})
+    ExternalProgram().page(map(str, count()), {"PAGER": str(pager), "PATH": "/usr/bin:/bin"})
     assert (tmp_path / "pager.read").read_text() == "0\n"
