@@ -107,7 +107,7 @@ class _Command:
     needs_terminal: bool = False
 
 
-class _NotUnderstood(Exception):
+class _CommandError(Exception):
     """The command is wrong, and stays in the editor to be corrected."""
 
 
@@ -200,7 +200,7 @@ class Commands:
         self._width = max(width, NARROWEST)
         try:
             answer = self._answer(text)
-        except _NotUnderstood as problem:
+        except _CommandError as problem:
             answer = CommandAnswer(str(problem), keeps=True)
         except (UserError, JournalError) as error:
             answer = CommandAnswer(str(error))
@@ -218,11 +218,11 @@ class Commands:
             is_accepted, note = self.custom.submit(custom, argument)
             return CommandAnswer(note if is_accepted else "", keeps=not is_accepted)
         if command is None:
-            raise _NotUnderstood(self._unknown(name))
+            raise _CommandError(self._unknown(name))
         if argument and not command.argument:
-            raise _NotUnderstood(f"{name.casefold()} has no argument")
+            raise _CommandError(f"{name.casefold()} has no argument")
         if len(argument.split()) > 1 and not command.takes_text:
-            raise _NotUnderstood(f"write it as {name.casefold()} {command.argument}")
+            raise _CommandError(f"write it as {name.casefold()} {command.argument}")
         return command.run(argument)
 
     def is_path(self, text: str) -> bool:
@@ -239,10 +239,9 @@ class Commands:
         if not is_command(text):
             before, names = self.files.complete_name(text)
             return [Choice(before + name, name) for name in names if before + name != text]
-        offered = [(name, self._commands[name].argument, self._commands[name].about) for name in self._names()]
         found = [
             Choice(f"{name} ", f"{name} {argument}".rstrip(), about)
-            for name, argument, about in (*offered, *self.custom.entries())
+            for name, argument, about in (*self._entries(), *self.custom.entries())
             if name.startswith(text.casefold())
         ]
         return found + [Choice(f"{n} ", n, about) for n, about in self.prompts if len(text) > 1 and n.startswith(text)]
@@ -252,11 +251,14 @@ class Commands:
         has = {"/mcp": self._chain.servers, **dict.fromkeys(("/jobs", "/kill"), self._chain.jobs.views)}
         return [name for name in self._commands if has.get(name, True)]
 
+    def _entries(self) -> list[tuple[str, str, str]]:
+        """Return the name, the syntax of the argument and the description of each command in ``_names``."""
+        return [(name, self._commands[name].argument, self._commands[name].about) for name in self._names()]
+
     @property
     def portable(self) -> list[tuple[str, str, str]]:
-        """The commands that need no terminal: name, syntax of the argument, and description."""
-        known = [(name, self._commands[name]) for name in self._names()]
-        built_in = [(name, each.argument, each.about) for name, each in known if not each.needs_terminal]
+        """The commands that need no terminal, like ``_entries``."""
+        built_in = [entry for entry in self._entries() if not self._commands[entry[0]].needs_terminal]
         return [*built_in, *self.custom.entries()]
 
     def use(self, name: str) -> str:
@@ -297,12 +299,13 @@ class Commands:
 
     def _help(self, name: str) -> Sequence[str]:
         if not name:
-            commands = {name: self._commands[name] for name in self._names()}
-            known = {name: (each.argument, each.about) for name, each in commands.items()}
             self.custom.refresh()
-            return [*overview(known, self._width, has_keys=self._has_keys), *self.custom.help_rows(self._width)]
+            return [
+                *overview(self._entries(), self._width, has_keys=self._has_keys),
+                *self.custom.help_rows(self._width),
+            ]
         if name.casefold() not in OVERVIEW_TOPICS:
-            raise _NotUnderstood(
+            raise _CommandError(
                 f"there is no help on {flat(name)[:20]} here; try /help {' or /help '.join(OVERVIEW_TOPICS)}, "
                 "or in a shell chain help TOPIC"
             )
@@ -316,7 +319,7 @@ class Commands:
     def _undo(self, argument: str) -> CommandAnswer:
         count, *more = argument.split() if argument[:1].isdecimal() else ["1", *argument.split()]
         if not (count.isdecimal() and len(count) < 4 and int(count) and more in ([], ["files"])):
-            raise _NotUnderstood("write it as /undo, /undo N or /undo files (only the files, not the conversation)")
+            raise _CommandError("write it as /undo, /undo N or /undo files (only the files, not the conversation)")
         self._chain.undo.undo(int(count), keeps_conversation=bool(more))
         return CommandAnswer()  # a notice shows what was undone
 
@@ -324,7 +327,7 @@ class Commands:
         if id.casefold() == ALL_JOBS:
             return CommandAnswer(self._chain.jobs.kill_all() or "No background job is running.")
         if not id:
-            raise _NotUnderstood(f"write it as /kill J1 or /kill {ALL_JOBS}; /jobs shows them")
+            raise _CommandError(f"write it as /kill J1 or /kill {ALL_JOBS}; /jobs shows them")
         self._chain.jobs.kill_job(id)
         return CommandAnswer()  # a row shows how it ended
 
@@ -335,7 +338,7 @@ class Commands:
         path = argument.strip().strip("\"'")
         if not path:
             added = ", ".join(map(str, self._chain.state.added)) or "none"
-            raise _NotUnderstood(f"write it as /add-dir DIR; added so far: {added}")
+            raise _CommandError(f"write it as /add-dir DIR; added so far: {added}")
         if not self._chain.runs.add_directory(path):
             return CommandAnswer("Tools may use that directory already.")
         # A notice shows what was added.
@@ -356,16 +359,16 @@ class Commands:
         try:
             return act(id)
         except UserError as error:
-            raise _NotUnderstood(flat(str(error))) from None
+            raise _CommandError(flat(str(error))) from None
 
     def _to(self, argument: str) -> NoReturn:
         """Raise an error: only a malformed address comes here, since a well-formed one is sent as a line."""
         if is_command(argument.partition(" ")[2]):
-            raise _NotUnderstood(
+            raise _CommandError(
                 "commands cannot be sent to an agent; put one more space before the / to send it as text"
             )
         there = ", ".join(waiting_by_agent(self._chain))
-        raise _NotUnderstood(f"write it as /to AGENT TEXT; lines can go to {flat(there)}")
+        raise _CommandError(f"write it as /to AGENT TEXT; lines can go to {flat(there)}")
 
     def _agents(self, typed: str) -> CommandAnswer:
         known = self._known_agents()
@@ -384,12 +387,12 @@ class Commands:
         if question is None:
             known = [each.id for each in asked]
             latest = f"the only question is {known[0]}" if len(known) == 1 else f"the latest are {', '.join(known)}"
-            raise _NotUnderstood(f"there is no {flat(id)[:20]}; {latest}")
+            raise _CommandError(f"there is no {flat(id)[:20]}; {latest}")
         return CommandAnswer(f"{question.id} {question.text}", question=question)
 
     def _thinking(self, argument: str) -> CommandAnswer:
         if argument.casefold() not in ("", *_SWITCH):
-            raise _NotUnderstood("write it as /thinking on or /thinking off")
+            raise _CommandError("write it as /thinking on or /thinking off")
         is_on = argument.casefold() != "off"
         shown = "shown in full" if is_on else "one row each"
         return CommandAnswer(f"Thoughts are now {shown}.", thinking=is_on)
@@ -412,7 +415,7 @@ class Commands:
     def _prompt(self, name: str, argument: str) -> CommandAnswer:
         if name not in dict(self.prompts):
             near = nearest_word(name, (each for each, _ in self.prompts))
-            raise _NotUnderstood(f"there is no {name[:60]}{f'; did you mean {near}?' if near else ''}")
+            raise _CommandError(f"there is no {name[:60]}{f'; did you mean {near}?' if near else ''}")
         server, _, prompt = name.removeprefix(SERVER_PROMPT).partition(":")
         self._require_idle()
         self._chain.start_prompt(server, prompt, argument.split())
@@ -434,7 +437,7 @@ class Commands:
             return table(marked, self._width, indent="")
         mode = mode_named(name)
         if mode is None:
-            raise _NotUnderstood(f"there is no mode {flat(name)[:20]}; the modes are {', '.join(MODES)}")
+            raise _CommandError(f"there is no mode {flat(name)[:20]}; the modes are {', '.join(MODES)}")
         self._chain.use_mode(mode)
         return CommandAnswer()  # a notice shows it
 
@@ -455,7 +458,7 @@ class Commands:
                 if level.isalpha() and near
                 else f"write {', '.join(EFFORTS)} or {DEFAULT_EFFORT}"
             )
-            raise _NotUnderstood(f"there is no effort {flat(typed)[:20]}; {hint}")
+            raise _CommandError(f"there is no effort {flat(typed)[:20]}; {hint}")
         self._chain.use_effort("" if level == DEFAULT_EFFORT else level)
         when = "from the next run on" if self._chain.is_running else "from now on"
         what = "that of the model's definition" if level == DEFAULT_EFFORT else level
@@ -473,7 +476,7 @@ class Commands:
 
     def _new(self, option: str) -> CommandAnswer:
         if option not in ("", CLEAN):
-            raise _NotUnderstood(f"write it as /new, which keeps the plan, or /new {CLEAN}")
+            raise _CommandError(f"write it as /new, which keeps the plan, or /new {CLEAN}")
         self._require_idle()
         closed, count = self._chain.plan.counts
         if option or not count:
@@ -493,7 +496,7 @@ class Commands:
         id = resolve_choice(id, self._listed or self._sessions())
         id = id if self._store is None else self._store.whole_id(id)
         if id == self._chain.session_id:
-            raise _NotUnderstood("this session is already open")
+            raise _CommandError("this session is already open")
         return CommandAnswer("Session resumed.", opening=NextSession(resume=id))
 
     def _sessions(self) -> list[Summary]:
@@ -532,5 +535,5 @@ def _one_of(names: Iterable[str], typed: str, what: str) -> str:
     """Return the name that was typed, in its own case; empty if none was typed. Raise if there is no such name."""
     found = next((name for name in names if name.casefold() == typed.casefold()), "")
     if typed and not found:
-        raise _NotUnderstood(f"there is no {what} {flat(typed)[:40]}; there is {flat(', '.join(names)) or 'none'}")
+        raise _CommandError(f"there is no {what} {flat(typed)[:40]}; there is {flat(', '.join(names)) or 'none'}")
     return found

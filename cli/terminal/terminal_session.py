@@ -345,7 +345,7 @@ class TerminalSession:
         return not answer.keeps
 
     def _show_context(self) -> None:
-        """Show how full the conversation is, which was shortened without an event that says so."""
+        """Show how full the conversation is after an undo, which has no event with that number."""
         view = self.chain.window
         with self._lock:
             self._toolbar.fill(view.tokens, view.window or None)
