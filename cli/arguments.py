@@ -64,7 +64,7 @@ def whole_path(path: str | None) -> Path:
 def read_settings(args: argparse.Namespace, cwd: Path | None = None, *, skip_here: bool = False) -> Settings:
     """Return the configuration for the folder ``cwd``, by default the current one. Raise ``ConfigError``.
 
-    If the current folder was removed, no file is read from it. Raise ``ConfigError``.
+    ``skip_here`` ignores a file in that folder, and so does a current folder that was removed.
     """
     flags = {name: vars(args)[name] for name in ("model", "chain", "max_iterations", "allow", "state")}
     named = whole_path(args.config) if args.config else None
@@ -112,7 +112,7 @@ def read_place(args: argparse.Namespace, state: Path, address: str = "") -> Plac
     if vars(args)["continue"]:
         if args.resume is not None:
             raise UserError("--continue and --resume cannot be used together")
-        found = sessions.latest(store, given := whole_path(args.workspace))
+        found = sessions.latest_session(store, given := whole_path(args.workspace))
         if found is None:
             raise UserError(f"there is no session in {given.resolve()}; start one without --continue")
     elif not args.resume:

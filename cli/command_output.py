@@ -58,10 +58,10 @@ def show_pages(rows: Iterable[str]) -> int:
 
 def for_terminal(args: argparse.Namespace, text: str) -> str:
     """Return a text for standard output, with ASCII signs if the user or the terminal requires them."""
-    from cli.show.signs import in_ascii
+    from cli.show.signs import to_ascii
 
     _, ascii, _ = terminal_style(args, fd=1)
-    return in_ascii(text) if ascii else text
+    return to_ascii(text) if ascii else text
 
 
 def report(why: str) -> int:

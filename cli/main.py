@@ -169,7 +169,7 @@ def _interactive(args: argparse.Namespace, settings: Settings) -> int:
         add_dirs=arguments.read_add_dirs(args),
     )
     return startup.run_at_terminal(
-        lambda: nullcontext(_with_store(invocation, keeps=not args.no_session)),
+        lambda: nullcontext(_add_store(invocation, keeps=not args.no_session)),
         history=None if args.no_session else state / "history",
         typed=typed,
         no_color=args.no_color,
@@ -178,7 +178,7 @@ def _interactive(args: argparse.Namespace, settings: Settings) -> int:
     )
 
 
-def _with_store(invocation: Invocation, *, keeps: bool) -> Invocation:
+def _add_store(invocation: Invocation, *, keeps: bool) -> Invocation:
     """Return the invocation with the store of its sessions. Raise ``UserError``.
 
     Without ``keeps``, or if the state folder cannot be written, the sessions are stored in memory.

@@ -32,7 +32,7 @@ MARK: dict[str, Any] = {"cache_control": {"type": "ephemeral"}}
 SIGNED = {"type": "thinking", "thinking": "hm", "signature": "sig_1"}
 DARK = {"type": "redacted_thinking", "data": "dark"}
 ADAPTIVE = {"thinking": {"type": "adaptive"}}
-BUDGET = {"model": OLDER, "thinking": {"type": "enabled", "budget_tokens": 1024}, "max_tokens": 2000}
+BUDGET = {"thinking": {"type": "enabled", "budget_tokens": 1024}, "max_tokens": 2000}
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0\0\0\rIHDR" + bytes(17)
 
 
@@ -99,7 +99,6 @@ RULES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("max_tokens: Input should be greater than or equal to 1", body(max_tokens=0), body(max_tokens=1)),
     ("maximum allowed number of output tokens", body(max_tokens=128_001), body(max_tokens=128_000)),
     ("stream: this test double streams only", body(stream=False), body()),
-    ("stop_sequences: each", body(stop_sequences=["\n"]), body(stop_sequences=["a b"])),
     ("system: text content blocks must contain", body(system=[said(" ")]), body(system=[said("s", **MARK)])),
     # messages and blocks
     ("at least one message", body() | {"messages": []}, body(Q, Q)),
@@ -114,7 +113,6 @@ RULES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("`image` blocks can only be in `user`", answered(image()), body(user(image()))),
     ("Could not process image", body(user(image(PNG, "image/jpeg"))), body(user(image(b"\xff\xd8\xff", "image/jpeg")))),
     ("Could not process image", loop(result(content=[image(PNG[:8])])), loop(result(content=[image()]))),
-    ("image exceeds 5 MB", body(user(image(PNG + bytes(5 * 2**20)))), body(user(image(PNG + bytes(2**20))))),
     ("content cannot be empty if", loop(result(is_error=True, content="")), loop(result(content=""))),
     ("must be non-empty", loop(result(content=[said("")])), loop(result(content=[said("x")]))),
     ("tool_use.id: String should match", body(Q, assistant(call("a b")), user(result("a b"))), loop()),
@@ -127,7 +125,7 @@ RULES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("Property keys should match", tool(properties={"a b": {}}), tool(properties={"a.b": {}})),
     ("JSON schema is", tool(properties={"a": {"type": "str"}}), tool(properties={"a": {"type": ["string", "null"]}})),
     ("JSON schema is", tool(properties={"a": {"anyOf": []}}), tool(properties={"a": {"items": {}}})),
-    ("required: JSON schema is", tool(required="a"), tool(required=["a"], additionalProperties=False)),
+    ("JSON schema is", tool(required="a"), tool(required=["a"], additionalProperties=False)),
     # who speaks when, calls and results
     ('first message must use the "user" role', body(A, Q), body(Q, A, Q)),
     ("does not support assistant message prefill", body(Q, A), body(Q, A, Q)),
@@ -143,10 +141,8 @@ RULES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("cannot be set for empty", body(user("q", said("", **MARK))), body(user(said("q", **MARK)))),
     ("`temperature` is deprecated", body(temperature=0.3), body(model=OLDER, temperature=0.3)),
     ("temperature: Input should be between", body(model=OLDER, temperature=2), body(model=OLDER, temperature=0)),
-    ("may only be set to 1", body(temperature=0.1, **BUDGET), body(temperature=1, **BUDGET)),
     ("effort level 'xhigh'", body(model=OLDER, output_config={"effort": "xhigh"}), body(model=OLDER)),
-    ("is not supported for this model", body(**BUDGET | {"model": NEWER}), body(**BUDGET)),
-    ("must be greater than `thinking.budget", body(**BUDGET | {"max_tokens": 1024}), body(**ADAPTIVE)),
+    ("is not supported for this model", body(**BUDGET), body(model=OLDER, **BUDGET)),
     ("role 'system' is not supported", body(Q, S, model=OLDER), body(Q, S)),
     ("use the top-level 'system' parameter", body(S, Q), body(Q, S, S, A, Q)),
     ("role 'system' must follow", body(Q, A, S, Q), body(*loop()["messages"], S)),
@@ -177,13 +173,8 @@ def test_each_rule_refuses_a_wrong_request_and_takes_a_right_one(
 def test_headers_and_versions_and_servers_that_want_alternating_roles() -> None:
     old = {"anthropic-version": "2023-06-01"}
     assert check(body(), old, policy=Policy(key=None)) is None
-    wrong = (
-        old,
-        HEADERS | {"x-api-key": "no"},
-        HEADERS | {"anthropic-version": "2"},
-        HEADERS | {"anthropic-beta": "x"},
-    )
-    assert [found.status for headers in wrong if (found := check(body(), headers))] == [401, 401, 400, 400]
+    wrong = (old, HEADERS | {"x-api-key": "no"}, HEADERS | {"anthropic-version": "2"})
+    assert [found.status for headers in wrong if (found := check(body(), headers))] == [401, 401, 400]
     assert check(body(), NEW_HEADERS) is None
     assert "temperature: Extra" in str(check(body(model=OLDER, temperature=1), NEW_HEADERS))
     assert "roles must alternate" in str(check(body(Q, Q), HEADERS, policy=Policy(alternate=True)))

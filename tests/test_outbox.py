@@ -1,5 +1,6 @@
 """A queue of rows for a peer that may be slow."""
 
+import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
@@ -12,45 +13,44 @@ class Peer:
     def __init__(self) -> None:
         self.writes: list[bytes] = []
         self.gate = trio.Event()
+        self.outbox = Outbox(self.write)
 
     async def write(self, rows: bytes) -> None:
         await self.gate.wait()
         self.writes.append(rows)
 
 
-async def test_rows_are_written_in_order_and_those_that_wait_at_once() -> None:
-    peer = Peer()
-    outbox = Outbox(peer.write)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(outbox.run)
-        outbox.put(b"1\n")
-        await wait_all_tasks_blocked()
-        outbox.put(b"two\n")
-        outbox.put(b"3\n")
-        assert (len(outbox), outbox.excess) == (2, 2)
-        peer.gate.set()
-        await outbox.wait_empty()
-        assert (peer.writes, outbox.excess) == ([b"1\n", b"two\n3\n"], 0)
-        nursery.cancel_scope.cancel()
+@pytest.fixture
+def peer() -> Peer:
+    return Peer()
 
 
-async def test_a_sender_waits_for_room_and_an_outbox_that_is_closed_has_room() -> None:
-    peer = Peer()
-    outbox = Outbox(peer.write)
+async def test_waiting_rows_are_written_together(peer: Peer, nursery: trio.Nursery) -> None:
+    nursery.start_soon(peer.outbox.run)
+    peer.outbox.put(b"1\n")
+    await wait_all_tasks_blocked()
+    peer.outbox.put(b"two\n")
+    peer.outbox.put(b"3\n")
+    assert (len(peer.outbox), peer.outbox.excess) == (2, 2)
+    peer.gate.set()
+    await peer.outbox.wait_empty()
+    assert (peer.writes, peer.outbox.excess) == ([b"1\n", b"two\n3\n"], 0)
+
+
+async def test_a_sender_waits_until_there_is_room(peer: Peer, nursery: trio.Nursery) -> None:
+    peer.outbox.put(b"1\n")
+    peer.outbox.put(b"2\n")
     has_room = trio.Event()
 
     async def send() -> None:
-        await outbox.wait_for_room(2)
+        await peer.outbox.wait_for_room(2)
         has_room.set()
 
-    outbox.put(b"1\n")
-    outbox.put(b"2\n")
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(send)
-        await wait_all_tasks_blocked()
-        assert not has_room.is_set()
-        outbox.close()
-        await has_room.wait()
-        await outbox.wait_empty()
-    outbox.put(b"3\n")
-    assert (len(outbox), outbox.excess) == (0, 0)
+    nursery.start_soon(send)
+    await wait_all_tasks_blocked()
+    assert not has_room.is_set()
+    peer.outbox.close()
+    await has_room.wait()
+    await peer.outbox.wait_empty()
+    peer.outbox.put(b"3\n")
+    assert (len(peer.outbox), peer.outbox.excess) == (0, 0)

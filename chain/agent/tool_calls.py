@@ -110,7 +110,7 @@ class ToolCalls:
 
     def _is_blocked(self, run: Run) -> bool:
         """Return whether a stop or a waiting line prevents tools from starting."""
-        return run.stop_asked or self._inbox.has_urgent
+        return run.is_stop_requested or self._inbox.has_urgent
 
     def _find(self, call: ToolCall) -> Tool | str:
         """Return the tool of a call, or the reason why it cannot be run."""
@@ -259,7 +259,7 @@ class ToolCalls:
         conversation, state = self._context.conversation, self._context.state
         calls = conversation.open_calls
         results = state.results | run.step.answered  # recorded results may be of an earlier process
-        for call, stub in zip(calls, conversation.repair(state.started), strict=True):
+        for call, stub in zip(calls, conversation.stub_results(state.started), strict=True):
             if call.id not in results:
                 run.skipped += call.id not in state.started
                 results[call.id] = stub

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import trio
 
 from chain.errors import SessionError, UserError
-from chain.lines.parse import overtakes, parse_line, problem_of
+from chain.lines.parse import is_sent_first, parse_line, problem_of
 from chain.redis.redis_server import RedisServer, Unreachable
 from chain.redis.redis_store import LineStatus, RedisStore
 from chain.text.wording import join_first
@@ -55,7 +55,7 @@ class RemoteSession:
             raise UserError("the line is empty")
         if problem := problem_of(parsed):
             raise UserError(problem)
-        return await self.submit(needs_room=not overtakes(line), type="line", text=line)
+        return await self.submit(needs_room=not is_sent_first(line), type="line", text=line)
 
     async def submit(self, *, needs_room: bool = False, **row: Any) -> tuple[str, LineStatus]:  # noqa: ANN401 - JSON
         """Send a row, and retry until the server responds. Return its id and its status."""

@@ -172,7 +172,7 @@ def _read_file_names(node: Node) -> tuple[str, ...]:
 
 
 _READERS: dict[str, Callable[[Node], Any]] = {
-    "str": values.stripped,
+    "str": values.trimmed_text,
     "int": values.count,
     "float": Node.number,
     "bool": Node.boolean,

@@ -224,7 +224,12 @@ async def claim(
 ) -> Lease | Literal["none", "held"]:
     """Claim a session. Return the lease, or the reason why there is none. Raise ``SessionError``."""
     lease = Lease(server, id, length_s)
-    said, *more = await server.run(scripts.CLAIM, id, lease.token, int(length_s * 1000), int(by_worker))
+    arguments = (lease.token, int(length_s * 1000), int(by_worker))
+    try:
+        said, *more = await server.run(scripts.CLAIM, id, *arguments)
+    except Unreachable:  # if only the answer was lost, the session would stay claimed until the lease ends
+        await trio.sleep(LEASE_RETRY_S)
+        said, *more = await server.run(scripts.CLAIM, id, *arguments)
     if said != b"ok":
         return "none" if said == b"none" else "held"
     lease.workspace, lease.answers_s = os.fsdecode(more[0]), int(more[1]) / 1000

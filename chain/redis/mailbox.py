@@ -137,7 +137,7 @@ class Mailbox:
                     self._publish_event(feed.take())
 
         with suppress(OSError):
-            self._publish_event(() if chain.resumed is None else chain.resumed.made_up)
+            self._publish_event(() if chain.resumed is None else chain.resumed.recovered)
             chain.listen(hear)
             while batch := await feed.batch():
                 self._publish_event(batch)

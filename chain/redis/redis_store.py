@@ -21,6 +21,7 @@ from typing import TypeVar
 
 import trio
 
+from chain.chain import ServedSession
 from chain.errors import SessionError
 from chain.journal.journal import Journal
 from chain.redis import scripts
@@ -304,15 +305,15 @@ _REFUSED = {
 }
 
 
-async def _open(lease: Lease) -> OpenSession:
+async def _open(lease: Lease) -> ServedSession:
     """Read the session of a lease, and fetch the rows that were sent to it."""
     await lease.fetch(wait_s=0)
     rows = await _rows(lease.server, lease.id)
     files = await _files(lease.server, lease.id) if any(b'"type":"image"' in row for row in rows) else {}
     read = await trio.to_thread.run_sync(load_journal, rows, files.get) if rows else None
     seq, state = (0, State()) if read is None else (read.seq, read.state)
-    journal = Journal(lease, id=lease.id, seq=seq, note=lease.publish_receipt, writes_later=True)
-    return OpenSession(journal, state, read, Mailbox(lease).serve)
+    journal = Journal(lease, id=lease.id, seq=seq, when_written=lease.publish_receipt, writes_later=True)
+    return ServedSession(journal, state, read, serve=Mailbox(lease).serve)
 
 
 async def _ids(server: RedisServer) -> list[str]:

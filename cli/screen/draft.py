@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from chain.lines.parse import is_stop, overtakes
+from chain.lines.parse import is_sent_first, is_stop
 from cli.screen.protocol import Acceptance
 
 
@@ -115,7 +115,7 @@ class Draft:
         Return ``None`` for any other text.
         """
         *above, typed = self.lines(text)
-        if above and overtakes(typed):
+        if above and is_sent_first(typed):
             return typed, text.removesuffix(typed)
         typed = text.removeprefix(self._text_to_correct)
         if self._text_to_correct and typed != text and is_stop(typed):

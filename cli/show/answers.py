@@ -15,7 +15,7 @@ from chain.version import VERSION
 from cli.show.child_agents import STEP, in_order, indent
 from cli.show.session_list import moment
 from cli.show.table import table
-from cli.show.text_rows import columns, cut, cut_to_row, flat, padded
+from cli.show.text_rows import columns, cut, cut_to_row, flat, pad
 
 if TYPE_CHECKING:
     from chain import Chain, Settings
@@ -214,7 +214,7 @@ def _agent_facts(agent: AgentView, now: float) -> str:
 
 
 def _tree_row(name: str, room: int, facts: str, task: str, width: int) -> str:
-    return cut("  ".join(part for part in (padded(name, room), facts, flat(task)) if part), width, _MARK).rstrip()
+    return cut("  ".join(part for part in (pad(name, room), facts, flat(task)) if part), width, _MARK).rstrip()
 
 
 def _first_sentence(text: str) -> str:

@@ -49,7 +49,7 @@ class Child:
     _cleaner: Cleaner = field(default_factory=Cleaner)
 
     def update(self, event: Event) -> None:
-        """Update the state for one of the agent's own events."""
+        """Update the state by an event of this agent."""
         match event:
             case events.IterationStarted():
                 self.iteration, self.max_iterations = event.iteration, event.max_iterations
@@ -105,7 +105,7 @@ def depth_of(working: Working, name: str) -> int:
     return int(name != MAIN) if child is None else child.depth
 
 
-def with_parents(working: Working, name: str) -> Iterator[Child]:
+def self_and_ancestors(working: Working, name: str) -> Iterator[Child]:
     """Yield an agent at work, the one that started it, and so on, without the main agent."""
     child, depth = working.get(name), sys.maxsize
     # Stop at a name seen before: malformed events could contain a cycle.
@@ -117,7 +117,7 @@ def with_parents(working: Working, name: str) -> Iterator[Child]:
 
 def child_rows(working: Working, width: int, sign: Sign, most: int = MOST_ROWS) -> list[str]:
     """Return a row of ``width`` columns for each agent at work, at most ``most`` rows. The other agents are counted."""
-    parents = {name: next((one.name for one in list(with_parents(working, name))[1:]), "") for name in working}
+    parents = {name: next((one.name for one in list(self_and_ancestors(working, name))[1:]), "") for name in working}
     ordered = [working[name] for _, name in in_order(parents)]
     shown = ordered if len(ordered) <= most else ordered[: most - 1]
     rows = [_row(child, width, sign) for child in shown]

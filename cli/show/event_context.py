@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from chain import events
 from chain.events import Event
 from chain.text.wording import MAIN
-from cli.show.child_agents import Child, Working, depth_of, with_parents
+from cli.show.child_agents import Child, Working, depth_of, self_and_ancestors
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Contexts:
                 return Context(own.depth, own.agent, self._last_tool.get(event.agent, ""), jobs=jobs)
             case events.UsageReport():
                 cached = event.cache_read_tokens + event.cache_write_tokens
-                for one in with_parents(working, event.agent):
+                for one in self_and_ancestors(working, event.agent):
                     one.tokens += event.input_tokens + event.output_tokens + cached
             case events.Receipt() if event.state != "queued":
                 self._queued.pop(event.id, None)

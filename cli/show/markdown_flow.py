@@ -43,9 +43,9 @@ class _ReplyFlow:
 class MarkdownFlow(_ReplyFlow):
     """A reply painted with SGR sequences."""
 
-    def __init__(self, width: int, look: MarkdownStyle) -> None:
+    def __init__(self, width: int, style: MarkdownStyle) -> None:
         super().__init__(width)
-        self._page = MarkdownPage(look)
+        self._page = MarkdownPage(style)
 
     @property
     def tail(self) -> str:

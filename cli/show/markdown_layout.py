@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from cli.show.blocks import INDENTED, MAX_UNFINISHED, is_blank
 from cli.show.highlight import highlight
-from cli.show.spans import Line, MarkdownStyle, Span, painted_row, plain, safe_row, styled, wrap_all
+from cli.show.spans import Line, MarkdownStyle, Span, add_style, paint_row, plain, safe_row, wrap_all
 from cli.show.text_rows import columns, in_rows
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ _CODE = "36"
 _BULLETS = "•◦▪"
 _BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)
 _TASK = re.compile(r"\[([ xX])\][ \t]+")
-_CLOSE_TO_WHAT_FOLLOWS = ("heading", "paragraph", "item")
-_CLOSE_TO_WHAT_PRECEDES = ("paragraph", "item")
+_CLOSE_TO_NEXT = ("heading", "paragraph", "item")
+_CLOSE_TO_PREVIOUS = ("paragraph", "item")
 
 Cell: TypeAlias = Sequence[Line]
 """The lines of a cell: one, unless it holds line breaks."""
@@ -71,7 +71,7 @@ def parse(source: str) -> Sequence[Token] | None:
 
 def is_apart(before: str, after: str, *, has_blank: bool) -> bool:
     """Return whether a blank row separates two blocks: if the source has one, and around all blocks but text."""
-    return has_blank or before not in _CLOSE_TO_WHAT_FOLLOWS or after not in _CLOSE_TO_WHAT_PRECEDES
+    return has_blank or before not in _CLOSE_TO_NEXT or after not in _CLOSE_TO_PREVIOUS
 
 
 @dataclass
@@ -90,8 +90,8 @@ class _Indent:
 class MarkdownPage:
     """A Markdown text as rows. It comes in parts, each of one or more blocks."""
 
-    def __init__(self, look: MarkdownStyle) -> None:
-        self._look = look
+    def __init__(self, style: MarkdownStyle) -> None:
+        self._style = style
         self._width = 0
         self._last = ""
         """The kind of the previous block in the same item or quote, or in the text; empty if there is none."""
@@ -130,17 +130,17 @@ class MarkdownPage:
                 case "paragraph_open" | "heading_open":
                     self._begin(token.type.removesuffix("_open"), start)
                     base = _HEADINGS.get(token.tag, _OTHER_HEADING) if token.type == "heading_open" else ""
-                    self._put(inline_lines(tokens[n + 1], self._look, base))
+                    self._put(inline_lines(tokens[n + 1], self._style, base))
                 case "list_item_open":
                     self._begin("item", start)
                     self._item(token, tokens[n + 2])
                 case "blockquote_open":
                     self._begin("quote", start)
-                    bar = self._look.sign("│ ", "| ")
+                    bar = self._style.sign("│ ", "| ")
                     self._indent(bar, bar, is_quote=True)
                 case "list_item_close":
                     # A blank row follows an item that ends in code, as it would follow the code.
-                    self._close("item" if self._last in ("", *_CLOSE_TO_WHAT_FOLLOWS) else self._last)
+                    self._close("item" if self._last in ("", *_CLOSE_TO_NEXT) else self._last)
                 case "blockquote_close":
                     self._close("quote")
                 case "table_open":
@@ -153,7 +153,7 @@ class MarkdownPage:
                     self._put([[("", safe_row(line))] for line in token.content.rstrip("\n").split("\n")])
                 case "hr":
                     self._begin("rule", start)
-                    self._put([[("2", self._look.sign("─", "-") * min(self._room, LONGEST_RULE))]])
+                    self._put([[("2", self._style.sign("─", "-") * min(self._room, LONGEST_RULE))]])
                 case _:
                     pass
 
@@ -171,7 +171,7 @@ class MarkdownPage:
     def _row(self, row: Line, *, only_quotes: bool = False) -> None:
         prefix = "".join(i.next() for i in self._indents if i.is_quote or not only_quotes)
         style = "2" if any(i.is_quote for i in self._indents) else ""
-        painted = painted_row([(style, prefix if plain(row) else prefix.rstrip()), *row])
+        painted = paint_row([(style, prefix if plain(row) else prefix.rstrip()), *row])
         if painted:
             self._rows += [""] * self._blanks + [painted]
             self._blanks, self._has_rows = 0, True
@@ -188,11 +188,11 @@ class MarkdownPage:
 
     def _item(self, token: Token, text: Token) -> None:
         level = sum(not indent.is_quote for indent in self._indents)
-        bullet = self._look.sign(_BULLETS[min(level, len(_BULLETS) - 1)], "-")
+        bullet = self._style.sign(_BULLETS[min(level, len(_BULLETS) - 1)], "-")
         marker = f"{token.info}{token.markup} " if token.info else f"{bullet} "
         if text.type == "inline" and text.children and (task := _TASK.match(text.content)):
             text.children[0].content = text.children[0].content[task.end() :]
-            marker = "[ ] " if task[1] == " " else self._look.sign("[✓] ", "[x] ")
+            marker = "[ ] " if task[1] == " " else self._style.sign("[✓] ", "[x] ")
         self._indent(marker, " " * len(marker), is_quote=False)
 
     def _indent(self, marker: str, rest: str, *, is_quote: bool) -> None:
@@ -229,17 +229,17 @@ class MarkdownPage:
             if part.type == "tr_open":
                 rows.append([])
             elif part.type in ("th_open", "td_open"):
-                rows[-1].append(inline_lines(following, self._look))
+                rows[-1].append(inline_lines(following, self._style))
                 if len(rows) == 1:
                     aligned.append(str(part.attrs.get("style", "")).removeprefix("text-align:"))
             elif part.type == "table_close":
                 break
         head, *body = rows
-        for row in table_rows(head, body, aligned, width=self._room, look=self._look):
+        for row in table_rows(head, body, aligned, width=self._room, style=self._style):
             self._row(row)
 
 
-def inline_lines(inline: Token, look: MarkdownStyle, base: str = "") -> list[Line]:
+def inline_lines(inline: Token, style: MarkdownStyle, base: str = "") -> list[Line]:
     """Return the text inside a block, with a line for each of its line breaks."""
     lines: list[list[Span]] = [[]]
     styles = [base] if base else []
@@ -250,8 +250,8 @@ def inline_lines(inline: Token, look: MarkdownStyle, base: str = "") -> list[Lin
             lines[-1].append((";".join([*dict.fromkeys(styles), *more]), safe_row(text)))
 
     for token in inline.children or ():
-        style = _STYLES.get(token.type.removesuffix("_open").removesuffix("_close"))
-        if token.type == "softbreak" and look.reflow:
+        sgr = _STYLES.get(token.type.removesuffix("_open").removesuffix("_close"))
+        if token.type == "softbreak" and style.reflow:
             put(" ")
         elif token.type in ("softbreak", "hardbreak") or _BREAK.fullmatch(token.content):
             lines.append([])
@@ -260,10 +260,10 @@ def inline_lines(inline: Token, look: MarkdownStyle, base: str = "") -> list[Lin
         elif token.type == "image":
             put(token.content, _STYLES["link"])
             put(f" ({token.attrs.get('src', '')})", "2")
-        elif style is None:
+        elif sgr is None:
             put(token.content)
         elif token.nesting == 1:
-            styles.append(style)
+            styles.append(sgr)
             if token.type == "link_open":
                 links.append((str(token.attrs.get("href", "")), sum(map(len, lines))))
         else:
@@ -277,17 +277,17 @@ def inline_lines(inline: Token, look: MarkdownStyle, base: str = "") -> list[Lin
 
 
 def table_rows(
-    head: Sequence[Cell], body: Sequence[Sequence[Cell]], aligned: Sequence[str], *, width: int, look: MarkdownStyle
+    head: Sequence[Cell], body: Sequence[Sequence[Cell]], aligned: Sequence[str], *, width: int, style: MarkdownStyle
 ) -> list[Line]:
     """Return the rows of a table. ``aligned`` has ``left``, ``center``, ``right`` or nothing for each column."""
-    bold = [[styled("1", line) for line in cell] for cell in head]
+    bold = [[add_style("1", line) for line in cell] for cell in head]
     between = 3 * (len(head) - 1)
     every = [bold, *body]
     natural = [max(_width(row[n]) for row in every) for n in range(len(head))]
     least = [min(max(_longest_word(row[n]) for row in every), LONGEST_WORD) for n in range(len(head))]
     if sum(least) + between > width:
         return _stacked(bold, body, width)
-    return _grid(bold, body, aligned, _widths(natural, least, width - between), look)
+    return _grid(bold, body, aligned, _widths(natural, least, width - between), style)
 
 
 def _widths(natural: list[int], least: list[int], room: int) -> list[int]:
@@ -301,10 +301,14 @@ def _widths(natural: list[int], least: list[int], room: int) -> list[int]:
 
 
 def _grid(
-    head: Sequence[Cell], body: Sequence[Sequence[Cell]], aligned: Sequence[str], widths: list[int], look: MarkdownStyle
+    head: Sequence[Cell],
+    body: Sequence[Sequence[Cell]],
+    aligned: Sequence[str],
+    widths: list[int],
+    style: MarkdownStyle,
 ) -> list[Line]:
-    bar = look.sign(" │ ", " | ")
-    rule: Line = [("2", look.sign("─┼─", "-+-").join(look.sign("─", "-") * width for width in widths))]
+    bar = style.sign(" │ ", " | ")
+    rule: Line = [("2", style.sign("─┼─", "-+-").join(style.sign("─", "-") * width for width in widths))]
     cells = [[wrap_all(cell, width) for cell, width in zip(row, widths, strict=True)] for row in (head, *body)]
     # Separate rows that have several lines.
     is_ruled = any(len(cell) > 1 for row in cells[1:] for cell in row)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from chain.text.plain import sanitize
 from cli.show import signs
 from cli.show.child_agents import indent, short_name
-from cli.show.spans import Span, lines_in, painted_row, plain, wrap_all
+from cli.show.spans import Span, lines_in, paint_row, plain, wrap_all
 from cli.show.text_rows import cut, flat, in_rows
 from cli.show.user_lines import NO_BREAK, as_typed
 
@@ -47,7 +47,7 @@ class RowPlace:
 
     def sign(self, sign: str) -> str:
         """Return a sign as this terminal shows it."""
-        return signs.written(sign, ascii=self.ascii)
+        return signs.sign_for(sign, ascii=self.ascii)
 
     def paint(self, style: str, text: str) -> str:
         """Return a text in a style, if there are colours."""
@@ -85,15 +85,15 @@ class RowPlace:
         rows = lines_in((signs.SGR.get(style, ""), text) for style, text in spans)
         if self._cuts:
             rows = wrap_all(rows, self.room - len(ROW_INDENT))
-        as_row = painted_row if self.color else plain
-        return hanging([as_row(row).replace(NO_BREAK, " ").rstrip() for row in rows])
+        as_row = paint_row if self.color else plain
+        return indent_rest([as_row(row).replace(NO_BREAK, " ").rstrip() for row in rows])
 
     @property
     def _cuts(self) -> bool:
         return self.wraps or bool(self.indent)
 
 
-def hanging(rows: Sequence[str]) -> list[str]:
+def indent_rest(rows: Sequence[str]) -> list[str]:
     """Return the rows of a text. Rows after the first are indented further."""
     return [f"{ROW_INDENT}{row}" if n and row else row for n, row in enumerate(rows)]
 

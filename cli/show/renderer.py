@@ -1,7 +1,7 @@
 """Events as rows that are never updated: the progress of a headless run, or a session. Pure.
 
 The rows of a child are indented further than those of its parent, below the call that started it, and name it, since
-several children may work in parallel. ``updating`` has the renderer for rows that can be updated.
+several children may work in parallel. ``updating_renderer`` has the renderer for rows that can be updated.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cli.show.child_agents import MOST_ROWS, child_rows, depth_of
 from cli.show.event_context import Context, Contexts
 from cli.show.place import RowPlace, rows_of
 from cli.show.replies import HeldReplies, StreamedReplies
-from cli.show.rows import at_limit, rows
+from cli.show.rows import limit_rows, rows
 from cli.show.spacing import BESIDE, COMMAND, END, QUERY, START, THINKING, WORK, Part
 from cli.show.table import table
 from cli.show.text_rows import NARROWEST, Flow, columns, flat, hard_rows, in_rows
@@ -68,7 +68,7 @@ class Renderer:
     the work of children is only in ``tail``; their starts, their ends and their exchanges with the user have rows.
     """
 
-    _holds_progress = False
+    _delays_progress = False
 
     def __init__(
         self, *, color: bool, ascii: bool, width: int = 80, streams: bool = False, collapses: bool = False
@@ -85,7 +85,7 @@ class Renderer:
         self._thinks_since: float | None = None
         """The start of the current thought, if only its duration is shown."""
         self._progress: dict[tuple[str, str], Progress] = {}
-        self._owe_reply = set[str]()
+        self._awaiting_reply = set[str]()
         """The children that were sent a line and have not replied yet."""
 
     def lines(self, event: Event, context: Context | None = None) -> list[str]:
@@ -96,12 +96,12 @@ class Renderer:
         context = self._contexts.of(event) if context is None else context
         if isinstance(event, events.UserInterruption) and context.jobs:
             event = replace(event, message=user_lines.strip_texts(event.message, context.jobs))
-        return self._shown(self._parts(event, context))
+        return self._spaced(self._parts(event, context))
 
-    def ending(self, event: events.Result) -> tuple[list[str], list[str]]:
+    def split_result(self, event: events.Result) -> tuple[list[str], list[str]]:
         """Return the rows of a result in two parts, between which the answer is printed."""
         context = self._contexts.of(event)
-        return self._shown(self._settle_pending(event)), self._rows(event, self.place, context)
+        return self._spaced(self._settle_pending(event)), self._rows(event, self.place, context)
 
     def resize(self, width: int) -> None:
         """Set the width of the rows from the next one on."""
@@ -111,7 +111,7 @@ class Renderer:
             self._thought.width = self.place.width
 
     def rest(self) -> list[str]:
-        """Return the rows of all that is not settled, since no more events will come."""
+        """Return the unsettled rows at the end of the events."""
         return [row for row in self.tail.split("\n") if row.strip()]
 
     @property
@@ -164,7 +164,7 @@ class Renderer:
         place, shown = self.place, fold(command, self.place.room)
         typed = [] if not shown else place.spans([("bold", f"{place.sign('»')} {shown}")])
         found = [*typed, *in_rows(text, place.room), *rows]
-        return self._shown(self._replies.queue([(COMMAND if typed else START, found)]))
+        return self._spaced(self._replies.queue([(COMMAND if typed else START, found)]))
 
     def comment_rows(self, comments: Iterable[Comment]) -> list[str]:
         """Return the rows of the tour's comments."""
@@ -173,26 +173,26 @@ class Renderer:
             room = place.width - 2
             found += in_rows(comment, room) if isinstance(comment, str) else table(comment, room)
         said = [place.paint("yellow", f"{place.sign('│')} {row}") for row in found]
-        return self._shown(self._replies.queue([(BESIDE, said)]))
+        return self._spaced(self._replies.queue([(BESIDE, said)]))
 
-    def _is_left_out(self, event: Event) -> bool:
+    def _is_omitted(self, event: Event) -> bool:
         if not self._collapses:
             return isinstance(event, events.ThinkingDelta)  # the thoughts of several agents would be mixed
         # Show the child's reply to the user's line, although its other replies are not shown.
         if isinstance(event, events.UserInterruption):
-            self._owe_reply.add(event.agent)
-        elif isinstance(event, events.Reply) and event.text.strip() and event.agent in self._owe_reply:
-            self._owe_reply.remove(event.agent)
+            self._awaiting_reply.add(event.agent)
+        elif isinstance(event, events.Reply) and event.text.strip() and event.agent in self._awaiting_reply:
+            self._awaiting_reply.remove(event.agent)
             return False
         return isinstance(event, WORK_OF_CHILDREN)
 
-    def _shown(self, parts: Iterable[Part]) -> list[str]:
+    def _spaced(self, parts: Iterable[Part]) -> list[str]:
         return [row for _, rows in parts for row in rows]
 
     def _parts(self, event: Event, context: Context) -> list[Part]:
         if context.depth:
             place = self.place.below(context.depth, context.agent)
-            return [] if self._is_left_out(event) else self._work(self._rows(event, place, context), place)
+            return [] if self._is_omitted(event) else self._work(self._rows(event, place, context), place)
         released = self._settle_pending(event)
         match event:
             case events.TextDelta():
@@ -233,14 +233,16 @@ class Renderer:
             case events.ToolProgress():
                 # A program that overwrites its own row, such as a progress bar, sends a new message each time.
                 said = [row for row in rows_of(event.text.replace("\r", "\n")) if row.strip()]
-                progress = self._progress.setdefault((context.agent, event.id), Progress(holds=self._holds_progress))
+                progress = self._progress.setdefault(
+                    (context.agent, event.id), Progress(delays_last=self._delays_progress)
+                )
                 return progress_rows(progress.add(said), place)
             case events.ToolResult():
                 return [*progress_rows(self._end_progress(event, context, place), place), *rows(event, place, context)]
             case events.AgentEnded():
                 self._progress = {key: value for key, value in self._progress.items() if key[0] != event.name}
             case events.Result(status="max_iterations") if self._collapses:
-                return at_limit(event, place, context)
+                return limit_rows(event, place, context)
             case events.Result(trace_path=str(path)) if path and not self._collapses:
                 # At a prompt /debug shows the trace.
                 return [*rows(event, place, context), place.paint("dim", f"  trace: {flat(path)}")]
@@ -262,10 +264,10 @@ def progress_rows(said: Sequence[str], place: RowPlace) -> list[str]:
 
 
 class Progress:
-    """The progress messages of one tool call. With ``holds`` the last row is delayed until there is another."""
+    """The progress messages of one tool call. With ``delays_last`` the last row is delayed until there is another."""
 
-    def __init__(self, *, holds: bool) -> None:
-        self._holds = holds
+    def __init__(self, *, delays_last: bool) -> None:
+        self._delays_last = delays_last
         self._count = 0
         self._held: list[str] = []
         self._last: deque[str] = deque(maxlen=LAST)
@@ -283,7 +285,7 @@ class Progress:
         self._count += len(said)
         self._last.extend(said[room:])
         shown = [*self._held, *said[:room]]
-        self._held = [shown.pop()] if self._holds and not self._last else []
+        self._held = [shown.pop()] if self._delays_last and not self._last else []
         return shown
 
     def end(self, mark: str) -> list[str]:

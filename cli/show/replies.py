@@ -39,8 +39,8 @@ class StreamedReplies:
     def add(self, text: str, place: RowPlace) -> list[Part]:
         """Append a piece of a reply. Return the rows that it completes."""
         if self._flow is None:
-            look = MarkdownStyle(ascii=place.ascii)
-            self._flow = MarkdownFlow(place.width, look) if place.color else PlainFlow(place.width)
+            style = MarkdownStyle(ascii=place.ascii)
+            self._flow = MarkdownFlow(place.width, style) if place.color else PlainFlow(place.width)
         first, *others = self._flow.add(text)
         parts: list[Part] = [(ANSWER, first)]
         for rows in others:

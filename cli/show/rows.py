@@ -1,7 +1,7 @@
 """An event and its context as rows of text for people. Pure and stateless.
 
-The texts were written by models, tools, files and users. Every text that is not this module's own goes through
-``sanitize``, which removes terminal control sequences.
+Models, tools, files and users write the texts, so every text goes through ``sanitize``, which removes terminal control
+sequences.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from chain.text.phrases import BOXES, duration
 from chain.text.wording import MAIN, pluralize
 from cli.show import call_rows, question_rows, user_lines
 from cli.show.event_context import Context
-from cli.show.place import ROW_INDENT, RowPlace, hanging, rows_of
+from cli.show.place import ROW_INDENT, RowPlace, indent_rest, rows_of
 from cli.show.signs import MINUS
 from cli.show.text_rows import flat, in_rows
 
 MOST_OF_REFUSAL = 4
-"""Rows for the reason of a denied call, if nobody could be asked."""
+"""Rows for the reason of a denied call, if no one was available to approve it."""
 
 _PREVIEW = {"added": "green", "removed": "red", "place": "cyan", "cut": "dim"}
 
@@ -42,15 +42,17 @@ def rows(event: Event, place: RowPlace, context: Context) -> list[str]:
             return [place.paint("cyan", place.cut(f"[{whose}{count}]"))]
         case events.Reply():
             said = event.text.strip()
-            return hanging(in_rows(f"{place.who}{said}", place.room - len(ROW_INDENT))) if said else []
+            return indent_rest(in_rows(f"{place.who}{said}", place.room - len(ROW_INDENT))) if said else []
         case events.ToolCall():
             return [place.line("→", f"{event.name}({_input(event.input, place)})", "cyan")]
         case events.ToolResult():
             return _tool_result(event, place)
         case events.LineQueued(kind="job"):
-            return [] if context.is_moved else [place.line("●", user_lines.ended_job(event.text, place.sign), "cyan")]
+            return (
+                [] if context.is_moved else [place.line("●", user_lines.job_end_text(event.text, place.sign), "cyan")]
+            )
         case events.LineQueued():
-            describe = user_lines.readdressed_spans if context.is_moved else user_lines.queued
+            describe = user_lines.readdressed_spans if context.is_moved else user_lines.queued_spans
             return place.spans(describe(event, place.sign))
         case events.LineRefused(origin="door" | "acp"):
             return []  # only the sender can act on it, and has been informed
@@ -149,8 +151,12 @@ def _plan(event: events.PlanChanged, place: RowPlace) -> list[str]:
     if not event.tasks:
         return [place.paint("bold", "Plan: empty")]
     counts = phrases.plan_progress([task.state for task in event.tasks])
-    by = "" if event.by in ("user", MAIN) else f" (by {place.name(event.by)})"
-    return [place.paint("bold", f"Plan: {counts}{by}"), *task_rows(event.tasks, place)]
+    return [place.paint("bold", f"Plan: {counts}{plan_author(event, place)}"), *task_rows(event.tasks, place)]
+
+
+def plan_author(event: events.PlanChanged, place: RowPlace) -> str:
+    """Return the child agent that changed the plan, as a suffix; empty for the user and the main agent."""
+    return "" if event.by in ("user", MAIN) else f" (by {place.name(event.by)})"
 
 
 def task_rows(tasks: Sequence[events.TaskView], place: RowPlace) -> list[str]:
@@ -162,7 +168,7 @@ def task_rows(tasks: Sequence[events.TaskView], place: RowPlace) -> list[str]:
     return found
 
 
-def at_limit(event: events.Result, place: RowPlace, context: Context) -> list[str]:
+def limit_rows(event: events.Result, place: RowPlace, context: Context) -> list[str]:
     """Return the row of a run that used all its iterations, after which Enter on an empty line continues."""
     steps = f"{pluralize(event.iterations, 'step')} done; Enter continues"
     return place.note("⏸", f" {place.sign('·')} ".join([steps, *_used(event, context)]), "yellow")

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from chain.text.phrases import local_time
 from chain.text.wording import pluralize
-from cli.show.signs import Sign, written
-from cli.show.text_rows import columns, cut, cut_start, flat, from_home, padded
+from cli.show.signs import Sign, sign_for
+from cli.show.text_rows import columns, cut, cut_start, flat, from_home, pad
 
 if TYPE_CHECKING:
-    from chain.app import sessions as kept
+    from chain.app.sessions import Summary
 
 LEAST_QUERY = 24
 """Columns for the query on a row of a table; with fewer a session has several rows."""
@@ -25,7 +25,7 @@ NUMBER_COLUMNS = 4
 """Columns of a row's number, for lists to choose from."""
 
 
-def resolve_choice(typed: str, sessions: Sequence[kept.Summary]) -> str:
+def resolve_choice(typed: str, sessions: Sequence[Summary]) -> str:
     """Return the id for the number of a row; any other text unchanged."""
     is_number = typed.isascii() and typed.isdigit() and 1 <= int(typed[:9]) <= len(sessions)
     return sessions[int(typed) - 1].id if is_number else typed
@@ -39,7 +39,7 @@ def resumption_rows(id: str, width: int) -> list[str]:
 
 
 def session_rows(
-    sessions: Sequence[kept.Summary],
+    sessions: Sequence[Summary],
     width: int,
     *,
     ascii: bool,
@@ -51,7 +51,7 @@ def session_rows(
     """Return rows of at most ``width`` columns, none without sessions. The workspace ``here`` is omitted."""
     if not sessions:
         return []
-    sign = partial(written, ascii=ascii)
+    sign = partial(sign_for, ascii=ascii)
     width -= NUMBER_COLUMNS if is_numbered else 0
     heads = ["", "changed", "session", "runs", "tokens", "cost", "waiting"]
     table = [_cells(each, sign, now) for each in sessions]
@@ -61,7 +61,7 @@ def session_rows(
     room = width - sum(widths.values()) - len(COLUMN_GAP) * len(shown)
 
     def joined(cells: list[str], query: str) -> str:
-        return COLUMN_GAP.join([*(padded(cells[n], widths[n], right=n > 2) for n in shown), query])
+        return COLUMN_GAP.join([*(pad(cells[n], widths[n], right=n > 2) for n in shown), query])
 
     found: list[str] = []
     if room >= LEAST_QUERY:
@@ -69,7 +69,7 @@ def session_rows(
         queries = [_query(each, room, sign, here, home) for each in sessions]
         groups = [[joined(cells, query)] for cells, query in zip(table, queries, strict=True)]
     else:
-        groups = [_below(each, width, sign, here, home, now) for each in sessions]
+        groups = [_narrow_rows(each, width, sign, here, home, now) for each in sessions]
     for n, (first, *others) in enumerate(groups, 1):
         number = f"{n:>2}. " if is_numbered else ""
         found += [(number + first).rstrip(), *((" " * len(number) + row).rstrip() for row in others)]
@@ -78,7 +78,7 @@ def session_rows(
     return found
 
 
-def _cells(session: kept.Summary, sign: Sign, now: float) -> list[str]:
+def _cells(session: Summary, sign: Sign, now: float) -> list[str]:
     usd = session.cost_usd
     return [
         sign("●") if session.is_open else "",
@@ -91,19 +91,19 @@ def _cells(session: kept.Summary, sign: Sign, now: float) -> list[str]:
     ]
 
 
-def _below(session: kept.Summary, width: int, sign: Sign, here: str, home: str, now: float) -> list[str]:
+def _narrow_rows(session: Summary, width: int, sign: Sign, here: str, home: str, now: float) -> list[str]:
     mark, when, id, _, tokens, cost, _ = _cells(session, sign, now)
     facts = [pluralize(session.runs, "run"), f"{tokens} tokens", *([cost] if cost else [])]
     facts += [f"{pluralize(len(session.open_lines), 'line')} waiting"] if session.open_lines else []
     found = [
-        f"{padded(mark, columns(sign('●')))} {when}{COLUMN_GAP}{id}",
+        f"{pad(mark, columns(sign('●')))} {when}{COLUMN_GAP}{id}",
         f"{LIST_INDENT}{', '.join(facts)}",
         f"{LIST_INDENT}{_query(session, width - len(LIST_INDENT), sign, here, home)}",
     ]
     return [cut(row, width, sign("…")) for row in found]
 
 
-def _query(session: kept.Summary, room: int, sign: Sign, here: str, home: str) -> str:
+def _query(session: Summary, room: int, sign: Sign, here: str, home: str) -> str:
     query = flat(session.query) or "(no query)"
     if not session.workspace or session.workspace == here:
         return cut(query, room, sign("…"))

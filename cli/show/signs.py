@@ -50,11 +50,11 @@ SGR = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cya
 """The parameters of the sequence for each style."""
 
 
-def written(sign: str, *, ascii: bool) -> str:
+def sign_for(sign: str, *, ascii: bool) -> str:
     """Return a sign as this terminal shows it."""
     return _ASCII[sign] if ascii else sign
 
 
-def in_ascii(text: str) -> str:
+def to_ascii(text: str) -> str:
     """Return a text with ASCII replacements for our signs. The user's text is not changed."""
     return _SIGNS.sub(lambda found: _ASCII[found[0]], text)

@@ -30,7 +30,7 @@ class MarkdownStyle:
         return plain if self.ascii else sign
 
 
-def painted_row(line: Line) -> str:
+def paint_row(line: Line) -> str:
     """Return the line as a row. Each span resets its own colours."""
     return "".join(f"\x1b[{sgr}m{text}\x1b[0m" if sgr and text else text for sgr, text in line)
 
@@ -68,7 +68,7 @@ def wrap_all(lines: Iterable[Line], width: int) -> list[Line]:
     return [row for line in lines for row in wrap(line, width)]
 
 
-def styled(sgr: str, line: Line) -> Line:
+def add_style(sgr: str, line: Line) -> Line:
     """Return the line with another style under its own."""
     return [(";".join(filter(None, (sgr, own))), text) for own, text in line]
 

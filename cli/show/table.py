@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import ceil
 
-from cli.show.text_rows import columns, fitting, flat, padded
+from cli.show.text_rows import columns, fitting, flat, pad
 
 MOST_BESIDE = 3
 CELL_GAP = 2
@@ -22,9 +22,7 @@ def table(rows: Iterable[Sequence[str]], width: int, indent: str = "  ") -> list
     widths = [max(map(columns, cells)) for cells in zip(*every, strict=True)]
     found = []
     for *first, last in every:
-        head = indent + "".join(
-            f"{padded(cell, room)}{' ' * CELL_GAP}" for cell, room in zip(first, widths, strict=False)
-        )
+        head = indent + "".join(f"{pad(cell, room)}{' ' * CELL_GAP}" for cell, room in zip(first, widths, strict=False))
         hangs = columns(head) if width - columns(head) >= LEAST else BELOW
         parts = _folded(last, width - columns(head), width - hangs)
         found += [(head + parts[0]).rstrip(), *(" " * hangs + part for part in parts[1:])]
@@ -38,7 +36,7 @@ def side_by_side(entries: Sequence[tuple[str, str]], width: int, term: int, text
     if beside == 1:
         return table(entries, width, indent="")
     rows = ceil(len(entries) / beside)
-    cells = [padded(name, term) + " " * CELL_GAP + padded(about, text) for name, about in entries]
+    cells = [pad(name, term) + " " * CELL_GAP + pad(about, text) for name, about in entries]
     return [(" " * CELL_GAP).join(cells[n::rows]).rstrip() for n in range(rows)]
 
 

@@ -60,7 +60,7 @@ def _columns_of(char: str) -> int:
     return max(wcwidth(char), 0)
 
 
-def padded(text: str, width: int, *, right: bool = False) -> str:
+def pad(text: str, width: int, *, right: bool = False) -> str:
     """Return the text padded with spaces to ``width`` columns; right-aligned if ``right``."""
     space = " " * (width - columns(text))
     return space + text if right else text + space

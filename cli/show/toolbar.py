@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 from chain import events
 from chain.events import Event, TaskState
-from chain.lines.parse import MAX_LINE, Kind, Line, is_stop, overtakes, parse_line
+from chain.lines.parse import MAX_LINE, Kind, Line, is_sent_first, is_stop, parse_line
 from chain.text.modes import Mode
 from chain.text.phrases import duration
 from chain.text.wording import MAIN, pluralize
@@ -21,8 +21,7 @@ from cli.show.aliases import bare_command, interrupts_nothing
 from cli.show.text_rows import columns, cut, cut_start, flat
 
 LONGEST_PARSED = 2_000
-"""Characters of the longest text that is parsed at every key. Nobody writes a longer plan command, and a longer paste
-is a redirect."""
+"""Characters of the longest text that is parsed at every key. A longer one is a paste, and counts as a redirect."""
 LONGEST_NAME = 24
 """Columns of a name (a tool, agent, model, folder or branch), which may be long: the rest of the row matters more."""
 ToolbarPart: TypeAlias = tuple[str, str]
@@ -40,7 +39,7 @@ _NO_ANSWERS: frozenset[Kind] = frozenset({"stop", "todo", "follow-up", "context"
 
 
 def answers_question(text: str) -> bool:
-    """Return whether a text begun at a question answers it. A line with a meaning of its own does not."""
+    """Return whether a text typed at a question answers it. A stop, a plan command and the like do not."""
     return not (text.startswith("!") or parse_line(text).kind in _NO_ANSWERS)
 
 
@@ -220,7 +219,7 @@ class Toolbar:
         """Return the row, at most ``width`` columns of it.
 
         ``to`` is the recipient of the typed text, ``waiting`` the number of waiting lines of all agents, ``at`` the
-        question at which the text was begun. ``others`` lines in the editor are sent by Enter before it.
+        question that was open when the text was begun. ``others`` lines in the editor are sent by Enter before it.
         ``holds_rows``: rows wait for the end of a block of the reply. ``keys`` answer without Enter while nothing is
         typed. ``mode`` is shown if it is given; while a run is active, in short form and only if it is not the default.
         """
@@ -234,7 +233,7 @@ class Toolbar:
             right = "no such agent at work"
         elif to.is_addressed and to.agent != MAIN and is_stop(typed):
             right = f"{self._signs.stop}stops {self._name(to.agent)}"
-        elif others and not overtakes(typed):
+        elif others and not is_sent_first(typed):
             right = f"{self._signs.enter}sends {pluralize(others + bool(typed.strip()), 'line')}"
         else:
             right = self._right(to)
@@ -342,7 +341,7 @@ class Toolbar:
         if to.waiting >= self._inbox_size and line.urgency != "now":
             return "queue full"
         if self._is_stopping:
-            return "comes back after the stop"
+            return "is returned after the stop"
         if line.kind == "follow-up":
             return "after this run"
         goes_to = "plan" if line.kind == "todo" and to.agent == MAIN else agent

@@ -1,6 +1,6 @@
 """The guide through the demonstration: lines to try, and their effects. Pure.
 
-It repeats nothing that the rows of the events say, and speaks only between the steps of a run.
+Comments repeat nothing that rows of events say, and come only between the steps of a run.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from dataclasses import replace
 from chain import events
 from chain.events import Event
 from chain.text.wording import pluralize
-from cli.show.child_agents import with_parents
+from cli.show.child_agents import self_and_ancestors
 from cli.show.event_context import Context, Contexts
 from cli.show.renderer import WORK_OF_CHILDREN, Renderer
 from cli.show.text_rows import flat
@@ -99,7 +99,7 @@ class Transcripts:
         """Add an event to the transcripts of all its ancestors that show it."""
         if isinstance(event, WORK_OF_CHILDREN):
             return
-        above = list(with_parents(self._contexts.working, event.agent))
+        above = list(self_and_ancestors(self._contexts.working, event.agent))
         # The start and the end of an agent belong to its parent, other events to the agent itself.
         is_below_itself = not isinstance(event, events.AgentStarted | events.AgentEnded)
         for depth, one in enumerate(above[is_below_itself:], 1):

@@ -1,8 +1,8 @@
 """The user's lines as styled spans: queued, delivered or returned. Pure.
 
-A line is one row if rows can be updated, and is shown whole once it is settled. Otherwise it is two rows: when it is
-queued, and when it is delivered. The first shows it whole, with the line ends of a pasted text and with the space that
-makes it verbatim; the second shortens a long line.
+If rows can be updated, a line is one row, which is shown whole when it is settled. Otherwise a line has two rows: one
+when it is queued, which is whole, with the line ends of a pasted text and the space that makes it verbatim; and one when
+it is delivered, which is shortened.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def query(text: str) -> str:
     return f"{as_typed(asked)} (and {pluralize(lines, 'line')} from standard input)"
 
 
-def ended_job(text: str, sign: Sign) -> str:
+def job_end_text(text: str, sign: Sign) -> str:
     """Return the status of an ended job and the first row of its command, which begin the line that reports the end."""
     return f" {sign('·')} ".join(text.split("\n")[:2])
 
@@ -53,10 +53,9 @@ def strip_texts(message: str, texts: Iterable[str]) -> str:
     return message.strip("\n")
 
 
-def queued(event: events.LineQueued, sign: Sign) -> list[Span]:
+def queued_spans(event: events.LineQueued, sign: Sign) -> list[Span]:
     """Return the row of a waiting line."""
-    target = "" if event.target_agent == MAIN else f" {sign('→')} {flat(event.target_agent)}"
-    spans: list[Span] = [("bold", f"{sign('📤')} Interrupting{target}:"), ("", f" {as_typed(event.text)} ")]
+    spans: list[Span] = [("bold", _beginning_of_row(event, sign)), ("", f" {as_typed(event.text)} ")]
     if guidance := _guidance(event, sign):
         spans += [("cyan", guidance.rstrip()), ("", " ")]
     waits = {"now": "Injecting now", "urgent": "Will inject ASAP (may skip tools)"}.get(event.urgency, "")
@@ -83,13 +82,12 @@ def delivered_spans(event: events.UserInterruption, last_tool: str, sign: Sign) 
 
 def waiting_row(event: events.LineQueued, sign: Sign) -> tuple[str, str, str]:
     """Return the start, the text and the end of the updated row of a waiting line."""
-    target = "" if event.target_agent == MAIN else f" {sign('→')} {flat(event.target_agent)}"
     state = {"now": f"{sign('⚡')} now", "urgent": f"{sign('⚡')} ASAP, may skip tools"}.get(event.urgency, "")
     if not state:
         state = f"{sign('⏳')} {'after this run' if event.kind == 'follow-up' else 'next safe point'}"
     # Only the beginning is processed: a pasted text may be long, and the row is redrawn each second.
     text, guidance = one_row(event.text[:MAX_ROW_CHARS]), _guidance(event, sign, MAX_ROW_CHARS)
-    return f"{sign('📤')} Interrupting{target}: ", text, f" {guidance}{state}"
+    return f"{_beginning_of_row(event, sign)} ", text, f" {guidance}{state}"
 
 
 def whole_delivery_spans(event: events.UserInterruption, lines: Sequence[events.LineQueued], sign: Sign) -> list[Span]:
@@ -101,6 +99,11 @@ def whole_delivery_spans(event: events.UserInterruption, lines: Sequence[events.
         spans += [("yellow", f"{sign('⏭')}{NO_BREAK}skipped: {flat(count_names(event.tools_skipped))}"), ("", " ")]
     took = phrases.duration(event.waited_s, whole=True).replace(" ", NO_BREAK)
     return [*spans, ("dim", f"{sign('✓')}{NO_BREAK}injected ({took})")]
+
+
+def _beginning_of_row(event: events.LineQueued, sign: Sign) -> str:
+    target = "" if event.target_agent == MAIN else f" {sign('→')} {flat(event.target_agent)}"
+    return f"{sign('📤')} Interrupting{target}:"
 
 
 def _banner(event: events.UserInterruption, sign: Sign) -> str:

@@ -8,7 +8,7 @@ from cli.screen.protocol import Screen
 from cli.show.renderer import Renderer
 from cli.show.spacing import Spacing
 from cli.show.tour import Tour
-from cli.show.updating import UpdatingRenderer
+from cli.show.updating_renderer import UpdatingRenderer
 from cli.terminal.alerts import Alerts
 from cli.terminal.invocation import TerminalStyle
 

@@ -40,7 +40,7 @@ def ask_which(state: Path, address: str, workspace: Path, *, ascii: bool) -> str
 
     here = workspace.resolve()
     store = sessions.open_store(state, address)
-    found = sessions.resumable(store, here)
+    found = sessions.resumable_sessions(store, here)
     if not found:
         raise UserError(f"there is no stored session for {here}; chain sessions list shows those of other folders")
     (width, height), now = tty.size(), time.time()

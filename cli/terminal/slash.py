@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 from chain.config.commands import FoundCommands
 from chain.config.servers import find_servers
 from chain.errors import JournalError, UserError
-from chain.lines.parse import STOP_PHRASES, is_slip, nearest_word
+from chain.lines.parse import STOP_PHRASES, is_typing_error, nearest_word
 from chain.text.modes import MODE_MEANINGS, MODES, mode_named
 from chain.text.plain import sanitize
 from chain.text.wording import MAIN, pluralize
@@ -153,7 +153,7 @@ class Commands:
             return (accepted.id for accepted in chain.lines.waiting)
 
         def questions() -> Iterable[str]:
-            return (question.id for question in chain.questions.asked.latest)
+            return (question.id for question in chain.questions.log.latest)
 
         def session_ids() -> Iterable[str]:
             return (each.id for each in self._sessions())
@@ -380,7 +380,7 @@ class Commands:
         return {view.name: view for view in self._chain.agents if view.name != MAIN or self._chain.is_running}
 
     def _diff(self, id: str) -> CommandAnswer:
-        asked = self._chain.questions.asked.latest
+        asked = self._chain.questions.log.latest
         if not asked:
             return CommandAnswer("There was no question yet.")
         question = next((each for each in reversed(asked) if not id or each.id.casefold() == id.casefold()), None)
@@ -504,9 +504,9 @@ class Commands:
         if self._store is None:
             return []
         # Imported late, since the first prompt does not need it.
-        from chain.app.sessions import resumable
+        from chain.app.sessions import resumable_sessions
 
-        found = resumable(self._store, self._chain.workspace)
+        found = resumable_sessions(self._store, self._chain.workspace)
         return [each for each in found if each.id != self._chain.session_id][:MOST_SESSIONS]
 
     def _require_idle(self) -> None:
@@ -518,7 +518,7 @@ class Commands:
         if instead := INSTEAD.get(typed):
             return f"there is no {typed}: {instead}"
         near = [known for known in self._commands if len(typed) > 1 and known.startswith(typed)]
-        if did_mean := " or ".join(near or [known for known in self._commands if is_slip(typed, known)]):
+        if did_mean := " or ".join(near or [known for known in self._commands if is_typing_error(typed, known)]):
             return f"there is no {name[:40]}; did you mean {did_mean}?"
         return f"there is no {name[:40]}; /help lists all commands; put a space before the / to send it as text"
 

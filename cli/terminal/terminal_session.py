@@ -97,7 +97,6 @@ class TerminalSession:
         self._all_shown = trio.Event()
         self._now = time.time()
         """The time that the rows and the toolbar show: that of the last drawing."""
-        self._is_at_limit = False
         """Whether the last run used all its iterations."""
         self._last_refusal = ("", "")
         """The last refused line and the reason, until there is room: a repeated refusal is not shown again."""
@@ -205,7 +204,7 @@ class TerminalSession:
         if at and answers_question(text):
             return self._answer(at, text)
         if not text.strip():
-            if not self.chain.runs.begin_waiting() and self._is_at_limit and not self.chain.is_running:
+            if not self.chain.runs.begin_waiting() and self.chain.state.is_at_limit and not self.chain.is_running:
                 self.start(CONTINUE_QUERY)
             return "accepted"
         if command := bare_command(text):
@@ -328,7 +327,6 @@ class TerminalSession:
         model, count = self.chain.init.model, len(self.chain.undo.points)
         answer = self.commands.run(text, width=self._screen.width)
         if len(self.chain.undo.points) < count:
-            self._is_at_limit = False  # what Enter would continue is gone
             self._show_context()
         if self.chain.init.model != model and self._tasks is not None:
             self._tasks.start_soon(self.chain.prepare)
@@ -465,8 +463,6 @@ class TerminalSession:
     def _update(self, event: events.Event) -> None:
         self._now = max(self._now, event.time)  # the toolbar may be drawn before the rows
         self._toolbar.update(event)
-        if isinstance(event, events.RunStarted | events.Result):
-            self._is_at_limit = isinstance(event, events.Result) and event.status == "max_iterations"
 
     async def _prepare(self) -> None:
         """Import what the first request needs, then what its reply needs: two imports at once would delay keys."""

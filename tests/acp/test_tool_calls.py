@@ -1,13 +1,17 @@
-"""Tool calls as editors show them."""
+"""Tool calls and questions as editors show them, and the answers of editors."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from chain import events
+from chain.lines.parse import MAX_LINE
 from chain.text.hunks import FileDiff
+from chain.text.wording import NOBODY_CHOOSES
 from chain.tools.diff import Whole, change
 from chain.tools.file_text import FileText
 from cli.acp.shown_calls import (
@@ -26,23 +30,17 @@ WORKSPACE = Path("/home/me")
 @pytest.mark.parametrize(
     ("name", "input", "title"),
     [
-        ("read_file", {"path": "a.py"}, "read_file: a.py"),
         ("edit_file", {"path": "a.py", "old_string": "x"}, "edit_file: a.py"),
         ("search_files", {"pattern": "x", "path": "src"}, "search_files: src"),
         ("shell", {"command": "ls\n-l"}, "shell: ls -l"),
-        ("research", {"topic": "trio", "sources": []}, "research: trio"),
         ("plan_list", {}, "plan_list"),
-        ("explore", {"task": "look"}, "explore: look"),
         ("reviewer", {"task": 5}, "reviewer"),
         ("shell", {"command": "echo \x1b[2J \u202eback"}, r"shell: echo \x1b[2J \u202eback"),
+        ("shell", {"command": "x" * 10_000}, f"shell: {'x' * (LONGEST_TITLE - 7)}…"),
     ],
 )
-def test_title(name: str, input: dict[str, object], title: str) -> None:
+def test_a_title_has_the_main_input(name: str, input: dict[str, object], title: str) -> None:
     assert title_of(name, input) == title
-
-
-def test_a_title_is_short() -> None:
-    assert len(title_of("shell", {"command": "x" * 10_000})) == LONGEST_TITLE + 1
 
 
 @pytest.mark.parametrize(
@@ -51,13 +49,11 @@ def test_a_title_is_short() -> None:
         ({"path": "src/a.py"}, [{"path": "/home/me/src/a.py"}]),
         ({"path": "a.py", "offset": 7}, [{"path": "/home/me/a.py", "line": 7}]),
         ({"path": "a.py", "offset": True}, [{"path": "/home/me/a.py"}]),
-        ({"path": ""}, []),
-        ({"path": "a\0b"}, []),
-        ({"path": 5}, []),
+        *(({"path": path}, []) for path in ("", "a\0b", 5)),
         ({}, []),
     ],
 )
-def test_locations(input: dict[str, object], expected: list[object]) -> None:
+def test_a_location_is_a_usable_path(input: dict[str, object], expected: list[object]) -> None:
     assert locations_of(input, WORKSPACE) == expected
 
 
@@ -66,40 +62,42 @@ ENDS = st.sampled_from(["", "end"])
 
 
 @given(LINES, ENDS, LINES, ENDS)
-def test_a_difference_tells_both_sides(before: list[str], before_end: str, after: list[str], after_end: str) -> None:
-    """Put in the place of the old text the new one gives the new file, one difference after the other."""
+def test_the_differences_turn_the_old_file_into_the_new(
+    before: list[str], before_end: str, after: list[str], after_end: str
+) -> None:
     old, new = "".join(before) + before_end, "".join(after) + after_end
     made = change("a file", FileText(old), Whole(new))
-    shown = preview_content(made.diff, made.diff.text, WORKSPACE)
     if old == new:
         return
-    told, place = "", 0
-    for each in shown:
+    result, place = "", 0
+    for each in preview_content(made.diff, made.diff.text, WORKSPACE):
         assert (each["type"], each["path"]) == ("diff", "/home/me/a file")
         part = each["oldText"] or ""
-        # What stands between two differences is the same on both sides.
+        # The text between two differences is the same on both sides.
         line = max(each["_meta"]["chain"]["line"] - 1, 0)
-        between = len("".join(new.splitlines(keepends=True)[:line])) - len(told)
-        told += old[place : place + between]
+        between = len("".join(new.splitlines(keepends=True)[:line])) - len(result)
+        result += old[place : place + between]
         place += between
         assert old[place : place + len(part)] == part
-        told += each["newText"]
+        result += each["newText"]
         place += len(part)
-    assert told + old[place:] == new
+    assert result + old[place:] == new
 
 
 @pytest.mark.parametrize(
-    ("diff", "preview"), [(None, "rm -rf x"), (FileDiff("empty.txt"), "empty.txt +0 −0"), (None, "@@ -1 +1 @@")]
+    ("diff", "preview", "shown"),
+    [
+        (None, "rm -rf x", "rm -rf x"),
+        (FileDiff("empty.txt"), "empty.txt +0 −0", "empty.txt +0 −0"),
+        (None, "echo a \x08 \u200bc", r"echo a \x08 \u200bc"),
+    ],
 )
-def test_what_is_no_difference_is_shown_as_it_is(diff: FileDiff | None, preview: str) -> None:
-    [shown] = preview_content(diff, preview, WORKSPACE)
-    assert shown["content"]["text"] == f"```\n{preview}\n```"
+def test_a_preview_without_difference_is_fenced(diff: FileDiff | None, preview: str, shown: str) -> None:
+    [content] = preview_content(diff, preview, WORKSPACE)
+    assert content["content"]["text"] == f"```\n{shown}\n```"
 
 
-def test_nothing_is_hidden_in_what_is_asked() -> None:
-    [shown] = preview_content(None, "echo a \x08\x08b \u200bc", WORKSPACE)
-    assert "\\x08" in shown["content"]["text"]
-    assert "\\u200b" in shown["content"]["text"]
+def test_invisible_characters_of_an_edit_are_escaped() -> None:
     made = change("a", FileText("x\n"), Whole("x\u202ey\n"))
     [difference] = preview_content(made.diff, made.diff.text, WORKSPACE)
     assert difference["newText"] == "x\\u202ey\n"
@@ -113,10 +111,39 @@ def test_no_text_ends_its_fence(text: str) -> None:
     assert all(not (row.startswith(first) and set(row) == {"`"}) for row in inside)
 
 
-def test_an_escalation_is_an_option_where_the_question_offers_it() -> None:
-    asked = {"kind": "approval", "text": "Allow shell: ls", "options": (), "tool_call_id": "1", "name": "shell"}
-    question = events.Question(id="Q1", **asked, escalations=("outside",))  # type: ignore[arg-type]
-    _, parameters = question_request(question, {}, has_forms=False)
+APPROVAL = events.Question(
+    id="Q1", kind="approval", text="Allow shell: ls", options=(), tool_call_id="1", name="shell",
+    escalations=("outside",),
+)  # fmt: skip
+CHOICE = replace(APPROVAL, kind="choice", text="Which?", options=("left", "right"))
+
+
+def chosen(id: object) -> dict[str, Any]:
+    return {"outcome": {"outcome": "selected", "optionId": id}}
+
+
+def accepted(**content: object) -> dict[str, Any]:
+    return {"action": "accept", "content": content}
+
+
+def test_an_offered_escalation_is_an_option() -> None:
+    _, parameters = question_request(APPROVAL, {}, has_forms=False)
     assert [each["optionId"] for each in parameters["options"]] == ["y", "o", "a", "n"]
-    for chosen, answer in {"o": "o", "w": "n", "a": "a"}.items():
-        assert question_answer(question, {"outcome": {"outcome": "selected", "optionId": chosen}}) == answer
+
+
+@pytest.mark.parametrize(
+    ("question", "result", "answer"),
+    [
+        *((APPROVAL, chosen(id), id) for id in ("y", "o", "a", "n")),
+        *((APPROVAL, result, "n") for result in (chosen("w"), chosen("nonsense"), chosen(5), {"outcome": 5}, None)),
+        *((CHOICE, result, "2") for result in (chosen("2"), accepted(choice="2"), accepted(choice="2", other=" "))),
+        (CHOICE, accepted(choice="1", other="go back"), "go back"),
+        *((CHOICE, result, NOBODY_CHOOSES) for result in (
+            *(chosen("none"), {"outcome": {"outcome": "cancelled"}}, {"outcome": 5}),
+            *(accepted(choice="3"), accepted(choice=1), accepted(other="x" * (MAX_LINE + 1))),
+            *({"action": "accept", "content": None}, {"action": "decline"}, {"action": "cancel"}, {"action": 5}),
+        )),
+    ],
+)  # fmt: skip
+def test_only_an_offered_answer_counts(question: events.Question, result: object, answer: str) -> None:
+    assert question_answer(question, result) == answer

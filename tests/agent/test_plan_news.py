@@ -25,14 +25,14 @@ class Told:
         return text
 
 
-def test_a_conversation_that_begins_is_told_of_a_plan_that_is_there() -> None:
+def test_a_new_conversation_gets_the_plan() -> None:
     plan = Plan()
     assert Told(plan).send() == ""
     plan.add("a", "user")
     assert "1. a" in Told(plan).send()
 
 
-def test_a_change_of_the_user_is_sent_until_it_was_read_and_one_of_the_model_is_not() -> None:
+def test_changes_by_the_user_are_sent_until_read() -> None:
     main = Told(Plan())
     main.plan.add("a", "user")
     assert "1. a" in main.send()
@@ -45,7 +45,7 @@ def test_a_change_of_the_user_is_sent_until_it_was_read_and_one_of_the_model_is_
     assert main.send() == "The plan is empty."
 
 
-def test_a_change_that_came_while_the_model_answered_is_still_news() -> None:
+def test_a_change_during_a_reply_is_news() -> None:
     main = Told(Plan())
     assert main.send() == ""
     main.plan.add("a", "user")
@@ -53,7 +53,7 @@ def test_a_change_that_came_while_the_model_answered_is_still_news() -> None:
     assert "1. a" in main.send()
 
 
-def test_the_models_own_change_shows_it_all_and_a_later_one_of_the_user_is_news() -> None:
+def test_the_models_own_change_settles_news() -> None:
     main = Told(Plan())
     main.plan.add("a", "user")
     main.plan.add("b", "main")
@@ -70,7 +70,7 @@ def test_a_change_by_another_agent_is_news() -> None:
     assert child.send() == ""
 
 
-def test_what_left_the_conversation_is_news_again() -> None:
+def test_forgotten_changes_are_news_again() -> None:
     main = Told(Plan())
     main.plan.add("a", "user")
     main.send()

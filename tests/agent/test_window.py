@@ -16,7 +16,7 @@ from chain.messages import Image, Message, Text, ToolCall, ToolResult, Usage, as
 ASKED, REPLY = user_text("x" * 350), assistant([Text("y" * 700)])
 
 
-def test_a_stub_has_no_pictures_and_says_how_many_there_were() -> None:
+def test_a_stub_counts_the_images() -> None:
     pictures = tuple(Image("image/png", f"digest{n}", f"image {n}") for n in range(2))
     result = ToolResult("c1", "short", images=pictures)
     messages = [Message("assistant", (ToolCall("c1", "look", {}),)), Message("user", (result,))]
@@ -26,7 +26,7 @@ def test_a_stub_has_no_pictures_and_says_how_many_there_were() -> None:
     assert length_of(stubbed) < 100
 
 
-def test_a_reply_that_the_service_has_counted_is_not_counted_again() -> None:
+def test_counted_replies_are_not_estimated() -> None:
     window_usage = WindowUsage()
     window_usage.add(ASKED)
     window_usage.update(Usage(100, 200), 0, 0, is_too_long=False)
@@ -37,12 +37,12 @@ def test_a_reply_that_the_service_has_counted_is_not_counted_again() -> None:
     assert window_usage.tokens == 600, "what comes after it is estimated"
 
 
-def test_what_fills_a_window_is_listed_with_the_largest_first() -> None:
+def test_the_view_lists_the_largest_parts_first() -> None:
     view = view_of([ASKED, REPLY], WindowUsage(), None, [("tools", 35)])
     assert view.sentence == "replies 200, user's words 100, tools 10"
 
 
-def test_of_earlier_runs_the_latest_words_are_kept_that_fit_and_all_of_this_run() -> None:
+def test_the_latest_words_that_fit_are_kept() -> None:
     words = UserTexts()
     for words.run, text in ((1, "first"), (2, "second"), (3, "third" * 100)):
         words.add(text)
@@ -51,7 +51,7 @@ def test_of_earlier_runs_the_latest_words_are_kept_that_fit_and_all_of_this_run(
     assert words.select_rows(0) == (kept.partition("\n")[2], 2)
 
 
-def test_a_summary_is_asked_for_with_what_matters_to_the_user_if_that_was_said() -> None:
+def test_the_summary_prompt_names_the_focus() -> None:
     rules = CompactionRules(prompt="Sum up. ${focus}")
     assert rules.prompt_for("") == "Sum up."
     assert rules.prompt_for("the names") == "Sum up. What matters most to the user: the names"

@@ -1,4 +1,4 @@
-"""The bounds of the side door: many clients in a row and at once, and clients that send without end."""
+"""Bounds of the side door: many clients, one after another and at once, and clients that send without end."""
 
 from __future__ import annotations
 
@@ -9,139 +9,121 @@ import resource
 import socket
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 import trio
-from support import Session, open_session, settings
-from support.doors import Client, Entrance, open_door
-from support.gates import THREE_TOOLS, Gates, begin, finish
+from support import Session
+from support.doors import Client, Entrance
+from support.gates import Gates, begin, finish
 from trio.testing import wait_all_tasks_blocked
 
 from cli.door import connection, server, sockets
 
-ANSWER = "rules: [{text: The answer.}]"
 MANY = 1_000
 AT_ONCE = 100
-"""Connections that are made before the door can do anything: less than a socket lets wait."""
+"""Connections before the door can accept any: fewer than may wait at a socket."""
 FEW = MANY // 2
-"""Pieces of memory that Python may keep to use them again; whatever is kept of each connection or row is ``MANY``."""
+"""Blocks of memory that Python may cache. A leak for each connection or row would be ``MANY``."""
+
+pytestmark = pytest.mark.parametrize("use", [{"inbox_size": 1}], indirect=True, ids=[""])
 
 
 def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def held() -> int:
-    """The pieces of memory in use."""
+def allocated() -> int:
     gc.collect()
     return sys.getallocatedblocks()
 
 
 @pytest.fixture
+async def full(session: Session, gates: Gates, door: Entrance) -> Session:
+    """Return a session with a run at gate ``a`` and a full queue."""
+    await begin(session, gates, "a", "use A")
+    return session
+
+
+@pytest.fixture
 def _many_descriptors() -> Iterator[None]:
-    """As many descriptors as the clients of a test need beside those of the door."""
+    """Allow as many descriptors as the clients of a test need beside those of the door."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 3 * MANY)), hard))
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-@asynccontextmanager
-async def at_work(folder: Path) -> AsyncIterator[tuple[Session, Gates, Entrance]]:
-    """A run that stands, with an inbox that is full, and the door."""
-    gates = Gates()
-    use = settings(inbox_size=1)
-    async with open_session(THREE_TOOLS, tools=gates.tools, use=use) as session, open_door(session, folder) as door:
-        await begin(session, gates, "a", "use A")
-        yield session, gates, door
-
-
-async def visit(door: Entrance) -> None:
-    """Connect, answer and watch for a moment, and leave."""
-    client = await door.client()
-    await client.send({"type": "hello", "answers": True}, {"type": "watch"})
-    assert client.types[0] == "init"
-    await client.leave()
-    client.rows.clear()
-    door.clients.clear()
-
-
 @pytest.mark.slow
-async def test_a_thousand_clients_in_a_row_leave_nothing_behind(tmp_path: Path) -> None:
-    async with open_session(ANSWER) as session, open_door(session, tmp_path) as door:
-        for _ in range(MANY // 2):
-            await visit(door)
-        before, memory = descriptors(), held()
-        for _ in range(MANY):
-            await visit(door)
-        assert descriptors() == before
-        assert held() - memory < FEW
-        await session.run("Do the task")
+async def test_clients_that_left_use_nothing(door: Entrance) -> None:
+    async def visit(count: int) -> None:
+        for _ in range(count):
+            client = await door.client()
+            await client.send({"type": "hello", "answers": True}, {"type": "watch"})
+            assert client.types[0] == "init"
+            await client.leave()
+            client.rows.clear()
+            door.clients.clear()
+
+    await visit(MANY // 2)
+    before, memory = descriptors(), allocated()
+    await visit(MANY)
+    assert descriptors() == before
+    assert allocated() - memory < FEW
 
 
 @pytest.mark.usefixtures("_many_descriptors")
-async def test_of_a_thousand_at_once_each_is_told_and_nobody_is_held_up(tmp_path: Path) -> None:
-    async with at_work(tmp_path) as (session, gates, door):
-        before = descriptors()
-        clients: list[socket.socket] = []
-        for _ in range(MANY // AT_ONCE):
-            clients += [sockets.connect(door.path) for _ in range(AT_ONCE)]
-            await wait_all_tasks_blocked()
-            most = server.MAX_CLIENTS + server.MAX_TURNED_AWAY
-            assert descriptors() - before - len(clients) <= most, "no time has passed"
-        told = Counter(json.loads(client.recv(65_536))["type"] for client in clients)
-        assert told == {"init": server.MAX_CLIENTS, "error": MANY - server.MAX_CLIENTS}
-        await finish(session, gates)
-        for client in clients:
-            client.close()
+async def test_clients_above_the_limit_are_refused(full: Session, gates: Gates, door: Entrance) -> None:
+    before = descriptors()
+    clients: list[socket.socket] = []
+    for _ in range(MANY // AT_ONCE):
+        clients += [sockets.connect(door.path) for _ in range(AT_ONCE)]
         await wait_all_tasks_blocked()
-        later = await door.client()
-        await later.until("init")
-        await later.leave()
-        await wait_all_tasks_blocked()
-        assert descriptors() == before
+        assert descriptors() - before - len(clients) <= server.MAX_CLIENTS + server.MAX_TURNED_AWAY
+    received = Counter(json.loads(client.recv(65_536))["type"] for client in clients)
+    assert received == {"init": server.MAX_CLIENTS, "error": MANY - server.MAX_CLIENTS}
+    await finish(full, gates)
+    for client in clients:
+        client.close()
+    await wait_all_tasks_blocked()
+    later = await door.client()
+    await later.until("init")
+    await later.leave()
+    await wait_all_tasks_blocked()
+    assert descriptors() == before
 
 
 @pytest.mark.slow
-async def test_what_is_refused_without_end_makes_nothing_grow(tmp_path: Path) -> None:
-    async with at_work(tmp_path) as (session, gates, door):
-        client, watcher = await door.client(), await door.client()
-        await client.send({"type": "hello", "answers": True})
-        await watcher.send({"type": "watch"})
+async def test_refused_rows_use_nothing(full: Session, gates: Gates, door: Entrance) -> None:
+    client, watcher = await door.client(), await door.client()
+    await client.send({"type": "hello", "answers": True})
+    await watcher.send({"type": "watch"})
 
-        async def send(begin: int) -> None:
-            for n in range(begin, begin + MANY):
-                asked = ("line", "nonsense", "drop", "answer")
-                await client.send(*({"id": f"{type} {n}", "text": f"use {n}", "type": type} for type in asked))
-                assert client.rows[-1]["id"] == f"answer {n}"
-                for told in (client.rows, watcher.rows, session.events, session.marks):
-                    told.clear()
+    async def send(begin: int) -> None:
+        for n in range(begin, begin + MANY):
+            types = ("line", "nonsense", "drop", "answer")
+            await client.send(*({"id": f"{type} {n}", "text": f"use {n}", "type": type} for type in types))
+            assert client.rows[-1]["id"] == f"answer {n}"
+            for events in (client.rows, watcher.rows, full.events, full.marks):
+                events.clear()
 
-        await send(0)
-        memory = held()
-        await send(MANY)
-        assert held() - memory < FEW
-        gates.let_all()
-        await session.chain.wait_idle()
+    await send(0)
+    memory = allocated()
+    await send(MANY)
+    assert allocated() - memory < FEW
+    gates.let_all()
+    await full.chain.wait_idle()
 
 
-async def test_who_sends_without_end_and_never_reads_is_cut_off(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_sender_that_never_reads_is_disconnected(
+    full: Session, gates: Gates, door: Entrance, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "MAX_BEHIND", 100_000)
-    async with at_work(tmp_path) as (session, gates, door):
-        client, other = await door.client(reads=False), await door.client()
-        row = {"type": "line", "text": "use B"}
-        with pytest.raises(trio.BrokenResourceError):
-            await send_without_end(client, row)
-        await other.say("use C", id="c")
-        assert [told["state"] for told in other.of("receipt")] == ["refused"]
-        await finish(session, gates)
-
-
-async def send_without_end(client: Client, row: dict[str, str]) -> None:
-    while True:
-        await client.stream.send_all(json.dumps(row).encode() + b"\n")
+    sender = await door.client(reads=False)
+    with suppress(trio.BrokenResourceError):
+        while True:
+            await sender.stream.send_all(b'{"type":"line","text":"use B"}\n')
+    await client.say("use C", id="c")
+    assert [row["state"] for row in client.of("receipt")] == ["refused"]
+    await finish(full, gates)

@@ -1,4 +1,4 @@
-"""``chain send`` and ``chain watch`` at the side door of a session in this process: what they say, and exit codes."""
+"""``chain send`` and ``chain watch`` at a side door in this process: what they print, and their exit codes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 import trio
-from support import open_session, settings
-from support.doors import open_door
-from support.gates import THREE_TOOLS, Gates, begin, finish
+from support import Session
+from support.doors import Entrance, open_door
+from support.gates import Gates, begin, finish
 from support.renderers import at_a_terminal
 from trio.testing import wait_all_tasks_blocked
 
@@ -33,40 +33,34 @@ def connected(path: Path) -> DoorClient:
     return client
 
 
-async def sent(path: Path, line: str, *, wait: bool = False) -> tuple[int, str]:
-    """The exit code of ``chain send``, and what it says or what its problem is."""
+async def sent(door: Entrance, line: str, *, wait: bool = False) -> tuple[int, str]:
+    """Return the exit code of ``chain send``, and what it prints."""
     said: list[str] = []
-    with await trio.to_thread.run_sync(connected, path) as client:
+    with await trio.to_thread.run_sync(connected, door.path) as client:
         code, problem = await trio.to_thread.run_sync(partial(send, client, line, wait=wait, say=said.append))
     return code, "".join([*said, problem])
 
 
-async def test_what_needs_no_run_is_answered(tmp_path: Path) -> None:
-    async with open_session("rules: [{text: The answer.}]") as session, open_door(session, tmp_path) as door:
-        assert await sent(door.path, "status") == (0, "nothing is running; 0 lines wait; plan 0/0; 0 tokens used")
-        assert await sent(door.path, "todo: add x", wait=True) == (0, "task 1 added: x")
-        assert await sent(door.path, "stop") == (0, "Nothing is running.")
-        assert await sent(door.path, "hello", wait=True) == (0, "L3 has started a run.")
-        await session.chain.wait_idle()
+async def test_send_prints_the_answer(session: Session, gates: Gates, door: Entrance) -> None:
+    assert await sent(door, "status") == (0, "nothing is running; 0 lines wait; plan 0/0; 0 tokens used")
+    assert await sent(door, "todo: add x", wait=True) == (0, "task 1 added: x")
+    assert await sent(door, "stop") == (0, "Nothing is running.")
+    assert await sent(door, "hello", wait=True) == (0, "L3 has started a run.")
+    await finish(session, gates)
 
 
-async def test_without_waiting_it_ends_when_the_line_is_safe(tmp_path: Path) -> None:
-    gates = Gates()
-    async with open_session(THREE_TOOLS, tools=gates.tools) as session, open_door(session, tmp_path) as door:
-        await begin(session, gates, "a")
-        assert await sent(door.path, "use the other file") == (0, "L2 waits for main.")
-        assert await sent(door.path, "stop") == (0, "L3 was carried out.")
-        await finish(session, gates)
+async def test_send_ends_when_its_line_is_stored(running: Session, gates: Gates, door: Entrance) -> None:
+    assert await sent(door, "use the other file") == (0, "L2 waits for main.")
+    assert await sent(door, "stop") == (0, "L3 was carried out.")
+    await finish(running, gates)
 
 
-async def test_a_line_without_room_is_a_failure(tmp_path: Path) -> None:
-    gates = Gates()
-    use = settings(inbox_size=1)
-    async with open_session(THREE_TOOLS, tools=gates.tools, use=use) as session, open_door(session, tmp_path) as door:
-        await begin(session, gates, "a", "use A")
-        code, problem = await sent(door.path, "use B")
-        assert (code, "Interruption channel full" in problem) == (1, True)
-        await finish(session, gates)
+@pytest.mark.parametrize("use", [{"inbox_size": 1}], indirect=True, ids=[""])
+async def test_send_fails_if_the_queue_is_full(session: Session, gates: Gates, door: Entrance) -> None:
+    await begin(session, gates, "a", "use A")
+    code, problem = await sent(door, "use B")
+    assert (code, "Interruption channel full" in problem) == (1, True)
+    await finish(session, gates)
 
 
 @pytest.mark.parametrize(
@@ -77,48 +71,40 @@ async def test_a_line_without_room_is_a_failure(tmp_path: Path) -> None:
         ("drop", 3, "the line was dropped"),
     ],
 )
-async def test_it_waits_and_says_what_became_of_the_line(then: str, code: int, said: str, tmp_path: Path) -> None:
-    gates = Gates()
-    async with open_session(THREE_TOOLS, tools=gates.tools) as session, open_door(session, tmp_path) as door:
-        await begin(session, gates, "a")
-        queued = trio.Event()
-        session.chain.listen(lambda event: queued.set() if isinstance(event, events.LineQueued) else None)
-        found: list[tuple[int, str]] = []
+async def test_send_waits_for_the_end_of_its_line(
+    then: str, code: int, said: str, running: Session, gates: Gates, door: Entrance
+) -> None:
+    queued = trio.Event()
+    running.chain.listen(lambda event: queued.set() if isinstance(event, events.LineQueued) else None)
+    found: list[tuple[int, str]] = []
 
-        async def wait() -> None:
-            found.append(await sent(door.path, "use B", wait=True))
+    async def wait() -> None:
+        found.append(await sent(door, "use B", wait=True))
 
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(wait)
-            await queued.wait()
-            assert not found
-            if then == "drop":
-                session.chain.lines.drop("L2")
-            elif then:
-                session.chain.submit(then)
-            await finish(session, gates)
-        [(found_code, found_said)] = found
-        assert (found_code, found_said.startswith(said)) == (code, True), found_said
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await queued.wait()
+        assert not found
+        if then == "drop":
+            running.chain.lines.drop("L2")
+        elif then:
+            running.chain.submit(then)
+        await finish(running, gates)
+    assert [(code, text.startswith(said)) for code, text in found] == [(code, True)], found
 
 
-async def watched(path: Path, write: Callable[[str], object], *, in_json: bool = False) -> None:
-    with await trio.to_thread.run_sync(connected, path) as client:
-        await trio.to_thread.run_sync(
-            watch, client, None if in_json else at_a_terminal(color=False, ascii=False), write
-        )
+async def watched(door: Entrance, write: Callable[[str], object], *, in_json: bool = False) -> None:
+    renderer = None if in_json else at_a_terminal(color=False, ascii=False)
+    with await trio.to_thread.run_sync(connected, door.path) as client:
+        await trio.to_thread.run_sync(watch, client, renderer, write)
 
 
-async def test_watch_shows_how_things_stand_and_what_happens_until_the_end(tmp_path: Path) -> None:
-    gates = Gates()
+async def test_watch_shows_a_run_to_its_end(session: Session, gates: Gates, tmp_path: Path) -> None:
     shown, raw = list[str](), list[str]()
-    async with (
-        trio.open_nursery() as nursery,
-        open_session(THREE_TOOLS, tools=gates.tools) as session,
-        open_door(session, tmp_path) as door,
-    ):
-        await begin(session, gates, "a", "use B")
-        nursery.start_soon(watched, door.path, shown.append)
-        nursery.start_soon(partial(watched, door.path, raw.append, in_json=True))
+    await begin(session, gates, "a", "use B")
+    async with trio.open_nursery() as nursery, open_door(session, tmp_path) as door:
+        nursery.start_soon(watched, door, shown.append)
+        nursery.start_soon(partial(watched, door, raw.append, in_json=True))
         while not (len(shown) > 2 and len(raw) > 2):
             await wait_all_tasks_blocked(0.005)
         assert [json.loads(row)["type"] for row in raw] == ["init", "run_started", "line_queued"]
@@ -133,7 +119,7 @@ async def test_watch_shows_how_things_stand_and_what_happens_until_the_end(tmp_p
 
 @pytest.fixture
 def killed(tmp_path: Path) -> DoorClient:
-    """A client of a chain that was killed after it sent its ``init``."""
+    """Return a client of a chain that was killed after it sent its ``init``."""
     listening, path = sockets.listen(tmp_path, {}, ID)
     client = DoorClient(path)
     peer, _ = listening.accept()
@@ -145,13 +131,10 @@ def killed(tmp_path: Path) -> DoorClient:
     return client
 
 
-def test_watch_says_that_its_chain_was_killed(killed: DoorClient) -> None:
-    with killed, pytest.raises(UserError, match=f"the chain was killed; resume its session with: chain -r {ID}"):
-        watch(killed, None, [].append)
-
-
-def test_send_fails_when_the_chain_ends_before_it_knows(killed: DoorClient) -> None:
+def test_a_killed_chain_fails_both(killed: DoorClient) -> None:
     with killed:
+        with pytest.raises(UserError, match=f"the chain was killed; resume its session with: chain -r {ID}"):
+            watch(killed, None, [].append)
         code, problem = send(killed, "use B", wait=True, say=[].append)
     assert (code, "the chain ended before" in problem) == (1, True)
 

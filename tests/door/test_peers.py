@@ -1,4 +1,4 @@
-"""Who is let in: nobody that this process has started, however it was started, and everybody else of the same user."""
+"""Which processes may connect: those of the same user, except those that a chain started."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.processes import NOBODY, as_user, python_of
 
 from cli.door import peers
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="who is at the other end is asked of Linux")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells who is at the other end")
 
 CONNECTS = """
 import os, socket, sys
@@ -32,7 +32,7 @@ s.connect(path)
 s.recv(1)
 """
 
-SUBREAPS = """
+ADOPTS = """
 import ctypes, os, subprocess, sys
 assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0
 subprocess.run([sys.executable, "-c", *sys.argv[1:]], check=True)
@@ -43,9 +43,9 @@ try:
 except ChildProcessError:
     pass
 """
-"""Adopts what loses its parent, as guard and keepers do, until its input and all that it has adopted have ended."""
+"""Adopts orphans, as guard and keepers do, until its input and all adopted processes have ended."""
 
-ASKS = """
+ACCEPTS = """
 import socket, sys
 sys.path.insert(0, sys.argv[2])
 from cli.door import peers
@@ -55,21 +55,20 @@ s.listen()
 print(flush=True)
 print(peers.problem_with(s.accept()[0]) or "welcome", flush=True)
 """
-"""Another process that is asked, so that this one is not below it."""
 
 WAYS = ["", "setsid", "fork", "setsid fork", "fork setsid fork", "fork fork setsid"]
 
 
 @pytest.fixture
 def path() -> Iterator[Path]:
-    """Where a socket is: its path may have no more than a hundred bytes, and a test's own folder has more."""
+    """Yield a path for a socket, which is shorter than those in ``tmp_path``."""
     with TemporaryDirectory() as folder:
         yield Path(folder, "door")
 
 
-@contextmanager
-def listening(path: Path) -> Iterator[socket.socket]:
-    """A socket that waits for who comes."""
+@pytest.fixture
+def door(path: Path) -> Iterator[socket.socket]:
+    """Yield a socket of this process that listens."""
     with socket.socket(socket.AF_UNIX) as found:
         found.bind(str(path))
         found.listen()
@@ -77,10 +76,21 @@ def listening(path: Path) -> Iterator[socket.socket]:
         yield found
 
 
+@pytest.fixture
+def elsewhere(path: Path) -> Iterator[IO[str]]:
+    """Yield the answer of another process, which this one did not descend from, to whoever connects."""
+    root = str(Path(peers.__file__).parents[2])
+    command = [sys.executable, "-c", ACCEPTS, str(path), root]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process.stdout
+
+
 @contextmanager
-def adopting(*arguments: str) -> Iterator[None]:
-    """A program under a process that adopts whatever it leaves."""
-    command = [sys.executable, "-c", SUBREAPS, *arguments]
+def connecting(program: str, way: str, path: Path) -> Iterator[None]:
+    """Run a program below this process in one of the ways, and wait for its end."""
+    command = [sys.executable, "-c", ADOPTS, program, way, str(path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
         yield
         assert process.stdin is not None
@@ -88,67 +98,52 @@ def adopting(*arguments: str) -> Iterator[None]:
         assert process.wait(60) == 0
 
 
-def test_this_process_itself_is_let_in(path: Path) -> None:
-    with listening(path) as door, socket.socket(socket.AF_UNIX) as client:
+def problem_of_next(door: socket.socket) -> str:
+    peer, _ = door.accept()
+    with peer:
+        return peers.problem_with(peer)
+
+
+def test_this_process_is_accepted(door: socket.socket, path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as client:
         client.connect(str(path))
-        peer, _ = door.accept()
-        with peer:
-            assert peers.problem_with(peer) == ""
+        assert problem_of_next(door) == ""
 
 
 @pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("way", WAYS)
-def test_what_it_has_started_is_not(way: str, path: Path) -> None:
-    with listening(path) as door, adopting(CONNECTS, way, str(path)):
-        peer, _ = door.accept()
-        with peer:  # until it is closed who has connected waits
-            assert peers.problem_with(peer) == peers.OWN_COMMAND
+def test_a_descendant_is_refused(way: str, door: socket.socket, path: Path) -> None:
+    with connecting(CONNECTS, way, path):
+        assert problem_of_next(door) == peers.OWN_COMMAND
 
 
 @pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("way", WAYS)
-def test_nor_if_it_has_ended_meanwhile(way: str, path: Path) -> None:
-    with listening(path) as door:
-        with adopting(CONNECTS.replace("s.recv(1)", ""), way, str(path)):
-            peer, _ = door.accept()
-        with peer:
-            assert peers.problem_with(peer) == peers.GONE
+def test_a_process_that_has_exited_is_refused(way: str, door: socket.socket, path: Path) -> None:
+    with connecting(CONNECTS.replace("s.recv(1)", ""), way, path):
+        peer, _ = door.accept()
+    with peer:
+        assert peers.problem_with(peer) == peers.GONE
 
 
-@contextmanager
-def asked_elsewhere(path: Path) -> Iterator[IO[str]]:
-    """A process that is not above this one lets in, or not, who comes next; what it says of that."""
-    root = str(Path(peers.__file__).parents[2])
-    with subprocess.Popen([sys.executable, "-c", ASKS, str(path), root], stdout=subprocess.PIPE, text=True) as asked:
-        assert asked.stdout is not None
-        asked.stdout.readline()
-        yield asked.stdout
-
-
-def test_one_that_is_not_below_is_let_in(path: Path) -> None:
-    with asked_elsewhere(path) as says, socket.socket(socket.AF_UNIX) as client:
+def test_an_unrelated_process_is_accepted(elsewhere: IO[str], path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as client:
         client.connect(str(path))
-        assert says.readline() == "welcome\n"
+        assert elsewhere.readline() == "welcome\n"
 
 
-def test_what_another_chain_has_started_is_not_let_in_either(path: Path, tmp_path: Path) -> None:
+def test_a_command_of_another_chain_is_refused(elsewhere: IO[str], path: Path, tmp_path: Path) -> None:
     guard = tmp_path / "chain/tools/processes/guard.py"
     guard.parent.mkdir(parents=True)
     guard.write_text("import subprocess, sys\nsubprocess.run([sys.executable, '-c', *sys.argv[1:]])\n")
-    with asked_elsewhere(path) as says, subprocess.Popen([sys.executable, str(guard), CONNECTS, "setsid", str(path)]):
-        assert says.readline() == f"{peers.OWN_COMMAND}\n"
+    with subprocess.Popen([sys.executable, str(guard), CONNECTS, "setsid", str(path)]):
+        assert elsewhere.readline() == f"{peers.OWN_COMMAND}\n"
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root starts a program as somebody else")
-def test_another_user_is_not_let_in(path: Path) -> None:
+@pytest.mark.skipif(os.getuid() != 0, reason="only root starts a program as another user")
+def test_another_user_is_refused(door: socket.socket, path: Path) -> None:
     python = python_of(NOBODY)
-    if python is None:
-        pytest.skip("there is no Python that another user may run")
-    with listening(path) as door:
-        for each in (path.parent, path):
-            each.chmod(0o777)
-        command = [python, "-c", CONNECTS, "", str(path)]
-        with subprocess.Popen(command, **as_user(NOBODY)):
-            peer, _ = door.accept()
-            with peer:
-                assert peers.problem_with(peer) == peers.OTHER_USER
+    for each in (path.parent, path):
+        each.chmod(0o777)
+    with subprocess.Popen([python, "-c", CONNECTS, "", str(path)], **as_user(NOBODY)):
+        assert problem_of_next(door) == peers.OTHER_USER

@@ -1,4 +1,4 @@
-"""Where the sockets of side doors are: which folder is taken, who may reach it, and what a killed chain has left."""
+"""Where the sockets of side doors are, who can reach them, and which chain a command means."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import json
 import os
 import socket
 import threading
-from contextlib import ExitStack, closing
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,12 +25,19 @@ ID = "20261123-1200-abcd"
 
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
-    """A state folder that is not there yet."""
+    """Return a state folder that does not exist yet."""
     return tmp_path / "state"
 
 
+@pytest.fixture
+def runtime(tmp_path: Path) -> Path:
+    folder = tmp_path / "runtime"
+    folder.mkdir()
+    return folder
+
+
 def opened(state: Path, **environ: str) -> Path:
-    """Open a door, and see that it is one; its path."""
+    """Open a door, connect to it, and close it. Return its path."""
     listening, path = sockets.listen(state, environ, ID)
     with listening, sockets.connect(path) as client:
         accepted, _ = listening.accept()
@@ -39,8 +47,8 @@ def opened(state: Path, **environ: str) -> Path:
     return path
 
 
-def of_somebody_else(path: Path) -> None:
-    """Make a folder somebody else's: by a link where this user cannot give one away."""
+def give_away(path: Path) -> None:
+    """Create a folder of another user, or a link to one if this user cannot do so."""
     if os.getuid():
         path.symlink_to("/")
     else:
@@ -48,29 +56,28 @@ def of_somebody_else(path: Path) -> None:
         os.chown(path, NOBODY, NOBODY)
 
 
-@pytest.mark.parametrize("runtime", [None, "", "runtime", "/no/such/folder", "/dev/null"])
-def test_what_is_no_runtime_folder_is_not_taken_for_one(
-    runtime: str | None, state: Path, monkeypatch: pytest.MonkeyPatch
+# ------------------------------------------------------------------------------------------------------------ folders
+
+
+@pytest.mark.parametrize("value", [None, "", "runtime", "/no/such/folder", "/dev/null"])
+def test_an_unusable_runtime_folder_is_ignored(
+    value: str | None, state: Path, runtime: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    state.mkdir()
-    (state / "runtime").mkdir()
-    monkeypatch.chdir(state)
-    path = opened(state, **({} if runtime is None else {"XDG_RUNTIME_DIR": runtime}))
-    # The system's own folder for this user is taken if there is one, but not unasked.
-    system = {Path(f"/run/user/{os.getuid()}", sockets.NAME)} if runtime else set()
+    monkeypatch.chdir(runtime.parent)
+    path = opened(state, **({} if value is None else {"XDG_RUNTIME_DIR": value}))
+    # If the variable is set, the system's own folder for this user may be used.
+    system = {Path(f"/run/user/{os.getuid()}", sockets.NAME)} if value else set()
     assert path.parent in {state / sockets.FALLBACK, *system}
-    assert not list((state / "runtime").iterdir())
+    assert not list(runtime.iterdir())
 
 
-def test_a_runtime_folder_is_taken(state: Path) -> None:
-    runtime = state.parent / "runtime"
-    runtime.mkdir()
+def test_the_runtime_folder_is_preferred(state: Path, runtime: Path) -> None:
     assert opened(state, XDG_RUNTIME_DIR=str(runtime)) == runtime / sockets.NAME / ID
     assert not state.exists()
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o755, 0o700])
-def test_only_its_owner_can_enter_the_folder(mode: int, state: Path) -> None:
+def test_only_the_owner_can_enter_the_folder(mode: int, state: Path) -> None:
     folder = state / sockets.FALLBACK
     folder.mkdir(parents=True)
     folder.chmod(mode)
@@ -78,21 +85,19 @@ def test_only_its_owner_can_enter_the_folder(mode: int, state: Path) -> None:
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_folder_of_somebody_else_is_not_used(state: Path) -> None:
-    runtime = state.parent / "runtime"
-    runtime.mkdir()
-    of_somebody_else(runtime / sockets.NAME)
+def test_a_folder_of_another_user_is_not_used(state: Path, runtime: Path) -> None:
+    give_away(runtime / sockets.NAME)
     before = sorted(os.listdir(runtime / sockets.NAME))
     assert opened(state, XDG_RUNTIME_DIR=str(runtime)) == state / sockets.FALLBACK / ID
     assert sorted(os.listdir(runtime / sockets.NAME)) == before
     (state / sockets.FALLBACK).rename(state / "away")
-    of_somebody_else(state / sockets.FALLBACK)
+    give_away(state / sockets.FALLBACK)
     with pytest.raises(UserError, match="there is no side door"):
         sockets.listen(state, {}, ID)
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root makes a socket in a folder of somebody else")
-def test_a_chain_of_somebody_else_is_no_chain_to_write_to(state: Path) -> None:
+@pytest.mark.skipif(os.getuid() != 0, reason="only root creates a socket in a folder of another user")
+def test_a_door_of_another_user_is_not_listed(state: Path) -> None:
     listening, path = sockets.listen(state, {}, ID)
     with listening:
         assert list(sockets.sockets(state, {})) == [path]
@@ -100,15 +105,17 @@ def test_a_chain_of_somebody_else_is_no_chain_to_write_to(state: Path) -> None:
         assert list(sockets.sockets(state, {})) == []
 
 
-def test_a_path_may_be_longer_than_that_of_a_socket(state: Path) -> None:
+def test_a_path_may_be_long(state: Path) -> None:
     path = opened(state.joinpath(*["a" * 60] * 4))
     with socket.socket(socket.AF_UNIX) as other, pytest.raises(OSError, match="too long"):
         other.bind(str(path))
 
 
-def test_what_a_killed_chain_has_left_is_removed_when_somebody_looks(state: Path) -> None:
+# ------------------------------------------------------------------------------------------------------ stale sockets
+
+
+def test_a_stale_socket_is_removed_by_a_client(state: Path) -> None:
     path = opened(state)
-    assert path.is_socket()
     with pytest.raises(ConnectionRefusedError):
         sockets.connect(path)
     assert not path.exists()
@@ -116,14 +123,14 @@ def test_what_a_killed_chain_has_left_is_removed_when_somebody_looks(state: Path
         sockets.connect(path)
 
 
-def test_what_is_left_goes_when_its_session_is_opened_again(state: Path) -> None:
+def test_a_stale_socket_is_replaced_by_its_session(state: Path) -> None:
     path = opened(state)
-    (path.parent / f".{ID}").write_text("left by one that was killed as it began")
+    (path.parent / f".{ID}").write_text("left by a chain that was killed while it opened")
     assert opened(state) == path
     assert [each.name for each in path.parent.iterdir()] == [ID]
 
 
-def test_what_is_no_socket_stays_where_it_is(state: Path) -> None:
+def test_another_file_is_not_removed(state: Path) -> None:
     folder = state / sockets.FALLBACK
     folder.mkdir(parents=True)
     (folder / "notes").write_text("mine")
@@ -133,25 +140,39 @@ def test_what_is_no_socket_stays_where_it_is(state: Path) -> None:
     assert (folder / "notes").read_text() == "mine"
 
 
-def test_chains_that_do_not_answer_hold_up_nobody_who_means_another(
-    state: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("cli.door.client.GREETING_S", 600)
-    monkeypatch.setattr("cli.door.client.OTHERS_S", 0.05)
+# ------------------------------------------------------------------------------------------------- which chain is meant
+
+
+@contextmanager
+def answering(state: Path, *silent: str) -> Iterator[None]:
+    """Open the door of a chain that says who it is, and doors of chains that do not answer."""
+
+    def greet() -> None:
+        peer, _ = listening.accept()
+        with peer:
+            row = {"type": "init", "session": ID, "workspace": str(state)}
+            peer.sendall(json.dumps(row).encode() + b"\n")
+
     with ExitStack() as stack:
-        for id in ("a-silent", "z-silent"):
+        for id in silent:
             stack.enter_context(sockets.listen(state, {}, id)[0])
-        answering = stack.enter_context(sockets.listen(state, {}, ID)[0])
-        thread = threading.Thread(target=_say_who, args=(answering, state))
+        listening = stack.enter_context(sockets.listen(state, {}, ID)[0])
+        thread = threading.Thread(target=greet)
         thread.start()
-        with find_chain(state, {}, session="", workspace=state) as client:
-            assert client.session == ID
+        yield
         thread.join()
 
 
+def test_silent_chains_do_not_delay_others(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cli.door.client.GREETING_S", 600)
+    monkeypatch.setattr("cli.door.client.OTHERS_S", 0.05)
+    with answering(state, "a-silent", "z-silent"), find_chain(state, {}, session="", workspace=state) as client:
+        assert client.session == ID
+
+
 @pytest.mark.parametrize("session", ["", pytest.param("2026", marks=pytest.mark.slow), ID])
-def test_one_that_does_not_answer_may_be_meant(session: str, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # All of it passes only where one that is named by a part of its id may be one of those that are silent.
+def test_a_silent_chain_may_be_meant(session: str, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Only for a part of an id is the whole time spent: the silent chains may have it, too.
     monkeypatch.setattr("cli.door.client.GREETING_S", 5 if session == "2026" else 600)
     monkeypatch.setattr("cli.door.client.OTHERS_S", 0.05)
     (state / "sessions").mkdir(parents=True)
@@ -159,41 +180,24 @@ def test_one_that_does_not_answer_may_be_meant(session: str, state: Path, monkey
         path = state / "sessions" / f"2026-{n}.jsonl"
         with closing(DiskFile(path, is_new=True)) as file:
             Journal(file).record(Session(path.stem, "1", "m", str(workspace)))
-    with ExitStack() as stack:
-        for n in range(2):
-            stack.enter_context(sockets.listen(state, {}, f"2026-{n}")[0])
-        answering = stack.enter_context(sockets.listen(state, {}, ID)[0])
-        thread = threading.Thread(target=_say_who, args=(answering, state))
-        thread.start()
+    with answering(state, "2026-0", "2026-1"):
         if session == ID:
             find_chain(state, {}, session=ID, workspace=state).close()
         else:
             several = "3 chains" if session else "2 chains"
             with pytest.raises(UserError, match=rf"^{several} could be meant; .*2026-0 does not answer.*{ID} in"):
                 find_chain(state, {}, session=session, workspace=state)
-        thread.join()
 
 
 @pytest.mark.parametrize(
     ("session", "why"), [("", "no chain runs in .*/other"), ("2025", "no chain runs the session '2025'")]
 )
-def test_who_is_not_meant_is_named(session: str, why: str, state: Path) -> None:
-    answering, _ = sockets.listen(state, {}, ID)
-    with answering:
-        thread = threading.Thread(target=_say_who, args=(answering, state))
-        thread.start()
-        with pytest.raises(UserError, match=f"^{why}; name one by --session ID: {ID} in {state}"):
-            find_chain(state, {}, session=session, workspace=state / "other")
-        thread.join()
+def test_the_other_chains_are_named(session: str, why: str, state: Path) -> None:
+    with answering(state), pytest.raises(UserError, match=f"^{why}; name one by --session ID: {ID} in {state}"):
+        find_chain(state, {}, session=session, workspace=state / "other")
 
 
-def _say_who(listening: socket.socket, workspace: Path) -> None:
-    there, _ = listening.accept()
-    with there:
-        there.sendall(json.dumps({"type": "init", "session": ID, "workspace": str(workspace)}).encode() + b"\n")
-
-
-def test_one_that_does_not_say_who_it_is_is_named(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_chain_is_named(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cli.door.client.GREETING_S", 0.05)
     silent, _ = sockets.listen(state, {}, "silent")
     with silent, pytest.raises(UserError, match="the session silent does not answer"):

@@ -1,4 +1,4 @@
-"""Screens of the terminal emulator as SVG: a recording that plays by itself."""
+"""Draws screens of the terminal emulator as an animated SVG."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from support.screen import Screen
 
 CELL, ROW, MARGIN = 8.4, 18, 14
-"""The width of a character and the height of a row, in pixels of a font of 14, and the space around all."""
+"""The width of a character, the height of a row and the margin, in pixels, for a font of 14."""
 
 BACKGROUND, TEXT, FADED = "#16181d", "#d7dae0", "#8b919e"
 
@@ -30,7 +30,7 @@ _STYLE = (
 
 @dataclass(frozen=True)
 class Cell:
-    """A sign of the screen with its look; ``columns`` is 2 for a wide one."""
+    """A character of the screen with its style; ``columns`` is 2 for a wide one."""
 
     text: str
     columns: int
@@ -44,7 +44,7 @@ Row = tuple[Cell, ...]
 
 @dataclass(frozen=True)
 class Frame:
-    """What a screen shows from a time on, in seconds; the cursor's row and column if it is to be seen."""
+    """The content of a screen from a time on, in seconds, and the row and column of a visible cursor."""
 
     at: float
     rows: tuple[Row, ...]
@@ -52,14 +52,14 @@ class Frame:
 
 
 def frame(screen: Screen, at: float = 0.0) -> Frame:
-    """What a screen shows now."""
+    """Return the current content of a screen."""
     return Frame(at, tuple(_cells(screen, y) for y in range(screen.size[0])), screen.cursor)
 
 
 def recording(frames: Sequence[Frame], columns: int, *, rest_s: float, about: str) -> str:
-    """Screens one after the other, again and again; the last one stays for ``rest_s``. ``about`` is said of it.
+    """Return an SVG that shows the frames in a loop, the last one for ``rest_s``. ``about`` is its description.
 
-    The first one is all that a viewer shows that does not animate.
+    A viewer without animation shows only the first frame.
     """
     length = frames[-1].at + rest_s
     height = len(frames[0].rows) * ROW + 2 * MARGIN
@@ -99,7 +99,7 @@ def recording(frames: Sequence[Frame], columns: int, *, rest_s: float, about: st
 
 
 def _drawn(row: Row) -> str:
-    """A row at the height 0: stretches of one look, each at its own column, so that no font can shift the next one."""
+    """Draw a row at the height 0: each stretch of one style at its own column, so that fonts cannot shift the next."""
     parts, x = [], 0
     for (colour, classes, is_reversed, is_wide), cells in itertools.groupby(
         row, key=lambda c: (c.colour, c.classes, c.is_reversed, c.columns != 1 or not c.text.isascii())
@@ -123,7 +123,7 @@ def _drawn(row: Row) -> str:
 def _cells(screen: Screen, y: int) -> Row:
     cells: list[Cell] = []
     for data, look in screen.cells(y):
-        if not data:  # the second half of a wide sign
+        if not data:  # the second half of a wide character
             if cells:
                 cells[-1] = Cell(cells[-1].text, 2, cells[-1].colour, cells[-1].classes, cells[-1].is_reversed)
             continue

@@ -1,4 +1,4 @@
-"""Replies in Markdown while they stream: the same rows however they come, in time, and never more work than text."""
+"""Markdown replies while they stream: the rows do not depend on the pieces, and the work grows with the text."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ PIECES = [
     *["```", "~~~", "```py", "def f():", "|", "a | b", "--|--", "\n\n| a | b |\n|:-:|--:|\n| c | d |"],
     *["&#27;", "&#x202e;", "&#10;", "&#9;", "&lt;", "\x1b[31m", "\x1b]0;", "\x07", "\x9b", "\r", "\u2028", "\x00"],
 ]
+SPLIT_ELSEWHERE = re.compile(r"^ {1,3}(?![-+*\d ])\S|<b>", re.MULTILINE)
+"""Exceptions of ``Blocks``: text indented less than its list item, and HTML that may contain a fence."""
 texts = st.lists(st.sampled_from(PIECES), max_size=30).map("".join)
 words = st.integers(1, 999).map("w{}".format)
 runs = st.lists(
@@ -44,24 +46,21 @@ sources = st.lists(
     max_size=6,
 ).map("\n\n".join)
 
-SPLIT_ELSEWHERE = re.compile(r"^ {1,3}(?![-+*\d ])\S|<b>", re.MULTILINE)
-"""What may be in a list, but not indented enough, and HTML that may hold a fence."""
+
+def markdown(width: int) -> MarkdownFlow:
+    return MarkdownFlow(width, MarkdownStyle())
 
 
 def rows_of(text: str, width: int = 40, piece: int = 0) -> list[str]:
-    return all_rows(rendered(width), text, piece)
+    return all_rows(markdown(width), text, piece)
 
 
 def all_rows(flow: MarkdownFlow | PlainFlow, text: str, piece: int = 0) -> list[str]:
-    return [row for p in pieces_of(text, piece) for row in added(flow, p)] + flow.end()
+    return [row for part in pieces_of(text, piece) for row in added(flow, part)] + flow.end()
 
 
 def added(flow: MarkdownFlow | PlainFlow, piece: str) -> list[str]:
     return [row for rows in flow.add(piece) for row in rows]
-
-
-def rendered(width: int) -> MarkdownFlow:
-    return MarkdownFlow(width, MarkdownStyle())
 
 
 def pieces_of(text: str, piece: int) -> list[str]:
@@ -71,7 +70,7 @@ def pieces_of(text: str, piece: int) -> list[str]:
 @trying(300)
 @given(texts, st.integers(1, 9), st.sampled_from([4, 9, 20, 40, 80]))
 @example("```\n\n\n\n\n  \n  ", 1, 4)
-def test_it_does_not_matter_how_the_text_comes(text: str, piece: int, width: int) -> None:
+def test_rows_do_not_depend_on_the_pieces(text: str, piece: int, width: int) -> None:
     rows = rows_of(text, width)
     assert rows == rows_of(text, width, piece)
     if not SPLIT_ELSEWHERE.search(sanitize(text)):
@@ -80,7 +79,7 @@ def test_it_does_not_matter_how_the_text_comes(text: str, piece: int, width: int
 
 @trying(300)
 @given(texts, st.sampled_from([4, 9, 20, 40, 80]), st.booleans())
-def test_a_row_fits_and_holds_nothing_that_a_terminal_obeys(text: str, width: int, ascii: bool) -> None:
+def test_rows_and_tail_of_any_text_fit(text: str, width: int, ascii: bool) -> None:
     flow = MarkdownFlow(width, MarkdownStyle(ascii=ascii))
     rows = []
     for piece in pieces_of(text, 5):
@@ -99,21 +98,19 @@ def test_a_row_fits_and_holds_nothing_that_a_terminal_obeys(text: str, width: in
 @trying(200)
 @given(sources, st.sampled_from([8, 20, 40, 200]))
 def test_no_word_is_lost(source: str, width: int) -> None:
-    # Lists of cells repeat the head, and in a grid the words of wrapped cells stand side by side.
-    signs = "".join(char for char in source if char.isalnum())
+    # Narrow tables repeat the head, and in a grid the words of wrapped cells are beside each other.
+    letters = "".join(char for char in source if char.isalnum())
     shown = "".join(char for row in rows_of(source, width) for char in bare(row) if char.isalnum())
     if "|" not in source:
-        assert shown == signs
-    assert len(shown) >= len(signs)
+        assert shown == letters
+    assert len(shown) >= len(letters)
 
 
-def test_a_block_is_shown_when_it_is_complete_and_is_plain_until_then() -> None:
-    flow = rendered(40)
+def test_a_block_is_source_until_it_is_complete() -> None:
+    flow = markdown(40)
     assert added(flow, "Let **me") == []
-    assert flow.is_open
-    assert flow.tail == "Let **me"
+    assert (flow.is_open, flow.tail) == (True, "Let **me")
     assert added(flow, "** see.") == []
-    assert flow.tail == "Let **me** see."
     first, others = flow.add("\n\n")
     assert [bare(row) for row in first] == ["Let me see."]
     assert (others, flow.is_open, flow.tail) == ([], False, "")
@@ -123,69 +120,67 @@ def test_a_block_is_shown_when_it_is_complete_and_is_plain_until_then() -> None:
     assert (flow.is_open, flow.tail) == (False, "")
 
 
-def test_items_are_shown_one_by_one_with_their_numbers() -> None:
-    flow = rendered(40)
+def test_list_items_are_shown_one_by_one() -> None:
+    flow = markdown(40)
     rows = [added(flow, f"{n}. item\n") for n in range(7, 10)]
     assert rows == [[], ["7. item"], ["8. item"]]
     assert flow.end() == ["9. item"]
 
 
-def test_blank_rows_stay_inside_and_go_around() -> None:
-    assert rows_of("\n\nOne\n\n\n\nTwo\n- a\n- b\n\n- c\n\n\n") == ["One", "", "Two", "• a", "• b", "", "• c"]
-    assert rows_of("```\n\na\n\nb\n\n```\n") == ["a", "", "b"]
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("\n\nOne\n\n\n\nTwo\n- a\n- b\n\n- c\n\n\n", ["One", "", "Two", "• a", "• b", "", "• c"]),
+        ("```\n\na\n\nb\n\n```\n", ["a", "", "b"]),
+    ],
+)
+def test_outer_blank_rows_are_omitted(text: str, rows: list[str]) -> None:
+    assert rows_of(text) == rows
 
 
-def test_code_is_shown_when_it_is_complete_and_can_be_pasted() -> None:
+def test_code_is_coloured_when_it_is_complete() -> None:
     code = [f"{'    ' * (n % 3)}print('line {n}')  # 漢字" for n in range(100)]
-    flow = rendered(40)
+    flow = markdown(40)
     assert added(flow, "```python\n") == []
-    for n, line in enumerate(code):
+    for line in code:
         assert added(flow, f"{line}\n") == []
-        assert flow.tail.split("\n")[-1].strip() == code[n].strip()
+        assert flow.tail.split("\n")[-1].strip() == line.strip()
     rows = added(flow, "```\n")
     assert [bare(row) for row in rows] == code
     assert rows != code
     assert not flow.is_open
 
 
-@pytest.mark.parametrize("kind", [rendered, PlainFlow])
-def test_a_long_line_of_code_is_left_to_the_terminal_so_that_it_can_be_copied(
-    kind: Callable[[int], MarkdownFlow | PlainFlow],
-) -> None:
+@pytest.mark.parametrize("kind", [markdown, PlainFlow])
+def test_a_long_line_of_code_is_not_cut(kind: Callable[[int], MarkdownFlow | PlainFlow]) -> None:
     code = "x = 漢字 + " * 30 + "end"
-    for source in (f"```python\n{code}\n```\n", f"- item\n\n  ```\n  {code}\n  ```\n"):
+    sources = [f"```python\n{code}\n```\n"] + [f"- item\n\n  ```\n  {code}\n  ```\n"] * (kind is markdown)
+    for source in sources:
         for piece in (3, 1000):
-            rows = [bare(row) for row in all_rows(kind(33), source, piece)]
-            if kind is rendered or not source.startswith("-"):
-                assert code in rows
-
-
-@pytest.mark.parametrize("kind", [rendered, PlainFlow])
-def test_the_tail_cuts_a_long_line_of_code(kind: Callable[[int], MarkdownFlow | PlainFlow]) -> None:
+            assert code in [bare(row) for row in all_rows(kind(33), source, piece)]
     flow = kind(33)
-    flow.add("```python\n" + "x = 漢字 + " * 30)
-    rows = flow.tail.split("\n")
-    assert 1 < len(rows) <= MAX_TAIL
-    for row in rows:
+    flow.add(f"```python\n{code}")
+    tail = flow.tail.split("\n")
+    assert 1 < len(tail) <= MAX_TAIL
+    for row in tail:
         check_row(row, 33)
 
 
-def test_the_tail_is_the_end_of_the_unfinished_block() -> None:
-    flow = rendered(20)
+def test_the_tail_is_the_end_of_the_open_block() -> None:
+    flow = markdown(20)
     flow.add("| head | two |\n|---|---|\n" + "".join(f"| row {n} | x |\n" for n in range(99)))
     assert flow.tail.split("\n") == [f"| row {n} | x |" for n in range(94, 99)]
-    flow = rendered(20)
+    flow = markdown(20)
     flow.add("".join(f"word{n} " for n in range(999)))
     assert len(flow.tail.split("\n")) == MAX_TAIL
     assert flow.tail.endswith("word998")
 
 
-def test_another_width_counts_from_then_on() -> None:
-    flow = rendered(40)
+def test_a_new_width_applies_to_the_open_block() -> None:
+    flow = markdown(40)
     flow.add("One two three four five six seven")
     assert flow.tail == "One two three four five six seven"
     flow.width = 20
-    assert added(flow, "") == []
     assert flow.tail == "One two three four\nfive six seven"
     assert flow.end() == ["One two three four", "five six seven"]
 
@@ -197,7 +192,7 @@ def test_long_code_is_one_block() -> None:
     assert rows[2_000:] == ["", *rows_of("# b")]
 
 
-def test_a_block_that_is_too_long_is_shown_as_it_came() -> None:
+def test_a_block_that_is_too_long_is_shown_as_source() -> None:
     plain = Flow(40)
     text = "*word* " * MAX_UNFINISHED
     assert rows_of(text) == rows_of(text, piece=77) == plain.add(text) + plain.end()
@@ -205,23 +200,23 @@ def test_a_block_that_is_too_long_is_shown_as_it_came() -> None:
 
 
 @given(st.lists(words, min_size=1, max_size=6), st.integers(1, 9))
-def test_without_colours_code_stays_as_it_came_line_by_line(lines: list[str], piece: int) -> None:
+def test_code_without_colours_is_shown_as_source(lines: list[str], piece: int) -> None:
     text = "\n".join(["```python", *(f"{line} x" for line in lines), "```"])
-    assert all_rows(PlainFlow(20), text, piece) == text.expandtabs(4).split("\n")
+    assert all_rows(PlainFlow(20), text, piece) == text.split("\n")
 
 
 @given(texts.filter(lambda text: "```" not in text and "~~~" not in text), st.integers(1, 9))
-def test_without_colours_the_text_stays_as_it_came(text: str, piece: int) -> None:
-    plain, flow, markdown = PlainFlow(20), Flow(20), rendered(20)
+def test_text_without_colours_is_shown_as_source(text: str, piece: int) -> None:
+    plain, flow, open_as = PlainFlow(20), Flow(20), markdown(20)
     for part in pieces_of(text, piece):
-        markdown.add(part)
+        open_as.add(part)
         assert added(plain, part) == flow.add(part)
-        assert (plain.tail, plain.is_open) == (flow.tail, markdown.is_open)
+        assert (plain.tail, plain.is_open) == (flow.tail, open_as.is_open)
     assert plain.end() == flow.end()
     assert not plain.is_open
 
 
-def test_a_whole_text_is_joined_and_wrapped() -> None:
+def test_the_lines_of_a_file_are_joined() -> None:
     assert [bare(row) for row in render("# A\n\nOne\ntwo\n- *b*", 40, ascii=True)] == ["A", "", "One two", "- b"]
 
 
@@ -232,20 +227,16 @@ GROWING = [
 ]
 
 
-def watched(text: str) -> Callable[[], None]:
-    def run() -> None:
-        flow = rendered(80)
-        for piece in pieces_of(text, 120):
+@pytest.mark.sampled(every=len(GROWING))
+@pytest.mark.parametrize("text", GROWING)
+def test_the_work_grows_with_the_text(text: str) -> None:
+    def stream(source: str) -> None:
+        flow = markdown(80)
+        for piece in pieces_of(source, 120):
             flow.add(piece)
             assert flow.tail is not None
         flow.end()
 
-    return run
-
-
-@pytest.mark.sampled(every=len(GROWING))
-@pytest.mark.parametrize("text", GROWING)
-def test_the_work_grows_as_the_text_does(text: str) -> None:
     warm()
     short, long = ((text * n)[:n] for n in (1_000, 3_000))
-    assert calls_of(watched(long)) < 5 * calls_of(watched(short))
+    assert calls_of(lambda: stream(long)) < 5 * calls_of(lambda: stream(short))

@@ -1,4 +1,4 @@
-"""Questions as rows: nobody can make one row pass for two, or two for one."""
+"""Questions as rows: the user sees what an approval covers, and cannot approve by mistake."""
 
 from __future__ import annotations
 
@@ -10,28 +10,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chain import events
-from chain.text.escalations import Escalation
 from chain.text.hunks import FileDiff, Hunk
 from chain.text.wording import ASKED_EACH_TIME
-from cli.show.question_rows import (
-    UNCLEAR,
-    answer_keys,
-    answer_parts,
-    fence,
-    hint,
-    preview_rows,
-    title,
-    unclear,
-)
+from cli.show.question_rows import answer_keys, answer_parts, fence, hint, preview_rows, title, unclear
 
 TEXT = st.text(alphabet="ab $>-↪\n\t全", max_size=60)
 
 
+def asked(name: str = "write_file", text: str = "Allow write_file: x", **more: Any) -> events.Question:
+    return events.Question(id="Q1", kind="approval", text=text, options=(), tool_call_id="1", name=name, **more)
+
+
+SHELL = asked("shell", "Allow shell: ls", always="subject")
+EACH_TIME = asked(only_by_name=".git")
+ESCALATING = replace(SHELL, escalations=("network", "outside"))
+
+
 @given(TEXT, st.integers(12, 20), st.sampled_from(["↪", "->"]))
-def test_a_preview_can_be_put_together_again_from_its_rows(text: str, width: int, more: str) -> None:
-    rows = [row for _, row in preview_rows(asked(preview=text), width, "…", more, whole=True)]
+def test_a_preview_can_be_put_together_from_its_rows(text: str, width: int, more: str) -> None:
     lines: list[str] = []
-    for row in rows:
+    for _, row in preview_rows(asked(preview=text), width, "…", more, whole=True):
         is_new = row.startswith("  ")
         assert is_new or row.startswith(f"{more} ")
         lines += [row[2:]] if is_new else [lines.pop() + row.removeprefix(f"{more} ")]
@@ -39,125 +37,117 @@ def test_a_preview_can_be_put_together_again_from_its_rows(text: str, width: int
 
 
 @pytest.mark.parametrize(
-    ("text", "what"), [("\n".join(map(str, range(1, 100))), "lines"), ("1" + "x" * 2_000 + "99", "rows")]
+    ("text", "unit"), [("\n".join(map(str, range(1, 100))), "lines"), ("1" + "x" * 2_000 + "99", "rows")]
 )
-def test_of_a_long_preview_the_beginning_and_the_end_are_shown(text: str, what: str) -> None:
+def test_a_long_preview_is_cut_in_the_middle(text: str, unit: str) -> None:
     question = asked(preview=text)
     rows = [row for _, row in preview_rows(question, 40, "…")]
-    (note,) = [row for row in rows if f" more {what}; /diff shows all" in row]
+    (note,) = [row for row in rows if f" more {unit}; /diff shows all" in row]
     left_out = len(preview_rows(question, 40, "…", whole=True)) - (len(rows) - 1)
-    assert note == f"  … {left_out} more {what}; /diff shows all"
-    assert rows[0].startswith("  1")
-    assert rows[-1].endswith("99")
+    assert note == f"  … {left_out} more {unit}; /diff shows all"
+    assert (rows[0][:3], rows[-1][-2:]) == ("  1", "99")
 
 
-def test_a_row_of_a_difference_that_goes_on_has_its_colour() -> None:
-    question = asked(diff=FileDiff("a.txt", (Hunk(0, 1, ("+" + "x" * 30,)),)))
-    assert preview_rows(question, 20, "…")[2:] == [("added", "  +" + "x" * 17), ("added", "↪ " + "x" * 13)]
-
-
-def test_a_long_row_breaks_between_words_and_keeps_their_spaces() -> None:
+def test_a_long_row_breaks_between_words() -> None:
     rows = [row for _, row in preview_rows(asked(preview="rm -rf build/cache /home/ada/notes"), 24, "…")]
     assert rows == ["  rm -rf build/cache", "↪  /home/ada/notes"]
 
 
-def test_a_command_that_reads_like_a_difference_is_not_shown_as_one() -> None:
-    rows = preview_rows(asked(preview="a.txt +1 −0\n@@ -0,0 +1 @@\n+x"), 40, "…")
-    assert {style for style, _ in rows} == {"plain"}
-
-
-def asked(name: str = "write_file", text: str = "Allow write_file: x", **more: Any) -> events.Question:
-    return events.Question(id="Q1", kind="approval", text=text, options=(), tool_call_id="1", name=name, **more)
-
-
-def test_always_is_not_offered_where_it_would_hold_for_one_call_alone() -> None:
-    assert "a allow every write_file until you leave" in hint(asked())
-    assert "a allow this exact command until you leave" in hint(asked("shell", "Allow shell: ls", always="subject"))
-    assert answer_keys(asked()) == "yan"
-    each_time = asked(only_by_name=".git")
-    assert "a allow" not in hint(each_time)
-    assert answer_keys(each_time) == "yn"
-
-
-def test_an_escalation_is_offered_where_the_question_has_it_and_else_asked_back() -> None:
-    question = asked("shell", "Allow shell: ls", always="subject", escalations=("network", "outside"))
-    assert hint(question).startswith(
-        "y allow once · w with network · o outside the sandbox · a allow this exact command"
-    )
-    assert (answer_keys(question), unclear(question, "w"), unclear(question, "O")) == ("ywoan", "", "")
-    assert unclear(question, "ok") == "y, w, o, a or n; or say why not in a few words"
-    only_outside = replace(question, escalations=("outside",))
-    assert answer_keys(only_outside) == "yoan"
-    assert unclear(only_outside, "w") == "y, o, a or n; or say why not in a few words"
-    assert unclear(asked(), "o") == UNCLEAR
+def test_only_a_difference_has_its_colours() -> None:
+    diff = asked(diff=FileDiff("a.txt", (Hunk(0, 1, ("+" + "x" * 30,)),)))
+    assert preview_rows(diff, 20, "…")[2:] == [("added", "  +" + "x" * 17), ("added", "↪ " + "x" * 13)]
+    lookalike = asked(preview="a.txt +1 −0\n@@ -0,0 +1 @@\n+x")
+    assert {style for style, _ in preview_rows(lookalike, 40, "…")} == {"plain"}
 
 
 @pytest.mark.parametrize(
-    ("escalation", "words"), [("network", "allowed once with network"), ("outside", "allowed once outside the sandbox")]
-)
-def test_an_answer_names_its_escalation(escalation: Escalation, words: str) -> None:
-    answer = events.Answer(id="Q1", text="", decision="allowed", by="user", escalation=escalation)
-    assert answer_parts(answer) == ("✓", f"Q1 {words}")
-
-
-def test_a_reason_needs_a_space_first_only_where_one_key_answers() -> None:
-    assert "(a space first)" in hint(asked())
-    assert "(a space first)" not in hint(asked(), by_key=False)
-
-
-@pytest.mark.parametrize(
-    ("text", "is_unclear"),
+    ("question", "shown", "keys"),
     [
-        *((text, True) for text in ("1", "12", "2024", "x", "?", "ye", "ok", " q ", "help", "exit")),
-        *((text, True) for text in ("yes do it", "OK, go on")),
-        *((text, False) for text in ("y", "YES", "a", "always", "n", "No")),
-        *((text, False) for text in ("use B", "why", "not 2", "yesterday", "不行")),
+        (asked(), "y allow once · a allow every write_file until you leave", "yan"),
+        (SHELL, "y allow once · a allow this exact command until you leave", "yan"),
+        (EACH_TIME, "y allow once", "yn"),
+        (
+            ESCALATING,
+            "y allow once · w with network · o outside the sandbox · a allow this exact command until you leave",
+            "ywoan",
+        ),
+    ],
+    ids=["tool", "command", "each time", "escalations"],
+)
+def test_the_hint_has_the_possible_answers(question: events.Question, shown: str, keys: str) -> None:
+    assert hint(question) == f"{shown} · n refuse · or say why not (a space first)"
+    assert hint(question, by_key=False) == f"{shown} · n refuse · or say why not"
+    assert answer_keys(question) == keys
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "correction"),
+    [
+        *((asked(), text, "y, a or n") for text in ("1", "2024", "x", "o", "ye", "ok", " q ", "exit", "yes do it")),
+        *((asked(), text, "") for text in ("y", "YES", "a", "always", "No", "use B", "why", "yesterday", "不行")),
+        (EACH_TIME, "ok", "y or n"),
+        *((ESCALATING, text, "") for text in ("w", "O")),
+        (ESCALATING, "ok", "y, w, o, a or n"),
+        (replace(SHELL, escalations=("outside",)), "w", "y, o, a or n"),
     ],
 )
-def test_a_digit_or_a_slip_is_no_answer_to_an_approval(text: str, is_unclear: bool) -> None:
-    assert bool(unclear(asked(), text)) is is_unclear
-
-
-@pytest.mark.parametrize(("text", "is_unclear"), [("1", False), ("2", False), ("3", True), ("0", True), ("x", False)])
-def test_a_number_that_a_choice_does_not_have_is_asked_back(text: str, is_unclear: bool) -> None:
-    assert bool(unclear(replace(asked(), kind="choice", options=("left", "right")), text)) is is_unclear
-
-
-def test_a_number_answers_a_choice_without_options() -> None:
-    assert unclear(replace(asked(), kind="choice", options=()), "7") == ""
-
-
-def test_what_is_approved_is_never_left_out_by_chance() -> None:
-    """What a call is about stands in the title unless it begins the rows below it."""
-    products = asked("deploy", "Allow deploy: prod", subject="prod", preview="Restarts all products")
-    assert title(products) == "Q1 Allow deploy: prod"
-    assert title(asked("pay", "Allow pay: 5", subject="5", preview="2025\n5")) == "Q1 Allow pay: 5"
-
-
-def test_what_a_call_is_about_is_said_once() -> None:
-    diff = "a.txt +1 −0\n@@ -0,0 +1 @@\n+x"
-    assert title(asked(text="Allow write_file: a.txt", subject="a.txt", preview=diff)) == "Q1 Allow write_file?"
-    assert title(asked("shell", "Allow shell: ls", subject="ls", preview="ls")) == "Q1 Allow shell: ls"
-    each_time = asked(text="Allow write_file: .git", subject="a.txt", only_by_name=".git", preview=diff)
-    assert title(each_time) == f"Q1 Allow write_file?{ASKED_EACH_TIME}"
-    # What the preview does not show stays.
-    assert title(asked(text="Allow write_file: b.txt", subject="b.txt", preview=diff)) == "Q1 Allow write_file: b.txt"
+def test_a_slip_does_not_answer_an_approval(question: events.Question, text: str, correction: str) -> None:
+    assert unclear(question, text) == (correction and f"{correction}; or say why not in a few words")
 
 
 @pytest.mark.parametrize(
-    ("held", "words"),
+    ("options", "text", "is_answer"),
+    [
+        *((("left", "right"), text, True) for text in ("1", "2", "x")),
+        *((("left", "right"), text, False) for text in ("3", "0")),
+        ((), "7", True),
+    ],
+)
+def test_a_choice_is_answered_by_a_number_it_has(options: tuple[str, ...], text: str, is_answer: bool) -> None:
+    assert (unclear(replace(asked(), kind="choice", options=options), text) == "") is is_answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ({"by": "user", "escalation": "network"}, "allowed once with network"),
+        ({"by": "user", "escalation": "outside"}, "allowed once outside the sandbox"),
+        ({"by": "config", "is_for_always": True}, 'allowed: you said "always" before'),
+    ],
+)
+def test_an_answer_says_what_it_allows(answer: dict[str, Any], words: str) -> None:
+    assert answer_parts(events.Answer(id="Q1", text="", decision="allowed", **answer)) == ("✓", f"Q1 {words}")
+
+
+DIFF = "a.txt +1 −0\n@@ -0,0 +1 @@\n+x"
+
+
+@pytest.mark.parametrize(
+    ("question", "shown"),
+    [
+        (asked(text="Allow write_file: a.txt", subject="a.txt", preview=DIFF), "Allow write_file?"),
+        (
+            asked(text="Allow write_file: .git", subject="a.txt", only_by_name=".git", preview=DIFF),
+            f"Allow write_file?{ASKED_EACH_TIME}",
+        ),
+        (asked("shell", "Allow shell: ls", subject="ls", preview="ls"), "Allow shell: ls"),
+        (asked(text="Allow write_file: b.txt", subject="b.txt", preview=DIFF), "Allow write_file: b.txt"),
+        (asked("deploy", "Allow deploy: prod", subject="prod", preview="Restarts products"), "Allow deploy: prod"),
+        (asked("pay", "Allow pay: 5", subject="5", preview="2025\n5"), "Allow pay: 5"),
+    ],
+)
+def test_the_title_omits_only_what_starts_the_preview(question: events.Question, shown: str) -> None:
+    assert title(question) == f"Q1 {shown}"
+
+
+@pytest.mark.parametrize(
+    ("protections", "words"),
     [
         (("writes", "network", "signals", "devices"), "sandboxed: no network, writes here only"),
         (("writes", "unix_sockets"), "sandboxed: writes here only"),
-        (("network",), "sandboxed: no network"),
         (("signals", "devices"), "sandboxed: no signals to other programs, no terminals or devices"),
         ((), ""),
     ],
 )
-def test_what_fences_a_command_in_is_said_in_words_and_only_what_holds(held: tuple[str, ...], words: str) -> None:
-    assert fence(asked("shell", protections=held)) == words
-
-
-def test_an_answer_of_before_that_allows_a_call_is_told() -> None:
-    answer = events.Answer(id="Q1", text="", decision="allowed", by="config", is_for_always=True)
-    assert answer_parts(answer) == ("✓", 'Q1 allowed: you said "always" before')
+def test_the_protections_are_named(protections: tuple[str, ...], words: str) -> None:
+    assert fence(asked("shell", protections=protections)) == words

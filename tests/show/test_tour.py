@@ -1,10 +1,10 @@
-"""What the guide through the demonstration says, and when it says nothing."""
+"""The comments of the demonstration's guide."""
 
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.tellers import MAIN
+from support.agent_events import MAIN, ONE
 
 from chain import events
 from chain.events import Event
@@ -14,75 +14,59 @@ INIT = events.Init(session="s", version="1", model="offline", workspace="/w")
 RUN = events.RunStarted(id="L1", query="analyze")
 READ = events.ToolCall(id="t1", name="read_file", input={})
 DONE = events.Result(status="done", result="5")
+TODO = MAIN.queued(kind="todo")
+URGENT = MAIN.queued(urgency="urgent")
+SKIPPING = MAIN.interruption(point="C", tools_skipped=("read_file",))
 
 
-def queued(id: str, kind: str = "redirect", urgency: str = "next") -> events.LineQueued:
-    return replace(MAIN.queued(id=id), kind=kind, urgency=urgency)
-
-
-def delivered(*ids: str, point: Any = "D", skipped: tuple[str, ...] = ()) -> events.UserInterruption:
-    return replace(MAIN.interruption(), ids=ids, point=point, tools_skipped=skipped)
-
-
-def said(*happened: Event) -> list[str]:
+def comments(*happened: Event) -> list[Any]:
     tour = Tour()
     return [text for event in happened for text in tour.comments(event)]
 
 
-def test_it_introduces_itself_once() -> None:
-    assert said(INIT, RUN, DONE, RUN)[: len(INTRODUCTION) + len(INVITATION)] == [*INTRODUCTION, *INVITATION]
-    assert said(INIT, RUN, RUN).count(INVITATION[0]) == 1
+def test_the_introduction_comes_once() -> None:
+    assert comments(INIT, RUN, DONE, RUN) == [*INTRODUCTION, *INVITATION, *comments(RUN, DONE)[len(INVITATION) :]]
     assert tuple(TRIES.values()) in INVITATION
 
 
 @pytest.mark.parametrize(
-    ("line", "how", "says"),
+    ("happened", "says"),
     [
-        ({"kind": "todo"}, {}, "put on the plan"),
-        ({"kind": "question"}, {}, "Your question"),
-        ({}, {}, "Nothing was cancelled"),
-        ({"kind": "guidance"}, {}, "Nothing was cancelled"),
-        ({"urgency": "urgent"}, {"point": "C", "skipped": ("read_file",)}, "All tools of that reply"),
-        ({"urgency": "urgent"}, {}, "no waiting tool"),
-        ({"kind": "todo", "urgency": "urgent"}, {}, "no waiting tool"),
-        ({"urgency": "now"}, {"point": "N"}, "was cancelled"),
+        ([TODO, MAIN.interruption()], ["put on the plan"]),
+        ([MAIN.queued(kind="question"), MAIN.interruption()], ["Your question"]),
+        ([MAIN.queued(), MAIN.interruption()], ["Nothing was cancelled"]),
+        ([URGENT, SKIPPING], ["All tools of that reply"]),
+        ([URGENT, MAIN.interruption()], ["no waiting tool"]),
+        ([MAIN.queued(urgency="now"), MAIN.interruption(point="N")], ["was cancelled"]),
+        ([READ, URGENT, SKIPPING], ["!use the notes first", "The running tool has finished"]),
+        ([TODO, *(MAIN.queued(id=id, kind=kind) for id, kind in [("L3", "redirect"), ("L4", "guidance")]),
+          MAIN.interruption(ids=("L2", "L3", "L4"))], ["put on the plan", "Nothing was cancelled"]),
+        ([ONE.queued(), ONE.interruption(), replace(DONE, agent="child-1")], []),
+    ],
+    ids=["task", "question", "line", "urgent", "nothing to skip", "now", "running tool", "together", "child"],
+)  # fmt: skip
+def test_the_effect_of_a_line_is_explained(happened: list[Event], says: list[str]) -> None:
+    for comment, words in zip(comments(*happened), says, strict=True):
+        assert words in comment
+
+
+def test_skipping_tools_is_suggested_until_it_was_tried() -> None:
+    assert comments(READ, READ) == [READING]
+    assert READING not in comments(URGENT, MAIN.interruption(), READ)
+
+
+@pytest.mark.parametrize(
+    ("line", "left"),
+    [
+        (TODO, "how far are you?, !use the notes first, stop"),
+        (replace(TODO, urgency="urgent"), "how far are you?, stop"),
+        (replace(TODO, urgency="now"), "how far are you?, stop"),
     ],
 )
-def test_it_says_what_a_line_did(line: dict[str, str], how: dict[str, Any], says: str) -> None:
-    (effect,) = said(queued("L2", **line), delivered("L2", **how))
-    assert says in effect
-
-
-def test_of_lines_that_come_together_it_says_what_each_kind_did() -> None:
-    lines = [queued("L2", kind="todo"), queued("L3"), queued("L4", kind="guidance"), queued("L5", kind="question")]
-    task, other, question = said(*lines, delivered("L2", "L3", "L4", "L5"))
-    assert "put on the plan" in task
-    assert "Nothing was cancelled" in other
-    assert "Your question" in question
-
-
-def test_a_tool_that_ran_is_told_apart_from_tools_that_never_started() -> None:
-    *_, effect = said(READ, queued("L2", urgency="urgent"), delivered("L2", point="C", skipped=("read_file",)))
-    assert "The running tool has finished" in effect
-
-
-def test_it_tells_when_to_skip_tools_unless_that_was_tried() -> None:
-    assert said(READ, READ) == [READING]
-    assert READING not in said(queued("L2", urgency="urgent"), delivered("L2"), READ)
-
-
-@pytest.mark.parametrize("urgency", ["urgent", "now"])
-def test_a_line_that_is_urgent_and_a_task_has_tried_both(urgency: str) -> None:
-    assert said(queued("L2", kind="todo", urgency=urgency), delivered("L2"), DONE)[-1].startswith(
-        "Not tried yet: how far are you?, stop. "
-    )
-
-
-def test_what_was_not_tried_is_named_at_the_first_end_alone() -> None:
-    assert said(queued("L2", kind="todo"), delivered("L2"), DONE, DONE)[1:] == [
+def test_the_first_end_names_what_was_not_tried(line: events.LineQueued, left: str) -> None:
+    assert comments(line, MAIN.interruption(), DONE, DONE)[1:] == [
         *AFTERWARDS,
-        "Not tried yet: how far are you?, !use the notes first, stop. "
-        "They need a task at work: analyze SKU122, and then one of them.",
+        f"Not tried yet: {left}. They need a task at work: analyze SKU122, and then one of them.",
     ]
 
 
@@ -90,11 +74,7 @@ def test_what_was_not_tried_is_named_at_the_first_end_alone() -> None:
     ("status", "says"),
     [("cancelled_with_partial", "Stopped."), ("cancelled", "Stopped."), ("interrupted", "was cancelled")],
 )
-def test_it_says_how_a_run_was_ended(status: Any, says: str) -> None:
-    first, *rest = said(events.Result(status=status, result=""))
+def test_the_end_of_a_run_is_explained(status: Any, says: str) -> None:
+    first, *rest = comments(events.Result(status=status, result=""))
     assert says in first
     assert ("stop" in rest[-1]) == (status == "interrupted")
-
-
-def test_what_other_agents_do_is_not_its_business() -> None:
-    assert said(events.Result(agent="child-1", status="done", result="")) == []

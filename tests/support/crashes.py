@@ -1,11 +1,12 @@
-"""What a crash leaves of a session, and what can be made of it."""
+"""A session after a crash: its journal up to some byte, the session resumed from it, and what has to hold of it."""
 
 from __future__ import annotations
 
 import io
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from double import check_messages
@@ -14,11 +15,21 @@ from chain import events
 from chain.agent.history import AgentState
 from chain.journal.reading import Reading
 from chain.messages import to_json, tool_results, user_text
+from chain.model import Model
 from chain.session.restored_state import events_of_journal
 from chain.session.resume import LoadedSession, load_journal
 
 from .disks import MemoryFile
-from .sessions import Session
+from .sessions import Session, open_session
+
+ANSWER = "rules: [{text: Gone on.}]"
+"""A model with one answer."""
+
+
+def reopened(data: bytes, model: Model | str = ANSWER, **options: Any) -> AbstractAsyncContextManager[Session]:
+    """Resume the session of a journal that ends anywhere. The options are those of ``open_session``."""
+    file, read = left(data)
+    return open_session(model, file=file, resume=read, **options)
 
 
 def left(data: bytes) -> tuple[MemoryFile, LoadedSession]:
@@ -54,16 +65,9 @@ def check_conversations(read: LoadedSession) -> None:
 def _answered(agent: AgentState) -> list[dict[str, Any]]:
     messages = list(agent.history.conversation.messages)
     if agent.history.conversation.open_calls:
-        messages.append(tool_results(agent.history.conversation.repair(agent.started)))
+        messages.append(tool_results(agent.history.conversation.stub_results(agent.started)))
     messages.append(user_text("and the next"))
     return [to_json(message) for message in messages]
-
-
-def check_damaged(rows: list[bytes]) -> None:
-    """A journal that lost records, or has one twice, makes valid conversations, and it is said which records."""
-    read = load_journal(rows)
-    check_conversations(read)
-    assert "record" in read.complaints[0]
 
 
 _KEYS: dict[type[events.Event], Callable[[Any], object]] = {
@@ -124,11 +128,14 @@ def _by_agent(all_events: Iterable[events.Event]) -> dict[tuple[str, str], list[
     return found
 
 
-def check_went_on(session: Session, before: int) -> None:
-    """What holds of a session that was resumed and then had a run; ``before``: the records that the crash had left."""
-    records = session.records
+def check_settled(records: Sequence[Mapping[str, Any]], before: int = 0) -> None:
+    """Check a journal after a resume and a run: all work has ended, and each line has exactly one final state.
+
+    ``before`` is the number of records that the crash left.
+    """
     at_work: list[str] = []
     is_running, final, delivered, changed = False, defaultdict[str, list[str]](list), list[str](), list[str]()
+    questions: list[str] = []
     for n, record in enumerate(records):
         match record:
             case {"type": "agent_started", "name": str(name)}:
@@ -139,6 +146,10 @@ def check_went_on(session: Session, before: int) -> None:
                 is_running = True
             case {"type": "result"}:
                 is_running = False
+            case {"type": "question", "id": str(id)}:
+                questions.append(id)
+            case {"type": "answer", "id": str(id)}:
+                questions.remove(id)
             case {"type": "receipt", "id": str(id), "state": str(state)} if state != "queued":
                 final[id].append(state)
             case {"type": "session"} if n >= before:
@@ -149,10 +160,16 @@ def check_went_on(session: Session, before: int) -> None:
         delivered += record["line_ids"] if record["type"] == "message" else []
         changed += [record["line_id"]] if record.get("line_id") else []
     lines = {record["id"] for record in records if record["type"] == "line"}
+    assert not questions, f"{questions} are open"
     assert set(final) == lines, f"I1: {lines ^ set(final)} have no end"
     assert all(len(states) == 1 or states == ["delivered", "returned"] for states in final.values()), f"I1: {final}"
     assert len(delivered) == len(set(delivered)), "a line was delivered twice"
     assert len(changed) == len(set(changed)), "a line changed the plan twice"
+
+
+def check_went_on(session: Session, before: int) -> None:
+    """Check a session that was resumed and then had a run. ``before`` is the number of records before the crash."""
+    check_settled(session.records, before)
     for request in session.model.requests:
         assert check_messages([to_json(message) for message in request.messages]) is None, "I2"
     assert not session.chain.lines.waiting

@@ -20,30 +20,29 @@ from .sessions import Session
 
 @dataclass(eq=False)
 class Client:
-    """One connection, and all that it was told."""
+    """A connection, and the rows that it received."""
 
     stream: trio.SocketStream
     rows: list[dict[str, Any]] = field(default_factory=list)
     is_closed: bool = False
-    reads: bool = True
     _data: bytearray = field(default_factory=bytearray)
-    _news: trio.Event = field(default_factory=trio.Event)
+    _changed: trio.Event = field(default_factory=trio.Event)
 
     async def read(self) -> None:
-        """Read what it is told until the other side closes."""
+        """Read rows until the other side closes."""
         try:
             while chunk := await self.stream.receive_some(65_536):
                 *whole, rest = (bytes(self._data) + chunk).split(b"\n")
                 self._data = bytearray(rest)
                 self.rows += [json.loads(row) for row in whole]
-                self._news.set()
+                self._changed.set()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
         self.is_closed = True
-        self._news.set()
+        self._changed.set()
 
     async def send(self, *rows: dict[str, Any] | bytes) -> None:
-        """Send rows, and wait until they are read and done."""
+        """Send rows, and wait until they are read and carried out."""
         data = b"".join(row if isinstance(row, bytes) else json.dumps(row).encode() + b"\n" for row in rows)
         await self.stream.send_all(data)
         await wait_all_tasks_blocked()
@@ -53,23 +52,21 @@ class Client:
         await self.send({"type": "line", "text": text, **more})
 
     async def until(self, type: str, **fields: object) -> dict[str, Any]:
-        """Wait for a row of this type with these fields."""
+        """Wait for a row of this type with these fields, and return it."""
         while True:
-            for row in self.rows:
-                if row["type"] == type and all(row[name] == value for name, value in fields.items()):
+            for row in self.of(type):
+                if all(row[name] == value for name, value in fields.items()):
                     return row
             assert not self.is_closed, f"no {type} {fields} in {self.types}"
-            self._news = trio.Event()
-            await self._news.wait()
+            await self._wait()
 
     async def until_closed(self) -> None:
         """Wait until the other side closes."""
         while not self.is_closed:
-            self._news = trio.Event()
-            await self._news.wait()
+            await self._wait()
 
     def of(self, *types: str) -> list[dict[str, Any]]:
-        """The rows of these types so far."""
+        """Return the rows of these types so far."""
         return [row for row in self.rows if row["type"] in types]
 
     @property
@@ -82,18 +79,22 @@ class Client:
         await trio.aclose_forcefully(self.stream)
         await wait_all_tasks_blocked()
 
+    async def _wait(self) -> None:
+        self._changed = trio.Event()
+        await self._changed.wait()
+
 
 @dataclass
 class Entrance:
-    """An open side door, and how clients come to it."""
+    """An open side door."""
 
     path: Path
     nursery: trio.Nursery
     clients: list[Client] = field(default_factory=list)
 
     async def client(self, *, reads: bool = True) -> Client:
-        """A new connection."""
-        client = Client(trio.SocketStream(trio.socket.from_stdlib_socket(sockets.connect(self.path))), reads=reads)
+        """Return a new client."""
+        client = Client(trio.SocketStream(trio.socket.from_stdlib_socket(sockets.connect(self.path))))
         self.clients.append(client)
         if reads:
             self.nursery.start_soon(client.read)

@@ -21,6 +21,38 @@ from cli.acp.wire import Wire
 from cli.input.splitter import RawLine
 from cli.outbox import Outbox
 
+RULES = r"""
+rules:
+  - {when: {interruption: 'stream'}, text: "Understood.", and: work}
+  - {when: {interruption: '(?P<all>[\s\S]+)'}, text: "Understood: ${all}", and: continue}
+  - {when: {user: '\Await', tool: wait}, text: "Waited."}
+  - {when: {user: '\Await'}, text: "Looking.", tools: [{name: wait, input: {}}]}
+  - {when: {user: '\Astream'}, text: "one two LONG seven", pace: {chunk: 4, delay_s: 0.02}}
+  - {when: {user: '\Awrite', tool: write_file}, text: "Written: ${result}"}
+  - {when: {user: '\Awrite'}, tools: [{name: write_file, input: {path: new.txt, content: "a\nb\n"}}]}
+  - {when: {user: '\Aedit', tool: edit_file}, text: "Edited: ${result}"}
+  - when: {user: '\Aedit', tool: read_file}
+    tools: [{name: edit_file, input: {path: old.txt, old_string: b, new_string: B}}]
+  - {when: {user: '\Aedit'}, tools: [{name: read_file, input: {path: old.txt}}]}
+  - {when: {user: '\Aask', tool: ask_user_question}, text: "You said: ${result}"}
+  - {when: {user: '\Aask'}, tools: [{name: ask_user_question, input: {question: "Which?", options: [left, stop]}}]}
+  - {when: {user: '\Aplan', tool: plan_set_tasks}, text: "Planned."}
+  - {when: {user: '\Aplan'}, tools: [{name: plan_set_tasks, input: {tasks: [look, write]}}]}
+  - {when: {user: '\Arefuse'}, text: "No.", stop_reason: refusal}
+  - {when: {user: '\Along'}, text: "Too lo", stop_reason: max_tokens}
+  - {when: {user: '\Aloop', tool: plan_list}, tools: [{name: plan_list, input: {}}]}
+  - {when: {user: '\Aloop'}, tools: [{name: plan_list, input: {}}]}
+  - {when: {user: '\Aexplore', tool: explore}, text: "It says: ${result}"}
+  - {when: {user: '\Aexplore'}, tools: [{name: explore, input: {task: "look around"}}]}
+  - {when: {user: 'look around'}, text: "I see nothing."}
+  - {when: {user: 'Greet Ada'}, text: "Good day."}
+  - {when: {user: '\Afail'}, error: {message: the service is gone, retryable: false}}
+  - {text: "Hello."}
+""".replace("LONG", "three " * 1_000)
+"""Streaming all of the long text takes longer than whatever a test does meanwhile."""
+
+GROUPS = ("todo", "ask", "files", "edit", "agents")
+
 
 @dataclass
 class Asked:
@@ -162,8 +194,25 @@ class Editor:
         return id
 
     def prompt(self, session: str, text: str) -> int:
-        """Begin a prompt."""
+        """Send a prompt, and return its id."""
         return self.begin("session/prompt", sessionId=session, prompt=[{"type": "text", "text": text}])
+
+    async def run(self, session: str, text: str) -> str:
+        """Send a prompt, and return its stop reason."""
+        return (await self.reasons(self.prompt(session, text)))[0]
+
+    async def reasons(self, *ids: object) -> list[str]:
+        """Return the stop reasons of prompts."""
+        return [(await self.result(id))["stopReason"] for id in ids]
+
+    async def refusal(self, session: str, text: str) -> RpcError:
+        """Send a prompt, and return the error that answers it."""
+        return await self.error("session/prompt", sessionId=session, prompt=[{"type": "text", "text": text}])
+
+    async def steer(self, session: str, text: str, **more: object) -> dict[str, Any]:
+        """Send a line of steering, and return its answer. Raise ``RpcError``."""
+        blocks = [{"type": "text", "text": text}]
+        return await self.call("_session/steering", sessionId=session, prompt=blocks, **more)
 
 
 async def next_row(channel: trio.MemoryReceiveChannel[RawLine]) -> RawLine | None:

@@ -25,23 +25,6 @@ PLAIN: list[object] = [
                    "late", "empty", "wrong", "gush")),
 ]  # fmt: skip
 
-WRONG: list[object] = [
-    {"name": "two words", "inputSchema": OBJECT},
-    {"name": "bell\x07\n", "inputSchema": OBJECT},
-    {"name": 5, "inputSchema": OBJECT},
-    {"name": "echo", "description": "again", "inputSchema": OBJECT},
-    {"name": "long", "description": "x" * 100_000, "inputSchema": OBJECT},
-    {"name": "text", "inputSchema": "text"},
-    {"name": "array", "inputSchema": {"type": "array"}},
-    {"name": "nonsense", "inputSchema": {"type": "object", "properties": {"a": {"type": "nothing"}}}},
-    {"name": "circle", "inputSchema": {"type": "object", "$defs": {"a": {"$ref": "#/$defs/a"}}}},
-    {"name": "away", "inputSchema": {"type": "object", "properties": {"a": {"$ref": "https://example.org/x"}}}},
-    {"name": "union", "inputSchema": {"type": "object", "anyOf": [{}, {}]}},
-    {"name": "deep", "inputSchema": {"type": "object", "x": json.loads('{"x":' * 40 + "1" + "}" * 40)}},
-    "no tool",
-    {},
-]
-
 
 def log(text: str) -> None:
     with open(LOG, "a") as file:
@@ -89,8 +72,6 @@ def leave_behind() -> None:
 
 def tools() -> list[object]:
     found = list(PLAIN)
-    if "wrong-tools" in ACTS:
-        found += WRONG
     if "many" in ACTS:
         found += [{"name": f"t{n}", "inputSchema": {"type": "object"}} for n in range(5_000)]
     if changed:

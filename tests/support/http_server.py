@@ -32,6 +32,8 @@ class HttpServer:
         """What it answers to a session that it does not know."""
         self.answer: Callable[[int], bytes] | None = None
         """The whole response to a call, by the id of that."""
+        self.notified = response(202, b"")
+        """The response to a notification; empty for hanging up."""
         self.calls = 0
         self.cursors: list[str] = []
         """The cursors of the pages of tools that it was asked for."""
@@ -97,7 +99,7 @@ class HttpServer:
                 self.calls += 1
                 return _json(200, {"id": id, "result": {"content": [{"type": "text", "text": "Done."}]}})
             case _:
-                return response(202, b"")
+                return self.notified
 
 
 def _json(status: int, message: dict[str, Any], more: str = "") -> bytes:

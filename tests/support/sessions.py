@@ -24,7 +24,7 @@ from chain.journal.journal import Journal
 from chain.model import Delta, Memory, Model, Reply, Request, Window, window_of
 from chain.plan import Task
 from chain.providers.scripted.scripted_model import ScriptedModel
-from chain.session.resume import LoadedSession
+from chain.session.resume import LoadedSession, Resumed
 from chain.tools.tool import Tool
 
 from .disks import MemoryFile
@@ -151,6 +151,12 @@ class Session:
     def of(self, *types: type[events.Event]) -> list[Any]:
         """The events of these types so far."""
         return [e for e in self.events if isinstance(e, types)]
+
+    @property
+    def resumed(self) -> Resumed:
+        """The data that front ends show of a resumed session."""
+        assert self.chain.resumed is not None
+        return self.chain.resumed
 
     @property
     def result(self) -> events.Result:

@@ -27,7 +27,7 @@ def fingerprint(state: State) -> object:
     return (
         (state.model, state.mode, state.effort, state.instructions, state.server_tools),
         (state.draft, state.session, state.query, tuple(state.added)),
-        (state.is_running, state.has_lost_run, state.was_ended, state.only_compacts, state.usage),
+        (state.is_running, state.is_at_limit, state.has_lost_run, state.was_ended, state.only_compacts, state.usage),
         (state.runs, state.first_query, state.changed),
         [(point.query, len(point.history[0][0]), tuple(point.changes)) for point in state.checkpoints],
         [(job.started, job.began, job.ended, job.line_id) for job in state.jobs.values()],
@@ -36,7 +36,7 @@ def fingerprint(state: State) -> object:
         (state.plan.tasks, state.plan.revision, state.plan.last_by),
         (state.asked.count, tuple(state.asked.open), len(state.asked.latest)),
         [_line(a) for a in lines.waiting],
-        [_line(a) for a in lines.undone()],
+        [_line(a) for a in lines.unfinished()],
         [_line(a) for a in list(lines.on_record.values())[-3:]],
         (len(lines.on_record), len(lines.by_id)),
         [_agent(agent) for agent in state.agents.values()],

@@ -1,4 +1,4 @@
-"""The strict double as a service with a small window, which counts tokens its own way, and the tools that fill it."""
+"""The strict double as a service with a small window that counts tokens in its own way, and a tool that fills it."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ _SUMMARIES: dict[Summary, Step] = {
 
 @tool(read_only=True)
 async def read(ctx: ToolContext, length: int) -> str:
-    """Read so many characters."""
+    """Read this many characters."""
     return f"{ctx.call_id} ".ljust(length, "x")
 
 
 @dataclass
 class WireWindow:
-    """The steps, one after the other, then final answers; as long as requests fit the window.
+    """A script that plays the steps, then final answers, and refuses requests that do not fit the window.
 
-    A token has 3.5 characters by our estimate, and ``counts`` times as many are counted here.
+    ``counts`` is the number of tokens that are counted for one token of our estimate, which has 3.5 characters.
     """
 
     steps: list[Step]
     says: list[Summary]
     counts: float
     refused: list[str] = field(default_factory=list)
-    """The digests of the conversations that were too long, each with the number of its agent's task."""
+    """The digests of the conversations that were too long."""
     summaries: int = 0
 
     def __call__(self, body: Mapping[str, Any]) -> Step:

@@ -1,11 +1,11 @@
-"""JSON text that every reader splits into the same rows."""
+"""JSON rows without characters that a reader or a terminal could interpret."""
 
 import json
 
 from chain.text.plain import escape_json
 
 
-def test_no_character_of_a_json_row_ends_it_or_is_one_that_a_terminal_obeys_or_utf8_lacks() -> None:
+def test_escaped_json_is_one_safe_row() -> None:
     value = {"".join(map(chr, range(0x20, 0x3000))): "half \ud800 and \udfff"}
     row = escape_json(json.dumps(value, ensure_ascii=False))
     assert len(row.encode().decode().splitlines()) == 1

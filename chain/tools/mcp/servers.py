@@ -224,7 +224,7 @@ class ManagedServer:
     def view(self) -> ServerView:
         """The server as users see it."""
         names = tuple(tool.name for tool in self.tools)
-        name, written = self.server.name, self.server.written
+        name, written = self.server.name, self.server.target
         return ServerView(name, written, self.state, names, self._shown_prompts, self._error, self._left_out)
 
     @property

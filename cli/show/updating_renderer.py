@@ -1,4 +1,4 @@
-"""Events as rows above a prompt; unsettled ones are in rows that are redrawn. Pure."""
+"""Events as rows above a prompt: those of calls, lines and retries in progress are redrawn in the tail. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from chain import events
 from chain.events import Event
 from chain.text import phrases
 from chain.text.wording import MAIN
-from cli.show import call_rows, unsettled, user_lines
+from cli.show import call_rows, tail_rows, user_lines
 from cli.show.child_agents import MOST_ROWS
 from cli.show.event_context import Context
 from cli.show.place import RowPlace
@@ -21,11 +21,11 @@ from cli.show.text_rows import flat
 LEAST_ROWS = 3
 """The least rows of running work, however many lines wait."""
 SHORT_S = 2.0
-"""Seconds below which a single retry has no row of its own: nobody noticed it."""
+"""Seconds below which a single retry has no row of its own, since it is hardly noticed."""
 PLAN = "plan_"
 """The prefix of the tools that change the plan."""
 
-_GOES_ON = (
+_CONTINUES = (
     events.ThinkingDelta,
     events.TextDelta,
     events.Reply,
@@ -42,10 +42,10 @@ class _RunningCall:
 
     event: events.ToolCall
     agent: str = ""
-    """The agent that it waits for."""
+    """The running agent that carries it out."""
     was_stopped: bool = False
     """Whether its agent was stopped, which is shown on a row of its own."""
-    is_said: bool = False
+    is_shown: bool = False
     """Whether other rows show its outcome, unless that is an error."""
 
 
@@ -62,7 +62,7 @@ class UpdatingRenderer(Renderer):
     A call, a line and a thought become one row each when they are settled.
     """
 
-    _holds_progress = True
+    _delays_progress = True
 
     def __init__(self, *, color: bool, ascii: bool, width: int = 80, spacing: Spacing | None = None) -> None:
         """Create a renderer. ``spacing`` is that of the terminal, if rows of another session are above."""
@@ -79,7 +79,7 @@ class UpdatingRenderer(Renderer):
         """The waiting lines, by id."""
         self._retries: dict[str, _RetrySeries] = {}
         self._held: tuple[events.Question, RowPlace] | None = None
-        """A question that is not shown yet, since the next event may answer it."""
+        """A question that is not shown yet: the next event may answer it."""
         self._questions: dict[str, events.Question] = {}
         self._notes: dict[str, str] = {}
         """The outcomes of approvals, for the rows of their calls."""
@@ -97,14 +97,14 @@ class UpdatingRenderer(Renderer):
         return shown
 
     def rest(self) -> list[str]:
-        """Return the rows of all that is not settled, since no more events will come."""
+        """Return the unsettled rows at the end of the events."""
         unfinished = [row for row in (self._unfinished or "").split("\n") if row]
         work = self._running(0.0, MOST_ROWS)
-        work += [row for line in self._lines.values() for row in unsettled.unsent_line(line, self.place)]
+        work += [row for line in self._lines.values() for row in tail_rows.unsent_line(line, self.place)]
         self._calls.clear()
         self._lines.clear()
         self._retries.clear()
-        return self._shown([*self._release_question(), (ANSWER, unfinished), (WORK, work)])
+        return self._spaced([*self._release_question(), (ANSWER, unfinished), (WORK, work)])
 
     @property
     def tail(self) -> str:
@@ -114,11 +114,11 @@ class UpdatingRenderer(Renderer):
     def tail_at(self, now: float) -> str:
         """Return the unsettled rows: the end of a reply or a thought, the running work, and the waiting lines."""
         unfinished = self._unfinished
-        # Of a child that asks again its own row says so.
+        # The row of a child shows its retries.
         mine = self._retries.get(MAIN)
-        waiting = [] if mine is None else [unsettled.countdown(mine.last, self.place, now)]
+        waiting = [] if mine is None else [tail_rows.countdown(mine.last, self.place, now)]
         most = MOST_ROWS - LEAST_ROWS - len(waiting)
-        waiting += unsettled.waiting_lines(list(self._lines.values()), self.place, most)
+        waiting += tail_rows.waiting_lines(list(self._lines.values()), self.place, most)
         most = MOST_ROWS - len(waiting)
         running = self._running(now, max(most - len(self._contexts.working), most // 2))
         hint = [] if self._asked is None else super().hint(self._asked[0], by_key=self._asked[1])
@@ -132,7 +132,7 @@ class UpdatingRenderer(Renderer):
     def hint(self, event: events.Question, *, by_key: bool = True) -> list[str]:
         """Show the possible answers to an open question in the tail. Return the question's rows."""
         self._asked = event, by_key
-        return self._shown(self._release_question())
+        return self._spaced(self._release_question())
 
     def answer(self, command: str, text: str, rows: Sequence[str] = ()) -> list[str]:
         """Return the rows of an answer to the typed ``command``, which is repeated above it.
@@ -143,12 +143,12 @@ class UpdatingRenderer(Renderer):
         self._spacing.set_apart(COMMAND)
         return found
 
-    def _shown(self, parts: Iterable[Part]) -> list[str]:
+    def _spaced(self, parts: Iterable[Part]) -> list[str]:
         return self._spacing.rows(parts)
 
     def _running(self, now: float, most: int) -> list[str]:
         """Return at most ``most`` rows of running calls, without those that a running agent carries out."""
-        return unsettled.running_calls(
+        return tail_rows.running_calls(
             [call.event for call in self._calls.values() if not call.agent], self.place, now, most
         )
 
@@ -162,16 +162,16 @@ class UpdatingRenderer(Renderer):
 
     def _ended_retries(self, event: Event, place: RowPlace) -> list[str]:
         """Return the row of the retries that this event ends."""
-        if not isinstance(event, (*_GOES_ON, events.Result, events.Error)):
+        if not isinstance(event, (*_CONTINUES, events.Result, events.Error)):
             return []
         done = self._retries.pop(event.agent, None)
         took = 0.0 if done is None else event.time - done.since
         if done is None or (done.count == 1 and took <= SHORT_S):
             return []
-        ended = "went on" if isinstance(event, _GOES_ON) else "given up"
+        ended = "continued" if isinstance(event, _CONTINUES) else "given up"
         if isinstance(event, events.Result) and phrases.was_stopped(event.status):
             ended = "stopped"
-        return [unsettled.ended_retries(done.last, done.count, ended, took, place)]
+        return [tail_rows.ended_retries(done.last, done.count, ended, took, place)]
 
     def _parts(self, event: Event, context: Context) -> list[Part]:
         if isinstance(event, events.Answer) and self._asked is not None and event.id == self._asked[0].id:
@@ -209,9 +209,9 @@ class UpdatingRenderer(Renderer):
                 return []
             case events.UserInterruption() if event.message:
                 lines = [line for id in event.ids if (line := self._lines.pop(id, None)) is not None]
-                return unsettled.delivered_lines(event, lines, place)
+                return tail_rows.delivered_lines(event, lines, place)
             case events.Receipt() if event.state != "queued" and self._lines.pop(event.id, None) is not None:
-                return unsettled.settled_line(event, place)
+                return tail_rows.settled_line(event, place)
             case events.Retry():
                 before = self._retries.get(event.agent)
                 if before is None:
@@ -221,11 +221,11 @@ class UpdatingRenderer(Renderer):
                 return []
             case events.PlanChanged():
                 for call in self._calls.values():
-                    call.is_said = call.is_said or (call.event.name.startswith(PLAN) and event.by == call.event.agent)
+                    call.is_shown = call.is_shown or (call.event.name.startswith(PLAN) and event.by == call.event.agent)
                 tasks, self._tasks = self._tasks, event.tasks
                 changed = [task for task in event.tasks if task not in tasks]
                 if len(changed) == 1 and len(event.tasks) >= len(tasks):
-                    return [unsettled.changed_task(event, changed[0], place)]
+                    return [tail_rows.changed_task(event, changed[0], place)]
             case events.RunStarted() if is_own:
                 self._lines.pop(event.id, None)
                 event = replace(event, query=user_lines.fold(event.query, place.room))
@@ -238,7 +238,7 @@ class UpdatingRenderer(Renderer):
         said = self._end_progress(event, context, place)
         if refused := self._refused.pop(event.id, ""):
             settled = [place.signed("✗", f"{refused} {place.sign('·')} {flat(note)}", "yellow")]
-        elif call is not None and (call.was_stopped if event.is_error else call.is_said):
+        elif call is not None and (call.was_stopped if event.is_error else call.is_shown):
             settled = []
         else:
             about = call_rows.subject(event.name, event.input if call is None else call.event.input)
@@ -255,7 +255,7 @@ class UpdatingRenderer(Renderer):
         call, is_users, words = question.tool_call_id, event.by == "user", phrases.describe_answer(event)
         if question.kind == "choice":
             if event.decision == "answered" and call in self._calls:
-                self._calls[call].is_said = True
+                self._calls[call].is_shown = True
             return False
         if not is_own or call in self._calls:
             # A question of a running call comes after the approval of the call.

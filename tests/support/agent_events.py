@@ -1,6 +1,6 @@
-"""Events of agents that work below the main one, as a chain tells them."""
+"""Events of the agents of a session, for tests of what renders them."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 from chain import events
@@ -17,23 +17,26 @@ def usage(agent: str, tokens: int) -> events.UsageReport:
 
 
 @dataclass(frozen=True)
-class Teller:
-    """Tells what one agent does. ``call`` is the tool call that it works for."""
+class AgentEvents:
+    """Creates the events of one agent. ``call`` is the tool call that it works for."""
 
     name: str
     call: str = "c1"
     parent: str = "main"
     task: str = "find the tests"
-    times: dict[str, float] = field(default_factory=lambda: {"start": 101.0, "end": 106.0})
+    start: float = 101.0
+    end: float = 106.0
 
     def started(self, **changes: Any) -> events.AgentStarted:
-        asked: dict[str, Any] = {"parent_id": self.call, "task": self.task, "agent": self.parent, **changes}
-        return events.AgentStarted(name=self.name, kind="explore", time=self.times["start"], **asked)
+        started = events.AgentStarted(
+            agent=self.parent, name=self.name, kind="explore", parent_id=self.call, task=self.task, time=self.start
+        )
+        return replace(started, **changes)
 
     def ended(self, status: events.Status = "done") -> events.AgentEnded:
         return events.AgentEnded(
             agent=self.parent, name=self.name, kind="explore", parent_id=self.call, task=self.task, status=status,
-            time=self.times["end"],
+            time=self.end,
         )  # fmt: skip
 
     def iteration(self, n: int = 1) -> events.IterationStarted:
@@ -54,20 +57,22 @@ class Teller:
     def progress(self, text: str, id: str = "t1") -> events.ToolProgress:
         return events.ToolProgress(agent=self.name, id=id, name="read_file", text=text)
 
-    def result(self, text: str = "hello", id: str = "t1", name: str = "read_file") -> events.ToolResult:
-        return events.ToolResult(agent=self.name, id=id, name=name, text=text, is_error=False, seconds=0.2)
+    def result(self, text: str = "hello") -> events.ToolResult:
+        return events.ToolResult(agent=self.name, id="t1", name="read_file", text=text, is_error=False, seconds=0.2)
 
-    def queued(self, text: str = "use B", id: str = "L2") -> events.LineQueued:
-        return events.LineQueued(
+    def queued(self, text: str = "use B", id: str = "L2", **changes: Any) -> events.LineQueued:
+        queued = events.LineQueued(
             agent=self.name, id=id, text=text, kind="redirect", urgency="next", target_agent=self.name, waiting=1,
             origin="prompt",
         )  # fmt: skip
+        return replace(queued, **changes)
 
-    def interruption(self, text: str = "use B", id: str = "L2") -> events.UserInterruption:
-        return events.UserInterruption(
-            agent=self.name, iteration=2, ids=(id,), message=text, point="D", prompt_source="default",
+    def interruption(self, text: str = "use B", **changes: Any) -> events.UserInterruption:
+        interruption = events.UserInterruption(
+            agent=self.name, iteration=2, ids=("L2",), message=text, point="D", prompt_source="default",
             target_agent=self.name, parent_id=self.call, waited_s=1.2, remaining=3,
         )  # fmt: skip
+        return replace(interruption, **changes)
 
     def receipt(
         self, state: events.State, text: str = "use B", reason: str = "", id: str = "L2", kind: str = "redirect"
@@ -92,21 +97,17 @@ class Teller:
     def error(self, text: str = "the service is gone") -> events.Error:
         return events.Error(agent=self.name, message=text, kind="model")
 
-    def call_of_parent(self) -> events.ToolCall:
-        return events.ToolCall(agent=self.parent, id=self.call, name="explore", input={"task": self.task})
-
-    def result_of_call(self) -> events.ToolResult:
-        return events.ToolResult(
+    def around(self, *happened: Event) -> list[Event]:
+        """Return the events between the start and the end of the agent, with both, and with the call it works for."""
+        call = events.ToolCall(agent=self.parent, id=self.call, name="explore", input={"task": self.task})
+        result = events.ToolResult(
             agent=self.parent, id=self.call, name="explore", text="5 tests", is_error=False, seconds=5.0
         )
-
-    def around(self, *happened: Event) -> list[Event]:
-        """What happened between its start and its end, with both and the call."""
-        return [self.call_of_parent(), self.started(), *happened, self.ended(), self.result_of_call()]
+        return [call, self.started(), *happened, self.ended(), result]
 
 
-MAIN = Teller("main", call="root", parent="")
-ONE = Teller("explore-1")
-TWO = Teller("explore-2", "c2", task="read the documents of the project and sum them up")
-BELOW = Teller("agent-1", "t2", "explore-1", "deeper into it", {"start": 102.0, "end": 105.0})
-DEEPEST = Teller("plan-1", "t3", "agent-1", "the deepest")
+MAIN = AgentEvents("main", call="root", parent="")
+ONE = AgentEvents("explore-1")
+TWO = AgentEvents("explore-2", "c2", task="read the documents of the project and sum them up")
+BELOW = AgentEvents("agent-1", "t2", "explore-1", "deeper into it", 102.0, 105.0)
+DEEPEST = AgentEvents("plan-1", "t3", "agent-1", "the deepest")

@@ -1,4 +1,4 @@
-"""Rows of what is not settled yet, which are redrawn as it changes, and some rows of what settles it. Pure."""
+"""Rows for calls, lines and retries in progress, which are redrawn as these change, and rows for their ends. Pure."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from math import ceil
 
 from chain import events
 from chain.text.phrases import duration
-from chain.text.wording import MAIN, pluralize
+from chain.text.wording import pluralize
 from cli.show import call_rows, user_lines
 from cli.show.place import RowPlace
-from cli.show.rows import task_rows
+from cli.show.rows import plan_author, task_rows
 from cli.show.text_rows import columns, flat
 from cli.show.toolbar import plan_progress
 
@@ -44,7 +44,7 @@ def _running_call(call: events.ToolCall, place: RowPlace, now: float) -> str:
 
 
 def waiting_lines(lines: Sequence[events.LineQueued], place: RowPlace, most: int) -> list[str]:
-    """Return at most ``most`` rows of waiting lines: the latest, which the user looks for."""
+    """Return at most ``most`` rows of waiting lines, the latest ones."""
     shown = [_waiting_line(line, place) for line in (lines if len(lines) <= MOST_LINES else lines[1 - MOST_LINES :])]
     while (len(shown) < len(lines)) + sum(map(len, shown)) > most:
         del shown[0]
@@ -69,7 +69,7 @@ def unsent_line(event: events.LineQueued, place: RowPlace) -> list[str]:
 
 
 def settled_line(event: events.Receipt, place: RowPlace) -> list[str]:
-    """Return the rows of a line that did not reach the model, in full: until now it was in the unsettled rows."""
+    """Return the rows of a line that did not reach the model, in full, since the tail had shortened it."""
     if (settled := user_lines.settled_parts(event)) is None:
         return []
     sign, words, style = settled
@@ -98,9 +98,9 @@ def ended_retries(last: events.Retry, count: int, ended: str, took: float, place
 
 
 def changed_task(event: events.PlanChanged, task: events.TaskView, place: RowPlace) -> str:
-    """Return the row of a plan in which one task has changed. The other tasks are further up."""
+    """Return the row of a plan in which one task has changed. An earlier event has shown the other tasks."""
     progress = plan_progress(each.state for each in event.tasks)
-    by = "" if event.by in ("user", MAIN) else f" (by {place.name(event.by)})"
+    by = plan_author(event, place)
     return place.one_row(f"Plan {progress}{by}: {task_rows([task], place)[0].strip()}")
 
 

@@ -1,0 +1,441 @@
+"""Rows above a prompt: what is not settled is in the tail, and is one row when it is settled."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from support.agent_events import MAIN, ONE
+from support.renderers import rendered, tail_of
+
+from chain import events
+from chain.events import AdjustmentView, Event, TaskView
+from chain.text.wording import SKIPPED
+from chain.tools.processes.probe import Protections
+from chain.tools.processes.sandbox import Sandbox, ShellRules
+from cli.show.child_agents import MOST_ROWS
+from cli.show.renderer import Renderer
+from cli.show.updating_renderer import UpdatingRenderer
+from cli.show.user_lines import MAX_ROW_CHARS, waiting_row
+
+
+def shown(*happened: Event, width: int = 100, ascii: bool = False) -> tuple[list[str], list[str]]:
+    """Return the settled rows, and the tail."""
+    renderer = UpdatingRenderer(color=False, ascii=ascii, width=width)
+    return rendered(renderer, *happened), tail_of(renderer)
+
+
+def words_of(rows: list[str]) -> str:
+    return " ".join(" ".join(rows).split())
+
+
+def call(name: str, time: float = 10.0, **input: object) -> events.ToolCall:
+    return events.ToolCall(id="c1", name=name, input=input, time=time)
+
+
+def result(name: str, text: str, seconds: float = 0.1, **changes: Any) -> events.ToolResult:
+    ended = events.ToolResult(id="c1", name=name, text=text, is_error=False, seconds=seconds, time=10.0 + seconds)
+    return replace(ended, **changes)
+
+
+def refused(text: str, **changes: Any) -> events.ToolResult:
+    return result("shell", text, 0, is_error=True, **changes)
+
+
+def command(*summary: str, code: int | None = 0, seconds: float = 0.1) -> events.ToolResult:
+    text = "what the model reads"
+    return result("shell", text, seconds, is_error=code is None, exit_code=code, summary=summary)
+
+
+def queued(id: str, text: str, **changes: Any) -> events.LineQueued:
+    return MAIN.queued(text, id, time=10, **changes)
+
+
+def delivered(text: str) -> events.UserInterruption:
+    return MAIN.interruption(text, ids=("L1",), waited_s=2.4, iteration=3)
+
+
+MAKE = call("shell", command="make")
+
+# -------------------------------------------------------------------------------------------------------------- calls
+
+
+@pytest.mark.parametrize(
+    ("begun", "ended", "row"),
+    [
+        (
+            call("search_files", pattern="SKU", path="."),
+            result("search_files", "x", summary=("3 matches",)),
+            '✓ search_files "SKU" · 3 matches',
+        ),
+        (call("clock", zone="UTC"), result("clock", '{\n  "hour": 7\n}'), '✓ clock UTC · { "hour": 7 }'),
+        (call("list_files"), result("list_files", "x", summary=("4 files",)), "✓ list_files . · 4 files"),
+        (call("other", first="one", second="two"), result("other", "fine\nmore"), "✓ other one · fine"),
+        (MAKE, command("exit 2", "1 failed", code=2), "✗ shell  make · exit 2 · 1 failed"),
+        (MAKE, command("built"), "✓ shell  make · built"),
+        (MAKE, command("killed by SIGSEGV", code=-11), "✗ shell  make · killed by SIGSEGV"),
+        (
+            MAKE,
+            command("stopped after 5 s, its time limit", "two", code=None, seconds=5),
+            "✗ shell  make · stopped after 5 s, its time limit · two · 5.0 s",
+        ),
+    ],
+)
+def test_a_call_and_its_result_are_one_row(begun: events.ToolCall, ended: events.ToolResult, row: str) -> None:
+    rows, tail = shown(begun)
+    assert rows == []
+    assert tail[0].startswith(f"→ {begun.name} ")
+    assert shown(begun, ended) == ([row], [])
+
+
+def test_a_narrow_row_keeps_the_summary_of_a_call() -> None:
+    renderer = UpdatingRenderer(color=False, ascii=False, width=40)
+    renderer.lines(call("shell", command="make " + "x" * 90))
+    assert renderer.tail_at(52.0).endswith(" · 42 s")
+    [row] = renderer.lines(command("exit 2", "3 failed", code=2, seconds=42))
+    assert len(row) <= 40
+    assert row.startswith("✗ shell  make x")
+    assert " · exit 2 · 3 failed" in row
+
+
+@pytest.mark.parametrize(("code", "row"), [(1, "✗ shell  touch ../x · exit 1 · no"), (0, "✓ shell  touch ../x · no")])
+def test_what_the_sandbox_denied_has_its_own_row(code: int, row: str) -> None:
+    denied = Sandbox(ShellRules(), Protections(writes=True)).refusal("x", "Permission denied", can_approve=True)
+    summary = (f"exit {code}", denied, "no") if code else (denied, "no")
+    rows = shown(call("shell", command="touch ../x"), command(*summary, code=code), width=44)[0]
+    assert rows == [row, "  [sandbox: writes denied; approve with o]"]
+
+
+@pytest.mark.parametrize(("code", "is_red"), [(2, True), (0, False)])
+def test_only_a_failed_command_is_red(code: int, is_red: bool) -> None:
+    for renderer in (UpdatingRenderer(color=True, ascii=False), Renderer(color=True, ascii=False)):
+        renderer.lines(MAKE)
+        assert ("\x1b[31m" in "".join(renderer.lines(command("bad", code=code)))) == is_red
+
+
+@pytest.mark.parametrize(
+    ("said", "ended", "rows"),
+    [
+        ("built\n", [command("built")], ["✓ shell  make · built"]),
+        ("one\ntwo\n", [], ["  one"]),
+        ("one\ntwo\n", [command("two")], ["  one", "✓ shell  make · two"]),
+    ],
+)
+def test_the_last_row_of_a_commands_output_is_not_repeated(said: str, ended: list[Event], rows: list[str]) -> None:
+    assert shown(MAKE, events.ToolProgress(id="c1", name="shell", text=said), *ended)[0] == rows
+
+
+WAY_OUT = "allow it with --allow 'shell(make test && git push origin main)'."
+
+
+@pytest.mark.parametrize("argument", ["make", "make" + " # why" * 40])
+def test_a_refusal_keeps_the_option_that_allows_the_call(argument: str) -> None:
+    ended = refused(f"shell needs approval, and no one is available to approve it; {WAY_OUT}")
+    rows, _ = shown(call("shell", command=argument), ended)
+    assert len(rows) == 2
+    assert " ".join(rows).endswith(WAY_OUT)
+    for width in (80, 50):
+        assert " ".join(Renderer(color=False, ascii=False, width=width).lines(ended)).endswith(WAY_OUT)
+
+
+def test_a_call_that_never_started_has_its_argument() -> None:
+    skipped = result("read_file", SKIPPED, 0, is_error=True, input={"path": "docs/a.md", "offset": 3})
+    assert shown(skipped)[0] == [f"✗ read_file docs/a.md · {SKIPPED}"]
+    assert Renderer(color=False, ascii=False).lines(skipped) == [f"✗ read_file docs/a.md: {SKIPPED}"]
+
+
+def agent(name: str, status: events.Status, **changes: Any) -> list[Event]:
+    about = {"name": name, "kind": "explore", "task": "find", "parent_id": "c1", **changes}
+    return [events.AgentStarted(**about), events.AgentEnded(**about, status=status)]
+
+
+STOPPED = result("pair", "explore-1 was stopped", is_error=True)
+GOOD = result("pair", "one did")
+FIRST, SECOND = agent("explore-1", "cancelled"), agent("explore-2", "done")
+BELOW = agent("explore-2", "interrupted", agent="explore-1")
+
+
+@pytest.mark.parametrize(
+    ("agents", "ended", "is_shown"),
+    [
+        (FIRST, STOPPED, False),
+        ([*FIRST, *SECOND], STOPPED, False),
+        ([*FIRST, *SECOND], GOOD, True),
+        ([*SECOND, *FIRST], GOOD, True),
+    ],
+)
+def test_a_stopped_agent_replaces_the_error_of_its_call(
+    agents: list[Event], ended: events.ToolResult, is_shown: bool
+) -> None:
+    rows, _ = shown(call("pair"), *agents, ended)
+    assert sum("cancelled" in row for row in rows) == 1
+    assert any(" pair" in row for row in rows) == is_shown
+    assert shown(*BELOW, MAKE, command())[0][-1] == "✓ shell  make", "it belonged to another call"
+
+
+# -------------------------------------------------------------------------------------------------------------- lines
+
+GUIDANCE = {"kind": "guidance", "adjustment": AdjustmentView("focus_query", "tests")}
+
+
+@pytest.mark.parametrize(
+    ("line", "row"),
+    [
+        (queued("L1", "use B"), "📤 Interrupting: use B ⏳ next safe point"),
+        (queued("L1", "!use B", urgency="urgent"), "📤 Interrupting: !use B ⚡ ASAP, may skip tools"),
+        (queued("L1", "!!use B", urgency="now"), "📤 Interrupting: !!use B ⚡ now"),
+        (queued("L1", "then: B", kind="follow-up"), "📤 Interrupting: then: B ⏳ after this run"),
+        (queued("L1", "use B", target_agent="explore-1"), "📤 Interrupting → explore-1: use B ⏳ next safe point"),
+        (queued("L1", "focus on x", **GUIDANCE), "📤 Interrupting: focus on x ↪ focus: tests ⏳ next safe point"),
+    ],
+)
+def test_a_line_waits_in_the_tail_until_it_is_delivered(line: events.LineQueued, row: str) -> None:
+    assert shown(line) == ([], [row])
+    [whole], tail = shown(line, delivered("use B"))
+    assert whole.startswith("🔔 INTERRUPTION at iteration 3: use B ")
+    assert whole.endswith("✓ injected (2 s)")
+    assert tail == []
+
+
+def test_attachments_are_named_below_their_line() -> None:
+    why = "with a.txt (2 lines); without ../secret: outside the workspace"
+    receipt = replace(MAIN.receipt("delivered", "see @a.txt", why, "L1"), point="D", waited_s=1.0)
+    rows, tail = shown(queued("L1", "see @a.txt"), delivered("see @a.txt"), receipt, width=50)
+    assert "INTERRUPTION at iteration 3: see @a.txt" in rows[0]
+    assert words_of(rows).endswith(f"↪ {why}")
+    assert not tail
+
+
+@pytest.mark.parametrize(
+    ("text", "folded"),
+    [
+        ("\n".join(f"row {n}" for n in range(200)), "row 0 [200 lines pasted]"),
+        ("look at this: " + "x" * 40 + "\ny" * 30, f"look at this: {'x' * 19}... [31 lines pasted]"),
+        ("{" + "0" * 3_000 + "}", "{" + "0" * 32 + "... [3,002 characters pasted]"),
+        ("a\nb ", "a\n  b"),
+    ],
+    ids=["rows", "long first row", "characters", "short"],
+)
+def test_a_long_pasted_text_is_folded_everywhere(text: str, folded: str) -> None:
+    line = queued("L1", text)
+    for rows in (
+        shown(events.RunStarted(id="L1", query=text))[0],
+        shown(line, delivered(text))[0],
+        shown(line, MAIN.receipt("returned", text, id="L1"))[0],
+        UpdatingRenderer(color=False, ascii=False, width=100).answer(text, "no"),
+    ):
+        assert folded in "\n".join(rows)
+        assert "row 150" not in "\n".join(rows)
+
+
+LONG = " ".join(f"word{n}" for n in range(60))
+
+
+@pytest.mark.parametrize("width", [40, 100])
+@pytest.mark.parametrize("state", ["returned", "dropped"])
+def test_a_waiting_line_is_cut_and_a_settled_one_whole(width: int, state: Any) -> None:
+    _, tail = shown(queued("L1", LONG), width=width)
+    assert all(len(row) <= width for row in tail)
+    assert len(tail) <= 2
+    rows, tail = shown(queued("L1", LONG), MAIN.receipt(state, LONG, "interrupted", "L1"), width=width)
+    assert words_of(rows) == f"↩ {state.capitalize()} (interrupted): {LONG}"
+    assert tail == []
+
+
+def test_unsettled_rows_are_shown_at_the_end() -> None:
+    renderer = UpdatingRenderer(color=False, ascii=False)
+    assert rendered(renderer, MAKE, queued("L1", LONG)) == []
+    rows = renderer.rest()
+    assert rows[0] == "→ shell  make"
+    assert LONG in words_of(rows)
+    assert (renderer.rest(), renderer.tail) == ([], "")
+
+
+def test_only_the_beginning_of_a_waiting_line_is_processed() -> None:
+    text = "focus on " + "word " * 100_000
+    line = queued("L1", text, adjustment=AdjustmentView("focus_query", text))
+    assert sum(map(len, waiting_row(line, str))) < 3 * MAX_ROW_CHARS
+
+
+@pytest.mark.parametrize("width", [40, 100])
+@pytest.mark.parametrize("children", [0, 20])
+@pytest.mark.parametrize("calls", [0, 20])
+@pytest.mark.parametrize("lines", [1, 10])
+def test_the_tail_is_bounded_and_counts_the_rest(width: int, children: int, calls: int, lines: int) -> None:
+    happened = [event for n in range(children) for event in agent(f"explore-{n}", "done", parent_id=f"a{n}")[:1]]
+    happened += [replace(MAKE, id=f"c{n}") for n in range(calls)]
+    happened += [events.ToolProgress(id="c0", name="shell", text="said\n" * 40)] if calls else []
+    happened += [queued(f"L{n}", f"line {n} {LONG}") for n in range(lines)] + [retry(2, 10)]
+    _, tail = shown(*happened, width=width)
+    assert len([row for row in tail if row]) <= MOST_ROWS
+    assert f"line {lines - 1} " in " ".join(tail)
+    for sign, count, unit in (("  ●", children, "agent"), ("→", calls, "call"), ("📤 Int", lines, "line")):
+        seen = sum(row.startswith(sign) for row in tail)
+        counted = [int(row.split(f" more {unit}")[0].split()[-1]) for row in tail if f" more {unit}" in row]
+        assert seen + sum(counted) == count
+
+
+# ------------------------------------------------------------------------------------------------ retries and thoughts
+
+
+def retry(attempt: int, time: float, delay_s: float = 12) -> events.Retry:
+    return events.Retry(attempt=attempt, delay_s=delay_s, reason="overloaded: try later", time=time)
+
+
+def test_retries_are_one_row_that_counts_down() -> None:
+    renderer = UpdatingRenderer(color=False, ascii=False)
+    assert rendered(renderer, *(retry(n, 10.0 * n) for n in range(1, 5))) == []
+    assert renderer.tail_at(40.0) == "↻ overloaded, again in 12 s (attempt 4), Esc ends"
+    assert renderer.tail_at(45.5) == "↻ overloaded, again in 7 s (attempt 4), Esc ends"
+    assert renderer.lines(events.TextDelta(text="Hi", time=53.0)) == ["↻ overloaded 4 times, continued after 43 s"]
+    assert renderer.tail == "\nHi"
+
+
+@pytest.mark.parametrize(
+    ("delay_s", "end", "rows"),
+    [
+        (0.5, events.TextDelta(text="Hi", time=11), []),
+        (12, events.Error(message="away", kind="model", time=40), ["↻ overloaded, given up after 30 s"]),
+        (12, events.Result(status="error", result="", time=49), ["↻ overloaded, given up after 39 s"]),
+        (12, events.Result(status="interrupted", result="", time=49), ["↻ overloaded, stopped after 39 s"]),
+        (12, events.Result(status="cancelled_with_partial", result="", time=49), ["↻ overloaded, stopped after 39 s"]),
+    ],
+)
+def test_a_single_retry_has_a_row_if_it_was_noticed(delay_s: float, end: Event, rows: list[str]) -> None:
+    assert [row for row in shown(retry(1, 10, delay_s), end)[0] if "overloaded" in row] == rows
+
+
+def test_a_childs_retry_has_no_countdown() -> None:
+    started = ONE.started(task="find")
+    again = replace(retry(2, 10), agent="explore-1")
+    assert shown(started, again) == (["  ▶ explore-1: find"], ["  ● explore-1 · asks again · find"])
+    ended = replace(ONE.writes("Hi"), time=30)
+    rows, _ = shown(started, again, replace(again, attempt=3, time=20), ended)
+    assert rows[1:] == ["  ↻ explore-1: overloaded 2 times, continued after 20 s"]
+
+
+THOUGHT = [events.ThinkingDelta(text="Hm.\nPer", time=10), events.ThinkingDelta(text="haps.", time=12)]
+
+
+@pytest.mark.parametrize(
+    ("at_first", "later", "rows"),
+    [
+        (False, False, ["thought 4 s"]),
+        (True, True, ["Hm.", "Perhaps."]),
+        (True, False, ["Hm.", "Perhaps."]),
+        (False, True, ["haps."]),
+    ],
+)
+def test_a_thought_is_one_row_unless_shown_in_full(at_first: bool, later: bool, rows: list[str]) -> None:
+    renderer, found = UpdatingRenderer(color=False, ascii=False), list[str]()
+    for is_shown, thought in zip((at_first, later), THOUGHT, strict=True):
+        renderer.shows_thinking = is_shown
+        found += renderer.lines(thought)
+    found += renderer.lines(replace(MAIN.reply("Done."), time=14))
+    assert found == [*rows, "", "Done."]
+    assert shown(*THOUGHT) == ([], []), "the toolbar says so"
+
+
+# ----------------------------------------------------------------------------------------------------------- questions
+
+ASKED = events.Question(
+    id="Q1", kind="approval", text="Allow shell: make", options=(), tool_call_id="c1", name="shell", subject="make"
+)
+
+
+def answer(decision: Any, by: Any, text: str = "", **changes: Any) -> events.Answer:
+    return replace(events.Answer(id="Q1", text=text, decision=decision, by=by), **changes)
+
+
+ALLOWED = answer("allowed", "user")
+OTHERS = [
+    event
+    for id in ("Q2", "Q3")
+    for event in (replace(ASKED, id=id), answer("allowed", "config", id=id, is_for_always=True))
+]
+
+
+@pytest.mark.parametrize(
+    ("happened", "rows"),
+    [
+        ([answer("allowed", "config"), MAKE, command()], ["✓ shell  make · allowed without asking"]),
+        ([answer("refused", "nobody"), refused("shell needs approval.")], ["✗ shell · shell needs approval."]),
+        ([ALLOWED, MAKE, command()], ["❓ Q1 Allow shell: make", "✓ shell  make · Q1 allowed"]),
+        ([answer("refused", "user", "too slow"), refused("refused")],
+         ["❓ Q1 Allow shell: make", "✗ shell  make · refused: too slow"]),
+        # Hosts that a running call asks for.
+        ([ALLOWED, MAKE, *OTHERS, command()],
+         ["❓ Q1 Allow shell: make", '✓ shell  make · Q1 allowed, allowed: you said "always" before']),
+    ],
+)  # fmt: skip
+def test_the_row_of_a_call_has_its_answer(happened: list[Event], rows: list[str]) -> None:
+    assert shown(ASKED, *happened)[0] == rows
+
+
+@pytest.mark.parametrize(
+    ("width", "rows"),
+    [
+        (100, ["y allow once · a allow every shell until you leave · n refuse · or say why not (a space first)"]),
+        (60, ["y allow once · a allow every shell until you leave", "n refuse · or say why not (a space first)"]),
+        (24, ["y allow once", "a allow every shell", "until you leave", "n refuse", "or say why not (a",
+              "space first)"]),
+    ],
+)  # fmt: skip
+def test_the_possible_answers_are_cut_for_the_present_width(width: int, rows: list[str]) -> None:
+    rows = [f"  {row}" for row in rows]
+    assert Renderer(color=False, ascii=False, width=width).hint(ASKED) == rows
+    renderer = UpdatingRenderer(color=False, ascii=False, width=80)
+    renderer.lines(ASKED)
+    renderer.hint(ASKED)
+    renderer.resize(width)
+    assert tail_of(renderer) == rows
+
+
+# -------------------------------------------------------------------------------------------------------- a whole run
+
+
+def test_blank_rows_separate_the_parts_of_a_run() -> None:
+    happened: list[Event] = [
+        events.RunStarted(id="L0", query="go", time=1),
+        events.IterationStarted(iteration=1, max_iterations=20, time=1),
+        events.ThinkingDelta(text="Hm.", time=2),
+        events.Reply(text="I look.", tool_calls=1, time=4),
+        call("read_file", path="a"),
+        result("read_file", "x", summary=("1 line",)),
+        queued("L1", "use B"),
+        delivered("use B"),
+        events.Reply(text="Found.", tool_calls=0, time=12),
+        events.Result(status="done", result="Found.", replies=("Found.",), time=13, iterations=2),
+    ]
+    rows, tail = shown(*happened)
+    assert [row.split(" (")[0].split(",")[0] for row in rows] == [
+        "▶ go",
+        "",
+        "thought 2 s",
+        "",
+        "I look.",
+        "✓ read_file a · 1 line",
+        "🔔 INTERRUPTION at iteration 3: use B ✓ injected",
+        "",
+        "Found.",
+        "",
+        "✓ done",
+    ]
+    assert tail == []
+    assert all(row.isascii() for row in shown(*happened, ascii=True)[0])
+
+
+@pytest.mark.parametrize(
+    ("state", "row"), [("DONE", "Plan 1/3: [✓] 2. task 2"), ("FAILED", "Plan 1/3, 1 failed: [✗] 2. task 2")]
+)
+def test_one_changed_task_is_one_row(state: Any, row: str) -> None:
+    tasks = tuple(TaskView(n, f"task {n}", "PENDING") for n in (1, 2, 3))
+    changed = (tasks[0], TaskView(2, "task 2", state), tasks[2])
+    rows, _ = shown(events.PlanChanged(tasks=tasks, by="main"), events.PlanChanged(tasks=changed, by="main"))
+    assert rows[4:] == [row]
+
+
+def test_the_partial_result_of_a_stop_is_shown() -> None:
+    head, ask = "Here's what I found before you cancelled:", "What would you like to do instead?"
+    text = f"{head}\n• gate: a\n[1 done, 2 skipped]\n\n{ask}"
+    rows, _ = shown(events.Result(status="cancelled_with_partial", result=text, short=f"[1 done]\n{ask}"))
+    assert rows[:5] == text.split("\n")
