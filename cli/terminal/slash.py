@@ -75,16 +75,16 @@ class NextSession:
 class CommandAnswer:
     """The answer to a command: ``text`` to show, ``edit`` to put into the editor, ``copies`` for the clipboard.
 
-    ``keeps``: the command was not understood and stays in the editor. ``question`` is one whose whole preview to show,
-    ``agent`` one whose transcript to show. ``thinking`` is whether to show thoughts whole from now on; ``None`` leaves
-    that. If there is an ``opening``, show the text when that session is open.
+    ``is_rejected``: the command was not understood and stays in the editor. ``question`` is one to show with its whole
+    preview, ``agent`` one to show with its transcript. ``thinking`` is whether to show thoughts whole from now on;
+    ``None`` changes nothing. If there is an ``opening``, show the text when that session is open.
     """
 
     text: str = ""
     question: Question | None = None
     agent: str = ""
     edit: str | None = None
-    keeps: bool = False
+    is_rejected: bool = False
     thinking: bool | None = None
     quit: bool = False
     opening: NextSession | None = None
@@ -201,7 +201,7 @@ class Commands:
         try:
             answer = self._answer(text)
         except _CommandError as problem:
-            answer = CommandAnswer(str(problem), keeps=True)
+            answer = CommandAnswer(str(problem), is_rejected=True)
         except (UserError, JournalError) as error:
             answer = CommandAnswer(str(error))
         if not isinstance(answer, CommandAnswer):
@@ -216,7 +216,7 @@ class Commands:
         command = self._commands.get(name.casefold())
         if command is None and (custom := self.custom.find(name)) is not None:
             is_accepted, note = self.custom.submit(custom, argument)
-            return CommandAnswer(note if is_accepted else "", keeps=not is_accepted)
+            return CommandAnswer(note if is_accepted else "", is_rejected=not is_accepted)
         if command is None:
             raise _CommandError(self._unknown(name))
         if argument and not command.argument:
@@ -427,7 +427,9 @@ class Commands:
         try:
             label = self.use(name)
         except UserError as error:
-            return CommandAnswer(str(error), keeps=name.casefold() not in map(str.casefold, self._settings.model_names))
+            return CommandAnswer(
+                str(error), is_rejected=name.casefold() not in map(str.casefold, self._settings.model_names)
+            )
         when = "from the next run on" if self._chain.is_running else "from now on"
         return CommandAnswer(f"{self.model} ({label}) answers {when}.")
 

@@ -340,7 +340,7 @@ class TerminalSession:
         if answer.opening is None:
             self.print(answer.text, rows, command=text)
         self._owner.carry_out(text, answer)
-        return not answer.keeps
+        return not answer.is_rejected
 
     def _show_context(self) -> None:
         """Show how full the conversation is after an undo, which has no event with that number."""

@@ -100,7 +100,7 @@ async def test_agents_shows_the_tree_or_one() -> None:
         assert "explore-1" in one
         assert "plan-1" not in one
         unknown = commands.run("/agents plan-7")
-        assert unknown.keeps
+        assert unknown.is_rejected
         assert "main, agent-1, agent-2, explore-1" in unknown.text
 
 
@@ -144,7 +144,7 @@ async def test_addresses_are_completed_and_recognised_while_typed() -> None:
             assert commands.completions(typed) == lines, typed
         for typed in ("/to", "/TO explore-1  "):
             assert commands.run(typed) == CommandAnswer(
-                "write it as /to AGENT TEXT; lines can go to main, explore-1, plan-1", keeps=True
+                "write it as /to AGENT TEXT; lines can go to main, explore-1, plan-1", is_rejected=True
             )
         assert "commands cannot be sent to an agent" in commands.run("/to explore-1 /status").text
         for text, to in (("one", ""), ("two", "plan-1"), ("three", "plan-1")):
