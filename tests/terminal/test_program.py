@@ -56,6 +56,14 @@ async def test_new_keeps_the_plan_and_what_the_user_chose(tmp_path: Path) -> Non
     assert lines(tmp_path) == [{"todo: add buy milk": "handled", "hello": "delivered"}, {"and you": "delivered"}]
 
 
+async def test_scheduled_lines_move_to_the_next_session(tmp_path: Path) -> None:
+    async with prompt(tmp_path, scheduled=[parse_moment("@iteration 1 use B", strict=True)]) as at:
+        await at.send("/new", "New conversation")
+        await at.idle()
+        await at.send("hello", "INTERRUPTION at iteration 1: use B")
+        await at.idle()
+
+
 async def test_a_session_that_cannot_be_opened_changes_nothing(tmp_path: Path) -> None:
     async with prompt(tmp_path) as at:
         sessions = tmp_path / "state/chain/sessions"
