@@ -24,7 +24,7 @@ from chain.tools.tool import JobEnd, JobRun, Tool, ToolContext, tool
 STARTS = """
 rules:
   - {when: {tool: work}, text: Started.}
-  - {when: {user: 'JOB'}, text: So it ended.}
+  - {when: {interruption: 'JOB'}, text: So it ended.}
   - {when: {user: 'start (?P<name>[a-z]+) waking'}, tools: [{name: work, input: {name: "${name}", wakes: true}}]}
   - {when: {user: 'start (?P<name>[a-z]+)'}, tools: [{name: work, input: {name: "${name}"}}]}
   - {text: The answer.}
