@@ -129,7 +129,7 @@ def _headless(args: argparse.Namespace, settings: Settings) -> int:
             return code, chain.session_id if code == WRONG_USAGE and not place.resume else ""
 
     # With --stdin the query may be typed here.
-    with tty.hidden_typing() if streams and not args.stdin else nullcontext(), at_immediate_exit(tty.restore):
+    with tty.echo_off() if streams and not args.stdin else nullcontext(), at_immediate_exit(tty.restore):
         code, unused = trio.run(work)
     if unused:
         store.delete(unused)
