@@ -28,7 +28,7 @@ from support.servers import entry_of, heard, hostile, left_by, until_heard, with
 from chain import events
 from chain.app.replay import replay
 from chain.journal.reading import Reading
-from chain.messages import Text, sent_form
+from chain.messages import Text, block_to_request_json
 from chain.session.resume import load_journal
 
 _patient = pytest.fixture(autouse=True)(without_time_limits)
@@ -112,7 +112,7 @@ async def test_an_image_of_a_result_is_sent_and_stored(log: Path) -> None:
         await session.chain.wait_idle()
         [result] = session.model.requests[-1].messages[-1].results
     assert [image.media_type for image in result.images] == ["image/png"]
-    assert [block["type"] for block in sent_form(result)["content"]] == ["text", "image"]
+    assert [block["type"] for block in block_to_request_json(result)["content"]] == ["text", "image"]
     again = load_journal(session.file.data.splitlines(keepends=True)).state.main.history.conversation
     assert again.messages[-2].results[0].images == result.images
     check_invariants(session)

@@ -18,9 +18,9 @@ from chain.errors import UserError
 from chain.journal.records import FileChanged
 from chain.session.checkpoints import SHELL_STAYS
 from chain.tools.edit import edit_tools
+from chain.tools.file_versions import digest
 from chain.tools.files import TOOLS
 from chain.tools.restoring import restore_files
-from chain.tools.seen import digest
 
 RULES = r"""
 rules:
