@@ -126,6 +126,16 @@ async def test_a_missing_receipt_counts_until_delivery(mock_clock: MockClock) ->
     assert receipt.waited_s == pytest.approx(5.0)
 
 
+async def test_a_plan_command_is_not_carried_out_twice() -> None:
+    async with open_session(ANSWER, interactive=True) as session:
+        session.chain.submit("todo: add buy milk")
+        await session.chain.wait_idle()
+    before, _, _ = session.file.data.partition(b'{"type":"receipt"')
+    async with reopened(before) as session:
+        assert session.state("L1") == "handled"
+        assert [task.text for task in session.chain.plan.tasks] == ["buy milk"]
+
+
 async def test_a_call_cut_by_a_crash_is_interrupted() -> None:
     async with reopened(await killed()) as session:
         assert any("1 tool running" in change for change in session.resumed.changes)
