@@ -175,6 +175,8 @@ async def test_a_prompt_of_a_server_starts_a_run(log: Path) -> None:
         await until_async(lambda: session.model.requests)
         await session.chain.wait_idle()
         assert session.model.requests[0].messages[-1].blocks == (Text("Greet Ada @secret."),), "it attaches no file"
+        await session.run("Again")
+        assert sum(record["type"] == "server_tools" for record in session.records) == 1, "the tools are the same"
         session.chain.start_prompt("h", "greet", [])
         await until_async(lambda: any("needs who" in str(getattr(e, "message", "")) for e in session.events))
 
