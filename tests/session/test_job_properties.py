@@ -258,7 +258,7 @@ def test_each_end_is_delivered_once_or_reported(example: Example) -> None:
 
 
 @sharded(200, examples, st.floats(0, 1))
-def test_each_end_is_delivered_once_also_after_a_kill(example: Example, part: float) -> None:
+def test_each_end_is_delivered_once_after_a_kill(example: Example, part: float) -> None:
     data = example.run()
     rows = data[: round(part * len(data))]
 

@@ -206,7 +206,7 @@ REFUSES = "rules: [{when: {tool: wait}, text: No., stop_reason: refusal}, {text:
     ("lines", "was_cut", "returned", "waiting"),
     [(["use B"], True, [], ["use B"]), (["use B", "stop"], False, ["use B"], [])],
 )
-async def test_a_run_was_cut_unless_its_user_stopped_it(
+async def test_a_run_was_cut_unless_stopped(
     lines: list[str], was_cut: bool, returned: list[str], waiting: list[str]
 ) -> None:
     data = await killed(*lines)
@@ -462,7 +462,7 @@ def session_row(seq: int, **fields: Any) -> bytes:
     return json.dumps({**row, "workspace": "", **fields}).encode() + b"\n"
 
 
-async def test_removed_server_tools_are_gone_from_the_next_run() -> None:
+async def test_removed_server_tools_leave_the_next_run() -> None:
     tool = {"name": "mcp__h__echo", "description": "Echo.", "input_schema": {"type": "object"}, "server": "h"}
     offered = {"type": "server_tools", "seq": 2, "time": 1.0, "tools": [tool]}
     async with reopened(session_row(1) + json.dumps(offered).encode() + b"\n") as session:
