@@ -63,7 +63,7 @@ def test_the_end_of_a_run_adds_what_was_not_said(
 
 
 def test_an_error_in_the_answer_is_not_repeated(builder: UpdateBuilder) -> None:
-    assert builder.updates(result("error", "no service"), tells_errors=False) == []
+    assert builder.updates(result("error", "no service"), includes_errors=False) == []
 
 
 def test_each_message_has_its_own_id(builder: UpdateBuilder) -> None:

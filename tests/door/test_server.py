@@ -268,7 +268,7 @@ async def test_only_a_client_that_said_so_answers(asking: Session, tmp_path: Pat
         asking.chain.submit("Do the task")
         await one.until("question", id="Q1")
         await other.send(answer("left"))
-        assert "says so first" in (await other.until("error", id="Q1"))["message"]
+        assert "to answer questions, first send" in (await other.until("error", id="Q1"))["message"]
         await one.send(answer("right"))
         assert (await one.until("answer", id="Q1"))["text"] == "right"
         await asking.chain.wait_idle()
