@@ -106,34 +106,6 @@ def test_the_answers_are_below_the_question() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ascii", "rows"),
-    [
-        (False, [
-            STARTED,
-            "  📤 Interrupting → explore-1: look at",
-            "    漢字漢字漢字漢字 ⏳ Will inject at",
-            "    next safe point",
-            "    ▶ agent-1 (of explore-1): deeper in…",
-            "  ✓ explore-1: 0 iterations, 0 tool",
-            "  calls, 0 tokens, 5.0 s",
-        ]),
-        (True, [
-            "  >> explore-1: find the tests",
-            "  > Interrupting -> explore-1: look at",
-            "    漢字漢字漢字漢字 ... Will inject at",
-            "    next safe point",
-            "    >> agent-1 (of explore-1): deeper...",
-            "  ok: explore-1: 0 iterations, 0 tool",
-            "  calls, 0 tokens, 5.0 s",
-        ]),
-    ],
-)  # fmt: skip
-def test_rows_on_forty_columns(ascii: bool, rows: list[str]) -> None:
-    happened = [ONE.started(), ONE.queued("look at 漢字漢字漢字漢字"), BELOW.started(), ONE.ended()]
-    assert collapsed(*happened, width=40, ascii=ascii)[0] == rows
-
-
-@pytest.mark.parametrize(
     ("name", "width", "shown"),
     [
         ("explore-1", 80, "explore-1"),

@@ -120,13 +120,6 @@ def test_a_block_is_source_until_it_is_complete() -> None:
     assert (flow.is_open, flow.tail) == (False, "")
 
 
-def test_list_items_are_shown_one_by_one() -> None:
-    flow = markdown(40)
-    rows = [added(flow, f"{n}. item\n") for n in range(7, 10)]
-    assert rows == [[], ["7. item"], ["8. item"]]
-    assert flow.end() == ["9. item"]
-
-
 @pytest.mark.parametrize(
     ("text", "rows"),
     [
@@ -183,13 +176,6 @@ def test_a_new_width_applies_to_the_open_block() -> None:
     flow.width = 20
     assert flow.tail == "One two three four\nfive six seven"
     assert flow.end() == ["One two three four", "five six seven"]
-
-
-def test_long_code_is_one_block() -> None:
-    code = "".join(f"    row {n}\n" for n in range(2_000))
-    rows = rows_of(f"{code}\n# b", piece=77)
-    assert rows.index("row 1999") == 1_999
-    assert rows[2_000:] == ["", *rows_of("# b")]
 
 
 def test_a_block_that_is_too_long_is_shown_as_source() -> None:
