@@ -88,7 +88,7 @@ def ask_for_commands(commands: Sequence[UntrustedCommand], *, ascii: bool) -> tu
 def say_declined(settings: Settings, instead: Settings, *, ascii: bool) -> None:
     """Show that the file is not used, and which configuration is used instead."""
     assert settings.file is not None
-    _show(trust_rows.declined(settings.file, instead.file, tty.size()[0]), ascii=ascii)
+    _show(trust_rows.declined_rows(settings.file, instead.file, tty.size()[0]), ascii=ascii)
 
 
 def say(text: str, *, ascii: bool) -> None:

@@ -159,7 +159,7 @@ def test_a_long_line_of_code_is_not_cut(kind: Callable[[int], MarkdownFlow | Pla
         check_row(row, 33)
 
 
-def test_the_tail_is_the_end_of_the_open_block() -> None:
+def test_the_tail_is_the_open_blocks_end() -> None:
     flow = markdown(20)
     flow.add("| head | two |\n|---|---|\n" + "".join(f"| row {n} | x |\n" for n in range(99)))
     assert flow.tail.split("\n") == [f"| row {n} | x |" for n in range(94, 99)]
@@ -178,7 +178,7 @@ def test_a_new_width_applies_to_the_open_block() -> None:
     assert flow.end() == ["One two three four", "five six seven"]
 
 
-def test_a_block_that_is_too_long_is_shown_as_source() -> None:
+def test_too_long_a_block_is_shown_as_source() -> None:
     plain = Flow(40)
     text = "*word* " * MAX_UNFINISHED
     assert rows_of(text) == rows_of(text, piece=77) == plain.add(text) + plain.end()

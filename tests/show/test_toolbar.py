@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prompt_toolkit.utils import get_cwidth
 from support.agent_events import AgentEvents
-from support.drawn import drawn
 
 from chain import events
 from chain.events import Event, TaskView
@@ -121,7 +120,7 @@ def test_the_seconds_of_a_step_pass() -> None:
     assert shown == [f"3/20 · shell {s} · queue 2/10" for s in ("0 s", "0 s", "41 s", "1 min 5 s")]
 
 
-def test_a_retry_ends_with_its_delay_or_a_reply() -> None:
+def test_a_delay_or_a_reply_ends_a_retry() -> None:
     bar = toolbar(*WORKING, TEXT, RETRY)
     assert "retry in 5 s" in row_of(bar, now=102.0)
     assert "thinking 3 s" in row_of(bar, now=109.6)
@@ -293,28 +292,30 @@ def columns(text: str) -> int:
 
 
 TIMES = st.floats(min_value=-1e12, max_value=1e12)
+NAMES = ["shell", "検索" * 20, "\x1b[31mred", "a\u00adb", "é" * 30, "", "\ud800\u2028"]
 TYPED = st.one_of(
     st.text(max_size=30),
     st.sampled_from([*STOP_PHRASES, "!x", "todo: ", "todo: add x", "then: x", "/x", "x?", "status", "x" * 3000]),
 )
-NAMES = st.one_of(st.text(max_size=40), st.sampled_from(["shell", "検索" * 20, "\x1b[31mred", "a\u00adb", "é" * 30]))
-AGENTS, IDS = st.sampled_from(["main", "explore"]), st.sampled_from(["t1", "t2"])
-HAPPENINGS = st.one_of(
-    st.sampled_from([USAGE, PLAN, RESULT]),
-    drawn(events.ToolCall, id=IDS, name=NAMES, time=TIMES, agent=AGENTS),
-    drawn(events.AgentStarted, name=AGENTS, parent_id=IDS, time=TIMES, agent=AGENTS),
-    drawn(events.AgentEnded, name=AGENTS, parent_id=IDS, time=TIMES, agent=AGENTS),
-    *(
-        drawn(kind, id=IDS, text=TYPED, time=TIMES, agent=AGENTS)
-        for kind in (
-            *(events.RunStarted, events.IterationStarted, events.ThinkingDelta, events.TextDelta, events.ToolResult),
-            *(events.Retry, events.Receipt),
-        )
-    ),
+HAPPENINGS = st.sampled_from(
+    [
+        *(call(name, id, agent, time) for name, time in zip(NAMES, range(7), strict=True)
+          for id, agent in (("t1", "main"), ("t2", "explore-1"))),
+        *(RUN, ITERATION, TEXT, USAGE, PLAN, RESULT, STOP, RETRY, QUESTION, CHILD.started(), CHILD.ended()),
+        *(replace(RETRY, delay_s=1e12), answered(), answered("t2", "explore-1"), CHILD.iteration(), CHILD.thinks("x")),
+    ]
+)  # fmt: skip
+
+
+@given(
+    st.lists(HAPPENINGS, max_size=12),
+    st.integers(10, 300),
+    TIMES,
+    st.integers(0, 12),
+    TYPED,
+    st.sampled_from(NAMES),
+    st.booleans(),
 )
-
-
-@given(st.lists(HAPPENINGS, max_size=12), st.integers(10, 300), TIMES, st.integers(0, 12), TYPED, NAMES, st.booleans())
 def test_any_row_fits_and_can_be_printed(
     happened: list[Event], width: int, now: float, waiting: int, typed: str, target: str, ascii: bool
 ) -> None:
