@@ -61,8 +61,6 @@ def test_the_largest_problem_gives_the_exit_code() -> None:
         assert exit_code(by_size[n:]) == exit_code(reversed(by_size[n:])) == largest
 
 
-# --------------------------------------------------------------------------------------------------- stops
-
 CANCELLED = f"Cancelled. {QUESTION}"
 STOPS: dict[str, tuple[Phase, list[PartialResult], str, Status, str]] = {
     "before any result": ("thinking", [], "", "cancelled", CANCELLED),
@@ -92,8 +90,6 @@ def test_long_results_are_shortened() -> None:
     row = stop_outcome("tools", [PartialResult("shell", "x" * 5000)], 0, "").result.splitlines()[1]
     assert (row[:12], row[-1], len(row) < 300) == ("• shell: xxx", "…", True)
 
-
-# ------------------------------------------------------------------------------------------- what overrides what
 
 OWN: list[tuple[Status, str, str]] = [
     # the loop's own ending, what stands after a stop, what stands after an interrupt
