@@ -162,7 +162,7 @@ def test_a_long_run_keeps_the_latest_results() -> None:
     run.add_results([PartialResult("read", "x" * MAX_RESULT_CHARS)])
     run.stop()
     outcome = run.outcome(Outcome("done", ""), 1.0)
-    assert (run.earlier, len(run.found)) == (MAX_RESULTS + 20, 1)
+    assert (run.dropped_findings, len(run.findings)) == (MAX_RESULTS + 20, 1)
     assert "• 1,020 earlier results\n• read: xxx" in outcome.result
     assert "[1021 done, 0 skipped]" in outcome.result
 
