@@ -164,8 +164,7 @@ class Run:
     ``only_compacts``: the run exists for that compaction alone. ``compacted_at`` is the iteration of the last
     compaction or attempt. ``phase_reached`` is the phase in which ``state`` was entered. ``findings`` are the results
     of its tools, without the first ``dropped_findings`` ones. ``unanswered`` are the lines delivered since the last
-    reply.
-    ``refuses_effort``: the service refused the effort that the user chose.
+    reply. ``refuses_effort``: the service refused the effort that the user chose.
     """
 
     query: AcceptedLine | None = None
