@@ -33,6 +33,7 @@ from cli.options import COMMANDS, HELP, Information, parse_arguments
         (["-p", "chek"], "", "chek"),
         (["-p", "--", "-x"], "", "-x"),
         (["--print", "run"], "", "run"),
+        (["-c", "run"], "", "run"),
         (["-pc", "run"], "", "run"),
         (["--model", "offline", "-p", "hello", "--say", "x"], "", "hello"),
     ],

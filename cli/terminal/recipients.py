@@ -36,7 +36,7 @@ class Recipients:
         """The number of waiting lines of all agents."""
         return sum(self._snapshot[1].values())
 
-    def of(self, typed: str) -> Recipient:
+    def find(self, typed: str) -> Recipient:
         """Return the recipient of a typed text. An unfinished address that names no agent yet is treated as text."""
         target, waiting = self._snapshot
         name, text = unfinished_address(typed)

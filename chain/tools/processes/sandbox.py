@@ -88,7 +88,7 @@ class ShellRules:
         """Return the paths that a command may write; ``None`` for no limit. Blocks. Raise ``ToolError``."""
         if not found.writes or "writes" not in self.wanted:
             return None
-        return WritablePaths(workspace, self.writable, self.protected.refused([workspace, *self.writable]))
+        return WritablePaths(workspace, self.writable, self.protected.refused_places([workspace, *self.writable]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from chain.concurrency.wakeup import Wakeup
 from chain.errors import ToolError, UserError
 from chain.text.escalations import DENIED_BY_SANDBOX
 from chain.text.wording import join_first, pluralize, truncate
+from chain.tools.file_versions import digest
 from chain.tools.lookalikes import escape_lookalikes
 from chain.tools.paths import printable_path, resolve_existing
 from chain.tools.processes.environment import unattended_environment
@@ -36,7 +37,6 @@ from chain.tools.processes.output import Output
 from chain.tools.processes.probe import Protections
 from chain.tools.processes.sandbox import Sandbox, ShellRules
 from chain.tools.protected import Snapshot, changed_files, is_in
-from chain.tools.seen import digest
 from chain.tools.tool import UNASKED, JobEnd, Preview, Subject, Tool, ToolContext, ToolOutput, Verdict, tool
 
 COMMAND_TIMEOUT_S = 120.0
@@ -246,7 +246,7 @@ class _Shell:
         """Return the added directories that commands may write: those outside protected places such as packages."""
         if not ctx.added:
             return []
-        refused = self.rules.protected.refused([ctx.workspace])
+        refused = self.rules.protected.refused_places([ctx.workspace])
         return [each for each in ctx.added if not is_in(str(each), refused.kept - refused.wide)]
 
     @asynccontextmanager

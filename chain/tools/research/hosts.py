@@ -18,8 +18,8 @@ from collections.abc import Iterable, Sequence
 from ipaddress import ip_network
 
 from chain.text.wording import truncate
+from chain.tools.file_versions import digest
 from chain.tools.research.addresses import IPAddress, is_public, normalize_host, parse_ip
-from chain.tools.seen import digest
 from chain.tools.tool import Asking, Preview
 
 _LOCAL = tuple(map(ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")))

@@ -173,7 +173,7 @@ def test_links_inside_writable_folders_are_an_error(work: Path, allowing: Allowi
     [sys.prefix, sys.executable, os.path.realpath(sys.executable), os.__file__, protected.__file__, pytest.__file__],
 )
 def test_the_files_of_this_program_are_protected(place: str) -> None:
-    assert any(Path(place).is_relative_to(each) for each in Protected().refused([]).kept)
+    assert any(Path(place).is_relative_to(each) for each in Protected().refused_places([]).kept)
 
 
 def test_every_link_to_this_program_is_protected(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,7 +182,7 @@ def test_every_link_to_this_program_is_protected(work: Path, monkeypatch: pytest
     (work / "modules").symlink_to("lib/theirs")
     monkeypatch.setattr(sys, "executable", str(work / "python"))
     monkeypatch.syspath_prepend(str(work / "modules"))
-    found = Protected().refused([])
+    found = Protected().refused_places([])
     assert {str(work / each) for each in ("python", "lib/python", "venv/bin/python")} <= found.kept
     assert {str(work / each) for each in ("modules", "lib/theirs")} <= found.open
 
@@ -191,7 +191,7 @@ def test_installed_packages_are_protected_and_sources_open(work: Path, monkeypat
     (work / "lib/some-1.0.dist-info").mkdir()
     for folder in ("lib", "src"):
         monkeypatch.syspath_prepend(str(work / folder))
-    found = Protected().refused([])
+    found = Protected().refused_places([])
     assert str(work / "lib") in found.kept
     assert str(work / "src") in found.open
 
@@ -210,7 +210,7 @@ def test_a_loaded_module_and_its_cache_are_protected(
         for name in names:
             import_module(name)
         monkeypatch.setattr(sys, "pycache_prefix", str(work / "venv/cache"))
-        refused = Protected().refused([])
+        refused = Protected().refused_places([])
         paths = allowing(work, refused=refused)
         commands = ("echo x >> src/__pycache__/*.pyc", "rm src/__pycache__/*.pyc", "mv src/__pycache__ lib/")
         assert succeeding(paths, work, *commands, "mkdir venv/cache", "touch src/__init__.py") == []
@@ -227,5 +227,5 @@ def test_user_packages_are_closed_if_python_searches_them(
 ) -> None:
     monkeypatch.setattr(site, "USER_SITE", str(work / "src/site-packages"))
     monkeypatch.setattr(site, "ENABLE_USER_SITE", is_searched)
-    paths = allowing(work, refused=Protected().refused([]))
+    paths = allowing(work, refused=Protected().refused_places([]))
     assert bool(succeeding(paths, work, "mkdir src/site-packages")) == (not is_searched)
