@@ -125,7 +125,7 @@ FENCED = pytest.mark.skipif(not probe().writes, reason="this machine cannot refu
 @pytest.mark.parametrize(
     ("sandbox", "refused", "free"), [pytest.param("on", REFUSED, FREE, marks=FENCED), ("off", "", "")]
 )
-async def test_write_to_a_protected_file_is_refused_or_reported(
+async def test_write_to_protected_file_is_refused_or_reported(
     work: Path, monkeypatch: pytest.MonkeyPatch, sandbox: Literal["on", "off"], refused: str, free: str
 ) -> None:
     paths = [*REFUSED.split(), *REPORTED.split(), *free.split()]
@@ -244,7 +244,7 @@ def test_environment_of_a_server_names_code(tmp_path: Path) -> None:
     assert Protected(servers=(launch,)).refused_places([root]).kept >= {f"{root}/lib"}
 
 
-def test_server_file_is_trusted_once_a_server_is_allowed(tmp_path: Path) -> None:
+def test_server_file_is_trusted_after_an_allowance(tmp_path: Path) -> None:
     write(tmp_path, ".mcp.json", '{"mcpServers": {"git": {"command": "uvx", "args": ["git"]}}}')
     write(tmp_path, "own.yaml", "chains: {}\n")
     settings = load_settings(config=tmp_path / "own.yaml", environ={}, cwd=tmp_path)

@@ -161,7 +161,7 @@ async def test_servers_with_the_same_tools_are_separate(log: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_change_that_cannot_be_listed_in_time_is_not_lost(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_late_list_loses_no_change(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(life, "LIST_S", 0.1)
     async with running(log.parent, hostile(log, "slow-list")) as made:
         await made.tools()
@@ -257,7 +257,7 @@ async def test_failure_of_the_client_ends_one_server(log: Path, monkeypatch: pyt
 
 
 @pytest.mark.slow
-async def test_first_run_waits_and_reports_a_late_server_once(log: Path) -> None:
+async def test_late_server_is_reported_once(log: Path) -> None:
     async with running(log.parent, server({**entry_of(log, "silent"), "start_s": 0.2})) as made:
         with trio.move_on_after(0.01) as limit:
             await made.tools()
@@ -300,7 +300,7 @@ async def test_failed_server_is_restarted_when_a_run_begins(log: Path) -> None:
 
 
 @pytest.mark.usefixtures("_ends_by_itself")
-async def test_server_that_dies_is_restarted_at_its_next_call(made: Running) -> None:
+async def test_dead_server_is_restarted_at_its_next_call(made: Running) -> None:
     with pytest.raises(ToolError, match=r"ended during the call.*exit code 7"):
         await made.call("h__die")
     assert made.servers.views[0].state == "ended"
