@@ -79,7 +79,7 @@ def test_one_key_answers_but_no_text_begun_before(configured: Start) -> None:
 def test_a_key_just_after_the_question_answers_nothing(configured: Start, tmp_path: Path) -> None:
     with (tmp_path / "test.yaml").open("a") as config:
         config.write("notify: off\n")
-    screen = idle(configured(never=[*LIMITS, "cli.screen.page.MOMENT_S"]))
+    screen = idle(configured(never=[*LIMITS, "cli.screen.row_output.MOMENT_S"]))
     send(screen, "write 2 files")
     screen.until(lambda s: s.prompt == "Q1?").type("y")
     screen.until(lambda s: s.editor == "y")

@@ -31,7 +31,7 @@ rules:
   - {when: {user: '^reach', step: 1}, tools: [{name: shell, input: {command: "touch ../outside"}}]}
   - when: {user: '^serve', step: 1}
     tools: [{name: shell, input: {command: "setsid sleep 1000 & echo up; cat wait", background: true, wake: true}}]
-  - {when: {user: 'JOB'}, text: "I see that it ended."}
+  - {when: {interruption: 'JOB'}, text: "I see that it ended."}
   - {when: {interruption: '(?P<said>.*)'}, text: "Noted: ${said}"}
   - {text: "Result: ${result}"}
 """

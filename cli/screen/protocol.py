@@ -17,7 +17,7 @@ to be corrected. ``replace``: stays, and the next key replaces it. ``later``: st
 ``gone``: stays as an ordinary line, since its question has closed."""
 
 
-def sign(question: str, target: str = "") -> str:
+def prompt_sign(question: str, target: str = "") -> str:
     """Return the prompt before the text: the question that it answers, or the default prompt with the target agent."""
     if question:
         return f"{question}? "
@@ -42,7 +42,7 @@ class Listener(Protocol):
         ``again``: the line came back, and is unchanged.
         """
 
-    async def ready(self) -> None:
+    async def wait_ready(self) -> None:
         """Wait until a session switch has finished, so that lines are not refused because of it."""
 
     def escape(self, *, has_text: bool) -> None:
@@ -126,7 +126,7 @@ class Screen(ScreenAbilities, Protocol):
     def ask(self, question: str | None, keys: str = "") -> None:
         """Let text begun in an empty editor from now on answer this question, or one of the ``keys`` without Enter."""
 
-    async def shown(self) -> None:
+    async def wait_shown(self) -> None:
         """Wait until all rows are on the screen."""
 
     def refresh(self) -> None:
@@ -154,10 +154,10 @@ class Screen(ScreenAbilities, Protocol):
         """Put a text into the editor to be changed, above the typed text."""
 
     @property
-    def typed(self) -> str:
+    def text(self) -> str:
         """The text in the editor; any thread may read it."""
 
-    def discard_typed(self) -> None:
+    def discard_text(self) -> None:
         """Empty the editor. The history keeps the text."""
 
     async def close(self) -> None:

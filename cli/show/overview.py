@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from cli.show.table import side_by_side, table
 
@@ -61,9 +61,9 @@ _TOGETHER = {
 """Commands that share an entry of the overview with another one, and what both are about."""
 
 
-def overview(commands: Mapping[str, tuple[str, str]], width: int, *, has_keys: bool) -> list[str]:
-    """Return commands, lines and keys: 22 rows on 80 columns. ``commands`` have their arguments and descriptions."""
-    entries = {name: (f"{name} {argument}".rstrip(), about) for name, (argument, about) in commands.items()}
+def overview(commands: Sequence[tuple[str, str, str]], width: int, *, has_keys: bool) -> list[str]:
+    """Return commands, lines and keys: 22 rows on 80 columns. A command has a name, an argument and a description."""
+    entries = {name: (f"{name} {argument}".rstrip(), about) for name, argument, about in commands}
     for name, (other, about) in _TOGETHER.items():
         if name in entries and entries.pop(other, None) is not None:
             entries[name] = (f"{name}, {other}", about)

@@ -56,54 +56,48 @@ def ask_which(state: Path, address: str, workspace: Path, *, ascii: bool) -> str
         try:
             return store.whole_id(resolve_choice(answer, shown))
         except SessionError as error:
-            _show(in_rows(str(error), max(tty.size()[0], NARROWEST)), ascii=ascii)
+            say(str(error), ascii=ascii)
     return None
 
 
-def ask_for_trust(settings: Settings, *, ascii: bool) -> tuple[bool, bytes]:
-    """Ask whether to trust the configuration file; Enter means no.
-
-    Return the answer, and the bytes typed before the question.
+def ask_for_trust(settings: Settings, *, ascii: bool) -> tuple[bool | None, bytes]:
+    """Ask whether to trust the configuration file. Return the answer, ``None`` for Enter, and the bytes typed before.
 
     Those bytes do not answer the question. They are for the editor, like all that is typed ahead.
     """
     assert settings.file is not None
     rows = trust_rows.question(settings.file, settings.asked, tty.size()[0])
-    is_trusted, typed = _ask_for_yes(rows, trust_rows.TRUST_QUESTION, ascii=ascii)
-    return bool(is_trusted), typed
-
-
-def _ask_for_yes(rows: Sequence[str], asking: str, *, ascii: bool) -> tuple[bool | None, bytes]:
-    # A SIGINT in between would leave the terminal without echo.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    with tty.quiet() as typed_ahead:
-        _show(rows, ascii=ascii)
-        typed = typed_ahead()
-    signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    while True:
-        said = (_ask(asking) or "").strip().casefold()
-        if not said:
-            return None, typed
-        if said in ("y", "yes", "n", "no"):
-            return said in ("y", "yes"), typed
+    return _ask_yes_or_no(rows, trust_rows.TRUST_QUESTION, ascii=ascii)
 
 
 def ask_for_server(server: ToolServer, *, ascii: bool) -> tuple[bool | None, bytes]:
-    """Ask whether a server of the workspace may start, like ``ask_for_trust``; ``None`` means not this time."""
-    return _ask_for_yes(trust_rows.server_question(server, tty.size()[0]), trust_rows.STARTING, ascii=ascii)
+    """Ask whether a server of the workspace may start, like ``ask_for_trust``."""
+    return _ask_yes_or_no(trust_rows.server_question(server, tty.size()[0]), trust_rows.STARTING, ascii=ascii)
 
 
-def ask_for_commands(commands: Sequence[UntrustedCommand], *, ascii: bool) -> tuple[bool, bytes]:
+def ask_for_commands(commands: Sequence[UntrustedCommand], *, ascii: bool) -> tuple[bool | None, bytes]:
     """Ask whether to trust the commands of the workspace, like ``ask_for_trust``."""
     rows = trust_rows.commands_question(commands, tty.size()[0])
-    is_trusted, typed = _ask_for_yes(rows, trust_rows.TRUST_COMMANDS, ascii=ascii)
-    return bool(is_trusted), typed
+    return _ask_yes_or_no(rows, trust_rows.TRUST_COMMANDS, ascii=ascii)
+
+
+def _ask_yes_or_no(rows: Sequence[str], asking: str, *, ascii: bool) -> tuple[bool | None, bytes]:
+    # A SIGINT in between would leave the terminal without echo.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    with tty.line_mode_off() as read_typed_ahead:
+        _show(rows, ascii=ascii)
+        typed = read_typed_ahead()
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    answers = {"": None, "y": True, "yes": True, "n": False, "no": False}
+    while (answer := (_ask(asking) or "").strip().casefold()) not in answers:
+        pass
+    return answers[answer], typed
 
 
 def say_declined(settings: Settings, instead: Settings, *, ascii: bool) -> None:
     """Show that the file is not used, and which configuration is used instead."""
     assert settings.file is not None
-    _show(trust_rows.declined(settings.file, instead.file, tty.size()[0]), ascii=ascii)
+    _show(trust_rows.declined_rows(settings.file, instead.file, tty.size()[0]), ascii=ascii)
 
 
 def say(text: str, *, ascii: bool) -> None:
@@ -122,10 +116,14 @@ def _ask(asking: str) -> str | None:
     Ask again if the line has only keys such as the arrows.
     """
     line = b""
-    with at_immediate_exit(lambda: try_to_write(1, "\n")), suppress(OSError), tty.signals_waking() as wait_for_input:
+    with (
+        at_immediate_exit(lambda: try_to_write(1, "\n")),
+        suppress(OSError),
+        tty.interruptible_input() as wait,
+    ):
         try_to_write(1, "\n".join(in_rows(asking, max(tty.size()[0] - 1, NARROWEST))) + " ")
         while not line.endswith(b"\n"):
-            wait_for_input()
+            wait()
             if not (piece := os.read(0, 4096)):
                 break
             line += piece

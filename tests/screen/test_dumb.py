@@ -11,7 +11,7 @@ from cli.screen.protocol import Acceptance
 
 
 class Listener:
-    """A session that remembers what it was sent until it was sent an end."""
+    """A session that records lines until the line ``end``."""
 
     awaits_input = True
 
@@ -19,7 +19,7 @@ class Listener:
         self.accepted: list[str] = []
         self.ended = trio.Event()
 
-    async def ready(self) -> None: ...
+    async def wait_ready(self) -> None: ...
 
     def accept(self, text: str, *, at: str = "", again: bool = False) -> Acceptance:
         self.accepted.append(text)
@@ -28,7 +28,7 @@ class Listener:
         return "accepted"
 
 
-async def test_an_enter_before_anything_is_shown_does_not_send_what_waits_from_before(keys: int) -> None:
+async def test_blank_lines_typed_ahead_are_ignored(keys: int) -> None:
     listener = Listener()
     os.write(keys, b"\nuse B\n \nus")
     async with open_plain(b"\ruse A\r") as screen:

@@ -80,6 +80,6 @@ async def busy_commands(folder: Path, *lines: str) -> AsyncIterator[tuple[Sessio
 
 def rows(answer: CommandAnswer) -> list[str]:
     """Return the rows of an answer that only shows a text."""
-    assert not answer.keeps, answer
+    assert not answer.is_rejected, answer
     assert answer.edit is None
     return answer.text.split("\n")

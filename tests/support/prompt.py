@@ -42,7 +42,7 @@ class RecordedScreen:
 
     has_keys = has_clipboard = True
     width = 80
-    typed = ""
+    text = ""
     listener: Listener
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class RecordedScreen:
     def ask(self, question: str | None, keys: str = "") -> None:
         self.question = question
 
-    async def shown(self) -> None:
+    async def wait_shown(self) -> None:
         await trio.lowlevel.checkpoint()
 
     def _call(self, name: str, argument: str) -> None:
@@ -104,8 +104,8 @@ class RecordedScreen:
 
     def redraw(self) -> None: ...
 
-    def discard_typed(self) -> None:
-        self.typed = ""
+    def discard_text(self) -> None:
+        self.text = ""
 
     async def close(self) -> None:
         await trio.lowlevel.checkpoint()

@@ -85,7 +85,7 @@ async def test_a_file_is_read_again_at_each_use(tmp_path: Path) -> None:
         await session.chain.wait_idle()
         assert session.chain.state.first_query.strip() == "The text."
         (tmp_path / "home/.config/chain/commands/late.md").unlink()
-        assert commands.run("/late").keeps
+        assert commands.run("/late").is_rejected
 
 
 async def test_built_in_names_win_with_a_hint(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ async def test_an_unusable_text_is_refused(tmp_path: Path, arguments: str, says:
     async with commands_of(tmp_path) as (session, commands):
         answer = commands.run(f"/twice {arguments}")
         assert answer.text.startswith(says)
-        assert answer.keeps == (not says)
+        assert answer.is_rejected == (not says)
         assert not session.chain.is_running
         reasons = [event.reason for event in session.of(events.LineRefused)]
         assert len(reasons) == (not says)

@@ -56,6 +56,14 @@ async def test_new_keeps_the_plan_and_what_the_user_chose(tmp_path: Path) -> Non
     assert lines(tmp_path) == [{"todo: add buy milk": "handled", "hello": "delivered"}, {"and you": "delivered"}]
 
 
+async def test_scheduled_lines_move_to_the_next_session(tmp_path: Path) -> None:
+    async with prompt(tmp_path, scheduled=[parse_moment("@iteration 1 use B", strict=True)]) as at:
+        await at.send("/new", "New conversation")
+        await at.idle()
+        await at.send("hello", "INTERRUPTION at iteration 1: use B")
+        await at.idle()
+
+
 async def test_a_session_that_cannot_be_opened_changes_nothing(tmp_path: Path) -> None:
     async with prompt(tmp_path) as at:
         sessions = tmp_path / "state/chain/sessions"
@@ -73,7 +81,7 @@ async def test_lines_wait_while_another_session_is_opened(tmp_path: Path) -> Non
     async with prompt(tmp_path) as at:
         assert at.user.accept("/new") == "accepted"
         assert at.user.accept("hello") == "later"
-        await at.user.ready()
+        await at.user.wait_ready()
         assert at.user.accept("hello") == "accepted"
         await at.screen.until_row("Noted.")
     assert lines(tmp_path) == [{}, {"hello": "delivered"}]
@@ -146,7 +154,7 @@ async def test_a_signal_ends_a_run_and_unsent_lines_are_named(tmp_path: Path) ->
     async with prompt(tmp_path, scheduled=[late]) as at:
         await at.send("Do the task", "Looking.")
         await at.send("use B")
-        at.screen.typed = "half a\nthought"
+        at.screen.text = "half a\nthought"
         at.signals.send_nowait(signal.SIGTERM)
         await at.ended.wait()
     (id,) = journals(tmp_path)
@@ -197,7 +205,7 @@ async def test_a_resumed_session_restores_lines_draft_and_limit(tmp_path: Path) 
         await at.send("Do the task", "Looking.")
         await at.send("use B")
         await at.send("use C")
-        at.screen.typed = "half a thought"
+        at.screen.text = "half a thought"
         assert await at.quit() == 3
     (id,) = journals(tmp_path)
     async with prompt(tmp_path, place=Place(tmp_path / "work", id)) as at:
@@ -228,7 +236,7 @@ rules:
 async def test_lines_go_to_the_agent_that_the_prompt_names(tmp_path: Path) -> None:
     async with prompt(tmp_path, AGENTS, groups=["agents"], kinds={"explore": {"tools": ["wait"]}}) as at:
         assert at.user.accept("/to explore-1 hello") == "keep"
-        await at.screen.until_row("only main is")
+        await at.screen.until_row("active: main")
         await at.send("look around")
         await at.gate.started.wait()
         await wait_all_tasks_blocked()

@@ -101,7 +101,7 @@ async def test_drop_and_edit_take_a_waiting_line(tmp_path: Path) -> None:
         }.items():
             assert commands.run(command) == answer
         for command in ("/drop L1", "/edit L9", "/drop x\x1b[2J"):
-            assert commands.run(command).keeps
+            assert commands.run(command).is_rejected
             assert commands.run(command).text.isprintable()
         await wait_all_tasks_blocked()
         assert [(r.id, r.state, r.reason) for r in session.of(events.Receipt)][1:] == [
@@ -157,7 +157,7 @@ async def test_model_shows_the_definitions_and_switches(tmp_path: Path) -> None:
         ]
         for typed, answer in {
             "keyless": CommandAnswer("no API key: set ANTHROPIC_API_KEY or use --model offline"),
-            "othr": CommandAnswer("there is no model 'othr': did you mean other?", keeps=True),
+            "othr": CommandAnswer("there is no model 'othr': did you mean other?", is_rejected=True),
             "OTHER": CommandAnswer("other (rules in other.yaml) answers from now on."),
         }.items():
             assert commands.run(f"/model {typed}") == answer
@@ -183,7 +183,9 @@ async def test_mode_shows_the_modes_and_switches(tmp_path: Path) -> None:
         shown = [row.split(None, 2)[:2] for row in rows(commands.run("/mode"))]
         assert shown == [["ask", "edits"], ["*", "accept"], ["read", "only"]]
         unknown = commands.run("/mode auto")
-        assert unknown == CommandAnswer("there is no mode auto; the modes are ask, accept edits, read only", keeps=True)
+        assert unknown == CommandAnswer(
+            "there is no mode auto; the modes are ask, accept edits, read only", is_rejected=True
+        )
 
 
 async def test_new_opens_a_session_with_the_same_plan(tmp_path: Path) -> None:
@@ -196,7 +198,7 @@ async def test_new_opens_a_session_with_the_same_plan(tmp_path: Path) -> None:
         assert rows(answer) == ["New conversation with the same plan (1/2); /new --clean starts without a plan."]
         assert answer.opening == NextSession(plan=(Task("x"), Task("y", "DONE")))
         assert commands.run("/new --clean") == afresh
-        assert commands.run("/new --cleen").keeps
+        assert commands.run("/new --cleen").is_rejected
 
 
 @pytest.mark.parametrize("command", ["/new", "/resume 20260101-000000-aaaaaa", "/mcp:h:greet Ada"])
@@ -231,7 +233,7 @@ async def test_resume_lists_and_opens_other_sessions_of_the_workspace(tmp_path: 
         assert commands.run("/resume 2").opening == NextSession(resume=ids[1])
         assert commands.run(f"/resume {ids[-1]}").opening == NextSession(resume=ids[-1])
         assert commands.completions(f"/resume {ids[0][:-2]}") == [f"/resume {ids[0]}"]
-        assert commands.run(f"/resume {chain.session_id}").keeps
+        assert commands.run(f"/resume {chain.session_id}").is_rejected
         assert rows(Commands(chain, settings).run("/resume")) == ["There is no other session here."]
 
 
@@ -279,7 +281,7 @@ NOT_UNDERSTOOD = {
 async def test_a_command_not_understood_stays_in_the_editor(tmp_path: Path) -> None:
     async with commands_of(tmp_path) as (_, commands):
         for typed, text in NOT_UNDERSTOOD.items():
-            assert commands.run(typed) == CommandAnswer(text, keeps=True)
+            assert commands.run(typed) == CommandAnswer(text, is_rejected=True)
         for text in INSTEAD.values():  # the commands that it suggests exist
             assert all(commands.run(name).text[:11] != "there is no" for name in re.findall(r"(?<!\w)/[a-z]+", text))
 

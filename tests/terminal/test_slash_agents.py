@@ -100,7 +100,7 @@ async def test_agents_shows_the_tree_or_one() -> None:
         assert "explore-1" in one
         assert "plan-1" not in one
         unknown = commands.run("/agents plan-7")
-        assert unknown.keeps
+        assert unknown.is_rejected
         assert "main, agent-1, agent-2, explore-1" in unknown.text
 
 
@@ -144,7 +144,7 @@ async def test_addresses_are_completed_and_recognised_while_typed() -> None:
             assert commands.completions(typed) == lines, typed
         for typed in ("/to", "/TO explore-1  "):
             assert commands.run(typed) == CommandAnswer(
-                "write it as /to AGENT TEXT; lines can go to main, explore-1, plan-1", keeps=True
+                "write it as /to AGENT TEXT; lines can go to main, explore-1, plan-1", is_rejected=True
             )
         assert "commands cannot be sent to an agent" in commands.run("/to explore-1 /status").text
         for text, to in (("one", ""), ("two", "plan-1"), ("three", "plan-1")):
@@ -152,7 +152,7 @@ async def test_addresses_are_completed_and_recognised_while_typed() -> None:
         recipients = Recipients(agents.session.chain)
         recipients.update()
         for typed, expected in RECIPIENTS.items():
-            found = recipients.of(typed)
+            found = recipients.find(typed)
             assert (found.agent, found.text, found.is_addressed) == expected
             assert found.waiting == {"explore-1": 1, "plan-1": 2}.get(found.agent, 0)
         assert recipients.waiting == 3
@@ -182,12 +182,12 @@ def test_an_address_is_split_from_its_line(text: str, name: str, line: str) -> N
 async def test_the_recipient_follows_the_agents_at_work() -> None:
     async with family(use=USE, interactive=True) as agents:
         recipients = Recipients(agents.session.chain)
-        assert recipients.of("x").agent == "main"
+        assert recipients.find("x").agent == "main"
         await agents.begin(DEEP, [WAIT])
         for name in ("explore-1", "main"):
             recipients.update()
-            assert recipients.of("x").agent == agents.send("x") == name
+            assert recipients.find("x").agent == agents.send("x") == name
             agents.waiters.let_go("explore-1")
             await agents.quiet()
-        assert recipients.of("/to explore-1 x").agent == ""
+        assert recipients.find("/to explore-1 x").agent == ""
         await agents.finish()

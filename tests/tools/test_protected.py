@@ -140,7 +140,7 @@ async def test_write_to_protected_file_is_refused_or_reported(
 @pytest.mark.skipif(sys.platform != "linux", reason="the tool is for Linux")
 async def test_notice_says_if_the_disk_is_too_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, (notice,) = await run_command(tmp_path, ShellRules("off"), "true", monkeypatch, INSPECTION_S=0)
-    assert notice.startswith("Whether a command changed what git runs")
+    assert notice.startswith("Could not check within ")
 
 
 @pytest.mark.parametrize("by", ["its own path", "a link"])

@@ -109,8 +109,8 @@ def test_protected_places_are_refused_and_others_allowed(work: Path, allowing: A
     (work / "new").mkdir()  # by the user, or by another tool
     assert succeeding(paths, work, "touch new/file") == ["touch new/file"]
     assert not paths.is_exposed
-    assert paths.kept == (str(work / "lib/ours"), str(work / "venv"))
-    assert paths.closed == (str(work), str(work / "lib"))
+    assert paths.protected == (str(work / "lib/ours"), str(work / "venv"))
+    assert paths.closed_folders == (str(work), str(work / "lib"))
 
 
 def test_nothing_is_added_to_a_folder_of_modules(work: Path, allowing: Allowing) -> None:
@@ -138,13 +138,13 @@ def test_a_protected_folder_can_be_chosen(
     refused = refusing(*(work.parent / each for each in kept))
     paths = allowing(*(work.parent / each for each in chosen), refused=refused)
     assert paths.is_exposed == is_exposed
-    assert not is_exposed or paths.closed == ()
+    assert not is_exposed or paths.closed_folders == ()
     assert bool(succeeding(paths, work, "touch venv/bin/new")) == (is_exposed or not kept)
 
 
-def test_a_folder_in_a_wide_protected_one_is_allowed(work: Path, allowing: Allowing) -> None:
+def test_folders_in_wide_protected_ones_are_allowed(work: Path, allowing: Allowing) -> None:
     paths = allowing(work, refused=refusing(wide=(work.parent,)))
-    assert (paths.is_exposed, paths.closed) == (False, ())
+    assert (paths.is_exposed, paths.closed_folders) == (False, ())
 
 
 def test_a_link_that_replaces_a_folder_allows_nothing(work: Path, allowing: Allowing) -> None:
@@ -157,7 +157,7 @@ def test_a_link_that_replaces_a_folder_allows_nothing(work: Path, allowing: Allo
     assert succeeding(paths, work, *commands) == commands[2:]
 
 
-def test_a_link_inside_a_writable_folder_is_an_error(work: Path, allowing: Allowing) -> None:
+def test_links_inside_writable_folders_are_an_error(work: Path, allowing: Allowing) -> None:
     """A command of an earlier session may have created it."""
     (work / "build").symlink_to("../outside")
     with pytest.raises(ToolError, match="behind a link"):
