@@ -1,4 +1,4 @@
-"""The benchmark runs and prints its rows; how fast anything is, is not for a test to say."""
+"""Every program of the benchmark runs. Its figures are not checked."""
 
 import subprocess
 import sys

@@ -7,7 +7,6 @@ import math
 import re
 import sys
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ import trio
 from support.processes import until_async
 from support.servers import (
     Running,
-    context,
     entry_of,
     heard,
     hostile,
@@ -25,6 +23,7 @@ from support.servers import (
     until_heard,
     without_time_limits,
 )
+from support.steered import tool_context
 
 from chain.config.extras import MCP, install_command
 from chain.config.servers import find_servers
@@ -83,7 +82,7 @@ async def test_tool_is_listed_and_called(log: Path, made: Running) -> None:
 
 async def test_progress_is_reported_and_extends_the_call(log: Path, made: Running) -> None:
     said, extended = list[str](), list[None]()
-    steps = replace(context(log.parent, said.append), extend=lambda: extended.append(None))
+    steps = tool_context(log.parent, report=said.append, extend=lambda: extended.append(None))
     assert (await made.servers.by_name["h"].call("steps", steps, {})).text == "All steps."
     assert said[0] == "step 1"
     assert len(extended) == 3
@@ -111,7 +110,7 @@ async def test_question_of_a_server_ends_with_its_call(log: Path, made: Running)
                 withdrawn.set()
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(made.servers.by_name["h"].call, "ask", context(log.parent, asking=User()), {})
+        nursery.start_soon(made.servers.by_name["h"].call, "ask", tool_context(log.parent, asking=User()), {})
         await asked.wait()
         nursery.cancel_scope.cancel()
     await withdrawn.wait()
