@@ -122,9 +122,9 @@ def test_incomplete_journal_is_a_page(lost: set[int]) -> None:
 
 
 def test_short_session_is_a_page() -> None:
-    happened = [INIT, *eventful().events]
-    for length in (0, 1, 2, 5):
-        check_safe(page_of(happened[:length]))
+    whole = [INIT, *eventful().events]
+    for happened in ([], whole[:1], whole[:2], whole[:5], [events.RunStarted(id="L1", query=" ")]):
+        check_safe(page_of(happened))
 
 
 # --------------------------------------------------------------------------------------------------------------- parts
