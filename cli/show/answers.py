@@ -12,7 +12,7 @@ from chain.text import phrases
 from chain.text.phrases import duration
 from chain.text.wording import MAIN, pluralize
 from chain.version import VERSION
-from cli.show.child_agents import STEP, tree_order, indent
+from cli.show.child_agents import STEP, indent, tree_order
 from cli.show.session_list import moment
 from cli.show.table import table
 from cli.show.text_rows import columns, cut, cut_to_row, flat, pad

@@ -1,4 +1,4 @@
-"""An editor in memory, which speaks the Agent Client Protocol with the agent of the product."""
+"""An editor in memory that speaks the Agent Client Protocol with the agent of ``chain acp``."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ GROUPS = ("todo", "ask", "files", "edit", "agents")
 
 @dataclass
 class Asked:
-    """A request of the agent: its answer is the editor's to give."""
+    """A request of the agent, which the editor answers."""
 
     id: object
     method: str
@@ -64,7 +64,7 @@ class Asked:
 
 @dataclass
 class Editor:
-    """Sends rows to an agent and keeps what comes back; ``is_reading`` false: it reads nothing."""
+    """An editor: it sends messages to an agent, and stores the agent's messages. It reads once ``reads`` is set."""
 
     send_rows: trio.MemorySendChannel[RawLine]
     answers: dict[object, dict[str, Any]] = field(default_factory=dict)
@@ -72,9 +72,9 @@ class Editor:
     """Notifications."""
     asked: list[Asked] = field(default_factory=list)
     log: list[tuple[str, object]] = field(default_factory=list)
-    """What came, in order: ``answer`` and the id, or the kind of update."""
+    """The received messages, in order: ``answer`` and the id, or the method and the kind of update."""
     outbox: Outbox = field(init=False)
-    """What the agent has written and the editor has not read."""
+    """The rows that the agent has written and the editor has not read."""
     notes: list[str] = field(default_factory=list)
     reads: trio.Event = field(default_factory=trio.Event)
     _news: trio.Event = field(default_factory=trio.Event)
@@ -84,7 +84,7 @@ class Editor:
     # ------------------------------------------------------------------------------------------------ to the agent
 
     def row(self, text: str, **more: bool) -> None:
-        """Send a row as it is."""
+        """Send a row unchanged."""
         self._number += 1
         self.send_rows.send_nowait(RawLine(text, self._number, **more))
 
@@ -113,7 +113,7 @@ class Editor:
     # ---------------------------------------------------------------------------------------------- from the agent
 
     async def write(self, rows: bytes) -> None:
-        """Receive rows; this is what the agent writes with."""
+        """Receive rows that the agent writes."""
         await trio.lowlevel.checkpoint()
         await self.reads.wait()
         assert rows.endswith(b"\n")
@@ -136,12 +136,12 @@ class Editor:
             self.log.append((message["method"], update.get("sessionUpdate")))
 
     async def until(self, condition: Callable[[], object]) -> None:
-        """Wait until a condition on what has come holds. It is checked only when something comes."""
+        """Wait until a condition on the received messages is true. It is checked after each write."""
         while not condition():
             await self._news.wait()
 
     async def result(self, id: object) -> dict[str, Any]:
-        """The answer to a request. Raises ``RpcError``."""
+        """Wait for the answer to a request, and return it. Raise ``RpcError``."""
         await self.until(lambda: id in self.answers)
         found = self.answers[id]
         if "error" in found:
@@ -151,11 +151,11 @@ class Editor:
         return result
 
     async def call(self, method: str, **params: object) -> dict[str, Any]:
-        """Send a request, and wait for its answer. Raises ``RpcError``."""
+        """Send a request, and return its answer. Raise ``RpcError``."""
         return await self.result(self.begin(method, **params))
 
     async def error(self, method: str, **params: object) -> RpcError:
-        """The error that answers a request."""
+        """Send a request, and return the error that answers it."""
         try:
             result = await self.call(method, **params)
         except RpcError as error:
@@ -163,23 +163,23 @@ class Editor:
         raise AssertionError(f"{method} gave {result}")
 
     async def question(self, nth: int = 1) -> Asked:
-        """The nth request of the agent."""
+        """Wait for the nth request of the agent, and return it."""
         await self.until(lambda: len(self.asked) >= nth)
         return self.asked[nth - 1]
 
-    # --------------------------------------------------------------------------------------------- what it can know
+    # -------------------------------------------------------------------------------------------- received messages
 
     def updates(self, kind: str = "") -> list[dict[str, Any]]:
-        """The updates of a kind, or all."""
+        """Return the updates of a kind, or all."""
         found = [m["params"]["update"] for m in self.heard if m["method"] == "session/update"]
         return [update for update in found if not kind or update["sessionUpdate"] == kind]
 
     def text(self, kind: str = "agent_message_chunk") -> str:
-        """The text of the chunks of a kind."""
+        """Return the text of the chunks of a kind."""
         return "".join(update["content"]["text"] for update in self.updates(kind))
 
     def calls(self) -> dict[str, dict[str, Any]]:
-        """The tool calls as an editor has them in the end: each update replaces what it names."""
+        """Return the tool calls, by id, with the last value of each field."""
         found: dict[str, dict[str, Any]] = {}
         for update in self.updates():
             if update["sessionUpdate"] in ("tool_call", "tool_call_update"):
@@ -187,18 +187,18 @@ class Editor:
         return found
 
     def receipts(self, state: str = "") -> list[dict[str, Any]]:
-        """The receipts that came."""
+        """Return the receipts in a state, or all."""
         found = [m["params"] for m in self.heard if m["method"] == "_chain/receipt"]
         return [each for each in found if not state or each["state"] == state]
 
     # --------------------------------------------------------------------------------------------------- short forms
 
     async def initialize(self, **params: object) -> dict[str, Any]:
-        """Initialize the connection."""
+        """Initialize the connection, and return the answer."""
         return await self.call("initialize", **{"protocolVersion": 1, **params})
 
     async def new(self, cwd: Path) -> str:
-        """Open a session."""
+        """Open a session, and return its id."""
         id: str = (await self.call("session/new", cwd=str(cwd), mcpServers=[]))["sessionId"]
         return id
 
@@ -226,12 +226,12 @@ class Editor:
 
 @dataclass
 class ChannelRows:
-    """Rows that come from a channel."""
+    """Rows from a channel."""
 
     channel: trio.MemoryReceiveChannel[RawLine]
 
     async def next(self) -> RawLine | None:
-        """The next row."""
+        """Return the next row; ``None`` at the end."""
         try:
             return await self.channel.receive()
         except trio.EndOfChannel:
@@ -247,7 +247,7 @@ def opener(
     chains: Iterable[str] = ("default",),
     **more: object,
 ) -> SessionOpener:
-    """Opens sessions with a model that is played by rules; ``more`` are keys of the configuration.
+    """Return an opener of sessions with a scripted model. ``more`` are keys of the configuration.
 
     The ``chains`` differ only in their names.
     """
@@ -275,7 +275,7 @@ def opener(
 
 @asynccontextmanager
 async def connected(opener: SessionOpener, *, reads: bool = True) -> AsyncIterator[Editor]:
-    """An editor and an agent that serves it; leaving the block ends the agent's input and waits for its end."""
+    """Yield an editor with an agent that serves it. At the end of the block the agent's input ends."""
     sender, receiver = trio.open_memory_channel[RawLine](1_000)
     editor = Editor(sender)
     if reads:
