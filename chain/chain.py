@@ -7,9 +7,9 @@ that run or starts a new one, and is never lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -36,6 +36,7 @@ from chain.session.resume import Resumed
 from chain.session.runs import SessionRuns
 from chain.session.session_lines import SessionLines
 from chain.session.snapshot import Snapshot
+from chain.session.store import OpenSession
 from chain.session.undo import Undo
 from chain.text.modes import Mode
 from chain.text.wording import pluralize
@@ -52,7 +53,6 @@ __all__ = ["CLOSING_S", "AgentView", "Answerer", "Chain", "Checkpoint", "SubmitR
 
 CLOSING_S = 5.0
 """The grace period, in seconds, for tools that shield themselves from cancellation."""
-
 
 MAX_IMAGE = MAX_WHOLE
 """The limit of one image of a line, in bytes."""
@@ -78,6 +78,16 @@ def _read_images(images: Sequence[tuple[str, bytes] | Image]) -> tuple[Image, ..
     return tuple(found)
 
 
+@dataclass(frozen=True, slots=True)
+class ServedSession(OpenSession):
+    """An open session that receives lines of other processes.
+
+    ``serve`` delivers them to the ``Chain`` of the session, and publishes its events, until it is cancelled.
+    """
+
+    serve: Callable[[Chain], Awaitable[None]] = field(kw_only=True)
+
+
 class Chain:
     """A session that accepts lines and runs chains. ``open_chain`` opens one.
 
@@ -98,7 +108,7 @@ class Chain:
         self,
         session: SessionRuns,
         shared: Shared,
-        audience: Broadcaster,
+        broadcaster: Broadcaster,
         resumed: Resumed | None,
         servers: Servers | None,
         jobs: SessionJobs,
@@ -111,7 +121,7 @@ class Chain:
         self.inbox_size = session.tree.main.inbox.size
         self._servers = servers
         self._shared = shared
-        self._audience = audience
+        self._broadcaster = broadcaster
         self._tree = session.tree
         self._line_router = LineRouter(session, shared)
         self.plan = shared.plan
@@ -130,7 +140,7 @@ class Chain:
         self._standing = Snapshot()
         for event in self.state.waiting_events():
             self._standing.update(event)
-        audience.listen(self._standing.update)
+        broadcaster.listen(self._standing.update)
 
     # ------------------------------------------------------------------------------------------------- lines
 
@@ -382,7 +392,7 @@ class Chain:
 
     def feed(self) -> Feed:
         """Return a new feed: an ``init`` event, then all events from now on."""
-        return self._audience.feed(self.init)
+        return self._broadcaster.feed(self.init)
 
     @property
     def standing(self) -> tuple[events.Event, ...]:
@@ -401,7 +411,7 @@ class Chain:
         listener is reported as a notice and, when the block of ``open_chain`` ends, raised in an ``ExceptionGroup``. An
         exception that is no ``Exception``, such as ``SystemExit``, ends the block at once.
         """
-        self._audience.listen(listener)
+        self._broadcaster.listen(listener)
 
     # ------------------------------------------------------------------------------------------ status and closing
 
@@ -443,4 +453,4 @@ class Chain:
         # Shielded, since models and the journal must be closed after a cancellation; limited, since a disk may hang.
         with trio.move_on_after(CLOSING_S, shield=True):
             await self.runs.close()
-        self._audience.close()
+        self._broadcaster.close()

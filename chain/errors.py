@@ -2,12 +2,17 @@
 
 ::
 
-ChainError ├── UserError the user can fix it: a file, a key, a flag, a command │ ├── ConfigError the configuration or a
-prompt file │ │ └── UnreadableFile one of its files is missing or cannot be opened │ └── SessionError the session's file
-or its lock ├── ModelError the model's service failed, or its answer cannot be used │ └── ParameterRefused the service
-does not accept a request parameter ├── ToolError a tool call failed; the model reads why and continues │ └── PlanError
-an invalid plan operation, such as a task number that does not exist ├── JournalError a record could not be written └──
-ConversationError our bug: a message that the conversation does not allow here
+    ChainError
+    ├── UserError               the user can fix it: a file, a key, a flag, a command
+    │   ├── ConfigError         the configuration or a prompt file
+    │   │   └── UnreadableFile  one of its files is missing or cannot be opened
+    │   └── SessionError        the session's file or its lock
+    ├── ModelError              the model's service failed, or its answer cannot be used
+    │   └── ParameterRefused    the service does not accept a request parameter
+    ├── ToolError               a tool call failed; the model reads why and continues
+    │   └── PlanError           an invalid plan operation, such as a task number that does not exist
+    ├── JournalError            a record could not be written
+    └── ConversationError       our bug: a message that the conversation does not allow here
 
 Any other exception that leaves this package is our bug, and is shown with its traceback.
 """
@@ -22,7 +27,7 @@ _VERBS = frozenset({"is", "has", "holds", "leads", "cannot"})
 
 
 class ChainError(Exception):
-    """The root of the tree above."""
+    """The base class of the exceptions of this package."""
 
 
 class UserError(ChainError):

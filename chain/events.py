@@ -21,7 +21,7 @@ from chain.text.wording import MAIN, ROOT
 _T = TypeVar("_T")
 
 State: TypeAlias = Literal["queued", "delivered", "handled", "returned", "dropped", "refused", "unsent"]
-"""The state of a line (SPEC section 3)."""
+"""The state of a line. ``unsent`` is the state of a line that a script or a pipe will not send any more."""
 
 Origin: TypeAlias = Literal["prompt", "script", "json", "door", "acp", "job"]
 """The source of a line.
@@ -44,7 +44,7 @@ Status: TypeAlias = Literal[
     "context_full",
     "error",
 ]
-"""The status of a run that ended (SPEC section 7)."""
+"""The status of a run that ended."""
 
 TaskState: TypeAlias = Literal["PENDING", "DONE", "FAILED"]
 """The state of a task of the plan."""

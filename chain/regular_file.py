@@ -1,4 +1,4 @@
-"""Open files that anybody may have made, without ever waiting for one."""
+"""Opens files of unknown origin without blocking: a FIFO or a device could block forever."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import stat
 from typing import Any
 
 FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-"""Flags to open such a file with: without O_NONBLOCK, opening a FIFO waits for a writer."""
+"""Flags for opening such a file. Without O_NONBLOCK, opening a FIFO waits for a writer."""
 
 
 class _RegularFile(io.FileIO):
-    """A file that raises ``BlockingIOError`` when it has no data yet, as files of /proc do; ``FileIO`` returns None."""
+    """A file that raises ``BlockingIOError`` if it has no data yet, as files in /proc may. ``FileIO`` returns None."""
 
     def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - a writable buffer
         if (count := super().readinto(buffer)) is None:

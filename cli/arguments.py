@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from cli.headless import Job
+    from cli.headless import HeadlessTask
     from cli.input.moments import ScheduledLine
 
 
@@ -64,7 +64,7 @@ def whole_path(path: str | None) -> Path:
 def read_settings(args: argparse.Namespace, cwd: Path | None = None, *, skip_here: bool = False) -> Settings:
     """Return the configuration for the folder ``cwd``, by default the current one. Raise ``ConfigError``.
 
-    If the current folder was removed, no file is read from it. Raise ``ConfigError``.
+    ``skip_here`` ignores a file in that folder, and so does a current folder that was removed.
     """
     flags = {name: vars(args)[name] for name in ("model", "chain", "max_iterations", "allow", "state")}
     named = whole_path(args.config) if args.config else None
@@ -112,7 +112,7 @@ def read_place(args: argparse.Namespace, state: Path, address: str = "") -> Plac
     if vars(args)["continue"]:
         if args.resume is not None:
             raise UserError("--continue and --resume cannot be used together")
-        found = sessions.latest(store, given := whole_path(args.workspace))
+        found = sessions.latest_session(store, given := whole_path(args.workspace))
         if found is None:
             raise UserError(f"there is no session in {given.resolve()}; start one without --continue")
     elif not args.resume:
@@ -137,9 +137,9 @@ def check_query(query: str) -> None:
         raise UserError(f"the query has {len(query):,} characters, and the limit is {MAX_LINE:,}; put it in a file")
 
 
-def read_job(args: argparse.Namespace, query: str | None) -> Job:
+def read_task(args: argparse.Namespace, query: str | None) -> HeadlessTask:
     """Return the job of a process without a prompt. Raise ``UserError``."""
-    from cli.headless import Job
+    from cli.headless import HeadlessTask
 
     is_live = args.input_format == "stream-json"
     if query is not None:
@@ -154,7 +154,7 @@ def read_job(args: argparse.Namespace, query: str | None) -> Job:
     reads_stdin = not leaves_stdin and not os.isatty(0)
     if query is None and within is None and not reads_stdin and not scheduled and not resumes(args):
         raise UserError("there is no query; give one, for example: chain -p 'List the files'")
-    return Job(query, scheduled, reads_stdin, args.output_format, args.input_format, notes, within)
+    return HeadlessTask(query, scheduled, reads_stdin, args.output_format, args.input_format, notes, within)
 
 
 def _piped_within(args: argparse.Namespace, query: str | None) -> float | None:

@@ -45,7 +45,7 @@ class HeadlessOutput:
         self._last: events.Result | None = None
         self._receipts: dict[object, events.Receipt] = {}
         self._unsent: list[str] = []
-        self._is_seen = renderer.shows_answers
+        self._is_one_terminal = renderer.shows_answers
         """Whether all output goes to one terminal."""
         self._tail = ""
         """The unfinished rows that the terminal shows."""
@@ -60,30 +60,30 @@ class HeadlessOutput:
         """Write events until ``finish`` is called and all is written."""
         with tty.watch_suspension() as others_wrote:
             while batch := await self._feed.batch():
-                if self._is_seen:
+                if self._is_one_terminal:
                     self._renderer.resize(tty.size(self._stderr)[0])
                 pieces = [piece for event in batch for piece in self._pieces(event)]
                 if others_wrote():
                     self._tail = ""  # the shell's output is above the cursor now, and must not be erased
                 # One write for consecutive pieces with the same destination: each write costs a call in a thread.
-                for fd, stretch in itertools.groupby(self._with_tail(pieces), key=lambda piece: piece[0]):
+                for fd, stretch in itertools.groupby(self._add_tail(pieces), key=lambda piece: piece[0]):
                     await self._write(fd, "".join(text for _, text in stretch))
             if not others_wrote():
-                await self._write(self._stderr, self._erased())
+                await self._write(self._stderr, self._erase_sequence())
         self._done.set()
 
-    def _with_tail(self, pieces: list[tuple[int, str]]) -> list[tuple[int, str]]:
+    def _add_tail(self, pieces: list[tuple[int, str]]) -> list[tuple[int, str]]:
         """Return the texts with the reply's unfinished rows below them, which replace the earlier ones."""
         self._is_shared = self._is_shared or tty.is_shared(self._stderr)
         tail = "" if self._is_shared else self._renderer.drawn_tail
         if not pieces and tail == self._tail:
             return []
         # Leave the cursor below them, where the terminal echoes typed characters.
-        pieces = [(self._stderr, self._erased()), *pieces, (self._stderr, f"{tail}\n" if tail else "")]
+        pieces = [(self._stderr, self._erase_sequence()), *pieces, (self._stderr, f"{tail}\n" if tail else "")]
         self._tail = tail
         return pieces
 
-    def _erased(self) -> str:
+    def _erase_sequence(self) -> str:
         """Return the sequence that erases the unfinished rows at the terminal's present width."""
         width = tty.size(self._stderr)[0] if self._tail else 1
         rows = sum(max(ceil(columns(unpainted(row)) / width), 1) for row in self._tail.split("\n"))

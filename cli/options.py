@@ -146,9 +146,9 @@ _OTHER_NAMES = {
     "help models": "login",
     "-c": "resume",
 }
-"""Names that other programs, or other commands of chain, use for our options and commands."""
+"""Our options and commands, with the names that other programs or other commands of chain use for them."""
 
-_ELSEWHERE = {other: ours for ours, others in _OTHER_NAMES.items() for other in others.split()}
+_FOREIGN_NAMES = {other: ours for ours, others in _OTHER_NAMES.items() for other in others.split()}
 
 _JOINED = re.compile("-p(?![pvhc]*$)")
 """The option ``-p`` joined to its query, which other programs accept."""
@@ -188,7 +188,7 @@ def parser_of(command: str | None = None) -> argparse.ArgumentParser:
     for shown in _entries():
         *short, long = shown.split(", ")
         name, _, value = long.partition(" ")
-        if shown[0] == "-" and (command is None or _has(command, name[2:].replace("-", "_"))):
+        if shown[0] == "-" and (command is None or _has_option(command, name[2:].replace("-", "_"))):
             more: dict[str, Any] = {"metavar": value} if value else {"action": "store_true"}
             if name in ("--say", "--allow", "--mcp", "--add-dir"):
                 more |= {"action": "append", "default": []}
@@ -205,7 +205,7 @@ def _owners(dest: str) -> list[str]:
     return [command for command, own in _OWN.items() if dest in own]
 
 
-def _has(command: str, dest: str) -> bool:
+def _has_option(command: str, dest: str) -> bool:
     owners = _owners(dest)
     return not owners or command in [owner.split()[0] for owner in owners]
 
@@ -224,11 +224,11 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     try:
         args, left = parser.parse_known_args(argv)
     except argparse.ArgumentError as error:
-        raise UserError(_mistake(error, parser)) from None
+        raise UserError(_parse_error(error, parser)) from None
     if args.help or args.version:
         raise Information(HELP if args.help else f"chain {VERSION}")
     args.mode = args.mode and args.mode.replace(" ", "-")
-    words = _words(left, parser)
+    words = _remaining_words(left, parser)
     args.command = words.pop(0) if words and words[0] in COMMANDS and not args.print else ""
     _check_values(args, parser)
     if args.command:
@@ -242,13 +242,13 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     return args
 
 
-def _words(left: Sequence[str], parser: argparse.ArgumentParser) -> list[str]:
+def _remaining_words(left: Sequence[str], parser: argparse.ArgumentParser) -> list[str]:
     """Return the words that the parser left over. Raise ``UserError`` if one of them is an option."""
     words = list(left)
     end = words.index("--") if "--" in words else len(words)
     for word in words[:end]:
         if _OPTION.fullmatch(word):
-            raise UserError(_unknown(word.partition("=")[0], parser._option_string_actions))
+            raise UserError(_unknown_option(word.partition("=")[0], parser._option_string_actions))
     return words[:end] + words[end + 1 :]
 
 
@@ -258,10 +258,10 @@ def _check_values(args: argparse.Namespace, parser: argparse.ArgumentParser) -> 
         name, value = "/".join(action.option_strings), vars(args)[action.dest]
         if value in (None, False):
             continue
-        if not _has(args.command, action.dest):
+        if not _has_option(args.command, action.dest):
             shown = " and ".join(f"chain {owner}" for owner in _owners(action.dest))
             raise UserError(
-                f"{name} is for {shown}" + (f"; a run has {_ELSEWHERE[name]}" if name in _ELSEWHERE else "")
+                f"{name} is for {shown}" + (f"; a run has {_FOREIGN_NAMES[name]}" if name in _FOREIGN_NAMES else "")
             )
         choices = CHOICES.get(action.dest)
         if choices and value not in choices:
@@ -279,7 +279,7 @@ def _query(args: argparse.Namespace, words: Sequence[str]) -> str | None:
     if words and not args.print:
         near = nearest_word(words[0], COMMANDS)
         if not resumes(args):  # for a resumed session "run" is a likely query
-            near = _ELSEWHERE.get(words[0].casefold(), near)
+            near = _FOREIGN_NAMES.get(words[0].casefold(), near)
     if len(words) > 1:
         hint = f", or did you mean chain {near}?" if near else ""
         raise UserError(f"there are {len(words)} words where one query is expected; put the query in quotes{hint}")
@@ -289,10 +289,10 @@ def _query(args: argparse.Namespace, words: Sequence[str]) -> str | None:
     return words[0] if words else None
 
 
-def _unknown(name: str, names: Iterable[str]) -> str:
+def _unknown_option(name: str, names: Iterable[str]) -> str:
     long = [each for each in names if each.startswith("--")]
-    begun = next((each for each in long if each.startswith(name)), "")
-    near = _ELSEWHERE.get(name) or begun or nearest_name(f"--{name.lstrip('-')}", long, 0.75)
+    completed = next((each for each in long if each.startswith(name)), "")
+    near = _FOREIGN_NAMES.get(name) or completed or nearest_name(f"--{name.lstrip('-')}", long, 0.75)
     if near:
         return f"there is no option {name}: did you mean {near}?"
     return f"there is no option {name}; chain --help lists them, and a query that begins with - goes after --"
@@ -303,7 +303,7 @@ def module_of(command: str) -> ModuleType:
     return import_module(f"cli.subcommands.{command}")
 
 
-def _mistake(error: argparse.ArgumentError, parser: argparse.ArgumentParser) -> str:
+def _parse_error(error: argparse.ArgumentError, parser: argparse.ArgumentParser) -> str:
     name = error.argument_name
     action = next((each for each in parser._actions if "/".join(each.option_strings) == name), None)
     if action is None:

@@ -50,7 +50,7 @@ class Outbox:
     def close(self) -> None:
         """Drop the rows that wait, and ignore later ones: the peer is gone."""
         self._is_closed = True
-        self._take()
+        self._drain()
 
     async def run(self) -> None:
         """Write rows until cancelled. Raise whatever ``write`` raises."""
@@ -59,11 +59,11 @@ class Outbox:
                 await self._changed.wait()
             # One write for all rows: a write may cost a call in a thread.
             self._is_writing = True
-            await self._write(self._take())
+            await self._write(self._drain())
             self._is_writing = False
             self._changed.set()
 
-    def _take(self) -> bytes:
+    def _drain(self) -> bytes:
         rows = b"".join(self._rows)
         self._rows.clear()
         self._size = 0

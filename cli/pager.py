@@ -11,7 +11,7 @@ from itertools import chain
 
 from chain.text.plain import sanitize
 from cli.screen import tty
-from cli.screen.outside import pager_command
+from cli.screen.external import pager_command
 from cli.show.text_rows import columns
 
 _LESS = "FRX"

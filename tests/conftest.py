@@ -6,6 +6,7 @@ import shutil
 import signal
 import sys
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -69,3 +70,16 @@ def pytest_collection_finish() -> None:
     gc.enable()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
+
+
+@pytest.fixture
+def keys() -> Iterator[int]:
+    """Replace standard input by a pipe. Return the end to write keys to."""
+    before, (read, write) = os.dup(0), os.pipe()
+    os.dup2(read, 0)
+    try:
+        yield write
+    finally:
+        os.dup2(before, 0)
+        for fd in (before, read, write):
+            os.close(fd)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
@@ -23,11 +24,7 @@ from support import (
     LINES,
     FullDisk,
     MemoryFile,
-    Session,
-    check_full_disk,
-    check_heard,
-    check_invariants,
-    check_silence,
+    check_session,
     open_session,
     sharded,
     wait_quiet,
@@ -73,101 +70,54 @@ SETTINGS = [
 
 DOES = [COMPACT, COMPACT, INTERRUPT, DROP, EDIT]
 whats = st.sampled_from([*LINES, *DOES, *LINES])
-at_events = st.lists(st.tuples(st.integers(0, 80), whats), max_size=10)
 seconds = st.sampled_from([0.25, 0.5, 1.0, 1.5, 2.0, 3.25, 5.0])
-at_times = st.lists(st.tuples(seconds, whats), max_size=5)
 summaries = st.lists(st.sampled_from(get_args(Summary)), max_size=5)
 
 
-async def drive(
-    drawn: list[Step],
-    says: list[Summary],
-    at: list[tuple[int, str]],
-    in_time: list[tuple[float, str]],
-    setting: Setting,
-    file: MemoryFile,
-) -> None:
-    use = chain_settings(max_iterations=LIMIT, **setting.more)
-    is_well = not says and setting.room >= ENOUGH
-    model = SmallWindow(RandomModel(drawn), setting.room, setting.counts, says, setting.tells, setting.knows)
-    async with open_session(model, tools=TOOLS, use=use, interactive=setting.interactive, file=file) as session:
-        chain = session.chain
-        acts = Acts(session, at, also_idle=True)
-        chain.listen(acts)
-        for query in "Do the task", "Do another", "And a third":
-            chain.submit(query)
-            async with trio.open_nursery() as nursery:
-                if query == "Do the task":
-                    acts.at_once()
-                    nursery.start_soon(acts.in_time, in_time)
-                await wait_quiet(session)
-                check(session)
-                nursery.cancel_scope.cancel()
-            if isinstance(file, FullDisk):
-                file.room = math.inf
-    check(session)
-    assert len(model.refused) == len(set(model.refused)), "a request that was too long is not sent again"
-    if is_well:
-        assert "context_full" not in [result.status for result in session.of(events.Result)]
-
-
-def check(session: Session) -> None:
-    if not isinstance(session.file, FullDisk):
-        check_invariants(session, max_iterations=LIMIT)
-    elif session.file.room == math.inf and session.of(events.Result)[-1].status != "error":
-        check_full_disk(session)
-    check_silence(session, session.interrupted_at)
-    check_heard(session)
-
-
 honest = steps.filter(lambda step: step.stop_reason != "model_context_window_exceeded")
-
-
-@sharded(2_000, st.lists(honest, max_size=14), summaries, at_events, at_times, st.sampled_from(SETTINGS))
-def test_the_invariants_hold_in_windows_that_are_too_small(
-    drawn: list[Step],
-    says: list[Summary],
-    at: list[tuple[int, str]],
-    in_time: list[tuple[float, str]],
-    setting: Setting,
-) -> None:
-    async def main() -> None:
-        await drive(drawn, says, at, in_time, setting, MemoryFile())
-
-    random.seed(0)
-    trio.run(main, clock=MockClock(autojump_threshold=0))
-
-
 disk_acts = st.sampled_from(DISK_ACTS)
 
 
-@sharded(
-    500,
-    st.lists(honest, max_size=14),
-    summaries,
-    st.lists(st.tuples(st.integers(0, 80), st.one_of(disk_acts, whats)), max_size=12),
-    st.sampled_from(SETTINGS),
-)
-def test_what_is_promised_holds_though_the_disk_is_full_as_well(
-    drawn: list[Step], says: list[Summary], at: list[tuple[int, str]], setting: Setting
-) -> None:
-    async def main() -> None:
-        await drive(drawn, says, at, [], setting, FullDisk())
+@dataclass
+class Example:
+    """Three runs in a small window, the first of them while the user does things."""
 
-    random.seed(0)
-    trio.run(main, clock=MockClock(autojump_threshold=0))
+    steps: list[Step]
+    says: list[Summary]
+    at: list[tuple[int, str]]
+    setting: Setting
+    in_time: list[tuple[float, str]] = field(default_factory=list)
 
+    async def play(self, file: MemoryFile) -> None:
+        setting, inner = self.setting, RandomModel(list(self.steps))
+        use = chain_settings(max_iterations=LIMIT, **setting.more)
+        model = SmallWindow(inner, setting.room, setting.counts, list(self.says), setting.tells, setting.knows)
+        async with open_session(model, tools=TOOLS, use=use, interactive=setting.interactive, file=file) as session:
+            acts = Acts(session, self.at, also_idle=True)
+            session.chain.listen(acts)
+            for query in "Do the task", "Do another", "And a third":
+                session.chain.submit(query)
+                async with trio.open_nursery() as nursery:
+                    if query == "Do the task":
+                        acts.at_once()
+                        nursery.start_soon(acts.in_time, self.in_time)
+                    await wait_quiet(session)
+                    check_session(session, LIMIT)
+                    nursery.cancel_scope.cancel()
+                if isinstance(file, FullDisk):
+                    file.room = math.inf
+        check_session(session, LIMIT)
+        assert len(model.refused) == len(set(model.refused)), "a request that was too long is not sent again"
+        if not self.says and setting.room >= ENOUGH:
+            assert "context_full" not in [result.status for result in session.of(events.Result)]
 
-@sharded(300, st.lists(honest, max_size=14), summaries, at_events, st.sampled_from(SETTINGS), st.floats(0, 1))
-def test_wherever_a_crash_cuts_it_the_session_goes_on_with_what_was_said(
-    drawn: list[Step], says: list[Summary], at: list[tuple[int, str]], setting: Setting, part: float
-) -> None:
-    async def main() -> None:
+    async def crash(self, part: float) -> None:
+        """Play it, cut the journal there, and continue the session."""
         file = MemoryFile()
-        await drive(drawn, says, at, [], setting, file)
-        data = file.data[: int(len(file.data) * part)]
-        file, read = left(data)
+        await self.play(file)
+        file, read = left(file.data[: int(len(file.data) * part)])
         said, before = words_of(read), len(file.data.splitlines())
+        setting = self.setting
         model = SmallWindow(RandomModel([]), ENOUGH, setting.counts, [], setting.tells, setting.knows)
         async with open_session(model, tools=TOOLS, file=file, resume=read) as session:
             session.chain.runs.begin_waiting()
@@ -179,11 +129,32 @@ def test_wherever_a_crash_cuts_it_the_session_goes_on_with_what_was_said(
         assert all(text in last for text in said), "I10"
         assert words_of(load_journal(session.file.data.splitlines(keepends=True))) >= said
 
-    random.seed(0)
-    trio.run(main, clock=MockClock(autojump_threshold=0))
+    def run(self, play: Callable[..., Awaitable[None]], *args: Any) -> None:
+        random.seed(0)
+        trio.run(play, *args, clock=MockClock(autojump_threshold=0))
 
 
 def words_of(read: LoadedSession) -> set[str]:
     """What a compaction that is on record keeps of the user's words, row by row, as far as they have marks."""
     compacted = read.state.main.history.compacted
     return set() if compacted is None else {row for row in compacted.words.splitlines() if MARKED.search(row)}
+
+
+def examples(acts: st.SearchStrategy[str], **more: st.SearchStrategy[Any]) -> st.SearchStrategy[Example]:
+    at = st.lists(st.tuples(st.integers(0, 80), acts), max_size=12)
+    return st.builds(Example, st.lists(honest, max_size=14), summaries, at, st.sampled_from(SETTINGS), **more)
+
+
+@sharded(2_000, examples(whats, in_time=st.lists(st.tuples(seconds, whats), max_size=5)))
+def test_the_invariants_hold_in_small_windows(example: Example) -> None:
+    example.run(example.play, MemoryFile())
+
+
+@sharded(500, examples(st.one_of(disk_acts, whats)))
+def test_the_promises_hold_on_a_full_disk(example: Example) -> None:
+    example.run(example.play, FullDisk())
+
+
+@sharded(300, examples(whats), st.floats(0, 1))
+def test_a_session_continues_after_a_crash_anywhere(example: Example, part: float) -> None:
+    example.run(example.crash, part)

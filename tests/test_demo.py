@@ -1,4 +1,4 @@
-"""The demonstration at a prompt, as somebody sits before it who was told to try things."""
+"""The demonstration at a prompt, as a person sees it who tries what it suggests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LAST = "/quit ends."
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Start the demonstration without the model's pauses; what it makes for a time is in the folder ``tmp``."""
+    """Start the demonstration without the model's pauses. Its temporary files are in the folder ``tmp``."""
     for name in ("home", "tmp", "work"):
         (tmp_path / name).mkdir()
     rules = tmp_path / "rules.yaml"
@@ -36,39 +36,39 @@ def start(tmp_path: Path) -> Iterator[Start]:
     rules.write_text(re.sub(r"^(pace|terminal_pace): .*\n", "", shipped, flags=re.M), encoding="utf-8")
     with ExitStack() as stack:
 
-        def begin(*args: str, env: dict[str, str] | None = None) -> Screen:
+        def begin(*args: str) -> Screen:
             argv = [sys.executable, str(ROOT / "tests/support/demo_program.py"), str(rules), *args]
-            more = {"TMPDIR": str(tmp_path / "tmp"), **(env or {})}
-            return stack.enter_context(
-                Screen(argv, home=tmp_path / "home", cwd=tmp_path / "work", rows=60, columns=200, env=more)
-            )
+            home, env = tmp_path / "home", {"TMPDIR": str(tmp_path / "tmp")}
+            screen = Screen(argv, home=home, cwd=tmp_path / "work", rows=60, columns=200, env=env)
+            return stack.enter_context(screen)
 
         yield begin
 
 
-def made(screen: Screen) -> list[Path]:
-    """The folders of demonstrations that there are."""
+def folders(screen: Screen) -> list[Path]:
+    """Return the folders of demonstrations."""
     return list((screen.home.parent / "tmp").iterdir())
 
 
-def gone(screen: Screen) -> None:
-    """Nothing is left of the demonstration: no folder, nothing in the user's own, the terminal as it was."""
-    assert made(screen) == []
+def check_removed(screen: Screen) -> None:
+    """Check that nothing is left of the demonstration, and the terminal is as before."""
+    assert folders(screen) == []
     assert [path.name for path in screen.home.rglob("*") if path.is_file()] == []
     assert not (screen.home / "state").exists()
     assert screen.left_behind == []
 
 
 def in_tool(screen: Screen, call: str) -> Screen:
+    """Wait until this call runs."""
     name = call.split("(")[0]
     return screen.until(lambda s: f"→ {name}" in s.everything and name in s.toolbar)
 
 
 @pytest.mark.slow
-def test_what_it_invites_one_to_type_does_what_it_says(start: Start) -> None:
+def test_the_suggested_lines_work(start: Start) -> None:
     screen = start()
     in_tool(screen, "list_files").until("todo: add verify the SKU data  ")
-    assert len(made(screen)) == 1
+    assert len(folders(screen)) == 1
 
     send(screen, "todo: add verify the SKU data").until("📤 Interrupting: todo: add verify")
     screen.open_gate("tool-1")
@@ -99,13 +99,12 @@ def test_what_it_invites_one_to_type_does_what_it_says(start: Start) -> None:
     assert screen.everything.count(LAST) == 1
     send(idle(screen), "/quit")
     assert screen.wait() == 0
-    gone(screen)
+    check_removed(screen)
 
 
 @pytest.mark.slow
-def test_it_comes_to_its_end_alone_and_the_files_can_be_asked_about(start: Start) -> None:
+def test_the_files_can_be_asked_about_afterwards(start: Start) -> None:
     screen = start("--no-gates")
-
     screen.until("Travel kettle").until("✓ done").until(LAST).until("Not tried yet: todo: add verify")
     for line, answer in {
         "list the files": "notes/SKU123.md",
@@ -118,34 +117,31 @@ def test_it_comes_to_its_end_alone_and_the_files_can_be_asked_about(start: Start
     assert screen.everything.count(LAST) == 1
     screen.type(CTRL_D)
     assert screen.wait() == 0
-    gone(screen)
+    check_removed(screen)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, None])
-def test_however_it_is_left_its_folder_is_removed(start: Start, number: signal.Signals | None) -> None:
+def test_its_folder_is_removed_however_it_ends(start: Start, number: signal.Signals | None) -> None:
     screen = in_tool(start(), "list_files")
     screen.type(ESC)
     screen.until("│ The current step was cancelled.")
     send(idle(screen), "analyze SKU122").until("▶ analyze SKU122")
     in_tool(screen, "list_files")
-
     if number is None:
         screen.hang_up()
     else:
         screen.kill(number)
-
     assert screen.wait(reads=number is not None) == 143
     if number is None:
-        assert made(screen) == []
+        assert folders(screen) == []
     else:
-        gone(screen)
+        check_removed(screen)
 
 
 @pytest.mark.slow
-def test_played_by_itself_and_ended_by_a_signal_it_leaves_no_folder(tmp_path: Path) -> None:
-    env = environ(tmp_path, {"TMPDIR": str(tmp_path)})
-    argv = [sys.executable, "-m", "cli", "demo"]
+def test_a_signal_removes_the_folder_without_a_terminal(tmp_path: Path) -> None:
+    env, argv = environ(tmp_path, {"TMPDIR": str(tmp_path)}), [sys.executable, "-m", "cli", "demo"]
     with subprocess.Popen(
         argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     ) as demo:
@@ -158,14 +154,14 @@ def test_played_by_itself_and_ended_by_a_signal_it_leaves_no_folder(tmp_path: Pa
     assert not list(tmp_path.glob("chain-demo-*"))
 
 
-def test_without_a_temporary_folder_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_temporary_folder_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
     with pytest.raises(UserError, match="set TMPDIR"):
         play(Renderer(color=False, ascii=True))
 
 
 @pytest.mark.slow
-def test_the_command_puts_up_a_prompt_that_can_be_left_at_once(tmp_path: Path) -> None:
+def test_the_command_opens_a_prompt(tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
     with Screen([sys.executable, "-m", "cli", "demo"], home=tmp_path, env={"TMPDIR": str(tmp_path / "tmp")}) as screen:
         screen.until("A demonstration").until("todo: add verify the SKU data  ").until("→ list_files")

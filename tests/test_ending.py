@@ -1,4 +1,4 @@
-"""An end at once: what is done all the same, and by whom it is asked for."""
+"""Immediate exits: the duties that still run, the exit codes, and signals during another program."""
 
 import os
 import signal
@@ -41,13 +41,13 @@ signal.raise_signal(signal.SIGTERM)
     ("how", "code", "is_left"),
     [("call", 7, False), ("SIGTERM", 143, False), ("SIGINT", 130, False), ("after", 7, True), ("default", -15, True)],
 )
-def test_what_must_be_done_is_done_and_then_no_more(how: str, code: int, is_left: bool, tmp_path: Path) -> None:
+def test_an_immediate_exit_runs_the_open_duties(how: str, code: int, is_left: bool, tmp_path: Path) -> None:
     file = tmp_path / "made"
     done = subprocess.run([sys.executable, "-c", CODE, how, str(file)], check=False, capture_output=True, text=True)
     assert (done.returncode, file.exists()) == (code, is_left), done.stderr
 
 
-async def test_a_ctrl_c_that_arrives_while_another_program_has_the_terminal_is_not_received_later() -> None:
+async def test_a_ctrl_c_for_another_program_is_dropped() -> None:
     def lend() -> None:
         with tty.lend_terminal(lambda: trio.from_thread.run_sync(lambda: None)):
             os.kill(os.getpid(), signal.SIGINT)

@@ -1,4 +1,4 @@
-"""What the reference says (`chain help`), held against the program. Behaviour has its tests beside the behaviour."""
+"""The reference (``chain help``), compared with the program: its tables, examples and recipes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 import trio
 from support import open_session
 from support.documents import REFERENCE, block, rows, run, text_of
-from support.program import call_program, environ
+from support.program import call_at_home
 from support.servers import server
 
 from chain import events
@@ -23,7 +23,7 @@ from chain.agent.tree import Activity
 from chain.app.instructions import KIB, MAX_ALL, MAX_EACH, READ_S
 from chain.app.sessions import FORMATS
 from chain.app.toolbox import read_allowances, tool_groups
-from chain.config.load import load_settings
+from chain.config.load import Settings, load_settings
 from chain.interruption.prompt import TEMPLATE_NAMES
 from chain.interruption.prompt_file import parse_prompt
 from chain.lines import parse as lines
@@ -40,7 +40,7 @@ from cli.terminal.slash import Commands
 ALL = "\n".join(text_of(topic) for topic in TOPICS)
 
 
-def test_every_file_is_a_topic() -> None:
+def test_every_page_is_a_topic() -> None:
     assert sorted(path.stem for path in REFERENCE.iterdir()) == sorted(TOPICS)
 
 
@@ -49,16 +49,16 @@ async def forever(on_output: object) -> JobEnd:
     raise AssertionError
 
 
-async def test_the_commands_are_those_of_the_terminal(tmp_path: Path) -> None:
-    told = {name for cells in rows("terminal", "command") for name in re.findall(r"`(/[\w-]+)", cells[0])}
+async def test_the_slash_commands_are_documented(tmp_path: Path) -> None:
+    documented = {name for cells in rows("terminal", "command") for name in re.findall(r"`(/[\w-]+)", cells[0])}
     servers = [server({"command": "/no/such/program"})]
     async with open_session("rules: [{text: Hello.}]", servers=servers) as session:
         session.chain.jobs.start("main", "call", "sleep 1000", forever, wakes=False)
         commands = Commands(session.chain, load_settings(config=None, environ={}, cwd=tmp_path))
-        assert told == {name.strip() for name in commands.completions("/")}
+        assert documented == {name.strip() for name in commands.completions("/")}
 
 
-def test_the_event_table_is_the_union() -> None:
+def test_every_event_is_documented() -> None:
     common = {"agent", "iteration", "time"}
     shown = {}
     for types, names in rows("events", "type"):
@@ -68,104 +68,106 @@ def test_the_event_table_is_the_union() -> None:
     assert shown == actual
 
 
-def test_the_exit_codes_are_the_table_of_endings() -> None:
-    told = {s: int(code) for code, statuses in rows("exit-codes", "code") for s in re.findall(r"`(\w+)`", statuses)}
-    assert told == EXIT_CODES
+def test_every_word_of_lines_and_endings_is_documented() -> None:
+    codes = {s: int(code) for code, statuses in rows("exit-codes", "code") for s in re.findall(r"`(\w+)`", statuses)}
+    assert codes == EXIT_CODES
     assert "143, 130, 1, 4, 3" in text_of("exit-codes")
+    states = {cells[0].strip("`") for cells in rows("lines", "state")} | {"refused", "unsent"}
+    assert states == {*get_args(events.State)} - {"queued"}
+    assert all(f"`{word}`" in text_of("lines") for word in (*states, *lines.STOP_PHRASES))
+    assert {re.findall(r"@\w+", each)[0] for each, _ in rows("moments", "moment") if "@" in each} == set(moments._USAGE)
+    assert all(f"`${{{name}}}`" in text_of("handler-prompts") for name in TEMPLATE_NAMES)
+    actions = [re.findall(r"`chain sessions (\w+)", cells[0])[0] for cells in rows("sessions", "command")]
+    assert tuple(actions) == ACTIONS
+    assert set(re.findall(r"`--format (\w+)`", text_of("sessions"))) == set(FORMATS)
 
 
-def test_the_states_are_those_of_receipts() -> None:
-    told = {cells[0].strip("`") for cells in rows("lines", "state")} | {"refused", "unsent"}
-    assert told == {*get_args(events.State)} - {"queued"}
-    assert all(f"`{state}`" in text_of("lines") for state in told)
-
-
-def test_the_moments_are_those_of_the_program() -> None:
-    told = {re.findall(r"@\w+", moment)[0] for moment, _ in rows("moments", "moment") if "@" in moment}
-    assert told == set(moments._USAGE)
-
-
-@pytest.mark.parametrize("phrase", lines.STOP_PHRASES)
-def test_every_stop_phrase_is_listed(phrase: str) -> None:
-    assert f"`{phrase}`" in text_of("lines")
-
-
-def test_every_tool_is_listed_in_its_group(tmp_path: Path) -> None:
-    told = {cells[0].strip("`"): set(re.findall(r"`(\w+)`", cells[1])) for cells in rows("tools", "group")}
+def test_every_tool_is_documented_in_its_group(tmp_path: Path) -> None:
+    documented = {cells[0].strip("`"): set(re.findall(r"`(\w+)`", cells[1])) for cells in rows("tools", "group")}
     groups = tool_groups(load_settings(config=None, environ={}, cwd=tmp_path))
     for name, tools in groups.items():
-        assert {tool.name for tool in tools} <= told[name]
-    assert set(told) == set(groups)
+        assert {tool.name for tool in tools} <= documented[name]
+    assert set(documented) == set(groups)
 
 
-def test_the_agents_are_those_of_the_program(tmp_path: Path) -> None:
+def test_the_tools_and_limits_of_agents_are_documented(tmp_path: Path) -> None:
     settings = load_settings(config=None, environ={}, cwd=tmp_path)
-    told = {cells[0].strip("`") for cells in rows("agents", "tool")}
-    assert told == {tool.name for tool in tool_groups(settings)["agents"]}
+    documented = {cells[0].strip("`") for cells in rows("agents", "tool")}
+    assert documented == {tool.name for tool in tool_groups(settings)["agents"]}
     assert {cells[0] for cells in rows("agents", "state")} == {*get_args(Activity)}
     bounds = settings.agents.max_depth, settings.agents.max_running, settings.agents.max_kept
     assert tuple(int(n) for n in re.findall(r"\((\d+)\)", text_of("agents").partition("## Limits")[2])) == bounds
 
 
-def test_every_address_that_it_names_is_read() -> None:
+def test_every_documented_address_is_valid() -> None:
     for at_prompt in re.findall(r"`(/to [^`]+)`", text_of("agents")):
         assert split_address(at_prompt)[0], at_prompt
     for written in re.findall(r"`(@\w+ [^`]+)`", text_of("agents")):
         assert moments.parse_moment(written, strict=True).to == "explore-1"
 
 
-def test_the_configuration_example_works(tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text(block("configuration", "config"))
-    settings = load_settings(config=tmp_path / "config.yaml", environ={}, cwd=tmp_path)
+def load(folder: Path, topic: str, mark: str) -> Settings:
+    """Load the example of a topic."""
+    (folder / "config.yaml").write_text(block(topic, mark))
+    environ = {"ANTHROPIC_API_KEY": "not for servers of the user"}
+    return load_settings(config=folder / "config.yaml", environ=environ, cwd=folder)
+
+
+def test_the_example_of_a_configuration_works(tmp_path: Path) -> None:
+    settings = load(tmp_path, "configuration", "config")
     assert settings.chain().max_iterations == 5
     assert settings.model().files["script"] == tmp_path / "my_rules.yaml"
 
 
-def test_the_example_of_instructions_works(tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text(block("context", "instructions"))
-    settings = load_settings(config=tmp_path / "config.yaml", environ={}, cwd=tmp_path)
-    assert settings.instructions == ("AGENTS.md", "GEMINI.md")
-    shipped = load_settings(config=None, environ={}, cwd=tmp_path, skip_here=True)
-    assert shipped.instructions == ("AGENTS.md", "CLAUDE.md")
-    bounds = f"A file may have {MAX_EACH // KIB} KiB, and all of them {MAX_ALL // KIB} KiB"
-    assert bounds in text_of("context")
-    assert f"more than {READ_S:g} s" in text_of("context")
-
-
 def test_the_example_of_agents_works(tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text(block("configuration", "agents"))
-    settings = load_settings(config=tmp_path / "config.yaml", environ={}, cwd=tmp_path)
-    kinds = {kind.name: kind for kind in settings.agents.kinds}
+    kinds = {kind.name: kind for kind in load(tmp_path, "configuration", "agents").agents.kinds}
     assert kinds["explore"].tools == ("files",)
     own = {f.name: getattr(kinds["reviewer"], f.name) for f in fields(kinds["reviewer"])}
     assert all(own.values())
-    told = {cells[0].strip("`") for cells in rows("configuration", "key of a kind")}
-    assert told == {*own} - {"name"}
+    documented = {cells[0].strip("`") for cells in rows("configuration", "key of a kind")}
+    assert documented == {*own} - {"name"}
 
 
-def test_the_handler_example_is_used_as_it_is() -> None:
+def test_the_example_of_instructions_works(tmp_path: Path) -> None:
+    assert load(tmp_path, "context", "instructions").instructions == ("AGENTS.md", "GEMINI.md")
+    limits = f"A file may have {MAX_EACH // KIB} KiB, and all of them {MAX_ALL // KIB} KiB"
+    assert limits in text_of("context")
+    assert f"more than {READ_S:g} s" in text_of("context")
+
+
+def test_the_examples_of_local_models_need_no_key(tmp_path: Path) -> None:
+    settings = load(tmp_path, "models", "local models")
+    found = {name: settings.model(name) for name in ("llamacpp", "ollama", "lmstudio", "vllm")}
+    assert {name: model.values["base_url"] for name, model in found.items()} == {
+        "llamacpp": "http://localhost:8080",
+        "ollama": "http://localhost:11434",
+        "lmstudio": "http://localhost:1234",
+        "vllm": "http://localhost:8000",
+    }
+    assert {(model.values["api_key"], model.missing_key) for model in found.values()} == {(None, "")}
+
+
+def test_the_example_of_allowances_works(tmp_path: Path) -> None:
+    settings = load(tmp_path, "tools", "allowances")
+    assert [str(each) for each in read_allowances(settings, (), tool_groups(settings))] == list(settings.allow)
+    assert (settings.shell.sandbox, settings.research_hosts) == ("strict", ("docs.python.org",))
+
+
+def test_the_example_of_a_handler_works(tmp_path: Path) -> None:
+    (tmp_path / "handler.yaml").write_text(block("handler-prompts", "handler"))
     prompt = parse_prompt(block("handler-prompts", "handler"), "handler.yaml")
     assert (prompt.overrides.max_tokens, prompt.resume, prompt.todo_direct) == (1500, None, False)
-
-
-def test_with_the_handler_example_the_offline_model_keeps_its_task(tmp_path: Path) -> None:
-    (tmp_path / "handler.yaml").write_text(block("handler-prompts", "handler"))
     (tmp_path / "mine.yaml").write_text("chains: {default: {model: offline, interruption_prompt: handler.yaml}}\n")
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "one.txt").write_text("one\ntwo\n")
     query = ["-p", "Count the lines of every file in notes", "--say", "@iteration 2 how far are you?"]
-    done = call_program("--config", "mine.yaml", *query, cwd=tmp_path, environ=environ(tmp_path, {}))
+    done = call_at_home(tmp_path, "--config", "mine.yaml", *query)
     assert "INTERRUPTION at iteration 2" in done.stderr
     assert "total of 1" in done.stdout, done.stdout
 
 
-def test_the_template_names_are_all_listed() -> None:
-    for name in TEMPLATE_NAMES:
-        assert f"`${{{name}}}`" in text_of("handler-prompts")
-
-
 @pytest.mark.slow  # a program for itself; another example runs in `test_readme.py`
-def test_the_library_example_runs(tmp_path: Path) -> None:
+def test_the_example_of_a_tool_works(tmp_path: Path) -> None:
     (tmp_path / "example.py").write_text(block("library", "library"))
     (tmp_path / "rules.yaml").write_text(
         "rules:\n  - {when: {tool: shout}, text: 'Heard ${result}'}\n"
@@ -181,49 +183,18 @@ def test_the_library_example_runs(tmp_path: Path) -> None:
 NOT_OURS = {"--clean", "--stat", "--format", "--output", "--jinja", "--enable-auto-tool-choice", "--tool-call-parser"}
 
 
-def test_every_option_that_it_names_exists() -> None:
+def test_every_name_in_the_reference_exists() -> None:
     for option in sorted(set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", ALL)) - NOT_OURS):
         assert option in HELP, option
-
-
-def test_every_command_and_topic_that_it_names_exists() -> None:
     assert set(re.findall(r"`chain ([a-z]+)", ALL)) <= set(COMMANDS)
     assert set(re.findall(r"`chain help ([a-z-]+)", ALL)) <= set(TOPICS)
 
 
-def test_the_local_models_need_no_key(tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text(block("models", "local models"))
-    settings = load_settings(
-        config=tmp_path / "config.yaml", environ={"ANTHROPIC_API_KEY": "not for these servers"}, cwd=tmp_path
-    )
-    found = {name: settings.model(name) for name in ("llamacpp", "ollama", "lmstudio", "vllm")}
-    assert {name: model.values["base_url"] for name, model in found.items()} == {
-        "llamacpp": "http://localhost:8080",
-        "ollama": "http://localhost:11434",
-        "lmstudio": "http://localhost:1234",
-        "vllm": "http://localhost:8000",
-    }
-    assert {(model.values["api_key"], model.missing_key) for model in found.values()} == {(None, "")}
-
-
-def test_the_allowances_of_the_example_mean_something(tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text(block("tools", "allowances"))
-    settings = load_settings(config=tmp_path / "config.yaml", environ={}, cwd=tmp_path)
-    assert [str(each) for each in read_allowances(settings, (), tool_groups(settings))] == list(settings.allow)
-    assert (settings.shell.sandbox, settings.research_hosts) == ("strict", ("docs.python.org",))
-
-
-def test_ascii_is_kept_by_what_is_only_written(tmp_path: Path) -> None:
+def test_ascii_applies_to_written_pages(tmp_path: Path) -> None:
     for words in (["help", "terminal"], ["help", "benchmark"], ["help"], ["check"], ["explain", "»?"]):
-        done = call_program(*words, "--ascii", "--model", "offline", cwd=tmp_path, environ=environ(tmp_path, {}))
+        done = call_at_home(tmp_path, *words, "--ascii", "--model", "offline")
         assert done.stdout.isascii(), words
         assert done.returncode == 0, done.stderr
-
-
-def test_the_session_commands_and_formats_are_those_of_the_program() -> None:
-    told = [re.findall(r"`chain sessions (\w+)", cells[0])[0] for cells in rows("sessions", "command")]
-    assert tuple(told) == ACTIONS
-    assert set(re.findall(r"`--format (\w+)`", text_of("sessions"))) == set(FORMATS)
 
 
 RECIPES = {
@@ -234,7 +205,7 @@ RECIPES = {
 
 
 @pytest.mark.parametrize("recipe", ["edit", "read", pytest.param("tests", marks=pytest.mark.slow)])
-def test_a_recipe_does_what_it_says(recipe: str, tmp_path: Path) -> None:
+def test_a_recipe_works(recipe: str, tmp_path: Path) -> None:
     said, content = RECIPES[recipe]
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a.md").write_text("# Title\n")
@@ -244,7 +215,29 @@ def test_a_recipe_does_what_it_says(recipe: str, tmp_path: Path) -> None:
     subprocess.run(["sh", "-ec", "\n".join(before)], cwd=tmp_path, check=True)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     words = shlex.split(command)
-    done = call_program(*words[1:], cwd=tmp_path, environ=environ(tmp_path, {"PATH": path}))
+    done = call_at_home(tmp_path, *words[1:], PATH=path)
     assert (words[0], done.returncode) == ("chain", 0), done.stderr
     assert said in done.stdout
     assert file.read_text() == content
+
+
+@pytest.mark.parametrize(
+    ("tests", "code", "sent"),
+    [
+        ("echo one; echo two; echo test_it FAILED; exit 1", 0, True),
+        ("echo one; echo two; echo test_it FAILED; exit 1", 1, True),
+        ("echo fine", 0, False),
+    ],
+)
+def test_the_hook_reports_broken_tests(tests: str, code: int, sent: bool, tmp_path: Path) -> None:
+    chain = f"printf '%s|' \"$@\" > sent; exit {code}"
+    for name, script in {"run-tests": tests, "chain": chain}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "hook").write_text(block("side-door", "hook"))
+    subprocess.run(["sh", "hook"], cwd=tmp_path, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, check=True)
+    assert (tmp_path / "sent").exists() == sent
+    if sent:
+        command, line, _ = (tmp_path / "sent").read_text().split("|")
+        assert (command, line) == ("send", "!the tests are broken since the last commit: one\ntwo\ntest_it FAILED")
+        assert lines.parse_line(line).urgency == "urgent"

@@ -1,4 +1,4 @@
-"""Who may import whom: imports go down one list of packages, and some packages have few importers."""
+"""The order of the packages: imports go down one list, and some packages have few importers."""
 
 import ast
 from collections.abc import Iterable
@@ -36,7 +36,7 @@ cli.main
 cli
 cli.__main__
 """
-"""The packages from the foot up. A module may import what stands in a row above its own, and its own package."""
+"""The packages, lowest first. A module may import packages of the rows above its own, and its own package."""
 
 HEIGHT = {name: height for height, row in enumerate(ORDER.splitlines()) for name in row.split()}
 FRONT = "chain chain.app chain.chain"
@@ -67,7 +67,7 @@ ONLY_FROM = {
     "shtab": "cli.subcommands.completion",
     "yaml": "chain.config.yamlfile",
 }
-"""Who imports a package that stands aside, or a library; modules in both may."""
+"""The importers of some packages and libraries, apart from the package itself."""
 
 PURE = """
 chain.errors chain.events chain.export chain.interruption chain.journal.fields chain.journal.json
@@ -76,7 +76,7 @@ chain.agent.refusals chain.agent.window chain.plan chain.session.state chain.tex
 cli.show cli.terminal.slash cli.input.address cli.input.file_names cli.input.moments cli.input.json_rows
 cli.input.splitter
 """
-"""These are plain functions: they import no trio."""
+"""Modules of plain functions, which import no trio."""
 
 PROGRAMS = {
     "chain.tools.processes.fence": "",
@@ -86,14 +86,14 @@ PROGRAMS = {
     "chain.tools.processes.probe": "chain.tools.processes.environment chain.tools.processes.fence",
     "chain.tools.research.page_text": "chain.tools.processes.fence",
 }
-"""The guard and other small programs of their own, with all of ours that they import."""
+"""Modules that run as programs of their own, with all modules of ours that they import."""
 
 PUBLIC = f"""
 chain.concurrency chain.config chain.errors chain.events chain.lines.parse chain.session.event_json
 chain.session.exit_codes chain.text.escalations chain.text.hunks chain.text.modes chain.text.phrases chain.text.plain
 chain.text.wording chain.version {FRONT}
 """
-"""What a front end may import: it speaks to a `Chain` and reads events."""
+"""The modules that a front end may import: it uses a `Chain` and reads events."""
 
 
 @cache
@@ -120,7 +120,7 @@ def package(name: str) -> str:
     return max((each for each in HEIGHT if is_in(name, [each])), key=len)
 
 
-def test_imports_go_down_the_list_so_none_runs_in_a_circle() -> None:
+def test_imports_go_down_the_list() -> None:
     for name in modules():
         for each in imports(name) & {*modules()}:
             own, other = package(name), package(each)
@@ -136,16 +136,16 @@ def test_some_packages_have_few_importers() -> None:
                 assert is_in(name, [limited, *ONLY_FROM[limited].split()]), f"{name} may not import {each}"
 
 
-def test_what_is_pure_imports_no_trio() -> None:
+def test_pure_modules_import_no_trio() -> None:
     assert [name for name in modules() if is_in(name, PURE.split()) and "trio" in imports(name)] == []
 
 
-def test_a_program_of_its_own_imports_next_to_nothing() -> None:
+def test_separate_programs_import_little() -> None:
     for name, allowed in PROGRAMS.items():
         assert imports(name) & {*modules()} <= {*allowed.split()}, name
 
 
-def test_a_front_end_imports_what_is_public() -> None:
+def test_front_ends_import_public_packages() -> None:
     for name in modules():
         if name.startswith("cli"):
             ours = {each for each in imports(name) if each.startswith("chain")}

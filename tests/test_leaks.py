@@ -1,7 +1,7 @@
-"""Nothing is left behind: no task, process, file descriptor or busy thread, however a run ends or a line comes back.
+"""No task, process, file descriptor or busy thread is left, whatever a run did and however it ended.
 
-The sessions are whole: a journal on a real disk, and the double of the service behind real sockets. They are counted
-twice: while the session is open and idle again, and once it is closed.
+The sessions have a journal on a real disk and ask the double of the service through real sockets. Resources are counted
+while the session is open and idle again, and once it is closed.
 """
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ import random
 import sys
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
 import pytest
 import trio
-from double import Double, ErrorEvent, Gate, Say, Script, Status, Step, calls, serve, text
-from support import settings as chain_settings
+from double import Double, ErrorEvent, Script, Stall, Status, Step, calls, serve, text
+from support import settings
 from support.wire import TOOLS as WIRE_TOOLS
 from support.wire import model_at
 from trio.testing import wait_all_tasks_blocked
@@ -79,12 +78,9 @@ async def read(ctx: ToolContext) -> str:
 TOOLS: tuple[Tool, ...] = (*WIRE_TOOLS, child, thread, tasks, read)
 
 
-# ------------------------------------------------------------------------------------------------------- what is there
-
-
 @dataclass(frozen=True)
 class Held:
-    """What the process holds, as counts by name."""
+    """The resources of this process, as counts by name."""
 
     tasks: Counter[str]
     files: Counter[str]
@@ -93,7 +89,7 @@ class Held:
 
 
 async def held() -> Held:
-    """Everything, once it stands still: threads on their way out, such as one that syncs, are waited for."""
+    """Count the resources once all tasks wait and threads that are about to end have ended."""
     await wait_all_tasks_blocked()
     while any("trio" in name.casefold() for name in _busy_threads()):
         await wait_all_tasks_blocked(0.001)
@@ -101,21 +97,21 @@ async def held() -> Held:
 
 
 def _tasks() -> Counter[str]:
-    """All tasks but those that serve the double's connections."""
+    """All tasks except those that serve the connections of the double."""
     root = trio.lowlevel.current_root_task()
     assert root is not None
     found: Counter[str] = Counter()
     left = [root]
     while left:
         task = left.pop()
-        if not task.name.startswith("trio._highlevel_serve_listeners"):  # a connection's, at the double's end
+        if not task.name.startswith("trio._highlevel_serve_listeners"):
             found[task.name] += 1
         left += [child for nursery in task.child_nurseries for child in nursery.child_tasks]
     return found
 
 
 def _files() -> Counter[str]:
-    """What the open descriptors lead to: a path, or the kind of thing."""
+    """The paths of the open descriptors, or the kinds of things that have no path."""
     found: Counter[str] = Counter()
     for fd in os.listdir("/proc/self/fd"):
         with suppress(FileNotFoundError):  # the one that listed them
@@ -124,7 +120,7 @@ def _files() -> Counter[str]:
 
 
 def _busy_threads() -> Counter[str]:
-    """All threads but trio's idle workers, which wait for ten seconds whether there is more to do."""
+    """All threads except trio's idle workers, which live for ten seconds."""
     frames = sys._current_frames()
     found: Counter[str] = Counter()
     for each in threading.enumerate():
@@ -146,19 +142,17 @@ def _children() -> Counter[str]:
     return found
 
 
-# ---------------------------------------------------------------------------------------------------------- a session
-
-
-@dataclass
 class Open:
-    """An open session; its double, which holds no connection that the session has not."""
+    """An open session and its events."""
 
-    chain: Chain
-    double: Double
-    events: list[events.Event]
+    def __init__(self, chain: Chain, double: Double) -> None:
+        self.chain = chain
+        self.double = double
+        self.events: list[events.Event] = []
+        self._news = trio.Event()
 
     async def until(self, *types: type[events.Event], n: int = 1) -> None:
-        """Until the n-th event of these types from the beginning has come."""
+        """Wait for the n-th event of these types."""
         while sum(isinstance(e, types) for e in self.events) < n:
             await self._news.wait()
 
@@ -167,221 +161,100 @@ class Open:
         self._news.set()
         self._news = trio.Event()
 
-    def __post_init__(self) -> None:
-        self._news = trio.Event()
-
-    @property
-    def status(self) -> str | None:
-        return self.chain.runs.last_status
-
 
 @asynccontextmanager
 async def opened(script: Script, state: Path) -> AsyncIterator[Open]:
-    use = chain_settings()
     async with serve(script) as double:
         async with open_chain(
-            use, workspace=state, state=state, tools=TOOLS, model=model_at(double.url), traces=state / "traces"
+            settings(), workspace=state, state=state, tools=TOOLS, model=model_at(double.url), traces=state / "traces"
         ) as chain:
-            session = Open(chain, double, [])
+            session = Open(chain, double)
             chain.listen(session.hear)
+            session.chain.submit("Do the task")
             yield session
         while double.open_connections:
             await wait_all_tasks_blocked(0.001)
 
 
+FINAL = text("The final answer.", text_chunk=4)
+LOOK = calls(("look", {"at": "x"}), ("look", {"at": "y"}), say="Let me look.")
+is_warm = False
+
+
 @pytest.fixture(autouse=True)
 async def _warm(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What is made once for the whole process (modules, the resolver's files) is not counted."""
+    """Exclude what a process creates once: modules, and files of the resolver."""
     global is_warm
     if not is_warm:
         async with opened([LOOK, FINAL], tmp_path_factory.mktemp("warm")) as session:
-            session.chain.submit("Hello")
             await session.chain.wait_idle()
         is_warm = True
 
 
-is_warm = False
-
-FINAL = text("The final answer.", text_chunk=4)
-LOOK = calls(("look", {"at": "x"}), ("look", {"at": "y"}), say="Let me look.")
-
-Act: TypeAlias = Callable[[Open], Awaitable[None]]
-CASES: dict[str, tuple[list[Step], Act, str]] = {}
+def assert_idle(idle: Held, after: Held) -> None:
+    assert (after.tasks, after.threads, after.children) == (idle.tasks, idle.threads, idle.children)
+    # A connection to the service may stay open, with both of its ends in this process; all files are closed.
+    assert after.files - idle.files <= Counter({"socket": 2})
 
 
-def case(*steps: Step, status: str) -> Callable[[Act], Act]:
-    """A case, named after its function: the replies, what happens, and how the run ends."""
-
-    def add(act: Act) -> Act:
-        CASES[act.__name__.replace("_", " ")] = ([*steps], act, status)
-        return act
-
-    return add
-
-
-async def start(session: Open, *, tools: int = 0) -> None:
-    session.chain.submit("Do the task")
-    if tools:
-        await session.until(events.ToolProgress, n=tools)
-
-
-@case(LOOK, FINAL, status="done")
-async def a_run_that_ends(session: Open) -> None:
-    await start(session)
-
-
-@case(calls(("tasks", {}), ("look", {})), status="interrupted")
-async def a_stop_in_a_tool_that_never_ends_and_an_interrupt(session: Open) -> None:
-    await start(session, tools=1)
-    session.chain.submit("stop")
-    await wait_all_tasks_blocked()
-    session.chain.interrupt()
-
-
-@case(text("A long answer.", text_chunk=2), status="interrupted")
-async def an_interrupt_while_text_streams(session: Open) -> None:
-    await start(session)
-    await session.until(events.TextDelta)
-    session.chain.interrupt()
-
-
-@case(FINAL, status="interrupted")
-async def an_interrupt_before_the_first_byte(session: Open) -> None:
-    await start(session)
-    await session.double.request(1)
-    session.chain.interrupt()
-
-
-@case(calls(("child", {})), status="interrupted")
-async def an_interrupt_in_a_tool_with_a_process(session: Open) -> None:
-    await start(session, tools=1)
-    while not _children():
-        await wait_all_tasks_blocked(0.001)
-    session.chain.interrupt()
-
-
-@case(calls(("thread", {})), status="interrupted")
-async def an_interrupt_in_a_tool_with_a_thread(session: Open) -> None:
-    await start(session, tools=1)
-    session.chain.interrupt()
-
-
-@case(calls(("tasks", {})), status="interrupted")
-async def an_interrupt_in_a_tool_with_tasks_and_sockets(session: Open) -> None:
-    await start(session, tools=1)
-    session.chain.interrupt()
-
-
-@case(calls(("read", {}), ("read", {}), ("look", {}), ("read", {})), status="interrupted")
-async def an_interrupt_in_a_batch_of_reading_tools(session: Open) -> None:
-    await start(session, tools=3)
-    session.chain.interrupt()
-
-
-@case(Status(529), Status(529), FINAL, status="interrupted")
-async def an_interrupt_in_the_retry_backoff(session: Open) -> None:
-    await start(session)
-    await session.until(events.Retry)
-    await wait_all_tasks_blocked()
-    session.chain.interrupt()
-
-
-@case(ErrorEvent(after=4), FINAL, status="done")
-async def a_stream_that_breaks_and_is_asked_again(session: Open) -> None:
-    await start(session)
-
-
-@case(LOOK, text("No.", stop_reason="refusal"), status="refused")
-async def a_refusal(session: Open) -> None:
-    await start(session)
-
-
-HELD = ("an interrupt while text streams", "an interrupt before the first byte")
-"""The cases in which the service does not finish its reply by itself."""
-
-
-def script(name: str) -> list[Step]:
-    steps = CASES[name][0]
-    if name not in HELD:
-        return steps
-    assert isinstance(steps[0], Say)
-    return [steps[0].holding(Gate(after=0 if "first byte" in name else 5))]
-
-
-@pytest.mark.sampled(every=3)
-@pytest.mark.parametrize("name", CASES)
-async def test_nothing_is_left_of(name: str, tmp_path: Path) -> None:
-    random.seed(0)
-    _, act, status = CASES[name]
-    before = await held()
-    async with opened(script(name), tmp_path) as session:
-        idle = await held()
-        await act(session)
-        await session.chain.wait_idle()
-        assert session.status == status
-        after = await held()
-        assert (after.tasks, after.threads, after.children) == (idle.tasks, idle.threads, idle.children)
-        # A connection to the service may stay open, with both of its ends in this process; all files are closed.
-        assert after.files - idle.files <= Counter({"socket": 2})
-    assert await held() == before
-
-
-IN_THE_MIDDLE = {
-    "a model call": HELD[0],
-    "a tool with a process": "an interrupt in a tool with a process",
-    "a tool with a thread": "an interrupt in a tool with a thread",
-    "a tool with tasks and sockets": "an interrupt in a tool with tasks and sockets",
-    "a batch of reading tools": "an interrupt in a batch of reading tools",
-    "the retry backoff": "an interrupt in the retry backoff",
+RUNS: dict[str, tuple[Sequence[Step], str]] = {
+    "a run with tools": ([LOOK, FINAL], "done"),
+    "a stream that breaks and is asked again": ([ErrorEvent(after=4), FINAL], "done"),
+    "a refusal": ([LOOK, text("No.", stop_reason="refusal")], "refused"),
 }
 
 
-@pytest.mark.parametrize("where", IN_THE_MIDDLE)
-async def test_nothing_is_left_of_a_session_closed_in_the_middle_of(where: str, tmp_path: Path) -> None:
-    name = IN_THE_MIDDLE[where]
+@pytest.mark.sampled(every=2)
+@pytest.mark.parametrize("run", RUNS)
+async def test_nothing_is_left_by(run: str, tmp_path: Path) -> None:
+    random.seed(0)
+    script, status = RUNS[run]
     before = await held()
-    async with opened(script(name), tmp_path) as session:
-        await start(session)
-        await session.until(events.TextDelta, events.ToolProgress, events.Retry)
-        session.chain.submit("use the other file")
-    assert session.status == "interrupted"
+    async with opened([LOOK, FINAL, *script], tmp_path) as session:
+        await session.chain.wait_idle()
+        idle = await held()
+        session.chain.submit("Do another task")
+        await session.chain.wait_idle()
+        assert session.chain.runs.last_status == status
+        assert_idle(idle, await held())
     assert await held() == before
 
 
-async def test_nothing_is_left_of_a_session_whose_user_goes_away_with_an_exception(tmp_path: Path) -> None:
-    async def go_away() -> None:
-        async with opened([calls(("tasks", {}))], tmp_path) as session:
-            await start(session, tools=1)
-            raise LookupError
+PLACES: dict[str, tuple[Sequence[Step], int]] = {
+    "before the first byte": ([Stall(None, reply=FINAL)], 0),
+    "text that streams": ([Stall(5, reply=text("A long answer.", text_chunk=2))], 1),
+    "a tool with a process": ([calls(("child", {}))], 1),
+    "a tool with a thread": ([calls(("thread", {}))], 1),
+    "a tool with tasks and sockets": ([calls(("tasks", {}))], 1),
+    "a batch of reading tools": ([calls(("read", {}), ("read", {}), ("look", {}), ("read", {}))], 3),
+    "the pause before a retry": ([Status(529)], 1),
+}
+"""The replies, and the number of events after which the run is there."""
 
+
+@pytest.mark.sampled(every=3)
+@pytest.mark.parametrize("ending", ["interrupt", "close", "exception"])
+@pytest.mark.parametrize("place", PLACES)
+async def test_nothing_is_left_by_an_ending_in(place: str, ending: str, tmp_path: Path) -> None:
+    random.seed(0)
+    script, count = PLACES[place]
     before = await held()
-    with pytest.raises(LookupError):
-        await go_away()
-    assert await held() == before
-
-
-@pytest.mark.slow
-async def test_many_runs_in_a_row_hold_no_more_than_a_few(tmp_path: Path) -> None:
-    """Runs of all kinds, so that what each leaves would add up."""
-    before = await held()
-
-    def answer(body: object, n: int) -> Step:
-        return [LOOK, FINAL, Status(400), FINAL, calls(("tasks", {})), FINAL][n % 6]
-
-    async with opened(answer, tmp_path) as session:
-
-        def listen(event: events.Event) -> None:
-            if isinstance(event, events.ToolProgress):
+    with suppress(LookupError):
+        async with opened([*script, FINAL], tmp_path) as session:
+            await session.double.request(1)
+            await session.until(events.TextDelta, events.ToolProgress, events.Retry, n=count)
+            while "process" in place and not _children():
+                await wait_all_tasks_blocked(0.001)
+            if ending == "exception":
+                raise LookupError
+            if ending == "interrupt":
                 session.chain.interrupt()
-
-        session.chain.listen(listen)
-        counted: list[Held] = []
-        for n in range(25):
-            session.chain.submit(f"Task {n}")
-            await session.chain.wait_idle()
-            counted.append(await held())
-        early, late = counted[4], counted[-1]
-        assert (late.tasks, late.threads, late.children) == (early.tasks, early.threads, early.children)
-        assert max(c.files.total() for c in counted[5:]) <= max(c.files.total() for c in counted[:5])
-        assert {"done", "error", "interrupted"} == {e.status for e in session.events if isinstance(e, events.Result)}
+                await session.chain.wait_idle()
+                after = await held()
+                session.chain.submit("Do another task")
+                await session.chain.wait_idle()
+                assert_idle(after, await held())
+            else:
+                session.chain.submit("use the other file")
+    assert session.chain.runs.last_status == ("done" if ending == "interrupt" else "interrupted")
     assert await held() == before

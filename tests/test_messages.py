@@ -1,6 +1,7 @@
-"""Messages and their JSON form; usage; overrides."""
+"""Messages and their JSON form, usage, and overrides."""
 
 import json
+from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
@@ -9,7 +10,9 @@ from hypothesis import strategies as st
 from support.drawn import drawn
 
 from chain.messages import (
+    NO_IMAGE,
     Block,
+    Image,
     Message,
     Opaque,
     Overrides,
@@ -21,11 +24,12 @@ from chain.messages import (
     assistant,
     block_from_json,
     block_to_json,
+    block_to_request_json,
     from_json,
     to_json,
 )
 
-blocks = st.one_of(*map(drawn, get_args(Block)))
+RESULT = {"type": "tool_result", "tool_use_id": "t1", "content": "ok"}
 
 
 @pytest.mark.parametrize(
@@ -34,43 +38,43 @@ blocks = st.one_of(*map(drawn, get_args(Block)))
         (Text("hi"), {"type": "text", "text": "hi"}),
         (Thinking("hm", "sig"), {"type": "thinking", "thinking": "hm", "signature": "sig"}),
         (ToolCall("t1", "shell", {"a": [1]}), {"type": "tool_use", "id": "t1", "name": "shell", "input": {"a": [1]}}),
-        (ToolResult("t1", "ok"), {"type": "tool_result", "tool_use_id": "t1", "content": "ok"}),
-        (
-            ToolResult("t1", "no", is_error=True),
-            {"type": "tool_result", "tool_use_id": "t1", "content": "no", "is_error": True},
+        (ToolResult("t1", "ok"), RESULT),
+        (ToolResult("t1", "ok", is_error=True), {**RESULT, "is_error": True}),
+        # Blocks that are unknown, or that have unknown fields, are stored unchanged.
+        *(
+            (Opaque(raw), raw)
+            for raw in (
+                {},
+                {"type": "redacted_thinking", "data": "x"},
+                {"type": "image", "source": {}},
+                {"type": "text"},
+                {"type": "text", "text": 5},
+                {"type": "text", "text": "hi", "citations": [1]},
+                {"type": "thinking", "thinking": "hm"},
+                {"type": "tool_use", "id": "t1", "name": "shell", "input": "x"},
+                {"type": "tool_use", "id": "t1", "name": "shell", "input": {}, "caller": "x"},
+                {**RESULT, "content": [{"type": "text", "text": "x"}]},
+            )
         ),
-        (Opaque({"type": "redacted_thinking", "data": "x"}), {"type": "redacted_thinking", "data": "x"}),
     ],
 )
-def test_a_block_has_the_form_of_the_messages_api(block: Block, raw: dict[str, Any]) -> None:
+def test_blocks_in_the_form_of_the_messages_api(block: Block, raw: dict[str, Any]) -> None:
     assert block_to_json(block) == raw
     assert block_from_json(raw) == block
 
 
-@pytest.mark.parametrize(
-    "raw",
-    [
-        {},
-        {"type": "image", "source": {}},
-        {"type": "text"},
-        {"type": "text", "text": 5},
-        {"type": "text", "text": "hi", "citations": [1]},
-        {"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}},
-        {"type": "thinking", "thinking": "hm"},
-        {"type": "tool_use", "id": "t1", "name": "shell", "input": "x"},
-        {"type": "tool_use", "id": "t1", "name": "shell", "input": {}, "caller": "x"},
-        {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "x"}]},
-    ],
-)
-def test_a_block_that_is_not_known_whole_is_kept_as_it_came(raw: dict[str, Any]) -> None:
-    block = block_from_json(raw)
-
-    assert block == Opaque(raw)
-    assert block_to_json(block) == raw
+def test_images_in_a_request() -> None:
+    image = Image("image/png", "digest", "a.png", "AAAA")
+    sent = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
+    assert block_to_request_json(image) == sent
+    assert block_to_request_json(replace(image, data="")) == {"type": "text", "text": NO_IMAGE}
+    # Services refuse an image in a result that is marked as an error.
+    failed = ToolResult("t1", "ok", is_error=True, images=(image,))
+    assert block_to_request_json(failed) == {**RESULT, "content": [{"type": "text", "text": "Error: ok"}, sent]}
 
 
 @given(drawn(Message))
-def test_a_message_survives_its_json(message: Message) -> None:
+def test_a_message_survives_json(message: Message) -> None:
     read = from_json(json.loads(json.dumps(to_json(message))))
     assert (read, read.model) == (message, message.model)
     assert [image.size for image in read.images] == [image.size for image in message.images]
@@ -87,52 +91,21 @@ def test_a_message_survives_its_json(message: Message) -> None:
         {"role": "user", "content": ["text"]},
     ],
 )
-def test_what_is_no_message_is_refused(raw: dict[str, Any]) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011 - the type is the contract
+def test_json_that_is_not_a_message(raw: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="not a message"):
         from_json(raw)
 
 
-def test_a_message_knows_its_text_calls_and_results() -> None:
+def test_the_parts_of_a_message() -> None:
     call, result = ToolCall("t1", "shell", {}), ToolResult("t0", "ok")
     message = Message("assistant", (Thinking("hm"), Text("Let me "), call, result, Text("look.")))
-
-    assert message.text == "Let me look."
-    assert message.calls == (call,)
-    assert message.results == (result,)
+    assert (message.text, message.calls, message.results) == ("Let me look.", (call,), (result,))
     assert Message("assistant", (Thinking("hm"),)).text == ""
 
 
-@given(st.lists(blocks))
-def test_a_reply_keeps_every_block_but_blank_text(given_blocks: list[Block]) -> None:
-    kept = list(assistant(given_blocks).blocks)
-
-    assert kept == [b for b in given_blocks if not isinstance(b, Text) or b.text.strip()]
-
-
-def test_usage_adds_up() -> None:
-    total = Usage(1, 2, 3, 4, 0.5) + Usage(10, 20, 30, 40, 0.25)
-
-    assert total == Usage(11, 22, 33, 44, 0.75)
-    assert total.total_tokens == 110
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "both"),
-    [(None, None, None), (0.5, None, 0.5), (None, 0.5, 0.5), (0.0, None, 0.0), (0.5, 0.5, 1.0), (0.1, 0.2, 0.3)],
-)
-def test_a_cost_that_is_not_known_does_not_hide_one_that_is(
-    one: float | None, other: float | None, both: float | None
-) -> None:
-    assert (Usage(cost_usd=one) + Usage(cost_usd=other)).cost_usd == both
-
-
-def test_parameters_are_left_out_by_name() -> None:
-    every = Overrides(max_tokens=5, temperature=0.0, effort="low")
-
-    assert every.without() == every
-    assert every.without("temperature") == Overrides(max_tokens=5, effort="low")
-    assert every.without("max_tokens", "effort") == Overrides(temperature=0.0)
-    assert every.without("top_p", "without", "effort") == Overrides(max_tokens=5, temperature=0.0)
+@given(st.lists(st.one_of(*map(drawn, get_args(Block)))))
+def test_a_reply_has_no_blank_text(blocks: list[Block]) -> None:
+    assert list(assistant(blocks).blocks) == [b for b in blocks if not isinstance(b, Text) or b.text.strip()]
 
 
 @pytest.mark.parametrize(
@@ -145,5 +118,25 @@ def test_parameters_are_left_out_by_name() -> None:
         ("", ""),
     ],
 )
-def test_an_answer_keeps_the_indent_of_its_first_row(text: str, answer: str) -> None:
+def test_an_answer_keeps_its_indentation(text: str, answer: str) -> None:
     assert assistant([Text(text)]).answer == answer
+
+
+def test_usage_is_added() -> None:
+    total = Usage(1, 2, 3, 4, 0.5) + Usage(10, 20, 30, 40, 0.25)
+    assert (total, total.total_tokens) == (Usage(11, 22, 33, 44, 0.75), 110)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "sum"), [(None, None, None), (0.5, None, 0.5), (None, 0.5, 0.5), (0.0, None, 0.0), (0.1, 0.2, 0.3)]
+)
+def test_unknown_costs_count_as_nothing(one: float | None, other: float | None, sum: float | None) -> None:
+    assert (Usage(cost_usd=one) + Usage(cost_usd=other)).cost_usd == sum
+
+
+def test_overrides_without_some_parameters() -> None:
+    every = Overrides(max_tokens=5, temperature=0.0, effort="low")
+    assert every.given == {"max_tokens": 5, "temperature": 0.0, "effort": "low"}
+    assert every.without() == every
+    assert every.without("max_tokens", "top_p", "effort") == Overrides(temperature=0.0)
+    assert Overrides().given == {}

@@ -1,4 +1,4 @@
-"""Sessions that are kept nowhere: by ``--no-session``, or since the state folder cannot be written."""
+"""Sessions that are not stored: with ``--no-session``, or because the state folder cannot be written."""
 
 from __future__ import annotations
 
@@ -26,18 +26,15 @@ def files(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
-def test_a_run_keeps_nothing_on_the_disk(tmp_path: Path, work: Path) -> None:
+def test_no_session_writes_no_file(tmp_path: Path, work: Path) -> None:
     variables = environ(tmp_path, {"CHAIN_TRACE": "1"})
     done = call_program(*RUN, "--no-session", cwd=work, environ=variables)
     assert (done.returncode, "chain -r" in done.stderr) == (0, False)
     assert done.stdout
     assert not files(tmp_path)
-    kept = call_program(*RUN, cwd=work, environ=variables)
-    assert kept.stdout == done.stdout
-    assert files(tmp_path)
 
 
-def test_a_state_folder_that_cannot_be_written_gives_a_notice(tmp_path: Path, work: Path) -> None:
+def test_an_unwritable_state_folder_gives_a_notice(tmp_path: Path, work: Path) -> None:
     (tmp_path / "file").touch()
     variables = environ(tmp_path, {"XDG_STATE_HOME": str(tmp_path / "file"), "CHAIN_TRACE": "1"})
     done = call_program(*RUN, cwd=work, environ=variables)
@@ -48,13 +45,13 @@ def test_a_state_folder_that_cannot_be_written_gives_a_notice(tmp_path: Path, wo
 
 
 @pytest.mark.parametrize("option", [["-c"], ["-r", "abcd"]])
-def test_a_session_cannot_be_continued_and_not_kept(tmp_path: Path, work: Path, option: list[str]) -> None:
+def test_no_session_excludes_resuming(tmp_path: Path, work: Path, option: list[str]) -> None:
     done = call_program(*RUN, "--no-session", *option, cwd=work, environ=environ(tmp_path, {}))
     assert done.returncode == 2
     assert "--no-session stores nothing" in done.stderr
 
 
-def test_at_a_prompt_nothing_is_kept_and_the_exit_names_no_session(start: Start, tmp_path: Path) -> None:
+def test_a_prompt_without_a_session_writes_no_file(start: Start, tmp_path: Path) -> None:
     screen = idle(start("--no-session", env={"CHAIN_TRACE": "1"}))
     send(screen, "hello").until("✓ done")
     send(screen, "/new").until("New conversation")
@@ -66,7 +63,7 @@ def test_at_a_prompt_nothing_is_kept_and_the_exit_names_no_session(start: Start,
     assert not files(tmp_path / "state")
 
 
-async def test_a_store_without_a_disk_finds_no_session(tmp_path: Path) -> None:
+async def test_a_memory_store_finds_no_session(tmp_path: Path) -> None:
     store = MemoryStore()
     store.check()
     async with store.open_new(tmp_path) as opened:

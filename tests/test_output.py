@@ -1,4 +1,4 @@
-"""What a headless chain writes, where it goes, and readers who are slow, gone or asleep."""
+"""The output of a headless chain in each format, and readers that are slow or gone."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ rules:
 """
 
 LONG = "word " * 10_000
-"""Several times what the pipe of these tests holds."""
+"""Several times the capacity of the pipe in these tests."""
 
 
 @tool
@@ -51,22 +51,23 @@ async def look(ctx: ToolContext) -> str:
 
 @tool
 async def evil(ctx: ToolContext) -> str:
-    """Say what a terminal would obey."""
+    """Return escape sequences."""
     ctx.progress("\x1b[5mblinking")
     return "\x1b]52;c;aGk=\x07clip\x9b3Jboard"
 
 
 @dataclass
-class Told(Printing):
-    """A chain with an output into two files, or into the descriptors of a test."""
+class Output(Printing):
+    """A chain whose output goes into two files, or into the descriptors of a test."""
 
     output: HeadlessOutput
 
-    async def run(self, query: str) -> events.Result:
-        return await self.session.run(query)
+    @property
+    def last(self) -> dict[str, Any]:
+        return self.objects[-1]
 
     async def finish_and_read(self, pipe: Pipe) -> str:
-        """Let somebody begin to read only now, and see what they get."""
+        """Finish the output while a reader begins to read. Return what it read."""
         raw = b""
 
         async def read() -> None:
@@ -88,8 +89,10 @@ async def opened(
     stdout: int | None = None,
     stderr: int | None = None,
     make: Make = Renderer,
-) -> AsyncIterator[Told]:
-    paths = folder / "stdout", folder / "stderr"
+    is_joined: bool = False,
+) -> AsyncIterator[Output]:
+    """Open a chain with an output. ``is_joined``: both descriptors are those of one file."""
+    paths = folder / "stdout", folder / ("stdout" if is_joined else "stderr")
     own = [os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600) for path in paths]
     try:
         async with (
@@ -97,10 +100,10 @@ async def opened(
             trio.open_nursery() as nursery,
         ):
             renderer = make(color=False, ascii=False, width=100)
-            given = [own[0] if stdout is None else stdout, own[1] if stderr is None else stderr]
-            output = HeadlessOutput(session.chain, format, renderer, stdout=given[0], stderr=given[1])
+            out, err = own[0] if stdout is None else stdout, own[1] if stderr is None else stderr
+            output = HeadlessOutput(session.chain, format, renderer, stdout=out, stderr=err)
             nursery.start_soon(output.run)
-            yield Told(session, paths, output)
+            yield Output(session, paths, output)
             nursery.cancel_scope.cancel()
     finally:
         for fd in own:
@@ -109,14 +112,14 @@ async def opened(
 
 @dataclass
 class Pipe:
-    """The two ends of a pipe; as files they know whether they are closed."""
+    """The two ends of a pipe."""
 
     reading: FileIO
     writing: FileIO
 
     @property
     def waiting(self) -> int:
-        """Bytes that nobody has read yet."""
+        """The number of unread bytes."""
         count = bytearray(4)
         fcntl.ioctl(self.reading, termios.FIONREAD, count)
         return int.from_bytes(count, sys.byteorder)
@@ -137,139 +140,109 @@ def types(objects: list[dict[str, Any]]) -> list[str]:
 # --------------------------------------------------------------------------------------------------------------- text
 
 
-async def test_text_puts_the_answer_on_one_descriptor_and_the_progress_on_the_other(tmp_path: Path) -> None:
+async def test_text_separates_answers_from_progress(tmp_path: Path) -> None:
     async with opened(tmp_path, "text") as stage:
-        await stage.run("task")
+        stage.output.answer("the plan is empty")
+        await stage.session.run("task")
+        await stage.session.run("fail")
         await stage.output.finish(0)
-
-        assert stage.stdout == "The answer.\nOn two lines.\n"
+        assert stage.stdout == "the plan is empty\nThe answer.\nOn two lines.\n"
         for part in ("▶ task", "[1/20]", "Looking.", "→ look", "half way", "✓ look", "[2/20]", "done, 2 iterations"):
             assert part in stage.stderr
         assert "The answer." not in stage.stderr
+        assert "the service is gone" in stage.stderr
 
 
 @pytest.mark.parametrize("make", [Renderer, at_a_terminal])
-async def test_each_answer_comes_once_and_before_the_closing_row_of_its_run(tmp_path: Path, make: Make) -> None:
-    with (tmp_path / "both").open("wb") as both:
-        async with opened(tmp_path, "text", stdout=both.fileno(), stderr=both.fileno(), make=make) as stage:
-            await stage.run("task")
-            await stage.run("something else")
-            await stage.output.finish(0)
-
-    rows = (tmp_path / "both").read_text().splitlines()
-    ends = [n for n, row in enumerate(rows) if row.startswith("✓ done")]
-    assert len(ends) == 2
-    assert ends[-1] == len(rows) - 1
-    for n in ends:
-        assert rows[n - 2 : n] == ["The answer.", "On two lines."]
-    assert rows.count("The answer.") == 2
-
-
-async def test_where_the_reply_is_shown_as_it_streams_it_is_not_written_again(tmp_path: Path) -> None:
-    async with opened(tmp_path, "text", make=at_a_terminal) as stage:
-        await stage.run("task")
+async def test_each_answer_precedes_its_closing_row(tmp_path: Path, make: Make) -> None:
+    async with opened(tmp_path, "text", make=make, is_joined=True) as stage:
+        await stage.session.run("task")
+        await stage.session.run("something else")
         await stage.output.finish(0)
+        rows = stage.stdout.splitlines()
+        ends = [n for n, row in enumerate(rows) if row.startswith("✓ done")]
+        assert (len(ends), ends[-1]) == (2, len(rows) - 1)
+        assert [rows[n - 2 : n] for n in ends] == [["The answer.", "On two lines."]] * 2
+        assert rows.count("The answer.") == 2
 
+
+async def test_a_streamed_reply_is_not_repeated(tmp_path: Path) -> None:
+    async with opened(tmp_path, "text", make=at_a_terminal) as stage:
+        await stage.session.run("task")
+        await stage.output.finish(0)
         assert stage.stdout == ""
         assert stage.stderr.count("The answer.") == 1
 
 
 @pytest.mark.parametrize("make", [Renderer, at_a_terminal])
-async def test_the_text_that_a_stop_cut_comes_once_with_what_was_found(tmp_path: Path, make: Make) -> None:
-    with (tmp_path / "both").open("wb") as both:
-        async with opened(tmp_path, "text", stdout=both.fileno(), stderr=both.fileno(), make=make) as stage:
-            stage.session.chain.listen(lambda e: e.type == "text_delta" and stage.session.chain.submit("stop"))
-            await stage.run("slow task")
-            await stage.output.finish(0)
-
-            assert stage.statuses == ["cancelled_during_synthesis"]
-    told = (tmp_path / "both").read_text()
-    assert told.count("Bit by") == 1
-    assert told.index("Bit by") < told.index("look: seen") < told.index("⏹ cancelled")
+async def test_a_cut_reply_is_shown_once_with_results(tmp_path: Path, make: Make) -> None:
+    async with opened(tmp_path, "text", make=make, is_joined=True) as stage:
+        stage.session.chain.listen(lambda e: e.type == "text_delta" and stage.session.chain.submit("stop"))
+        await stage.session.run("slow task")
+        await stage.output.finish(0)
+        assert stage.statuses == ["cancelled_during_synthesis"]
+        assert stage.stdout.count("Bit by") == 1
+        places = [stage.stdout.index(part) for part in ("Bit by", "look: seen", "⏹ cancelled")]
+        assert places == sorted(places)
 
 
 async def test_an_interrupted_run_has_no_answer(tmp_path: Path) -> None:
     async with opened(tmp_path, "text") as stage:
-        await stage.run("task")
         stage.session.chain.submit("halt")
         stage.session.chain.interrupt()
         await stage.session.chain.wait_idle()
         await stage.output.finish(130)
-
-        assert stage.statuses == ["done", "interrupted"]
-        assert stage.stdout == "The answer.\nOn two lines.\n"
+        assert (stage.statuses, stage.stdout) == (["interrupted"], "")
         *_, sentence, closing = stage.stderr.splitlines()
         assert sentence.startswith("Interrupted.")
         assert "interrupted" in closing
 
 
-async def test_text_puts_no_error_among_the_answers(tmp_path: Path) -> None:
+async def test_returned_and_unsent_lines_are_reported(tmp_path: Path) -> None:
     async with opened(tmp_path, "text") as stage:
-        await stage.run("fail")
+        await stage.session.run("refuse me")
+        stage.session.chain.lines.mark_unsent("@iteration 9 late", "its moment did not come")
         await stage.output.finish(1)
-
-        assert stage.stdout == ""
-        assert "the service is gone" in stage.stderr
-
-
-async def test_text_reports_lines_that_did_not_get_through(tmp_path: Path) -> None:
-    async with opened(tmp_path, "text") as stage:
-        await stage.run("refuse me\x1b[2J")
-        late = "@iteration 9 late\x1b[2J"
-        stage.session.chain.lines.mark_unsent(late, "its moment did not come")
-        await stage.output.finish(1)
-
         rows = stage.stderr.splitlines()
         assert "↩ Returned (refused): refuse me" in rows
         assert rows[-1] == "↩ Never sent (its moment did not come): @iteration 9 late"
 
 
-async def test_an_answer_without_a_run_is_told(tmp_path: Path) -> None:
-    async with opened(tmp_path, "text") as stage:
-        stage.output.answer("the plan is empty")
-        await stage.output.finish(0)
-
-        assert "the plan is empty" in stage.stderr + stage.stdout
-
-
 @pytest.mark.parametrize("format", ["text", "json", "stream-json"])
-async def test_no_terminal_gets_an_escape_sequence(tmp_path: Path, format: Format) -> None:
+async def test_hostile_text_is_harmless_in_each_format(tmp_path: Path, format: Format) -> None:
     async with opened(tmp_path, format) as stage:
-        await stage.run("evil \x1b[31mquery\x9b1m")
+        stage.output.put(events.Notice(message="half a pair: \udcff"))
+        await stage.session.run("evil \x1b[31mquery\x9b1m")
+        stage.session.chain.lines.mark_unsent("\ud83d\x1b[2J", "its moment did not come")
         await stage.output.finish(0)
-
         raw = stage.stdout + stage.stderr
-        controls = {char for char in raw if (ord(char) < 32 and char not in "\n\t") or 0x7F <= ord(char) <= 0x9F}
-        assert controls == set()
+        assert {char for char in raw if (ord(char) < 32 and char not in "\n\t") or 0x7F <= ord(char) <= 0x9F} == set()
         if format == "text":
             assert stage.stdout == "onetwothree\n"
             assert "clipboard" in stage.stderr
         else:
-            assert stage.objects[-1]["result"].startswith("one\x9b2Jtwo"), "JSON escapes it, and loses nothing"
+            assert stage.last["result"].startswith("one\x9b2Jtwo"), "JSON escapes it"
 
 
 # --------------------------------------------------------------------------------------------------------------- JSON
 
 
-async def test_json_is_the_last_result_alone(tmp_path: Path) -> None:
+async def test_json_is_only_the_last_result(tmp_path: Path) -> None:
     async with opened(tmp_path, "json") as stage:
-        await stage.run("task")
-        await stage.run("something else")
+        await stage.session.run("task")
+        await stage.session.run("something else")
         assert stage.stdout == ""
         await stage.output.finish(0, session="20261127-101112-abcdef")
-
         (last,) = stage.objects
         assert (last["type"], last["status"], last["exit_code"]) == ("result", "done", 0)
-        assert last["session"] == "20261127-101112-abcdef"
-        assert last["result"] == "The answer.\nOn two lines."
+        assert (last["session"], last["result"]) == ("20261127-101112-abcdef", "The answer.\nOn two lines.")
         assert [r["text"] for r in last["receipts"]] == ["task", "something else"]
         assert "[1/20]" in stage.stderr
 
 
-async def test_json_of_a_problem_is_a_result_too(tmp_path: Path) -> None:
+async def test_json_of_a_problem_is_a_result(tmp_path: Path) -> None:
     async with opened(tmp_path, "json") as stage:
         await stage.output.finish(2, "there is no query")
-
         (last,) = stage.objects
         assert (last["type"], last["status"], last["exit_code"]) == ("result", "error", 2)
         assert "there is no query" in last["result"]
@@ -281,137 +254,91 @@ async def test_an_answer_without_a_run_is_the_result(tmp_path: Path, format: For
         done = stage.session.chain.submit("todo: add check the licence")
         stage.output.answer(done.message)
         await stage.output.finish(0)
-
-        last = stage.objects[-1]
-        assert (last["type"], last["status"], last["result"]) == ("result", "done", done.message)
-        assert [(r["id"], r["state"]) for r in last["receipts"]] == [("L1", "handled")]
+        assert (stage.last["type"], stage.last["status"], stage.last["result"]) == ("result", "done", done.message)
+        assert [(r["id"], r["state"]) for r in stage.last["receipts"]] == [("L1", "handled")]
 
 
 async def test_stream_json_has_init_first_and_result_last(tmp_path: Path) -> None:
+    """Events of the front end keep their place. After a later one the result is repeated."""
     async with opened(tmp_path, "stream-json") as stage:
-        await stage.run("task")
+        stage.output.put(events.Notice(message="before"))
+        await stage.session.run("task")
+        stage.output.put(events.Notice(message="something came up"))
         await stage.output.finish(0)
-
         found = types(stage.objects)
-        assert found[:2] == ["init", "run_started"]
-        assert found[-1] == "result"
-        assert found.count("init") == found.count("result") == 1
-        assert all(next(iter(o)) == "type" for o in stage.objects), "the type comes first"
+        assert found[:3] == ["init", "notice", "run_started"]
+        assert found[-3:] == ["result", "notice", "result"]
+        assert all(next(iter(o)) == "type" for o in stage.objects)
         assert stage.stderr == ""
 
 
-@pytest.mark.parametrize(("code", "unsent"), [(3, ("@done late",)), (130, ()), (0, ("@done late",))])
-async def test_stream_json_prints_a_result_that_changed_once_more(
-    tmp_path: Path, code: int, unsent: tuple[str, ...]
-) -> None:
+@pytest.mark.parametrize(("code", "unsent"), [(3, ["@done late"]), (130, []), (0, ["@done late"]), (0, [])])
+async def test_stream_json_repeats_a_changed_result(tmp_path: Path, code: int, unsent: list[str]) -> None:
     async with opened(tmp_path, "stream-json") as stage:
-        await stage.run("task")
+        await stage.session.run("task")
         for line in unsent:
             stage.session.chain.lines.mark_unsent(line, "its moment did not come")
         await stage.output.finish(code)
-
-        first, second = (o for o in stage.objects if o["type"] == "result")
+        first, *changed = (o for o in stage.objects if o["type"] == "result")
+        assert len(first["receipts"]) == 1
+        expected = [{**first, "receipts": [], "exit_code": code, "unsent": unsent}] if code or unsent else []
+        assert changed == expected
         assert types(stage.objects)[-1] == "result"
-        assert {k: v for k, v in second.items() if first[k] != v}.keys() <= {"exit_code", "unsent", "receipts"}
-        assert (len(first["receipts"]), second["receipts"]) == (1, []), "each receipt is told once"
-        assert (second["exit_code"], second["unsent"]) == (code, list(unsent))
-
-
-async def test_stream_json_ends_with_a_result_whatever_came_after_it(tmp_path: Path) -> None:
-    async with opened(tmp_path, "stream-json") as stage:
-        await stage.run("task")
-        stage.output.put(events.Notice(message="something came up"))
-        await stage.output.finish(0)
-
-        assert "notice" in types(stage.objects)
-        assert types(stage.objects)[-1] == "result"
-
-
-@pytest.mark.parametrize("format", ["text", "json", "stream-json"])
-async def test_what_utf_8_cannot_say_breaks_nothing(tmp_path: Path, format: Format) -> None:
-    async with opened(tmp_path, format) as stage:
-        stage.output.put(events.Notice(message="half a pair: \udcff"))
-        await stage.run("task")
-        stage.session.chain.lines.mark_unsent("\ud83d", "its moment did not come")
-        await stage.output.finish(0)
-
-        assert "The answer." in stage.stdout
-
-
-async def test_the_programs_own_events_keep_their_place(tmp_path: Path) -> None:
-    async with opened(tmp_path, "stream-json") as stage:
-        stage.output.put(events.Notice(message="before"))
-        await stage.run("task")
-        await stage.output.finish(0)
-
-        assert types(stage.objects)[:3] == ["init", "notice", "run_started"]
 
 
 # ------------------------------------------------------------------------------------------------------------ readers
 
 
-async def test_a_slow_reader_gets_everything_with_running_text_joined(tmp_path: Path, pipe: Pipe) -> None:
+async def test_a_slow_reader_gets_merged_text(tmp_path: Path, pipe: Pipe) -> None:
     async with opened(tmp_path, "stream-json", stdout=pipe.writing.fileno()) as stage:
-        result = await stage.run("long")  # while nobody reads
-        raw = await stage.finish_and_read(pipe)
-
-        objects = [json.loads(row) for row in raw.splitlines()]
+        result = await stage.session.run("long")
+        objects = [json.loads(row) for row in (await stage.finish_and_read(pipe)).splitlines()]
         assert (types(objects)[0], types(objects)[-1]) == ("init", "result")
         pieces = [o["text"] for o in objects if o["type"] == "text_delta"]
         assert "".join(pieces).strip() == result.result
         assert len(pieces) < len(LONG) / 50 / 2
-        told = [e.type for e in stage.session.events]
-        others = [t for t in types(objects)[1:] if t != "text_delta"]
-        assert others == [t for t in told if t != "text_delta"]
+        others = [e.type for e in stage.session.events if e.type != "text_delta"]
+        assert [each for each in types(objects)[1:] if each != "text_delta"] == others
 
 
 async def test_a_reader_who_never_reads_stops_no_run(tmp_path: Path, pipe: Pipe) -> None:
-    async with opened(tmp_path, "stream-json", stdout=pipe.writing.fileno(), stderr=pipe.writing.fileno()) as stage:
+    fd = pipe.writing.fileno()
+    async with opened(tmp_path, "stream-json", stdout=fd, stderr=fd) as stage:
         for _ in range(3):
-            result = await stage.run("long")
-            assert result.status == "done"
-
+            assert (await stage.session.run("long")).status == "done"
         assert [r["status"] for r in stage.session.records if r["type"] == "result"] == ["done"] * 3
-        pipe.reading.close()  # lets go of the thread that writes
+        pipe.reading.close()  # which ends the write
         await stage.output.finish(0)
 
 
 @pytest.mark.parametrize("format", ["text", "json", "stream-json"])
-async def test_a_reader_who_is_gone_stops_nothing(tmp_path: Path, pipe: Pipe, format: Format) -> None:
-    pipe.reading.close()
-    async with opened(tmp_path, format, stdout=pipe.writing.fileno(), stderr=pipe.writing.fileno()) as stage:
-        result = await stage.run("long")
-        await stage.output.finish(0)
-
-        assert result.status == "done"
-
-
-async def test_a_reader_who_goes_in_the_middle_stops_nothing(tmp_path: Path, pipe: Pipe) -> None:
-    async with opened(tmp_path, "stream-json", stdout=pipe.writing.fileno()) as stage:
-        stage.session.chain.submit("long")
-        assert await trio.to_thread.run_sync(pipe.reading.read, 10)
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_a_closed_reader_stops_nothing(tmp_path: Path, pipe: Pipe, format: Format, is_late: bool) -> None:
+    fd = pipe.writing.fileno()
+    if not is_late:
         pipe.reading.close()
+    async with opened(tmp_path, format, stdout=fd, stderr=fd) as stage:
+        stage.session.chain.submit("long")
+        if is_late:
+            await trio.to_thread.run_sync(pipe.reading.read, 10)
+            pipe.reading.close()
         await stage.session.chain.wait_idle()
         await stage.output.finish(0)
-
         assert stage.session.result.status == "done"
 
 
-async def test_when_the_answers_reader_is_gone_the_progress_still_comes(tmp_path: Path, pipe: Pipe) -> None:
+async def test_progress_continues_without_a_reader_of_answers(tmp_path: Path, pipe: Pipe) -> None:
     pipe.reading.close()
     async with opened(tmp_path, "text", stdout=pipe.writing.fileno()) as stage:
-        await stage.run("task")
+        await stage.session.run("task")
         await stage.output.finish(0)
-
         assert "done, 2 iterations" in stage.stderr
 
 
-async def test_a_descriptor_that_does_not_block_gets_everything_too(tmp_path: Path, pipe: Pipe) -> None:
+async def test_a_non_blocking_descriptor_gets_everything(tmp_path: Path, pipe: Pipe) -> None:
     os.set_blocking(pipe.writing.fileno(), False)
     async with opened(tmp_path, "text", stdout=pipe.writing.fileno()) as stage:
-        await stage.run("long")
+        await stage.session.run("long")
         while pipe.waiting < 4096:
             await trio.lowlevel.checkpoint()
-        raw = await stage.finish_and_read(pipe)
-
-        assert len(raw.strip()) == len(LONG.strip())
+        assert len((await stage.finish_and_read(pipe)).strip()) == len(LONG.strip())

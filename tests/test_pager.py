@@ -1,4 +1,4 @@
-"""Long text at a terminal: through the user's pager, and nowhere else."""
+"""Long help in a pseudo-terminal goes through the user's pager."""
 
 from __future__ import annotations
 
@@ -15,61 +15,55 @@ from cli.subcommands.help import read_topic
 pytestmark = pytest.mark.slow
 
 COUNTING = "import sys; print('PAGED', len(sys.stdin.read().splitlines()))"
+INTERRUPTIBLE = """
+import signal
+signal.signal(signal.SIGINT, lambda *_: print('HEARD', flush=True))
+print('READY', flush=True)
+open('/dev/tty').readline()
+"""
 
 
 def shown(home: Path, *args: str, rows: int = 24, **env: str | None) -> Screen:
-    """The screen when the program has ended."""
+    """Return the screen when the program has ended."""
     with Screen(program(*args), home=home, rows=rows, env=env) as screen:
         assert screen.wait() == 0
         assert screen.left_behind == []
         return screen
 
 
-@pytest.fixture
-def pager(tmp_path: Path) -> str:
-    """The command of a pager that counts the rows."""
-    file = tmp_path / "pager.py"
-    file.write_text(COUNTING)
-    return f"'{sys.executable}' '{file}'"
+def pager(folder: Path, script: str) -> str:
+    """Return the command of a pager in Python."""
+    (folder / "pager.py").write_text(script)
+    return f"'{sys.executable}' '{folder}/pager.py'"
 
 
-def test_a_long_topic_goes_through_the_pager_and_a_short_one_does_not(tmp_path: Path, pager: str) -> None:
-    screen = shown(tmp_path, "help", "tools", PAGER=pager)
+def test_only_a_long_topic_goes_through_the_pager(tmp_path: Path) -> None:
+    counts = pager(tmp_path, COUNTING)
+    screen = shown(tmp_path, "help", "tools", PAGER=counts)
     assert screen.everything == f"PAGED {len(render(read_topic('tools'), 100, ascii=False))}"
-    assert shown(tmp_path, "help", "files", rows=60, PAGER=pager).rows[0] == "Files"
-    assert "PAGED" not in shown(tmp_path, "help", PAGER=pager).everything
+    assert shown(tmp_path, "help", "files", rows=60, PAGER=counts).rows[0] == "Files"
 
 
-def test_it_is_rendered_where_there_are_colours(tmp_path: Path) -> None:
-    plain = shown(tmp_path, "help", "tools", PAGER="cat", NO_COLOR="1")
-    assert "".join(plain.joined.split()) == "".join(read_topic("tools").split())
-    rendered = shown(tmp_path, "help", "tools", PAGER="cat")
-    assert "**" not in rendered.everything
-    assert [row for row in rendered.rows if "│" in row]
+@pytest.mark.parametrize(
+    ("env", "first"),
+    [
+        ({"PAGER": "cat"}, "Tools"),
+        ({"PAGER": "cat", "NO_COLOR": "1"}, "# Tools"),
+        ({"PAGER": ""}, "Tools"),
+        ({"PAGER": "no-such-pager -x"}, "Tools"),
+        ({"PAGER": "'unbalanced"}, "Tools"),
+        ({"PAGER": "true", "TERM": "dumb"}, "# Tools"),
+    ],
+)
+def test_without_a_pager_the_topic_is_written(tmp_path: Path, env: dict[str, str], first: str) -> None:
+    screen = shown(tmp_path, "help", "tools", **env)
+    assert screen.rows[0] == first
+    assert "summarise docs" in screen.everything
 
 
-def test_without_a_pager_it_is_written(tmp_path: Path) -> None:
-    for env in (
-        {"PAGER": ""},
-        {"PAGER": "no-such-pager -x"},
-        {"PAGER": "'unbalanced"},
-        {"PAGER": "true", "TERM": "dumb"},
-    ):
-        screen = shown(tmp_path, "help", "tools", **env)
-        assert screen.rows[0] == ("# Tools" if env.get("TERM") else "Tools")
-        assert "summarise docs" in screen.everything
-
-
-def test_an_interrupt_is_the_pagers(tmp_path: Path) -> None:
-    """As in less, where Ctrl-C ends a search."""
-    file = tmp_path / "pager.py"
-    file.write_text(
-        "import signal, sys\nsignal.signal(signal.SIGINT, lambda *_: print('HEARD', flush=True))\n"
-        "print('READY', flush=True)\nopen('/dev/tty').readline()\n"
-    )
-    with Screen(program("help", "tools"), home=tmp_path, env={"PAGER": f"'{sys.executable}' '{file}'"}) as screen:
-        screen.until("READY")
-        screen.type("\x03")
-        screen.until("HEARD")
-        screen.type("q\r")
+def test_ctrl_c_is_for_the_pager(tmp_path: Path) -> None:
+    env = {"PAGER": pager(tmp_path, INTERRUPTIBLE)}
+    with Screen(program("help", "tools"), home=tmp_path, env=env) as screen:
+        screen.until("READY").type("\x03")
+        screen.until("HEARD").type("q\r")
         assert screen.wait() == 0

@@ -16,34 +16,18 @@ def plan_of(*texts: str) -> Plan:
     return plan
 
 
-def test_a_new_plan_is_empty_and_has_no_task_to_close() -> None:
-    assert Plan().render() == "The plan is empty."
-    with pytest.raises(PlanError, match="the plan is empty"):
-        Plan().close(1, "DONE", "user")
+def test_tasks_are_added_completed_and_failed() -> None:
+    plan = Plan()
+    assert plan.render() == "The plan is empty."
+    plan.replace_all(["find", " a\n b "], "model")
 
-
-def test_tasks_are_added_at_the_end() -> None:
-    plan = plan_of("find")
-
-    assert plan.add("  fetch\n it ", "user") == "task 2 added: fetch it"
-    assert plan.tasks == (Task("find"), Task("fetch it"))
-
-
-def test_a_task_is_completed_or_failed() -> None:
-    plan = plan_of("find", "fetch", "count")
-
+    assert plan.add("  count\n it ", "user") == "task 3 added: count it"
     assert plan.close(1, "DONE", "model") == "task 1 completed: find"
-    assert plan.close(3, "FAILED", "user", "no\nnetwork") == "task 3 failed: count (no network)"
-    assert plan.tasks == (Task("find", "DONE"), Task("fetch"), Task("count", "FAILED", "no network"))
+    assert plan.close(2, "FAILED", "user", "no\nnetwork") == "task 2 failed: a b (no network)"
+
+    assert plan.tasks == (Task("find", "DONE"), Task("a b", "FAILED", "no network"), Task("count it"))
     assert plan.counts == (2, 3)
-
-
-def test_the_plan_is_rendered_with_marks_and_counts() -> None:
-    plan = plan_of("find", "fetch", "count")
-    plan.close(1, "DONE", "model")
-    plan.close(2, "FAILED", "model", "no network")
-
-    assert plan.render() == "[✓] 1. find\n[✗] 2. fetch (no network)\n[ ] 3. count\n1 done, 1 failed, 1 pending"
+    assert plan.render() == "[✓] 1. find\n[✗] 2. a b (no network)\n[ ] 3. count it\n1 done, 1 failed, 1 pending"
 
 
 @pytest.mark.parametrize("state", ["DONE", "FAILED"])
@@ -61,9 +45,11 @@ def test_done_and_failed_are_final(state: Literal["DONE", "FAILED"], again: Lite
 @pytest.mark.parametrize(
     ("n", "words"), [(0, "there is no task 0; the plan has 2"), (3, "no task 3"), (-1, "no task -1")]
 )
-def test_a_number_that_does_not_exist_is_refused(n: int, words: str) -> None:
+def test_unknown_numbers_are_refused(n: int, words: str) -> None:
     with pytest.raises(PlanError, match=words):
         plan_of("find", "fetch").close(n, "DONE", "user")
+    with pytest.raises(PlanError, match="the plan is empty"):
+        Plan().close(n, "DONE", "user")
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\t"])
@@ -89,28 +75,18 @@ def test_a_plan_has_a_bound() -> None:
     assert len(plan.tasks) == MAX_TASKS
 
 
-def test_all_tasks_are_replaced_or_cleared_at_once() -> None:
-    plan = plan_of("find")
-
-    plan.replace_all(["b", " a\n c "], "model")
-    assert plan.tasks == (Task("b"), Task("a c"))
-
-    plan.clear("user")
-    assert plan.tasks == ()
-
-
-def test_every_change_is_announced_with_its_author_and_nothing_else_is() -> None:
+def test_every_change_is_announced_with_its_author() -> None:
     authors: list[tuple[str, int]] = []
     changes: list[PlanChange] = []
-    told: list[tuple[Task, ...]] = []
+    states: list[tuple[Task, ...]] = []
 
-    def hear(change: PlanChange) -> None:
+    def note(change: PlanChange) -> None:
         plan.apply(change)
         authors.append((change.by, len(plan.tasks)))
         changes.append(change)
-        told.append(plan.tasks)
+        states.append(plan.tasks)
 
-    plan = Plan(hear)
+    plan = Plan(note)
 
     plan.apply(PlanReplaced(("a",), "user"))
     plan.render()
@@ -126,7 +102,7 @@ def test_every_change_is_announced_with_its_author_and_nothing_else_is() -> None
     assert authors == [("user", 2), ("model", 2), ("model", 1), ("user", 0)]
 
     tasks: tuple[Task, ...] = (Task("a"),)
-    for change, after in zip(changes, told, strict=True):
+    for change, after in zip(changes, states, strict=True):
         tasks = tasks_after(tasks, change)
         assert tasks == after, "the changes alone give the plan"
 
@@ -149,7 +125,7 @@ def test_a_task_and_a_reason_are_bounded(size: int) -> None:
         assert plan.tasks == before
 
 
-def test_a_plan_command_is_carried_out_and_told() -> None:
+def test_plan_commands() -> None:
     plan = Plan()
 
     assert plan.carry_out(ListTasks()) == "the plan is empty"
@@ -162,7 +138,7 @@ def test_a_plan_command_is_carried_out_and_told() -> None:
     assert plan.tasks == ()
 
 
-def test_a_change_that_is_made_on_hearing_of_another_comes_after_it() -> None:
+def test_changes_made_by_a_listener_come_later() -> None:
     def add_another(change: PlanChange) -> None:
         plan.apply(change)
         if len(plan.tasks) == 1:

@@ -1,7 +1,7 @@
-"""The program without a terminal: its arguments, its standard streams, its exit codes, and what only a process shows.
+"""The program without a terminal: mistakes, standard streams, exit codes, signals, and the installed wheel.
 
-Most tests call ``main`` in this process. Those that start the program say what needs a process: pipes, streams that are
-closed, signals. All have a home of their own and no API key. They wait for what the program writes, never for time.
+Most tests call ``main`` in this process. Those that start the program need pipes, closed streams or signals. All have a
+home of their own and no API key.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -23,22 +23,21 @@ from typing import Any
 
 import pytest
 from support.house import ROOT
-from support.program import call_program, run_program, start_program
+from support.journals import journals, records
+from support.program import call_at_home as call
+from support.program import environ, run_program, start_program
 from support.rows import check_order
 from support.stages import line
 
 PROGRAM = (sys.executable, "-m", "cli")
 PIPE_SIZE = 4096
-"""Of the pipes of a process: one that nobody reads is soon full."""
-
-NO_KEY = "chain: no API key: set ANTHROPIC_API_KEY or use --model offline\n"
+"""The size of a pipe in bytes: small, so that one that is not read is soon full."""
 
 RULES = r"""
 rules:
-  - {when: {interruption: '\(Done'}, text: Noted.}
   - {when: {interruption: '.'}, text: "Heard: ${interruption}"}
   - {when: {user: ^task, step: 1}, text: Looking., tools: [{name: wait, input: {}}]}
-  - {when: {user: ^task}, text: The answer.}
+  - {when: {user: ^block}, tools: [{name: block, input: {}}]}
   - {when: {user: ^long}, text: "%s", pace: {chunk: 100}}
   - {text: "Done: ${query}"}
 """
@@ -52,214 +51,71 @@ chains:
   default: {model: test, tools: [todo, files], max_iterations: 5}
 """
 
-DELEGATING = """
-rules:
-  - {when: {interruption: '.'}, text: Heard., and: continue}
-  - {when: {user: '^look', step: 1}, tools: [{name: explore, input: {task: find the notes}}]}
-  - {when: {user: '^find', step: 1}, tools: [{name: list_files, input: {path: .}}]}
-  - {text: Done.}
-"""
-
 DRIVER = """
-import os, sys
+import os, sys, time
 import trio
 from chain import ToolContext, tool
 from cli.main import main
 
 @tool(timeout_s=1000)
 async def wait(ctx: ToolContext) -> str:
-    "Wait until somebody writes into the pipe."
-    path = ctx.workspace / "gate"
+    "Wait in a thread that cannot be cancelled if there is a file stubborn."
     can_be_left = not (ctx.workspace / "stubborn").exists()
-    return await trio.to_thread.run_sync(path.read_text, abandon_on_cancel=can_be_left)
-
-sys.exit(main(sys.argv[1:], tools=[wait]))
-"""
-
-
-@dataclass(frozen=True)
-class Ran:
-    """A process that has ended."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def objects(self) -> list[dict[str, Any]]:
-        return [json.loads(row) for row in self.out.splitlines()]
-
-
-@dataclass
-class Live:
-    """A process whose standard output is read as it comes."""
-
-    process: subprocess.Popen[bytes]
-    err: Path
-    seen: list[dict[str, Any]] = field(default_factory=list)
-
-    def send(self, *lines: str | dict[str, Any]) -> None:
-        assert self.process.stdin is not None
-        for each in lines:
-            text = each if isinstance(each, str) else json.dumps(each)
-            self.process.stdin.write(f"{text}\n".encode())
-        self.process.stdin.flush()
-
-    def until(self, type: str, **values: object) -> dict[str, Any]:
-        """Read up to an object of this type with these values."""
-        wanted = {"type": type, **values}
-        for found in self._objects():
-            if all(found.get(name) == value for name, value in wanted.items()):
-                return found
-        raise AssertionError(f"{wanted} did not come; {self.err.read_text()}")
-
-    def ended(self) -> int:
-        """Read the rest and wait for the exit code."""
-        assert all(self._objects())
-        return self.process.wait()
-
-    def _objects(self) -> Iterator[dict[str, Any]]:
-        assert self.process.stdout is not None
-        while row := self.process.stdout.readline():
-            self.seen.append(json.loads(row))
-            yield self.seen[-1]
-
-
-@dataclass(frozen=True)
-class Place:
-    """A folder to start the program in."""
-
-    folder: Path
-
-    @property
-    def environ(self) -> dict[str, str]:
-        home = self.folder / "home"
-        own = {"HOME": str(home), "XDG_STATE_HOME": str(home / "state"), "LANG": "C.UTF-8", "PYTHONPATH": str(ROOT)}
-        return {"PATH": os.environ["PATH"], **own}
-
-    def write(self, name: str, text: str | bytes) -> Path:
-        path = self.folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(text.encode() if isinstance(text, str) else text)
-        return path
-
-    def call(self, *args: str, stdin: bytes | int = b"", environ: Mapping[str, str] | None = None) -> Ran:
-        """Call the program in this process. ``stdin``: what it reads, or a descriptor."""
-        done = call_program(*args, cwd=self.folder, environ={**self.environ, **(environ or {})}, stdin=stdin)
-        return Ran(done.returncode, done.stdout, done.stderr)
-
-    def run(self, *argv: str, stdin: bytes = b"", environ: Mapping[str, str] | None = None) -> Ran:
-        """Run a program to its end."""
-        done = run_program(argv, cwd=self.folder, env={**self.environ, **(environ or {})}, input=stdin)
-        return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
-
-    @contextmanager
-    def live(self, *args: str) -> Iterator[Live]:
-        """Start the program with a tool that waits until somebody writes into the pipe ``gate``."""
-        driver = self.write("driver.py", DRIVER)
-        os.mkfifo(self.folder / "gate")
-        err = self.folder / "stderr"
-        with err.open("wb") as stderr:
-            process = start_program(
-                [sys.executable, str(driver), "--config", "config.yaml", *args],
-                cwd=self.folder,
-                env=self.environ,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                pipesize=PIPE_SIZE,
-            )
-        with process:
-            try:
-                yield Live(process, err)
-            finally:
-                process.kill()
-
-    def open_gate(self) -> None:
-        """Let the waiting tool go on."""
-        (self.folder / "gate").write_text("let go")
-
-    @property
-    def journals(self) -> list[list[dict[str, Any]]]:
-        """The sessions' records, without a last one that is torn."""
-        found = []
-        for path in sorted((self.folder / "home/state/chain/sessions").glob("*.jsonl")):
-            rows = path.read_bytes().split(b"\n")
-            found.append([json.loads(row) for row in rows[:-1]])
-        return found
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    (tmp_path / "home").mkdir()
-    return Place(tmp_path)
-
-
-@pytest.fixture
-def configured(place: Place) -> Place:
-    """A folder with a configuration of the test's own."""
-    place.write("config.yaml", CONFIG)
-    place.write("rules.yaml", RULES % ("word " * 10_000).strip())
-    return place
-
-
-BLOCKED = """
-import os, sys, time
-from chain import ToolContext, tool
-from cli.main import main
+    return await trio.to_thread.run_sync((ctx.workspace / "gate").read_text, abandon_on_cancel=can_be_left)
 
 @tool
 async def block(ctx: ToolContext) -> str:
-    "Hold everything up."
+    "Block the whole program."
     os.write(1, b"blocked\\n")
     while True:
         time.sleep(60)
 
-sys.exit(main(sys.argv[1:], tools=[block]))
+sys.exit(main(["--config", "config.yaml", *sys.argv[1:]], tools=[wait, block]))
 """
-
-
-def receipts(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The receipts of all results, each of which has those since the one before."""
-    return [receipt for o in objects if o["type"] == "result" for receipt in o["receipts"]]
-
-
 JSON = ("--input-format", "stream-json", "--output-format", "stream-json")
 OFFLINE = ("--model", "offline")
+QUERY = ("-p", "hello")
+CONFIGURED = ("--config", "config.yaml")
+NAMED = (*QUERY, *CONFIGURED)
 
 
-# ------------------------------------------------------------------------------------------------------ as promised
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """The home and the current folder, with a configuration of the test's own."""
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    (tmp_path / "rules.yaml").write_text(RULES % ("word " * 10_000).strip())
+    return tmp_path
 
 
-def test_lines_from_a_pipe_are_a_query_and_what_interrupts_it(place: Place) -> None:
-    place.write("prompts/one.txt", "a\nb\nc\n")
-    place.write("prompts/two.txt", "d\n" * 17)
-
-    ran = place.run(
-        *PROGRAM, *OFFLINE, stdin=b"Count the lines of every file in prompts\ntodo: add check the licence\n"
-    )
-
-    assert ran.code == 0
-    assert "prompts/one.txt" in ran.out
-    assert "17" in ran.out
-    assert "[ ] 1. check the licence" in ran.err
-    (plan,) = [r for r in place.journals[0] if r["type"] == "plan"]
-    assert (plan["change"], plan["text"], plan["by"]) == ("added", "check the licence", "user")
+def run(home: Path, *argv: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end."""
+    return run_program(argv, cwd=home, env=environ(home, variables), stdin=subprocess.DEVNULL, text=True)
 
 
-@pytest.mark.parametrize("format", ["text", "json", "stream-json"])
-def test_without_a_key_it_says_what_to_do(place: Place, format: str) -> None:
-    ran = place.call("-p", "hello", "--say", "@iteration 2 todo: add x", "--output-format", format)
+@contextmanager
+def start(home: Path, *args: str, **more: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """Start the program with the tools of ``DRIVER``. Its standard error is the file ``stderr``."""
+    (home / "driver.py").write_text(DRIVER)
+    os.mkfifo(home / "gate")
+    streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "pipesize": PIPE_SIZE, **more}
+    with (home / "stderr").open("wb") as stderr:
+        command = [sys.executable, "driver.py", *args]
+        process = start_program(command, cwd=home, env=environ(home, {}), stderr=stderr, **streams)
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
-    assert (ran.code, ran.out, ran.err) == (2, "", NO_KEY)
+
+# Commands
 
 
 @pytest.mark.parametrize("is_piped", [True, False])
-def test_the_demonstration_shows_an_interruption_from_end_to_end(place: Place, is_piped: bool) -> None:
+def test_the_demonstration_plays_by_itself(home: Path, is_piped: bool) -> None:
     with open(os.devnull, "rb") as nothing:
-        ran = place.call("demo", stdin=b"todo: add x\n" if is_piped else nothing.fileno())
-
-    assert (ran.code, ran.err) == (0, "")
+        ran = call(home, "demo", stdin=b"todo: add x\n" if is_piped else nothing.fileno())
+    assert (ran.returncode, ran.stderr) == (0, "")
     order = [
         "plays by itself; run chain demo at a terminal",
         "▶ Analyze product data for SKU123",
@@ -273,111 +129,49 @@ def test_the_demonstration_shows_an_interruption_from_end_to_end(place: Place, i
         "Travel kettle",
         "✓ done",
     ]
-    check_order(ran.out, order)
-    # When it is told depends on the disk.
+    check_order(ran.stdout, order)
+    # When the line is acknowledged depends on the disk.
     queued = "📤 Interrupting: todo: add verify SKU data ⏳ Will inject at next safe point\n"
-    check_order(ran.out, ["✓ list_files", queued, "[🔔 INTERRUPTION"])
-    check_order(ran.out, ["[1/100]", "number of a product", "→ list_files"])
-    assert ("standard input is not read" in ran.out) == is_piped
-    assert "Resume this session" not in ran.out, "nothing of it is kept"
+    check_order(ran.stdout, ["✓ list_files", queued, "[🔔 INTERRUPTION"])
+    assert ("standard input is not read" in ran.stdout) == is_piped
+    assert "Resume this session" not in ran.stdout, "the session is not stored"
 
 
-def test_init_writes_a_configuration_that_runs(place: Place) -> None:
-    assert place.call("init", "mine").code == 0
-    mine = Place(place.folder / "mine")
-    mine.write("notes.txt", "one\ntwo\n")
-
-    checked = mine.call("check", *OFFLINE)
-    ran = mine.call("-p", "Count the lines of every file in .", *OFFLINE)
-
-    assert (checked.code, checked.err) == (0, "")
-    assert "config.yaml" in checked.out.splitlines()[0]
-    assert ran.code == 0
-    assert "notes.txt" in ran.out
-
-
-def test_check_ends_with_whether_all_is_well(configured: Place) -> None:
-    good = configured.call("check", "--config", "config.yaml")
-    configured.write("config.yaml", CONFIG + "  other: {system_prompt: gone.yaml}\n")
-    bad = configured.call("check", "--config", "config.yaml")
-
-    assert good.code == 0
-    assert good.out.splitlines()[-1].startswith("All is well: ")
-    assert re.match(r"1 problem: .*config.yaml:7: chains.other.system_prompt: ", bad.out.splitlines()[-1])
-    assert bad.code == 2
+def test_init_check_and_a_run_work_together(home: Path) -> None:
+    assert call(home, "init", "mine").returncode == 0
+    mine = home / "mine"
+    (mine / "notes.txt").write_text("one\ntwo\n")
+    checked = call(mine, "check", *OFFLINE)
+    assert (checked.returncode, checked.stderr) == (0, "")
+    assert "config.yaml" in checked.stdout.splitlines()[0]
+    assert checked.stdout.splitlines()[-1].startswith("All is well: ")
+    ran = call(mine, *OFFLINE, stdin=b"Count the lines of every file in .\ntodo: add check the licence\n")
+    assert ran.returncode == 0
+    assert "notes.txt" in ran.stdout
+    assert "[ ] 1. check the licence" in ran.stderr
+    (home / "config.yaml").write_text(CONFIG + "  other: {system_prompt: gone.yaml}\n")
+    checked = call(home, "check", *CONFIGURED)
+    assert checked.returncode == 2
+    assert re.match(r"1 problem: .*config.yaml:7: chains.other.system_prompt: ", checked.stdout.splitlines()[-1])
 
 
-WILD = "\\e]0;pwned\\a\\e[2J\\x9b31m"
-OFFLINE_CHAIN = "chains: {default: {model: offline}}\n"
-WILD_FILES = {
-    "a model's name": ('models: {definitions: {evil: {provider: anthropic, model: "xWILD"}}}\n' + OFFLINE_CHAIN, ""),
-    "a path": ('chains: {default: {model: offline, system_prompt: "noWILD.yaml"}}\n', ""),
-    "a tool": ('chains: {default: {model: offline, tools: ["WILDtodo"]}}\n', ""),
-    "a header": (
-        'models: {definitions: {x: {provider: anthropic, model: y, extra_headers: {"WILD": 5}}}}\n' + OFFLINE_CHAIN,
-        "",
-    ),
-    "a rule": (
-        "models: {definitions: {offline: {provider: scripted, script: r.yaml}}}\n" + OFFLINE_CHAIN,
-        'rules:\n- text: a\n  when: {user: "(WILD"}\n',
-    ),
-}
-
-
-@pytest.mark.parametrize("args", [("check",), ("-p", "x"), ("-p", "x", "-v")])
-@pytest.mark.parametrize("name", WILD_FILES)
-def test_no_escape_of_a_found_configuration_reaches_the_terminal(
-    place: Place, name: str, args: tuple[str, ...]
-) -> None:
-    config, rules = WILD_FILES[name]
-    place.write("config.yaml", config)
-    place.write("r.yaml", rules)
-
-    ran = place.call(*args)
-
-    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", ran.out + ran.err)
-
-
-@pytest.mark.slow  # it waits for half a second
-def test_a_second_signal_ends_a_program_that_something_holds_up(place: Place) -> None:
-    place.write("driver.py", BLOCKED)
-    place.write(
-        "config.yaml", "chains: {default: {model: m}}\nmodels: {definitions: {m: {provider: scripted, script: r.yaml}}}"
-    )
-    place.write("r.yaml", "rules: [{tools: [{name: block, input: {}}]}]")
-    command = [sys.executable, "driver.py", "-p", "hello", "--config", "config.yaml"]
-    process = subprocess.Popen(command, cwd=place.folder, env=place.environ, stdout=subprocess.PIPE)
-    with process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"blocked\n"
-        while process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(0.5)
-    assert process.returncode == 143
-
-
-def test_the_version_and_the_help(place: Place) -> None:
-    assert place.call("--version").out.startswith("chain ")
-    ran = place.call("--help")
-    assert (ran.code, ran.err) == (0, "")
-    assert "--say" in ran.out
+def test_the_version_and_the_help_are_written(home: Path) -> None:
+    assert call(home, "--version").stdout.startswith("chain ")
+    ran = call(home, "--help")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "--say" in ran.stdout
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("hatchling") is None, reason="the build backend is not installed")
-def test_an_installed_program_finds_its_defaults(place: Place) -> None:
-    built = subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(place.folder / "dist")],
-        cwd=ROOT,
-        capture_output=True,
-        check=False,
-    )
+def test_an_installed_program_finds_its_defaults(home: Path) -> None:
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(home / "dist")]
+    built = run_program(command, cwd=ROOT)
     assert built.returncode == 0, built.stderr.decode()
-    (wheel,) = (place.folder / "dist").glob("react_chain-*.whl")
+    (wheel,) = (home / "dist").glob("react_chain-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-        archive.extractall(place.folder / "site")
+        archive.extractall(home / "site")
         metadata = next(archive.read(n).decode() for n in names if n.endswith("entry_points.txt"))
     shipped = {"config.yaml", *(path.relative_to(ROOT).as_posix() for path in (ROOT / "prompts").rglob("*.yaml"))}
     assert {f"chain/defaults/{name}" for name in shipped} <= names
@@ -386,24 +180,22 @@ def test_an_installed_program_finds_its_defaults(place: Place) -> None:
     assert not [name for name in names if name.startswith(("tests", ".", "config", "prompts"))]
     assert "chain = cli:console" in metadata
 
-    place.write("work/notes.txt", "one\ntwo\n")
-    site = {"PYTHONPATH": str(place.folder / "site")}
-    ran = place.run(*PROGRAM, "-p", "List the files", *OFFLINE, "--workspace", "work", environ=site)
-    assert ran.code == 0
-    assert "notes.txt" in ran.out
-    reference = place.run(*PROGRAM, "help", "lines", environ=site)
-    assert reference.out == (place.folder / "site" / "cli" / "help" / "lines.md").read_text(encoding="utf-8")
+    (home / "work").mkdir()
+    (home / "work/notes.txt").write_text("one\ntwo\n")
+    site = str(home / "site")
+    ran = run(home, *PROGRAM, "-p", "List the files", *OFFLINE, "--workspace", "work", PYTHONPATH=site)
+    assert ran.returncode == 0
+    assert "notes.txt" in ran.stdout
+    reference = run(home, *PROGRAM, "help", "lines", PYTHONPATH=site)
+    assert reference.stdout == (home / "site" / "cli" / "help" / "lines.md").read_text(encoding="utf-8")
 
 
-# ---------------------------------------------------------------------------------------------------------- bad input
-
-QUERY = ("-p", "hello")
-NAMED = (*QUERY, "--config", "config.yaml")
+# Mistakes
 
 
 @dataclass(frozen=True)
 class Bad:
-    """A mistake: files written over good ones, arguments, and what the one sentence must name."""
+    """A mistake: arguments, parts of the one sentence, files that replace good ones, and variables."""
 
     args: tuple[str, ...]
     says: tuple[str, ...]
@@ -411,43 +203,60 @@ class Bad:
     environ: Mapping[str, str] = field(default_factory=dict)
 
 
+def broken(text: str, *says: str) -> Bad:
+    return Bad(NAMED, says, {"config.yaml": text})
+
+
 BAD = {
+    "no key": Bad(QUERY, ("chain: no API key: set ANTHROPIC_API_KEY or use --model offline",)),
     "a workspace that is a file": Bad((*NAMED, "--workspace", "config.yaml"), ("config.yaml", "not a folder")),
     "a workspace that is not there": Bad((*NAMED, "--workspace", "gone"), ("gone", "not a folder")),
-    "unknown moment": Bad((*NAMED, "--say", "@iterations 2 x"), ("@iterations", "@iteration")),
-    "a mistake in an address": Bad((*NAMED, "--say", "@to explore-1"), ("@to AGENT TEXT",)),
-    "unknown moment in a script": Bad(
+    "an unknown moment": Bad((*NAMED, "--say", "@iterations 2 x"), ("@iterations", "@iteration")),
+    "an address without a text": Bad((*NAMED, "--say", "@to explore-1"), ("@to AGENT TEXT",)),
+    "an unknown moment in a script": Bad(
         (*NAMED, "--script", "script.txt"), ("script.txt:3", "@don"), {"script.txt": "# one\nuse B\n@don x\n"}
     ),
     "a script that is not there": Bad((*NAMED, "--script", "gone.txt"), ("gone.txt",)),
     "a script that is not text": Bad((*NAMED, "--script", "s.txt"), ("s.txt", "UTF-8"), {"s.txt": b"\xff\n"}),
-    "a blank query": Bad(("  ", "--config", "config.yaml"), ("query is empty",)),
-    "no query": Bad(("-p", "--no-stdin", "--config", "config.yaml"), ("-p needs a query",)),
-    "a query that is too long": Bad(("-p", "x" * 100_001, "--config", "config.yaml"), ("100,001", "100,000")),
-    "stdin without a query": Bad(("--stdin", "--config", "config.yaml"), ("--stdin",)),
+    "a blank query": Bad(("  ", *CONFIGURED), ("query is empty",)),
+    "no query": Bad(("-p", "--no-stdin", *CONFIGURED), ("-p needs a query",)),
+    "a query that is too long": Bad(("-p", "x" * 100_001, *CONFIGURED), ("100,001", "100,000")),
+    "stdin without a query": Bad(("--stdin", *CONFIGURED), ("--stdin",)),
     "stdin and not": Bad((*NAMED, "--stdin", "--no-stdin"), ("--stdin", "--no-stdin")),
     "stdin twice": Bad((*NAMED, "--stdin", "--input-format", "stream-json"), ("--stdin", "--input-format")),
     "no stdin twice": Bad((*NAMED, "--no-stdin", "--input-format", "stream-json"), ("--no-stdin", "--input-format")),
-    "a config that was merely found": Bad(
+    "a new session without a state": Bad(("send", "--new", "x"), ("--new needs --state",)),
+    "answers without a state": Bad(("watch", "--answers"), ("--answers needs --state",)),
+    "a worker without a state": Bad(("worker",), ("needs the address of a Redis",)),
+    "a state that is a folder": Bad(("worker", "--state", "/tmp", *OFFLINE), ("is not the address of a Redis",)),
+    "a worker of no session": Bad(("worker", "--state", "redis://x/0", "-n", "0"), ("-n must be a number from 1",)),
+    "a wrong age": Bad(("worker", "--state", "redis://x/0", "--keep", "soon"), ("--keep must be a number of days",)),
+    "an untrusted configuration": Bad(
         QUERY,
         ("config.yaml", "base_url", "--config"),
         {"config.yaml": "chains: {}\nmodels: {definitions: {claude: {base_url: 'http://localhost:1'}}}\n"},
     ),
-}  # fmt: skip
+    "a tool": broken(CONFIG.replace("todo, files", "flies"), "config.yaml:6: ", "did you mean files?"),
+    "an allowance": broken(CONFIG + "tools:\n  allow:\n    - edit_fil\n", "config.yaml:9: ", "did you mean edit_file?"),
+    "an allowance outside": broken(CONFIG + "tools:\n  allow: ['edit_file(../x)']\n", "config.yaml:8: ", "relative to"),
+    "an allowance in a flag": Bad(
+        (*NAMED, "--allow", "list_files,edit_fil"), ("flag --allow: ", "did you mean edit_file?")
+    ),
+    "an allowance in a variable": Bad(NAMED, ("CHAIN_ALLOW: ", "did you mean"), environ={"CHAIN_ALLOW": "edit_fil"}),
+    "a host": broken(CONFIG + "tools:\n  research: {hosts: ['https://x/']}\n", "config.yaml:8: ", "without https://"),
+    "a script of rules": broken(CONFIG.replace("rules.yaml", "gone.yaml"), "config.yaml:4: ", "gone.yaml cannot"),
+    "a rule": Bad(
+        NAMED, ("rules.yaml:2: ", "is not a regular"), {"rules.yaml": "rules:\n- {when: {user: (}, text: x}\n"}
+    ),
+    "a prompt": broken(
+        CONFIG.replace("{model", "{compaction_prompt: gone.yaml, model"), "config.yaml:6: ", "gone.yaml"
+    ),
+}
 
 
-def arrange(place: Place, bad: Bad) -> dict[str, str]:
-    """Write the files of a mistake; returns its environment."""
-    if "--config" not in bad.args:
-        (place.folder / "config.yaml").unlink()
-    for file, text in bad.files.items():
-        place.write(file, text)
-    return {k: str(place.folder / v) if k.startswith("XDG") else v for k, v in bad.environ.items()}
-
-
-def check_sentence(bad: Bad, ran: Ran, folder: Path) -> None:
-    assert (ran.code, ran.out) == (2, ""), ran.err
-    (sentence,) = ran.err.splitlines()
+def check_sentence(bad: Bad, ran: subprocess.CompletedProcess[str], folder: Path) -> None:
+    assert (ran.returncode, ran.stdout) == (2, ""), ran.stderr
+    (sentence,) = ran.stderr.splitlines()
     assert sentence.startswith("chain: ")
     assert len(sentence.replace(str(folder), "")) < 500, "however long the name of the folder is"
     for part in bad.says:
@@ -455,271 +264,211 @@ def check_sentence(bad: Bad, ran: Ran, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_input_gets_one_sentence(configured: Place, name: str) -> None:
-    environ = arrange(configured, BAD[name])
+def test_a_mistake_gets_one_sentence(home: Path, name: str) -> None:
+    bad = BAD[name]
+    if "--config" not in bad.args:
+        (home / "config.yaml").unlink()
+    for file, text in bad.files.items():
+        (home / file).write_bytes(text.encode() if isinstance(text, str) else text)
+    check_sentence(bad, call(home, *bad.args, **bad.environ), home)
+    assert not journals(home), "no session was created"
 
-    check_sentence(BAD[name], configured.call(*BAD[name].args, environ=environ), configured.folder)
-    assert not configured.journals, "nothing was begun"
+
+@pytest.mark.parametrize("format", ["text", "stream-json"])
+def test_without_input_no_session_is_left(home: Path, format: str) -> None:
+    ran = call(home, *CONFIGURED, "--input-format", format)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.splitlines()[-1].startswith("chain: there is no query")
+    assert not journals(home)
 
 
-def test_bad_input_ends_the_process_with_one_sentence(configured: Place) -> None:
+def test_a_mistake_ends_the_process_with_2(home: Path) -> None:
     bad = BAD["a workspace that is a file"]
-
-    check_sentence(bad, configured.run(*PROGRAM, *bad.args), configured.folder)
-
-
-def test_nothing_on_standard_input_is_wrong_usage(configured: Place) -> None:
-    ran = configured.call("--config", "config.yaml")
-
-    assert (ran.code, ran.out) == (2, "")
-    assert ran.err.splitlines()[-1].startswith("chain: there is no query")
-    assert configured.journals == []
+    check_sentence(bad, run(home, *PROGRAM, *bad.args), home)
 
 
-def test_verbose_shows_the_traceback_above_the_sentence(configured: Place) -> None:
-    ran = configured.call(*NAMED, "--model", "tets", "-v")
+def test_verbose_shows_the_traceback_without_escapes(home: Path) -> None:
+    (home / "config.yaml").write_text('chains: {default: {model: offline, tools: ["\\e]0;x\\a\\e[2J\\x9b31mtodo"]}}\n')
+    ran = call(home, *QUERY, "-v")
+    assert ran.returncode == 2
+    assert ran.stderr.startswith("Traceback (most recent call last):")
+    assert ran.stderr.splitlines()[-1].startswith("chain: ")
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", ran.stderr + call(home, "check").stdout)
 
-    assert ran.code == 2
-    assert ran.err.startswith("Traceback (most recent call last):")
-    assert ran.err.splitlines()[-1].startswith("chain: ")
 
-
-def test_a_configuration_that_is_passed_over_is_a_notice(place: Place) -> None:
-    place.write("config.yaml", "models: {default: offline}\n")
-
-    ran = place.call("-p", "hello", *OFFLINE)
-    assert ran.code == 0
-    (row,) = [row for row in ran.err.splitlines() if "config.yaml:1: is not used" in row]
+def test_a_configuration_passed_over_is_a_notice(home: Path) -> None:
+    (home / "config.yaml").write_text("models: {default: offline}\n")
+    ran = call(home, *QUERY, *OFFLINE)
+    assert ran.returncode == 0
+    (row,) = [row for row in ran.stderr.splitlines() if "config.yaml:1: is not used" in row]
     assert "no key chains" in row
-    checked = place.call("check", *OFFLINE)
-    assert [row for row in checked.out.splitlines() if "config.yaml:1: is not used" in row]
+    assert "config.yaml:1: is not used" in call(home, "check", *OFFLINE).stdout
 
 
-def test_instructions_of_the_project_are_told_with_v_and_in_json_and_what_is_wrong_always(configured: Place) -> None:
-    configured.write("AGENTS.md", "Use make.")
-    configured.write("home/.config/chain/AGENTS.md", b"\xff")
-    configured.write("rules.yaml", "rules: [{when: {system: 'Use make'}, text: I do.}, {text: I do not.}]")
+def test_check_notes_ignored_keys_of_commands(home: Path) -> None:
+    folder = home / "config/chain/commands"
+    folder.mkdir(parents=True)
+    (folder / "fix.md").write_text("---\nallowed-tools: Read\n---\nFix it.")
+    (folder / "empty.md").touch()
+    ran = call(home, "check", *OFFLINE)
+    assert ran.returncode == 0
+    assert f"note: {folder}/empty.md: has no text" in ran.stdout
+    assert f"note: {folder}/fix.md:2: unknown key allowed-tools is" in ran.stdout
+
+
+def test_project_instructions_are_named_with_v(home: Path) -> None:
+    (home / "AGENTS.md").write_text("Use make.")
+    (home / "config/chain").mkdir(parents=True)
+    (home / "config/chain/AGENTS.md").write_bytes(b"\xff")
+    (home / "rules.yaml").write_text("rules: [{when: {system: 'Use make'}, text: I do.}, {text: I do not.}]")
     files, fault = "Project instructions: AGENTS.md.", "is not UTF-8"
-
-    ran = configured.call(*NAMED)
-    assert (ran.code, ran.out) == (0, "I do.\n")
-    assert (files in ran.err, ran.err.count(fault)) == (False, 1)
-
-    ran = configured.call(*NAMED, "-v")
-    assert (ran.err.count(files), ran.err.count(fault)) == (1, 1)
-
-    rows = [json.loads(row) for row in configured.call(*NAMED, "--output-format", "stream-json").out.splitlines()]
-    told = [row["message"] for row in rows if row["type"] == "notice"]
-    assert told[0] == files
-    assert fault in told[1]
+    ran = call(home, *NAMED)
+    assert (ran.returncode, ran.stdout) == (0, "I do.\n")
+    assert (files in ran.stderr, ran.stderr.count(fault)) == (False, 1)
+    ran = call(home, *NAMED, "-v")
+    assert (ran.stderr.count(files), ran.stderr.count(fault)) == (1, 1)
+    rows = [json.loads(row) for row in call(home, *NAMED, "--output-format", "stream-json").stdout.splitlines()]
+    notices = [row["message"] for row in rows if row["type"] == "notice"]
+    assert notices[0] == files
+    assert fault in notices[1]
 
 
-# -------------------------------------------------------------------------------------------------- standard streams
+# Standard streams
 
 
-@pytest.mark.parametrize("args", [(), ("--stdin",)])
-def test_stdin_goes_with_the_query_as_a_block(configured: Place, args: tuple[str, ...]) -> None:
-    ran = configured.call(*NAMED, *args, stdin="one\nzwölf\n".encode())
+def pipe(folder: Path, text: bytes) -> int:
+    reading, writing = os.pipe()
+    os.write(writing, text)
+    os.close(writing)
+    return reading
 
-    assert (ran.code, ran.out) == (0, "Done: hello\n\n<stdin>\none\nzwölf\n</stdin>\n")
+
+def file(folder: Path, text: bytes) -> int:
+    (folder / "notes.txt").write_bytes(text)
+    return os.open(folder / "notes.txt", os.O_RDONLY)
 
 
-def test_a_file_or_a_socket_on_standard_input_goes_with_the_query_too(configured: Place) -> None:
+def connection(folder: Path, text: bytes) -> int:
     ours, theirs = socket.socketpair()
-    with ours, theirs, configured.write("notes.txt", "a note").open("rb") as file:
-        ours.sendall(b"a note")
-        ours.shutdown(socket.SHUT_WR)
-        for descriptor in (file.fileno(), theirs.fileno()):
-            ran = configured.call(*NAMED, stdin=descriptor)
-
-            assert (ran.code, ran.out) == (0, "Done: hello\n\n<stdin>\na note\n</stdin>\n")
+    with ours:
+        ours.sendall(text)
+    return theirs.detach()
 
 
-def test_stdin_alone_is_the_query(configured: Place) -> None:
-    ran = configured.call("-p", "--config", "config.yaml", stdin=b"hello\n")
-
-    assert (ran.code, ran.out) == (0, "Done: hello\n")
+BLOCK = "Done: hello\n\n<stdin>\nzwölf\n</stdin>\n"
 
 
-def test_stdin_can_be_left_to_others(configured: Place) -> None:
-    with configured.write("list", "one\n").open("rb", buffering=0) as file:
-        ran = configured.call(*NAMED, "--no-stdin", stdin=file.fileno())
+@pytest.mark.parametrize(
+    ("make", "args", "answer", "is_read"),
+    [
+        (pipe, NAMED, BLOCK, True),
+        (pipe, (*NAMED, "--stdin"), BLOCK, True),
+        (file, NAMED, BLOCK, True),
+        (connection, NAMED, BLOCK, True),
+        (pipe, ("-p", *CONFIGURED), "Done: zwölf\n", True),
+        (file, (*NAMED, "--no-stdin"), "Done: hello\n", False),
+    ],
+)
+def test_standard_input_is_appended_to_the_query(
+    home: Path, make: Callable[[Path, bytes], int], args: tuple[str, ...], answer: str, is_read: bool
+) -> None:
+    descriptor = make(home, "zwölf\n".encode())
+    try:
+        ran = call(home, *args, stdin=descriptor)
+        assert (ran.returncode, ran.stdout) == (0, answer)
+        assert bool(os.read(descriptor, 100)) != is_read
+    finally:
+        os.close(descriptor)
 
-        assert (ran.code, ran.out) == (0, "Done: hello\n")
-        assert file.read() == b"one\n"
 
-
-def test_a_script_is_lines_at_their_moments(configured: Place) -> None:
-    configured.write("script.txt", "# a comment\r\n\r\nuse A\r\n@answer use B\n@done hello again\n@iteration 4 never\n")
-
-    ran = configured.call(*NAMED, "--script", "script.txt", "--say", "use C")
-
-    assert ran.code == 3
-    assert ran.out == "Heard: use B\nDone: hello again\n"
-    assert ran.err.splitlines()[-2] == "↩ Never sent (its moment did not come): @iteration 4 never"
-
-
-def test_json_names_the_agent_beside_the_text(configured: Place) -> None:
-    configured.write("config.yaml", CONFIG.replace("[todo, files]", "[todo, files, agents]"))
-    configured.write("rules.yaml", DELEGATING)
-    lines = [
-        line("@iteration 1 look closer", "a", to="explore-1"),
-        line("@tool list_files for the first", "b", to="main", urgent=True),
-        line("@tool list_files @to explore-1 the text decides", "c", to="main"),
-        line("@tool list_files nobody", "d", to="explore-7"),
-        line("wrong", "e", to=["main"]),
-        line("@iteration 1 never", "f", to="plan-1"),
-        line("look around"),
-    ]
-
-    stdin = "".join(f"{json.dumps(row)}\n" for row in lines).encode()
-    ran = configured.call("--config", "config.yaml", *JSON, stdin=stdin)
-
-    assert ran.code == 3
-    found = {r["id"]: (r["state"], r["agent"]) for r in receipts(ran.objects)}
-    assert {id: found[id] for id in "abc"} == {
-        "a": ("delivered", "explore-1"),
-        "b": ("delivered", "main"),
-        "c": ("delivered", "explore-1"),
-    }
-    reasons = {o["id"]: o["reason"] for o in ran.objects if o["type"] == "line_refused"}
-    assert sorted(reasons) == ["d", "e"]
-    assert "main, explore-1" in reasons["d"]
-    assert [text for o in ran.objects if o["type"] == "result" for text in o["unsent"]] == ["@iteration 1 never"]
+def test_a_script_sends_lines_at_their_moments(home: Path) -> None:
+    (home / "script.txt").write_text("# a comment\r\n\r\nuse A\r\n@answer use B\n@done again\n@iteration 4 never\n")
+    ran = call(home, *NAMED, "--script", "script.txt", "--say", "use C")
+    assert ran.returncode == 3
+    assert ran.stdout == "Heard: use B\nDone: again\n"
+    assert ran.stderr.splitlines()[-2] == "↩ Never sent (its moment did not come): @iteration 4 never"
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
-    ("args", "closed"),
-    [(("check",), ">&-"), (("hello",), "<&- >&- 2>&-"), (("-p", "hello"), "2>&-"), (("-p", "hello"), ">&-")],
+    ("args", "closed"), [(("check",), ">&-"), (("hello",), "<&- >&- 2>&-"), (QUERY, "2>&-"), (QUERY, ">&-")]
 )
-def test_standard_streams_may_be_closed(configured: Place, args: tuple[str, ...], closed: str) -> None:
-    command = (*PROGRAM, "--config", "config.yaml", *args)
-
-    ran = configured.run("/bin/sh", "-c", f'exec "$@" {closed}', "sh", *command)
-
-    assert ran.code == 0, ran.err
-    assert "Traceback" not in ran.err
+def test_standard_streams_may_be_closed(home: Path, args: tuple[str, ...], closed: str) -> None:
+    ran = run(home, "/bin/sh", "-c", f'exec "$@" {closed}', "sh", *PROGRAM, *CONFIGURED, *args)
+    assert ran.returncode == 0, ran.stderr
+    assert "Traceback" not in ran.stderr
     if ">&-" not in closed.split():
-        assert ran.out.startswith("Done: hello")
+        assert ran.stdout.startswith("Done: hello")
     if args != ("check",):
-        (records,) = configured.journals
-        assert records[-1]["type"] == "result"
+        assert records(home)[-1]["type"] == "result"
 
 
 @pytest.mark.slow
-def test_a_reader_who_is_gone_breaks_nothing(configured: Place) -> None:
+def test_a_closed_pipe_is_no_error(home: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    done = subprocess.run(
-        [*PROGRAM, "--config", "config.yaml", "-p", "long"],
-        cwd=configured.folder,
-        env=configured.environ,
-        stdin=subprocess.DEVNULL,
-        stdout=writing,
-        stderr=subprocess.PIPE,
-        check=False,
-    )
-    os.close(writing)
-
-    assert done.returncode == 0
-    assert b"Traceback" not in done.stderr
-    assert b"Exception" not in done.stderr
+    with start(home, "-p", "long", stdin=subprocess.DEVNULL, stdout=writing) as process:
+        os.close(writing)
+        assert process.wait() == 0
+    assert not re.search("Traceback|Exception", (home / "stderr").read_text())
 
 
-# ------------------------------------------------------------------------------------------------------------ signals
+# Signals
 
 
-def test_a_signal_during_a_tool(configured: Place) -> None:
-    with configured.live(*JSON) as live:
-        live.send(line("task", "q"))
-        live.until("tool_call")
-        live.send(line("use B", "b"))
-        live.until("line_queued", id="b")
-        live.process.send_signal(signal.SIGINT)
+def objects(process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
+    """Yield the objects that the process writes."""
+    assert process.stdout is not None
+    while row := process.stdout.readline():
+        yield json.loads(row)
 
-        assert live.ended() == 130
 
-    last = live.seen[-1]
+def send(process: subprocess.Popen[bytes], *lines: dict[str, Any]) -> None:
+    assert process.stdin is not None
+    process.stdin.write(b"".join(f"{json.dumps(each)}\n".encode() for each in lines))
+    process.stdin.flush()
+
+
+def test_a_signal_interrupts_a_tool(home: Path) -> None:
+    with start(home, *JSON) as process:
+        seen = objects(process)
+        send(process, line("task", "q"))
+        assert any(each["type"] == "tool_call" for each in seen)
+        send(process, line("use B", "b"))
+        assert any(each["type"] == "line_queued" and each["id"] == "b" for each in seen)
+        process.send_signal(signal.SIGINT)
+        *_, last = seen
+        assert process.wait() == 130
     assert (last["type"], last["status"], last["exit_code"]) == ("result", "interrupted", 130)
-    assert {r["id"]: r["state"] for r in receipts(live.seen)} == {"q": "delivered", "b": "returned"}
-    assert live.err.read_text() == ""
-    (records,) = configured.journals
-    assert records[-1]["type"] == "result"
+    assert {r["id"]: r["state"] for r in last["receipts"]} == {"q": "delivered", "b": "returned"}
+    assert (home / "stderr").read_text() == ""
+    assert records(home)[-1]["type"] == "result"
 
 
 @pytest.mark.slow
-def test_a_signal_while_it_waits_for_lines(configured: Place) -> None:
-    with configured.live(*JSON) as live:
-        live.send(line("hello"))
-        live.until("result")
-        live.process.send_signal(signal.SIGTERM)
-
-        assert live.ended() == 143
-
-    assert live.err.read_text() == ""
-    assert live.seen[-1]["exit_code"] == 143
-
-
-@pytest.mark.slow
-def test_a_second_signal_ends_what_does_not_let_go(configured: Place) -> None:
-    configured.write("stubborn", "")
-    with configured.live(*JSON) as live:
-        live.send(line("task"))
-        live.until("tool_call")
-        live.process.send_signal(signal.SIGINT)
-        # The first one was heard when the second finds another action; until then there is nothing to wait for.
-        while live.process.poll() is None:
-            live.process.send_signal(signal.SIGTERM)
-            try:
-                live.process.wait(0.05)
-            except subprocess.TimeoutExpired:
-                continue
-
-        assert live.process.returncode in (130, 143, -signal.SIGTERM)
+@pytest.mark.parametrize(("query", "pause"), [("task", 0.05), ("block", 0.5)])
+def test_a_second_signal_ends_a_hanging_program(home: Path, query: str, pause: float) -> None:
+    (home / "stubborn").touch()
+    with start(home, "-p", query, "--output-format", "stream-json", stdin=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        for row in process.stdout:
+            if (b"blocked" if query == "block" else b'"tool_call"') in row:
+                break
+        # Nothing shows that the first signal was received.
+        while process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(pause)
+        assert process.returncode in (143, -signal.SIGTERM)
 
 
 @pytest.mark.slow
-def test_a_reader_who_never_reads_does_not_keep_it_from_ending(configured: Place) -> None:
-    with (configured.folder / "stderr").open("wb") as stderr:
-        process = subprocess.Popen(
-            [*PROGRAM, "--config", "config.yaml", "-p", "long"],
-            cwd=configured.folder,
-            env=configured.environ,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            pipesize=PIPE_SIZE,
-        )
-    with process:
+def test_a_full_pipe_does_not_delay_the_end(home: Path) -> None:
+    with start(home, "-p", "long", stdin=subprocess.DEVNULL) as process:
         assert process.stdout is not None
         assert os.read(process.stdout.fileno(), 1), "the answer comes when the run has ended"
         process.send_signal(signal.SIGTERM)
-
         assert process.wait() == 143
-
-    (records,) = configured.journals
-    assert (records[-1]["type"], records[-1]["status"]) == ("result", "done")
-
-
-def test_a_live_conversation_over_two_pipes(configured: Place) -> None:
-    with configured.live(*JSON) as live:
-        assert live.until("init")["session"]
-        live.send(line("task", "q"))
-        live.until("tool_call", name="wait")
-        live.send("not json", line("todo: add x", "t"), line("@answer use B", "b"))
-        live.until("line_refused")
-        live.until("line_queued", id="t")
-        configured.open_gate()
-        live.until("receipt", id="b", state="delivered")
-        live.until("result", status="done")
-        live.send(line("hello", "h"))
-        assert live.until("result")["result"] == "Done: hello"
-        assert live.process.stdin is not None
-        live.process.stdin.close()
-
-        assert live.ended() == 3, "a line was refused"
-
-    points = {r["id"]: r["point"] for r in receipts(live.seen) if r["state"] != "refused"}
-    assert points == {"q": "start", "t": "D", "b": "B", "h": "start"}
+    last = records(home)[-1]
+    assert (last["type"], last["status"]) == ("result", "done")

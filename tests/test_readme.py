@@ -1,4 +1,4 @@
-"""What the README claims, held against the program. Claims about behaviour have their tests beside the behaviour."""
+"""The README, compared with the program: its commands, examples, tables and links."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ README = text_of("README.md")
 NOT_OURS = {"--no-deps"}
 
 
-def test_the_main_job_shows_the_line_land(tmp_path: Path) -> None:
+def test_the_main_job_delivers_the_line(tmp_path: Path) -> None:
     command = block("README.md", "main job").split(".venv/bin/chain ")[1]
     argv = re.findall(r"'([^']*)'|(\S+)", command)
     done = run("-m", "cli", *(quoted or plain for quoted, plain in argv), cwd=ROOT, home=tmp_path)
@@ -37,37 +37,37 @@ def test_the_ci_runs_the_readmes_own_command() -> None:
 
 
 @pytest.mark.slow
-def test_the_transcript_has_rows_that_the_terminal_shows(tmp_path: Path) -> None:
-    """Made again by the real program, in this order; where it differs, the failure shows all rows to choose from."""
-    command, _, told = block("README.md", "transcript").partition("\n")
+def test_the_transcript_is_what_a_terminal_shows(tmp_path: Path) -> None:
+    """If it differs, the failure shows all rows."""
+    command, _, transcript = block("README.md", "transcript").partition("\n")
     argv = shlex.split(command.removeprefix("$ chain "))
     with Screen([sys.executable, "-m", "cli", *argv], home=tmp_path, cwd=ROOT, rows=50, columns=120) as screen:
         screen.until("✓ done")
         screen.type("/quit\r")
         assert screen.wait() == 0
         shown = without_chance(screen.everything)
-    wanted = without_chance(told.rstrip())
+    wanted = without_chance(transcript.rstrip())
     assert len(wanted) == 5
     rest = iter(shown)
     assert all(row in rest for row in wanted), "\n".join(shown)
 
 
 @pytest.mark.slow
-def test_the_library_example_prints_what_it_says(tmp_path: Path) -> None:
+def test_the_library_example_works(tmp_path: Path) -> None:
     (tmp_path / "example.py").write_text(block("library", "whole program"))
     done = run("example.py", cwd=tmp_path, home=tmp_path)
     assert (done.returncode, done.stdout) == (0, block("library", "whole program output")), done.stderr
 
 
 @pytest.mark.slow
-def test_the_replay_finds_the_kept_session_as_it_was(tmp_path: Path) -> None:
+def test_the_recorded_session_replays_the_same(tmp_path: Path) -> None:
     (command,) = re.findall(r"`chain (replay .*?)`", README)
     argv = shlex.split(command)
     done = run("-m", "cli", *argv, cwd=ROOT, home=tmp_path)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
 
 
-def test_every_kind_of_line_in_its_table_is_one() -> None:
+def test_the_table_shows_every_kind_of_line() -> None:
     shown = [re.findall(r"`(.+?)`", cells[0])[0] for cells in rows("README.md", "line")]
     read = [parse_line(text) for text in shown]
     assert [(line.kind, line.urgency) for line in read] == [
@@ -82,21 +82,15 @@ def test_every_kind_of_line_in_its_table_is_one() -> None:
     assert shown[3] in STOP_PHRASES
 
 
-def test_every_command_that_it_names_exists() -> None:
+def test_every_name_in_the_readme_exists() -> None:
     named = re.findall(r"`(?:\.venv/bin/)?chain ([a-z]+)", README)
     assert set(named) <= {*COMMANDS, "help"}
     assert {"check", "demo", "explain", "help", "init", "replay", "sessions"} <= set(named)
-
-
-def test_every_option_that_it_names_exists() -> None:
     for option in sorted(set(re.findall(r"--[a-z][a-z-]+", README)) - NOT_OURS):
         assert option in HELP, option
 
 
-@pytest.mark.parametrize("path", sorted(set(re.findall(r"\]\(([^)#]+)\)", README))))
-def test_what_it_links_to_is_there(path: str) -> None:
-    assert (ROOT / path).is_file()
-
-
-def test_it_links_to_every_topic() -> None:
+def test_the_links_lead_to_files_and_every_topic() -> None:
+    for path in set(re.findall(r"\]\(([^)#]+)\)", README)):
+        assert (ROOT / path).is_file(), path
     assert set(re.findall(r"\(cli/help/([a-z-]+)\.md\)", README)) == set(TOPICS)

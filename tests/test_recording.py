@@ -1,4 +1,4 @@
-"""The recording of the README is what the program shows today."""
+"""The recording in the README, compared with the program."""
 
 from __future__ import annotations
 
@@ -8,25 +8,24 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from recording.record import FILE, LINES, QUERY, started, told
-from support.house import ROOT
+from recording.record import FILE, LINES, QUERY, shown_run, started
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.mark.slow
-def test_the_recording_is_what_the_program_shows(tmp_path: Path) -> None:
-    """With the lines sent by ``--say`` in the same iterations, so that it does not depend on how fast anything is."""
+def test_the_recording_shows_the_program_of_today(tmp_path: Path) -> None:
+    """The lines are sent by ``--say`` in the same iterations, so speed does not matter."""
     said = [word for iteration, line in LINES.items() for word in ("--say", f"@iteration {iteration} {line}")]
     with started(tmp_path, *said, QUERY) as screen:
         screen.until("✓ done")
-        shown = told(screen)
+        shown = shown_run(screen)
     recorded = ElementTree.parse(FILE).getroot().findtext(f"{SVG}desc")
     assert shown == recorded, "make it again: .venv/bin/python tests/recording/record.py"
 
 
-def test_it_begins_and_ends_on_a_line_that_has_landed() -> None:
-    """And what does not animate shows only that."""
+def test_the_first_and_last_frame_show_an_interruption() -> None:
+    """A viewer without animation shows only the first."""
     source = FILE.read_text(encoding="utf-8")
     frames = re.findall(r'<g class="f\d+"( visibility="hidden")?>(.*)</g>', source)
     rows = {name: _text(drawn) for name, drawn in re.findall(r'<g id="(r\d+)">(.*?)</g>', source)}
@@ -35,10 +34,6 @@ def test_it_begins_and_ends_on_a_line_that_has_landed() -> None:
     assert [bool(hidden) for hidden, _ in frames] == [False, *[True] * (len(frames) - 1)]
     for line in LINES.values():
         assert any(line in row for row in rows.values())
-
-
-def test_the_readme_shows_it() -> None:
-    assert f"({FILE.relative_to(ROOT)})" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def _text(drawn: str) -> str:

@@ -1,4 +1,4 @@
-"""Files that would make a reader wait: refused as a whole, or at the read that would wait."""
+"""Files that would block a reader are refused: at once, or at the read that would block."""
 
 import os
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from chain.regular_file import FLAGS, regular_file
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)])
-def test_what_is_not_a_regular_file_is_refused_and_closed(make: Callable[[Path], None], tmp_path: Path) -> None:
+def test_other_files_are_refused_and_closed(make: Callable[[Path], None], tmp_path: Path) -> None:
     make(tmp_path / "it")
     descriptor = os.open(tmp_path / "it", FLAGS)
     with pytest.raises(OSError, match="it is a folder"):
@@ -27,7 +27,7 @@ def test_a_regular_file_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not os.access("/proc/kmsg", os.R_OK), reason="only root reads the messages of the kernel")
 @pytest.mark.parametrize("size", [10, 1 << 20])
-def test_a_file_that_has_no_data_yet_raises_instead_of_returning_none(size: int) -> None:
+def test_a_read_without_data_raises(size: int) -> None:
     def read_all() -> None:
         while file.read(size):
             pass

@@ -1,4 +1,4 @@
-"""The folder in which chain was started is removed: what needs none works, and the rest is refused in one sentence."""
+"""Commands in a folder that was removed: those that need no folder work, the others are refused in one sentence."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ CASES = [
 
 @pytest.fixture
 def removed(tmp_path: Path) -> Iterator[Path]:
-    """A way into a folder that was removed."""
+    """A path to a folder that was removed."""
     folder = tmp_path / "removed"
     folder.mkdir()
     descriptor = os.open(folder, os.O_RDONLY)
@@ -65,9 +65,6 @@ def test_in_a_removed_folder(command: str, code: int, says: str | None, removed:
         call_program("-p", "hello", "--model", "offline", cwd=there, environ=variables)
         (journal,) = (tmp_path / "state/chain/sessions").glob("*.jsonl")
         id = journal.stem
-
-    words = command.format(there=there, id=id).split()
-    done = call_program(*words, cwd=removed, environ=variables)
-
+    done = call_program(*command.format(there=there, id=id).split(), cwd=removed, environ=variables)
     assert done.returncode == code, done.stderr
     assert says is None or done.stderr == says or (code == 0 and "removed" not in done.stderr)

@@ -1,17 +1,15 @@
-"""What users do while a chain works, each replayed with what they do at every possible moment of the run.
+"""What users do while a chain works, replayed at every possible moment of the run.
 
-A scenario is a model that answers what it reads, tools, and what the user does. It is played once without the user,
-which gives the number of moments; then with the user acting before the run, in the very step of each event, after each
-event once everything stands still, and after the run. The invariants of SPEC section 2 hold after each, and ``outcome``
-says what the user then has: the same whenever they act, where it does not depend on the moment.
+A scenario is a model, tools, and what the user does. It is played once without the user to count the events, then with
+the user acting before the run, in the step of each event, after each event once nothing runs, and after the run. The
+invariants of SPEC section 2 hold after each, and ``outcome`` checks the result.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import pytest
@@ -23,13 +21,11 @@ from support import (
     SKIPPED,
     Acts,
     Session,
-    check_heard,
-    check_invariants,
-    check_silence,
+    at,
+    check_session,
     open_session,
     wait_quiet,
 )
-from support import settings as chain_settings
 from support.examples import some
 from support.models import TOOLS, RandomModel, Step
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -37,7 +33,6 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from chain import events
 from chain.messages import Text, ToolCall
 from chain.model import Delta, Reply, Request
-from chain.session import event_json
 
 # ----------------------------------------------------------------------------------------------- a model that answers
 
@@ -142,21 +137,12 @@ Outcome: TypeAlias = Callable[[Played], None]
 
 @dataclass(frozen=True)
 class Scenario:
-    """``user`` is what the user does, all in one step; ``later`` a number of events after that; ``first`` is submitted
-    before the task, with nothing running."""
+    """A model with steps and answers, and what the user does in one step."""
 
     user: Sequence[str]
     outcome: Outcome
     steps: Sequence[Step] = field(default_factory=lambda: WORK)
     answers: Mapping[str, Step] = field(default_factory=dict)
-    later: Mapping[int, str] = field(default_factory=dict)
-    first: Sequence[str] = ()
-    handler: str = ""
-    max_iterations: int = 8
-    inbox_size: int = 10
-    interactive: bool = False
-    then: Callable[[Session], None] = lambda session: None
-    """What the user does once all that is over."""
 
 
 SCENARIOS: dict[str, Scenario] = {}
@@ -173,7 +159,7 @@ def scenario(*user: str, **options: Any) -> Callable[[Outcome], Outcome]:
 
 
 def is_done(played: Played) -> None:
-    """The task's run ended as if nobody had said anything."""
+    """The task's run ended as if the user had done nothing."""
     assert (played.task.status, played.task.result) == ("done", ANSWER)
 
 
@@ -241,32 +227,12 @@ def asks_how_it_goes_and_the_task_goes_on(played: Played) -> None:
     assert answered == ([] if came_with_task else [DOES_TASK if played.when == "during" else ASKS])
 
 
-@scenario(ASKS, REDIRECT, answers={REDIRECT: OTHER, ASKS: GOES_WELL})
-def asks_and_changes_course(played: Played) -> None:
-    assert {played.states[ASKS], played.states[REDIRECT]} == {"delivered"}
-    if played.when == "during":
-        assert played.task.result == "I took the other way."
-
-
-@scenario(ASKS, handler="messages: [{role: system, content: Be brief.}]", answers={ASKS: GOES_WELL})
-def asks_where_the_handler_has_its_own_words(played: Played) -> None:
-    is_done(played)
-    tails = [r.tail for r in played.session.model.requests if r.tail]
-    assert len(tails) == (played.when == "during")
-
-
 @scenario("focus on prices", steps=[calls("steered"), FINAL], answers={"focus on": LOOK})
 def steers_a_running_tool(played: Played) -> None:
     is_done(played)
     played.was_delivered("focus on prices")
-    heard = [e for e in played.session.of(events.ToolProgress) if e.text == "heard prices"]
-    assert len(heard) <= (played.when == "during")
-
-
-@scenario("skip docs", later={2: DROP}, steps=[calls("steered", "slow"), FINAL])
-def drops_a_line_that_a_tool_may_have_heard(played: Played) -> None:
-    was_heard = any(e.text == "heard docs" for e in played.session.of(events.ToolProgress))
-    assert played.states["skip docs"] in ({"delivered"} if was_heard else {"delivered", "dropped"})
+    used = [e for e in played.session.of(events.ToolProgress) if e.text == "heard prices"]
+    assert len(used) <= (played.when == "during")
 
 
 # ---- what comes next
@@ -316,21 +282,11 @@ def stops_while_text_streams(played: Played) -> None:
         assert played.task.replies == ((shown.strip(),) if shown else ())
 
 
-@scenario("stop", steps=[calls("watch", "watch", "watch", "slow"), FINAL])
-def stops_in_a_batch_of_reading_tools(played: Played) -> None:
-    was_stopped(played)
-
-
 @scenario("stop", "do something else")
 def stops_and_types_at_once(played: Played) -> None:
     if played.when == "during":
         was_stopped(played)
         assert played.states["do something else"] == "returned"
-
-
-@scenario("stop", steps=[text(ANSWER, failures=2, breaks_at=1)])
-def stops_while_the_service_is_unwell(played: Played) -> None:
-    was_stopped(played)
 
 
 # ---- interrupts
@@ -348,11 +304,6 @@ def was_interrupted(played: Played) -> None:
     assert played.session.chain.runs.exit_code() == 130
 
 
-@scenario(INTERRUPT, steps=[LONG])
-def interrupts_a_model_call(played: Played) -> None:
-    was_interrupted(played)
-
-
 @scenario(INTERRUPT, steps=[calls("cling", "look"), FINAL])
 def interrupts_a_tool_that_clings(played: Played) -> None:
     was_interrupted(played)
@@ -363,22 +314,11 @@ def interrupts_a_batch_of_reading_tools(played: Played) -> None:
     was_interrupted(played)
 
 
-@scenario(INTERRUPT, steps=[text(ANSWER, failures=3, breaks_at=1)])
-def interrupts_in_the_retry_backoff(played: Played) -> None:
-    was_interrupted(played)
-
-
 @scenario(INTERRUPT, REDIRECT)
 def interrupts_and_types_at_once(played: Played) -> None:
     if played.when == "during":
         was_interrupted(played)
         assert played.states[REDIRECT] == "returned"
-
-
-@scenario("stop", INTERRUPT)
-def stops_and_then_interrupts(played: Played) -> None:
-    # Where the stop leaves nothing to cut short, it is the stop that ends the run.
-    assert played.task.status in ({*CANCELLED, "interrupted"} if played.when == "during" else {"done"})
 
 
 # ---- lines that wait
@@ -392,14 +332,6 @@ def drops_a_line_that_waits(played: Played) -> None:
         assert REDIRECT not in played.read
 
 
-@scenario(REDIRECT, later={4: DROP}, answers={REDIRECT: OTHER})
-def drops_a_line_a_little_later(played: Played) -> None:
-    state = played.states[REDIRECT]
-    assert state in ("delivered", "dropped")
-    assert played.read.count(REDIRECT) == (state == "delivered")
-    assert played.task.result == (ANSWER if state == "dropped" or played.when != "during" else "I took the other way.")
-
-
 @scenario(REDIRECT, EDIT, answers={REDIRECT: OTHER})
 def edits_a_waiting_line(played: Played) -> None:
     edited = next((t for t in played.states if t.startswith(f"{REDIRECT} ‹")), None)
@@ -409,35 +341,7 @@ def edits_a_waiting_line(played: Played) -> None:
         played.was_delivered(edited)
 
 
-@scenario("one", "two", "three", "four", inbox_size=2, answers={"one": OTHER, "two": OTHER, "three": OTHER})
-def fills_the_inbox(played: Played) -> None:
-    refused = [t for t in ("one", "two", "three", "four") if played.states[t] == "refused"]
-    assert refused == (["three", "four"] if played.when == "during" else ["four"])
-    assert {s for t, s in played.states.items() if t not in refused} == {"delivered"}
-
-
 # ---- at the edges of a run
-
-
-@scenario(REDIRECT, answers={REDIRECT: OTHER}, steps=[FINAL])
-def types_a_line_as_the_run_ends(played: Played) -> None:
-    played.was_delivered(REDIRECT)
-    assert played.task.status == "done"
-
-
-@scenario(ASKS, max_iterations=2, interactive=True, answers={ASKS: GOES_WELL})
-def asks_as_the_iterations_run_out_at_a_terminal(played: Played) -> None:
-    assert played.task.status == "max_iterations"
-    played.was_delivered(ASKS)
-
-
-@scenario("!todo: add x", max_iterations=1, steps=[THREE])
-def adds_a_task_in_the_last_iteration(played: Played) -> None:
-    assert played.task.status == "max_iterations"
-    # In the step in which the end is announced it is too late.
-    state = played.states["!todo: add x"]
-    assert state in ("handled", "delivered", "returned")
-    assert played.plan == ([] if state == "returned" else [("x", "PENDING")])
 
 
 @scenario(REDIRECT, steps=[LOOK, Step(()), FINAL], answers={REDIRECT: OTHER})
@@ -446,143 +350,61 @@ def types_a_line_around_an_empty_reply(played: Played) -> None:
     assert played.task.status == "done"
 
 
-def try_again(session: Session) -> None:
-    """Send again what a refusal gave back."""
-    for receipt in session.chain.lines.receipts:
-        if receipt.state == "returned" and receipt.text == DOES_TASK:
-            session.chain.submit("Do it another way")
-
-
-@scenario(
-    ASKS,
-    steps=[LOOK, text("No.", stop_reason="refusal"), FINAL],
-    answers={ASKS: GOES_WELL},
-    then=try_again,
-)
-def is_refused_and_tries_again(played: Played) -> None:
-    assert played.task.status == "refused"
-    assert played.states[DOES_TASK] in ("returned", "delivered")
-    assert played.runs[-1][1].status in ("done", "refused")
-    assert played.when == "after" or played.states[ASKS] in ("delivered", "returned")
-
-
 # ---------------------------------------------------------------------------------------------------------- replaying
 
 
-@dataclass
-class User(Acts):
-    """Does what a scenario says at event ``moment``: in its step, or once everything stands still after it."""
+async def replay(play: Scenario, moment: int, *, is_settled: bool = False) -> Played:
+    """Play a scenario, with the user acting in the step of event ``moment``, or once nothing runs after it.
 
-    play: Scenario = field(default_factory=lambda: SCENARIOS["changes course"])
-    moment: int = -1
-    settled: bool = False
-    when: str = ""
-    later: dict[int, str] = field(default_factory=dict)
-    due: trio.Event = field(default_factory=trio.Event)
-    task_is_there: bool = False
+    Moment -1 is before the run, 0 before its first step. A moment that never comes is after the run.
+    """
+    async with open_session(Script(list(play.steps), answers=play.answers), tools=TOOLS) as session:
+        user, due = Acts(session, (), also_idle=True), trio.Event()
+        played = Played(session, "")
 
-    def __call__(self, event: events.Event) -> None:
-        self.seen += 1
-        if self.seen == self.moment:
-            self.due.set()
-            if not self.settled:
-                self.act()
-        elif self.seen in self.later:
-            self.do(self.later.pop(self.seen))
+        def act() -> None:
+            if not played.when:
+                has_begun = bool(session.of(events.RunStarted)) or session.chain.is_running
+                played.when = "before" if not has_begun else "during" if session.chain.is_running else "after"
+                for what in play.user:
+                    user.do(what)
 
-    def act(self) -> None:
-        if not self.when:
-            self.when = "before" if not self.task_is_there else "during" if self.session.chain.is_running else "after"
-            self.later = {self.seen + n: what for n, what in self.play.later.items()}
-            for what in self.play.user:
-                self.do(what)
+        async def act_when_settled() -> None:
+            await due.wait()
+            await wait_all_tasks_blocked()
+            act()
 
-    async def act_when_settled(self) -> None:
-        await self.due.wait()
-        await wait_all_tasks_blocked()
-        self.act()
-
-    async def finish(self) -> None:
-        """Wait for the end of it all, and do then what is still to be done."""
-        await wait_quiet(self.session)
-        self.act()
-        while self.later:
-            await wait_quiet(self.session)
-            if self.later:
-                self.do(self.later.pop(min(self.later)))
-        await wait_quiet(self.session)
-        self.play.then(self.session)
-        await wait_quiet(self.session)
-
-
-async def replay(session: Session, play: Scenario, moment: int, *, settled: bool) -> Played:
-    """Play a scenario. Moment -1 is before the run, 0 before its first step, 1 the first event; one that never comes is
-    after the run."""
-    user = User(session, (), True, play=play, moment=moment, settled=settled)
-    for line in play.first:
-        session.chain.submit(line)
-        await session.chain.wait_idle()
-    if moment == -1:
-        user.act()
-        await wait_quiet(session)
-    session.chain.listen(user)
-    async with trio.open_nursery() as nursery:
-        if settled:
-            nursery.start_soon(user.act_when_settled)
-        session.chain.submit(DOES_TASK)
-        user.task_is_there = True
-        if moment == 0:
-            user.act()
-        await user.finish()
-        nursery.cancel_scope.cancel()
-    check_invariants(session, max_iterations=play.max_iterations)
-    check_silence(session, session.interrupted_at)
-    check_heard(session)
-    return Played(session, user.when)
-
-
-@contextmanager
-def told(session: Session, moment: int, *, settled: bool) -> Iterator[None]:
-    """Say in a failure when the user acted, and what happened."""
-    try:
-        yield
-    except Exception as error:
-        error.add_note(f"at moment {moment}{', settled' if settled else ''}:")
-        for event in session.events:
-            fields = {k: v for k, v in event_json.to_json(event).items() if k in SHOWN and v not in ("", None)}
-            error.add_note(" ".join([event.type, *(f"{k}={v!r}" for k, v in fields.items())]))
-        raise
-
-
-SHOWN = ("iteration", "id", "state", "text", "name", "status", "query", "point", "message", "tool_calls")
-
-
-def opened(play: Scenario) -> dict[str, Any]:
-    """How the session of a scenario is opened."""
-    use = chain_settings(max_iterations=play.max_iterations, inbox_size=play.inbox_size, handler=play.handler)
-    return {"tools": TOOLS, "use": use, "interactive": play.interactive}
-
-
-async def moments_of(play: Scenario) -> int:
-    """How many moments the scenario has when the user does nothing."""
-    async with open_session(Script(list(play.steps), answers=play.answers), **opened(play)) as session:
-        for line in (*play.first, DOES_TASK):
-            session.chain.submit(line)
-            await session.chain.wait_idle()
-        return len(session.events)
+        if moment == -1:
+            act()
+            await wait_quiet(session)
+        at(session, events.Event, due.set if is_settled else act, moment)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(act_when_settled)
+            session.chain.submit(DOES_TASK)
+            if moment == 0:
+                act()
+            await wait_quiet(session)
+            act()
+            await wait_quiet(session)
+            nursery.cancel_scope.cancel()
+        check_session(session, 20)
+    return played
 
 
 @pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("name", SCENARIOS)
-async def test_the_user_does_it_at_every_moment(name: str, autojump_clock: MockClock) -> None:
-    random.seed(0)  # the jitter of the retries
+async def test_the_user_acts_at_every_moment(name: str, autojump_clock: MockClock) -> None:
     play = SCENARIOS[name]
+    undisturbed = await replay(replace(play, user=()), -2)
     whens = set()
-    for moment in some(range(-1, await moments_of(play) + 2), every=8):
-        for settled in (False, True) if moment > 0 else (False,):
-            async with open_session(Script(list(play.steps), answers=play.answers), **opened(play)) as session:
-                with told(session, moment, settled=settled):
-                    played = await replay(session, play, moment, settled=settled)
-                    play.outcome(played)
+    for moment in some(range(-1, len(undisturbed.session.events) + 2), every=8):
+        for is_settled in (False, True) if moment > 0 else (False,):
+            random.seed(0)  # the jitter of the retries
+            try:
+                played = await replay(play, moment, is_settled=is_settled)
+                play.outcome(played)
+            except Exception as error:
+                error.add_note(f"at moment {moment}, {is_settled=}")
+                raise
             whens.add(played.when)
     assert whens == {"before", "during", "after"}

@@ -1,4 +1,4 @@
-"""What an import costs: a prompt waits for the configuration and for nothing else of the package."""
+"""Which imports a start needs, and the public names of the package."""
 
 import ast
 import json
@@ -23,11 +23,7 @@ def run(code: str, cwd: Path = ROOT) -> str:
     return done.stdout
 
 
-def imported_by(code: str, cwd: Path = ROOT) -> set[str]:
-    return set(run(f"{code}\nprint(*sys.modules)", cwd).split())
-
-
-def test_the_package_imports_its_parts_when_they_are_asked_for() -> None:
+def test_the_package_imports_its_parts_late() -> None:
     run("""
 import chain
 assert {name for name in sys.modules if name.startswith("chain")} == {"chain", "chain.version"}
@@ -45,7 +41,7 @@ assert "pydantic" not in sys.modules
 """)
 
 
-def test_a_module_in_the_current_folder_is_not_taken_for_one_of_the_package_s(tmp_path: Path) -> None:
+def test_no_module_of_the_current_folder_is_imported(tmp_path: Path) -> None:
     """Commands of the model write there."""
     (tmp_path / "yaml.py").write_text("open('run', 'w').close()")
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
@@ -59,11 +55,12 @@ from pathlib import Path
 from chain import load_settings
 settings = load_settings(config=None, environ={}, cwd=Path.cwd(), flags={"model": "offline"})
 settings.chain(), settings.model("offline")
+print(*sys.modules)
 """
 
 
-def test_the_configuration_is_read_without_the_rest_of_the_package(tmp_path: Path) -> None:
-    found = imported_by(LOAD, tmp_path)
+def test_the_configuration_imports_no_other_package(tmp_path: Path) -> None:
+    found = set(run(LOAD, tmp_path).split())
     assert "yaml" in found
     assert not found & {"trio", "asyncio", "pydantic", "prompt_toolkit", "anthropic"}
     others = {name for name in found if name.startswith("chain") and not name.startswith("chain.config")}
@@ -74,15 +71,7 @@ def test_the_configuration_is_read_without_the_rest_of_the_package(tmp_path: Pat
     assert not {name for name in others if name.endswith(models)}
 
 
-@pytest.mark.slow  # a program for itself
-def test_a_session_without_servers_imports_nothing_for_them(tmp_path: Path) -> None:
-    code = "from cli.main import main\nmain(['-p', 'hello', '--model', 'offline', '--no-stdin'])"
-    found = imported_by(f"import os\nos.environ['XDG_STATE_HOME'] = {str(tmp_path)!r}\n{code}", tmp_path)
-    assert "chain.app.open" in found
-    assert not found & {"mcp", "mcp_types", "jsonschema", "anyio", "chain.tools.mcp.servers", "chain.app.serving"}
-
-
-async def test_an_answer_of_a_service_needs_no_library_that_is_slow_to_import(tmp_path: Path) -> None:
+async def test_a_run_imports_no_slow_library(tmp_path: Path) -> None:
     model = {"provider": "anthropic", "model": NEWER, "api_key": "test-key"}
     async with serve([text("Hi.")]) as double:
         definitions = {"double": {**model, "base_url": double.url}}
@@ -99,20 +88,12 @@ async def test_an_answer_of_a_service_needs_no_library_that_is_slow_to_import(tm
     answer, modules = done.stdout.decode().splitlines()
     assert answer == "Hi."
     assert {"shell", "read_file", "plan_list"} <= {*tools}
-    slow = {
-        "anthropic",
-        "pydantic",
-        "pydantic_core",
-        "prompt_toolkit",
-        "markdown_it",
-        "pygments",
-        "regex",
-        "selectolax",
-    }
-    assert not slow & {*modules.split()}
+    slow = "anthropic pydantic pydantic_core prompt_toolkit markdown_it pygments regex selectolax"
+    servers = "mcp mcp_types jsonschema chain.tools.mcp.servers chain.app.serving"
+    assert not {*slow.split(), *servers.split()} & {*modules.split()}
 
 
-def test_markdown_is_shown_by_libraries_that_are_imported_when_it_comes() -> None:
+def test_markdown_libraries_are_imported_late() -> None:
     run("""
 from cli.show.markdown_flow import *
 MarkdownFlow(80, MarkdownStyle()).add("# not yet")
@@ -122,7 +103,7 @@ assert {"markdown_it", "pygments"} <= set(sys.modules)
 """)
 
 
-def test_a_public_name_is_the_one_that_type_checkers_see() -> None:
+def test_type_checkers_see_the_public_names() -> None:
     tree = ast.parse(Path(chain.__file__).read_text(encoding="utf-8"))
     imports = next(node.body for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test)[0] == "T")
     seen: dict[str, object] = {}
@@ -133,7 +114,7 @@ def test_a_public_name_is_the_one_that_type_checkers_see() -> None:
         assert getattr(chain, name) is value, name
 
 
-def test_what_is_not_there_is_told_as_of_any_module() -> None:
+def test_an_unknown_name_raises_the_usual_errors() -> None:
     with pytest.raises(AttributeError, match="module 'chain' has no attribute 'open_chains'"):
         chain.open_chains  # type: ignore[attr-defined]  # noqa: B018
     with pytest.raises(ImportError, match="cannot import name 'open_chains' from 'chain'"):

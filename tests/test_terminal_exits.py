@@ -1,70 +1,29 @@
-"""Leaving the program: in a run, by signals, before the prompt is up, and where something does not end."""
+"""Exits of the program in a pseudo-terminal: before it is ready, and where something does not end."""
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
+from pathlib import Path
 
 import pytest
+from support.house import ROOT
+from support.program import gates
 from support.screen import Screen
-from support.terminal import (
-    ALT_ENTER,
-    CTRL_C,
-    CTRL_D,
-    LIMITS,
-    UP,
-    Start,
-    busy,
-    edits,
-    idle,
-    journal,
-    left,
-    quit,
-    send,
-    states,
-)
+from support.terminal import ALT_ENTER, CTRL_C, CTRL_D, LIMITS, Start, busy, edits, idle, journal, quit, send, states
 
 pytest_plugins = ["support.terminal"]
 
 pytestmark = pytest.mark.slow
 
 
-def test_quit_in_a_run_names_what_was_not_sent_and_what_waits_is_there_again(start: Start) -> None:
-    screen = idle(start("--say", "@iteration 9 too late"))
-    send(screen, "/new").until("New conversation")  # which what is said moves along to
-    busy(idle(screen), "hang", "hang")
-    send(screen, "one waits", "!another waits").until("📤 Interrupting: !another waits")
-
-    send(screen, "/quit")
-
-    left(screen, 3)
-    assert [row for row in screen.rows if row.startswith("Not sent: ")] == ["Not sent: @iteration 9 too late"]
-    assert "2 lines stay queued in the session." in screen.rows
-    send(start("-c").until("2 lines from before wait"), "").until("🔔 INTERRUPTION before iteration 1: one waits")
-
-
-def test_after_a_lost_connection_the_draft_is_in_the_editor_and_in_the_history(start: Start) -> None:
+def test_a_draft_survives_a_lost_connection(start: Start) -> None:
     screen = idle(start())
     screen.type(f"half{ALT_ENTER}a thought")
     screen.until(edits("half\na thought")).hang_up()
     assert screen.wait() == 143
-
-    screen = start("-c").until(edits("half\na thought"))
-    screen.type(CTRL_C)
-    screen.until(edits("")).type(UP)
-    screen.until(edits("half\na thought"))
-
-
-def test_an_interrupt_from_elsewhere_is_a_ctrl_c(screen: Screen) -> None:
-    busy(screen, "hang", "hang")
-    send(screen, "waits").until("📤 Interrupting: waits")
-
-    screen.kill(signal.SIGINT)
-    screen.until("⏹ interrupted")
-    screen.kill(signal.SIGINT)
-    screen.until("again to exit").kill(signal.SIGINT)
-
-    left(screen, 130)
-    assert states(screen) == {"hang": "delivered", "waits": "returned"}
+    start("-c").until(edits("half\na thought"))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -81,7 +40,7 @@ def test_signals_before_the_program_is_ready(start: Start, number: signal.Signal
     assert "Traceback" not in screen.everything
 
 
-def test_keys_and_enter_before_the_program_has_the_terminal_are_not_lost(start: Start) -> None:
+def test_keys_typed_ahead_are_not_lost(start: Start) -> None:
     screen = start(never=(), under=["/bin/sh", "-c", 'read -r go; exec "$@"', "sh"])
     screen.type("go\rvery early\r")
     screen.until(lambda s: not s.is_cooked).type("early bird")
@@ -92,7 +51,7 @@ def test_keys_and_enter_before_the_program_has_the_terminal_are_not_lost(start: 
     assert states(screen) == {"very early": "delivered", "early bird": "delivered"}
 
 
-def test_a_terminal_that_nobody_reads_keeps_nobody_from_leaving(start: Start) -> None:
+def test_a_terminal_that_is_not_read_delays_no_exit(start: Start) -> None:
     screen = idle(start(never=()))
     send(screen, "flood 20000 100000").until("flood line")
 
@@ -101,10 +60,9 @@ def test_a_terminal_that_nobody_reads_keeps_nobody_from_leaving(start: Start) ->
     assert screen.wait(reads=False) == 143
     screen.wait()
     assert screen.left_behind == []
-    assert states(screen) == {"flood 20000 100000": "delivered"}
 
 
-def test_a_tool_that_never_lets_go_keeps_nobody_at_the_terminal(start: Start) -> None:
+def test_a_tool_that_never_ends_delays_no_second_press(start: Start) -> None:
     screen = idle(start(never=[*LIMITS, "cli.terminal.terminal_session.CLOSING_S"]))
     busy(screen, "stone", "stone")
     screen.type(CTRL_D)
@@ -117,7 +75,7 @@ def test_a_tool_that_never_lets_go_keeps_nobody_at_the_terminal(start: Start) ->
     assert screen.times(f"chain -r {journal(screen).stem}")
 
 
-def test_a_mistake_of_our_own_leaves_the_terminal_as_it_was(screen: Screen) -> None:
+def test_a_bug_restores_the_terminal(screen: Screen) -> None:
     screen.type("breaks\r")
 
     assert screen.wait() not in (0, 130, 143)
@@ -126,12 +84,45 @@ def test_a_mistake_of_our_own_leaves_the_terminal_as_it_was(screen: Screen) -> N
     assert screen.times(f"chain -r {journal(screen).stem}")
 
 
-def test_a_start_query_that_is_refused_is_in_the_editor(start: Start) -> None:
-    # The journal has room for its first record and not for this query.
-    limited = ["/bin/bash", "-c", 'ulimit -f 1; exec "$@"', "bash"]
-    # Python keeps what it could compile half, and takes it for whole the next time.
-    screen = start("x" * 1000 + " the end", under=limited, env={"PYTHONDONTWRITEBYTECODE": "1"})
+IMPATIENT = f"""
+import runpy
+from cli import ending
+ending.EXIT_S = 0.1
+runpy.run_path({str(ROOT / "tests/support/slow_disk_program.py")!r}, run_name="__main__")
+"""
+"""The program on a disk that can be paused. It ends itself soon after its last row."""
 
-    screen.until("File too large").until(lambda s: s.editor is not None and s.editor.rstrip("\n").endswith("the end"))
-    screen.type(CTRL_C)
-    left(screen.until(edits("")) and send(screen, "/quit"))
+
+def test_quit_exits_with_0_on_a_disk_that_hangs(start: Start) -> None:
+    screen = idle(start(under=(sys.executable, "-c", IMPATIENT), never=()))
+    send(screen, "hello").until("Done: hello")
+    os.mkfifo(gates(screen.home) / "disk")
+    send(idle(screen), "todo: add buy milk").until("added")
+    send(screen, "/quit")
+    assert screen.wait() == 0
+
+
+INTERRUPTED = """
+import signal, sys, weakref
+
+class Thing: pass
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == {name!r}:
+            thing = Thing()
+            callback = weakref.ref(thing, lambda _: signal.raise_signal(signal.SIGINT))
+            del thing
+
+sys.meta_path.insert(0, Finder())
+from cli import console
+console()
+"""
+"""The program, with a Ctrl-C while the module ``name`` is imported, in a callback where Python drops exceptions."""
+
+
+@pytest.mark.parametrize("name", ["cli.main", "cli.terminal.plain_question"])
+def test_ctrl_c_during_an_import_ends_the_program(name: str, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("chains: {default: {model: offline}}\ntools: {allow: [shell]}\n")
+    with Screen([sys.executable, "-c", INTERRUPTED.format(name=name)], home=tmp_path, cwd=tmp_path) as screen:
+        assert screen.wait() == 130

@@ -1,4 +1,4 @@
-"""Commands at a real terminal: what is seen of them, what cuts them, and that nothing of them is left."""
+"""Shell commands in a pseudo-terminal: their output, approvals, and that no process outlives them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ rules:
   - {when: {user: '^reach', step: 1}, tools: [{name: shell, input: {command: "touch ../outside"}}]}
   - when: {user: '^serve', step: 1}
     tools: [{name: shell, input: {command: "setsid sleep 1000 & echo up; cat wait", background: true, wake: true}}]
-  - {when: {user: 'JOB'}, text: "I see that it ended."}
+  - {when: {interruption: 'JOB'}, text: "I see that it ended."}
   - {when: {interruption: '(?P<said>.*)'}, text: "Noted: ${said}"}
   - {text: "Result: ${result}"}
 """
@@ -48,43 +49,37 @@ def configure(home: Path, more: str = "") -> None:
 
 @pytest.fixture
 def mark() -> str:
-    """What marks the processes of a test."""
+    """The mark in the environment of a test's processes."""
     return f"terminal-shell-{os.getpid()}-{time.monotonic_ns()}"
 
 
 @pytest.fixture
 def screen(start: Start, tmp_path: Path, mark: str) -> Screen:
-    """The program with a model that runs commands, which need no asking, and wait for somebody to write."""
+    """The program with a model that runs commands without asking. They wait for a write to a pipe."""
     configure(tmp_path, "tools: {allow: [shell]}\n")
     os.mkfifo(tmp_path / "work/wait")
     return idle(start(env={"MARK": mark}))
 
 
-SLEEPERS = ("sleep", "cat")
-"""What a command's processes become, and stay: a shell on its way there may be gone at the next look."""
-
-
-def commands(mark: str, names: tuple[str, ...] = (*SLEEPERS, "bash")) -> list[int]:
-    """What a command has started and still lives: all that is marked but the program and its helpers."""
-    return [pid for pid in marked(mark) if name_of(pid) in names]
-
-
-def name_of(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:
-        return ""  # it has ended
+def commands(mark: str, *names: str) -> list[int]:
+    """Return the marked processes with these names; without names, all but the program and its helpers."""
+    found = []
+    for pid in marked(mark):
+        with suppress(OSError):  # it has ended
+            if Path(f"/proc/{pid}/comm").read_text().strip() in (names or ("sleep", "cat", "bash")):
+                found.append(pid)
+    return found
 
 
 def running(screen: Screen, query: str, mark: str, count: int) -> Screen:
-    """Start a run, and wait until so many processes of its command sleep."""
-    send(screen, query).until(lambda s: "shell " in s.toolbar)
-    until(lambda: len(commands(mark, SLEEPERS)) >= count)
+    """Start a run, and wait until this many processes of its command sleep."""
+    send(screen, query)
+    until(lambda: len(commands(mark, "sleep", "cat")) >= count)
     return screen
 
 
 @pytest.mark.skipif(not probe().writes, reason="this machine cannot refuse writes")
-def test_a_command_that_the_sandbox_denied_is_allowed_outside_once(start: Start, tmp_path: Path) -> None:
+def test_a_denied_command_is_allowed_outside_once(start: Start, tmp_path: Path) -> None:
     configure(tmp_path)
     screen, outside = idle(start()), tmp_path / "outside"
     for id, key, row in (
@@ -102,31 +97,28 @@ def test_a_command_that_the_sandbox_denied_is_allowed_outside_once(start: Start,
 
 
 @pytest.mark.slow
-def test_output_is_shown_as_it_comes_the_last_rows_below_and_no_flood(screen: Screen, mark: str) -> None:
+def test_output_is_shown_while_it_comes(screen: Screen, mark: str) -> None:
     running(screen, "count", mark, 1).until("  row 30")
     assert [f"  row {n}" for n in range(1, 21)] == [r for r in screen.rows if r.startswith("  row ")][:20]
     assert "  row 21" not in screen.rows
     (screen.home / "work/wait").write_text("written\n")
-    screen.until("… 6 more lines").until("✓ shell  ")
-    idle(screen)
+    idle(screen.until("… 6 more lines").until("✓ shell  "))
     assert screen.rows.count("  row 30") == 1
-    assert "  written" not in screen.rows, "the row of the call says it"
+    assert "  written" not in screen.rows, "the row of the call has it"
     assert any(row.startswith("✓ shell  ") and " · written" in row for row in screen.rows)
     quit(screen)
 
 
-def test_esc_and_a_closed_window_leave_nothing_of_a_command(screen: Screen, mark: str) -> None:
+def test_esc_and_a_closed_window_kill_a_command(screen: Screen, mark: str) -> None:
     running(screen, "hide", mark, 4)
     send(screen, "stop").until("Esc kills it")
     assert len(commands(mark)) >= 4
     screen.type(ESC)
-    screen.until("⏹ interrupted")
-    idle(screen)
+    idle(screen.until("⏹ interrupted"))
     assert not commands(mark)
 
     running(screen, "hide", mark, 4)
-    send(screen, "waits").until("📤 Interrupting: waits")
-    screen.hang_up()
+    send(screen, "waits").until("📤 Interrupting: waits").hang_up()
     screen.wait()
     until(lambda: not marked(mark))
     assert states(screen) == {"hide": "delivered", "stop": "handled", "waits": "queued"}
@@ -134,7 +126,7 @@ def test_esc_and_a_closed_window_leave_nothing_of_a_command(screen: Screen, mark
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["!!", "SIGKILL"])
-def test_nothing_of_a_command_outlives_what_cuts_it(screen: Screen, mark: str, way: str) -> None:
+def test_no_process_outlives_what_cuts_a_command(screen: Screen, mark: str, way: str) -> None:
     running(screen, "hide", mark, 4)
     if way == "!!":
         send(screen, "!!stop that, list the files")
@@ -146,43 +138,38 @@ def test_nothing_of_a_command_outlives_what_cuts_it(screen: Screen, mark: str, w
     until(lambda: not marked(mark))
 
 
-def test_a_job_runs_beside_the_prompt_wakes_the_model_and_is_killed_by_name(screen: Screen, mark: str) -> None:
-    send(screen, "serve")
-    idle(screen.until("job J1 started").until("Result: [job J1 started]"))
-    until(lambda: len(commands(mark, SLEEPERS)) == 2)
-    send(screen, "/jobs").until("J1  running for ")
-    (screen.home / "work/wait").write_text("written\n")
-    screen.until("● [JOB J1] exit code 0 after ").until("I see that it ended.")
-    idle(screen)
-    until(lambda: not commands(mark))
-    send(screen, "serve")
-    idle(screen.until("job J2 started"))
-    send(screen, "/kill J2").until("● [JOB J2] killed by the user after ")
-    idle(screen)
-    until(lambda: not commands(mark))
-    quit(screen)
+def serving(screen: Screen, mark: str, id: str) -> Screen:
+    """Start a background job."""
+    idle(send(screen, "serve").until(f"job {id} started"))
+    until(lambda: len(commands(mark, "sleep", "cat")) == 2)
+    return screen
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["quit", "stop", "hang up", "SIGKILL", "/new"])
-def test_nothing_of_a_job_outlives_the_session(screen: Screen, mark: str, way: str) -> None:
-    send(screen, "serve")
-    idle(screen.until("job J1 started"))
-    until(lambda: len(commands(mark, SLEEPERS)) == 2)
+def test_a_job_wakes_the_model_and_is_killed_by_name(screen: Screen, mark: str) -> None:
+    send(serving(screen, mark, "J1"), "/jobs").until("J1  running for ")
+    (screen.home / "work/wait").write_text("written\n")
+    idle(screen.until("● [JOB J1] exit code 0 after ").until("I see that it ended."))
+    until(lambda: not commands(mark))
+    send(serving(screen, mark, "J2"), "/kill J2").until("● [JOB J2] killed by the user after ")
+    until(lambda: not commands(mark))
+    quit(idle(screen))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["stop", "/new", "quit", "hang up", "SIGKILL"])
+def test_no_process_of_a_job_outlives_the_session(screen: Screen, mark: str, way: str) -> None:
+    serving(screen, mark, "J1")
     match way:
         case "quit":
             quit(screen)
-        case "stop":
-            send(screen, "stop").until("Killing 1 background job: J1.")
-            until(lambda: not commands(mark))
-            quit(screen)
-        case "/new":
-            send(screen, "/new").until("New conversation.")
-            until(lambda: not commands(mark))
-            send(idle(screen), "/quit")
         case "hang up":
             screen.hang_up()
-        case _:
+        case "SIGKILL":
             screen.kill(signal.SIGKILL)
+        case _:
+            send(screen, way).until("Killing 1 background job: J1." if way == "stop" else "New conversation.")
+            until(lambda: not commands(mark))
+            send(idle(screen), "/quit")
     screen.wait()
     until(lambda: not marked(mark))

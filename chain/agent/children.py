@@ -174,7 +174,7 @@ class Children:
             outcome = await agent.executor.run(run)
             status = outcome.status
         except (trio.Cancelled, BaseExceptionGroup):
-            status = "limit_reached" if run.is_timed_out and not run.interrupted else "interrupted"
+            status = "limit_reached" if run.is_timed_out and not run.is_interrupted else "interrupted"
             raise
         finally:
             # No await from here to the end.
@@ -196,7 +196,7 @@ class Children:
 
         Lines that code has carried out are settled instead.
         """
-        for accepted in node.inbox.everything():
+        for accepted in node.inbox.all_lines():
             if accepted.is_carried_out:
                 self._shared.ledger.settle(accepted, "handled", iteration=node.iteration)
         moved = node.inbox.hand_over(parent.inbox, iteration=parent.iteration)

@@ -16,7 +16,7 @@ from chain.agent.model_call import ModelCalls
 from chain.agent.spec import AgentContext
 from chain.agent.state import Run
 from chain.agent.window import (
-    MOST_WRONG,
+    MAX_ESTIMATE_ERROR,
     WORDS_SHARE,
     CompactionRules,
     WindowView,
@@ -68,7 +68,7 @@ class Compactor:
     def _rules(self) -> CompactionRules:
         return self._context.spec.compaction
 
-    def due(self, run: Run) -> CompactedBy | None:
+    def reason(self, run: Run) -> CompactedBy | None:
         """Return why to compact before the next call, or ``None``. A compaction is due at most once per iteration."""
         if run.compacted_at == run.iteration or not self.has_reply:
             return None
@@ -77,7 +77,7 @@ class Compactor:
         is_due = self._rules.at is not None and self._exceeds_limit(self._context.window_usage.tokens)
         return "fill" if is_due and (self._has_grown or self.exceeds_window()) else None
 
-    def may_help(self, run: Run, reply: Reply) -> bool:
+    def is_worthwhile(self, run: Run, reply: Reply) -> bool:
         """Return whether to compact after the service has rejected the conversation as too long.
 
         If the service does not report the size and our estimate is far below the limit, the rejection is not trusted.
@@ -85,7 +85,7 @@ class Compactor:
         if reply.stop_reason != TOO_LONG or self._rules.at is None or run.compacted_at == run.iteration:
             return False
         tokens, window = self._context.window_usage.tokens, self._model.window
-        is_believed = bool(reply.asked_tokens) or window is None or tokens * MOST_WRONG >= window.tokens
+        is_believed = bool(reply.asked_tokens) or window is None or tokens * MAX_ESTIMATE_ERROR >= window.tokens
         return is_believed and self.has_reply
 
     @property
@@ -172,7 +172,7 @@ class Compactor:
     def view(self) -> WindowView:
         """Return the content of the window."""
         spec, usage, history = self._context.spec, self._context.window_usage, self._context.state.history
-        tools = max(usage.beside - len(spec.whole_system), 0)
+        tools = max(usage.overhead - len(spec.whole_system), 0)
         beside = [("system prompt", len(spec.system)), ("instructions", len(spec.instructions)), ("tools", tools)]
         return view_of(history.conversation.messages, usage, self._model.window, beside, history.compacted)
 
@@ -191,7 +191,8 @@ class Compactor:
             if reply is None or reply.stop_reason != TOO_LONG:
                 return reply
             chars = sum(map(length_of, messages))
-            ratio = (chars + length_of(ask) + usage.beside) / reply.asked_tokens if reply.asked_tokens else usage.ratio
+            sent = chars + length_of(ask) + usage.overhead
+            ratio = sent / reply.asked_tokens if reply.asked_tokens else usage.ratio
             over = int((reply.asked_tokens - self._limit) * ratio)
             in_results = sum(len(result.text) for message in messages for result in message.results)
             fewer = shrink(messages, max(over, int((in_results or chars) * STUBBED_SHARE)))
@@ -210,7 +211,7 @@ class Compactor:
         record = replace(record, plan=plan.render() if plan.tasks else "")
         # If the conversation is far from full, fewer messages are kept, otherwise nothing would be gained.
         share = min(chars, usage.tokens * usage.ratio) * self._rules.keep
-        room = self._limit * usage.ratio - usage.beside - length_of(first_message(record))
+        room = self._limit * usage.ratio - usage.overhead - length_of(first_message(record))
         messages = self._model.without_omitted(context.conversation.messages)
         kept = count_latest_fitting(messages, int(min(share, room)))
         images = dict.fromkeys(image.name for m in messages[: len(messages) - kept] for image in m.images)
@@ -228,7 +229,7 @@ class Compactor:
     def _measure(self, record: Compacted) -> Compacted:
         """Return the record with the tokens before and after the compaction."""
         usage, messages = self._context.window_usage, messages_after(self._context.conversation.messages, record)
-        chars = sum(map(length_of, messages)) + usage.beside
+        chars = sum(map(length_of, messages)) + usage.overhead
         return replace(record, tokens_before=usage.tokens, tokens_after=usage.estimate(chars))
 
     @property

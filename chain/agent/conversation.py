@@ -78,7 +78,7 @@ class CallIds:
         return replace(message, blocks=tuple(blocks))
 
     def _claim_id(self, id: str, claimed: set[str]) -> str:
-        """Return ``id``, or a generated one if it is used or invalid, and add it to ``claim``."""
+        """Return ``id``, or a generated one if it is used or invalid, and add it to ``claimed``."""
         while id in self.used or id in claimed or len(id) > MAX_CALL_ID or not _ID.fullmatch(id):
             self._number += 1
             id = f"call_{self._number}"
@@ -193,8 +193,8 @@ class Conversation:
             return (results,) if step == "tool results" else (results, message)
         return () if step == "tool results" else (Message("user", (Text(UNREADABLE),)), message)
 
-    def repair(self, started: Iterable[str] = ()) -> tuple[ToolResult, ...]:
-        """Return stub results for the open calls. ``started`` are the ids of calls that may have had effects."""
+    def stub_results(self, started: Iterable[str] = ()) -> tuple[ToolResult, ...]:
+        """Return a stub for each open call. ``started`` are the ids of calls that may have had effects."""
         ran = set(started)
         return tuple(ToolResult(c.id, INTERRUPTED if c.id in ran else SKIPPED, is_error=True) for c in self._open)
 

@@ -140,10 +140,10 @@ class Executor:
                     outcome = self._end_at_limit(run, str(spent))
         except ModelError as error:
             # The interrupt may have caused the error.
-            return None if run.interrupted else self._end_with_error(run, "model", str(error))
+            return None if run.is_interrupted else self._end_with_error(run, "model", str(error))
         except JournalError as error:
             return self._end_with_error(run, "journal", str(error))
-        if outcome is None and not run.interrupted:
+        if outcome is None and not run.is_interrupted:
             self._record_cut(run, run.step.phase, "time")
         return outcome
 
@@ -156,7 +156,7 @@ class Executor:
         if self.conversation.open_calls:
             self._tools.answer_open(run)
         shown = "".join(run.step.shown)
-        if (was_stopped or was_interrupted or status == "limit_reached") and shown.strip() and not run.step.appended:
+        if (was_stopped or was_interrupted or status == "limit_reached") and shown.strip() and not run.step.is_appended:
             self._append_reply(run, assistant([Text(shown)]))
         if (was_stopped or was_interrupted) and not run.only_compacts:
             self.context.append(user_text(STOP_NOTE if was_stopped else INTERRUPT_NOTE))
@@ -177,17 +177,17 @@ class Executor:
         await trio.lowlevel.checkpoint_if_cancelled()
         if run.only_compacts:
             return await self._compact_alone(run)
-        if not run.stop_asked and not self._delivery.deliver(run, Point.BEFORE_FIRST_CALL) and not run.task_text:
+        if not run.is_stop_requested and not self._delivery.deliver(run, Point.BEFORE_FIRST_CALL) and not run.task_text:
             return self._end_normally(run)  # the carried lines were dropped at the last moment
         limits = self._limits
         while run.iteration < limits.max_iterations:
             run.step = Step()
             await self._flush()
-            if run.stop_asked:
+            if run.is_stop_requested:
                 return self._end_normally(run)
-            if spent := limits.spent(run.used):
+            if spent := limits.exceeded_budget(run.tree_usage):
                 return self._end_at_limit(run, spent)
-            if (by := self.compaction.due(run)) is not None:
+            if (by := self.compaction.reason(run)) is not None:
                 if (outcome := await self._make_room(run, by)) is not None:
                     return outcome
                 continue
@@ -195,7 +195,7 @@ class Executor:
             most = limits.max_iterations
             self._shared.emit(events.IterationStarted(agent=self.agent, iteration=run.iteration, max_iterations=most))
             reply = await self._ask(run)
-            if reply is not None and self.compaction.may_help(run, reply):
+            if reply is not None and self.compaction.is_worthwhile(run, reply):
                 was_shown = bool(run.step.shown)
                 outcome = await self._make_room(run, "service")
                 if outcome is None:
@@ -220,7 +220,7 @@ class Executor:
             if was_cut:
                 self._record_cut(run, "thinking", "line")
             await trio.lowlevel.checkpoint_if_cancelled()
-            if run.stop_asked:
+            if run.is_stop_requested:
                 return self._end_normally(run)
             run.step = Step()
             is_too_long = by == "service" and attempt.what == "failed"
@@ -229,7 +229,7 @@ class Executor:
             point = Point.AFTER_TOOLS if run.iteration else Point.BEFORE_FIRST_CALL
             point = Point.AT_ONCE if was_cut else point
             calls_left = self._limits.max_iterations - run.iteration + (by == "service")
-            if self._limits.spent(run.used):
+            if self._limits.exceeded_budget(run.tree_usage):
                 self._delivery.settle_todos(run)  # no call is left to answer other lines
             else:
                 self._delivery.deliver(run, point, calls_left=calls_left)
@@ -240,7 +240,7 @@ class Executor:
     async def _compact_alone(self, run: Run) -> Outcome:
         """Run a compaction that the user asked for between two runs. Lines that arrive meanwhile start the next run."""
         await self._flush()
-        if run.stop_asked:
+        if run.is_stop_requested:
             return self._end_normally(run)
         attempt = await self.compaction.make_room(run, "user")
         if attempt.what == "cut":
@@ -254,14 +254,14 @@ class Executor:
         """
         while True:
             await trio.lowlevel.checkpoint_if_cancelled()
-            while self.inbox.has_now and not run.stop_asked and not self._limits.spent(run.used):
+            while self.inbox.has_now and not run.is_stop_requested and not self._limits.exceeded_budget(run.tree_usage):
                 self._delivery.deliver(run, Point.AT_ONCE, calls_left=self._limits.max_iterations - run.iteration + 1)
                 await self._flush()
             # No await from here to the scope that a now line cancels.
             news = self.context.state.news.pending(self._shared.plan, self.agent)
             tail = tuple(text for text in (run.expectation.post_prompt, news) if text)
             reply = await self._model.reply(run, self.conversation.request(), tail)
-            if reply is not None or run.stop_asked or run.step.is_asking:
+            if reply is not None or run.is_stop_requested or run.step.is_asking:
                 return reply
 
     async def _flush(self) -> None:
@@ -275,7 +275,7 @@ class Executor:
     def _continue_after_cut(self, run: Run) -> Outcome | None:
         """Append the shown part of a cancelled reply, which is no answer, and deliver the lines at ``AT_ONCE``."""
         self._record_cut(run, run.step.phase, "line")
-        if run.stop_asked:
+        if run.is_stop_requested:
             return self._end_normally(run)
         shown = "".join(run.step.shown)
         if shown.strip():
@@ -292,7 +292,7 @@ class Executor:
 
     def _deliver_midway(self, run: Run, point: Point, skipped: tuple[str, ...] = ()) -> None:
         """Deliver lines in the middle of a task if a model call is left. Otherwise the loop ends."""
-        if run.iteration == self._limits.max_iterations or self._limits.spent(run.used):
+        if run.iteration == self._limits.max_iterations or self._limits.exceeded_budget(run.tree_usage):
             self._delivery.settle_todos(run)
         elif not self._delivery.deliver(run, point, skipped) and self.conversation.state == "REPLIED":
             # The now line was dropped in the step in which it cancelled the reply.
@@ -308,7 +308,7 @@ class Executor:
                 "refused", "The model refused to answer. Your lines were returned: change them and try again."
             )
         if reply.stop_reason == "pause_turn":
-            if run.stop_asked:
+            if run.is_stop_requested:
                 return self._end_normally(run)
             raise ModelError("the model paused for a server tool; server tools are not supported, so disable them")
         if reply.stop_reason == TOO_LONG:
@@ -334,9 +334,9 @@ class Executor:
         Return ``None`` if the loop continues, otherwise the outcome. ``no_answer`` is the outcome of a truncated or
         empty reply.
         """
-        if run.stop_asked:
+        if run.is_stop_requested:
             return self._end_normally(run)
-        spent = self._limits.spent(run.used)
+        spent = self._limits.exceeded_budget(run.tree_usage)
         if spent or run.iteration == self._limits.max_iterations:
             # No call is left to answer other lines.
             self._delivery.settle_todos(run)
@@ -358,7 +358,7 @@ class Executor:
         """Deliver lines at ``AFTER_TOOLS``, or at the point at which a line skipped or cancelled tools."""
         if run.step.was_cut:
             self._record_cut(run, "tools", "line")
-        if run.stop_asked:
+        if run.is_stop_requested:
             return self._end_normally(run)
         run.expectation = run.expectation.after_reply()
         point = Point.BEFORE_TOOL if was_skipped else Point.AFTER_TOOLS
@@ -369,7 +369,7 @@ class Executor:
     def _append_reply(self, run: Run, message: Message, *, is_whole: bool = True) -> None:
         """Append a reply. If it was cancelled (``is_whole`` is false), it never becomes the result of the run."""
         recorded = self.context.append(message, is_cut=not is_whole)
-        run.step.appended = True
+        run.step.is_appended = True
         run.unanswered.clear()
         text = message.answer
         if is_whole and text:
@@ -394,8 +394,7 @@ class Executor:
         used = pluralize(run.iteration, "iteration")
         why = f"the run has used {used}, its limit; raise max_iterations for longer runs"
         self.context.notice(run.iteration, why)
-        unanswered = f"Stopped after {pluralize(run.iteration, 'iteration')} without a final answer."
-        return Outcome("max_iterations", run.last_reply or unanswered)
+        return Outcome("max_iterations", run.last_reply or f"Stopped after {used} without a final answer.")
 
     def _end_with_error(self, run: Run, kind: str, message: str) -> Outcome:
         """Emit an error of this kind, and return the outcome ``error``."""
@@ -420,7 +419,6 @@ class Executor:
         """Return the outcome for a conversation that does not fit the window. ``text`` is the reply so far."""
         why = text or self.compaction.too_full_message()
         if not self.compaction.has_reply:
-            self._delivery.return_withdrawn(
-                run, "context_full"
-            )  # nothing can be compacted, so the lines would never fit
+            # Nothing can be compacted, so the lines would never fit.
+            self._delivery.return_withdrawn(run, "context_full")
         return Outcome("context_full", why)

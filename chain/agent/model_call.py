@@ -27,7 +27,7 @@ from chain.model import Delta, Reply, Request, Window, window_of
 from chain.text.wording import with_cause
 from chain.tools import calling
 
-MAX_BROKEN = 4
+MAX_UNUSABLE = 4
 """The limit of unusable replies to one request, if ``max_attempts`` is not set. They cost as much as usable ones."""
 
 FIRST_DELAY_S = 0.5
@@ -37,7 +37,7 @@ The delay is doubled each time, and randomly shortened by up to a half, so that 
 """
 LONGEST_DELAY_S = 30.0
 
-DOUBTED_AFTER = 2
+SUSPECT_AFTER = 2
 """The number of retryable failures after which content is suspected: some servers answer 500 to an image."""
 
 _NOT_APPENDED = frozenset({"refusal", "pause_turn", TOO_LONG})
@@ -62,15 +62,15 @@ class ModelCalls:
 
     def _prepare(self, omitted: Set[str]) -> None:
         """Prepare the parts that all requests of a spec share, without the tools of these names."""
-        spec, traced = self._context.spec, self._shared.traced
+        spec, tracer = self._context.spec, self._shared.tracer
         self._spec, self._omitted_tools = spec, frozenset(omitted)
-        self._ask_model = spec.model.reply if traced is None else traced(spec.name, spec.model)
+        self._ask_model = spec.model.reply if tracer is None else tracer(spec.name, spec.model)
         self._system = spec.whole_system
         self._system_digest = records.text_digest(self._system)
         self._tools = spec.offered_tools(omitted)
         tools = tools_text(self._tools)
         self._tools_digest = records.text_digest(tools)
-        self._context.window_usage.beside = len(self._system) + len(tools)
+        self._context.window_usage.overhead = len(self._system) + len(tools)
 
     async def reply(
         self, run: Run, messages: Sequence[Message], tail: tuple[str, ...] = (), *, compacts: bool = False
@@ -92,9 +92,9 @@ class ModelCalls:
         calls = 0
         attempts = _Attempts(self._spec.limits.retries, run)
         with run.cut_by("stop", "now") as scope:
-            while reply is None and not run.stop_asked:
+            while reply is None and not run.is_stop_requested:
                 # Other agents may have spent the budget during a pause.
-                if spent := self._spec.limits.spent(run.used):
+                if spent := self._spec.limits.exceeded_budget(run.tree_usage):
                     raise BudgetSpent(spent)
                 omitted = self._shared.refused_tools.union(*(r.names for r in self._removals if r.what == "tools"))
                 if omitted != self._omitted_tools:
@@ -134,7 +134,7 @@ class ModelCalls:
 
     def _suspect(self, run: Run, sent: Sequence[Message], error: ModelError, failed: int) -> records.Removed | None:
         """Return the content to omit from the next request, or ``None``. ``failed`` counts the retryable failures."""
-        if not error.refused or (error.retryable and failed < DOUBTED_AFTER):
+        if not error.refused or (error.retryable and failed < SUSPECT_AFTER):
             return None
         found = suspected_removal(self._spec.name, run.iteration, sent, error, self._removals)
         is_tool = found.what == "tools" and not self._omitted_tools.issuperset(found.names)
@@ -149,7 +149,7 @@ class ModelCalls:
         journal, system, tools = self._shared.journal, self._system_digest, self._tools_digest
         most = self._spec.limits.max_iterations
         tail, overrides = request.tail, request.overrides
-        window, beside = self._window_tokens, self._context.window_usage.beside
+        window, beside = self._window_tokens, self._context.window_usage.overhead
         journal.record(
             records.RequestSent(agent, n, system, tools, most, call, tail, overrides, compacts, window, beside)
         )
@@ -277,7 +277,7 @@ class ModelCalls:
         """
         was_shown = bool(run.step.shown)
         run.step.shown.clear()
-        if spent := self._spec.limits.spent(run.used):
+        if spent := self._spec.limits.exceeded_budget(run.tree_usage):
             raise BudgetSpent(f"{spent} The incomplete reply was discarded." if was_shown else spent)
         self.emit_retry(run, attempt, delay_s, reason)
         run.step.is_asking = False
@@ -364,7 +364,11 @@ class _Attempts:
         longest = min(FIRST_DELAY_S * 2.0 ** min(self.failed - 1, 16), LONGEST_DELAY_S)
         own, asked = longest * random.uniform(0.5, 1.0), error.retry_after
         self.delay_s = min(own, left_s) if asked is None else asked
-        if left_s <= 0 or self._unusable >= (retries.max_attempts or MAX_BROKEN) or self.failed == retries.max_attempts:
+        if (
+            left_s <= 0
+            or self._unusable >= (retries.max_attempts or MAX_UNUSABLE)
+            or self.failed == retries.max_attempts
+        ):
             error.retryable = False
         elif now + self.delay_s >= self._run.deadline:
             self._give_up(error, "the run has left")

@@ -112,8 +112,8 @@ class Asker(Asking):
 
         Raise ``ToolError`` if there is no answer, and ``JournalError``.
         """
-        asked = records.Question("", "choice", question, self.agent, self.call.id, self.call.name, tuple(options))
-        answer = await self.questions.ask(PendingQuestion(self, asked))
+        record = records.Question("", "choice", question, self.agent, self.call.id, self.call.name, tuple(options))
+        answer = await self.questions.ask(PendingQuestion(self, record))
         if answer.decision == "answered":
             return answer.text
         raise ToolError(QUESTION_WITHDRAWN if answer.decision == "withdrawn" else NOBODY_CHOOSES)
@@ -141,7 +141,7 @@ class PendingQuestion:
         return records.Answer(self.question.id, "", "withdrawn", "user", self.question.agent)
 
 
-class Asked:
+class QuestionLog:
     """The recorded questions: their number, the open ones by id, and the latest events in order."""
 
     def __init__(self) -> None:
@@ -151,7 +151,7 @@ class Asked:
 
     def add(self, record: records.Question, event: events.Question) -> None:
         """Add a recorded question, and remove the earliest ones beyond the limits."""
-        self.count = max(self.count, whole_number(record.id.removeprefix("Q")))
+        self.count = max(self.count, number_in(record.id.removeprefix("Q")))
         self.open[record.id] = record
         self.latest.append(event)
         while len(self.latest) > 1 and sum(len(each.preview) for each in self.latest) > KEPT_CHARS:
@@ -168,12 +168,12 @@ class Questions:
     def __init__(
         self,
         journal: Journal,
-        asked: Asked,
+        log: QuestionLog,
         allowed: Iterable[Allowance],
         subjects: Subjects,
         mode: Callable[[], Mode] = lambda: DEFAULT_MODE,
     ) -> None:
-        self.asked = asked
+        self.log = log
         self.mode = mode
         """Returns the current mode of the session."""
         self._journal = journal
@@ -200,33 +200,33 @@ class Questions:
         """The name of the agent whose question is open, or ``None``."""
         return None if self.open is None else self.open.question.agent
 
-    def allows(self, tool: str, preview: Preview = _NO_PREVIEW) -> bool:
-        """Return whether a call is allowed without asking."""
-        return any(_is_covered(allowed, tool, preview) for allowed in (self._allowed, self._always))
+    def allows(self, tool: str) -> bool:
+        """Return whether all calls of a tool are allowed without asking."""
+        return _is_covered((*self._allowed, *self._always), tool, _NO_PREVIEW)
 
     def denies(self, tool: Tool) -> bool:
         """Return whether the mode denies all calls of a tool."""
         return allowances.mode_denies(self.mode(), kind_of(tool))
 
-    async def ask(self, asked: PendingQuestion) -> records.Answer:
+    async def ask(self, pending: PendingQuestion) -> records.Answer:
         """Ask, wait until the answer is on disk and emitted, and return the answer. Raise ``JournalError``."""
-        self._waiting.append(asked)
-        for clock in asked.asker.clocks:
+        self._waiting.append(pending)
+        for clock in pending.asker.clocks:
             clock.pause()
         try:
             self._open_next()
-            await asked.done.wait()
-            if asked.failure is not None:
-                raise asked.failure
-            if asked.answer is None:
-                return asked.withdrawal
+            await pending.done.wait()
+            if pending.failure is not None:
+                raise pending.failure
+            if pending.answer is None:
+                return pending.withdrawal
             await self._journal.flush()
-            return asked.answer
+            return pending.answer
         finally:
-            if not asked.done.is_set():
-                self._withdraw(asked)
+            if not pending.done.is_set():
+                self._withdraw(pending)
                 self._open_next()
-            for clock in asked.asker.clocks:
+            for clock in pending.asker.clocks:
                 clock.resume()
 
     def answering(self, agent: str = "") -> Answerer:
@@ -242,24 +242,24 @@ class Questions:
 
     def answer(self, id: str, text: str) -> str:
         """Answer the open question. Return an empty string, or the reason why the answer is refused."""
-        asked = self.open
-        if asked is None or asked.question.id != id:
+        pending = self.open
+        if pending is None or pending.question.id != id:
             number = id.removeprefix("Q")
-            was_asked = number.isascii() and number.isdecimal() and 1 <= int(number[:9]) <= self.asked.count
+            was_asked = number.isascii() and number.isdecimal() and 1 <= int(number[:9]) <= self.log.count
             return f"{id:.20} is no longer open" if was_asked else f"there is no question {id:.20}"
         text = text.encode(errors="replace").decode().strip()
         if not text:
-            return f"{id} waits for {'y, a, n or a reason' if asked.question.kind == 'approval' else 'an answer'}"
+            return f"{id} waits for {'y, a, n or a reason' if pending.question.kind == 'approval' else 'an answer'}"
         if len(text) > MAX_LINE:
             return f"an answer has at most {MAX_LINE:,} characters"
-        if asked.question.kind == "approval":
+        if pending.question.kind == "approval":
             escalation = escalation_named(text)
-            if escalation is not None and escalation not in asked.question.escalations:
+            if escalation is not None and escalation not in pending.question.escalations:
                 return f"{text} does not apply to {id}: no sandbox restricts that here"
-            if (escalation is not None or text.casefold() in _CONSENT) and self._is_denied(asked):
+            if (escalation is not None or text.casefold() in _CONSENT) and self._is_denied(pending):
                 return READ_ONLY_ANSWER
         try:
-            self._decide(asked, text)
+            self._decide(pending, text)
         except JournalError as error:
             return str(error)
         self._open_next()
@@ -267,122 +267,132 @@ class Questions:
 
     def withdraw(self, agents: Collection[str] | None = None) -> None:
         """Withdraw the questions of these agents, or all questions, after a stop or another line of the user."""
-        for asked in (self.open, *self._waiting):
-            if asked is not None and not asked.done.is_set() and (agents is None or asked.question.agent in agents):
-                self._withdraw(asked)
+        for pending in self._unsettled():
+            if not pending.done.is_set() and (agents is None or pending.question.agent in agents):
+                self._withdraw(pending)
         self._open_next()
 
-    def _decide(self, asked: PendingQuestion, text: str) -> None:
+    def _decide(self, pending: PendingQuestion, text: str) -> None:
         """Settle a question by the user's text. Raise ``JournalError``."""
-        if asked.question.kind == "choice":
-            options = asked.question.options
+        if pending.question.kind == "choice":
+            options = pending.question.options
             number = int(text) if text.isascii() and text.isdecimal() and len(text) < 3 else 0
             folded = {option.casefold(): option for option in options}
             if 1 <= number <= len(options):
                 text = options[number - 1]
-            self._settle(asked, "answered", "user", folded.get(text.casefold(), text))
+            self._settle(pending, "answered", "user", folded.get(text.casefold(), text))
         elif (escalation := escalation_named(text)) is not None:
-            self._settle(asked, "allowed", "user", escalation=escalation)
+            self._settle(pending, "allowed", "user", escalation=escalation)
         elif text.casefold() in _CONSENT:
-            is_for_always = text.casefold() in _ALWAYS and not asked.preview.only_by_name
-            self._settle(asked, "allowed", "user", is_for_always=is_for_always)
+            is_for_always = text.casefold() in _ALWAYS and not pending.preview.only_by_name
+            self._settle(pending, "allowed", "user", is_for_always=is_for_always)
             if is_for_always:
-                self._always.append(allowances.rule_for_always(asked.question.name, asked.preview))
+                self._always.append(allowances.rule_for_always(pending.question.name, pending.preview))
         else:
-            self._settle(asked, "refused", "user", "" if text.casefold() in _NO else text)
+            self._settle(pending, "refused", "user", "" if text.casefold() in _NO else text)
 
     def _open_next(self) -> None:
         """Settle the questions that are allowed or that no one can answer, and open the next one."""
         if self.open is not None and not self._has_answerer(self.open):
             self._settle_without_user(self.open, "refused", "nobody")
-        # The answer "always" to another question may have allowed some of them.
-        for asked in tuple(self._waiting):
-            is_waiting = asked in self._waiting  # a listener may have settled it meanwhile
-            if not is_waiting or asked.question.kind != "approval":
-                continue
-            if self._is_denied(asked):
-                self._waiting.remove(asked)
-                self._settle_without_user(asked, "refused", "config")
-            elif self.allows(asked.question.name, asked.preview):
-                self._waiting.remove(asked)
-                by_answer = not _is_covered(self._allowed, asked.question.name, asked.preview)
-                self._settle_without_user(asked, "allowed", "config", is_for_always=by_answer)
-            elif allowances.mode_allows(self.mode(), asked.asker.kind, asked.preview):
-                self._waiting.remove(asked)
-                self._settle_without_user(asked, "allowed", "config")
+        for pending in tuple(self._waiting):
+            decision = self._configured_decision(pending)
+            if decision is not None and pending in self._waiting:  # a listener may have settled it meanwhile
+                self._waiting.remove(pending)
+                self._settle_without_user(pending, decision[0], "config", is_for_always=decision[1])
         while self.open is None and self._waiting:
-            asked = self._waiting.popleft()
-            if not asked.asker.may_ask():
-                self._release(asked)
-            elif not self._has_answerer(asked):
-                self._settle_without_user(asked, "refused", "nobody")
+            pending = self._waiting.popleft()
+            if not pending.asker.may_ask():
+                self._release(pending)
+            elif not self._has_answerer(pending):
+                self._settle_without_user(pending, "refused", "nobody")
             else:
-                self._open_one(asked)
+                self._open_one(pending)
 
-    def _is_denied(self, asked: PendingQuestion) -> bool:
-        return allowances.mode_denies(self.mode(), asked.asker.kind)
+    def _configured_decision(self, pending: PendingQuestion) -> tuple[Decision, bool] | None:
+        """Return the decision of the mode or an allowance, and whether the allowance is an earlier answer "always".
 
-    def _has_answerer(self, asked: PendingQuestion) -> bool:
-        return any(self._answerers[name] > 0 for name in ("", asked.question.agent.casefold()))
+        Return ``None`` if the user has to decide.
+        """
+        name, preview = pending.question.name, pending.preview
+        if pending.question.kind != "approval":
+            return None
+        if self._is_denied(pending):
+            return "refused", False
+        if _is_covered(self._allowed, name, preview):
+            return "allowed", False
+        if _is_covered(self._always, name, preview):
+            return "allowed", True
+        return ("allowed", False) if allowances.mode_allows(self.mode(), pending.asker.kind, preview) else None
 
-    def _open_one(self, asked: PendingQuestion) -> None:
+    def _unsettled(self) -> list[PendingQuestion]:
+        """Return the open question and those that wait."""
+        return [*([self.open] if self.open is not None else []), *self._waiting]
+
+    def _is_denied(self, pending: PendingQuestion) -> bool:
+        return allowances.mode_denies(self.mode(), pending.asker.kind)
+
+    def _has_answerer(self, pending: PendingQuestion) -> bool:
+        return any(self._answerers[name] > 0 for name in ("", pending.question.agent.casefold()))
+
+    def _open_one(self, pending: PendingQuestion) -> None:
         """Record a question and make it the open one."""
         try:
-            recorded = self._record_question(asked)
+            recorded = self._record_question(pending)
         except JournalError as error:
-            self._fail(asked, error)
+            self._fail(pending, error)
             return
-        self.open = asked
+        self.open = pending
 
         def emit() -> None:
-            if asked.failure is None:
-                asked.is_emitted = True
+            if pending.failure is None:
+                pending.is_emitted = True
                 recorded.emit()
 
         self._journal.emit_after_acks(emit)
 
     def _settle_without_user(
-        self, asked: PendingQuestion, decision: Decision, by: AnsweredBy, *, is_for_always: bool = False
+        self, pending: PendingQuestion, decision: Decision, by: AnsweredBy, *, is_for_always: bool = False
     ) -> None:
         """Settle a question by the configuration, or because no one can answer."""
         try:
-            self._settle(asked, decision, by, is_for_always=is_for_always)
+            self._settle(pending, decision, by, is_for_always=is_for_always)
         except JournalError as error:
-            self._fail(asked, error)
+            self._fail(pending, error)
 
-    def _fail(self, asked: PendingQuestion, error: JournalError) -> None:
+    def _fail(self, pending: PendingQuestion, error: JournalError) -> None:
         """Make the asker raise the error, which ends the run."""
-        asked.failure = error
-        self._release(asked)
-        if asked.question.id:
-            withdrawn = self._journal.apply_unrecorded(asked.withdrawal)
-            if asked.is_emitted:
+        pending.failure = error
+        self._release(pending)
+        if pending.question.id:
+            withdrawn = self._journal.apply_unrecorded(pending.withdrawal)
+            if pending.is_emitted:
                 self._journal.emit_after_acks(withdrawn.emit)
 
     def _fail_all(self, error: JournalError) -> None:
         """Fail all questions, since no more answers can be recorded."""
-        waiting = [*([self.open] if self.open is not None else []), *self._waiting, *self._unsynced]
+        waiting = [*self._unsettled(), *self._unsynced]
         self._waiting.clear()
         self._unsynced.clear()
-        for asked in waiting:
-            self._fail(asked, error)
+        for pending in waiting:
+            self._fail(pending, error)
 
-    def _release(self, asked: PendingQuestion) -> None:
+    def _release(self, pending: PendingQuestion) -> None:
         """Wake the asker, and close the question if it is open."""
-        asked.done.set()
-        if asked is self.open:
+        pending.done.set()
+        if pending is self.open:
             self.open = None
 
-    def _record_question(self, asked: PendingQuestion) -> RecordedEvents:
+    def _record_question(self, pending: PendingQuestion) -> RecordedEvents:
         """Record a question under a new id. Raise ``JournalError``."""
-        question = replace(asked.question, id=f"Q{self.asked.count + 1}")
+        question = replace(pending.question, id=f"Q{self.log.count + 1}")
         recorded = self._journal.record(question)
-        asked.question = question
+        pending.question = question
         return recorded
 
     def _settle(
         self,
-        asked: PendingQuestion,
+        pending: PendingQuestion,
         decision: Decision,
         by: AnsweredBy,
         text: str = "",
@@ -391,30 +401,31 @@ class Questions:
         escalation: Escalation | None = None,
     ) -> None:
         """Record an answer, and emit it once it is on disk. Raise ``JournalError``; the question is unchanged then."""
-        question = None if asked.question.id else self._record_question(asked)
-        record = records.Answer(asked.question.id, text, decision, by, asked.question.agent, is_for_always, escalation)
+        question = None if pending.question.id else self._record_question(pending)
+        asked = pending.question
+        record = records.Answer(asked.id, text, decision, by, asked.agent, is_for_always, escalation)
         answer = self._journal.record(record)
-        asked.answer = record
-        self._release(asked)
-        self._unsynced.append(asked)
+        pending.answer = record
+        self._release(pending)
+        self._unsynced.append(pending)
 
         def emit() -> None:
-            self._unsynced.remove(asked)
+            self._unsynced.remove(pending)
             if question is not None:
                 question.emit()
             answer.emit()
 
         self._journal.acknowledge(emit)
 
-    def _withdraw(self, asked: PendingQuestion) -> None:
+    def _withdraw(self, pending: PendingQuestion) -> None:
         """Withdraw a question, even on a full disk. An event is emitted only if the question was open."""
-        was_open = asked is self.open
+        was_open = pending is self.open
         if not was_open:
-            self._waiting.remove(asked)
+            self._waiting.remove(pending)
         # Before the event: a listener may stop the run, which withdraws the open question.
-        self._release(asked)
+        self._release(pending)
         if was_open:
-            self._journal.emit_after_acks(self._journal.record_if_possible(asked.withdrawal).emit)
+            self._journal.emit_after_acks(self._journal.record_if_possible(pending.withdrawal).emit)
 
 
 def _is_covered(allowed: Iterable[Allowance], tool: str, preview: Preview) -> bool:
@@ -428,6 +439,6 @@ def _one_row(subject: str) -> str:
     return f"{first[:LONGEST_SUBJECT]}{'…' if is_cut else ''}"
 
 
-def whole_number(text: str) -> int:
+def number_in(text: str) -> int:
     """Return the value of a string of digits; 0 for any other text and for more than 19 digits."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else 0

@@ -30,8 +30,8 @@ from chain.messages import Message, Overrides, Usage
 from chain.model import Delta, Model, Reply, Request, ToolSpec
 from chain.plan import Plan
 from chain.tools.calling import ToolLimits
+from chain.tools.file_versions import KnownFileVersions
 from chain.tools.registry import Registry
-from chain.tools.seen import KnownFileVersions
 from chain.tools.tool import Jobs
 
 
@@ -48,7 +48,7 @@ class Limits:
     max_tokens: int | None = None
     max_cost_usd: float | None = None
 
-    def spent(self, usage: Usage) -> str:
+    def exceeded_budget(self, usage: Usage) -> str:
         """Return a sentence about the budget that this usage exceeds, or an empty string."""
         if self.max_tokens is not None and usage.total_tokens >= self.max_tokens:
             return f"Stopped: the run has used {usage.total_tokens:,} tokens, and its budget is {self.max_tokens:,}."
@@ -103,7 +103,7 @@ def tools_text(tools: Iterable[ToolSpec]) -> str:
 Ask: TypeAlias = Callable[[Request, Callable[[Delta], None]], Awaitable[Reply]]
 """Sends a request to a model (``Model.reply``)."""
 
-Traced: TypeAlias = Callable[[str, Model], Ask]
+Tracer: TypeAlias = Callable[[str, Model], Ask]
 """Returns a function that calls a model for the agent of this name and traces the calls."""
 
 
@@ -123,7 +123,7 @@ class Shared:
     """The names of the tools that the service refuses and that requests omit."""
     agents: Mapping[str, AgentState]
     """The states of the agents by name."""
-    traced: Traced | None = None
+    tracer: Tracer | None = None
     seen: KnownFileVersions = field(default_factory=KnownFileVersions)
     jobs: Jobs = field(default_factory=Jobs)
     added: Sequence[Path] = ()

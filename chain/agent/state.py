@@ -50,7 +50,7 @@ _OVERRIDDEN_BY_USER: frozenset[Status] = frozenset({"done", "max_iterations", "l
 _MAX_SHOWN = 200
 """The limit, in characters, of a result in the list of findings: enough to recognise it."""
 
-MOST_FOUND, MOST_CHARS = 1_000, 200_000
+MAX_RESULTS, MAX_RESULT_CHARS = 1_000, 200_000
 """The limits of a run's kept results, in number and characters, since a run may last for a month."""
 
 
@@ -107,7 +107,7 @@ class PausableDeadline:
 class Step:
     """The current iteration.
 
-    ``shown`` is the streamed text of the reply, and ``appended`` says whether the reply is in the conversation.
+    ``shown`` is the streamed text of the reply, and ``is_appended`` says whether the reply is in the conversation.
     ``is_asking``: a model call is active, and no retry is pending. ``was_cut``: a now line cancelled the tools.
     ``cut_usage`` is the usage of a cancelled reply. ``answered`` are the results by call, and ``clocks`` the deadlines
     by call. ``cut_by`` are the cancel scopes of the step's work, each with the user's acts that cancel it.
@@ -115,7 +115,7 @@ class Step:
     """
 
     shown: list[str] = field(default_factory=list)
-    appended: bool = False
+    is_appended: bool = False
     is_asking: bool = False
     was_cut: bool = False
     cut_usage: Usage = field(default_factory=Usage)
@@ -225,19 +225,19 @@ class Run:
             self.state, self.phase_reached = state, self.step.phase
 
     @property
-    def stop_asked(self) -> bool:
+    def is_stop_requested(self) -> bool:
         """Whether the run ends at its next safe point."""
         return self.state == "stop asked"
 
     @property
-    def interrupted(self) -> bool:
+    def is_interrupted(self) -> bool:
         """Whether the user cancelled the run."""
         return self.state == "interrupted"
 
     @property
     def is_ending(self) -> bool:
         """Whether the user has stopped or interrupted the run."""
-        return self.stop_asked or self.interrupted
+        return self.is_stop_requested or self.is_interrupted
 
     def outcome(self, own: Outcome | None, timeout_s: float) -> Outcome:
         """Return how the run ends, by the table. ``own`` is the loop's ending, ``None`` if the scope was cancelled."""
@@ -287,15 +287,15 @@ class Run:
         return self.clocks if call is None else (call, *self.clocks)
 
     @property
-    def used(self) -> Usage:
+    def tree_usage(self) -> Usage:
         """The usage of the whole tree, to which the budgets apply."""
-        return self.usage if self.above is None else self.above.used
+        return self.usage if self.above is None else self.above.tree_usage
 
     def add_results(self, found: Sequence[PartialResult]) -> None:
         """Add the results of a call. Remove the oldest results beyond the limits."""
         self.found += found
         self._found_chars += sum(len(each.text) for each in found)
-        while len(self.found) > MOST_FOUND or (self._found_chars > MOST_CHARS and len(self.found) > 1):
+        while len(self.found) > MAX_RESULTS or (self._found_chars > MAX_RESULT_CHARS and len(self.found) > 1):
             self._found_chars -= len(self.found.pop(0).text)
             self.earlier += 1
 
@@ -313,7 +313,7 @@ class Run:
     @property
     def is_timed_out(self) -> bool:
         """Whether the run or one above it was cancelled by its time limit."""
-        is_own = self.scope.cancel_called and not self.interrupted
+        is_own = self.scope.cancel_called and not self.is_interrupted
         return is_own or (self.above is not None and self.above.is_timed_out)
 
 

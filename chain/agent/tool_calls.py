@@ -44,7 +44,7 @@ from chain.lines.inbox import Inbox
 from chain.messages import ToolCall, ToolResult, tool_results
 from chain.text.modes import READ_ONLY_DENIAL
 from chain.tools import calling
-from chain.tools.seen import digest
+from chain.tools.file_versions import digest
 from chain.tools.tool import Guidance, Tool, ToolContext, Verdict, can_run_in_parallel, kind_of
 
 INPUT_CUT_OFF = "The input was cut off by max_tokens; ask again with a shorter one."
@@ -110,12 +110,12 @@ class ToolCalls:
 
     def _is_blocked(self, run: Run) -> bool:
         """Return whether a stop or a waiting line prevents tools from starting."""
-        return run.stop_asked or self._inbox.has_urgent
+        return run.is_stop_requested or self._inbox.has_urgent
 
     def _find(self, call: ToolCall) -> Tool | str:
         """Return the tool of a call, or the reason why it cannot be run."""
         try:
-            return calling.find(self._context.spec.registry, call)
+            return calling.tool_for(self._context.spec.registry, call)
         except ToolError as error:
             return self._truncate(str(error))
 
@@ -259,7 +259,7 @@ class ToolCalls:
         conversation, state = self._context.conversation, self._context.state
         calls = conversation.open_calls
         results = state.results | run.step.answered  # recorded results may be of an earlier process
-        for call, stub in zip(calls, conversation.repair(state.started), strict=True):
+        for call, stub in zip(calls, conversation.stub_results(state.started), strict=True):
             if call.id not in results:
                 run.skipped += call.id not in state.started
                 results[call.id] = stub

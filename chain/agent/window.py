@@ -24,7 +24,7 @@ FIRST_RATIO = 3.5
 RATIOS = 1.0, 10.0
 """The bounds of a plausible ratio: some servers do not count cached tokens."""
 
-MOST_WRONG = 2.0
+MAX_ESTIMATE_ERROR = 2.0
 """The highest assumed ratio of a conversation's real size to our estimate, if a service finds it too long."""
 
 WORDS_SHARE = 0.25
@@ -36,7 +36,7 @@ LONGEST_REPLY_SHARE = 0.5
 IMAGE_CHARS = 5_600
 """The characters that an image counts for: a service counts at most 1,600 tokens."""
 
-LEAST_STUBBED = 400
+MIN_STUBBED_CHARS = 400
 """The characters of the shortest result that is replaced with a stub."""
 
 EARLIER_GONE = "[earlier messages removed to make room]"
@@ -90,10 +90,10 @@ class WindowUsage:
     def __init__(self) -> None:
         self.image_bytes = 0
         """The size of all images in the conversation, in bytes."""
-        self.beside = 0
+        self.overhead = 0
         """The characters of the system prompt and the tools; 0 until the agent's model is known."""
         self._counted: tuple[int, int, int] | None = None
-        """The last count of a service: the tokens, and the characters of the conversation and ``beside`` it then."""
+        """The last count of a service: tokens, characters of the conversation, and ``overhead`` at that time."""
         self._chars = 0
         self._known_tokens = 0
         self._chars_since = 0
@@ -105,14 +105,14 @@ class WindowUsage:
         """Characters per token, by the last count of the service."""
         if self._counted is None:
             return FIRST_RATIO
-        tokens, chars, beside = self._counted
-        return min(max((chars + (beside or self.beside)) / tokens, RATIOS[0]), RATIOS[1])
+        tokens, chars, overhead = self._counted
+        return min(max((chars + (overhead or self.overhead)) / tokens, RATIOS[0]), RATIOS[1])
 
     @property
     def tokens(self) -> int:
         """The estimated size of the next request in tokens."""
         if not self._known_tokens:
-            return self.estimate(self._chars + self.beside)
+            return self.estimate(self._chars + self.overhead)
         return self._known_tokens + self.estimate(self._chars_since)
 
     def estimate(self, chars: int) -> int:
@@ -136,13 +136,13 @@ class WindowUsage:
         if not is_too_long:
             asked = usage.total_tokens - usage.output_tokens
             if asked > 0:
-                self._counted = asked, self._chars, self.beside
+                self._counted = asked, self._chars, self.overhead
                 self._known_tokens, self._chars_since, self._counts_reply = usage.total_tokens, 0, True
             return
-        most = int(self.tokens * MOST_WRONG)
+        most = int(self.tokens * MAX_ESTIMATE_ERROR)
         least = asked_tokens or (min(max(window, self.tokens), most) if window else 0)
         if least:
-            self._counted = least, self._chars, self.beside
+            self._counted = least, self._chars, self.overhead
             self._known_tokens = self._chars_since = 0
 
     def reset_to(self, messages: Iterable[Message]) -> None:
@@ -271,7 +271,7 @@ def oldest_results(messages: Sequence[Message], chars: int) -> tuple[str, ...]:
         if chars <= 0:
             break
         length = len(result.text) + IMAGE_CHARS * len(result.images)
-        if length >= LEAST_STUBBED:
+        if length >= MIN_STUBBED_CHARS:
             found.append(result.id)
             chars -= length
     return tuple(found)

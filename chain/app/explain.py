@@ -11,7 +11,7 @@ from chain.app.prompt_files import prompt_file
 from chain.config.load import Settings, require_trust
 from chain.errors import ConfigError
 from chain.events import Point
-from chain.interruption.prompt import NEVER_PUT, Arrival, Composed, Rule, Situation, compose
+from chain.interruption.prompt import UNDELIVERABLE_KINDS, Arrival, Composed, Rule, Situation, compose
 from chain.interruption.prompt_file import PromptFile
 from chain.lines.parse import Line, parse_line, problem_of
 from chain.plan import Task, outcome_of
@@ -58,11 +58,11 @@ def explain(text: str, prompts: PromptFile, *, max_iterations: int) -> Explanati
     """Return what a line would do with a handler prompt, in a run of at most ``max_iterations``."""
     typed = parse_line(text)
     problem = problem_of(typed)
-    is_ruled = not problem and typed.kind not in NEVER_PUT
+    is_ruled = not problem and typed.kind not in UNDELIVERABLE_KINDS
     line, prompt, mistake = prompts.apply_rules(typed) if is_ruled else (typed, *prompts.current())
     situation = _example_situation(line, max_iterations)
     composed = None
-    if not problem and line.kind not in NEVER_PUT and situation.remaining:
+    if not problem and line.kind not in UNDELIVERABLE_KINDS and situation.remaining:
         outcome = _command_outcome(line) if prompt.todo_direct else ""
         composed = compose(prompt, [Arrival(line, outcome)], situation)
     return Explanation(

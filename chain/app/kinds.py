@@ -107,24 +107,28 @@ class Kinds:
         return tuple(self._models.values())
 
     def make(self, kind: str, name: str, parent: AgentSpec, call_id: str) -> AgentSpec:
-        """Return the specification of an agent for a call.
+        """Return the specification of an agent for a call. Raise ``UserError``.
 
-        Its deadline is that of its parent at most. Raise ``UserError``.
+        It has no time limit of its own: that of its parent includes it.
         """
         if kind not in self._kinds:
             raise UserError(f"there is no kind of agent {kind!r:.60}")
         settings, spec = self._kinds[kind]
+        model, effort = parent.model, parent.effort
         most = settings.max_iterations or spec.limits.max_iterations
-        model, effort, limits = (
-            parent.model,
-            parent.effort,
-            replace(parent.limits, timeout_s=math.inf, max_iterations=most),
-        )
+        limits = replace(parent.limits, timeout_s=math.inf, max_iterations=most)
         if settings.model is not None:
             definition = self._settings.model(settings.model)
             if definition.name not in self._models:
                 self._models[definition.name] = self._open_model(definition)
             model, limits = self._models[definition.name], replace(limits, retries=definition.retries)
             effort = ""  # it was chosen for another model
-        spec = replace(spec, name=name, parent_id=call_id, model=model, limits=limits)
-        return replace(spec, instructions=parent.instructions, effort=effort)
+        return replace(
+            spec,
+            name=name,
+            parent_id=call_id,
+            model=model,
+            limits=limits,
+            instructions=parent.instructions,
+            effort=effort,
+        )

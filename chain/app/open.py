@@ -22,7 +22,7 @@ from chain.app.toolbox import (
     subjects_of,
     tool_groups,
 )
-from chain.chain import Chain
+from chain.chain import Chain, ServedSession
 from chain.concurrency.nurseries import background_task, background_tasks
 from chain.config.load import Settings
 from chain.config.provider import ModelSettings
@@ -40,7 +40,7 @@ from chain.session.jobs import SessionJobs
 from chain.session.resume import LoadedSession, SessionRestorer, record_opening
 from chain.session.runs import ServerToolSource, SessionRuns, close_models, no_instructions
 from chain.session.state import State
-from chain.session.store import FileStore, Serve, Store
+from chain.session.store import FileStore, OpenSession, Store
 from chain.session.trace import Trace
 from chain.text.modes import Mode
 from chain.tools import calling
@@ -109,21 +109,21 @@ async def open_chain(
         return kinds.make(kind, name, parent, call_id).with_context(place)
 
     allowed = read_allowances(settings, spec.registry, groups)
-    serve: Serve | None = None
+    held: OpenSession | None = None
     async with AsyncExitStack() as stack:
         stack.push_async_callback(guard.close)
         read = resume if isinstance(resume, LoadedSession) else None
         session_state = State() if read is None else read.state
         if isinstance(resume, str) and resume:
             held = await stack.enter_async_context((store or FileStore(state)).resume(resume))
-            journal, session_state, read, serve = held.journal, held.state, held.read, held.serve
+            journal, session_state, read = held.journal, held.state, held.read
             id, opened = journal.id, session_state.session
             before = Path(opened.workspace) if opened is not None and opened.workspace else workspace
             if before.is_dir() and before.resolve() != workspace:
                 raise SessionError(f"the session {id} works in {before}; resume it with chain -r {id}")
         elif journal is None:
             held = await stack.enter_async_context((store or FileStore(state)).open_new(workspace))
-            journal, session_state, serve = held.journal, held.state, held.serve
+            journal, session_state = held.journal, held.state
         if read is not None:
             place = "" if session_state.session is None else session_state.session.whereabouts
         elif whereabouts is not None:
@@ -147,7 +147,7 @@ async def open_chain(
             session_state.call_ids,
             session_state.refused_tools,
             session_state.agents,
-            traced=None if trace is None else trace.traced,
+            tracer=None if trace is None else trace.tracer,
             jobs=jobs,
             added=session_state.added,
         )
@@ -212,8 +212,8 @@ async def open_chain(
         stack.callback(jobs.close)
         stack.push_async_callback(lambda: close_models(kinds.models))
         stack.push_async_callback(chain.close)
-        if serve is not None:
-            await stack.enter_async_context(background_task(partial(serve, chain)))
+        if isinstance(held, ServedSession):
+            await stack.enter_async_context(background_task(partial(held.serve, chain)))
         yield chain
 
 

@@ -10,7 +10,7 @@ from chain.agent.window import CompactionRules
 from chain.config import values
 from chain.config.load import Settings, require_trust
 from chain.config.settings import ChainSettings
-from chain.config.trust import HANDLER, as_written, named_value
+from chain.config.trust import HANDLER, named_value, written_form
 from chain.config.yamlfile import Node
 from chain.errors import ConfigError
 from chain.interruption.prompt_file import PromptFile
@@ -77,7 +77,7 @@ def agent_prompt(settings: Settings, name: str) -> AgentPrompt:
     path = None if handler is None else values.path(handler.with_environ(settings.environ))
     if handler is None or path is None:
         return AgentPrompt(system)
-    within = settings.required_folder(key, named_value(key, as_written(handler)))
+    within = settings.required_folder(key, named_value(key, written_form(handler)))
     return AgentPrompt(system, PromptFile(path, within, named_at=f"{handler.file}:{handler.line}"))
 
 

@@ -13,7 +13,7 @@ from chain.errors import SessionError
 from chain.events import Event
 from chain.journal.attachments import ReadAttachment
 from chain.journal.reading import Reading
-from chain.messages import Image, JsonObject, sent_form
+from chain.messages import Image, JsonObject, block_to_request_json
 from chain.session.listing import Summary as Summary
 from chain.session.memory_store import MemoryStore as MemoryStore
 from chain.session.restored_state import events_of_journal
@@ -22,13 +22,13 @@ from chain.session.store import Store as Store
 
 Format: TypeAlias = Literal["md", "json", "html"]
 
-NOTHING_KEPT = "this session is not stored"
+NOT_STORED = "this session is not stored"
 
 MAX_RESUMABLE = 20
 """The number of sessions that are offered for resuming."""
 
 Report: TypeAlias = Callable[[str], object]
-"""Is called with each fault of a journal, as a sentence."""
+"""A function that is called with each fault of a journal, as a sentence."""
 
 FORMATS: tuple[Format, ...] = get_args(Format)
 
@@ -45,12 +45,12 @@ def open_store(state: Path, address: str) -> Store:
     return RedisStore(address, source="the state")
 
 
-def open_new_store(state: Path, address: str, *, keeps: bool) -> tuple[Store, str]:
+def open_new_store(state: Path, address: str, *, is_stored: bool) -> tuple[Store, str]:
     """Return the store of a new session, and a note if the session is unexpectedly not stored.
 
-    Use memory if ``keeps`` is false or the state folder is not writable. Raise ``SessionError``.
+    Use memory if ``is_stored`` is false or the state folder is not writable. Raise ``SessionError``.
     """
-    if not keeps:
+    if not is_stored:
         return MemoryStore(), ""
     store = open_store(state, address)
     if address:
@@ -58,7 +58,7 @@ def open_new_store(state: Path, address: str, *, keeps: bool) -> tuple[Store, st
     try:
         store.check()
     except SessionError as error:
-        return MemoryStore(), f"{NOTHING_KEPT}: {error}"
+        return MemoryStore(), f"{NOT_STORED}: {error}"
     return store, ""
 
 
@@ -69,16 +69,13 @@ def redacted_address(address: str) -> str:
     return str(read_address(address, "the state"))
 
 
-def latest(store: Store, workspace: Path) -> Summary | None:
-    """Return the most recently changed session of a workspace, preferably one that was used.
-
-    Return ``None`` without any.
-    """
-    found = resumable(store, workspace)
+def latest_session(store: Store, workspace: Path) -> Summary | None:
+    """Return the latest session of a workspace, preferably one that was used; ``None`` if it has none."""
+    found = resumable_sessions(store, workspace)
     return next((each for each in found if each.was_used), next(iter(found), None))
 
 
-def resumable(store: Store, workspace: Path) -> list[Summary]:
+def resumable_sessions(store: Store, workspace: Path) -> list[Summary]:
     """Return the sessions of a workspace, most recently changed first."""
     return store.summaries(latest=MAX_RESUMABLE, workspace=workspace)
 
@@ -111,12 +108,12 @@ def export(store: Store, id: str, format: Format, report: Report = lambda what: 
         yield from written(outline_of(session_events(store, id, report)))
 
 
-def json_document(id: str, rows: Iterable[bytes], kept: ReadAttachment) -> Iterator[str]:
+def json_document(id: str, rows: Iterable[bytes], attachment: ReadAttachment) -> Iterator[str]:
     """Yield a JSON document, in pieces, from the rows of a journal: ``session``, then ``records``, one per row.
 
     It contains the images that ``attachment`` returns. A row that is not a record, such as a torn one, is left out.
     """
-    found = filter(None, (_parse_record(row, kept) for row in rows))
+    found = filter(None, (_parse_record(row, attachment) for row in rows))
     first = next(found, None)
     session: JsonObject = {"id": id}
     if first is not None and first["type"] == "session":
@@ -130,7 +127,7 @@ def json_document(id: str, rows: Iterable[bytes], kept: ReadAttachment) -> Itera
     yield "\n]}\n"
 
 
-def _parse_record(row: bytes, kept: ReadAttachment) -> JsonObject | None:
+def _parse_record(row: bytes, attachment: ReadAttachment) -> JsonObject | None:
     """Return the JSON of a record with its images, or ``None`` for a row that is not a record."""
     try:
         raw = json.loads(row)
@@ -139,20 +136,20 @@ def _parse_record(row: bytes, kept: ReadAttachment) -> JsonObject | None:
     if b'"type":"image"' in row:
         match raw:
             case {"type": "message", "message": {"content": list(content)}}:
-                content[:] = [_embed_image(block, kept) for block in content]
+                content[:] = [_embed_image(block, attachment) for block in content]
             case _:
                 pass
     return raw if isinstance(raw, dict) and isinstance(raw.get("type"), str) else None
 
 
-def _embed_image(block: Any, kept: ReadAttachment) -> Any:  # noqa: ANN401 - the JSON edge
+def _embed_image(block: Any, attachment: ReadAttachment) -> Any:  # noqa: ANN401 - the JSON edge
     """Return a block with the content of its image, if that is stored next to the journal."""
     match block:
         case {"type": "image", "source": {"digest": str(digest), "media_type": str(media_type)}}:
-            content = kept(digest)
+            content = attachment(digest)
             data = "" if content is None else b64encode(content).decode()
-            return sent_form(Image(media_type, digest, "", data))
+            return block_to_request_json(Image(media_type, digest, "", data))
         case {"type": "tool_result", "content": list(content)}:
-            return {**block, "content": [_embed_image(each, kept) for each in content]}
+            return {**block, "content": [_embed_image(each, attachment) for each in content]}
         case _:
             return block

@@ -13,7 +13,7 @@ import re
 import shlex
 from collections.abc import Collection, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from chain.config import trust, yamlfile
@@ -32,6 +32,7 @@ MAX_COMMANDS = 100
 
 _NAME = re.compile(r"[A-Za-z0-9][\w-]{0,39}", re.ASCII)
 _FENCE = "---"
+_KEYS = ("description", "model")
 _FIELD = re.compile(r"\$(?:(?P<all>ARGUMENTS)(?!\w)|(?P<number>[1-9])(?!\d))", re.ASCII)
 
 
@@ -85,11 +86,15 @@ class UntrustedCommand:
 
 @dataclass(frozen=True, slots=True)
 class FoundCommands:
-    """The commands by name, the files that need the user's trust, and a sentence about each unusable file."""
+    """The commands by name, and the files that need the user's trust.
+
+    ``faults`` has a sentence about each unusable file or model, and ``notes`` one about each ignored key.
+    """
 
     commands: tuple[CustomCommand, ...] = ()
     untrusted: tuple[UntrustedCommand, ...] = ()
     faults: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def find_commands(settings: Settings, workspace: Path, state: Path, built_in: Collection[str] = ()) -> FoundCommands:
@@ -97,7 +102,8 @@ def find_commands(settings: Settings, workspace: Path, state: Path, built_in: Co
 
     ``built_in`` are reserved names, without the slash. ``state`` is the folder with the trusted digests.
     """
-    found, untrusted, faults = dict[str, CustomCommand](), list[UntrustedCommand](), list[str]()
+    found, untrusted = dict[str, CustomCommand](), list[UntrustedCommand]()
+    faults, notes = list[str](), list[str]()
     own = settings.config_folder
     places = [(own / "commands", False)] if own is not None else []
     for folder, is_foreign in (*places, (workspace / WORKSPACE_FOLDER, True)):
@@ -113,10 +119,15 @@ def find_commands(settings: Settings, workspace: Path, state: Path, built_in: Co
                 if is_foreign and not trust.is_trusted(digest := _digest(name, text), state):
                     untrusted.append(UntrustedCommand(name, file, digest))
                     continue
-                found[name] = _parse(settings, name, file, text)
+                command = _parse(name, file, text, notes)
+                if fault := _model_fault(settings, command):
+                    faults.append(fault)
+                    command = replace(command, model="")
+                found[name] = command
             except ConfigError as error:
                 faults.append(str(error))
-    return FoundCommands(tuple(found[name] for name in sorted(found)), tuple(untrusted), tuple(faults))
+    commands = tuple(found[name] for name in sorted(found))
+    return FoundCommands(commands, tuple(untrusted), tuple(faults), tuple(notes))
 
 
 def trust_commands(commands: Collection[UntrustedCommand], state: Path) -> None:
@@ -166,34 +177,50 @@ def _read(file: Path, *, is_foreign: bool) -> str:
         raise UnreadableFile(f"cannot be read: {error.strerror or error}", file=file) from None
     if len(raw) > MAX_COMMAND_BYTES:
         raise ConfigError(f"is larger than {MAX_COMMAND_BYTES // 1024} kB, the limit for a command", file=file)
-    try:
-        return raw.decode("utf-8-sig").replace("\r\n", "\n")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise ConfigError("is not UTF-8 text; save it as UTF-8", file=file, line=line) from None
+    return yamlfile.decode(raw, file).replace("\r\n", "\n")
 
 
 def _digest(name: str, text: str) -> str:
     return hashlib.sha256(f"command {name}\n{text}".encode(errors="surrogatepass")).hexdigest()
 
 
-def _parse(settings: Settings, name: str, file: Path, text: str) -> CustomCommand:
-    """Parse a file: front matter in YAML between two lines ``---``, if there is any, then the text."""
-    head, body = Node(None, str(file), 1, ""), text
-    first, _, rest = text.partition("\n")
-    if first.rstrip() == _FENCE:
-        rows = rest.split("\n")
-        end = next((n for n, row in enumerate(rows) if row.rstrip() == _FENCE), None)
-        if end is None:
-            raise ConfigError(f"the front matter has no end: add a line {_FENCE} after it", file=file, line=1)
-        # An empty row replaces the fence, so that line numbers are those of the file.
-        head, body = yamlfile.parse("\n".join(["", *rows[:end]]), str(file)), "\n".join(rows[end + 1 :])
-    keys = head.mapping(("description", "model"))
-    given = {key: node.text().strip() for key, node in keys.items() if node.value is not None}
-    model, names = given.get("model", ""), settings.model_names
-    if model and model not in names:
-        hint = did_you_mean(model, names, f"the models are {', '.join(names)}", 0.5)
-        raise keys["model"].error(f"there is no model {model!r:.60}: {hint}")
-    if not body.strip():
+def _parse(name: str, file: Path, text: str, notes: list[str]) -> CustomCommand:
+    """Return the command of a file. Append a note for each unknown key: files for other programs have more.
+
+    Raise ``ConfigError``.
+    """
+    front_matter, body = _split(file, text)
+    if not body:
         raise ConfigError("has no text; write what the model is to do", file=file)
-    return CustomCommand(name, file, body.strip(), given.get("description", ""), model)
+    given = dict.fromkeys(_KEYS, "")
+    for key, node in front_matter.items():
+        if key not in _KEYS:
+            why = f"unknown key {yamlfile.printable(key)} is ignored; a command may have {' and '.join(_KEYS)}"
+            notes.append(str(ConfigError(why, file=file, line=node.line)))
+        elif node.value is not None:
+            given[key] = node.text().strip()
+    return CustomCommand(name, file, body, **given)
+
+
+def _model_fault(settings: Settings, command: CustomCommand) -> str:
+    """Return why the model of a command cannot be used; empty if it can."""
+    name, names = command.model, settings.model_names
+    if not name or name in names:
+        return ""
+    hint = did_you_mean(name, names, f"the models are {', '.join(names)}", 0.5)
+    why = f"there is no model {name!r:.60}, so /{command.name} uses the current one: {hint}"
+    return str(ConfigError(why, file=command.file))
+
+
+def _split(file: Path, text: str) -> tuple[dict[str, Node], str]:
+    """Split a file into the keys of its front matter, YAML between two lines ``---``, and the text after it."""
+    first, _, rest = text.partition("\n")
+    if first.rstrip() != _FENCE:
+        return {}, text.strip()
+    rows = rest.split("\n")
+    end = next((n for n, row in enumerate(rows) if row.rstrip() == _FENCE), None)
+    if end is None:
+        raise ConfigError(f"the front matter has no end: add a line {_FENCE} after it", file=file, line=1)
+    # An empty row replaces the fence, so that line numbers are those of the file.
+    head = yamlfile.parse("\n".join(["", *rows[:end]]), str(file))
+    return {} if head.value is None else head.mapping(), "\n".join(rows[end + 1 :]).strip()

@@ -153,19 +153,19 @@ class Settings:
         """
         require_trust(self)
         name = name or self.chain().model
-        node = _named("model", name, self._root.entries("models", "definitions"))
+        node = _select("model", name, self._root.entries("models", "definitions"))
         return read_model(name, node, lambda key: self.required_folder(f"models.definitions.{name}.{key}"))
 
     def chain(self, name: str | None = None) -> ChainSettings:
         """Return a chain, by default the default one. Raise ``ConfigError`` as ``kind`` does."""
         name = name or self.default_chain
-        chain = read(ChainSettings, _named("chain", name, self._root.entries("chains")), name=name)
+        chain = read(ChainSettings, _select("chain", name, self._root.entries("chains")), name=name)
         return chain if chain.model else replace(chain, model=self.default_model)
 
     def kind(self, name: str) -> KindSettings:
         """Return a kind of agent. Raise ``ConfigError`` for an unknown name or a missing variable."""
         nodes = self._root.entries("agents")
-        return read_kind(name, _named("kind", name, {kind: nodes[kind] for kind in self.kind_names}))
+        return read_kind(name, _select("kind", name, {kind: nodes[kind] for kind in self.kind_names}))
 
     def read_file(self, key: str, path: Path) -> Node:
         """Read the YAML file at the path of a dotted key.
@@ -251,10 +251,10 @@ def load_settings(
         _cwd=cwd,
         **read_fields(Settings, {name: _find(root, key) for name, key in Settings.keys().items()}),
     )
-    _check(settings)
+    _check_values(settings)
     if found.is_own:
         return settings
-    sensitive = trust.sensitive(user, shipped)
+    sensitive = trust.sensitive_values(user, shipped)
     judged = tuple(dict.fromkeys(each.judged for each in sensitive))
     digest = trust.digest_of(user, judged)
     state = xdg_folder(environ, "XDG_STATE_HOME", ".local/state")
@@ -319,7 +319,7 @@ def split_names(value: object) -> list[str]:
     return [name.strip() for each in lists for name in split_commas(str(each)) if name.strip()]
 
 
-def _check(settings: Settings) -> None:
+def _check_values(settings: Settings) -> None:
     """Read every value once, so that an error is reported even if the value is never used."""
     root = settings._root
     definitions, chains = _find(root, "models.definitions").mapping(), _find(root, "chains").mapping()
@@ -327,8 +327,8 @@ def _check(settings: Settings) -> None:
     for name, node in [*definitions.items(), *chains.items()]:
         if not _NAME.fullmatch(name):
             raise ConfigError(f"{name!r:.60} cannot be a name; use a word", file=node.file, line=node.line)
-    _named("model", settings.default_model, definitions, _find(root, "models.default"))
-    _named("chain", settings.default_chain, chains, _find(root, "chain"))
+    _select("model", settings.default_model, definitions, _find(root, "models.default"))
+    _select("chain", settings.default_chain, chains, _find(root, "chain"))
     for name, node in definitions.items():
         with suppress(MissingVariable):
             read_model(name, node)
@@ -340,10 +340,10 @@ def _check(settings: Settings) -> None:
         for name, node in nodes.items():
             with suppress(MissingVariable):
                 if (model := read_one(name).model) is not None:
-                    _named("model", model, definitions, node.entries().get("model"))
+                    _select("model", model, definitions, node.entries().get("model"))
 
 
-def _named(kind: str, name: str, nodes: Mapping[str, Node], place: Node | None = None) -> Node:
+def _select(kind: str, name: str, nodes: Mapping[str, Node], place: Node | None = None) -> Node:
     """Return the node with this name. Raise ``ConfigError``, for the value at ``place``, if there is none."""
     if name in nodes:
         return nodes[name]

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from chain.config import yamlfile
-from chain.config.values import MIN_TIMEOUT_S, Values, variables_within
+from chain.config import values, yamlfile
+from chain.config.values import MIN_TIMEOUT_S
 from chain.config.yamlfile import Node, printable
 from chain.errors import ConfigError
 
@@ -66,7 +66,7 @@ class ToolServer:
     is_named: bool = False
 
     @property
-    def written(self) -> str:
+    def target(self) -> str:
         """The command or address as written."""
         keys = self.entry.entries()
         if "url" in keys:
@@ -77,8 +77,8 @@ class ToolServer:
         return shlex.join([str(keys["command"].value), *(str(arg.value) for arg in args)])
 
     @property
-    def beside(self) -> Iterable[tuple[str, str]]:
-        """The environment variables or headers as written."""
+    def extras(self) -> Iterable[tuple[str, str]]:
+        """The names and values of the environment variables or headers, as written."""
         keys = self.entry.entries()
         for of in ("env", "headers"):
             for name, node in keys[of].entries().items() if of in keys else ():
@@ -96,23 +96,25 @@ class ToolServer:
 
         Raise ``ConfigError``, also if a found entry uses one of ``keys``, the variables with the user's API keys.
         """
-        if self.is_found and (given_away := keys.intersection(variables_within(self.entry))):
+        if self.is_found and (given_away := keys.intersection(self.entry.variables())):
             why = f"{self.name} asks for {', '.join(sorted(given_away))}, a key of yours that a found file does not get"
             raise self.entry.error(f"{why}; name the server in your own configuration to give it")
-        values, nodes = Values(environ), self.entry.entries()
+        entry = self.entry.with_environ(environ)
+        nodes = entry.entries()
         if "url" in nodes:
             url = values.url(nodes["url"])
             if url is None:
                 raise nodes["url"].error("is blank")
             if urlsplit(url).username is not None:
                 raise nodes["url"].error("contains a user name or a password; put them in a header")
-            return Address(url, values.headers(nodes.get("headers")))
-        filled = values.json(self.entry)
+            return Address(url, values.headers(nodes["headers"]) if "headers" in nodes else {})
+        filled = values.json(entry)
         env = {name: str(value) for name, value in filled.get("env", {}).items()}
         argv = (filled["command"], *map(str, filled.get("args", ())))
         if any("\0" in text for text in (*argv, *env, *env.values())) or any("=" in name for name in env):
             raise self.entry.error(f"{self.name} cannot be started: a NUL in a text, or = in the name of a variable")
-        return Launch(argv, env, Path(self.entry.file).parent if self.is_found else values.path(nodes.get("cwd")))
+        cwd = values.path(nodes["cwd"]) if "cwd" in nodes else None
+        return Launch(argv, env, Path(self.entry.file).parent if self.is_found else cwd)
 
 
 def read_server(name: str, entry: Node, *, is_found: bool = False) -> ToolServer:

@@ -83,7 +83,7 @@ def named_value(setting: str, value: str) -> str:
     return f"{setting}.{HANDLER}: {value}"
 
 
-def sensitive(user: Node, shipped: Node) -> tuple[Sensitive, ...]:
+def sensitive_values(user: Node, shipped: Node) -> tuple[Sensitive, ...]:
     """Return the values of a found file that could send data to someone or run something.
 
     They include every variable (``model: ${AWS_SECRET}`` would send it), every path or link out of the folder, and
@@ -111,7 +111,7 @@ def _written_values(node: Node, setting: Node) -> Iterator[Sensitive]:
     is_named = node is setting and node.key.rpartition(".")[2] in _paths()
     is_path = is_named and isinstance(node.value, str) and "${" not in node.value
     leads_to = _outside_target(node, node.file) if is_path else None
-    yield Sensitive(setting.key, node.key, as_written(node), node.line, leads_to or "")
+    yield Sensitive(setting.key, node.key, written_form(node), node.line, leads_to or "")
 
 
 def named_files(root: Node) -> Iterator[Path]:
@@ -140,7 +140,7 @@ def _named_by_prompts(user: Node) -> Iterator[Sensitive]:
     for prompt, handler in _handlers(user):
         leads_to = "" if "${" in handler.value else _outside_target(handler, prompt.file)
         if leads_to is not None:
-            value, place = as_written(handler), f"{handler.file}:{handler.line}"
+            value, place = written_form(handler), f"{handler.file}:{handler.line}"
             yield Sensitive(prompt.key, f"{prompt.key}.{HANDLER}", value, prompt.line, leads_to, place)
 
 
@@ -163,7 +163,7 @@ def _handlers(user: Node) -> Iterator[tuple[Node, Node]]:
             yield prompt, handler.with_environ(user.environ or {})
 
 
-def as_written(node: Node) -> str:
+def written_form(node: Node) -> str:
     """Return a value as written, on one row. Use JSON if the text would be ambiguous."""
     import json
 

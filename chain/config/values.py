@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +25,7 @@ count = partial(Node.integer, minimum=1)
 seconds = partial(Node.number, minimum=MIN_TIMEOUT_S)
 
 
-def stripped(node: Node) -> str:
+def trimmed_text(node: Node) -> str:
     """Return a text without leading and trailing white space."""
     return node.text().strip()
 
@@ -59,7 +57,7 @@ def located_path(text: str, node: Node) -> Path | None:
 
 def url(node: Node) -> str | None:
     """Return a web address; ``None`` for a blank text."""
-    text = stripped(node)
+    text = trimmed_text(node)
     if not text:
         return None
     try:
@@ -80,7 +78,7 @@ def secret(node: Node, *, needed: bool) -> str | None:
     if not isinstance(node.value, str):
         raise node.error("expected text")  # the message omits the value, which may be a secret
     try:
-        key = stripped(node)
+        key = trimmed_text(node)
     except MissingVariable:
         if needed:
             raise
@@ -100,7 +98,7 @@ def headers(node: Node) -> dict[str, str]:
             raise value.error("is not the name of a header")
         if not isinstance(value.value, str):
             raise value.error("expected text; put it in quotes")
-        found[name] = stripped(value)
+        found[name] = trimmed_text(value)
         if not _HEADER_VALUE.fullmatch(found[name]):
             raise value.error("contains a character that a header cannot have")
     return found
@@ -109,31 +107,3 @@ def headers(node: Node) -> dict[str, str]:
 def json(node: Node) -> dict[str, Any]:
     """Return a JSON object with its variables substituted."""
     return {key: value.plain(is_filled=True) for key, value in node.mapping().items()}
-
-
-@dataclass(frozen=True, slots=True)
-class Values:
-    """The readers for the entry of an MCP server. Texts may name the variables in ``environ``."""
-
-    environ: Mapping[str, str]
-
-    def url(self, node: Node) -> str | None:
-        """Return a web address; ``None`` for a blank text."""
-        return url(node.with_environ(self.environ))
-
-    def headers(self, node: Node | None) -> dict[str, str]:
-        """Return the headers of an HTTP request; an empty dict if there is no node."""
-        return {} if node is None else headers(node.with_environ(self.environ))
-
-    def json(self, node: Node) -> dict[str, Any]:
-        """Return a JSON object with its variables substituted."""
-        return json(node.with_environ(self.environ))
-
-    def path(self, node: Node | None) -> Path | None:
-        """Return a path; ``None`` if there is no node."""
-        return None if node is None else path(node.with_environ(self.environ))
-
-
-def variables_within(node: Node) -> list[str]:
-    """Return the names of the variables in a value, at any depth."""
-    return node.variables()

@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     import yaml
 
 MAX_YAML_BYTES = 128 * 1024
-"""The shipped files have at most 30 kB. Reading this much takes about 0.3 s with libyaml; without it, or to
-find what is wrong with the file, up to 3 s."""
+"""The limit of a file: the shipped ones have at most 30 kB. At the limit, reading takes about 0.3 s with libyaml, and
+up to 3 s without it or to locate a mistake."""
 MAX_YAML_DEPTH = 20
 MAX_YAML_VALUES = 20_000
 MAX_INTEGER = 10**15
 """Larger whole numbers are not exact as floats, and very long ones cannot be printed."""
 MAX_NUMBER = 40
-"""Characters of a number. The time to read one grows with their square: ``1:1:1...``, a number to the base 60, took
-seconds at the length that fits into a file."""
+"""The limit of a number in characters. The time to read one grows with the square of its length: ``1:1:1...``, a number
+to the base 60, took seconds at the length that fits into a file."""
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_]\w*)(?P<default>:-(?P<value>[^}]*))?\}|\$\{", re.ASCII)
 
@@ -72,7 +72,7 @@ class Node:
         """
         if self.value is None and known is not None:
             return {}
-        self._expected("a mapping", self.value, dict)
+        self._require_type("a mapping", self.value, dict)
         if known is not None:
             names = list(known)
             for key, node in self.value.items():
@@ -99,27 +99,27 @@ class Node:
 
     def items(self) -> list[Node]:
         """Return the values of a list."""
-        return list(self._expected("a list", self.value, list))
+        return list(self._require_type("a list", self.value, list))
 
     def text(self) -> str:
         """Return a string. Raise ``MissingVariable`` if it names a variable that is not set."""
-        text = str(self._expected("text", self.value, str))
+        text = str(self._require_type("text", self.value, str))
         return text if self.environ is None else _REFERENCE.sub(self._variable, text)
 
     def boolean(self) -> bool:
         """Return ``true`` or ``false``."""
-        return bool(self._expected("true or false", self._scalar(), bool))
+        return bool(self._require_type("true or false", self._scalar(), bool))
 
     def integer(self, *, minimum: int = 0) -> int:
         """Return a whole number."""
-        number = int(self._expected("a whole number", self._scalar(), int))
+        number = int(self._require_type("a whole number", self._scalar(), int))
         if number < minimum:
             raise self.error(f"must be at least {minimum}, found {number}")
         return number
 
     def number(self, *, minimum: float = 0) -> float:
         """Return a finite number, whole or not."""
-        number = float(self._expected("a number", self._scalar(), int, float))
+        number = float(self._require_type("a number", self._scalar(), int, float))
         if not minimum <= number < float("inf"):
             raise self.error(f"must be a number of at least {minimum:g}, found {self.value}")
         return number
@@ -167,7 +167,7 @@ class Node:
         }
         return replace(self, value={**self.value, **changed}) if changed else self
 
-    def _expected(self, what: str, value: Any, *types: type) -> Any:  # noqa: ANN401 - one of the types
+    def _require_type(self, what: str, value: Any, *types: type) -> Any:  # noqa: ANN401 - one of the types
         if type(value) not in types:
             raise self.error(f"expected {what}, found {self._found_text}")
         return value
@@ -243,14 +243,18 @@ def read_text(path: Path, within: Path | None = None) -> str:
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         reason = (error.strerror if isinstance(error, OSError) else None) or error
         raise UnreadableFile(f"cannot be read: {reason}", file=path) from None
+    if len(raw) > MAX_YAML_BYTES:  # may end inside a character; ``parse`` reports that the file is too large
+        return raw.decode("utf-8-sig", errors="replace")
+    return decode(raw, path)
+
+
+def decode(raw: bytes, path: Path) -> str:
+    """Decode the UTF-8 content of a file. Raise ``ConfigError`` with the line of the first wrong byte."""
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        # A truncated file may end inside a character. ``parse`` reports that the file is too large.
-        if len(raw) <= MAX_YAML_BYTES:
-            line = raw.count(b"\n", 0, error.start) + 1
-            raise ConfigError("is not UTF-8 text; save it as UTF-8", file=path, line=line) from None
-        return raw.decode("utf-8-sig", errors="replace")
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise ConfigError("is not UTF-8 text; save it as UTF-8", file=path, line=line) from None
 
 
 @lru_cache(maxsize=32)  # a new session and its agents read the same files again

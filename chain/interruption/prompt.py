@@ -29,7 +29,7 @@ TEMPLATE_NAMES = ("message", "iteration", "point", "count", "remaining", "skippe
 Action: TypeAlias = Literal["deliver", "urgent", "stop"]
 """The action of a rule."""
 
-NEVER_PUT: frozenset[Kind] = frozenset({"blank", "local", "stop", "follow-up"})
+UNDELIVERABLE_KINDS: frozenset[Kind] = frozenset({"blank", "local", "stop", "follow-up"})
 """The kinds of lines that are never delivered as an interruption."""
 
 DEFAULT_USER = "USER INTERRUPTION: ${message}"
@@ -45,7 +45,7 @@ The user wrote to you while you were at work. Deal with that first, in this repl
 
 Then go on with the task in the same reply. Do not start it afresh, and do not ask whether you may continue."""
 
-MAX_REMEMBERED = 32
+MAX_CACHED_LINES = 32
 """The number of lines whose rules are cached: more than wait in an inbox."""
 
 
@@ -71,10 +71,10 @@ class InterruptionPrompt:
 
         The result is cached, since each line needs it twice.
         """
-        if line.kind in NEVER_PUT or self.mistake is not None or not self.rules:
+        if line.kind in UNDELIVERABLE_KINDS or self.mistake is not None or not self.rules:
             return None
         if line.message not in self._found:
-            if len(self._found) >= MAX_REMEMBERED:
+            if len(self._found) >= MAX_CACHED_LINES:
                 del self._found[next(iter(self._found))]
             self._found[line.message] = self._find_rule(line)
         return self._found[line.message]

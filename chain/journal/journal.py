@@ -78,10 +78,10 @@ class Journal:
         id: str = "",
         path: Path | None = None,
         seq: int = 0,
-        note: Callable[[Record | Unknown], None] = lambda record: None,
+        when_written: Callable[[Record | Unknown], None] = lambda record: None,
         writes_later: bool = False,
     ) -> None:
-        """``seq`` is that of the last record in the file; ``note`` is called with each record that is appended.
+        """``seq`` is that of the last record in the file; ``when_written`` is called with each record that is appended.
 
         ``writes_later``: the file is in a store behind a network, and is written in the background.
         """
@@ -89,7 +89,7 @@ class Journal:
         self.path = path
         self._file = file
         self.seq = seq
-        self._note = note
+        self._when_written = when_written
         self._apply: Apply = lambda entry: ()
         self._writes_later = writes_later
         self._emit: Emit = lambda event: None
@@ -129,7 +129,7 @@ class Journal:
             raise JournalError(
                 f"the session cannot be written to {self._display_path}: {error.strerror or error}"
             ) from error
-        self._note(record)
+        self._when_written(record)
         return RecordedEvents(self._apply(entry), self._emit)
 
     def store_attachment(self, digest: str, content: bytes) -> None:

@@ -78,8 +78,7 @@ class Line(_Typed):
     ``iteration`` is that of the agent's run, 0 without one. ``by_rule``: a rule of the handler prompt made the line
     urgent, a now line or a stop. ``waiting`` is the place of the line in the queue, counted from 1. ``is_plain``: an
     ``@`` and a path in the line name no file, because a server wrote the line. ``sent_as`` is the sender's id if an
-    earlier line has that id on record. ``job`` is the background job whose end the line
-    reports.
+    earlier line has that id on record. ``job`` is the background job whose end the line reports.
     """
 
     id: str
@@ -100,7 +99,7 @@ class Line(_Typed):
 
 @_record("run")
 class RunBegun(_Typed):
-    """A run began. ``id`` is the line that is its query, empty if it has none.
+    """A run started. ``id`` is the line that is its query, empty if it has none.
 
     ``only_compacts``: the user asked for a compaction alone.
     """

@@ -24,10 +24,10 @@ from chain.events import AdjustmentView, Origin, Point, State
 from chain.journal import records
 from chain.lines.parse import Line, Urgency, parse_line
 
-OTHERS: frozenset[Origin] = frozenset({"door", "acp", "job"})
+FOREIGN_ORIGINS: frozenset[Origin] = frozenset({"door", "acp", "job"})
 """The origins of lines that are not the process's own input. Their senders receive the receipts."""
 
-BEFORE = " (before)"
+EARLIER_SUFFIX = " (before)"
 """The suffix of the ids of lines of an earlier process, so that senders may use their ids again."""
 
 NEXT: dict[State, frozenset[State]] = {
@@ -96,7 +96,7 @@ class AcceptedLine:
     @property
     def is_own(self) -> bool:
         """Whether the line came from the process's own input."""
-        return self.origin not in OTHERS
+        return self.origin not in FOREIGN_ORIGINS
 
     def waited_s(self, now: float) -> float:
         """Return the seconds until delivery, or until ``now``. At least 0, since a clock may be set back."""
@@ -117,7 +117,7 @@ class Lines:
         self._earlier_count = 0
         """The number of lines of earlier processes."""
 
-    def undone(self) -> list[AcceptedLine]:
+    def unfinished(self) -> list[AcceptedLine]:
         """Return the queued lines that wait in no inbox.
 
         They were to start a run or to act at once, and have done neither.
@@ -165,9 +165,8 @@ class Lines:
         for accepted in changed:
             del self.by_id[accepted.id]
         for accepted in changed:
-            accepted.id = (
-                accepted.on_record if _GENERATED_ID.fullmatch(accepted.on_record) else f"{accepted.on_record}{BEFORE}"
-            )
+            suffix = "" if _GENERATED_ID.fullmatch(accepted.on_record) else EARLIER_SUFFIX
+            accepted.id = f"{accepted.on_record}{suffix}"
             self.by_id[accepted.id] = accepted
         for accepted in self._unsettled():
             accepted.line = replace(accepted.line, urgency="next")
@@ -184,10 +183,10 @@ class Lines:
         return is_open and accepted not in self.waiting
 
     def _rename(self, accepted: AcceptedLine) -> None:
-        """Append the suffix ``BEFORE`` to the id of a line of an earlier process."""
+        """Append the suffix ``EARLIER_SUFFIX`` to the id of a line of an earlier process."""
         self._renamed.append(accepted)
         while accepted.id in self.by_id:
-            accepted.id += BEFORE
+            accepted.id += EARLIER_SUFFIX
         self.by_id[accepted.id] = accepted
 
 

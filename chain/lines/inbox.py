@@ -87,7 +87,7 @@ class Inbox:
 
     def hand_over(self, to: Inbox, *, iteration: int = 0) -> tuple[AcceptedLine, ...]:
         """Move all lines to another inbox and return them. Includes lines that were taken but not delivered."""
-        lines = self.everything()
+        lines = self.all_lines()
         merged = sorted((*to.waiting(), *lines), key=attrgetter("number"))
         for accepted in lines:
             self._ledger.readdress(accepted, to.agent, waiting=merged.index(accepted) + 1, iteration=iteration)
@@ -97,7 +97,7 @@ class Inbox:
         """Return the waiting lines in the order of acceptance."""
         return tuple(a for a in self._lines.waiting if a.record.agent == self.agent and not a.is_leaving)
 
-    def everything(self) -> tuple[AcceptedLine, ...]:
+    def all_lines(self) -> tuple[AcceptedLine, ...]:
         """Return the waiting lines, and the lines that were taken but are neither delivered nor settled yet."""
         return tuple(a for a in self._lines.waiting if a.record.agent == self.agent)
 

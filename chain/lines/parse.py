@@ -214,7 +214,7 @@ def is_stop(text: str) -> bool:
     return folded.rstrip(".!…" + string.whitespace) in STOP_PHRASES
 
 
-def overtakes(text: str) -> bool:
+def is_sent_first(text: str) -> bool:
     """Return whether a line is sent before lines that are held back: it is a stop, a command, or a now line."""
     return is_stop(text) or text.startswith("!!") or _COMMAND.fullmatch(text.rstrip()) is not None
 
@@ -270,7 +270,7 @@ def _suggest_command(stripped: str) -> str:
     mark, (verb, argument) = head[1].casefold(), (*head[2].split(None, 1), "", "")[:2]
     if mark in ("todo", "plan"):
         verb = nearest_word(verb, _VERBS)
-    elif not is_slip(mark, "todo"):
+    elif not is_typing_error(mark, "todo"):
         return ""
     suggestion = f"todo: {verb} {argument}".rstrip()
     parsed = _parse_unmarked(suggestion)
@@ -280,10 +280,10 @@ def _suggest_command(stripped: str) -> str:
 def nearest_word(typed: str, words: Iterable[str]) -> str:
     """Return the word that differs from ``typed`` by at most one typing error or by case, or an empty string."""
     folded = typed.casefold()
-    return next((word for word in words if folded == word.casefold() or is_slip(folded, word)), "")
+    return next((word for word in words if folded == word.casefold() or is_typing_error(folded, word)), "")
 
 
-def is_slip(typed: str, word: str) -> bool:
+def is_typing_error(typed: str, word: str) -> bool:
     """Return whether ``typed`` is ``word`` with one typing error.
 
     That is a missing, extra or (in a long word) wrong letter, or two swapped letters. The first letter must be right.

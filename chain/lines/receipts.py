@@ -14,7 +14,7 @@ from chain.events import Origin, Point, Receipt, State
 from chain.journal import records
 from chain.journal.journal import Emit, Journal, RecordedEvents
 from chain.journal.records import Effect
-from chain.lines.accepted import NEXT, OTHERS, AcceptedLine, Lines, adjustment_view
+from chain.lines.accepted import FOREIGN_ORIGINS, NEXT, AcceptedLine, Lines, adjustment_view
 from chain.lines.parse import Line, Urgency, problem_of
 
 MAX_REFUSED = 1_000
@@ -196,7 +196,7 @@ class Ledger:
         )
         self._emit(refused)
         receipt = Receipt(**common, state="refused")
-        if origin not in OTHERS:
+        if origin not in FOREIGN_ORIGINS:
             self.refused += 1
             self._refused.append(receipt)
             self._unreported[self.refused] = receipt

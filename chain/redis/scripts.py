@@ -40,6 +40,9 @@ MAX_EVENT_BYTES = 2 * 1024 * 1024
 """Bytes of the latest events that are stored for watchers."""
 RETRY_OPEN_MS = 30_000
 """Milliseconds until a worker claims a session again that could not be opened."""
+MAX_AHEAD_MS = 60_000
+"""Milliseconds, more than any lease or pause has. A time further ahead was stored before the server's clock was set
+back, as by a failover, and counts as past."""
 
 _PARTS = ("meta", "lines", "journal", "events", "ids", "files")
 
@@ -55,11 +58,13 @@ def keys(id: str) -> tuple[str, ...]:
     return (*(key(id, part) for part in _PARTS), SESSIONS, DUE, WAKE)
 
 
-_PRELUDE = """
+_PRELUDE = f"""
 local meta, lines, journal, events, ids, files, sessions, due, wake = unpack(KEYS)
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local function number(field) return tonumber(redis.call('HGET', meta, field) or '0') end
+local function is_ahead(at) return at > now and at <= now + {MAX_AHEAD_MS} end
+local function is_held() return is_ahead(number('until')) end
 local function has_lines() return redis.call('XLEN', lines) > 0 or number('waiting') > 0 end
 local function want_worker(id, at)
   if redis.call('ZADD', due, 'LT', 'CH', at, id) == 1 and at <= now then
@@ -89,14 +94,16 @@ return {'ok'}
 CLAIM = _script("""
 -- id, token, lease in ms, 1 if a worker claims it
 if redis.call('EXISTS', meta) == 0 then redis.call('ZREM', due, ARGV[1]); return {'none'} end
-if number('until') > now then return {'held'} end
-if ARGV[4] == '1' then
-  local at = redis.call('ZSCORE', due, ARGV[1])
-  if not at or tonumber(at) > now then return {'held'} end
-end
-if redis.call('HEXISTS', meta, 'token') == 1 and number('is_worker') == 1 then -- the worker did not release it
-  redis.call('HSET', meta, 'goes_on', 1)
-  redis.call('HINCRBY', meta, 'takeovers', 1)
+if redis.call('HGET', meta, 'token') ~= ARGV[2] then -- otherwise it was claimed before, and the answer was lost
+  if is_held() then return {'held'} end
+  if ARGV[4] == '1' then
+    local at = redis.call('ZSCORE', due, ARGV[1])
+    if not at or is_ahead(tonumber(at)) then return {'held'} end
+  end
+  if redis.call('HEXISTS', meta, 'token') == 1 and number('is_worker') == 1 then -- the worker did not release it
+    redis.call('HSET', meta, 'goes_on', 1)
+    redis.call('HINCRBY', meta, 'takeovers', 1)
+  end
 end
 redis.call('HSET', meta, 'token', ARGV[2], 'batch', 0, 'is_worker', ARGV[4])
 hold(ARGV[1], ARGV[3])
@@ -181,10 +188,9 @@ if known then
   return {{'known', known}}
 end
 if redis.call('EXISTS', meta) == 0 then return {{'none'}} end
-local until_ = number('until')
 if ARGV[4] == 'hello' then
   redis.call('HSET', meta, 'answers', math.max(now + ARGV[6], number('answers')))
-  if until_ <= now then return {{'queued'}} end
+  if not is_held() then return {{'queued'}} end
 end
 if redis.call('XLEN', lines) >= {MAX_WAITING_ROWS} then return {{'full'}} end
 if ARGV[5] == '1' then
@@ -196,7 +202,7 @@ if ARGV[5] == '1' then
 end
 redis.call('XADD', lines, '*', 'j', ARGV[3], 'type', ARGV[4])
 if ARGV[4] ~= 'hello' then redis.call('HSET', ids, ARGV[2], '{{"state":"queued"}}') end
-want_worker(ARGV[1], math.max(until_, now))
+want_worker(ARGV[1], is_held() and number('until') or now)
 return {{'queued'}}
 """)
 
@@ -208,7 +214,7 @@ return {'ok'}
 
 DELETE = _script("""
 -- id, '' or a number of ms: delete it only if it was not changed for so long, and no worker is wanted
-if number('until') > now then return {'held'} end
+if is_held() then return {'held'} end
 if ARGV[2] ~= '' then
   local changed = tonumber(redis.call('ZSCORE', sessions, ARGV[1]) or '0')
   if changed > now - ARGV[2] or redis.call('ZSCORE', due, ARGV[1]) then return {'kept'} end
@@ -219,6 +225,12 @@ redis.call('ZREM', sessions, ARGV[1])
 return {'ok'}
 """)
 
-DUE_NOW = _script("return redis.call('ZRANGEBYSCORE', due, '-inf', now, 'LIMIT', 0, ARGV[2]) -- '', how many")
+DUE_NOW = _script(f"""
+-- '', how many
+local found = redis.call('ZRANGEBYSCORE', due, '-inf', now, 'LIMIT', 0, ARGV[2])
+local ahead = redis.call('ZRANGEBYSCORE', due, now + {MAX_AHEAD_MS}, '+inf', 'LIMIT', 0, ARGV[2])
+for _, id in ipairs(ahead) do table.insert(found, id) end
+return found
+""")
 
 OLD = _script("return redis.call('ZRANGEBYSCORE', sessions, '-inf', now - ARGV[2], 'LIMIT', 0, ARGV[3])")

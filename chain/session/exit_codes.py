@@ -1,4 +1,4 @@
-"""The exit codes of the program (SPEC section 7)."""
+"""The exit codes of the program."""
 
 from __future__ import annotations
 

@@ -146,6 +146,11 @@ class SessionJobs(Jobs):
             problem = str(error)
         except Exception as error:  # noqa: BLE001 - no command may end the session, whatever its tool raises
             problem = f"{type(error).__name__}: {error}"
+        for earlier in tuple(self._running.values()):
+            if earlier is job:
+                break
+            if earlier.reason and job.reason:  # the ends of jobs that were killed together are shown in order
+                await earlier.done.wait()
         # No await from here on, so that the end is recorded and its line is in an inbox.
         seconds = trio.current_time() - job.since
         started = job.started

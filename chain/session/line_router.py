@@ -83,7 +83,7 @@ class LineRouter:
             node = self.target(sent)
         except UserError:
             return True  # it needs no room to be refused
-        return not (node.inbox.is_full or (node.run is not None and node.run.stop_asked))
+        return not (node.inbox.is_full or (node.run is not None and node.run.is_stop_requested))
 
     def needs_no_room(self, sent: IncomingLine) -> Literal["stop", "now"] | None:
         """Return how the active run would accept a line in spite of a full inbox; ``None`` if it would refuse it."""
@@ -146,11 +146,11 @@ class LineRouter:
             # Without an address, the whole run is stopped.
             return self._stop(node if typed.to else self._tree.main, sent, by_rule=typed.line.kind != "stop")
         by_rule = line.urgency != typed.line.urgency
-        put = node.inbox.put(line, id=sent.id, origin=sent.origin, iteration=node.iteration, by_rule=by_rule)
-        if isinstance(put, str):
-            return SubmitResult("refused", message=put)
-        node.apply_urgency([put])
-        return SubmitResult("queued", put.id)
+        accepted = node.inbox.put(line, id=sent.id, origin=sent.origin, iteration=node.iteration, by_rule=by_rule)
+        if isinstance(accepted, str):
+            return SubmitResult("refused", message=accepted)
+        node.apply_urgency([accepted])
+        return SubmitResult("queued", accepted.id)
 
     def _apply_rules(self, sent: IncomingLine, node: AgentNode) -> Line:
         """Apply the current rules of an agent's handler prompt to a line, and return the resulting line.

@@ -81,7 +81,7 @@ def summary_at(path: Path) -> Summary:
 
 def summary_of(id: str, state: State) -> Summary:
     """Return the summary of a session from its state."""
-    waiting = sorted((*state.lines.waiting, *state.lines.undone()), key=attrgetter("number"))
+    waiting = sorted((*state.lines.waiting, *state.lines.unfinished()), key=attrgetter("number"))
     query = state.first_query or next((line.record.text for line in waiting), "")
     return Summary(
         id=id,

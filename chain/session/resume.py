@@ -33,7 +33,7 @@ from chain.journal.attachments import ReadAttachment
 from chain.journal.reading import Reading
 from chain.journal.records import Entry
 from chain.lines.accepted import AcceptedLine
-from chain.messages import Image, with_images
+from chain.messages import Image, replace_images
 from chain.session.jobs import record_lost
 from chain.session.restored_state import RestoredState
 from chain.session.runs import SessionRuns
@@ -61,8 +61,8 @@ class LoadedSession:
 class Resumed:
     """The data that front ends show of a resumed session.
 
-    ``past`` are its latest events, and ``has_earlier`` says whether there were more. ``made_up`` are the events of the
-    records that a crash prevented. ``changes`` are sentences about faults of the journal and about differences to the
+    ``past`` are its latest events, and ``has_earlier`` says whether there were more. ``recovered`` are the events of
+    the records that a crash prevented. ``changes`` are sentences about faults of the journal and differences to the
     earlier configuration. ``returned`` are lines that a refusal, or the end of a run by the user, returned to an editor
     that the crash closed. ``was_cut``: the last run ended with its process, and the user had not ended it. ``draft`` is
     the text that was in the editor.
@@ -73,31 +73,31 @@ class Resumed:
     returned: Sequence[AcceptedLine] = ()
     has_earlier: bool = False
     was_cut: bool = False
-    made_up: Sequence[events.Event] = ()
+    recovered: Sequence[events.Event] = ()
     draft: str = ""
 
 
-def load_journal(rows: Iterable[bytes], kept: ReadAttachment | None = None) -> LoadedSession:
-    """Read a journal and return the result. ``kept`` reads the content of images; without it images have no content."""
+def load_journal(rows: Iterable[bytes], read_image: ReadAttachment | None = None) -> LoadedSession:
+    """Read a journal and return the result. Without ``read_image``, images have no content."""
     reading, state = Reading(rows), RestoredState()
     past: deque[events.Event] = deque(maxlen=MAX_PAST + 1)
     for entry in reading:
-        past.extend(state.read(entry if kept is None else with_stored_images(entry, kept)))
+        past.extend(state.read(entry if read_image is None else with_stored_images(entry, read_image)))
     return LoadedSession(state, past, reading.complaints + state.complaints, reading.seq)
 
 
-def with_stored_images(entry: Entry, kept: ReadAttachment) -> Entry:
+def with_stored_images(entry: Entry, read_image: ReadAttachment) -> Entry:
     """Return an entry with the content of its images. The content of a deleted image stays missing."""
 
     def load(image: Image) -> Image:
-        content = kept(image.digest)
+        content = read_image(image.digest)
         return image if content is None else replace(image, data=b64encode(content).decode(), size=len(content))
 
     match entry.record:
         case (records.Line(images=images) | records.ToolFinished(images=images)) as record if images:
             return replace(entry, record=replace(record, images=tuple(map(load, images))))
         case records.Message(message=message) as record if message.images:
-            blocks = tuple(with_images(block, load) for block in message.blocks)
+            blocks = tuple(replace_images(block, load) for block in message.blocks)
             return replace(entry, record=replace(record, message=replace(message, blocks=blocks)))
         case _:
             return entry
@@ -112,7 +112,7 @@ class SessionRestorer:
         self._session = session
         self._children = children
         self._shared = shared
-        self._made_up: list[events.Event] = []
+        self._recovered: list[events.Event] = []
         kinds = dict.fromkeys(agent.kind for agent in read.state.children)
         self._lost_kinds = {kind: why for kind in kinds if (why := children.problem_of(kind))}
 
@@ -127,14 +127,14 @@ class SessionRestorer:
         # The receipts of these records are among the past events, so the next result must not list them.
         self._shared.ledger.reset_outcomes()
         past = tuple(self._read.past)
-        has_earlier, made_up = len(past) > MAX_PAST, tuple(self._made_up)
-        return Resumed(past[-MAX_PAST:], changed, returned, has_earlier, was_cut, made_up, state.draft)
+        has_earlier, recovered = len(past) > MAX_PAST, tuple(self._recovered)
+        return Resumed(past[-MAX_PAST:], changed, returned, has_earlier, was_cut, recovered, state.draft)
 
     def _apply(self, entry: Entry) -> Sequence[events.Event]:
         """Apply a missing record, and add its events to the past ones."""
         recorded = self._state.read(entry)
         self._read.past.extend(recorded)
-        self._made_up.extend(recorded)
+        self._recovered.extend(recorded)
         return recorded
 
     def _write_missing(self) -> Sequence[AcceptedLine]:
@@ -182,7 +182,7 @@ class SessionRestorer:
     def _readdress(self) -> None:
         """Move lines of other agents, and lines that were to act at once, to the main agent's inbox, in their order."""
         lines = self._state.lines
-        waiting = sorted((*lines.waiting, *lines.undone()), key=attrgetter("number"))
+        waiting = sorted((*lines.waiting, *lines.unfinished()), key=attrgetter("number"))
         for place, accepted in enumerate(waiting, 1):
             if accepted.agent != MAIN:
                 self._shared.ledger.readdress(accepted, MAIN, waiting=place, urgency="next")

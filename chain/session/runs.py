@@ -159,7 +159,7 @@ class SessionRuns:
         run = self.active
         if run is None:
             return False
-        if by == "exit" or not run.interrupted:
+        if by == "exit" or not run.is_interrupted:
             cut = records.Interrupted(self.spec.name, run.iteration, run.step.phase, by)
             self._journal.record_if_possible(cut)
         self.tree.main.interrupt()
@@ -210,7 +210,7 @@ class SessionRuns:
         keeps = can_continue and keeps_lines(outcome.status, run_follows=follows)
         if not keeps:
             self._inbox.drain_all()
-        leftover = () if keeps else self._inbox.everything()
+        leftover = () if keeps else self._inbox.all_lines()
         self.tree.main.agent.spec = self.spec
         self.tree.main.run = self._run_of_waiting(outcome.status)
         if run.focus is not None and can_continue and outcome.status in ("done", "max_iterations", "truncated"):
@@ -272,7 +272,7 @@ class SessionRuns:
         """Return the waiting lines of jobs as the session closes. At a terminal they stay for when it is resumed."""
         if self._leaves_lines or self.interactive:
             return
-        for accepted in self._inbox.everything():
+        for accepted in self._inbox.all_lines():
             if accepted.line.kind == "job":
                 self._shared.ledger.settle(accepted, "returned", iteration=0, reason=reason)
 

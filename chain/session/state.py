@@ -18,7 +18,7 @@ Events::
     tool_started             tool_call
     tool_finished            tool_result, if the result is in it
     plan                     plan_changed
-    result                   result, and a notice if jobs go on after a run that the user ended
+    result                   result, and a notice if jobs are still running after the user ended the run
     compacted                compaction, its end
     removed, rewound, mode   notice
     instructions             notice
@@ -41,7 +41,7 @@ from typing import Any, TypeVar, assert_never
 from chain import events, messages
 from chain.agent.conversation import CallIds
 from chain.agent.history import AgentState
-from chain.agent.questions import Asked, whole_number
+from chain.agent.questions import QuestionLog, number_in
 from chain.events import Event, Point
 from chain.journal import records
 from chain.journal.records import Entry, PlanChange
@@ -78,7 +78,7 @@ class State:
         """The main agent, and the agents below it in the order in which they were last started or asked."""
         self.lines = Lines()
         self.plan = Plan()
-        self.asked = Asked()
+        self.asked = QuestionLog()
         self.added: list[Path] = []
         """The directories outside the workspace that tools may use."""
         self.draft = ""
@@ -89,6 +89,8 @@ class State:
         self.refused_tools: set[str] = set()
         self.is_running = False
         """Whether a run has begun and has no result."""
+        self.is_at_limit = False
+        """Whether the last run used all its iterations, so that it can be continued. An undo resets it."""
         self.query = ""
         """The id on record of the line that is the query of the last run; empty without one."""
         self.replies: list[str] = []
@@ -148,7 +150,7 @@ class State:
             case records.RequestSent():
                 agent = self.agent(record.agent)
                 agent.iteration, agent.is_summarizing = record.iteration, record.compacts
-                agent.history.window_usage.beside, agent.window = record.beside, record.window
+                agent.history.window_usage.overhead, agent.window = record.beside, record.window
                 if record.attempt == 1 and not record.compacts:
                     agent.news.record_request(self.plan, agent.name)
             case records.RequestEnded():
@@ -255,7 +257,9 @@ class State:
 
     def reopened_events(self) -> list[Event]:
         """Return the events of lines that were to act at once but did not: they wait now."""
-        return [self._queued_event(line, place, line.accepted_at) for place, line in enumerate(self.lines.undone(), 1)]
+        return [
+            self._queued_event(line, place, line.accepted_at) for place, line in enumerate(self.lines.unfinished(), 1)
+        ]
 
     def waiting_events(self) -> Iterator[Event]:
         """Yield the events of the plan and of the waiting lines, for a subscriber that starts before any event."""
@@ -269,7 +273,7 @@ class State:
     def _apply_run_start(self, record: records.RunBegun, at: float) -> Event:
         self.is_running, self.only_compacts, self.query = True, record.only_compacts, record.id
         self.runs += 1
-        self.has_lost_run = self.was_ended = False
+        self.has_lost_run = self.was_ended = self.is_at_limit = False
         self.withdrawn.clear()
         self.replies.clear()
         main, message, id = self.main, "", record.id
@@ -302,7 +306,7 @@ class State:
             exit_code=EXIT_CODES[status],
             receipts=tuple(self.receipts),
         )
-        self.is_running = False
+        self.is_running, self.is_at_limit = False, status == "max_iterations"
         self.has_lost_run = record.program_ended and not self.only_compacts
         self.main.iteration, self.main.usage = 0, Usage()
         self.usage += record.usage
@@ -328,7 +332,7 @@ class State:
         agent.history.words.run += 1
         agent.history.words.add(record.task)
         agent.iteration, agent.reported_iteration, agent.usage = 0, 0, Usage()
-        self.numbers[record.kind] = max(self.numbers[record.kind], whole_number(record.name.rpartition("-")[2]))
+        self.numbers[record.kind] = max(self.numbers[record.kind], number_in(record.name.rpartition("-")[2]))
         return self._make_event(events.AgentStarted, record, at)
 
     def _add_usage(self, agent: AgentState, usage: Usage) -> None:
@@ -467,7 +471,8 @@ class State:
             self.main.since_answer.clear()
             self.main.settle_calls()
             self.main.news.mark_unknown(self.plan)
-            self.has_lost_run = False
+            self.replies.clear()
+            self.has_lost_run = self.is_at_limit = False
         return events.Notice(time=at, message=undo_sentence(record, undone))
 
     # ------------------------------------------------------------------------------------------------- inside

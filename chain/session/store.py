@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol
 
 import trio
 
@@ -31,21 +31,13 @@ ROWS_PER_CHECK = 100
 """The number of rows that are read between two checks for cancellation: a few milliseconds of work."""
 
 
-Serve: TypeAlias = Callable[[Any], Awaitable[None]]
-"""Delivers lines of other processes to a ``Chain``, and publishes its events, until it is cancelled."""
-
-
 @dataclass(frozen=True, slots=True)
 class OpenSession:
-    """A session that is open for writing. ``read`` is the result of reading its journal if the session was resumed.
-
-    ``serve`` is ``None`` for a store that does not receive lines from other processes.
-    """
+    """A session that is open for writing. ``read`` is the result of reading its journal if the session was resumed."""
 
     journal: Journal
     state: State
     read: LoadedSession | None = None
-    serve: Serve | None = None
 
 
 class Store(Protocol):

@@ -70,7 +70,7 @@ class Trace:
             case _:
                 self.step(event.type, event_json.to_json(event))
 
-    def traced(self, agent: str, model: Model) -> Ask:
+    def tracer(self, agent: str, model: Model) -> Ask:
         """Return a function that calls the model for this agent and traces the call."""
 
         async def ask(request: Request, on_delta: Callable[[Delta], None]) -> Reply:

@@ -1,6 +1,6 @@
 """The options of a session that an editor can set, and the commands that it can use, in the protocol's form.
 
-The commands are those of a terminal that need none. Whatever is added to them (``Commands.anywhere``) is sent to the
+The commands are those of a terminal that need none. Whatever is added to them (``Commands.portable``) is sent to the
 editor at the next event, and is carried out like the others.
 """
 
@@ -30,7 +30,7 @@ class EditorOffer:
     def __init__(self, chain: Chain, settings: Settings, find_custom: FindCustom) -> None:
         self.settings = settings
         self._chain = chain
-        self._commands = Commands(chain, settings, has_keys=False, origin="acp", find_custom=find_custom)
+        self._commands = Commands(chain, settings, origin="acp", find_custom=find_custom)
         self._sent_model = self._commands.model
         self._sent_commands: Sequence[tuple[str, str, str]] = ()
 
@@ -58,7 +58,7 @@ class EditorOffer:
 
     def has(self, text: str) -> bool:
         """Return whether a text is one of the commands. Any other text that begins with a slash is a line."""
-        return is_command(text) and text.split()[0].casefold() in {name for name, _, _ in self._commands.anywhere}
+        return is_command(text) and text.split()[0].casefold() in {name for name, _, _ in self._commands.portable}
 
     def start_prompt(self, text: str, then: Callable[[str], object], failed: Callable[[str], object]) -> bool:
         """Start the prompt of a server if a text names one; ``then`` gets its text. Return whether it does.
@@ -86,7 +86,7 @@ class EditorOffer:
             self._sent_model = self._commands.model
             found.append({"sessionUpdate": "config_option_update", "configOptions": self.options})
         prompts = [(name, "[...]", about) for name, about in self._commands.prompts]
-        if (offered := [*self._commands.anywhere, *prompts]) != self._sent_commands:
+        if (offered := [*self._commands.portable, *prompts]) != self._sent_commands:
             self._sent_commands = offered
             found.append(
                 {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from chain.lines.parse import is_stop, overtakes
+from chain.lines.parse import is_sent_first, is_stop
 from cli.screen.protocol import Acceptance
 
 
@@ -21,17 +21,17 @@ class Draft:
         self._came_back: list[str] = []
         self._refused: list[str] = []
         """The lines below those that were refused for lack of room, to be sent again unchanged."""
-        self._behind = ""
+        self._refused_text = ""
         """The whole text while it ends with a refused line, after which typed text starts a new line."""
-        self._kept = ""
+        self._text_to_correct = ""
         """The last refused text that must be corrected."""
-        self._begun_at: str | None = None
+        self._asked_at_start: str | None = None
         """The question at which the rest was begun, empty for none; ``None`` if there is no rest."""
 
     @property
     def at(self) -> str:
         """The question that the typed text answers or would answer; empty for none."""
-        return self.question if self._begun_at is None else self._begun_at
+        return self.question if self._asked_at_start is None else self._asked_at_start
 
     def lines(self, text: str) -> list[str]:
         """Return the lines that came back or were refused, and the rest."""
@@ -60,25 +60,25 @@ class Draft:
 
         Return a replacement if a new line begins after a refused one.
         """
-        behind, self._behind = self._behind, ""
+        behind, self._refused_text = self._refused_text, ""
         if behind and text == behind:
-            self._behind = behind
+            self._refused_text = behind
         elif behind and text.startswith(behind):
             typed = text[len(behind) :]
             self._refused = self.lines(behind)[len(self._came_back) :]
-            self._begun_at = None
+            self._asked_at_start = None
             if not typed.startswith("\n"):
                 return f"{behind}\n{typed}"
         if not self.lines(text)[-1]:
-            self._begun_at = None
-        elif self._begun_at is None:
-            self._begun_at = self.question
+            self._asked_at_start = None
+        elif self._asked_at_start is None:
+            self._asked_at_start = self.question
         return None
 
     def clear(self) -> None:
         """Remove all lines, since the text was emptied."""
-        self._came_back, self._refused, self._behind = [], [], ""
-        self._begun_at = None
+        self._came_back, self._refused, self._refused_text = [], [], ""
+        self._asked_at_start = None
 
     def put_above(self, text: str, line: str) -> list[str]:
         """Add a line that came back, below earlier ones and above the rest. Return all lines."""
@@ -86,39 +86,39 @@ class Draft:
         count = min(len(self._came_back), len(lines) - 1)
         self._came_back = [*lines[:count], line]
         left = [*self._came_back, *lines[count:]]
-        if self._behind:
-            self._behind = "\n".join(left)
+        if self._refused_text:
+            self._refused_text = "\n".join(left)
         return left
 
-    def begin_at(self, question: str) -> None:
+    def assign_to(self, question: str) -> None:
         """Assign the typed text to a question, or make it a line if ``question`` is empty."""
-        self._begun_at = question
+        self._asked_at_start = question
 
     def lines_to_show(self, lines: Sequence[str], answer: Acceptance) -> list[str]:
         """Return the lines to show after the first of ``lines`` was not accepted."""
         if answer == "gone":
-            self.begin_at("")
+            self.assign_to("")
         if answer in ("keep", "replace", "gone") and len(lines) == 1:
             self._came_back, self._refused = [], []
-            self._kept = lines[0]
+            self._text_to_correct = lines[0]
             return list(lines)
         left = list(lines if lines[-1] else lines[:-1])
         # The first ones came back. They stay as they were submitted, perhaps with another marker.
         count = len(self._came_back)
         self._came_back, self._refused = left[:count], left[count:-1]
-        self._behind = "\n".join(left)
+        self._refused_text = "\n".join(left)
         return left
 
-    def passing(self, text: str) -> tuple[str, str] | None:
+    def overtaking_line(self, text: str) -> tuple[str, str] | None:
         """Return a typed text that may be sent before the lines above it, such as a stop, and the text above it.
 
         Return ``None`` for any other text.
         """
         *above, typed = self.lines(text)
-        if above and overtakes(typed):
+        if above and is_sent_first(typed):
             return typed, text.removesuffix(typed)
-        typed = text.removeprefix(self._kept)
-        if self._kept and typed != text and is_stop(typed):
-            return typed, self._kept
-        self._kept = ""
+        typed = text.removeprefix(self._text_to_correct)
+        if self._text_to_correct and typed != text and is_stop(typed):
+            return typed, self._text_to_correct
+        self._text_to_correct = ""
         return None

@@ -19,7 +19,7 @@ from chain.concurrency.wakeup import Wakeup
 from chain.text.plain import sanitize
 from cli.input.stdin import Lines
 from cli.screen import tty
-from cli.screen.protocol import Listener, Screen, sign
+from cli.screen.protocol import Listener, Screen, prompt_sign
 from cli.writing import write_all
 
 _THREADS = Threads("rows")
@@ -42,7 +42,7 @@ class _Plain:
     """A ``Screen`` of rows. There is no Esc key, and the end of the input exits."""
 
     has_keys = False
-    typed = ""
+    text = ""
     """Empty: only the terminal knows a line before Enter."""
 
     def __init__(self, tasks: trio.Nursery, typed: bytes) -> None:
@@ -54,7 +54,7 @@ class _Plain:
         self._unwritten: list[str] = []
         self._prompt = ""
         """The prompt in the last row; empty if the last row is no prompt."""
-        self._news = Wakeup()
+        self._wakeup = Wakeup()
         self._shown = Wakeup()
         self._is_writing = False
         self._is_closed = False
@@ -64,14 +64,14 @@ class _Plain:
     async def _read(self, listener: Listener) -> None:
         while (line := await self._lines.next()) is not None:
             self._prompt = ""
-            await listener.ready()  # a line that is not accepted now is lost
+            await listener.wait_ready()  # a line that is not accepted now is lost
             if self._next_question != self._question:
                 # The user may answer a question before the write that shows it returns here.
-                await self.shown()
-            at = self._unless_answered(self._question)
+                await self.wait_shown()
+            at = self._if_open(self._question)
             if listener.accept(sanitize(line.text), at=at) == "answered":
                 self._answered = at
-            self._news.set()
+            self._wakeup.set()
         if os.isatty(0):
             listener.leave()
         else:
@@ -80,7 +80,7 @@ class _Plain:
     async def write(self) -> None:
         """Write rows and prompts until cancelled."""
         while True:
-            await self._news.wait()
+            await self._wakeup.wait()
             # A question can be answered once its rows are written.
             question = self._next_question
             self._add_prompt()
@@ -97,15 +97,15 @@ class _Plain:
 
     def _add_prompt(self) -> None:
         """Add a prompt if input is awaited and the last row is not a prompt already."""
-        question = self._unless_answered(self._next_question)
+        question = self._if_open(self._next_question)
         is_awaited = self._listener is not None and (bool(question) or self._listener.awaits_input)
-        prompt = sign(question)
+        prompt = prompt_sign(question)
         if is_awaited and not self._is_closed and prompt != self._prompt:
             self._end_row()
             self._unwritten.append(prompt)
             self._prompt = prompt
 
-    def _unless_answered(self, question: str) -> str:
+    def _if_open(self, question: str) -> str:
         return "" if question == self._answered else question
 
     def _end_row(self) -> None:
@@ -119,12 +119,12 @@ class _Plain:
 
     def listen(self, listener: Listener) -> None:
         self._listener = listener
-        typed = (self._typed + b"".join(iter(tty.typed_ahead, b""))).replace(b"\r", b"\n")
+        typed = (self._typed + b"".join(iter(tty.read_typed_ahead, b""))).replace(b"\r", b"\n")
         # A blank line would send lines of a resumed session before the user has seen them.
         begun = b"".join(line for line in typed.splitlines(keepends=True) if line.strip())
         self._lines = Lines(0, begun=begun)
         self._tasks.start_soon(self._read, listener)
-        self._news.set()
+        self._wakeup.set()
 
     def show(self, rows: Sequence[str], tail: str = "") -> None:
         """Show whole rows. The unfinished ones in ``tail`` are omitted."""
@@ -134,20 +134,20 @@ class _Plain:
         if self._is_closed:
             tty.write_briefly(self._drain())
         elif rows:
-            self._news.set()
+            self._wakeup.set()
 
     def ask(self, question: str | None, keys: str = "") -> None:
         """Let the next typed line answer this question, once the rows before it are written."""
         self._next_question = question or ""
-        self._news.set()
+        self._wakeup.set()
 
-    async def shown(self) -> None:
+    async def wait_shown(self) -> None:
         while self._unwritten or self._is_writing:
             await self._shown.wait()
 
     def refresh(self) -> None:
         """Show the prompt if input is awaited: there is no toolbar."""
-        self._news.set()
+        self._wakeup.set()
 
     def alert(self, title: str, *, rings: bool) -> None:
         """Do nothing: such a terminal has no title, and may print the bell character."""
@@ -173,13 +173,13 @@ class _Plain:
         """Show the text, to be typed again: there is no editor."""
         self.show([text])
 
-    def discard_typed(self) -> None:
+    def discard_text(self) -> None:
         """Do nothing: the terminal itself discards the line."""
 
     async def close(self) -> None:
         """Write the remaining rows, for at most ``LAST_ROWS_S``."""
         self._end_row()
-        self._news.set()
+        self._wakeup.set()
         with trio.move_on_after(LAST_ROWS_S):
-            await self.shown()
+            await self.wait_shown()
         self._is_closed = True

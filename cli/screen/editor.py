@@ -34,8 +34,8 @@ from chain.concurrency.wakeup import Wakeup
 from cli.screen import tty
 from cli.screen.draft import Draft
 from cli.screen.keyboard import Keyboard
-from cli.screen.page import WITHOUT_TITLE, RowOutput
 from cli.screen.protocol import Choice, Listener, Screen
+from cli.screen.row_output import WITHOUT_TITLE, RowOutput
 from cli.screen.sequences import copy_sequence
 from cli.screen.shown_text import ShownText
 from cli.screen.toolkit import HeldOutput, KeyParser, SafeHistory, WholeTextCompleter, screen_size
@@ -156,7 +156,7 @@ class _Terminal:
         elif is_due:
             self._in_editor(self._draw_and_pause)
 
-    async def shown(self) -> None:
+    async def wait_shown(self) -> None:
         while self._row_output.is_open and self._row_output.is_waiting:
             await self._shown.wait()
 
@@ -194,15 +194,15 @@ class _Terminal:
         self._in_editor(lambda: self._keyboard.put_to_edit(text))
 
     @property
-    def typed(self) -> str:
+    def text(self) -> str:
         return self._keyboard.text
 
-    def discard_typed(self) -> None:
+    def discard_text(self) -> None:
         self._in_editor(self._keyboard.discard)
 
     async def close(self) -> None:
         was_closed, self._is_closing = self._is_closing, True
-        self._keyboard.outside.end()
+        self._keyboard.external.end()
         self._keyboard.is_ready.set()
         self._in_editor(self._exit)
         # Restore the terminal whatever ended the program.
@@ -228,11 +228,11 @@ class _Terminal:
     # ---------------------------------------------------------------------------------------- in the editor's thread
 
     def _run_editor(self) -> None:
-        def begin() -> None:
+        def on_start() -> None:
             asyncio.get_running_loop().set_exception_handler(self._end_with_error)
 
-        def begun(_: object) -> None:
-            app.after_render -= begun
+        def on_first_render(_: object) -> None:
+            app.after_render -= on_first_render
             self._row_output.is_open = True
             tty.save_settings()
             tty.ask_for_modified_keys(os.environ)
@@ -240,9 +240,9 @@ class _Terminal:
             asyncio.get_running_loop().call_soon(self._press_keys)
 
         app = self._app
-        app.after_render += begun
+        app.after_render += on_first_render
         with suppress(EOFError):  # the terminal is gone
-            app.run(pre_run=begin, set_exception_handler=False, handle_sigint=False)
+            app.run(pre_run=on_start, set_exception_handler=False, handle_sigint=False)
         if not self._is_closing:
             self._call_in_trio(self._hang_up)
 

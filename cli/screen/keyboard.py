@@ -33,9 +33,9 @@ from chain.errors import UserError
 from cli.input.address import is_command
 from cli.screen import tty
 from cli.screen.draft import Draft
-from cli.screen.outside import OutsideProgram
-from cli.screen.page import RowOutput
-from cli.screen.protocol import Acceptance, Listener, sign
+from cli.screen.external import ExternalProgram
+from cli.screen.protocol import Acceptance, Listener, prompt_sign
+from cli.screen.row_output import RowOutput
 from cli.screen.shown_text import Pastes
 from cli.screen.toolkit import edit_by_clusters, screen_size
 from cli.show.text_rows import cluster_beside, columns, cut, row_starts
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 _ACCEPTED: tuple[Acceptance, ...] = ("accepted", "answered")
 
-_OF_A_SHELL = {
+_SHELL_KEYS = {
     **{"c-a": "beginning-of-line", "c-e": "end-of-line", "c-b": "backward-char", "c-f": "forward-char"},
     **{"c-left": "backward-word", "c-right": "forward-word", "c-delete": "kill-word", "c-y": "yank"},
 }
@@ -77,12 +77,12 @@ class Keyboard:
         self._before_search = 0, Document()
         """The index in the history and the text to restore when a search is cancelled."""
         self.pastes = Pastes()
-        self.outside = OutsideProgram(lambda: self.ask(lambda _: None))
+        self.external = ExternalProgram(lambda: self.ask(lambda _: None))
         self._rest_of_word = ""
         """The rest of the word whose first letter was an answer. It is ignored."""
-        self._outside: tuple[str, str, str] | None = None
+        self._pasted_path: tuple[str, str, str] | None = None
         """The path of a pasted file that can be attached, the pasted text, and the editor's text at that time."""
-        self._next: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
         """The timer that answers with the text, or removes the rest of an answer's word, if no key follows."""
 
     def attach(self, app: Application[Any], buffer: Buffer) -> None:
@@ -91,7 +91,7 @@ class Keyboard:
         # Without this handler prompt_toolkit's own key for accepting the text would end the application.
         buffer.accept_handler = lambda _: self._submit()
         buffer.on_text_changed += self._on_change
-        app.key_processor.before_key_press += lambda _: self._cancel_next()
+        app.key_processor.before_key_press += lambda _: self._cancel_timer()
 
     def ask(self, question: Callable[[Listener], T]) -> T | None:
         """Call the listener in trio's thread and return its answer; ``None`` if there is no listener any more.
@@ -113,23 +113,23 @@ class Keyboard:
 
     def put_above(self, text: str) -> None:
         """Put a line above the typed text, below others that came back before."""
-        with self._before_search_changed():
+        with self._under_search():
             typed = self._buffer.text
             *_, rest = lines = self._draft.put_above(typed, self.pastes.fold(text))
             self._set_lines(lines, max(self._buffer.cursor_position - (len(typed) - len(rest)), 0))
 
     def put_to_edit(self, text: str) -> None:
         """Put a text into an empty editor to be changed, else above the typed text."""
-        with self._before_search_changed():
+        with self._under_search():
             if not self._buffer.text:
                 self._set_text(self.pastes.fold(text))
-                self._draft.begin_at("")
+                self._draft.assign_to("")
                 return
         self.put_above(text)
 
     def insert(self, text: str) -> None:
         """Insert a text at the cursor, followed by a space."""
-        with self._before_search_changed():
+        with self._under_search():
             self._buffer.insert_text(f"{text} ")
 
     def _set_text(self, text: str) -> None:
@@ -144,23 +144,23 @@ class Keyboard:
         self._buffer.document = Document(above + lines[-1], len(above) + column)
 
     def _on_change(self, buffer: Buffer) -> None:
-        self._cancel_next()
+        self._cancel_timer()
         if (separated := self._draft.update(buffer.text)) is not None:
             self._set_text(separated)
         elif self._rest_of_word and buffer.text.casefold() == self._rest_of_word:
-            self._next = asyncio.get_running_loop().call_later(ANSWER_KEY_PAUSE_S, self._set_text, "")
+            self._timer = asyncio.get_running_loop().call_later(ANSWER_KEY_PAUSE_S, self._set_text, "")
 
-    def _cancel_next(self) -> None:
-        if self._next is not None:
-            self._next.cancel()
-            self._next = None
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _submit(self) -> bool:
         """Submit the lines in order until one is not accepted.
 
         Return true, so that prompt_toolkit leaves the rest in the editor.
         """
-        if passing := self._draft.passing(self._buffer.text):
+        if passing := self._draft.overtaking_line(self._buffer.text):
             typed, before = passing
             if self._submit_lines([typed], at="") == ["accepted"]:
                 self._set_text(before)
@@ -180,13 +180,13 @@ class Keyboard:
             self._remember(line)
         self._draft.remove_sent(count)
         if left:
-            self._keep(self._draft.lines_to_show(left, answers[-1]), answers[-1])
+            self._show_left(self._draft.lines_to_show(left, answers[-1]), answers[-1])
         else:
             self.remember_typed(is_sent=True)
             self._empty()
         return True
 
-    def _keep(self, lines: Sequence[str], answer: Acceptance) -> None:
+    def _show_left(self, lines: Sequence[str], answer: Acceptance) -> None:
         self._set_lines(lines, len(lines[-1]))
         if answer == "replace" or (answer == "keep" and is_command(self._buffer.text)):
             # The next key replaces a command that was not understood, so that two are never joined.
@@ -233,7 +233,7 @@ class Keyboard:
         """Return all key bindings: ours, and those of prompt_toolkit that edit the text."""
         edit_by_clusters()
         moving, keys = KeyBindings(), KeyBindings()
-        for key, name in _OF_A_SHELL.items():
+        for key, name in _SHELL_KEYS.items():
             moving.add(key)(get_by_name(name))
         moving.add("c-_", save_before=lambda _: False)(lambda event: event.current_buffer.undo())
         editing = has_focus(DEFAULT_BUFFER)
@@ -248,9 +248,9 @@ class Keyboard:
         bind("enter", to=lambda _: self._enter())
         for key in _REST_OF_WORD:
             bind(key, to=lambda event: self._press_answer(event.data), when=answers(key))
-        is_asking = Condition(lambda: bool(self._outside_path))
-        bind("y", to=lambda _: self._attach_outside(), when=editing & is_asking)
-        bind("n", to=lambda _: self._keep_outside(), when=editing & is_asking)
+        is_asking = Condition(lambda: bool(self._path_to_attach))
+        bind("y", to=lambda _: self._attach_pasted_path(), when=editing & is_asking)
+        bind("n", to=lambda _: self._keep_pasted_path(), when=editing & is_asking)
         bind("c-v", to=lambda _: self.ask(lambda listener: listener.paste_image()))
         bind("c-j", to=lambda _: self._newline())
         bind("escape", to=lambda _: self._escape())
@@ -286,7 +286,7 @@ class Keyboard:
         typed = self._buffer.document
         rest, self._rest_of_word = self._rest_of_word, ""
         if rest and (found := re.match(rf"{rest}\b[ ,.;:!]*", typed.text, re.I)):
-            self._draft.begin_at("")  # text after the word was begun after the answer
+            self._draft.assign_to("")  # text after the word was begun after the answer
             self._set_text(typed.text[found.end() :])
             if not self._buffer.text:
                 return
@@ -301,7 +301,7 @@ class Keyboard:
     def _press_answer(self, key: str) -> None:
         """Insert a key that answers the question on the screen. It answers if no other key follows."""
         self._buffer.insert_text(key)
-        self._next = asyncio.get_running_loop().call_later(ANSWER_KEY_PAUSE_S, self._answer_by, key)
+        self._timer = asyncio.get_running_loop().call_later(ANSWER_KEY_PAUSE_S, self._answer_by, key)
 
     def _answer_by(self, key: str) -> None:
         self._submit()
@@ -335,7 +335,7 @@ class Keyboard:
         self._row_output.suspend()
         said, text = "", self.text
         try:
-            edited = self.outside.edit(text, os.environ)
+            edited = self.external.edit(text, os.environ)
         except UserError as error:
             said = str(error)
         else:
@@ -357,7 +357,7 @@ class Keyboard:
         self._row_output.suspend()
         said = ""
         try:
-            self.outside.page(rows, os.environ)
+            self.external.page(rows, os.environ)
         except UserError as error:
             said = str(error)
         self._row_output.resume(said)
@@ -385,7 +385,7 @@ class Keyboard:
         """Move to the row above or below, in the menu if it is open; beyond the text, in the history."""
         buffer, at = self._buffer, None
         if not (buffer.complete_state or self.pastes.has_any(buffer.text) or self._is_from_history):
-            at = place_by_row(buffer.text, buffer.cursor_position, self.room, by)
+            at = index_by_row(buffer.text, buffer.cursor_position, self.room, by)
         if at is not None:
             buffer.cursor_position = at
         elif by < 0:
@@ -396,11 +396,11 @@ class Keyboard:
     @property
     def sign(self) -> str:
         """The prompt before the text."""
-        if path := self._outside_path:
+        if path := self._path_to_attach:
             return f"[attach {cut(path, max(screen_size().columns // 2, 1), '')}? y/n] "
         at, typed = self._draft.at, self._draft.lines(self._buffer.text)[-1]
         target = self.listener.target(typed) if self.listener is not None and not at else ""
-        return sign(at, cut(target, max(screen_size().columns // 3, 1), ""))
+        return prompt_sign(at, cut(target, max(screen_size().columns // 3, 1), ""))
 
     @property
     def room(self) -> int:
@@ -454,7 +454,7 @@ class Keyboard:
         self._buffer.working_index, self._buffer.document = self._before_search
 
     @contextmanager
-    def _before_search_changed(self) -> Iterator[None]:
+    def _under_search(self) -> Iterator[None]:
         """Change the text from before the search, if one is open, and search in the changed text then."""
         is_searching = self._app.layout.is_searching
         if is_searching:
@@ -471,22 +471,23 @@ class Keyboard:
         self._buffer.insert_text(folded)
         if self.listener is not None and folded == text and not self._draft.at:
             path = self.listener.outside_path(text)
-            self._outside = (path, text, self._buffer.text) if path else None
+            self._pasted_path = (path, text, self._buffer.text) if path else None
 
     @property
-    def _outside_path(self) -> str:
+    def _path_to_attach(self) -> str:
         """The path that the next key may attach; empty if no path was just pasted."""
-        return self._outside[0] if self._outside is not None and self._outside[2] == self._buffer.text else ""
+        path, _, text = self._pasted_path or ("", "", "")
+        return path if text == self._buffer.text else ""
 
-    def _attach_outside(self) -> None:
-        assert self._outside is not None
-        (path, pasted, _), self._outside = self._outside, None
+    def _attach_pasted_path(self) -> None:
+        assert self._pasted_path is not None
+        (path, pasted, _), self._pasted_path = self._pasted_path, None
         self._buffer.delete_before_cursor(len(pasted))
         self.ask(lambda listener: listener.attach_path(path, pasted))
 
-    def _keep_outside(self) -> None:
+    def _keep_pasted_path(self) -> None:
         """Leave the pasted path as text."""
-        self._outside = None
+        self._pasted_path = None
 
     def _suspend(self) -> None:
         self._row_output.suspend()
@@ -495,7 +496,7 @@ class Keyboard:
         self._row_output.resume()
 
 
-def place_by_row(text: str, at: int, width: int, by: Literal[-1, 1]) -> int | None:
+def index_by_row(text: str, at: int, width: int, by: Literal[-1, 1]) -> int | None:
     """Return the place one row above or below the place ``at`` of a text; ``None`` beyond its first or last row.
 
     Rows are cut where they are full, as in prompt_toolkit, which does not cut at spaces.

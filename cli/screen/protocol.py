@@ -17,7 +17,7 @@ to be corrected. ``replace``: stays, and the next key replaces it. ``later``: st
 ``gone``: stays as an ordinary line, since its question has closed."""
 
 
-def sign(question: str, target: str = "") -> str:
+def prompt_sign(question: str, target: str = "") -> str:
     """Return the prompt before the text: the question that it answers, or the default prompt with the target agent."""
     if question:
         return f"{question}? "
@@ -42,7 +42,7 @@ class Listener(Protocol):
         ``again``: the line came back, and is unchanged.
         """
 
-    async def ready(self) -> None:
+    async def wait_ready(self) -> None:
         """Wait until a session switch has finished, so that lines are not refused because of it."""
 
     def escape(self, *, has_text: bool) -> None:
@@ -96,15 +96,19 @@ class Listener(Protocol):
         """
 
 
-class Screen(Protocol):
-    """A terminal that shows rows, and contains the text that is being typed."""
+class ScreenAbilities(Protocol):
+    """What a terminal can do."""
 
     has_keys: bool
     """Whether there is an editor, with keys of its own such as Esc."""
 
     @property
     def has_clipboard(self) -> bool:
-        """Whether ``copy`` can work."""
+        """Whether ``Screen.copy`` can work."""
+
+
+class Screen(ScreenAbilities, Protocol):
+    """A terminal that shows rows, and contains the text that is being typed."""
 
     def copy(self, text: str) -> None:
         """Put a text on the clipboard. Whether the terminal allows this is not known."""
@@ -122,7 +126,7 @@ class Screen(Protocol):
     def ask(self, question: str | None, keys: str = "") -> None:
         """Let text begun in an empty editor from now on answer this question, or one of the ``keys`` without Enter."""
 
-    async def shown(self) -> None:
+    async def wait_shown(self) -> None:
         """Wait until all rows are on the screen."""
 
     def refresh(self) -> None:
@@ -150,10 +154,10 @@ class Screen(Protocol):
         """Put a text into the editor to be changed, above the typed text."""
 
     @property
-    def typed(self) -> str:
+    def text(self) -> str:
         """The text in the editor; any thread may read it."""
 
-    def discard_typed(self) -> None:
+    def discard_text(self) -> None:
         """Empty the editor. The history keeps the text."""
 
     async def close(self) -> None:

@@ -36,7 +36,7 @@ _COERCED = ("C.UTF-8", "C.utf8", "UTF-8")
 WRITE_S = 1.0
 """Seconds that ``write_briefly`` may block."""
 
-_asked_for_keys = False
+_reports_modified_keys = False
 _is_lent = False
 _before: list[Any] | None = None
 _in_use: list[Any] | None = None
@@ -56,7 +56,7 @@ def enter_raw_mode() -> bytes:
             _before, _reset = settings, _RESET
             atexit.register(restore)
         termios.tcsetattr(0, termios.TCSANOW, _without(settings, termios.ECHO | termios.ICANON, termios.ICRNL))
-    return typed_ahead()
+    return read_typed_ahead()
 
 
 def save_settings() -> None:
@@ -71,12 +71,12 @@ def reapply_settings() -> None:
     if _before is not None and _in_use is not None:
         with suppress(termios.error):
             termios.tcsetattr(0, termios.TCSANOW, _in_use)
-        if _asked_for_keys:
+        if _reports_modified_keys:
             write_briefly(_MODIFIED_KEYS)
 
 
 @contextmanager
-def hidden_typing() -> Iterator[None]:
+def echo_off() -> Iterator[None]:
     """Turn echo off inside the block, unless the program is in the background. An exit restores it too."""
     global _before, _reset
     with suppress(termios.error):
@@ -126,7 +126,7 @@ def watch_suspension() -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
-def signals_waking() -> Iterator[Callable[[], None]]:
+def interruptible_input() -> Iterator[Callable[[], None]]:
     """Yield a function that waits for input and returns early to run signal handlers. Only in the main thread.
 
     A signal just before a blocking read only sets a flag, and the read still waits for a key. The interpreter's wakeup
@@ -148,7 +148,7 @@ def signals_waking() -> Iterator[Callable[[], None]]:
 
 
 @contextmanager
-def quiet() -> Iterator[Callable[[], bytes]]:
+def line_mode_off() -> Iterator[Callable[[], bytes]]:
     """Turn echo and line editing off inside the block.
 
     Yield a function that returns the bytes typed, also of unfinished lines.
@@ -158,7 +158,7 @@ def quiet() -> Iterator[Callable[[], bytes]]:
         settings = termios.tcgetattr(0)
         termios.tcsetattr(0, termios.TCSANOW, _without(settings, termios.ECHO | termios.ICANON))
     try:
-        yield typed_ahead
+        yield read_typed_ahead
     finally:
         with suppress(termios.error):
             if settings is not None:
@@ -169,7 +169,7 @@ def _without(settings: list[Any], local: int, input: int = 0) -> list[Any]:
     return [settings[0] & ~input, *settings[1:3], settings[3] & ~local, *settings[4:]]
 
 
-def typed_ahead() -> bytes:
+def read_typed_ahead() -> bytes:
     """Return the bytes that were typed and not read, at most one line in line mode; empty if there are none."""
     with suppress(OSError):
         if waiting := int.from_bytes(fcntl.ioctl(0, termios.FIONREAD, bytes(4)), sys.byteorder):
@@ -205,7 +205,7 @@ def _is_in_background(fd: int) -> bool:
 
 
 def is_shared(fd: int) -> bool:
-    """Return whether the shell has the terminal, or has had it since ``hidden_typing``, whose effect is then lost."""
+    """Return whether the shell has the terminal, or has had it since ``echo_off``, whose effect is then lost."""
     if _is_in_background(fd):
         return True
     try:
@@ -252,7 +252,7 @@ def lend_terminal(settle: Callable[[], object] = lambda: None) -> Iterator[None]
     """
     global _is_lent
     _is_lent = True
-    if _asked_for_keys:
+    if _reports_modified_keys:
         write_briefly(_PLAIN_KEYS)
     if _before is not None:
         termios.tcsetattr(0, termios.TCSANOW, _before)
@@ -271,11 +271,11 @@ def is_lent() -> bool:
 
 def ask_for_modified_keys(environ: Mapping[str, str]) -> None:
     """Make a terminal that is known to support it report Shift-Enter, until ``restore``."""
-    global _asked_for_keys, _reset
+    global _reports_modified_keys, _reset
     term, program = environ.get("TERM", ""), environ.get("TERM_PROGRAM", "")
     is_known = "XTERM_VERSION" in environ or term.startswith(_REPORTERS) or program in _REPORTING_PROGRAMS
-    if _before is not None and is_known and not _asked_for_keys:
-        _asked_for_keys, _reset = True, _PLAIN_KEYS + _reset
+    if _before is not None and is_known and not _reports_modified_keys:
+        _reports_modified_keys, _reset = True, _PLAIN_KEYS + _reset
         write_briefly(_MODIFIED_KEYS)
 
 

@@ -15,16 +15,16 @@ LINES = (
     ("!!text", "at once: cuts the work", "at once: the streaming reply or the running tools are cancelled"),
     ("stop", "ends the run", "ends the run; so do cancel, abort, never mind, forget it"),
     ("todo: add TEXT", "adds to the plan", "the plan; also complete N, fail N WHY, list, clear"),
-    ("focus on X", "guides running tools", "guidance, for running tools too; also skip, also check, ignore, prefer"),
+    ("focus on X", "", "guidance, for running tools too; also skip, also check, ignore, prefer"),
     ("context: TEXT", "something to know", "something to know, not a change of course"),
     ("text?", "asks; task continues", "a question, or status; the task continues after the answer"),
     ("then: TEXT", "the next run", "the next run, when this one has ended"),
-    ("<space>text", "text, nothing else", "text, whatever it looks like"),
+    ("<space>text", "", "text, whatever it looks like"),
 )
 
-# Each key with what it does, shortly (empty: a command says it) and at length; without an editor the terminal has few.
+# Each key with a short description, empty if the overview omits the key, and a long one.
 _ANYWHERE = (
-    ("Enter", "sends the line", "sends the line"),
+    ("Enter", "", "sends the line"),
     ("Ctrl-C", "interrupts; 2x: exits", "interrupts the run, else clears the line; twice exits"),
     ("Ctrl-D", "exits (empty line)", "exits, on an empty line"),
 )
@@ -45,27 +45,41 @@ _EDITOR = (
     ("Ctrl-G", "opens your editor", "opens your editor (VISUAL or EDITOR) on the typed text; also Ctrl-X Ctrl-E"),
     ("Ctrl-O", "whole session", "opens the whole session in your pager, with thinking, complete results and pastes"),
     ("Ctrl-V", "attaches an image", "attaches the image in the clipboard to the line"),
-    ("Tab", "completes", "completes commands, plan commands, files after an @ and what else a line can begin with"),
+    ("Tab", "", "completes commands, plan commands, files after an @ and what else a line can begin with"),
     ("Shift-Tab", "", "changes the mode: ask, accept edits, read only"),
-    ("Ctrl-R", "searches the history", "searches the history"),
+    ("Ctrl-R", "", "searches the history"),
 )
 
 OVERVIEW_TOPICS = ("lines", "keys")
 
+_TOGETHER = {
+    "/drop": ("/edit", "a waiting line"),
+    "/jobs": ("/kill", "background jobs"),
+    "/tools": ("/mcp", "the model's tools"),
+    "/new": ("/resume", "another conversation"),
+}
+"""Commands that share an entry of the overview with another one, and what both are about."""
 
-def overview(commands: Sequence[tuple[str, str]], width: int, *, has_keys: bool) -> list[str]:
-    """Return commands, lines and keys; on 80 columns 26 rows (27 with servers and jobs)."""
-    keys = _EDITOR if has_keys else _ANYWHERE
+
+def overview(commands: Sequence[tuple[str, str, str]], width: int, *, has_keys: bool) -> list[str]:
+    """Return commands, lines and keys: 22 rows on 80 columns. A command has a name, an argument and a description."""
+    entries = {name: (f"{name} {argument}".rstrip(), about) for name, argument, about in commands}
+    for name, (other, about) in _TOGETHER.items():
+        if name in entries and entries.pop(other, None) is not None:
+            entries[name] = (f"{name}, {other}", about)
     groups = {
-        "Commands:": commands,
-        "Lines, while a run is active:": [(form, short) for form, short, _ in LINES],
-        "Keys (and in a shell: chain help):": [(key, short) for key, short, _ in keys if short],
+        "Commands:": [*entries.values()],
+        "Lines, while a run is active:": [(form, short) for form, short, _ in LINES if short],
+        "Keys (and in a shell: chain help):": [(key, short) for key, short, _ in _keys(has_keys) if short],
     }
     return [row for head, found in groups.items() for row in (head, *side_by_side(found, width, TERM, ABOUT))]
 
 
 def topic(name: str, width: int, *, has_keys: bool) -> list[str]:
     """Return the details about ``lines`` or ``keys``."""
-    keys = _EDITOR if has_keys else _ANYWHERE
-    entries = LINES if name == "lines" else keys
+    entries = LINES if name == "lines" else _keys(has_keys)
     return table([(term, about) for term, _, about in entries], width)
+
+
+def _keys(has_keys: bool) -> Sequence[tuple[str, str, str]]:
+    return _EDITOR if has_keys else _ANYWHERE

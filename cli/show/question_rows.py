@@ -16,7 +16,7 @@ from chain.text.escalations import ESCALATION_KEYS, ESCALATION_PHRASES, escalati
 from chain.text.phrases import describe_answer
 from chain.text.wording import ASKED_EACH_TIME, pluralize
 from cli.show.aliases import bare_command
-from cli.show.text_rows import TAB, hard_rows
+from cli.show.text_rows import TAB, fitting
 
 HEAD_ROWS, PREVIEW_TAIL_ROWS = 12, 6
 """Rows of a preview that are shown before and after a cut, so that a question fits on 24 rows."""
@@ -80,9 +80,20 @@ def _rows(lines: Sequence[Row], width: int, more: str) -> list[Row]:
     rows: list[Row] = []
     for style, line in lines:
         # Every new row begins with two spaces, so that no text can imitate a continued row, or the reverse.
-        first, *others = hard_rows(visible(line).expandtabs(TAB), max(width - len(more) - 1, 10))
+        first, *others = _parts(visible(line).expandtabs(TAB), max(width - len(more) - 1, 10))
         rows += [(style, f"  {first}"), *((style, f"{more} {part}") for part in others)]
     return rows
+
+
+def _parts(text: str, width: int) -> list[str]:
+    """Return a text in parts that fit, cut before a space in the right half of a row, else where the row is full."""
+    parts = []
+    while (full := fitting(text[: 2 * width], width)) < len(text):
+        at = text.rfind(" ", width // 2, full + 1)
+        end = at if at > 0 else full
+        parts.append(text[:end])
+        text = text[end:]
+    return [*parts, text]
 
 
 def _cut(rows: list[Row], head: int, tail: int, mark: str) -> list[Row]:

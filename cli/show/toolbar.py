@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 from chain import events
 from chain.events import Event, TaskState
-from chain.lines.parse import MAX_LINE, Kind, Line, is_stop, overtakes, parse_line
+from chain.lines.parse import MAX_LINE, Kind, Line, is_sent_first, is_stop, parse_line
 from chain.text.modes import Mode
 from chain.text.phrases import duration
 from chain.text.wording import MAIN, pluralize
@@ -233,7 +233,7 @@ class Toolbar:
             right = "no such agent at work"
         elif to.is_addressed and to.agent != MAIN and is_stop(typed):
             right = f"{self._signs.stop}stops {self._name(to.agent)}"
-        elif others and not overtakes(typed):
+        elif others and not is_sent_first(typed):
             right = f"{self._signs.enter}sends {pluralize(others + bool(typed.strip()), 'line')}"
         else:
             right = self._right(to)

@@ -50,7 +50,7 @@ def server_question(server: ToolServer, width: int) -> list[str]:
     width = max(width, NARROWEST)
     is_remote = "url" in server.entry.entries()
     head = f"{_on_one_row(server.entry.file)} came with this folder and names the server {server.name}:"
-    rows = [("is at" if is_remote else "runs", server.written), *server.beside]
+    rows = [("is at" if is_remote else "runs", server.target), *server.extras]
     shown = [row for key, value in rows for row in _beside_or_below(_on_one_row(f"{key}:"), _on_one_row(value), width)]
     danger = REMOTE if is_remote else LOCAL
     return [*in_rows(head, width), *shown, *in_rows(danger, width), *in_rows(SERVER_CHOICES, width)]

@@ -28,6 +28,7 @@ from chain.app.toolbox import (
     tool_groups,
 )
 from chain.config.allowed_servers import servers_of
+from chain.config.commands import find_commands
 from chain.config.load import Settings, defaults_folder, load_settings, require_trust, state_folder
 from chain.config.settings import ChainSettings
 from chain.errors import ConfigError, SessionError, UserError
@@ -52,7 +53,16 @@ def run(args: argparse.Namespace) -> int:
     store = open_store(state, "" if settings.asked else settings.state)
     where = whole_path(args.workspace)
     servers = partial(trio.run, check_servers, settings, where.resolve(), state, args.mcp)
-    rows, is_good = check(settings, store, args.tools, workspace=where, start_servers=servers, is_verbose=args.verbose)
+    commands = find_commands(settings, where, state)
+    rows, is_good = check(
+        settings,
+        store,
+        args.tools,
+        workspace=where,
+        start_servers=servers,
+        notes=(*commands.faults, *commands.notes),
+        is_verbose=args.verbose,
+    )
     if is_good:
         more, is_good = trio.run(check_service, settings)
         rows += more
@@ -72,21 +82,21 @@ class _CheckResult:
         self.noted = set[str]()
         """Keys whose rows have a note that matters even if the value is the default."""
 
-    def problem(self, key: str, text: str) -> None:
+    def add_problem(self, key: str, text: str) -> None:
         """Add a problem, unless it is known: chains share models and prompts."""
         if not any(text in known for known in self.problems.values()):
             self.problems.setdefault(key, []).append(text)
 
-    def note(self, key: str, mistake: ConfigError | None) -> None:
+    def add_mistake(self, key: str, mistake: ConfigError | None) -> None:
         if mistake is not None:
-            self.problem(key, str(mistake))
+            self.add_problem(key, str(mistake))
 
     def attempt(self, key: str, action: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T | None:
         """Return the result of an action, or ``None`` if it raised a ``ConfigError``, which becomes a problem."""
         try:
             return action(*arguments, **named)
         except ConfigError as error:
-            self.problem(key, str(error))
+            self.add_problem(key, str(error))
             return None
 
     def check_all(self) -> None:
@@ -105,7 +115,7 @@ class _CheckResult:
                 alone = replace(settings, allow=(text,), research_hosts=())
                 (allowed,) = read_allowances(alone, self.tools, self.groups)
             except ConfigError as error:
-                self.problem("tools.allow", str(error))
+                self.add_problem("tools.allow", str(error))
             else:
                 self.rows["tools.allow"].append(f"  {text}: {allowance_meaning(allowed)}")
         for host in settings.research_hosts:
@@ -126,7 +136,7 @@ class _CheckResult:
         self.attempt(f"{place}.system_prompt", system_prompt, settings, chain)
         self.attempt(f"{place}.compaction_prompt", compaction_rules, settings, chain)
         if chain.interruption_prompt is not None:
-            self.note(f"{place}.interruption_prompt", prompt_file(settings, chain).current()[1])
+            self.add_mistake(f"{place}.interruption_prompt", prompt_file(settings, chain).current()[1])
         self.attempt(f"{place}.tools", configured_tools, settings, chain, self.tools, self.groups)
         model = self.attempt(f"{place}.model", settings.model, chain.model)
         if model is None:
@@ -136,7 +146,7 @@ class _CheckResult:
         if chain.budget.max_cost_usd is not None and not model.tells_costs:
             limit = f"{place}.budget.max_cost_usd"
             hint = f"a cost limit needs a price: set models.definitions.{model.name}.price"
-            self.problem(limit, str(settings.error(limit, hint)))
+            self.add_problem(limit, str(settings.error(limit, hint)))
 
     def check_kind(self, name: str) -> None:
         settings, place = self.settings, f"agents.{name}"
@@ -151,23 +161,23 @@ class _CheckResult:
             self.attempt(f"models.definitions.{model.name}.api_key", model.require_key)
         prompt = None if kind.prompt is None else self.attempt(f"{place}.prompt", agent_prompt, settings, name)
         if prompt is not None and prompt.handler is not None:
-            self.note(f"{place}.prompt", prompt.handler.current()[1])
+            self.add_mistake(f"{place}.prompt", prompt.handler.current()[1])
 
     def check_shell(self) -> None:
         place = "tools.shell.sandbox"
         try:
-            held, open_to, closed_to = shell_protections(self.settings, self.workspace)
+            active, missing, closed = shell_protections(self.settings, self.workspace)
         except ConfigError as error:
-            self.problem(place, str(error))
+            self.add_problem(place, str(error))
             return
         if not self.groups["shell"]:
             self.rows[place].append("  there is no shell on this system: it needs Linux")
             self.noted.add(place)
             return
-        fenced = [f"  protections: {', '.join(held)}"] if held else []
-        closed = [f"  {closed_to[0].lower()}{closed_to[1:]}"] if closed_to else []
-        self.rows[place] += [*fenced, *(f"  not protected: {sentence}" for sentence in open_to), *closed]
-        self.noted |= {place} if open_to or closed else set()
+        self.rows[place] += [f"  protections: {', '.join(active)}"] if active else []
+        self.rows[place] += [f"  not protected: {sentence}" for sentence in missing]
+        self.rows[place] += [f"  {closed[0].lower()}{closed[1:]}"] if closed else []
+        self.noted |= {place} if missing or closed else set()
 
 
 def check(
@@ -177,14 +187,15 @@ def check(
     *,
     workspace: Path | None = None,
     start_servers: Callable[[], ServerRows] = lambda: ([], {}),
+    notes: Sequence[str] = (),
     is_verbose: bool = False,
 ) -> tuple[list[str], bool]:
     """Check configuration, prompts and models. Return the rows to show, differences first, and whether all is well.
 
     Unless ``is_verbose``, default values without a problem or a note are only counted. ``workspace`` is the current
-    folder by default. Check also that the ``store`` can store sessions, if there is one. Show nothing of a file that is
-    not trusted, since its values may contain any environment variable. Start the servers only if the only problem is a
-    missing API key.
+    folder by default. ``notes`` on custom commands are shown after the values. Check also that the ``store`` can store
+    sessions, if there is one. Show nothing of a file that is not trusted, since its values may contain any environment
+    variable. Start the servers only if the only problem is a missing API key.
     """
     rows = [f"config: {settings.file or 'built in'}"]
     rows += [] if settings.passed_over is None else [f"note: {settings.passed_over}"]
@@ -195,7 +206,7 @@ def check(
     found, values = _CheckResult(settings, tools, workspace or Path.cwd()), dict[str, object]()
     for key, value, shown in _values(settings):
         values[key] = value
-        found.rows[key] = [f"{key}: {shown or _shown(key, value)}  ({settings.source(key)})"]
+        found.rows[key] = [f"{key}: {shown or _format(key, value)}  ({settings.source(key)})"]
     # With the same environment, so that a key in it is no difference; an address in it is one.
     environ = {
         name: value for name, value in settings.environ.items() if not name.startswith(("CHAIN_", "ANTHROPIC_BASE"))
@@ -207,7 +218,7 @@ def check(
         try:
             store.check()
         except SessionError as error:
-            found.problem("", str(error))
+            found.add_problem("", str(error))
     keys = dict.fromkeys([*found.rows, *found.problems])
     differ = [key for key in keys if key in found.problems or (key, values[key]) not in shipped.items()]
     same = [key for key in keys if key not in differ]
@@ -221,6 +232,7 @@ def check(
         rows += ["", f"{pluralize(len(same) - len(noted), 'default value')} not shown; chain check -v shows all"]
     served, faults = start_servers() if all(key.endswith(".api_key") for key in found.problems) else ([], {})
     problems = found.problems | faults
+    served = [*(f"note: {note}" for note in notes), *served]
     return [*rows, *([""] if served else []), *served, "", *_verdict(problems)], not problems
 
 
@@ -270,7 +282,7 @@ def _verdict(problems: Mapping[str, Sequence[str]]) -> list[str]:
 def _values(settings: Settings) -> Iterator[tuple[str, object, str]]:
     """Yield the dotted keys and values, each with a text that is shown instead; without those that are problems."""
     for field, key in settings.keys().items():
-        yield from _flat(key, getattr(settings, field))
+        yield from _flatten(key, getattr(settings, field))
     for name in settings.model_names:
         with suppress(ConfigError):
             model = settings.model(name)
@@ -278,36 +290,36 @@ def _values(settings: Settings) -> Iterator[tuple[str, object, str]]:
                 yield f"models.definitions.{name}.{key}", value, model.shown.get(key, "")
     for name in settings.chain_names:
         with suppress(ConfigError):
-            yield from _flat(f"chains.{name}", settings.chain(name))
+            yield from _flatten(f"chains.{name}", settings.chain(name))
     for server in settings.servers:
-        yield f"mcp.{server.name}", server.written, ""
-    for name, may_start in settings.found_servers.items():
-        yield f"mcp.{name}", may_start, ""
+        yield f"mcp.{server.name}", server.target, ""
+    for name, can_start_run in settings.found_servers.items():
+        yield f"mcp.{name}", can_start_run, ""
     with suppress(ConfigError):
-        yield from _flat("agents", settings.agents)
+        yield from _flatten("agents", settings.agents)
     for name in settings.kind_names:
         with suppress(ConfigError):
-            yield from _flat(f"agents.{name}", settings.kind(name))
+            yield from _flatten(f"agents.{name}", settings.kind(name))
 
 
-def _flat(key: str, value: object) -> Iterator[tuple[str, object, str]]:
+def _flatten(key: str, value: object) -> Iterator[tuple[str, object, str]]:
     """Yield a value, or the values of a section by their keys."""
     if not is_dataclass(value):
-        yield key, value, _server(str(value)) if key == "state" else ""
+        yield key, value, _redact(str(value)) if key == "state" else ""
         return
     for each in fields(value):
         if each.name not in _NO_VALUES:
-            yield from _flat(f"{key}.{each.name}", getattr(value, each.name))
+            yield from _flatten(f"{key}.{each.name}", getattr(value, each.name))
 
 
-def _server(address: str) -> str:
+def _redact(address: str) -> str:
     """Return an address without credentials."""
     with suppress(UserError):
         return redacted_address(address) if address else ""
     return "not an address"
 
 
-def _shown(key: str, value: object) -> str:
+def _format(key: str, value: object) -> str:
     if value is None or value == "":
         return "not set"
     if isinstance(value, tuple):

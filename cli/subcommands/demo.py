@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     from cli.input.stdin import is_piped
 
     if os.isatty(0) and os.isatty(1):
-        return at_terminal(no_color=args.no_color, ascii=args.ascii)
+        return serve_prompt(no_color=args.no_color, ascii=args.ascii)
     return play(renderer(args, fd=1), has_input=is_piped(0))
 
 
@@ -87,23 +87,23 @@ def play(renderer: Renderer, *, has_input: bool = False) -> int:
     async def work() -> int:
         from chain.app.open import open_chain
         from cli import headless
-        from cli.headless import Job
+        from cli.headless import HeadlessTask
         from cli.input.moments import parse_moment
 
         # Signals before and after the run must not leave the folder behind.
-        with received_signals(*LEAVING), _folder() as folder:
+        with received_signals(*LEAVING), _product_folder() as folder:
             # The built-in configuration, not the user's: a demonstration is the same everywhere.
             config, flags = defaults_folder() / "config.yaml", {"model": "offline"}
             settings = load_settings(config=config, environ={}, cwd=folder, flags=flags)
             async with open_chain(settings, workspace=folder / "products", state=folder / "state") as chain:
                 notes = (ALONE, *([NOT_READ] if has_input else []))
-                job = Job(DEMO_QUERY, (parse_moment(LINE, strict=True),), notes=notes, is_kept=False)
-                return await headless.run_job(chain, job, renderer, stderr=1)
+                job = HeadlessTask(DEMO_QUERY, (parse_moment(LINE, strict=True),), notes=notes, is_kept=False)
+                return await headless.run_headless(chain, job, renderer, stderr=1)
 
     return trio.run(work)
 
 
-def at_terminal(
+def serve_prompt(
     *, no_color: bool = False, ascii: bool = False, pause: Pause | None = None, rules: Path | None = None
 ) -> int:
     """Serve a prompt for the demonstration and return the exit code.
@@ -118,7 +118,7 @@ def at_terminal(
         from chain.app.toolbox import tool_groups
         from cli.show.tour import Tour
 
-        with _folder() as folder:
+        with _product_folder() as folder:
             settings = _settings_at(folder, rules)
             wait = pause or functools.partial(trio.sleep, TOOL_S)
             tools = [_slow_down(tool, wait) for tool in tool_groups(settings)["files"]]
@@ -130,7 +130,7 @@ def at_terminal(
 
 
 @contextmanager
-def _folder() -> Iterator[Path]:
+def _product_folder() -> Iterator[Path]:
     """Yield a temporary folder with the products, removed after any ending but SIGKILL. Raise ``UserError``."""
     with ExitStack() as stack:
         try:

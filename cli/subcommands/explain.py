@@ -46,18 +46,18 @@ def explanation_rows(settings: Settings, text: str) -> list[str]:
     to, line = split_address(text)
     found = explain_line(settings, line)
     return [
-        f"line: {_shortened(text) or '(blank)'}",
+        f"line: {_shorten(text) or '(blank)'}",
         *([f"to: {flat(to)}, {_ADDRESSED}"] if to else []),
-        f"kind: {_kind(found)}",
-        f"while a run is active: {_while_active(found)}",
-        f"with no run active: {_while_idle(found)}",
-        *_at_a_prompt(text),
-        *_rule(found),
+        f"kind: {_kind_text(found)}",
+        f"while a run is active: {_active_effect(found)}",
+        f"with no run active: {_idle_effect(found)}",
+        *_prompt_rows(text),
+        *_rule_rows(found),
         *_delivery_rows(found),
     ]
 
 
-def _kind(found: Explanation) -> str:
+def _kind_text(found: Explanation) -> str:
     line = found.line
     name: str = "local command" if line.kind == "local" else line.kind
     if line.urgency != "next":
@@ -67,7 +67,7 @@ def _kind(found: Explanation) -> str:
     return name if line == found.typed else f"{name}, by a rule; without it a {found.typed.kind} line"
 
 
-def _while_active(found: Explanation) -> str:
+def _active_effect(found: Explanation) -> str:
     line = found.line
     if found.problem:
         return f"refused, and stays in the editor: {found.problem}"
@@ -79,7 +79,7 @@ def _while_active(found: Explanation) -> str:
         case "stop":
             return _STOP
         case "follow-up":
-            return f"becomes the query of the next run: {_shortened(line.message)}"
+            return f"becomes the query of the next run: {_shorten(line.message)}"
         case _ if not found.situation.remaining:
             return "waits for the next run, since a run of one iteration has no model call left to answer it"
         case _:
@@ -94,14 +94,14 @@ def _side_effects(found: Explanation) -> Iterator[str]:
     elif line.command is not None:
         yield "the model changes the plan with its tools, because the handler prompt has todo: model"
     if line.adjustment is not None:
-        yield f"a running tool that accepts guidance gets {line.adjustment.type}: {_shortened(line.adjustment.value)}"
+        yield f"a running tool that accepts guidance gets {line.adjustment.type}: {_shorten(line.adjustment.value)}"
     if line.kind == "context":
         yield "it is information, not a new instruction"
     if line.kind == "verbatim":
         yield "the leading space makes it text"
 
 
-def _while_idle(found: Explanation) -> str:
+def _idle_effect(found: Explanation) -> str:
     """Return the effect of a line with no run active. Rules do not apply then."""
     line = found.typed
     if found.problem:
@@ -118,10 +118,10 @@ def _while_idle(found: Explanation) -> str:
         case "question" if line.message.casefold() == "status":
             return "answered at once, without the model"
         case _:
-            return f"starts a run with this query: {_shortened(line.message)}"
+            return f"starts a run with this query: {_shorten(line.message)}"
 
 
-def _at_a_prompt(text: str) -> Iterator[str]:
+def _prompt_rows(text: str) -> Iterator[str]:
     """Yield how a prompt treats the text if that differs from pipes, scripts and editors."""
     if command := bare_command(text):
         yield f"at a prompt, instead: the command {command}"
@@ -129,7 +129,7 @@ def _at_a_prompt(text: str) -> Iterator[str]:
         yield "at a prompt with no run active, instead: stays in the editor, since there is nothing to interrupt"
 
 
-def _rule(found: Explanation) -> Iterator[str]:
+def _rule_rows(found: Explanation) -> Iterator[str]:
     if found.mistake is not None:
         yield f"problem: {found.mistake}; the built-in handler prompt is used"
     where = found.file or "the built-in handler prompt"
@@ -153,11 +153,11 @@ def _delivery_rows(found: Explanation) -> Iterator[str]:
     left = f"{pluralize(at.remaining, 'model call')} left"
     yield ""
     yield f"The model would read, for example in iteration {at.iteration} (point {at.point}, {left}{skipped}):"
-    yield from _indented(composed.text)
+    yield from _indent(composed.text)
     if composed.post_prompt:
         yield ""
         yield "Instructions for the call that answers, after the system prompt:"
-        yield from _indented(composed.post_prompt)
+        yield from _indent(composed.post_prompt)
     if set_here := ", ".join(f"{name} {value}" for name, value in composed.overrides.given.items()):
         yield ""
         yield f"Settings of that call: {set_here}"
@@ -168,14 +168,14 @@ def _delivery_rows(found: Explanation) -> Iterator[str]:
         yield "A reply without tool calls ends the run, since no model call is left."
     else:
         yield "After a reply without tool calls the task continues with the message:"
-        yield from _indented(composed.resume)
+        yield from _indent(composed.resume)
 
 
-def _indented(text: str) -> list[str]:
+def _indent(text: str) -> list[str]:
     return [f"  {row}".rstrip() for row in text.splitlines()]
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     """Return a text on one row, cut. Leading spaces stay, since they are a marker."""
     marker = " " if text[:1] == " " and text.strip() else ""
     return marker + cut_to_row(text, MAX_SHOWN_LINE)

@@ -12,7 +12,7 @@ from chain.errors import UserError
 from chain.events import Point
 from chain.session.exit_codes import LINES_LEFT
 from cli.command_output import say
-from cli.subcommands.elsewhere import Reach, check_format, connect_to_session
+from cli.subcommands.session_connection import Connect, check_format, connect_to_session
 
 if TYPE_CHECKING:
     from cli.door.client import DoorClient
@@ -62,7 +62,7 @@ def send(client: DoorClient, line: str, *, wait: bool, say: Callable[[str], obje
     return 1, _GONE
 
 
-def send_remotely(reach: Reach, line: str, *, is_new: bool, wait: bool) -> tuple[int, str]:
+def send_remotely(connect: Connect, line: str, *, is_new: bool, wait: bool) -> tuple[int, str]:
     """Send a line to a session in Redis, like ``send``.
 
     Return the exit code and an error message. Raise ``UserError``.
@@ -70,7 +70,7 @@ def send_remotely(reach: Reach, line: str, *, is_new: bool, wait: bool) -> tuple
     import trio
 
     async def run() -> tuple[int, str]:
-        async with reach(say) as session:
+        async with connect(say) as session:
             if is_new:
                 await session.promise_answers()  # `chain watch --answers` can only come after this command
             id, known = await session.send(line)

@@ -14,7 +14,7 @@ from chain.errors import UserError
 from chain.text.plain import sanitize
 from cli.command_output import fail, renderer
 from cli.event_rows import row_of
-from cli.subcommands.elsewhere import Reach, check_format, connect_to_session
+from cli.subcommands.session_connection import Connect, check_format, connect_to_session
 from cli.writing import write_text
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def watch(client: DoorClient, renderer: Renderer | None, write: Callable[[str], 
 
 
 def watch_remotely(
-    reach: Reach, renderer: Renderer | None, write: Callable[[str], object], *, answers: bool
+    connect: Connect, renderer: Renderer | None, write: Callable[[str], object], *, answers: bool
 ) -> tuple[int, str]:
     """Show events until a signal, as JSON if there is no renderer. Raise ``UserError``.
 
@@ -75,7 +75,7 @@ def watch_remotely(
                         if known.state in ("returned", "refused") and known.reason:
                             fail(known.reason)
 
-        async with reach(fail) as session, background_task(answer) if answers else nullcontext():
+        async with connect(fail) as session, background_task(answer) if answers else nullcontext():
             async for row in session.events():
                 match row:
                     case {"type": "question", "id": str(id)}:

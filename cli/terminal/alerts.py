@@ -24,22 +24,22 @@ class Alerts:
     """A function from events to alerts that remembers when the run started and which question is open."""
 
     def __init__(self) -> None:
-        self._began: float | None = None
+        self._started_at: float | None = None
         self._open_question = ""
 
-    def of(self, event: events.Event) -> Alert | None:
+    def next_alert(self, event: events.Event) -> Alert | None:
         """Return the alert for the next event; ``None`` if nothing changes."""
         match event:
             case events.RunStarted():
-                self._began = event.time
+                self._started_at = event.time
                 return Alert()
             case events.Question():
                 self._open_question = event.id
                 return Alert(f"chain: {event.id} asks", rings=True)
             case events.Answer() if event.id == self._open_question:
                 return Alert()
-            case events.Result(agent=agent) if agent == MAIN and self._began is not None:
-                took, self._began = event.time - self._began, None
+            case events.Result(agent=agent) if agent == MAIN and self._started_at is not None:
+                took, self._started_at = event.time - self._started_at, None
                 is_news = took > LONG_S and not was_stopped(event.status)
                 return Alert(f"chain: {describe_status(event.status)}", rings=True) if is_news else None
             case _:

@@ -67,7 +67,7 @@ class Attachments:
     """The attachments of one session, by their labels."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Attachment] = {}
+        self._by_label: dict[str, Attachment] = {}
         self._images = 0
 
     async def attach_clipboard(self, environ: Mapping[str, str]) -> Attachment:
@@ -80,7 +80,7 @@ class Attachments:
         if not kind:
             raise UserError("there is no image in the clipboard")
         self._images += 1
-        return self._add(f"[clipboard-{self._images}.{kind.lower()}]", _described(kind, content), image=content)
+        return self._add(f"[clipboard-{self._images}.{kind.lower()}]", _description(kind, content), image=content)
 
     async def attach_file(self, path: Path) -> Attachment:
         """Attach a file. Raise ``UserError`` if it cannot be read, is too large, or is neither an image nor text."""
@@ -90,7 +90,7 @@ class Attachments:
         if content is None:
             raise UserError(f"{path} cannot be read within {FILE_S:g} s")
         if kind := _image_kind(str(path), content):
-            return self._add(self._free_label(path), _described(kind, content), image=content, path=str(path))
+            return self._add(self._free_label(path), _description(kind, content), image=content, path=str(path))
         try:
             text = content.decode("utf-8-sig")
         except UnicodeDecodeError:
@@ -105,7 +105,7 @@ class Attachments:
 
     def expand(self, line: str) -> tuple[str, list[tuple[str, bytes]]]:
         """Return a line with the text files that it labels appended, and the images that it labels with their names."""
-        found = [each for each in self._known.values() if each.label in line]
+        found = [each for each in self._by_label.values() if each.label in line]
         files = [f'{FILE_BEGIN}{each.path}">\n{each.text}\n</file>' for each in found if not each.image]
         # A line that came back contains its files already.
         return line + "".join(file for file in files if file not in line), [
@@ -113,14 +113,14 @@ class Attachments:
         ]
 
     def _add(self, label: str, about: str, *, image: bytes = b"", path: str = "", text: str = "") -> Attachment:
-        added = self._known[label] = Attachment(label, about, image, path, text)
+        added = self._by_label[label] = Attachment(label, about, image, path, text)
         return added
 
     def _free_label(self, path: Path) -> str:
         """Return an unused label for a file: its name, numbered if another file has that label."""
         name, number = "".join(c if c.isprintable() else "?" for c in path.name), 1
         label = f"[{name}]"
-        while label in self._known and self._known[label].path != str(path):
+        while label in self._by_label and self._by_label[label].path != str(path):
             number += 1
             label = f"[{name} {number}]"
         return label
@@ -137,13 +137,13 @@ async def read_clipboard(environ: Mapping[str, str]) -> bytes:
     content = b""
     with trio.move_on_after(CLIPBOARD_S) as limit:
         for argv in found:
-            content = content or await _output(argv, environ)
+            content = content or await _output_of(argv, environ)
     if limit.cancelled_caught:
         raise UserError(f"the clipboard did not answer within {CLIPBOARD_S:g} s")
     return content
 
 
-async def _output(argv: Sequence[str], environ: Mapping[str, str]) -> bytes:
+async def _output_of(argv: Sequence[str], environ: Mapping[str, str]) -> bytes:
     """Return the output of a program, cut soon after ``MAX_IMAGE`` bytes; empty if the program fails."""
     try:
         process = await trio.lowlevel.open_process(
@@ -219,5 +219,5 @@ def _image_kind(name: str, content: bytes) -> str:
     return kind
 
 
-def _described(kind: str, content: bytes) -> str:
+def _description(kind: str, content: bytes) -> str:
     return f"{kind}, {len(content):,} bytes"

@@ -22,12 +22,12 @@ OpenDoor: TypeAlias = Callable[[Chain], AbstractAsyncContextManager[str]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Opened:
+class _OpenChain:
     """An open chain: the request to close it, and the event that it is closed."""
 
     problem: str
     """The reason why it has no side door; empty if it has one."""
-    wanted_closed: trio.Event = field(default_factory=trio.Event)
+    close_requested: trio.Event = field(default_factory=trio.Event)
     closed: trio.Event = field(default_factory=trio.Event)
 
 
@@ -42,7 +42,7 @@ class OpenSessions:
         self._settings = settings
         self._open_chain = open_chain
         self._open_door = open_door
-        self._opened: dict[Chain, _Opened] = {}
+        self._opened: dict[Chain, _OpenChain] = {}
 
     async def open(self, model: str, *, plan: Iterable[Task] = (), resume: str = "", mode: Mode | None = None) -> Chain:
         """Open a new session with a plan, or the stored one with the id ``resume``, and return its chain.
@@ -72,19 +72,19 @@ class OpenSessions:
         """Close these chains, or all of them. Their runs are interrupted."""
         closing = [self._opened[chain] for chain in chains or self._opened if chain in self._opened]
         for opened in closing:
-            opened.wanted_closed.set()
+            opened.close_requested.set()
         for opened in closing:
             await opened.closed.wait()
 
     async def _keep_open(
         self, opening: AbstractAsyncContextManager[Chain], task_status: trio.TaskStatus[Chain]
     ) -> None:
-        opened: _Opened | None = None
+        opened: _OpenChain | None = None
         try:
             async with opening as chain, self._open_door(chain) as problem:
-                opened = self._opened[chain] = _Opened(problem)
+                opened = self._opened[chain] = _OpenChain(problem)
                 task_status.started(chain)
-                await opened.wanted_closed.wait()
+                await opened.close_requested.wait()
         finally:
             # Also if the task that opened it was cancelled in the step in which it became open.
             if opened is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from collections.abc import Sequence
@@ -13,12 +14,19 @@ from chain.config.commands import UntrustedCommand
 from chain.config.load import Settings
 from chain.config.servers import ToolServer
 from chain.errors import SessionError, UserError
+from chain.text.wording import pluralize
 from cli.ending import at_immediate_exit
 from cli.screen import tty
 from cli.show import trust_rows
 from cli.show.session_list import resolve_choice, session_rows
 from cli.show.text_rows import NARROWEST, in_rows
 from cli.writing import try_to_write
+
+QUESTION_ROWS = 4
+"""Rows of the window below the list of sessions: how many older ones there are, the question, and the answer."""
+
+_KEYS = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O[ -~])")
+"""The sequences of keys such as the arrows, which mean nothing in an answer."""
 
 WHICH_SESSION = "Resume which session? (number or part of an id, Enter to cancel)"
 
@@ -32,57 +40,58 @@ def ask_which(state: Path, address: str, workspace: Path, *, ascii: bool) -> str
 
     here = workspace.resolve()
     store = sessions.open_store(state, address)
-    found = sessions.resumable(store, here)
+    found = sessions.resumable_sessions(store, here)
     if not found:
         raise UserError(f"there is no stored session for {here}; chain sessions list shows those of other folders")
-    rows = session_rows(found, tty.size()[0], ascii=ascii, here=str(here), now=time.time(), is_numbered=True)
+    (width, height), now = tty.size(), time.time()
+    for count in range(len(found), 0, -1):
+        shown = found[:count]
+        rows = session_rows(shown, width, ascii=ascii, here=str(here), now=now, is_numbered=True)
+        if len(rows) + QUESTION_ROWS <= height:
+            break
+    if older := len(found) - len(shown):
+        rows.append(f"{pluralize(older, 'older session')}: chain sessions list")
     _show(rows, ascii=ascii)
     while answer := (_ask(WHICH_SESSION) or "").strip():
         try:
-            return store.whole_id(resolve_choice(answer, found))
+            return store.whole_id(resolve_choice(answer, shown))
         except SessionError as error:
-            _show(in_rows(str(error), max(tty.size()[0], NARROWEST)), ascii=ascii)
+            say(str(error), ascii=ascii)
     return None
 
 
-def ask_for_trust(settings: Settings, *, ascii: bool) -> tuple[bool, bytes]:
-    """Ask whether to trust the configuration file; Enter means no.
-
-    Return the answer, and the bytes typed before the question.
+def ask_for_trust(settings: Settings, *, ascii: bool) -> tuple[bool | None, bytes]:
+    """Ask whether to trust the configuration file. Return the answer, ``None`` for Enter, and the bytes typed before.
 
     Those bytes do not answer the question. They are for the editor, like all that is typed ahead.
     """
     assert settings.file is not None
     rows = trust_rows.question(settings.file, settings.asked, tty.size()[0])
-    is_trusted, typed = _ask_for_yes(rows, trust_rows.TRUST_QUESTION, ascii=ascii)
-    return bool(is_trusted), typed
-
-
-def _ask_for_yes(rows: Sequence[str], asking: str, *, ascii: bool) -> tuple[bool | None, bytes]:
-    # A SIGINT in between would leave the terminal without echo.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    with tty.quiet() as typed_ahead:
-        _show(rows, ascii=ascii)
-        typed = typed_ahead()
-    signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    while True:
-        said = (_ask(asking) or "").strip().casefold()
-        if not said:
-            return None, typed
-        if said in ("y", "yes", "n", "no"):
-            return said in ("y", "yes"), typed
+    return _ask_yes_or_no(rows, trust_rows.TRUST_QUESTION, ascii=ascii)
 
 
 def ask_for_server(server: ToolServer, *, ascii: bool) -> tuple[bool | None, bytes]:
-    """Ask whether a server of the workspace may start, like ``ask_for_trust``; ``None`` means not this time."""
-    return _ask_for_yes(trust_rows.server_question(server, tty.size()[0]), trust_rows.STARTING, ascii=ascii)
+    """Ask whether a server of the workspace may start, like ``ask_for_trust``."""
+    return _ask_yes_or_no(trust_rows.server_question(server, tty.size()[0]), trust_rows.STARTING, ascii=ascii)
 
 
-def ask_for_commands(commands: Sequence[UntrustedCommand], *, ascii: bool) -> tuple[bool, bytes]:
+def ask_for_commands(commands: Sequence[UntrustedCommand], *, ascii: bool) -> tuple[bool | None, bytes]:
     """Ask whether to trust the commands of the workspace, like ``ask_for_trust``."""
     rows = trust_rows.commands_question(commands, tty.size()[0])
-    is_trusted, typed = _ask_for_yes(rows, trust_rows.TRUST_COMMANDS, ascii=ascii)
-    return bool(is_trusted), typed
+    return _ask_yes_or_no(rows, trust_rows.TRUST_COMMANDS, ascii=ascii)
+
+
+def _ask_yes_or_no(rows: Sequence[str], asking: str, *, ascii: bool) -> tuple[bool | None, bytes]:
+    # A SIGINT in between would leave the terminal without echo.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    with tty.line_mode_off() as read_typed_ahead:
+        _show(rows, ascii=ascii)
+        typed = read_typed_ahead()
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    answers = {"": None, "y": True, "yes": True, "n": False, "no": False}
+    while (answer := (_ask(asking) or "").strip().casefold()) not in answers:
+        pass
+    return answers[answer], typed
 
 
 def say_declined(settings: Settings, instead: Settings, *, ascii: bool) -> None:
@@ -102,16 +111,26 @@ def _show(rows: Sequence[str], *, ascii: bool) -> None:
 
 
 def _ask(asking: str) -> str | None:
-    """Show ``asking`` and return the typed line, empty after Esc; ``None`` at the end of input."""
+    """Show ``asking`` and return the typed line, empty after Esc; ``None`` at the end of input.
+
+    Ask again if the line has only keys such as the arrows.
+    """
     line = b""
-    with at_immediate_exit(lambda: try_to_write(1, "\n")), suppress(OSError), tty.signals_waking() as wait_for_input:
+    with (
+        at_immediate_exit(lambda: try_to_write(1, "\n")),
+        suppress(OSError),
+        tty.interruptible_input() as wait,
+    ):
         try_to_write(1, "\n".join(in_rows(asking, max(tty.size()[0] - 1, NARROWEST))) + " ")
         while not line.endswith(b"\n"):
-            wait_for_input()
+            wait()
             if not (piece := os.read(0, 4096)):
                 break
             line += piece
+    if line.endswith(b"\x1b\n"):
+        return ""
     if line.endswith(b"\n"):
-        return "" if line.endswith(b"\x1b\n") else line.decode(errors="replace")
+        answer, keys = _KEYS.subn("", line.decode(errors="replace"))
+        return answer if answer.strip() or not keys else _ask(asking)
     try_to_write(1, "\n")
     return None

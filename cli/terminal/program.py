@@ -40,7 +40,7 @@ from cli.terminal.chains import OpenSessions
 from cli.terminal.display import Display
 from cli.terminal.invocation import Invocation, TerminalStyle
 from cli.terminal.slash import CommandAnswer, Commands
-from cli.terminal.terminal_session import TerminalSession, shown_workspace
+from cli.terminal.terminal_session import TerminalSession, workspace_label
 from cli.terminal.whole_session import whole_session_rows
 
 OFFLINE = "offline"
@@ -120,15 +120,15 @@ class _Program:
         self._display = Display(screen, style, invocation.tour, alerts)
         self._invocation = invocation
         self._session = self._show(chain, model)
-        self._used = [chain.session_id]
+        self._used_ids = [chain.session_id]
         """The ids of the sessions that were in use, the current one last."""
         self._sender = Sender(chain, lambda line, answer: self._session.report(answer, line.text, line.to))
-        self._wanted: tuple[str, CommandAnswer] | None = None
+        self._requested: tuple[str, CommandAnswer] | None = None
         """The command that requested another session, until that session is in use or could not be opened."""
         self._switching = trio.CancelScope()
         self._ready = Wakeup()
         self._is_leaving = False
-        self._news = Wakeup()
+        self._wakeup = Wakeup()
         """Set when the user exits or requests another session."""
         self._code = 0
         self._has_finished = False
@@ -137,7 +137,7 @@ class _Program:
         """The times of the last Ctrl-C that interrupted a run, and of the last hint that Ctrl-C exits."""
         self._escaped_at = -math.inf
         """The time of an Esc at an empty prompt with nothing to interrupt."""
-        self._never_sent: list[str] = []
+        self._unsent: list[str] = []
 
     async def run(self, signals: AsyncIterator[int], notes: Sequence[str] = ()) -> int:
         """Show the ``notes``, serve the user until they leave, and return the exit code."""
@@ -153,7 +153,7 @@ class _Program:
                 self._sender.schedule(line)
             self._screen.listen(self)
             if self._invocation.tour is None:
-                self._screen.name_window(f"chain: {shown_workspace(self._session.chain)}")
+                self._screen.name_window(f"chain: {workspace_label(self._session.chain)}")
             if self._invocation.tour is None:
                 self._session.welcome(WELCOME)
             await self._switch_until_left()
@@ -163,15 +163,13 @@ class _Program:
         return self._code
 
     def _show(self, chain: Chain, model: str) -> TerminalSession:
-        asked, store = self._invocation, _store_of(self._invocation)
+        asked = self._invocation
         commands = Commands(
             chain,
             asked.settings,
             model=model,
-            has_keys=self._screen.has_keys,
-            can_copy=self._screen.has_clipboard,
-            summaries=partial(sessions.resumable, store, asked.place.workspace),
-            whole_id=store.whole_id,
+            screen=self._screen,
+            store=_store_of(asked),
             find_custom=partial(find_commands, asked.settings, chain.workspace, asked.state),
         )
         session = TerminalSession(chain, commands, self, self._display)
@@ -181,12 +179,12 @@ class _Program:
     def accept(self, text: str, *, at: str = "", again: bool = False) -> Acceptance:
         # A key pressed after a line does not count as the second press.
         self._interrupted_at = self._hinted_at = self._escaped_at = -math.inf
-        if self._is_leaving or self._wanted is not None:
+        if self._is_leaving or self._requested is not None:
             return "later"
         return self._session.accept(text, at=at, again=again)
 
-    async def ready(self) -> None:
-        while self._wanted is not None:
+    async def wait_ready(self) -> None:
+        while self._requested is not None:
             await self._ready.wait()
 
     def escape(self, *, has_text: bool) -> None:
@@ -221,7 +219,7 @@ class _Program:
         return False
 
     def next_mode(self) -> None:
-        if not self._is_leaving and self._wanted is None:
+        if not self._is_leaving and self._requested is None:
             self._session.next_mode()
 
     def leave(self) -> None:
@@ -248,7 +246,7 @@ class _Program:
 
     @property
     def awaits_input(self) -> bool:
-        return not (self._is_leaving or self._wanted is not None or self._session.is_running)
+        return not (self._is_leaving or self._requested is not None or self._session.is_running)
 
     def completions(self, text: str) -> Sequence[str]:
         return self._session.commands.completions(text)
@@ -266,7 +264,7 @@ class _Program:
         self._screen.give_back(text)
 
     def mark_unsent(self, text: str) -> None:
-        self._never_sent.append(text)
+        self._unsent.append(text)
 
     def carry_out(self, command: str, answer: CommandAnswer) -> None:
         if answer.edit is not None:
@@ -276,17 +274,17 @@ class _Program:
         if answer.quit:
             self.leave()
         if answer.opening is not None:
-            self._wanted = (command, answer)
+            self._requested = (command, answer)
             # No run may start in the session that is about to be closed.
             self._sender.pause()
-            self._news.set()
+            self._wakeup.set()
 
     async def _switch_until_left(self) -> None:
         while True:
-            await self._news.wait()
-            if self._wanted is not None and not self._is_leaving:
-                await self._switch(*self._wanted)
-            self._wanted = None
+            await self._wakeup.wait()
+            if self._requested is not None and not self._is_leaving:
+                await self._switch(*self._requested)
+            self._requested = None
             self._ready.set()
             if self._is_leaving:
                 return
@@ -313,7 +311,7 @@ class _Program:
             return
         before.end()
         self._session = self._show(chain, model)
-        self._used = [*(id for id in self._used if id != chain.session_id), chain.session_id]
+        self._used_ids = [*(id for id in self._used_ids if id != chain.session_id), chain.session_id]
         self._tasks.start_soon(self._session.run)
         self._session.welcome(answer.text, command=command)
         self._sender.resume(chain)
@@ -328,8 +326,8 @@ class _Program:
                         self._session.read_branch()
                 case signal.SIGINT:
                     # Also a Ctrl-C that was pressed while the editor waited for this thread.
-                    if self.ctrl_c(has_text=bool(self._screen.typed)):
-                        self._screen.discard_typed()
+                    if self.ctrl_c(has_text=bool(self._screen.text)):
+                        self._screen.discard_text()
                 case _ if self._was_signalled:
                     self._exit_at_once(SIGTERM_CODE)
                 case _:
@@ -343,11 +341,11 @@ class _Program:
         self._is_leaving = True
         self._sender.close()
         self._switching.cancel()
-        self._news.set()
+        self._wakeup.set()
 
     def _exit_at_once(self, code: int) -> NoReturn:
         """End the process although a task does not end. Acknowledged lines are on the disk, so nothing is lost."""
-        self._session.chain.record_draft(self._screen.typed)
+        self._session.chain.record_draft(self._screen.text)
         # The editor may hang too, so its rows are erased here.
         tty.write_briefly(b"\r\x1b[J" if self._screen.has_keys else b"\n")
         tty.restore()
@@ -357,7 +355,7 @@ class _Program:
     async def _finish(self) -> int:
         self._sender.discard(NO_ROOM)
         await self._session.finish()
-        left = self._never_sent or any(accepted.is_own for accepted in self._session.chain.lines.waiting)
+        left = self._unsent or any(accepted.is_own for accepted in self._session.chain.lines.waiting)
         return self._code or (LINES_LEFT if left else 0)
 
     async def close(self) -> None:
@@ -367,11 +365,11 @@ class _Program:
         # Restore the terminal whatever ended the program; ``Screen.close`` has its own timeout.
         with trio.CancelScope(shield=True):
             await self._screen.close()
-        self._session.chain.record_draft(typed := self._screen.typed)
+        self._session.chain.record_draft(typed := self._screen.text)
         exit_soon(self._code if self._has_finished else self._code or 1)
         # From here on signals may kill the process: a tool that does not end must not keep it alive.
         exit_on_signals(*LEAVING)
-        left = [*self._never_sent, *filter(str.strip, [typed])]
+        left = [*self._unsent, *filter(str.strip, [typed])]
         rows = [f"Not sent: {text.strip()}".replace("\n", "\n  ") for text in left]
         if count := len(self._session.chain.lines.waiting):
             rows.append(f"{pluralize(count, 'line')} {'stays' if count == 1 else 'stay'} queued in the session.")
@@ -384,4 +382,4 @@ class _Program:
             return in_rows(tour.farewell, self._screen.width)
         if not self._invocation.is_kept:
             return []
-        return [row for id in self._used for row in resumption_rows(id, self._screen.width)]
+        return [row for id in self._used_ids for row in resumption_rows(id, self._screen.width)]

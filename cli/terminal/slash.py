@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, NoReturn
 from chain.config.commands import FoundCommands
 from chain.config.servers import find_servers
 from chain.errors import JournalError, UserError
-from chain.lines.parse import STOP_PHRASES, is_slip, nearest_word
+from chain.lines.parse import STOP_PHRASES, is_typing_error, nearest_word
 from chain.text.modes import MODE_MEANINGS, MODES, mode_named
 from chain.text.plain import sanitize
 from chain.text.wording import MAIN, pluralize
 from cli.input.address import is_command
 from cli.input.file_names import FileNames
-from cli.screen.protocol import Choice
+from cli.screen.protocol import Choice, ScreenAbilities
 from cli.screen.sequences import copyable
 from cli.show import answers
 from cli.show.aliases import INSTEAD, LEAVE, OTHER_NAMES
@@ -37,15 +37,15 @@ from cli.terminal.custom import CustomCommands, FindCustom
 from cli.terminal.recipients import take_back, waiting_by_agent
 
 if TYPE_CHECKING:
-    from chain import Chain, Settings, Task
-    from chain.app import sessions as kept
+    from chain import Chain, Settings, Store, Task
+    from chain.app.sessions import Summary
     from chain.chain import AgentView
     from chain.events import Origin, Question
 
 MOST_SESSIONS = 10
 """Sessions that ``/resume`` shows: more would fill the screen. ``chain sessions list`` shows all."""
 TAKEN_BACK = "taken back to edit"
-WIDTH = 80
+DEFAULT_WIDTH = 80
 """The default width of answers, in columns."""
 
 _SWITCH = ("on", "off")
@@ -75,16 +75,16 @@ class NextSession:
 class CommandAnswer:
     """The answer to a command: ``text`` to show, ``edit`` to put into the editor, ``copies`` for the clipboard.
 
-    ``keeps``: the command was not understood and stays in the editor. ``question`` is one whose whole preview to show,
-    ``agent`` one whose transcript to show. ``thinking`` is whether to show thoughts whole from now on; ``None`` leaves
-    that. If there is an ``opening``, show the text when that session is open.
+    ``is_rejected``: the command was not understood and stays in the editor. ``question`` is one to show with its whole
+    preview, ``agent`` one to show with its transcript. ``thinking`` is whether to show thoughts whole from now on;
+    ``None`` changes nothing. If there is an ``opening``, show the text when that session is open.
     """
 
     text: str = ""
     question: Question | None = None
     agent: str = ""
     edit: str | None = None
-    keeps: bool = False
+    is_rejected: bool = False
     thinking: bool | None = None
     quit: bool = False
     opening: NextSession | None = None
@@ -107,17 +107,16 @@ class _Command:
     needs_terminal: bool = False
 
 
-class _NotUnderstood(Exception):
+class _CommandError(Exception):
     """The command is wrong, and stays in the editor to be corrected."""
 
 
 class Commands:
     """The slash commands of one chain, for trio's thread.
 
-    ``has_keys``: the screen has an editor. ``can_copy``: it has a clipboard. ``origin`` is where the user's lines come
-    from. ``model`` is the definition with which the chain was opened, by default the configured one. ``summaries``
-    returns the sessions that can be resumed. ``whole_id`` returns the id with a given start or end, or raises
-    ``UserError``. ``find_custom`` reads the custom commands, given the names that are taken.
+    ``model`` is the definition with which the chain was opened, by default the configured one. ``origin`` is where the
+    user's lines come from. ``screen`` is the terminal that shows the answers, ``store`` holds the sessions that
+    ``/resume`` opens; both may be missing. ``find_custom`` reads the custom commands, given the names that are taken.
     """
 
     def __init__(
@@ -126,25 +125,22 @@ class Commands:
         settings: Settings,
         *,
         model: str | None = None,
-        has_keys: bool = True,
-        can_copy: bool = False,
         origin: Origin = "prompt",
-        summaries: Callable[[], Sequence[kept.Summary]] = tuple,
-        whole_id: Callable[[str], str] = str,
+        screen: ScreenAbilities | None = None,
+        store: Store | None = None,
         find_custom: FindCustom = lambda built_in: FoundCommands(),
     ) -> None:
         self._chain = chain
         self._settings = settings
-        self._summaries = summaries
-        self._whole_id = whole_id
+        self._store = store
         self.model = settings.chain().model if model is None else model
         """The name of the model definition that the next run uses."""
-        self._has_keys = has_keys
-        self._can_copy = can_copy
+        self._has_keys = screen is None or screen.has_keys
+        self._can_copy = screen is not None and screen.has_clipboard
         self._origin = origin
-        self._width = WIDTH
+        self._width = DEFAULT_WIDTH
         self.files = FileNames(chain.workspace, lambda: tuple(chain.state.added))
-        self._listed: list[kept.Summary] = []
+        self._listed: list[Summary] = []
         """The sessions of the last ``/resume`` list, in which a number selects."""
 
         def shows(rows: Callable[[Chain, int], Sequence[str]]) -> Callable[[str], Sequence[str]]:
@@ -157,12 +153,12 @@ class Commands:
             return (accepted.id for accepted in chain.lines.waiting)
 
         def questions() -> Iterable[str]:
-            return (question.id for question in chain.questions.asked.latest)
+            return (question.id for question in chain.questions.log.latest)
 
         def session_ids() -> Iterable[str]:
             return (each.id for each in self._sessions())
 
-        edits = "edits a waiting line" if has_keys else "shows a line, dropped"
+        edits = "edits a waiting line" if self._has_keys else "shows a line, dropped"
         self._commands = {
             "/help": _Command(
                 "more: lines or keys", self._help, "[TOPIC]", lambda: OVERVIEW_TOPICS, needs_terminal=True
@@ -182,7 +178,7 @@ class Commands:
             "/compact": _Command("summarizes it", self._compact, "[...]", takes_text=True),
             "/tools": _Command("the model's tools", shows(answers.tool_rows)),
             "/mcp": _Command("servers of tools", self._servers, "[SERVER]", self._server_names),
-            "/model": _Command("the models, or switch", self._switch, "[NAME]", lambda: settings.model_names),
+            "/model": _Command("the models, or switch", self._model, "[NAME]", lambda: settings.model_names),
             "/mode": _Command("the mode (Shift-Tab)", self._mode, "[MODE]", lambda: MODES, takes_text=True),
             "/effort": _Command("the thinking effort", self._effort, "[high]", lambda: (*EFFORTS, DEFAULT_EFFORT)),
             "/resume": _Command("sessions, or switch", self._resume, "[ID]", session_ids, needs_terminal=True),
@@ -196,7 +192,7 @@ class Commands:
         built_in = {name.removeprefix("/") for name in (*self._commands, *OTHER_NAMES)}
         self.custom = CustomCommands(chain, settings, lambda: find_custom(built_in), origin)
 
-    def run(self, text: str, *, width: int = WIDTH) -> CommandAnswer:
+    def run(self, text: str, *, width: int = DEFAULT_WIDTH) -> CommandAnswer:
         """Run a command and return its answer, for ``width`` columns.
 
         If the command fails, the answer is the reason.
@@ -204,8 +200,8 @@ class Commands:
         self._width = max(width, NARROWEST)
         try:
             answer = self._answer(text)
-        except _NotUnderstood as problem:
-            answer = CommandAnswer(str(problem), keeps=True)
+        except _CommandError as problem:
+            answer = CommandAnswer(str(problem), is_rejected=True)
         except (UserError, JournalError) as error:
             answer = CommandAnswer(str(error))
         if not isinstance(answer, CommandAnswer):
@@ -220,13 +216,13 @@ class Commands:
         command = self._commands.get(name.casefold())
         if command is None and (custom := self.custom.find(name)) is not None:
             is_accepted, note = self.custom.submit(custom, argument)
-            return CommandAnswer(note if is_accepted else "", keeps=not is_accepted)
+            return CommandAnswer(note if is_accepted else "", is_rejected=not is_accepted)
         if command is None:
-            raise _NotUnderstood(self._unknown(name))
+            raise _CommandError(self._unknown(name))
         if argument and not command.argument:
-            raise _NotUnderstood(f"{name.casefold()} has no argument")
+            raise _CommandError(f"{name.casefold()} has no argument")
         if len(argument.split()) > 1 and not command.takes_text:
-            raise _NotUnderstood(f"write it as {name.casefold()} {command.argument}")
+            raise _CommandError(f"write it as {name.casefold()} {command.argument}")
         return command.run(argument)
 
     def is_path(self, text: str) -> bool:
@@ -243,24 +239,26 @@ class Commands:
         if not is_command(text):
             before, names = self.files.complete_name(text)
             return [Choice(before + name, name) for name in names if before + name != text]
-        offered = [(name, self._commands[name].argument, self._commands[name].about) for name in self._offered()]
         found = [
             Choice(f"{name} ", f"{name} {argument}".rstrip(), about)
-            for name, argument, about in (*offered, *self.custom.entries())
+            for name, argument, about in (*self._entries(), *self.custom.entries())
             if name.startswith(text.casefold())
         ]
         return found + [Choice(f"{n} ", n, about) for n, about in self.prompts if len(text) > 1 and n.startswith(text)]
 
-    def _offered(self) -> list[str]:
+    def _names(self) -> list[str]:
         """Return the names of the commands, without those for servers and jobs if there are none."""
         has = {"/mcp": self._chain.servers, **dict.fromkeys(("/jobs", "/kill"), self._chain.jobs.views)}
         return [name for name in self._commands if has.get(name, True)]
 
+    def _entries(self) -> list[tuple[str, str, str]]:
+        """Return the name, the syntax of the argument and the description of each command in ``_names``."""
+        return [(name, self._commands[name].argument, self._commands[name].about) for name in self._names()]
+
     @property
-    def anywhere(self) -> list[tuple[str, str, str]]:
-        """The commands that need no terminal: name, syntax of the argument, and description."""
-        known = [(name, self._commands[name]) for name in self._offered()]
-        built_in = [(name, each.argument, each.about) for name, each in known if not each.needs_terminal]
+    def portable(self) -> list[tuple[str, str, str]]:
+        """The commands that need no terminal, like ``_entries``."""
+        built_in = [entry for entry in self._entries() if not self._commands[entry[0]].needs_terminal]
         return [*built_in, *self.custom.entries()]
 
     def use(self, name: str) -> str:
@@ -288,7 +286,11 @@ class Commands:
             if command is not None and (space or command.argument):
                 known = [f"{name} {argument}" for argument in command.arguments()]
             else:
-                known = [*self._offered(), *(n for n, _, _ in self.custom.entries()), *(n for n, _ in self.prompts)]
+                known = [
+                    *self._names(),
+                    *(n for n, _, _ in self.custom.entries()),
+                    *(n for n, _ in self.prompts),
+                ]
         else:
             typed = re.sub(r"^(todo|plan):\s*", r"\1: ", typed)
             known = [f"{head}: {verb}" for head in ("todo", "plan") for verb in _PLAN_VERBS]
@@ -297,12 +299,13 @@ class Commands:
 
     def _help(self, name: str) -> Sequence[str]:
         if not name:
-            commands = [(name, self._commands[name]) for name in self._offered()]
-            known = [(f"{name} {each.argument}".rstrip(), each.about) for name, each in commands]
             self.custom.refresh()
-            return [*overview(known, self._width, has_keys=self._has_keys), *self.custom.help_rows(self._width)]
+            return [
+                *overview(self._entries(), self._width, has_keys=self._has_keys),
+                *self.custom.help_rows(self._width),
+            ]
         if name.casefold() not in OVERVIEW_TOPICS:
-            raise _NotUnderstood(
+            raise _CommandError(
                 f"there is no help on {flat(name)[:20]} here; try /help {' or /help '.join(OVERVIEW_TOPICS)}, "
                 "or in a shell chain help TOPIC"
             )
@@ -316,7 +319,7 @@ class Commands:
     def _undo(self, argument: str) -> CommandAnswer:
         count, *more = argument.split() if argument[:1].isdecimal() else ["1", *argument.split()]
         if not (count.isdecimal() and len(count) < 4 and int(count) and more in ([], ["files"])):
-            raise _NotUnderstood("write it as /undo, /undo N or /undo files (only the files, not the conversation)")
+            raise _CommandError("write it as /undo, /undo N or /undo files (only the files, not the conversation)")
         self._chain.undo.undo(int(count), keeps_conversation=bool(more))
         return CommandAnswer()  # a notice shows what was undone
 
@@ -324,7 +327,7 @@ class Commands:
         if id.casefold() == ALL_JOBS:
             return CommandAnswer(self._chain.jobs.kill_all() or "No background job is running.")
         if not id:
-            raise _NotUnderstood(f"write it as /kill J1 or /kill {ALL_JOBS}; /jobs shows them")
+            raise _CommandError(f"write it as /kill J1 or /kill {ALL_JOBS}; /jobs shows them")
         self._chain.jobs.kill_job(id)
         return CommandAnswer()  # a row shows how it ended
 
@@ -335,7 +338,7 @@ class Commands:
         path = argument.strip().strip("\"'")
         if not path:
             added = ", ".join(map(str, self._chain.state.added)) or "none"
-            raise _NotUnderstood(f"write it as /add-dir DIR; added so far: {added}")
+            raise _CommandError(f"write it as /add-dir DIR; added so far: {added}")
         if not self._chain.runs.add_directory(path):
             return CommandAnswer("Tools may use that directory already.")
         # A notice shows what was added.
@@ -356,16 +359,16 @@ class Commands:
         try:
             return act(id)
         except UserError as error:
-            raise _NotUnderstood(flat(str(error))) from None
+            raise _CommandError(flat(str(error))) from None
 
     def _to(self, argument: str) -> NoReturn:
         """Raise an error: only a malformed address comes here, since a well-formed one is sent as a line."""
         if is_command(argument.partition(" ")[2]):
-            raise _NotUnderstood(
+            raise _CommandError(
                 "commands cannot be sent to an agent; put one more space before the / to send it as text"
             )
         there = ", ".join(waiting_by_agent(self._chain))
-        raise _NotUnderstood(f"write it as /to AGENT TEXT; lines can go to {flat(there)}")
+        raise _CommandError(f"write it as /to AGENT TEXT; lines can go to {flat(there)}")
 
     def _agents(self, typed: str) -> CommandAnswer:
         known = self._known_agents()
@@ -377,19 +380,19 @@ class Commands:
         return {view.name: view for view in self._chain.agents if view.name != MAIN or self._chain.is_running}
 
     def _diff(self, id: str) -> CommandAnswer:
-        asked = self._chain.questions.asked.latest
+        asked = self._chain.questions.log.latest
         if not asked:
             return CommandAnswer("There was no question yet.")
         question = next((each for each in reversed(asked) if not id or each.id.casefold() == id.casefold()), None)
         if question is None:
             known = [each.id for each in asked]
             latest = f"the only question is {known[0]}" if len(known) == 1 else f"the latest are {', '.join(known)}"
-            raise _NotUnderstood(f"there is no {flat(id)[:20]}; {latest}")
+            raise _CommandError(f"there is no {flat(id)[:20]}; {latest}")
         return CommandAnswer(f"{question.id} {question.text}", question=question)
 
     def _thinking(self, argument: str) -> CommandAnswer:
         if argument.casefold() not in ("", *_SWITCH):
-            raise _NotUnderstood("write it as /thinking on or /thinking off")
+            raise _CommandError("write it as /thinking on or /thinking off")
         is_on = argument.casefold() != "off"
         shown = "shown in full" if is_on else "one row each"
         return CommandAnswer(f"Thoughts are now {shown}.", thinking=is_on)
@@ -412,19 +415,21 @@ class Commands:
     def _prompt(self, name: str, argument: str) -> CommandAnswer:
         if name not in dict(self.prompts):
             near = nearest_word(name, (each for each, _ in self.prompts))
-            raise _NotUnderstood(f"there is no {name[:60]}{f'; did you mean {near}?' if near else ''}")
+            raise _CommandError(f"there is no {name[:60]}{f'; did you mean {near}?' if near else ''}")
         server, _, prompt = name.removeprefix(SERVER_PROMPT).partition(":")
         self._require_idle()
         self._chain.start_prompt(server, prompt, argument.split())
         return CommandAnswer()
 
-    def _switch(self, name: str) -> CommandAnswer | Sequence[str]:
+    def _model(self, name: str) -> CommandAnswer | Sequence[str]:
         if not name:
             return answers.model_rows(self._chain, self._settings, self.model, self._width)
         try:
             label = self.use(name)
         except UserError as error:
-            return CommandAnswer(str(error), keeps=name.casefold() not in map(str.casefold, self._settings.model_names))
+            return CommandAnswer(
+                str(error), is_rejected=name.casefold() not in map(str.casefold, self._settings.model_names)
+            )
         when = "from the next run on" if self._chain.is_running else "from now on"
         return CommandAnswer(f"{self.model} ({label}) answers {when}.")
 
@@ -434,7 +439,7 @@ class Commands:
             return table(marked, self._width, indent="")
         mode = mode_named(name)
         if mode is None:
-            raise _NotUnderstood(f"there is no mode {flat(name)[:20]}; the modes are {', '.join(MODES)}")
+            raise _CommandError(f"there is no mode {flat(name)[:20]}; the modes are {', '.join(MODES)}")
         self._chain.use_mode(mode)
         return CommandAnswer()  # a notice shows it
 
@@ -455,7 +460,7 @@ class Commands:
                 if level.isalpha() and near
                 else f"write {', '.join(EFFORTS)} or {DEFAULT_EFFORT}"
             )
-            raise _NotUnderstood(f"there is no effort {flat(typed)[:20]}; {hint}")
+            raise _CommandError(f"there is no effort {flat(typed)[:20]}; {hint}")
         self._chain.use_effort("" if level == DEFAULT_EFFORT else level)
         when = "from the next run on" if self._chain.is_running else "from now on"
         what = "that of the model's definition" if level == DEFAULT_EFFORT else level
@@ -473,7 +478,7 @@ class Commands:
 
     def _new(self, option: str) -> CommandAnswer:
         if option not in ("", CLEAN):
-            raise _NotUnderstood(f"write it as /new, which keeps the plan, or /new {CLEAN}")
+            raise _CommandError(f"write it as /new, which keeps the plan, or /new {CLEAN}")
         self._require_idle()
         closed, count = self._chain.plan.counts
         if option or not count:
@@ -490,14 +495,21 @@ class Commands:
             # In ASCII, like all answers to commands.
             return [*session_rows(there, self._width, ascii=True, here=here, now=now, is_numbered=True), CHOOSE]
         self._require_idle()
-        id = self._whole_id(resolve_choice(id, self._listed or self._sessions()))
+        id = resolve_choice(id, self._listed or self._sessions())
+        id = id if self._store is None else self._store.whole_id(id)
         if id == self._chain.session_id:
-            raise _NotUnderstood("this session is already open")
+            raise _CommandError("this session is already open")
         return CommandAnswer("Session resumed.", opening=NextSession(resume=id))
 
-    def _sessions(self) -> list[kept.Summary]:
+    def _sessions(self) -> list[Summary]:
         """Return the other sessions of this workspace, the latest first, at most ``MOST_SESSIONS``."""
-        return [each for each in self._summaries() if each.id != self._chain.session_id][:MOST_SESSIONS]
+        if self._store is None:
+            return []
+        # Imported late, since the first prompt does not need it.
+        from chain.app.sessions import resumable_sessions
+
+        found = resumable_sessions(self._store, self._chain.workspace)
+        return [each for each in found if each.id != self._chain.session_id][:MOST_SESSIONS]
 
     def _require_idle(self) -> None:
         if self._chain.is_running:
@@ -508,7 +520,7 @@ class Commands:
         if instead := INSTEAD.get(typed):
             return f"there is no {typed}: {instead}"
         near = [known for known in self._commands if len(typed) > 1 and known.startswith(typed)]
-        if did_mean := " or ".join(near or [known for known in self._commands if is_slip(typed, known)]):
+        if did_mean := " or ".join(near or [known for known in self._commands if is_typing_error(typed, known)]):
             return f"there is no {name[:40]}; did you mean {did_mean}?"
         return f"there is no {name[:40]}; /help lists all commands; put a space before the / to send it as text"
 
@@ -525,5 +537,5 @@ def _one_of(names: Iterable[str], typed: str, what: str) -> str:
     """Return the name that was typed, in its own case; empty if none was typed. Raise if there is no such name."""
     found = next((name for name in names if name.casefold() == typed.casefold()), "")
     if typed and not found:
-        raise _NotUnderstood(f"there is no {what} {flat(typed)[:40]}; there is {flat(', '.join(names)) or 'none'}")
+        raise _CommandError(f"there is no {what} {flat(typed)[:40]}; there is {flat(', '.join(names)) or 'none'}")
     return found

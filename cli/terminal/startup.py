@@ -21,7 +21,7 @@ def run_at_terminal(
 ) -> int:
     """Show a prompt, serve its user, and return the exit code. Raise the ``UserError`` of ``prepare``.
 
-    ``prepare`` is called when the prompt is up, so that its imports delay nobody. ``typed`` are the keys pressed
+    ``prepare`` is called when the prompt is up, so that its imports delay no key. ``typed`` are the keys pressed
     before. Without ``updates`` no row is updated in place.
     """
     is_ascii = ascii or not tty.is_utf8(os.environ)

@@ -84,24 +84,23 @@ class TerminalSession:
             inbox_size=chain.inbox_size,
             has_esc=display.screen.has_keys,
             plan=[task.state for task in chain.plan.tasks],
-            folder=shown_workspace(chain) if display.tour is None else "",
+            folder=workspace_label(chain) if display.tour is None else "",
         )
         self._lock = threading.Lock()
         """Protects the toolbar, which the editor's thread reads."""
         self._recipients = Recipients(chain)
-        self._notes: set[str] = set()
+        self._shown_notes: set[str] = set()
         """The notes shown before the first event. The record of a resumed session repeats some of them."""
         self._feed = chain.feed()
         self._answerer = chain.answering()
-        self._run_began = Wakeup()
+        self._run_started = Wakeup()
         self._all_shown = trio.Event()
         self._now = time.time()
         """The time that the rows and the toolbar show: that of the last drawing."""
-        self._is_at_limit = False
         """Whether the last run used all its iterations."""
-        self._refused = ("", "")
+        self._last_refusal = ("", "")
         """The last refused line and the reason, until there is room: a repeated refusal is not shown again."""
-        self._answered: set[str] = set()
+        self._answered_ids: set[str] = set()
         """The ids of lines that were handled and answered in one step, so that their receipts are not shown."""
         self._tasks: trio.Nursery | None = None
         self._attachments = Attachments()
@@ -116,7 +115,7 @@ class TerminalSession:
             self.read_branch()
             while batch := await self._feed.batch():
                 self._show_events(batch)
-                await self._screen.shown()
+                await self._screen.wait_shown()
             self._all_shown.set()
             nursery.cancel_scope.cancel()
 
@@ -167,7 +166,7 @@ class TerminalSession:
         rows: list[str] = []
         with self._lock:
             for event in past:
-                is_shown = isinstance(event, events.Notice) and event.message in self._notes
+                is_shown = isinstance(event, events.Notice) and event.message in self._shown_notes
                 if is_shown or isinstance(event, events.Init):
                     continue
                 self._update(event)
@@ -205,7 +204,7 @@ class TerminalSession:
         if at and answers_question(text):
             return self._answer(at, text)
         if not text.strip():
-            if not self.chain.runs.begin_waiting() and self._is_at_limit and not self.chain.is_running:
+            if not self.chain.runs.begin_waiting() and self.chain.state.is_at_limit and not self.chain.is_running:
                 self.start(CONTINUE_QUERY)
             return "accepted"
         if command := bare_command(text):
@@ -311,7 +310,7 @@ class TerminalSession:
                     stopping = self._toolbar.stopping(self._now, agent)
                 self.print(stopping)
             case "handled":
-                self._answered.add(answer.id)
+                self._answered_ids.add(answer.id)
                 is_status = split_address(text)[1].strip().casefold() == "status"
                 status = self.commands.run("/status", width=self._screen.width) if is_status else None
                 self.print(answer.message if status is None else status.text, command=text)
@@ -328,7 +327,6 @@ class TerminalSession:
         model, count = self.chain.init.model, len(self.chain.undo.points)
         answer = self.commands.run(text, width=self._screen.width)
         if len(self.chain.undo.points) < count:
-            self._is_at_limit = False  # what Enter would continue is gone
             self._show_context()
         if self.chain.init.model != model and self._tasks is not None:
             self._tasks.start_soon(self.chain.prepare)
@@ -342,10 +340,10 @@ class TerminalSession:
         if answer.opening is None:
             self.print(answer.text, rows, command=text)
         self._owner.carry_out(text, answer)
-        return not answer.keeps
+        return not answer.is_rejected
 
     def _show_context(self) -> None:
-        """Show how full the conversation is, which was shortened without an event that says so."""
+        """Show how full the conversation is after an undo, which has no event with that number."""
         view = self.chain.window
         with self._lock:
             self._toolbar.fill(view.tokens, view.window or None)
@@ -353,7 +351,7 @@ class TerminalSession:
     def notify(self, notes: Iterable[str]) -> None:
         """Show notes before the first event."""
         for note in notes:
-            self._notes.add(note)
+            self._shown_notes.add(note)
             self._feed.put(events.Notice(message=note))
 
     def print(self, text: str, rows: Sequence[str] = (), *, command: str = "") -> None:
@@ -378,13 +376,13 @@ class TerminalSession:
 
     def target(self, typed: str) -> str:
         """Return the agent that the typed line would go to, empty for the main one. Any thread may call it."""
-        to = self._recipients.of(typed)
+        to = self._recipients.find(typed)
         is_for_all = not to.is_addressed and (is_stop(typed) or is_command(typed))
         return "" if is_for_all else self._toolbar.target(to.agent)
 
     def toolbar(self, width: int, typed: str, at: str, others: int, keys: str) -> Sequence[ToolbarPart]:
         """Return the row below the prompt. Any thread may call it."""
-        to = self._recipients.of(typed)
+        to = self._recipients.find(typed)
         if to.is_addressed:
             at, others = "", 0  # a line with an address is neither an answer nor sent after other lines
         with self._lock:
@@ -428,24 +426,24 @@ class TerminalSession:
             question = self._toolbar.asked
         alerts, tour = self._display.alerts, self._display.tour
         for event in batch:
-            if isinstance(event, events.Receipt) and event.state == "handled" and event.id in self._answered:
-                self._answered.remove(event.id)
+            if isinstance(event, events.Receipt) and event.state == "handled" and event.id in self._answered_ids:
+                self._answered_ids.remove(event.id)
                 continue
             if isinstance(event, events.LineRefused):
-                if (refused := (event.text, event.reason)) == self._refused:
+                if (refused := (event.text, event.reason)) == self._last_refusal:
                     continue
-                self._refused = refused
+                self._last_refusal = refused
             elif isinstance(event, _MAKES_ROOM) or (
                 # The event of an earlier line may come later, since it waits for the disk.
-                isinstance(event, events.LineQueued) and event.text == self._refused[0]
+                isinstance(event, events.LineQueued) and event.text == self._last_refusal[0]
             ):
-                self._refused = ("", "")
+                self._last_refusal = ("", "")
             self._transcripts.update(event, self._screen.width)
             rows += self._renderer.lines(event)
             is_settled = isinstance(event, events.Question) and event.id in settled
             if isinstance(event, events.Question) and not is_settled:
                 rows += self._renderer.hint(event, by_key=self._screen.has_keys)
-            if alerts is not None and not is_settled and (alert := alerts.of(event)):
+            if alerts is not None and not is_settled and (alert := alerts.next_alert(event)):
                 self._screen.alert(alert.title, rings=alert.rings)
             if tour is not None:
                 rows += self._renderer.comment_rows(tour.comments(event))
@@ -460,13 +458,11 @@ class TerminalSession:
             elif isinstance(event, events.Result) and event.agent == MAIN:
                 self.read_branch()
         if self._toolbar.is_running:
-            self._run_began.set()
+            self._run_started.set()
 
     def _update(self, event: events.Event) -> None:
         self._now = max(self._now, event.time)  # the toolbar may be drawn before the rows
         self._toolbar.update(event)
-        if isinstance(event, events.RunStarted | events.Result):
-            self._is_at_limit = isinstance(event, events.Result) and event.status == "max_iterations"
 
     async def _prepare(self) -> None:
         """Import what the first request needs, then what its reply needs: two imports at once would delay keys."""
@@ -476,13 +472,13 @@ class TerminalSession:
 
     async def _refresh_each_second(self) -> None:
         while True:
-            await self._run_began.wait()
+            await self._run_started.wait()
             while self._toolbar.is_running:
                 await trio.sleep(1)
                 self._show()
 
 
-def shown_workspace(chain: Chain) -> str:
+def workspace_label(chain: Chain) -> str:
     """Return the path of the workspace, with ``~`` for the home folder."""
     home = os.path.expanduser("~").removeprefix("~")  # "~" remains if there is no home
     return from_home(flat(chain.init.workspace), home)

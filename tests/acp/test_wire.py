@@ -4,6 +4,7 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from tempfile import TemporaryFile
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
-from support.editor import ChannelRows, Editor
+from support.editor import Editor, next_row
 from support.examples import trying
 from trio.testing import wait_all_tasks_blocked
 
@@ -51,7 +52,7 @@ async def wired(server: Echo, *, reads: bool = True) -> AsyncIterator[tuple[Edit
     if reads:
         editor.reads.set()
     editor.outbox = Outbox(editor.write)
-    wire = Wire(ChannelRows(receiver).next, editor.outbox)
+    wire = Wire(partial(next_row, receiver), editor.outbox)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(editor.outbox.run)
         nursery.start_soon(wire.run, server.on_request, server.on_notification)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import trio
-from support.agents import WAIT, Call, Family, Obedient, asks, family, starts, work
+from support.agents import WAIT, Call, Family, Obedient, family, starts, work
 from support.sessions import INTERRUPTED, SKIPPED, at, settings
 
 from chain import events
@@ -78,36 +78,20 @@ async def test_a_stop_while_tools_run(calls: list[Call]) -> None:
         await works_again(agents)
 
 
-async def test_an_interrupt_after_the_tools_completed() -> None:
-    """The first place where the design document found no check."""
-    for name in ("main", "agent-1", "explore-1"):
-        async with family() as agents:
-            interrupt = agents.session.interrupt
-            at(agents.session, events.ToolResult, interrupt, agent=name, name="wait")
-            await agents.begin([WAIT, starts("agent", [WAIT, starts("explore", [WAIT])])])
-            await agents.finish()
-            after = [m for m in agents.session.marks[agents.session.marks.index(_interrupt(agents)) :] if m.what]
-            assert [m for m in after if isinstance(m.what, Request | events.ToolCall)] == []
-            assert agents.session.result.status == "interrupted"
+@pytest.mark.parametrize("name", ["main", "agent-1", "explore-1"])
+@pytest.mark.parametrize("kind", [events.ToolResult, events.IterationStarted])
+async def test_an_interrupt_between_two_model_calls(kind: type[events.Event], name: str) -> None:
+    fields: dict[str, Any] = {"name": "wait"} if kind is events.ToolResult else {"iteration": 2}
+    async with family() as agents:
+        at(agents.session, kind, agents.session.interrupt, agent=name, **fields)
+        await agents.begin([WAIT, starts("agent", [WAIT, starts("explore", [WAIT])])])
+        await agents.finish()
+        marks = [mark.what for mark in agents.session.marks]
+        assert not any(isinstance(what, Request | events.ToolCall) for what in marks[marks.index(None) :])
+        assert agents.session.result.status == "interrupted"
 
 
-async def test_an_interrupt_before_the_follow_up_call() -> None:
-    """The second one: the results are in the conversation, and the next model call is about to be made."""
-    for name in ("main", "agent-1", "explore-1"):
-        async with family() as agents:
-            at(agents.session, events.IterationStarted, agents.session.interrupt, agent=name, iteration=2)
-            await agents.begin([starts("agent", [starts("explore", [WAIT])])])
-            await agents.finish()
-            after = agents.session.marks[agents.session.marks.index(_interrupt(agents)) :]
-            assert [m for m in after if isinstance(m.what, Request | events.ToolCall)] == []
-            assert agents.session.result.status == "interrupted"
-
-
-def _interrupt(agents: Family) -> Any:
-    return next(m for m in agents.session.marks if m.what is None)
-
-
-async def test_parents_respect_a_childs_interruption() -> None:
+async def test_a_childs_interrupt_ends_its_parents() -> None:
     """A child that is cut while it answers has no answer, and its parents do not go on."""
     async with family() as agents:
         at(agents.session, events.TextDelta, agents.session.interrupt, agent="explore-1", text="Half an answer")
@@ -120,7 +104,7 @@ async def test_parents_respect_a_childs_interruption() -> None:
         assert agents.texts("agent-1")[-1] == "[The user interrupted the run here]"
 
 
-async def test_parents_respect_a_childs_stop() -> None:
+async def test_a_childs_stop_reaches_its_parents() -> None:
     async with family() as agents:
         await agents.begin([starts("agent", [starts("explore", [WAIT], [WAIT])], answer="Not this.")])
         result = await silent(agents, lambda: agents.session.chain.submit("stop"))
@@ -148,7 +132,7 @@ async def test_partial_results_keep_the_order_of_the_calls() -> None:
         assert found == ("main waited", "plan-1 waited", "explore-1 waited", "Done.")
 
 
-async def test_a_stop_for_one_agent_ends_it_and_its_children_alone() -> None:
+async def test_a_stop_for_one_agent_spares_others() -> None:
     async with family() as agents:
         await agents.begin([starts("agent", [starts("explore", [WAIT])]), starts("plan", [WAIT], answer="Planned.")])
         assert agents.session.chain.submit("stop", to="agent-1").what == "stopping"
@@ -162,18 +146,7 @@ async def test_a_stop_for_one_agent_ends_it_and_its_children_alone() -> None:
         assert planned == ("Planned.", False)
 
 
-async def test_an_urgent_line_skips_in_its_target_only() -> None:
-    async with family() as agents:
-        await agents.begin([starts("explore", [WAIT], [WAIT]), starts("plan", [WAIT], [WAIT], answer="Planned.")])
-        agents.send("!use B")
-        result = await agents.finish()
-        assert result.status == "done"
-        (urgent,) = agents.interruptions("explore-1")
-        assert urgent.point == "D", "nothing was left to skip"
-        assert agents.results("plan-1") == [("plan-1 waited", False)] * 2
-
-
-async def test_an_urgent_line_skips_what_its_target_has_not_started() -> None:
+async def test_an_urgent_line_skips_only_in_its_target() -> None:
     async with family() as agents:
         add = ["plan_add_task", {"task": "x"}]
         await agents.begin([starts("plan", [WAIT, add]), starts("agent", [WAIT, add])])
@@ -184,7 +157,7 @@ async def test_an_urgent_line_skips_what_its_target_has_not_started() -> None:
         assert [t.text for t in agents.session.chain.plan.tasks] == ["x"]
 
 
-async def test_a_now_line_cuts_its_target_and_that_ones_children() -> None:
+async def test_a_now_line_cuts_its_target_and_below() -> None:
     async with family() as agents:
         deep = starts("agent", [WAIT, starts("explore", [WAIT])], answer="Went on.")
         await agents.begin([deep, starts("plan", [WAIT], answer="Planned.")])
@@ -205,7 +178,7 @@ async def test_a_now_line_cuts_its_target_and_that_ones_children() -> None:
         assert agents.results("main") == [("Went on.", False), ("Planned.", False)]
 
 
-async def test_a_stop_that_comes_as_a_child_begins_reaches_it() -> None:
+async def test_a_stop_as_a_child_starts() -> None:
     async with family() as agents:
         at(agents.session, events.AgentStarted, lambda: agents.session.chain.submit("stop"))
         await agents.begin([starts("explore", [WAIT])])
@@ -224,28 +197,17 @@ async def test_no_child_begins_after_a_stop() -> None:
         assert agents.results("main") == [("explore-1 was not started: the user stopped the run.", True)]
 
 
-async def test_a_stop_while_an_agent_is_asked() -> None:
+@pytest.mark.parametrize("end", ["stop", "interrupt"])
+async def test_stopping_the_tree_returns_lines_of_children(end: str) -> None:
     async with family() as agents:
-        await agents.begin([starts("explore")], [asks("explore-1", [WAIT], answer="Not this.")])
-        result = await silent(agents, lambda: agents.session.chain.submit("stop"))
-        assert result.status == "cancelled_with_partial"
-        assert [e.status for e in agents.session.of(events.AgentEnded)] == ["done", "cancelled_with_partial"]
-
-
-async def test_lines_that_wait_for_a_child_come_back_when_the_tree_is_stopped() -> None:
-    for end in ("stop", ""):
-        async with family() as agents:
-            await agents.begin([starts("agent", [starts("explore", [WAIT])])])
-            agents.send("first")
-            agents.send("second", to="main")
-            agents.send("third")
-            act = agents.session.interrupt if not end else lambda: agents.session.chain.submit("stop")
-            await silent(agents, act)
-            states = [
-                (r.id, r.state) for r in agents.session.chain.lines.receipts if r.text in ("first", "second", "third")
-            ]
-            assert states == [("L2", "returned"), ("L3", "returned"), ("L4", "returned")]
-            assert agents.session.chain.lines.waiting == ()
+        await agents.begin([starts("agent", [starts("explore", [WAIT])])])
+        for text, to in (("first", ""), ("second", "main"), ("third", "")):
+            agents.send(text, to)
+        await silent(
+            agents, agents.session.interrupt if end == "interrupt" else lambda: agents.session.chain.submit("stop")
+        )
+        assert [agents.session.state(id) for id in ("L2", "L3", "L4")] == ["returned"] * 3
+        assert agents.session.chain.lines.waiting == ()
 
 
 async def test_a_time_limit_reaches_the_whole_tree(autojump_clock: trio.testing.MockClock) -> None:
@@ -270,7 +232,7 @@ async def test_a_budget_is_of_the_whole_tree() -> None:
         assert [e.status for e in agents.session.of(events.AgentEnded)] == ["limit_reached"]
 
 
-async def test_no_call_is_repeated_once_the_budget_of_the_tree_is_spent(autojump_clock: trio.testing.MockClock) -> None:
+async def test_no_retry_starts_beyond_the_budget(autojump_clock: trio.testing.MockClock) -> None:
     """An agent pauses before its next attempt, and another uses up the budget meanwhile."""
     broken, failed = work(answer="Broken."), False
 
@@ -290,31 +252,7 @@ async def test_no_call_is_repeated_once_the_budget_of_the_tree_is_spent(autojump
         assert agents.session.result.status == "limit_reached"
 
 
-async def test_usage_is_that_of_the_whole_tree() -> None:
-    async with family() as agents:
-        await agents.begin([starts("agent", [starts("explore", answer="x")])], answer="All.")
-        await agents.finish()
-        assert agents.session.result.usage.total_tokens == 11 * 5
-        ended = {r["name"]: r["usage"]["input_tokens"] for r in agents.session.records if r["type"] == "agent_ended"}
-        assert ended == {"explore-1": 10, "agent-1": 30}
-
-
-async def test_a_model_that_fails_in_a_child_is_an_error_result_and_the_parent_goes_on() -> None:
-    async def fail(request: Request) -> None:
-        if len(request.messages) == 1 and '"answer": "Broken' in request.messages[0].text.partition("steps")[2][-60:]:
-            raise ModelError("the service is gone")
-
-    async with family(model=Obedient(on_reply=fail)) as agents:
-        await agents.begin([["explore", {"task": work(answer="Broken")}]], answer="All.")
-        result = await agents.finish()
-        assert (result.status, result.result) == ("done", "All.")
-        ((text, is_error),) = agents.results("main")
-        assert is_error
-        assert "explore-1 ended: error" in text
-        assert "the service is gone" in text
-
-
-async def test_what_children_skipped_counts_among_what_was_skipped() -> None:
+async def test_calls_skipped_by_children_are_counted() -> None:
     async with family() as agents:
         await agents.begin([starts("agent", [WAIT, ["plan_add_task", {"task": "x"}]])])
         agents.session.chain.submit("stop")

@@ -1,7 +1,6 @@
 """The history: what may come next, what is refused, and that nothing the Messages API would refuse is ever in it."""
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -71,7 +70,7 @@ ALLOWED = {
 
 
 @pytest.mark.parametrize(("start", "step", "end"), [(*row, end) for row, end in ALLOWED.items()])
-def test_what_may_come_next_is_taken(start: str, step: str, end: str) -> None:
+def test_allowed_messages_are_appended(start: str, step: str, end: str) -> None:
     conversation = Conversation(STARTS[start])
     assert conversation.state == start
 
@@ -84,7 +83,7 @@ def test_what_may_come_next_is_taken(start: str, step: str, end: str) -> None:
 @pytest.mark.parametrize(
     ("start", "step"), [(start, step) for start in STARTS for step in STEPS if (start, step) not in ALLOWED]
 )
-def test_what_may_not_come_next_is_refused_and_changes_nothing(start: str, step: str) -> None:
+def test_other_messages_are_refused(start: str, step: str) -> None:
     conversation = Conversation(STARTS[start])
 
     with pytest.raises(ConversationError, match=f"{step} cannot follow in state {start}"):
@@ -95,7 +94,7 @@ def test_what_may_not_come_next_is_refused_and_changes_nothing(start: str, step:
 
 
 @pytest.mark.parametrize("start", STARTS)
-def test_a_request_can_be_made_only_where_the_model_has_something_to_answer(start: str) -> None:
+def test_a_request_needs_something_to_answer(start: str) -> None:
     conversation = Conversation(STARTS[start])
 
     if start == "ASKED":
@@ -105,7 +104,7 @@ def test_a_request_can_be_made_only_where_the_model_has_something_to_answer(star
             conversation.request()
 
 
-def test_checking_says_what_would_follow_and_takes_nothing() -> None:
+def test_check_changes_nothing() -> None:
     conversation = Conversation([HELLO])
 
     assert conversation.check(asking("t1")) == "OPEN"
@@ -115,157 +114,73 @@ def test_checking_says_what_would_follow_and_takes_nothing() -> None:
     assert conversation.check(asking("t1")) == "OPEN", "the id is still free"
 
 
-def test_a_request_that_was_made_does_not_change_with_the_conversation() -> None:
-    conversation = Conversation([HELLO])
-    request = conversation.request()
-
-    conversation.append(HI)
-
-    assert request == (HELLO,)
-
-
-def test_a_saved_history_that_is_not_valid_cannot_be_taken_up() -> None:
+def test_an_invalid_history_is_refused() -> None:
     with pytest.raises(ConversationError):
         Conversation([HELLO, asking("t1"), user_text("hello?")])
 
 
-# ------------------------------------------------------------------------------------------------- calls and results
-
-
-def test_calls_are_open_until_they_are_answered() -> None:
-    conversation = Conversation([HELLO, asking("t1", "t2")])
-    assert [call.id for call in conversation.open_calls] == ["t1", "t2"]
-
-    conversation.append(answering("t1", "t2"))
-
-    assert conversation.open_calls == ()
-    assert conversation.state == "ASKED"
-
-
-@pytest.mark.parametrize(
-    "ids", [("t1",), ("t2",), ("t2", "t1"), ("t1", "t1"), ("t1", "t2", "t2"), ("t1", "t2", "t3"), ("t1", "t3")]
-)
-def test_results_are_those_of_the_open_calls_in_their_order(ids: tuple[str, ...]) -> None:
-    conversation = Conversation(STARTS["OPEN"])
-
-    with pytest.raises(ConversationError, match="not those of the open tool calls"):
-        conversation.append(answering(*ids))
-
-    assert [call.id for call in conversation.open_calls] == ["t1", "t2"]
-
-
-def test_an_id_is_used_once_in_a_conversation() -> None:
-    conversation = Conversation([HELLO, asking("t1"), answering("t1")])
-
-    with pytest.raises(ConversationError, match="'t1' was used before"):
-        conversation.append(asking("t2", "t1"))
-
-    conversation.append(asking("t2"))
-    assert conversation.state == "OPEN"
-
-
-def test_an_id_is_used_once_in_a_reply() -> None:
-    with pytest.raises(ConversationError, match="'t1' was used before"):
-        Conversation([HELLO]).append(asking("t1", "t1"))
-
-
-def test_ten_thousand_calls_hold_nobody_up() -> None:
-    ids = [f"t{n}" for n in range(10_000)]
-    begun = time.process_time()
-    reply = CallIds().claim(asking(*ids))
-    Conversation([HELLO]).append(reply)
-    assert time.process_time() - begun < 1  # it was five
-
-
-@pytest.mark.parametrize("call", [ToolCall("", "shell", {}), ToolCall("t1", "", {})])
-def test_a_call_needs_an_id_and_a_name(call: ToolCall) -> None:
-    with pytest.raises(ConversationError, match="an id and a name"):
-        Conversation([HELLO]).append(reply(call))
-
-
 # --------------------------------------------------------------------------------------------------- single messages
 
+CALL, RESULT = ToolCall("t1", "shell", {}), ToolResult("t1", "ok")
+ONE_OPEN = [HELLO, reply(CALL)]
 
-@pytest.mark.parametrize("text", ["", " ", "\n\t", "\u00a0\u2003"])
-@pytest.mark.parametrize(
-    ("start", "make"),
-    [
-        ("EMPTY", user_text),
-        ("ASKED", user_text),
-        ("ASKED", lambda text: reply(Text(text))),
-        ("ASKED", lambda text: reply(Text("Let me see."), Text(text), ToolCall("t1", "shell", {}))),
-    ],
-)
-def test_blank_text_is_refused(start: str, make: Callable[[str], Message], text: str) -> None:
-    conversation = Conversation(STARTS[start])
-
-    with pytest.raises(ConversationError, match="blank"):
-        conversation.append(make(text))
-
-    assert list(conversation.messages) == STARTS[start]
-
-
-@pytest.mark.parametrize(("start", "role"), [("EMPTY", "user"), ("ASKED", "user"), ("ASKED", "assistant")])
-def test_a_message_needs_content(start: str, role: Any) -> None:
-    with pytest.raises(ConversationError, match="needs content"):
-        Conversation(STARTS[start]).append(Message(role, ()))
-
-
-def test_a_user_message_holds_no_calls_and_a_reply_no_results() -> None:
-    with pytest.raises(ConversationError, match="may not hold a tool call"):
-        Conversation([HELLO]).append(Message("user", (ToolCall("t1", "shell", {}),)))
-    with pytest.raises(ConversationError, match="may not hold a tool result"):
-        Conversation([HELLO]).append(reply(ToolResult("t1", "ok")))
-
-
-@pytest.mark.parametrize("result_first", [True, False])
-def test_text_after_results_is_a_message_of_its_own(result_first: bool) -> None:
-    conversation = Conversation([HELLO, asking("t1")])
-    blocks: list[Block] = [ToolResult("t1", "ok"), Text("stop")]
-
-    with pytest.raises(ConversationError, match="a message of its own"):
-        conversation.append(Message("user", tuple(blocks if result_first else blocks[::-1])))
-
-    conversation.append(answering("t1"))
-    conversation.append(user_text("stop"))
-    assert check_messages([to_json(m) for m in conversation.request()]) is None
+MISFITS = {
+    **{
+        f"results {ids}": (STARTS["OPEN"], answering(*ids.split()), "not those of the open tool calls")
+        for ids in ("t1", "t2", "t2 t1", "t1 t1", "t1 t2 t2", "t1 t2 t3", "t1 t3")
+    },
+    "an id used before": ([*ONE_OPEN, answering("t1")], asking("t2", "t1"), "'t1' was used before"),
+    "an id used twice": ([HELLO], asking("t1", "t1"), "'t1' was used before"),
+    "a call without an id": ([HELLO], reply(ToolCall("", "shell", {})), "an id and a name"),
+    "a call without a name": ([HELLO], reply(ToolCall("t1", "", {})), "an id and a name"),
+    **{f"a query {text!r}": ([], user_text(text), "blank") for text in ("", " ", "\n\t", "\u00a0\u2003")},
+    "a blank reply": ([HELLO], reply(Text(" ")), "blank"),
+    "a reply with a blank text": ([HELLO], reply(Text("Let me see."), Text(""), CALL), "blank"),
+    "a query without content": ([], Message("user", ()), "needs content"),
+    "a reply without content": ([HELLO], Message("assistant", ()), "needs content"),
+    "a call of the user": ([HELLO], Message("user", (CALL,)), "may not hold a tool call"),
+    "a result of the model": ([HELLO], reply(RESULT), "may not hold a tool result"),
+    "text after results": (ONE_OPEN, Message("user", (RESULT, Text("stop"))), "a message of its own"),
+    "text before results": (ONE_OPEN, Message("user", (Text("stop"), RESULT)), "a message of its own"),
+    "an image before results": (ONE_OPEN, Message("user", (Opaque({"type": "image", "source": {}}), RESULT)), "."),
+    # Keys that we do not know get no block around the rules.
+    **{
+        f"an opaque {raw['type']}": ([HELLO], reply(Text("hi"), block_from_json(raw)), ".")
+        for raw in (
+            {"type": "tool_use", "id": "t1", "name": "shell", "input": {}, "caller": {"type": "direct"}},
+            {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "x"}]},
+            {"type": "text", "text": " ", "citations": []},
+        )
+    },
+}
 
 
-def test_nothing_stands_before_results() -> None:
-    conversation = Conversation([HELLO, asking("t1")])
+@pytest.mark.parametrize(("before", "message", "match"), MISFITS.values(), ids=MISFITS)
+def test_messages_that_the_service_would_reject(before: list[Message], message: Message, match: str) -> None:
+    conversation = Conversation(before)
+    state, calls = conversation.state, conversation.open_calls
 
-    with pytest.raises(ConversationError):
-        conversation.append(Message("user", (Opaque({"type": "image", "source": {}}), ToolResult("t1", "ok"))))
+    with pytest.raises(ConversationError, match=match):
+        conversation.append(message)
 
-
-def test_a_reply_keeps_reasoning_and_blocks_that_are_not_known() -> None:
-    blocks = (Thinking("hm", "sig"), Opaque({"type": "redacted_thinking", "data": "x"}), Text("hi"))
-    conversation = Conversation([HELLO, reply(*blocks), user_text("more")])
-
-    assert conversation.request()[1].blocks == blocks
+    assert list(conversation.messages) == before
+    assert (conversation.state, conversation.open_calls) == (state, calls)
 
 
-@pytest.mark.parametrize(
-    "raw",
-    [
-        {"type": "tool_use", "id": "t1", "name": "shell", "input": {}, "caller": {"type": "direct"}},
-        {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "x"}]},
-        {"type": "text", "text": " ", "citations": []},
-    ],
-)
-def test_a_block_with_more_keys_than_we_know_does_not_get_around_the_rules(raw: dict[str, Any]) -> None:
-    """A call that nobody would answer, a result without its call, blank text: whatever else is in the block."""
-    with pytest.raises(ConversationError):
-        Conversation([HELLO]).append(reply(Text("hi"), block_from_json(raw)))
+def test_ten_thousand_calls_are_fast() -> None:
+    ids = [f"t{n}" for n in range(10_000)]
+    begun = time.process_time()
+    Conversation([HELLO]).append(CallIds().claim(asking(*ids)))
+    assert time.process_time() - begun < 1  # a quadratic check took five seconds
 
 
 # ------------------------------------------------------------------------------------------------ repair, withdrawal
 
 
-def test_open_calls_are_repaired_with_what_is_true_of_each() -> None:
+def test_repair_tells_started_from_skipped_calls() -> None:
     conversation = Conversation([HELLO, asking("t1", "t2", "t3")])
 
-    stubs = conversation.repair(started=["t2", "t9"])
+    stubs = conversation.stub_results(started=["t2", "t9"])
 
     assert stubs == (
         ToolResult("t1", "[Skipped: user interrupted]", is_error=True),
@@ -275,11 +190,6 @@ def test_open_calls_are_repaired_with_what_is_true_of_each() -> None:
     assert conversation.state == "OPEN", "repairing says what to append; it appends nothing"
     conversation.append(tool_results(stubs))
     assert check_messages([to_json(m) for m in conversation.request()]) is None
-
-
-@pytest.mark.parametrize("start", ["EMPTY", "ASKED", "REPLIED"])
-def test_where_nothing_is_open_nothing_is_repaired(start: str) -> None:
-    assert Conversation(STARTS[start]).repair(started=["t1"]) == ()
 
 
 MORE = user_text("more")
@@ -299,9 +209,7 @@ MORE = user_text("more")
         ([HELLO, asking("t0"), answering("t0"), HI], [MORE, asking("t1")]),
     ],
 )
-def test_a_withdrawal_takes_back_what_came_since_the_last_reply_without_calls(
-    kept: list[Message], taken: list[Message]
-) -> None:
+def test_withdraw_removes_messages_since_the_last_answer(kept: list[Message], taken: list[Message]) -> None:
     conversation = Conversation([*kept, *taken])
 
     assert conversation.withdraw() == tuple(taken)
@@ -312,7 +220,7 @@ def test_a_withdrawal_takes_back_what_came_since_the_last_reply_without_calls(
 
 
 @pytest.mark.parametrize("kept", [[], [HI]])
-def test_a_withdrawal_never_takes_the_message_of_a_summary_but_may_change_it(kept: list[Message]) -> None:
+def test_withdraw_keeps_a_summary(kept: list[Message]) -> None:
     conversation = Conversation([HELLO, HI, MORE])
     conversation.reset_to([user_text("a summary"), *kept, MORE, asking("t1")], is_summarized=True)
 
@@ -322,7 +230,7 @@ def test_a_withdrawal_never_takes_the_message_of_a_summary_but_may_change_it(kep
     assert conversation.state == ("REPLIED" if kept else "ASKED")
 
 
-def test_after_a_withdrawal_its_ids_are_free_and_the_others_are_not() -> None:
+def test_withdrawn_ids_are_free_again() -> None:
     conversation = Conversation([HELLO, asking("t0"), answering("t0"), HI, MORE, asking("t1")])
     conversation.withdraw()
     conversation.append(user_text("put differently"))
@@ -335,38 +243,6 @@ def test_after_a_withdrawal_its_ids_are_free_and_the_others_are_not() -> None:
 
 
 # ------------------------------------------------------------------------------------------ whatever happens (I2, I7)
-
-
-def history(*messages: Message) -> list[dict[str, Any]]:
-    return [to_json(m) for m in messages]
-
-
-@pytest.mark.parametrize(
-    ("messages", "problem"),
-    [
-        (history(), "at least one message"),
-        (history(HI, HELLO), "first message must use"),
-        (history(HELLO, HI), "must end with a user message"),
-        (history(HELLO, HI, HI, HELLO), "two replies"),
-        (history(HELLO, asking("t1"), HELLO), "without `tool_result` blocks immediately after"),
-        (history(HELLO, asking("t1")), "must end with a user message"),
-        (history(HELLO, asking("t1"), answering("t1", "t1")), "must have a single result"),
-        (history(HELLO, asking("t1"), HELLO, answering("t1")), "without `tool_result` blocks immediately after"),
-        (history(HELLO, HI, answering("t1")), "unexpected `tool_use_id`"),
-        (history(HELLO, asking("t1"), answering("t1"), asking("t1"), answering("t1")), "ids must be unique"),
-        (history(HELLO, reply(Text(" ")), HELLO), "non-whitespace"),
-        (history(HELLO, reply(ToolCall("t1", "", {})), answering("t1")), "tool_use.name: String should match"),
-        (history(HELLO, reply(), HELLO), "non-empty content"),
-    ],
-)
-def test_the_checker_of_the_tests_finds_each_kind_of_problem(messages: list[dict[str, Any]], problem: str) -> None:
-    fault = check_messages(messages)
-    assert fault is not None
-    assert problem in fault.message
-
-
-def test_the_checker_of_the_tests_takes_a_good_conversation() -> None:
-    assert check_messages(history(HELLO, asking("t1", "t2"), answering("t1", "t2"), MORE, HI, HELLO, MORE)) is None
 
 
 ids = st.sampled_from(["t1", "t2", "t3", "t4", ""])
@@ -428,8 +304,8 @@ class AnyConversation(RuleBasedStateMachine):
 
     @precondition(lambda self: self.conversation.open_calls)
     @rule(started=st.sets(ids))
-    def repair(self, started: set[str]) -> None:
-        stubs = self.conversation.repair(started)
+    def stub_results(self, started: set[str]) -> None:
+        stubs = self.conversation.stub_results(started)
 
         assert {s.id for s in stubs if s.text == INTERRUPTED} | {s.id for s in stubs if s.text == SKIPPED} == {
             c.id for c in self.conversation.open_calls

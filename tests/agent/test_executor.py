@@ -1,4 +1,4 @@
-"""The loop: what the model is sent, what becomes of each line, how runs end. A test is named after what happens."""
+"""The loop: what the model is sent, what becomes of each line, and how runs end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from threading import Event
 
 import pytest
 import trio
-from support import FullDisk, Session, at, check_invariants, open_session, settings
+from support import FullDisk, Session, at, check_invariants, checked_session, open_session, settings
 from support.gate import Gate
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -20,11 +20,11 @@ from chain import events
 from chain.app.open import open_chain
 from chain.errors import ParameterRefused
 from chain.journal.reading import Reading
-from chain.messages import Text, ToolCall, Usage, assistant
+from chain.messages import Text, ToolCall, assistant
 from chain.model import Delta, Model, Reply, Request
 from chain.providers.scripted.scripted_model import ScriptedModel
 from chain.session.restored_state import events_of_journal
-from chain.tools.tool import Tool, ToolContext, tool
+from chain.tools.tool import ToolContext, tool
 
 TWO_STEPS = """
 rules:
@@ -48,80 +48,38 @@ async def say_while_tool_runs(session: Session, gate: Gate, *lines: str, max_ite
     check_invariants(session, max_iterations=max_iterations)
 
 
-async def test_a_query_is_answered_with_the_tools_results() -> None:
+async def test_a_query_is_answered_with_tool_results() -> None:
     gate = Gate()
     gate.open.set()
-    async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
+    async with checked_session(TWO_STEPS, tools=[gate.tool]) as session:
         result = await session.run("Do the task")
         assert (result.status, result.result, result.iterations) == ("done", "The answer.", 2)
         assert result.replies == ("Looking.", "The answer.")
         assert session.sent() == "user: Do the task\nassistant: Looking.\nuser: waited"
-        check_invariants(session)
 
 
-async def test_eleven_lines_while_a_tool_blocks_ten_wait_and_the_last_is_refused() -> None:
+async def test_a_todo_line_is_executed_without_the_model() -> None:
     gate = Gate()
     async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
-        lines = [f"line {n}" for n in range(1, 12)]
-        await say_while_tool_runs(session, gate, *lines)
-        [refused] = session.of(events.LineRefused)
-        assert (refused.text, refused.reason) == ("line 11", "Interruption channel full, try again")
-        [entered] = session.of(events.UserInterruption)
-        assert entered.ids == tuple(f"L{n}" for n in range(2, 12))
-        message = session.model.requests[1].messages[-1].text
-        assert message == "\n\n".join(f"USER INTERRUPTION: line {n}" for n in range(1, 11))
-
-
-async def test_a_handler_with_resume_false_does_not_come_back() -> None:
-    gate = Gate()
-    use = settings(handler="messages: [{role: system, content: Be brief.}]\nresume: false")
-    async with open_session(TWO_STEPS, tools=[gate.tool], use=use) as session:
-        await say_while_tool_runs(session, gate, "how is it going?")
-        assert session.result.result == "It is going well."
-
-
-async def test_a_todo_line_is_carried_out_by_code_and_the_model_is_told() -> None:
-    gate = Gate()
-    async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
-        await say_while_tool_runs(session, gate, "todo: add check the SKU")
+        await say_while_tool_runs(session, gate, "todo: add check the SKU", "todo: done 9")
         assert [t.text for t in session.chain.plan.tasks] == ["check the SKU"]
         assert "todo: add check the SKU (Done: task 1 added: check the SKU)" in session.sent(1)
+        assert "(Not done: there is no task 9; the plan has 1)" in session.sent(1)
+        assert "there is no task 9" in session.of(events.Notice)[-1].message
         assert any("1. check the SKU" in text for text in session.model.requests[1].tail)
         [changed] = session.of(events.PlanChanged)
         assert (changed.by, changed.tasks[0].state) == ("user", "PENDING")
 
 
-async def test_a_task_number_that_does_not_exist_is_told_to_the_user_and_the_model() -> None:
-    gate = Gate()
-    async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
-        await say_while_tool_runs(session, gate, "todo: done 9")
-        assert "(Not done: there is no task 9; the plan is empty)" in session.sent(1)
-        assert "there is no task 9" in session.of(events.Notice)[-1].message
-
-
-async def test_a_handler_may_leave_todo_lines_to_the_model() -> None:
-    gate = Gate()
-    use = settings(handler="messages: [{role: system, content: Be brief.}]\ncommands: {todo: model}")
+async def test_a_handler_may_leave_todos_to_the_model() -> None:
+    gate, use = Gate(), settings(handler="commands: {todo: model}")
     async with open_session(TWO_STEPS, tools=[gate.tool], use=use) as session:
         await say_while_tool_runs(session, gate, "todo: add check the SKU")
         assert session.chain.plan.tasks == ()
         assert session.sent(1).endswith("USER INTERRUPTION: todo: add check the SKU")
 
 
-async def test_the_post_prompt_and_settings_hold_for_the_one_call_that_answers() -> None:
-    gate = Gate()
-    handler = "config: {temperature: 0, max_tokens: 500}\nmessages: [{role: system, content: Be brief.}]"
-    async with open_session(TWO_STEPS, tools=[gate.tool], use=settings(handler=handler)) as session:
-        await say_while_tool_runs(session, gate, "how is it going?")
-        before, answering, after = session.model.requests
-        assert (before.tail, after.tail) == ((), ())
-        assert answering.tail == ("Be brief.",)
-        assert (answering.overrides.temperature, answering.overrides.max_tokens) == (0, 500)
-        assert after.overrides.max_tokens is None
-        assert before.system == answering.system == after.system == "You are a test."
-
-
-async def test_a_reply_cut_off_by_the_handlers_limit_is_asked_for_again_without_it() -> None:
+async def test_the_handlers_token_limit_is_lifted_on_retry() -> None:
     gate = Gate()
     handler = "config: {max_tokens: 3}\nmessages: [{role: system, content: Be brief.}]"
     model = TWO_STEPS.replace("It is going well.", "A reply that needs more than three tokens.")
@@ -133,27 +91,7 @@ async def test_a_reply_cut_off_by_the_handlers_limit_is_asked_for_again_without_
         assert session.result.iterations == 3
 
 
-async def test_a_parameter_that_the_service_refuses_is_left_out_with_a_notice_that_names_the_file() -> None:
-    gate = Gate()
-    handler = "config: {temperature: 0.3}\nmessages: [{role: system, content: Be brief.}]"
-    model = """
-rules:
-  - when: {interruption: .}
-    text: Fine.
-    error: {message: temperature is deprecated for this model, refuses: [temperature]}
-  - {when: {step: 1}, tools: [{name: wait, input: {}}]}
-  - {text: Done.}
-"""
-    async with open_session(model, tools=[gate.tool], use=settings(handler=handler)) as session:
-        await say_while_tool_runs(session, gate, "is it fine?")
-        assert session.result.status == "done"
-        assert session.model.requests[-2].overrides.temperature is None
-        [notice] = session.of(events.Notice)
-        assert "handler.yaml" in notice.message
-        assert "temperature" in notice.message
-
-
-async def test_a_model_may_refuse_what_no_handler_can_set() -> None:
+async def test_refused_parameters_are_left_out_with_a_notice() -> None:
     gate = Gate()
     handler = "config: {temperature: 0.3}\nmessages: [{role: system, content: Be brief.}]"
     async with open_session(TWO_STEPS, tools=[gate.tool], use=settings(handler=handler)) as session:
@@ -168,43 +106,11 @@ async def test_a_model_may_refuse_what_no_handler_can_set() -> None:
         assert session.result.status == "done"
         [notice] = session.of(events.Notice)
         assert "the service refused temperature, so it is not sent" in notice.message
+        assert "handler.yaml" in notice.message
+        assert session.model.requests[-2].overrides.temperature is None
 
 
-@dataclass(frozen=True, slots=True)
-class DetailedUsage(Usage):
-    """Says more than the chain counts."""
-
-    reasoning_tokens: int = 9
-
-
-class DetailedModel(Model):
-    """A user's own, which replies at once."""
-
-    name = "detailed"
-
-    async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
-        return Reply(assistant([Text("The answer.")]), "end_turn", DetailedUsage(1, 2, 3, 4, 0.5))
-
-
-async def test_a_model_may_say_more_of_its_usage_than_is_counted() -> None:
-    async with open_session(DetailedModel()) as session:
-        assert (await session.run("Do the task")).usage == Usage(1, 2, 3, 4, 0.5)
-        [told] = session.of(events.UsageReport)
-        assert (told.input_tokens, told.cache_write_tokens, told.cost_usd) == (1, 4, 0.5)
-
-
-async def test_a_line_in_the_very_step_of_a_runs_end_starts_a_new_run() -> None:
-    async with open_session("rules: [{text: Answer.}]") as session:
-        again: list[str] = []
-        at(session, events.Result, lambda: again.append(session.chain.submit("and again").what))
-        await session.run("Do the task")
-        await session.chain.wait_idle()
-        assert again == ["started"]
-        assert len(session.of(events.Result)) == 2
-        check_invariants(session)
-
-
-async def test_without_a_run_a_todo_is_done_at_once_and_no_model_is_called() -> None:
+async def test_an_idle_chain_executes_todos_without_the_model() -> None:
     async with open_session("rules: [{text: unused}]") as session:
         done = session.chain.submit("todo: add buy milk")
         assert (done.what, done.message) == ("handled", "task 1 added: buy milk")
@@ -213,44 +119,21 @@ async def test_without_a_run_a_todo_is_done_at_once_and_no_model_is_called() -> 
         assert session.chain.submit("status").what == "handled"
         assert session.model.requests == []
         assert session.state("L1") == "handled"
-        check_invariants_of_idle(session)
-
-
-def check_invariants_of_idle(session: Session) -> None:
-    assert session.of(events.RunStarted) == []
-    assert {r.state for r in session.chain.lines.receipts} == {"handled"}
-
-
-async def test_a_todo_before_a_run_is_in_the_first_requests_tail() -> None:
-    async with open_session("rules: [{text: Answer.}]") as session:
-        session.chain.submit("todo: add buy milk")
-        await session.run("Do the task")
-        assert "buy milk" in session.model.requests[0].tail[0]
+        assert session.of(events.RunStarted) == []
 
 
 # ---------------------------------------------------------------------------------------------- the last iteration
 
 
-async def test_at_the_limit_lines_come_back_todos_are_done_and_the_status_says_so() -> None:
-    gate = Gate()
-    async with open_session(TWO_STEPS, tools=[gate.tool], use=settings(max_iterations=1)) as session:
-        await say_while_tool_runs(session, gate, "use the other file", "todo: add check the SKU", max_iterations=1)
-        assert (session.result.status, session.result.result) == ("max_iterations", "Looking.")
-        assert session.result.exit_code == 4
-        assert (session.state("L2"), session.state("L3")) == ("returned", "handled")
-        assert [t.text for t in session.chain.plan.tasks] == ["check the SKU"]
-
-
-async def test_at_the_limit_a_line_that_waits_makes_even_a_final_reply_max_iterations() -> None:
-    async with open_session("rules: [{text: Answer.}]", use=settings(max_iterations=1)) as session:
+async def test_a_waiting_line_makes_it_max_iterations() -> None:
+    async with checked_session("rules: [{text: Answer.}]", use=settings(max_iterations=1)) as session:
         at(session, events.Reply, lambda: session.chain.submit("more"))
         result = await session.run("Do the task")
         assert (result.status, result.result) == ("max_iterations", "Answer.")
         assert session.state("L2") == "returned"
-        check_invariants(session, max_iterations=1)
 
 
-async def test_at_the_limit_a_follow_up_takes_carried_lines_along_headless() -> None:
+async def test_a_follow_up_takes_carried_lines_along() -> None:
     gate = Gate()
     async with open_session(TWO_STEPS, tools=[gate.tool], use=settings(max_iterations=1)) as session:
         await say_while_tool_runs(session, gate, "use the other file", "then: Do the next task", max_iterations=1)
@@ -258,7 +141,7 @@ async def test_at_the_limit_a_follow_up_takes_carried_lines_along_headless() -> 
         assert (session.state("L2"), session.state("L3")) == ("delivered", "delivered")
 
 
-async def test_without_any_text_the_limit_has_a_sentence_of_its_own() -> None:
+async def test_the_limit_without_text_has_a_default_sentence() -> None:
     model = "rules: [{tools: [{name: plan_list, input: {}}]}]"
     async with open_session(model, use=settings(max_iterations=3)) as session:
         result = await session.run("Do the task")
@@ -306,27 +189,26 @@ async def entrust(ctx: ToolContext) -> str:
 
 
 @pytest.mark.parametrize("fault", TOOL_FAULTS)
-async def test_a_tool_fault_is_a_result_and_the_loop_goes_on(fault: str, autojump_clock: MockClock) -> None:
+async def test_a_tool_fault_is_an_error_result(fault: str, autojump_clock: MockClock) -> None:
     call, expected = TOOL_FAULTS[fault]
     model = f"rules:\n  - {{when: {{step: 1}}, tools: [{call}, {{name: plan_list, input: {{}}}}]}}\n  - {{text: Done.}}"
-    async with open_session(model, tools=[fail, hang, danger, entrust]) as session:
+    async with checked_session(model, tools=[fail, hang, danger, entrust]) as session:
         result = await session.run("Do the task")
         first, second = session.of(events.ToolResult)
         assert first.is_error
         assert expected in first.text
         assert not second.is_error
         assert (result.status, result.result) == ("done", "Done.")
-        check_invariants(session)
 
 
 # ---------------------------------------------------------------------------------------------------- model errors
 
 
-async def test_a_broken_stream_is_asked_again_and_the_text_shown_is_taken_back(autojump_clock: MockClock) -> None:
+async def test_a_broken_stream_is_retried(autojump_clock: MockClock) -> None:
     model = (
         "rules: [{text: The whole answer., error: {message: the stream broke, retryable: true, times: 2, after: 5}}]"
     )
-    async with open_session(model) as session:
+    async with checked_session(model) as session:
         result = await session.run("Do the task")
         assert (result.status, result.result, result.iterations) == ("done", "The whole answer.", 1)
         retries = session.of(events.Retry)
@@ -335,25 +217,13 @@ async def test_a_broken_stream_is_asked_again_and_the_text_shown_is_taken_back(a
         retold = events_of_journal(Reading(session.file.data.splitlines(keepends=True)))
         assert [r.delay_s for r in retold if isinstance(r, events.Retry)] == [r.delay_s for r in retries]
         assert session.model.requests[0].messages == session.model.requests[2].messages
-        check_invariants(session)
-
-
-async def test_after_the_last_attempt_the_run_ends_with_the_cause(autojump_clock: MockClock) -> None:
-    model = "rules: [{text: x, error: {message: 'the service is overloaded; try later', retryable: true}}]"
-    async with open_session(model, use=settings(max_attempts=3)) as session:
-        result = await session.run("Do the task")
-        assert (result.status, result.exit_code) == ("error", 1)
-        assert result.result == "the service is overloaded; try later"
-        assert len(session.model.requests) == 3
-        assert session.of(events.Error)[0].kind == "model"
-        check_invariants(session)
 
 
 BUSY = "rules: [{text: Answer., error: {message: try later, retryable: true, cause: overloaded%s}}]"
 
 
-async def test_an_overloaded_service_is_asked_again_for_as_long_as_the_model_says(autojump_clock: MockClock) -> None:
-    async with open_session(BUSY % "") as session:
+async def test_an_overloaded_service_is_retried_for_ten_minutes(autojump_clock: MockClock) -> None:
+    async with checked_session(BUSY % "") as session:
         begun = trio.current_time()
         result = await session.run("Do the task")
         assert (result.status, result.result) == ("error", "try later")
@@ -364,31 +234,22 @@ async def test_an_overloaded_service_is_asked_again_for_as_long_as_the_model_say
         assert max(r.delay_s for r in retries) <= 30
         assert all(0.25 * 2**n <= r.delay_s <= 0.5 * 2**n for n, r in enumerate(retries[:6])), "it is doubled"
         assert {r.reason for r in retries} == {"overloaded: try later"}
-        check_invariants(session)
-
-
-async def test_it_answers_after_minutes_and_each_call_has_its_own(autojump_clock: MockClock) -> None:
-    async with open_session(BUSY % ", times: 20") as session:
-        begun = trio.current_time()
-        assert (await session.run("Do the task")).result == "Answer."
-        assert len(session.of(events.Retry)) == 20
-        assert 200 < trio.current_time() - begun < 600
-        await trio.sleep(600)
-        assert (await session.run("Again")).result == "Answer."
 
 
 @pytest.mark.parametrize(("most", "calls"), [(None, 4), (2, 2), (6, 6)])
-async def test_replies_of_no_use_are_asked_for_four_times_or_as_often_as_is_set(
+async def test_broken_replies_are_retried_up_to_the_limit(
     most: int | None, calls: int, autojump_clock: MockClock
 ) -> None:
     broken = "rules: [{text: x, error: {message: it broke off, retryable: true}}]"
     async with open_session(broken, use=settings(max_attempts=most)) as session:
-        assert (await session.run("Do the task")).status == "error"
+        result = await session.run("Do the task")
+        assert (result.status, result.result, result.exit_code) == ("error", "it broke off", 1)
         assert len(session.model.requests) == calls
         assert [r.reason for r in session.of(events.Retry)] == ["it broke off"] * (calls - 1)
+        assert [error.kind for error in session.of(events.Error)] == ["model"]
 
 
-async def test_an_overload_between_replies_of_no_use_does_not_count_among_them(autojump_clock: MockClock) -> None:
+async def test_overloads_do_not_count_as_broken_replies(autojump_clock: MockClock) -> None:
     rules = [
         {"times": 3, "text": "x", "error": {"message": "busy", "retryable": True, "cause": "overloaded"}},
         {"times": 3, "text": "x", "error": {"message": "it broke off", "retryable": True}},
@@ -399,36 +260,23 @@ async def test_an_overload_between_replies_of_no_use_does_not_count_among_them(a
         assert len(session.of(events.Retry)) == 6
 
 
-@pytest.mark.parametrize(("pause", "left"), [(599.0, True), (601.0, False)])
-async def test_a_wait_that_the_service_asks_for_may_not_be_longer_than_is_left(
-    pause: float, left: bool, autojump_clock: MockClock
+@pytest.mark.parametrize(
+    ("pause", "timeout_s", "left"),
+    [(599, 1800, ""), (601, 1800, "is left of retry_s (600 s)"), (130, 120, "the run has left")],
+)
+async def test_retry_after_must_fit_the_time_left(
+    pause: int, timeout_s: int, left: str, autojump_clock: MockClock
 ) -> None:
-    async with open_session(BUSY % f", retry_after: {pause}, times: 1") as session:
+    async with checked_session(
+        BUSY % f", retry_after: {pause}, times: 1", use=settings(timeout_s=timeout_s)
+    ) as session:
         begun = trio.current_time()
         result = await session.run("Do the task")
         if left:
-            assert (result.result, trio.current_time() - begun) == ("Answer.", pause)
-        else:
-            why = "try later; it asks to wait 601 s, longer than is left of retry_s (600 s)"
+            why = f"try later; it asks to wait {pause} s, longer than {left}"
             assert (result.status, result.result, trio.current_time() - begun) == ("error", why, 0)
-        check_invariants(session)
-
-
-async def test_the_runs_own_time_ends_the_attempts_first(autojump_clock: MockClock) -> None:
-    async with open_session(BUSY % ", retry_after: 50", use=settings(timeout_s=120)) as session:
-        result = await session.run("Do the task")
-        assert result.result == "try later; it asks to wait 50 s, longer than the run has left"
-        assert len(session.of(events.Retry)) == 2
-
-
-async def test_after_an_error_the_next_run_works_on_the_same_conversation() -> None:
-    model = "rules: [{text: Answer., error: {message: bad request, times: 1}}]"
-    async with open_session(model) as session:
-        assert (await session.run("Do the task")).status == "error"
-        assert len(session.model.requests) == 1, "no other attempt can mend it"
-        assert (await session.run("Do it again")).status == "done"
-        assert session.sent() == "user: Do the task\nuser: Do it again"
-        check_invariants(session)
+        else:
+            assert (result.result, trio.current_time() - begun) == ("Answer.", pause)
 
 
 BROKEN_REPLIES = {
@@ -438,126 +286,99 @@ BROKEN_REPLIES = {
 
 
 @pytest.mark.parametrize("fault", BROKEN_REPLIES)
-async def test_a_reply_that_could_not_be_sent_back_counts_as_a_broken_stream(
-    fault: str, autojump_clock: MockClock
-) -> None:
+async def test_an_unusable_reply_is_retried(fault: str, autojump_clock: MockClock) -> None:
     model = f"rules:\n  - {{times: 1, tools: {BROKEN_REPLIES[fault]}}}\n  - {{text: Answer.}}"
-    async with open_session(model) as session:
+    async with checked_session(model) as session:
         result = await session.run("Do the task")
         assert (result.status, result.result) == ("done", "Answer.")
         assert "cannot be used" in session.of(events.Retry)[0].reason
-        check_invariants(session)
 
 
 # ---------------------------------------------------------------------------------------------------- stop reasons
 
 
-async def test_stop_reason_max_tokens_with_text_is_truncated() -> None:
-    async with open_session("rules: [{text: Half an, stop_reason: max_tokens}]") as session:
+STOP_REASONS = {
+    "stop_sequence": ("done", "As far as"),
+    "max_tokens": ("truncated", "As far as"),
+    "model_context_window_exceeded": ("context_full", "As far as"),
+    "pause_turn": ("error", "server tools are not supported"),
+}
+
+
+@pytest.mark.parametrize("reason", STOP_REASONS)
+async def test_stop_reasons_decide_the_status(reason: str) -> None:
+    status, text = STOP_REASONS[reason]
+    async with checked_session(f"rules: [{{text: As far as, stop_reason: {reason}}}]") as session:
         result = await session.run("Do the task")
-        assert (result.status, result.result, result.exit_code) == ("truncated", "Half an", 1)
-        check_invariants(session)
+        assert (result.status, text in result.result) == (status, True)
+        assert "As far as" in session.file.data.decode(), "the reply is on record"
+        assert (await session.run("Do it again")).status == status
 
 
-async def test_stop_reason_refusal_withdraws_the_messages_and_gives_the_lines_back() -> None:
+async def test_a_stop_overrides_a_pause() -> None:
+    async with checked_session("rules: [{text: As far as, stop_reason: pause_turn}]") as session:
+        at(session, events.UsageReport, lambda: session.chain.submit("stop"))
+        assert (await session.run("Do the task")).termination_reason == "user_cancelled"
+
+
+async def test_a_refusal_withdraws_messages_and_returns_lines() -> None:
     model = """
 rules:
-  - {when: {user: forbidden}, text: No., stop_reason: refusal}
+  - {when: {interruption: add x}, text: No., stop_reason: refusal}
+  - {when: {user: forbidden}, tools: [{name: plan_list, input: {}}]}
   - {text: Answer.}
 """
-    async with open_session(model) as session:
+    async with checked_session(model) as session:
         await session.run("Do the task")
+        at(session, events.ToolResult, lambda: session.chain.submit("todo: add x"))
         result = await session.run("the forbidden thing")
         assert (result.status, result.exit_code) == ("refused", 1)
-        assert session.state("L2") == "returned"
+        assert (session.state("L2"), session.state("L3")) == ("returned", "delivered"), "the todo is executed"
         assert (await session.run("Do another task")).status == "done"
-        assert "forbidden" not in session.sent()
         assert session.sent() == "user: Do the task\nassistant: Answer.\nuser: Do another task"
-        check_invariants(session)
 
 
-async def test_stop_reason_context_window_exceeded_is_context_full() -> None:
-    model = "rules: [{text: As far as, stop_reason: model_context_window_exceeded}]"
-    async with open_session(model) as session:
-        result = await session.run("Do the task")
-        assert (result.status, result.result) == ("context_full", "As far as")
-        assert session.conversation == ["Do the task", "As far as"]
-        assert (await session.run("Do it again")).status == "context_full"
-        check_invariants(session)
-
-
-async def test_stop_reason_pause_turn_is_an_error_that_says_why() -> None:
-    async with open_session("rules: [{text: wait, stop_reason: pause_turn}]") as session:
-        result = await session.run("Do the task")
-        assert result.status == "error"
-        assert "server tools are not supported" in result.result
-        [ended] = (r for r in session.records if r["type"] == "request" and r["phase"] == "ended")
-        assert ended["message"]["content"] == [{"type": "text", "text": "wait"}], "no other record has it"
-
-
-async def test_stop_reason_stop_sequence_is_a_final_answer() -> None:
-    async with open_session("rules: [{text: Answer., stop_reason: stop_sequence}]") as session:
-        assert (await session.run("Do the task")).status == "done"
-
-
-async def test_an_empty_reply_is_asked_to_continue_once_then_the_run_is_empty() -> None:
-    async with open_session("rules: [{text: ''}]") as session:
+async def test_an_empty_reply_is_continued_once() -> None:
+    async with checked_session("rules: [{text: ''}]") as session:
         result = await session.run("Do the task")
         assert (result.status, result.iterations, result.exit_code) == ("empty", 2, 1)
         assert session.sent() == "user: Do the task\nuser: Please continue."
-        check_invariants(session)
 
 
 @pytest.mark.parametrize("times", [1, 2])
-async def test_a_line_that_waits_goes_on_from_an_empty_reply(times: int) -> None:
+async def test_a_waiting_line_follows_an_empty_reply(times: int) -> None:
     model = f"rules: [{{text: '', times: {times}}}, {{text: Answer.}}]"
-    async with open_session(model) as session:
+    async with checked_session(model) as session:
         at(session, events.UsageReport, lambda: session.chain.submit("use B"), nth=times)
         result = await session.run("Do the task")
         nudges = ["user: Please continue."] * (times - 1)
         assert session.sent().splitlines() == ["user: Do the task", *nudges, "user: USER INTERRUPTION: use B"]
         assert [e.point for e in session.of(events.UserInterruption)] == ["B"]
         assert (result.status, result.result) == ("done", "Answer.")
-        check_invariants(session)
 
 
-async def test_a_line_after_an_empty_reply_leaves_the_nudge_for_the_next() -> None:
-    async with open_session("rules: [{text: '', times: 2}, {text: Answer.}]") as session:
-        at(session, events.UsageReport, lambda: session.chain.submit("use B"))
-        result = await session.run("Do the task")
-        assert session.sent().splitlines()[1:] == ["user: USER INTERRUPTION: use B", "user: Please continue."]
-        assert "The user wrote" in "".join(session.model.requests[-1].tail), "nothing has answered the line yet"
-        assert result.status == "done"
-        check_invariants(session)
-
-
-@pytest.mark.parametrize("interactive", [True, False])
-async def test_a_line_that_waits_at_the_last_reply_is_carried_over_though_it_was_empty(interactive: bool) -> None:
-    use = settings(max_iterations=1)
-    async with open_session(
-        "rules: [{text: '', times: 1}, {text: Answer.}]", use=use, interactive=interactive
-    ) as session:
+async def test_lines_at_an_empty_last_reply_wait() -> None:
+    model, use = "rules: [{text: '', times: 1}, {text: Answer.}]", settings(max_iterations=1)
+    async with checked_session(model, use=use, interactive=True) as session:
         at(session, events.UsageReport, lambda: session.chain.submit("use B"))
         session.chain.submit("Do the task")
         await session.chain.wait_idle()
         assert session.of(events.Result)[0].status == "max_iterations"
-        assert session.state("L2") == ("delivered" if interactive else "returned")
-        check_invariants(session, max_iterations=1)
+        assert session.state("L2") == "delivered"
 
 
 # ---------------------------------------------------------------------------------------------------------- limits
 
 
-async def test_the_token_budget_lets_no_call_start_once_it_is_reached() -> None:
+async def test_no_call_starts_beyond_the_token_budget() -> None:
     model = "rules: [{text: On., tools: [{name: plan_list, input: {}}], usage: {input_tokens: 60, output_tokens: 40}}]"
-    async with open_session(model, use=settings(budget_tokens=200)) as session:
+    async with checked_session(model, use=settings(budget_tokens=200)) as session:
         result = await session.run("Do the task")
         assert (result.status, result.iterations, result.exit_code) == ("limit_reached", 2, 4)
         assert result.usage.total_tokens == 200
-        check_invariants(session)
 
 
-async def test_the_time_limit_ends_a_run_whose_tool_hangs(autojump_clock: MockClock) -> None:
+async def test_the_time_limit_ends_a_hanging_tool(autojump_clock: MockClock) -> None:
     @tool(timeout_s=10_000)
     async def hang_on(ctx: ToolContext) -> str:
         """Hang."""
@@ -565,26 +386,12 @@ async def test_the_time_limit_ends_a_run_whose_tool_hangs(autojump_clock: MockCl
         return ""
 
     model = "rules:\n  - {when: {step: 1}, text: Looking., tools: [{name: hang_on, input: {}}]}\n  - {text: Answer.}"
-    async with open_session(model, tools=[hang_on], use=settings(timeout_s=30)) as session:
+    async with checked_session(model, tools=[hang_on], use=settings(timeout_s=30)) as session:
         result = await session.run("Do the task")
         assert (result.status, result.result) == ("limit_reached", "Looking.")
         assert "[Interrupted: stopped while running" in session.of(events.ToolResult)[0].text
         assert [(r["what"], r["by"]) for r in session.records if r["type"] == "interrupted"] == [("tools", "time")]
         assert (await session.run("Do it again")).status == "limit_reached"
-        check_invariants(session)
-
-
-# ----------------------------------------------------------------------------------------------- stops and interrupts
-
-
-async def test_closing_the_chain_interrupts_the_run_and_settles_its_lines() -> None:
-    gate = Gate()
-    async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
-        session.chain.submit("Do the task")
-        await gate.started.wait()
-        session.chain.submit("one more thing")
-    assert session.result.status == "interrupted"
-    check_invariants(session)
 
 
 # ------------------------------------------------------------------- whom a reply answers, and the way back to the task
@@ -602,27 +409,17 @@ def at_reply(session: Session, n: int, line: str) -> None:
     at(session, events.Reply, lambda: session.chain.submit(line), n, tool_calls=0)
 
 
-async def test_an_aside_at_b_does_not_lose_the_way_back_to_the_task() -> None:
+@pytest.mark.parametrize(("line", "answer"), [("and another aside?", "The answer."), ("stay here", "As you like.")])
+async def test_after_an_aside_only_redirects_end_the_run(line: str, answer: str) -> None:
     gate = Gate()
-    async with open_session(ASIDES, tools=[gate.tool]) as session:
-        at_reply(session, 1, "and another aside?")
-        await say_while_tool_runs(session, gate, "an aside?")
-        assert session.result.replies == ("Looking.", "An aside.", "An aside.", "The answer.")
-        assert session.result.result == "The answer."
-
-
-async def test_a_redirect_at_b_after_an_aside_is_a_change_of_course() -> None:
-    gate = Gate()
-    model = ASIDES.replace(
-        "  - {when: {step: 1}", "  - {when: {interruption: stay}, text: As you like.}\n  - {when: {step: 1}"
-    )
+    model = ASIDES.replace("rules:", "rules:\n  - {when: {interruption: stay}, text: As you like.}")
     async with open_session(model, tools=[gate.tool]) as session:
-        at_reply(session, 1, "stay here")
+        at_reply(session, 1, line)
         await say_while_tool_runs(session, gate, "an aside?")
-        assert session.result.result == "As you like."
+        assert session.result.result == answer
 
 
-async def test_an_aside_that_cuts_a_redirect_before_it_is_answered_leaves_its_answer_the_result(
+async def test_an_aside_may_cut_an_unanswered_redirect(
     autojump_clock: MockClock,
 ) -> None:
     gate = Gate()
@@ -634,28 +431,26 @@ rules:
   - {when: {interruption: do B}, thinking: Hm, text: B is 42., pace: {chunk: 9, delay_s: 9}}
   - {text: It is complete already.}
 """
-    async with open_session(model, tools=[gate.tool]) as session:
+    async with checked_session(model, tools=[gate.tool]) as session:
         at(session, events.ToolResult, lambda: session.chain.submit("do B"))
         at(session, events.UserInterruption, lambda: session.chain.submit("!!is it fine?"))
         result = await session.run("Do the task")
         assert [e.point for e in session.of(events.UserInterruption)] == ["D", "N"]
         assert (result.replies, result.result) == (("B is 42.\n\nIt is fine.",), "B is 42.\n\nIt is fine.")
-        check_invariants(session)
 
 
-async def test_a_reply_to_the_query_and_an_aside_at_a_is_the_result() -> None:
+async def test_an_aside_with_the_query_changes_no_result() -> None:
     model = "rules:\n  - {when: {interruption: later}, text: Later.}\n  - {text: The answer.}"
-    async with open_session(model) as session:
+    async with checked_session(model) as session:
         at_reply(session, 1, "is it later?")
         session.chain.submit("Do the task")
         session.chain.submit("context: it is early")
         await session.chain.wait_idle()
         assert session.of(events.UserInterruption)[0].point == "A"
         assert session.result.result == "The answer."
-        check_invariants(session)
 
 
-async def test_work_done_for_an_aside_after_the_answer_stays_an_aside() -> None:
+async def test_work_for_a_late_aside_changes_no_result() -> None:
     gate = Gate()
     gate.open.set()
     model = """
@@ -665,16 +460,15 @@ rules:
   - {when: {tool: '.*'}, text: Because.}
   - {text: The answer.}
 """
-    async with open_session(model, tools=[gate.tool]) as session:
+    async with checked_session(model, tools=[gate.tool]) as session:
         at_reply(session, 1, "why is that?")
         at(session, events.ToolCall, lambda: session.chain.submit("context: known"), name="wait")
         result = await session.run("Do the task")
         assert result.replies[-1] == "Because."
         assert result.result == "The answer."
-        check_invariants(session)
 
 
-async def test_the_post_prompt_stays_until_a_reply_has_answered() -> None:
+async def test_the_post_prompt_stays_until_a_reply() -> None:
     gate = Gate()
     model = """
 rules:
@@ -688,24 +482,10 @@ rules:
         assert [r.tail for r in session.model.requests] == [(), ("Be brief.",), ("Be brief.",)]
 
 
-async def test_a_plan_change_while_the_model_answers_is_news_to_the_next_call() -> None:
-    model = "rules:\n  - {when: {step: 1}, text: Looking., tools: [{name: look, input: {}}]}\n  - {text: Done.}"
-
-    @tool
-    async def look(ctx: ToolContext) -> str:
-        """Look."""
-        return "seen"
-
-    async with open_session(model, tools=[look]) as session:
-        at(session, events.TextDelta, lambda: session.chain.plan.add("new", "user"), iteration=1)
-        await session.run("Do the task")
-        assert "new" in session.model.requests[1].tail[0]
-
-
 # ----------------------------------------------------------------------------------------- disks, closing, listeners
 
 
-async def test_a_sync_that_fails_ends_the_run_with_error_and_gives_back_what_waits() -> None:
+async def test_a_failed_sync_returns_waiting_lines() -> None:
     disk, gate = FullDisk(), Gate()
     async with open_session(TWO_STEPS, tools=[gate.tool], file=disk) as session:
         session.chain.submit("Do the task")
@@ -722,16 +502,7 @@ async def test_a_sync_that_fails_ends_the_run_with_error_and_gives_back_what_wai
         assert len(session.of(events.Result)) == 1
 
 
-async def test_a_todo_that_cannot_be_recorded_is_not_done() -> None:
-    disk = FullDisk()
-    async with open_session("rules: [{text: unused}]", file=disk) as session:
-        session.chain.submit("todo: add one")
-        disk.full = True
-        assert session.chain.submit("todo: add two").what == "refused"
-        assert [t.text for t in session.chain.plan.tasks] == ["one"]
-
-
-async def test_a_refusal_that_cannot_be_recorded_leaves_the_conversation_as_the_journal_has_it() -> None:
+async def test_an_unrecorded_refusal_withdraws_nothing() -> None:
     disk = FullDisk()
     async with open_session("rules: [{text: No., stop_reason: refusal}]", file=disk) as session:
         session.chain.listen(lambda e: setattr(disk, "full", isinstance(e, events.UsageReport) or disk.full))
@@ -743,9 +514,9 @@ async def test_a_refusal_that_cannot_be_recorded_leaves_the_conversation_as_the_
 
 
 @pytest.mark.parametrize("is_cut", [True, False])
-async def test_a_closing_chain_takes_no_line_and_starts_no_run(is_cut: bool) -> None:
+async def test_a_closing_chain_refuses_lines_and_runs(is_cut: bool) -> None:
     gate = Gate()
-    async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
+    async with checked_session(TWO_STEPS, tools=[gate.tool]) as session:
         session.chain.listen(lambda e: session.chain.submit("again") and None if isinstance(e, events.Result) else None)
         session.chain.submit("Do the task")
         await gate.started.wait()
@@ -758,12 +529,11 @@ async def test_a_closing_chain_takes_no_line_and_starts_no_run(is_cut: bool) -> 
     assert len(session.of(events.RunStarted)) == 1
     assert session.state("L2") == "returned"
     assert session.of(events.LineRefused)[-1].reason == "the chain is closing"
-    check_invariants(session)
 
 
-async def test_a_run_that_a_receipt_sets_off_is_announced_after_the_result_of_the_last() -> None:
+async def test_a_run_is_announced_after_the_last_result() -> None:
     gate = Gate()
-    async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
+    async with checked_session(TWO_STEPS, tools=[gate.tool]) as session:
         at(session, events.Receipt, lambda: session.chain.submit("Do it again"), state="returned")
         session.chain.submit("Do the task")
         await gate.started.wait()
@@ -773,34 +543,13 @@ async def test_a_run_that_a_receipt_sets_off_is_announced_after_the_result_of_th
         await session.chain.wait_idle()
         order = [e.type for e in session.of(events.RunStarted, events.Result)]
         assert order == ["run_started", "result", "run_started", "result"]
-        check_invariants(session)
 
 
-async def test_a_handler_file_that_is_broken_is_told_as_the_first_run_begins() -> None:
-    use = settings(handler="messages: [{role: sytem, content: Be brief.}]")
-    async with open_session("rules: [{text: Answer.}]", use=use) as session:
-        await session.run("Do the task")
-        [notice] = session.of(events.Notice)
-        assert notice.line == 1
-        assert notice.file is not None
-        assert notice.file.endswith("handler.yaml")
-
-
-# ------------------------------------------------------------------------------- a disk that takes small records only
-
-
-SMALL = 1_000
-"""Bytes of a record that a nearly full disk still takes: every line and receipt, not a large result."""
-
-BIG = """
-rules:
-  - {when: {user: the task, step: 1}, text: Looking., tools: [{name: big, input: {}}, {name: big, input: {}}]}
-  - {text: The answer.}
-"""
-
-
-def filling(disk: FullDisk, room: int) -> Tool:
-    """A tool whose large result finds the disk with so much room."""
+@pytest.mark.parametrize("failed", [0, 2])
+@pytest.mark.parametrize("room", [0, 1_000])
+async def test_unrecorded_results_are_appended_by_a_later_run(room: int, failed: int) -> None:
+    """With 1,000 bytes left, the disk accepts every line and receipt, and no large result."""
+    disk = FullDisk()
 
     @tool
     async def big(ctx: ToolContext) -> str:
@@ -808,51 +557,26 @@ def filling(disk: FullDisk, room: int) -> Tool:
         disk.room = room
         return "y" * 10_000
 
-    return big
-
-
-async def test_a_query_that_comes_while_open_calls_cannot_be_answered_is_given_back() -> None:
-    disk = FullDisk()
-    async with open_session(BIG, tools=[filling(disk, SMALL)], file=disk, interactive=True) as session:
-        await session.run("Do the task")
-        assert session.chain.submit("what I typed next").what == "started"
-        await session.chain.wait_idle()
-        assert [r.status for r in session.of(events.Result)] == ["error", "error"]
-        assert session.state("L2") == "returned"
-        assert [e.text for e in session.of(events.Receipt) if e.state == "returned"] == ["what I typed next"]
-        assert session.chain.submit("and a line").what == "started"
-        await session.chain.wait_idle()
-        assert session.state("L3") == "returned"
-
-
-@pytest.mark.parametrize("failed", [0, 1, 3])
-async def test_a_call_that_ran_is_never_told_as_skipped_however_many_runs_fail_in_between(failed: int) -> None:
-    disk = FullDisk()
-    async with open_session(BIG, tools=[filling(disk, SMALL)], file=disk) as session:
-        await session.run("Do the task")
-        for n in range(failed):
-            session.chain.submit(f"again {n}")
-            await session.chain.wait_idle()
-        disk.room = 100_000
-        result = await session.run("Do another task")
-        assert result.status == "done"
-        told = [r.text for m in session.model.requests[-1].messages for r in m.results]
-        assert told == ["y" * 10_000, "y" * 10_000]
-
-
-@pytest.mark.parametrize("room", [0, SMALL])
-async def test_every_call_that_was_told_has_a_result_that_is_told(room: int) -> None:
-    disk = FullDisk()
-    async with open_session(BIG, tools=[filling(disk, room)], file=disk) as session:
-        await session.run("Do the task")
-        assert session.result.status == "error"
+    model = """
+rules:
+  - {when: {user: the task, step: 1}, text: Looking., tools: [{name: big, input: {}}, {name: big, input: {}}]}
+  - {text: The answer.}
+"""
+    async with open_session(model, tools=[big], file=disk) as session:
+        assert (await session.run("Do the task")).status == "error"
         begun = [e.id for e in session.of(events.ToolCall)]
-        assert begun
-        assert [e.id for e in session.of(events.ToolResult) if e.id in begun] == begun
+        assert begun == [e.id for e in session.of(events.ToolResult) if e.id in begun] != []
+        for _ in range(failed):
+            session.chain.submit("again")
+            await session.chain.wait_idle()
+        returned = [e.text for e in session.of(events.Receipt) if e.state == "returned"]
+        assert returned == ["again"] * (failed if room else 0)
         disk.room = 100_000
-        await session.run("Do another task")
+        assert (await session.run("Do another task")).status == "done"
+        results = [r.text[:10] for m in session.model.requests[-1].messages for r in m.results]
+        assert results == ["y" * 10, "y" * 10 if room else "[Skipped: "]
         ended = [e.id for e in session.of(events.ToolResult)]
-        assert len(ended) == len(set(ended)) == 2, "each is told once"
+        assert len(ended) == len(set(ended)) == 2, "each is published once"
 
 
 # -------------------------------------------------------------------------------------------- the ids of tool calls
@@ -879,40 +603,25 @@ async def look(ctx: ToolContext) -> str:
     return "seen"
 
 
-async def test_ids_that_the_api_would_not_take_back_are_rewritten_as_the_reply_comes_in() -> None:
+async def test_invalid_and_reused_call_ids_are_rewritten() -> None:
     odd = ["functions.look:0", "", "call 1", "tö", "x" * 200, "fine-1"]
-    async with open_session(Replying([odd, ["", "call_2"]]), tools=[look]) as session:
+    async with checked_session(
+        Replying([odd, ["", "call_2", "fine-1"], [], ["fine-1", "cut"]]), tools=[look]
+    ) as session:
         assert (await session.run("Do the task")).status == "done"
-        check_invariants(session)
+        assert (await session.run("Do another task")).status == "done"
         sent = [call.id for m in session.model.requests[-1].messages for call in m.calls]
-        assert len(sent) == len(set(sent)) == 8
+        assert len(sent) == len(set(sent)) == 11
         assert all(re.fullmatch("[a-zA-Z0-9_-]{1,128}", id) for id in sent)
-        assert sent[5] == "fine-1"
-        assert [e.id for e in session.of(events.ToolCall)] == sent, "the events say the ids that the history has"
-
-
-async def test_an_id_of_an_earlier_reply_is_rewritten() -> None:
-    async with open_session(Replying([["a"], ["a"], [], ["a"]]), tools=[look]) as session:
-        await session.run("Do the task")
-        await session.run("Do another task")
-        assert session.of(events.Retry) == []
-        ids = [e.id for e in session.of(events.ToolCall)]
-        assert len(ids) == len(set(ids)) == 3
-        assert ids[0] == "a"
-
-
-async def test_a_call_that_was_cut_off_stays_so_under_its_new_id() -> None:
-    async with open_session(Replying([["cut", "b c"]]), tools=[look]) as session:
-        await session.run("Do the task")
-        texts = [e.text for e in session.of(events.ToolResult)]
-        assert texts[0] == "seen"
-        assert "cut off by max_tokens" in texts[1]
+        assert (sent.index("fine-1"), sent[-1]) == (5, "cut")
+        assert {e.id for e in session.of(events.ToolResult)} == set(sent), "events have the ids of the conversation"
+        assert "cut off by max_tokens" in session.of(events.ToolResult)[-1].text
 
 
 # ---------------------------------------------------------------------------------------------------------- stops
 
 
-async def test_a_stop_with_a_used_id_stops_and_is_answered_with_that_id() -> None:
+async def test_a_stop_with_a_used_id_stops() -> None:
     gate = Gate()
     async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
         session.chain.submit("Do the task", id="a1")
@@ -927,24 +636,10 @@ async def test_a_stop_with_a_used_id_stops_and_is_answered_with_that_id() -> Non
         assert [(r.id, r.state) for r in session.result.receipts] == [("a1", "delivered"), ("a1", "refused")]
 
 
-async def test_a_stop_on_a_full_disk_stops_and_is_among_the_receipts() -> None:
-    gate, disk = Gate(), FullDisk()
-    async with open_session(TWO_STEPS, tools=[gate.tool], file=disk) as session:
-        session.chain.submit("Do the task")
-        await gate.started.wait()
-        disk.full = True
-        assert session.chain.submit("stop", id="s1").what == "stopping"
-        assert [(r.id, r.state) for r in session.chain.lines.receipts if r.id == "s1"] == [("s1", "refused")]
-        disk.full = False
-        gate.open.set()
-        await session.chain.wait_idle()
-        assert (session.result.status, session.result.exit_code) == ("cancelled_with_partial", 3)
-
-
 # --------------------------------------------------------------------------------------------------------- threads
 
 
-async def test_threads_that_hang_keep_no_line_from_the_disk(tmp_path: Path) -> None:
+async def test_hanging_threads_do_not_block_the_journal(tmp_path: Path) -> None:
     gate = Event()
     try:
         async with trio.open_nursery() as nursery:

@@ -6,14 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import Session, check_invariants, open_session, settings
+from support import Session, checked_session, settings
 from support.gates import Gates, begin, finish
-from support.replays import check_replays
 
 from chain import events
 from chain.agent.window import WindowUsage, view_of
 from chain.messages import Message, Text
-from chain.providers.scripted.scripted_model import ScriptedModel
 
 ONE_TOOL = """
 rules:
@@ -44,43 +42,25 @@ def reason(session: Session, id: str) -> str:
     return next(each.reason for each in session.chain.lines.receipts if each.id == id)
 
 
-async def test_a_query_takes_its_files_along(workspace: Path) -> None:
-    async with open_session("rules: [{text: Read.}]") as session:
+async def test_a_query_includes_its_files(workspace: Path) -> None:
+    async with checked_session("rules: [{text: Read.}]") as session:
         await session.run("Sum up @notes.txt and @nothing")
         assert blocks(session, "Sum up") == ["Sum up @notes.txt and @nothing", "[File notes.txt, 2 lines]\none\ntwo\n"]
         assert reason(session, "L1") == "with notes.txt (2 lines)"
-        check_invariants(session)
 
 
-async def test_a_line_reads_its_files_as_it_is_delivered_and_not_before(workspace: Path) -> None:
+async def test_files_are_read_at_the_delivery(workspace: Path) -> None:
     gates = Gates()
-    async with open_session(ONE_TOOL, tools=gates.tools) as session:
+    async with checked_session(ONE_TOOL, tools=gates.tools) as session:
         await begin(session, gates, "a", "shorter, as in @notes.txt and @../x.txt")
         (workspace / "notes.txt").write_text("three\n")
         await finish(session, gates)
         assert blocks(session, "USER INTERRUPTION")[1:] == ["[File notes.txt, 1 line]\nthree\n"]
-        (told,) = [e for e in session.of(events.Receipt) if e.state == "delivered" and e.point != "start"]
-        assert told.reason == "with notes.txt (1 line)"
-        check_invariants(session)
+        (receipt,) = [e for e in session.of(events.Receipt) if e.state == "delivered" and e.point != "start"]
+        assert receipt.reason == "with notes.txt (1 line)"
 
 
-async def test_the_scripted_model_reads_the_words_of_the_user_and_not_those_of_a_file(workspace: Path) -> None:
-    (workspace / "notes.txt").write_text("shorter\n")
-    rules = "rules: [{when: {user: shorter}, text: Wrong.}, {when: {user: Sum}, text: Right.}]"
-    async with open_session(ScriptedModel.parse(rules)) as session:
-        assert (await session.run("Sum up @notes.txt")).result == "Right."
-
-
-async def test_a_replay_takes_from_the_record_what_went_along(workspace: Path) -> None:
-    gates = Gates()
-    async with open_session(ONE_TOOL, tools=gates.tools) as session:
-        await begin(session, gates, "a", "shorter, as in @notes.txt")
-        await finish(session, gates)
-        (workspace / "notes.txt").write_text("something else\n")
-    check_replays(session)
-
-
-def test_files_that_a_line_names_are_not_counted_as_what_the_user_said() -> None:
+def test_named_files_do_not_count_as_words() -> None:
     line = Message("user", (Text("look at @a"), Text("[File a, 1 line]\n" + "x" * 3_484)))
     parts = dict(view_of([line], WindowUsage(), None, []).parts)
     assert (parts["user's words"], parts["named files"]) == (3, 1_001)

@@ -14,25 +14,8 @@ from chain.config.load import Settings
 from chain.errors import UserError
 
 
-async def test_with_no_active_tool_a_line_goes_to_main() -> None:
-    async with family() as agents:
-        seen: list[str] = []
-        at(agents.session, events.TextDelta, lambda: seen.append(agents.send("Focus on the API layer")))
-        await agents.begin()
-        await agents.finish()
-        assert seen == ["main"]
-        assert any("Focus on the API layer" in text for text in agents.texts("main"))
-
-
-async def test_with_a_tool_that_starts_no_agent_a_line_goes_to_main() -> None:
-    async with family() as agents:
-        await agents.begin([WAIT])
-        assert agents.send("Focus on the API layer") == "main"
-        await agents.finish()
-
-
 @pytest.mark.parametrize("kind", ["explore", "plan", "agent"])
-async def test_with_an_active_agent_a_line_goes_to_it(kind: str) -> None:
+async def test_a_line_goes_to_the_active_agent(kind: str) -> None:
     async with family() as agents:
         await agents.begin([starts(kind, [WAIT], answer="Found.")])
         assert agents.send("Check the OAuth implementation") == f"{kind}-1"
@@ -42,17 +25,7 @@ async def test_with_an_active_agent_a_line_goes_to_it(kind: str) -> None:
         assert agents.results("main") == [("Found.", False)]
 
 
-async def test_with_agent_ask_a_line_goes_to_main() -> None:
-    async with family() as agents:
-        await agents.begin([starts("explore", answer="Found.")], [asks("explore-1", [WAIT], answer="Asked.")])
-        assert agents.at_work == ["main", "explore-1"]
-        assert agents.send("Never mind that, move on to testing") == "main"
-        await agents.finish()
-        assert any("move on to testing" in text for text in agents.texts("main"))
-        assert not any("move on" in text for text in agents.texts("explore-1"))
-
-
-async def test_what_works_for_an_agent_ask_is_passed_over_too() -> None:
+async def test_agents_that_answer_questions_get_no_lines() -> None:
     async with family() as agents:
         await agents.begin([starts("agent")], [asks("agent-1", [starts("explore", [WAIT])])])
         assert agents.at_work == ["main", "agent-1", "explore-1"]
@@ -60,6 +33,10 @@ async def test_what_works_for_an_agent_ask_is_passed_over_too() -> None:
         assert agents.send("use C", to="explore-1") == "explore-1", "an address overrides"
         await agents.finish()
 
+
+ASK = ["ask_user_question", {"question": "Which?", "options": ["a", "b"]}]
+ONE_ITERATION = settings(agents=True, kinds='{"explore": {"max_iterations": 1}}')
+"""An explorer that delivers no lines: it is on its last iteration from the start."""
 
 PRECEDENCE = {
     "explore before plan and agent": (["agent", "explore", "plan"], "explore-1"),
@@ -71,7 +48,7 @@ PRECEDENCE = {
 
 
 @pytest.mark.parametrize(("kinds", "target"), PRECEDENCE.values(), ids=PRECEDENCE)
-async def test_with_several_active_agents_precedence_decides(kinds: list[str], target: str) -> None:
+async def test_kinds_have_precedence(kinds: list[str], target: str) -> None:
     own = '{"reviewer": {"description": "Reviews."}}'
     async with family(use=settings(agents=True, kinds=own)) as agents:
         await agents.begin([starts(kind, [WAIT]) for kind in kinds])
@@ -81,7 +58,7 @@ async def test_with_several_active_agents_precedence_decides(kinds: list[str], t
         await agents.finish()
 
 
-async def test_a_line_goes_to_the_deepest_agent_below_the_one_chosen() -> None:
+async def test_a_line_goes_to_the_deepest_agent() -> None:
     async with family() as agents:
         deep = starts("agent", [starts("agent", [starts("plan", [WAIT])])])
         await agents.begin([deep, starts("agent", [WAIT])])
@@ -94,7 +71,7 @@ async def test_a_line_goes_to_the_deepest_agent_below_the_one_chosen() -> None:
         await agents.finish()
 
 
-async def test_a_tool_whose_agent_has_not_started_is_passed_over() -> None:
+async def test_a_call_without_an_agent_is_ignored() -> None:
     async with family(use=settings(agents=True, max_running=1)) as agents:
         # The second call runs, but there is no agent for it.
         await agents.begin([starts("plan", [WAIT]), starts("explore", [WAIT])])
@@ -103,17 +80,17 @@ async def test_a_tool_whose_agent_has_not_started_is_passed_over() -> None:
         await agents.finish()
 
 
-async def test_after_the_tool_completed_a_line_goes_to_main() -> None:
+async def test_a_line_after_it_goes_to_main() -> None:
     async with family() as agents:
         seen: list[str] = []
         at(agents.session, events.AgentEnded, lambda: seen.append(agents.send("use B")))
         await agents.begin([starts("explore", answer="Found.")], [WAIT])
-        assert seen == ["main"], "as soon as anybody hears that it has ended"
+        assert seen == ["main"], "in the step of its end"
         assert agents.send("use C") == "main"
         await agents.finish()
 
 
-async def test_several_rapid_lines_go_to_the_agent_of_their_moment() -> None:
+async def test_each_line_goes_to_the_agent_then_active() -> None:
     async with family() as agents:
         await agents.begin([starts("explore", [WAIT], [WAIT]), starts("plan", [WAIT])], [WAIT])
         targets = [agents.send(f"line {n}") for n in range(3)]
@@ -132,29 +109,7 @@ async def test_several_rapid_lines_go_to_the_agent_of_their_moment() -> None:
         }
 
 
-async def test_metadata_and_events_say_where_a_line_went() -> None:
-    async with family() as agents:
-        await agents.begin([starts("explore", [WAIT])], [WAIT])
-        agents.send("to the explorer")
-        agents.waiters.let_go("explore-1")
-        await agents.quiet()
-        agents.send("to main")
-        await agents.finish()
-        (call,) = [c for c in agents.session.of(events.ToolCall) if c.name == "explore"]
-        (started,) = agents.session.of(events.AgentStarted)
-        assert (started.name, started.kind, started.parent_id, started.agent) == (
-            "explore-1",
-            "explore",
-            call.id,
-            "main",
-        )
-        queued = {e.text: e.target_agent for e in agents.session.of(events.LineQueued)}
-        assert queued == {"to the explorer": "explore-1", "to main": "main"}
-        told = [(e.message, e.target_agent, e.parent_id, e.agent) for e in agents.session.of(events.UserInterruption)]
-        assert told == [("to the explorer", "explore-1", call.id, "explore-1"), ("to main", "main", "root", "main")]
-
-
-async def test_the_journal_keeps_parent_id_and_where_interruptions_landed() -> None:
+async def test_records_name_parents_and_targets() -> None:
     async with family() as agents:
         await agents.begin([starts("agent", [starts("explore", [WAIT])])])
         agents.send("look closer")
@@ -186,7 +141,7 @@ async def test_todo_lines_and_follow_ups_go_to_main() -> None:
         assert [r.query for r in agents.session.of(events.RunStarted)][1:] == ["now the prices"]
 
 
-async def test_an_agent_that_is_not_there_is_named_with_those_that_are() -> None:
+async def test_an_unknown_agent_is_refused_with_the_known() -> None:
     async with family() as agents:
         await agents.begin([starts("explore", [WAIT])])
         chain = agents.session.chain
@@ -202,9 +157,8 @@ async def test_an_agent_that_is_not_there_is_named_with_those_that_are() -> None
         assert chain.submit("use B", to="explore-1").what == "refused", "it has finished"
 
 
-async def test_lines_of_an_agent_that_ends_go_to_its_parent_in_the_order_of_acceptance() -> None:
-    use = settings(agents=True, kinds='{"explore": {"max_iterations": 1}}')
-    async with family(use=use) as agents:
+async def test_lines_of_finished_agents_move_up() -> None:
+    async with family(use=ONE_ITERATION) as agents:
         await agents.begin([starts("explore", [WAIT])], answer="All.")
         # On its last iteration it delivers nothing any more.
         sent = [("first", ""), ("second", "main"), ("third", ""), ("todo: add x", "explore-1"), ("fourth", "main")]
@@ -230,9 +184,8 @@ async def test_lines_of_an_agent_that_ends_go_to_its_parent_in_the_order_of_acce
         assert result == ("Step 1.\n\n[explore-1 stopped: max_iterations]", False)
 
 
-async def test_an_urgent_line_keeps_its_urgency_when_it_moves() -> None:
-    use = settings(agents=True, kinds='{"explore": {"max_iterations": 1}}')
-    async with family(use=use) as agents:
+async def test_a_moved_urgent_line_stays_urgent() -> None:
+    async with family(use=ONE_ITERATION) as agents:
         await agents.begin([starts("explore", [WAIT]), ["plan_add_task", {"task": "x"}]])
         agents.send("!use B")
         agents.waiters.let_go("explore-1")
@@ -243,12 +196,10 @@ async def test_an_urgent_line_keeps_its_urgency_when_it_moves() -> None:
 
 
 @pytest.mark.parametrize("line", ["!use B", "!!use B"])
-async def test_a_line_that_moves_withdraws_what_its_new_agent_asks(line: str) -> None:
-    use = settings(agents=True, kinds='{"explore": {"max_iterations": 1}}')
-    ask = ["ask_user_question", {"question": "Which?", "options": ["a", "b"]}]
-    async with family(use=use) as agents:
+async def test_a_moved_line_withdraws_its_new_agents_question(line: str) -> None:
+    async with family(use=ONE_ITERATION) as agents:
         with agents.session.chain.answering():
-            await agents.begin([starts("explore", [WAIT]), ask])
+            await agents.begin([starts("explore", [WAIT]), ASK])
             agents.send(line, to="explore-1")
             agents.waiters.let_go("explore-1")
             await agents.quiet()
@@ -256,9 +207,8 @@ async def test_a_line_that_moves_withdraws_what_its_new_agent_asks(line: str) ->
             await agents.finish()
 
 
-async def test_a_line_that_moves_and_was_acted_on_cannot_be_dropped() -> None:
-    use = settings(agents=True, kinds='{"explore": {"max_iterations": 1}}')
-    async with family(use=use) as agents:
+async def test_moved_guidance_that_was_used_stays() -> None:
+    async with family(use=ONE_ITERATION) as agents:
         await agents.begin([starts("explore", [WAIT]), starts("plan", [WAIT])])
         agents.send("focus on tests", to="explore-1")
         agents.waiters.let_go("explore-1")
@@ -270,9 +220,8 @@ async def test_a_line_that_moves_and_was_acted_on_cannot_be_dropped() -> None:
         assert agents.session.state("L2") == "handled"
 
 
-async def test_a_now_line_that_moves_cuts_the_parents_work_and_keeps_the_answer_of_the_child() -> None:
-    use = settings(agents=True, kinds='{"explore": {"max_iterations": 1}}')
-    async with family(use=use) as agents:
+async def test_a_moved_now_line_cuts_the_parent() -> None:
+    async with family(use=ONE_ITERATION) as agents:
         await agents.begin([starts("explore", [WAIT]), starts("plan", [WAIT])], answer="All.")
         agents.send("!!use B")
         await agents.quiet()
@@ -284,21 +233,7 @@ async def test_a_now_line_that_moves_cuts_the_parents_work_and_keeps_the_answer_
         assert results[1] == ("[Interrupted: stopped while running, it may have had effects]", True)
 
 
-async def test_an_urgent_line_that_moves_withdraws_the_question_of_the_agent_that_it_goes_to() -> None:
-    use = settings(agents=True, kinds='{"explore": {"max_iterations": 1}}')
-    ask = ["ask_user_question", {"question": "Which?", "options": ["a", "b"]}]
-    async with family(use=use) as agents:
-        with agents.session.chain.answering():
-            await agents.begin([ask, starts("explore", [WAIT])])
-            agents.send("!use B", to="explore-1")
-            assert agents.session.chain.questions.open_id == "Q1"
-            agents.waiters.let_go("explore-1")
-            await agents.quiet()
-            assert agents.session.chain.questions.open_id is None
-            await agents.finish()
-
-
-async def test_only_what_moves_may_exceed_the_inbox() -> None:
+async def test_only_moved_lines_may_exceed_the_inbox() -> None:
     use = settings(agents=True, inbox_size=2, kinds='{"explore": {"max_iterations": 1}}')
     async with family(use=use) as agents:
         await agents.begin([starts("explore", [WAIT]), starts("plan", [WAIT])])
@@ -316,7 +251,23 @@ async def test_only_what_moves_may_exceed_the_inbox() -> None:
         assert [i.ids for i in agents.interruptions("main")] == [("L2", "L3", "L4", "L5")]
 
 
-async def test_what_an_agent_has_carried_out_is_not_done_again_by_its_parent() -> None:
+async def test_an_undeliverable_line_moves_to_the_parent() -> None:
+    class Disk(FullDisk):
+        def append(self, data: bytes) -> None:
+            super().append(data)
+            if b'"agent_ended"' in data:
+                self.full = False
+
+    disk = Disk()
+    async with family(file=disk) as agents:
+        await agents.begin([starts("explore", [WAIT])])
+        agents.send("use B" + "x" * 600)
+        disk.room = 700
+        await agents.finish()
+        assert [(i.ids, i.point) for i in agents.interruptions("main")] == [(("L2",), "D")]
+
+
+async def test_an_executed_todo_is_not_repeated_by_parents() -> None:
     """The disk took the change of the plan, but not the message that tells of it, which has the text twice."""
     disk = FullDisk()
     async with family(file=disk) as agents:
@@ -347,7 +298,7 @@ def with_prompts() -> Settings:
     return settings(agents=True, kinds=json.dumps(kinds), files=json.dumps(PROMPTS))
 
 
-async def test_the_handler_prompt_of_the_target_gives_the_rules_and_the_message() -> None:
+async def test_the_targets_handler_prompt_applies() -> None:
     async with family(use=with_prompts()) as agents:
         await agents.begin([starts("explore", [WAIT]), starts("plan", [WAIT])])
         agents.send("hurry up")
@@ -355,15 +306,15 @@ async def test_the_handler_prompt_of_the_target_gives_the_rules_and_the_message(
         await agents.finish()
         urgencies = {(e.target_agent, e.urgency) for e in agents.session.of(events.LineQueued)}
         assert urgencies == {("explore-1", "urgent"), ("plan-1", "next")}
-        (told,) = [text for text in agents.texts("explore-1") if "hurry" in text]
-        assert told == f"FOR THE EXPLORER (explore-1, {work([WAIT])}): hurry up"
-        (told,) = [text for text in agents.texts("plan-1") if "hurry" in text]
-        assert told == "USER INTERRUPTION: hurry up"
+        (message,) = [text for text in agents.texts("explore-1") if "hurry" in text]
+        assert message == f"FOR THE EXPLORER (explore-1, {work([WAIT])}): hurry up"
+        (message,) = [text for text in agents.texts("plan-1") if "hurry" in text]
+        assert message == "USER INTERRUPTION: hurry up"
         sources = {e.agent: e.prompt_source.partition(":")[0] for e in agents.session.of(events.UserInterruption)}
         assert sources == {"explore-1": "yaml", "plan-1": "default"}
 
 
-async def test_a_stop_by_a_rule_of_the_target_stops_the_whole_tree() -> None:
+async def test_a_stop_rule_of_a_child_stops_all() -> None:
     async with family(use=with_prompts()) as agents:
         await agents.begin([starts("explore", [WAIT]), starts("plan", [WAIT])])
         assert agents.session.chain.submit("enough of that").what == "stopping"
@@ -375,14 +326,14 @@ async def test_a_stop_by_a_rule_of_the_target_stops_the_whole_tree() -> None:
         }
 
 
-def everybody(agents: Family) -> list[tuple[str, str]]:
+def tree_of(agents: Family) -> list[tuple[str, str]]:
     return [(view.name, view.parent) for view in agents.session.chain.agents]
 
 
-async def test_the_tree_shows_who_works_for_whom_and_who_can_be_asked() -> None:
+async def test_the_view_of_the_agents() -> None:
     async with family() as agents:
         await agents.begin([starts("explore")], [starts("agent", [starts("plan", [WAIT])])])
-        assert everybody(agents) == [("main", ""), ("agent-1", "main"), ("plan-1", "agent-1"), ("explore-1", "main")]
+        assert tree_of(agents) == [("main", ""), ("agent-1", "main"), ("plan-1", "agent-1"), ("explore-1", "main")]
         views = {view.name: view for view in agents.session.chain.agents}
         assert {name: v.state for name, v in views.items()} == {
             "main": "executing",

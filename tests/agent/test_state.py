@@ -1,10 +1,22 @@
 """How a run ends: each row of the two tables of ``chain/agent/state.py``."""
 
+import math
 from typing import get_args
 
 import pytest
+import trio
+from trio.testing import MockClock
 
-from chain.agent.state import MOST_CHARS, MOST_FOUND, Outcome, PartialResult, Run, keeps_lines, stop_outcome
+from chain.agent.state import (
+    MAX_RESULT_CHARS,
+    MAX_RESULTS,
+    Outcome,
+    PartialResult,
+    PausableDeadline,
+    Run,
+    keeps_lines,
+    stop_outcome,
+)
 from chain.events import Phase, Status
 from chain.session.exit_codes import EXIT_CODES, exit_code
 
@@ -41,13 +53,13 @@ def test_every_status_has_a_row() -> None:
 
 
 @pytest.mark.parametrize(("status", "code"), [(status, row[0]) for status, row in ENDINGS.items()])
-def test_a_run_that_ends_so_gives_this_exit_code(status: Status, code: int) -> None:
+def test_exit_codes_of_statuses(status: Status, code: int) -> None:
     assert EXIT_CODES[status] == code
     assert exit_code([EXIT_CODES[status]]) == code
 
 
 @pytest.mark.parametrize(("status", "follows", "alone"), [(status, *row[1:]) for status, row in ENDINGS.items()])
-def test_lines_that_wait_stay_only_where_a_next_run_will_take_them(status: Status, follows: bool, alone: bool) -> None:
+def test_which_endings_keep_waiting_lines(status: Status, follows: bool, alone: bool) -> None:
     assert keeps_lines(status, run_follows=True) is follows
     assert keeps_lines(status, run_follows=False) is alone
 
@@ -58,16 +70,12 @@ BY_SIZE = (143, 130, 1, 4, 3, 0)
 
 
 @pytest.mark.parametrize("n", range(len(BY_SIZE)))
-def test_of_several_runs_the_largest_problem_gives_the_exit_code(n: int) -> None:
+def test_the_largest_problem_gives_the_exit_code(n: int) -> None:
     smaller = list(BY_SIZE[n:])
 
     assert exit_code(smaller) == BY_SIZE[n]
     assert exit_code(reversed(smaller)) == BY_SIZE[n]
     assert exit_code([BY_SIZE[n]] * 3) == BY_SIZE[n]
-
-
-def test_without_any_run_all_is_well() -> None:
-    assert exit_code([]) == 0
 
 
 # ----------------------------------------------------------------------------------------------- what a stop shows
@@ -94,13 +102,7 @@ def test_a_stop_shows_what_was_found_so_far(phase: Phase) -> None:
     assert ending.result == f"{LIST}\n\n{QUESTION}"
 
 
-def test_a_stop_in_the_answer_keeps_the_text_so_far() -> None:
-    ending = stop_outcome("answering", [], 0, "The answer is\n")
-
-    assert (ending.status, ending.result) == ("cancelled", f"The answer is\n\n{QUESTION}")
-
-
-def test_a_stop_in_the_answer_shows_the_text_so_far_what_was_found_and_a_note() -> None:
+def test_a_stop_in_the_answer_shows_everything() -> None:
     ending = stop_outcome("answering", FOUND, 3, "The answer is")
 
     assert ending.status == "cancelled_during_synthesis"
@@ -110,33 +112,17 @@ def test_a_stop_in_the_answer_shows_the_text_so_far_what_was_found_and_a_note() 
 
 
 @pytest.mark.parametrize("blank", ["", " \n"])
-def test_a_stop_in_an_answer_without_text_leaves_no_gap(blank: str) -> None:
+def test_a_stop_in_a_blank_answer(blank: str) -> None:
     assert stop_outcome("answering", [], 0, blank).result == f"Cancelled. {QUESTION}"
     assert stop_outcome("answering", FOUND, 3, blank).result.startswith(LIST)
 
 
-@pytest.mark.parametrize(("done", "skipped"), [(1, 0), (2, 3), (12, 1)])
-def test_the_list_counts_what_was_done_and_what_was_skipped(done: int, skipped: int) -> None:
-    rows = stop_outcome(
-        "tools", [PartialResult("shell", f"result {n}") for n in range(done)], skipped, ""
-    ).result.splitlines()
-
-    assert rows[1 : done + 1] == [f"• shell: result {n}" for n in range(done)]
-    assert rows[done + 1] == f"[{done} done, {skipped} skipped]"
-
-
-def test_a_long_result_is_recognised_by_its_beginning() -> None:
+def test_long_results_are_shortened() -> None:
     row = stop_outcome("tools", [PartialResult("shell", "x" * 5000)], 0, "").result.splitlines()[1]
 
     assert row.startswith("• shell: xxxx")
     assert row.endswith("…")
     assert len(row) < 300
-
-
-def test_a_result_without_text_still_has_its_row() -> None:
-    rows = stop_outcome("tools", [PartialResult("shell", " \n")], 0, "").result.splitlines()
-
-    assert rows[1].strip() == "• shell:"
 
 
 # ------------------------------------------------------------------------------------------- what overrides what
@@ -149,9 +135,7 @@ OWN: list[tuple[Status, str, str]] = [
 
 
 @pytest.mark.parametrize(("own", "after_stop", "after_interrupt"), OWN)
-def test_the_users_word_overrides_an_ending_that_has_nothing_to_say(
-    own: Status, after_stop: str, after_interrupt: str
-) -> None:
+def test_stops_override_uninformative_endings(own: Status, after_stop: str, after_interrupt: str) -> None:
     undisturbed, stopped_one, interrupted_one = Run(), Run(), Run()
     stopped_one.stop()
     interrupted_one.interrupt()
@@ -172,9 +156,7 @@ def test_the_users_word_overrides_an_ending_that_has_nothing_to_say(
         ("ss", "stop asked", "limit_reached"),
     ],
 )
-def test_a_run_whose_scope_was_cancelled_ends_by_the_strongest_of_what_came(
-    acts: str, state: str, status: Status
-) -> None:
+def test_a_cancelled_run_ends_by_the_strongest_act(acts: str, state: str, status: Status) -> None:
     run = Run()
     for act in acts:
         run.stop() if act == "s" else run.interrupt()
@@ -183,7 +165,7 @@ def test_a_run_whose_scope_was_cancelled_ends_by_the_strongest_of_what_came(
     assert run.outcome(None, 1.0).status == status
 
 
-def test_the_phase_is_that_of_the_act_that_counts() -> None:
+def test_the_strongest_act_sets_the_phase() -> None:
     run = Run()
     run.step.tools = "running"
     run.stop()
@@ -198,7 +180,7 @@ def test_the_phase_is_that_of_the_act_that_counts() -> None:
     assert run.outcome(None, 1.0).phase_reached == "thinking"
 
 
-async def test_only_the_work_that_an_act_cuts_is_cut() -> None:
+async def test_each_act_cuts_its_own_scopes() -> None:
     run = Run()
     call, tools, wait = run.cut_by("stop", "now"), run.cut_by("now"), run.cut_by("stop")
 
@@ -209,13 +191,25 @@ async def test_only_the_work_that_an_act_cuts_is_cut() -> None:
     assert wait.cancel_called
 
 
-def test_of_a_long_run_the_latest_results_are_kept_and_the_others_counted() -> None:
+def test_a_long_run_keeps_the_latest_results() -> None:
     run = Run()
-    for n in range(MOST_FOUND + 20):
+    for n in range(MAX_RESULTS + 20):
         run.add_results([PartialResult("read", f"row {n}")])
-    run.add_results([PartialResult("read", "x" * MOST_CHARS)])
+    run.add_results([PartialResult("read", "x" * MAX_RESULT_CHARS)])
     run.stop()
     outcome = run.outcome(Outcome("done", ""), 1.0)
-    assert (run.earlier, len(run.found)) == (MOST_FOUND + 20, 1)
+    assert (run.earlier, len(run.found)) == (MAX_RESULTS + 20, 1)
     assert "• 1,020 earlier results\n• read: xxx" in outcome.result
     assert "[1021 done, 0 skipped]" in outcome.result
+
+
+async def test_pauses_of_a_deadline_nest(mock_clock: MockClock) -> None:
+    scope = trio.CancelScope(deadline=trio.current_time() + 10)
+    deadline = PausableDeadline(scope)
+    deadline.pause()
+    deadline.pause()
+    mock_clock.jump(100)
+    deadline.resume()
+    assert scope.deadline == math.inf
+    deadline.resume()
+    assert scope.deadline == trio.current_time() + 10

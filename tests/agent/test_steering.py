@@ -1,14 +1,11 @@
-"""Lines that steer a run: where each kind enters, what the model and the tools are told, and what it changes.
-
-What stops a run is in ``test_stopping.py``.
-"""
+"""Lines that steer a run without stopping it: where each kind enters, and what models and tools receive."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import pytest
-from support import Session, at, check_invariants, open_session, settings
+from support import SKIPPED, Session, at, checked_session, open_session, settings
 from support.gates import (
     SLOW_ANSWER,
     THREE_ROUNDS,
@@ -16,7 +13,6 @@ from support.gates import (
     Gates,
     begin,
     finish,
-    iterations,
     results,
     started,
     tick,
@@ -26,8 +22,6 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from chain import events
 from chain.errors import UserError
 
-SKIPPED = "[Skipped: user interrupted]"
-INTERRUPTED = "[Interrupted: stopped while running, it may have had effects]"
 RESUME = "Your reply was shown to the user."
 
 
@@ -41,8 +35,8 @@ rules:
 # ------------------------------------------------------------------------------------------------ where lines enter
 
 
-async def test_a_line_between_two_pieces_of_an_answer_enters_at_b(mock_clock: MockClock) -> None:
-    async with open_session(SLOW_ANSWER) as session:
+async def test_a_line_during_an_answer_enters_at_b(mock_clock: MockClock) -> None:
+    async with checked_session(SLOW_ANSWER) as session:
         session.chain.submit("Do the task")
         await tick(mock_clock)
         assert [e.text for e in session.of(events.TextDelta)] == ["The whole "]
@@ -55,67 +49,34 @@ async def test_a_line_between_two_pieces_of_an_answer_enters_at_b(mock_clock: Mo
         assert [record["waited_s"] for record in session.records if record.get("point") == "B"] == [20, 20]
         assert session.result.replies == ("The whole answer.", "Noted.")
         assert session.sent() == "user: Do the task\nassistant: The whole answer.\nuser: USER INTERRUPTION: shorter"
-        check_invariants(session)
 
 
-async def test_lines_from_all_over_a_batch_are_one_message() -> None:
+async def test_a_line_is_queued_then_delivered() -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
-        at(session, events.TextDelta, lambda: session.chain.submit("one"))
-        at(session, events.Reply, lambda: session.chain.submit("two"))
-        await begin(session, gates, "a", "three", "four")
-        gates.let("a")
-        await gates.reached("b")
-        session.chain.submit("five")
-        await finish(session, gates)
-        [entered] = session.of(events.UserInterruption)
-        assert entered.ids == ("L2", "L3", "L4", "L5", "L6")
-        assert entered.message == "one\n\ntwo\n\nthree\n\nfour\n\nfive"
-        numbers = ("one", "two", "three", "four", "five")
-        assert session.model.requests[1].messages[-1].text == "\n\n".join(f"USER INTERRUPTION: {n}" for n in numbers)
-        assert len(session.model.requests) == 2
-
-
-async def test_a_line_passes_through_its_states_in_this_order() -> None:
-    gates = Gates()
-    async with open_session(THREE_TOOLS, tools=gates.tools) as session:
-        assert not session.chain.is_running
         await begin(session, gates, "a", "shorter")
-        assert session.chain.is_running
         assert [(a.id, a.line.text) for a in session.chain.lines.waiting] == [("L2", "shorter")]
         assert (session.state("L1"), session.state("L2")) == ("delivered", "queued")
         assert session.chain.status().startswith("iteration 1, tools; 1 line waits")
         await finish(session, gates)
-        assert not session.chain.is_running
         assert session.chain.status().startswith("nothing is running; 0 lines wait")
-        told = [e for e in session.events if "L2" in (getattr(e, "id", ""), *getattr(e, "ids", ()))]
-        assert [e.type for e in told] == ["line_queued", "user_interruption", "receipt"]
-        receipt = told[-1]
-        assert isinstance(receipt, events.Receipt)
-        assert (receipt.state, receipt.agent, receipt.iteration, receipt.point) == ("delivered", "main", 1, "D")
-
-
-async def test_the_record_of_an_interruption_says_where_it_came_in() -> None:
-    gates = Gates()
-    async with open_session(THREE_TOOLS, tools=gates.tools) as session:
-        await begin(session, gates, "a", "shorter", "context: it is late")
-        await finish(session, gates)
-        found = [r for r in session.records if r["type"] == "message" and r["message"]["role"] == "user"]
-        told = [(r["is_interjection"], r["parent_id"], r["line_ids"], r["point"], r["agent"]) for r in found]
-        assert told == [
-            (False, "root", ["L1"], "start", "main"),
-            (False, "root", [], None, "main"),
-            (True, "root", ["L2", "L3"], "D", "main"),
+        found = [e for e in session.events if "L2" in (getattr(e, "id", ""), *getattr(e, "ids", ()))]
+        assert [e.type for e in found] == ["line_queued", "user_interruption", "receipt"]
+        assert (found[1].target_agent, found[1].parent_id, found[1].prompt_source) == ("main", "root", "default")
+        assert (found[2].state, found[2].agent, found[2].iteration, found[2].point) == ("delivered", "main", 1, "D")
+        messages = [r for r in session.records if r["type"] == "message" and r["message"]["role"] == "user"]
+        assert [(r["is_interjection"], r["line_ids"], r["point"]) for r in messages] == [
+            (False, ["L1"], "start"),
+            (False, [], None),
+            (True, ["L2"], "D"),
         ]
-        [entered] = session.of(events.UserInterruption)
-        assert (entered.target_agent, entered.parent_id, entered.prompt_source) == ("main", "root", "default")
 
 
 @pytest.mark.parametrize("line", ["shorter", "!shorter", "why?", "todo: add x", "focus on x", "context: x"])
-async def test_after_an_interruption_nothing_of_it_is_left(line: str) -> None:
+async def test_an_interruption_leaves_no_trace_in_later_runs(line: str) -> None:
     gates = Gates()
     use = settings(handler="messages: [{role: system, content: Be brief.}]\nconfig: {max_tokens: 500}")
-    async with open_session(THREE_TOOLS, tools=gates.tools, use=use) as session:
+    async with checked_session(THREE_TOOLS, tools=gates.tools, use=use) as session:
         await begin(session, gates, "a", line)
         await finish(session, gates)
         assert session.chain.lines.waiting == ()
@@ -127,13 +88,12 @@ async def test_after_an_interruption_nothing_of_it_is_left(line: str) -> None:
         assert [r.overrides.max_tokens for r in session.model.requests[count:]] == [None, None]
         types = {e.type for e in session.events[before:]}
         assert not types & {"user_interruption", "line_queued", "notice", "plan_changed"}
-        check_invariants(session)
 
 
 # ------------------------------------------------------------------------------------------ urgent lines and point C
 
 
-async def test_an_urgent_line_skips_every_tool_that_has_not_started() -> None:
+async def test_an_urgent_line_skips_unstarted_tools() -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
         await begin(session, gates, "a", "!shorter")
@@ -154,7 +114,7 @@ async def test_an_urgent_line_skips_every_tool_that_has_not_started() -> None:
         )
 
 
-async def test_an_urgent_line_takes_the_whole_queue_with_it_in_order() -> None:
+async def test_an_urgent_line_delivers_the_whole_queue() -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
         lines = ("one", "then: the next", "todo: add two", "!three", "context: four", "!five")
@@ -175,44 +135,7 @@ async def test_an_urgent_line_takes_the_whole_queue_with_it_in_order() -> None:
         assert [e.query for e in session.of(events.RunStarted)] == ["Do the task", "the next"]
 
 
-@pytest.mark.parametrize(
-    ("text", "reads"), [("shorter", "shorter"), ("context: x", "[USER ADDED] x"), (" stop", "stop")]
-)
-async def test_any_kind_of_line_can_be_urgent_by_its_key(text: str, reads: str) -> None:
-    gates = Gates()
-    async with open_session(THREE_TOOLS, tools=gates.tools) as session:
-        await begin(session, gates, "a")
-        assert session.chain.submit(text, urgency="urgent").what == "queued"
-        await finish(session, gates)
-        assert results(session, 1) == ["a is done", SKIPPED, SKIPPED]
-        assert session.model.requests[1].messages[-1].text == f"USER INTERRUPTION: {reads}"
-        assert session.of(events.UserInterruption)[0].message == text
-
-
-async def test_each_urgent_line_skips_the_tools_of_its_own_reply() -> None:
-    gates = Gates()
-    model = """
-rules:
-  - when: {step: 1}
-    tools: [{name: gate, input: {at: a}}, {name: gate, input: {at: b}}]
-  - when: {step: 2}
-    tools: [{name: gate, input: {at: b}}, {name: gate, input: {at: c}}]
-  - when: {step: 3}
-    tools: [{name: gate, input: {at: c}}, {name: plan_list, input: {}}]
-  - {text: The answer.}
-"""
-    async with open_session(model, tools=gates.tools) as session:
-        await begin(session, gates, "a", "!one")
-        gates.let("a")
-        await gates.reached("b")
-        session.chain.submit("!two")
-        gates.let("b")
-        await finish(session, gates)
-        assert results(session) == ["a is done", SKIPPED, "b is done", SKIPPED, "c is done", "The plan is empty."]
-        assert [(e.point, e.iteration) for e in session.of(events.UserInterruption)] == [("C", 1), ("C", 2)]
-
-
-async def test_on_the_last_iteration_an_urgent_line_skips_tools_and_waits_for_the_ending() -> None:
+async def test_an_urgent_line_on_the_last_iteration() -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools, use=settings(max_iterations=1)) as session:
         await begin(session, gates, "a", "!shorter", "!todo: add x")
@@ -223,69 +146,10 @@ async def test_on_the_last_iteration_an_urgent_line_skips_tools_and_waits_for_th
         assert session.of(events.UserInterruption) == []
 
 
-async def test_the_handler_may_name_the_tools_that_were_skipped() -> None:
-    gates = Gates()
-    handler = """
-messages:
-  - {role: user, content: "${message} (at ${point}, skipped: ${skipped})"}
-  - {role: system, content: "Left out: ${skipped}."}
-"""
-    async with open_session(THREE_TOOLS, tools=gates.tools, use=settings(handler=handler)) as session:
-        await begin(session, gates, "a", "!shorter")
-        await finish(session, gates)
-        request = session.model.requests[1]
-        assert request.messages[-1].text == "shorter (at C, skipped: gate, gate)"
-        assert request.tail == ("Left out: gate, gate.",)
-
-
 # ---------------------------------------------------------------------------------------------------------- guidance
 
 
-async def test_guidance_reaches_the_running_tool_and_the_model() -> None:
-    gates = Gates()
-    async with open_session(TOUR, tools=gates.tools) as session:
-        await begin(session, gates, "place 1", "skip Amazon")
-        gates.let("place 1")
-        await gates.reached("place 2")
-        assert gates.heard == [("skip_source", "Amazon")]
-        assert session.state("L2") == "queued", "the model is still to read it"
-        await finish(session, gates)
-        assert gates.heard == [("skip_source", "Amazon")], "a tool is told once"
-        assert session.sent(1).endswith("user: [3 visited, 0 skipped]\nuser: USER INTERRUPTION: skip Amazon")
-        assert (session.state("L2"), session.of(events.UserInterruption)[0].point) == ("delivered", "D")
-
-
-async def test_a_tool_hears_at_each_safe_point_what_came_since_the_last() -> None:
-    gates = Gates()
-    async with open_session(TOUR, tools=gates.tools) as session:
-        await begin(session, gates, "place 1", "skip Amazon")
-        heard = []
-        for place, line in (("place 2", "ignore prices"), ("place 3", "prefer cheap ones")):
-            gates.let(f"place {int(place[-1]) - 1}")
-            await gates.reached(place)
-            heard.append(list(gates.heard))
-            session.chain.submit(line)
-        await finish(session, gates)
-        assert heard == [[("skip_source", "Amazon")], [("skip_source", "Amazon"), ("drop_criterion", "prices")]]
-        assert gates.heard[-1] == ("preference", "cheap ones")
-
-
-async def test_guidance_that_was_delivered_is_news_to_no_later_tool() -> None:
-    gates = Gates()
-    model = """
-rules:
-  - {when: {step: 1}, tools: [{name: gate, input: {at: a}}]}
-  - {when: {step: 2}, tools: [{name: tour, input: {places: 1}}]}
-  - {text: The answer.}
-"""
-    async with open_session(model, tools=gates.tools) as session:
-        await begin(session, gates, "a", "skip Amazon")
-        await finish(session, gates)
-        assert gates.heard == []
-        assert "USER INTERRUPTION: skip Amazon" in session.sent(1)
-
-
-async def test_a_tool_is_told_of_a_stop_at_its_next_safe_point() -> None:
+async def test_a_safe_point_reports_a_stop() -> None:
     gates = Gates("place 1")
     async with open_session(TOUR, tools=gates.tools) as session:
         await begin(session, gates, "place 2", "skip Amazon")
@@ -303,7 +167,7 @@ ENDS: dict[str, Callable[[Session], object]] = {
 
 
 @pytest.mark.parametrize("status", ENDS)
-async def test_a_line_that_a_tool_has_acted_on_ends_handled_if_it_is_never_delivered(status: str) -> None:
+async def test_used_guidance_ends_handled_unless_delivered(status: str) -> None:
     gates = Gates("place 1")
     use = settings(max_iterations=1)
     async with open_session(TOUR, tools=gates.tools, use=use) as session:
@@ -317,72 +181,14 @@ async def test_a_line_that_a_tool_has_acted_on_ends_handled_if_it_is_never_deliv
             at(session, events.ToolResult, lambda: session.chain.submit("ignore prices"))
         result = await finish(session, gates, max_iterations=1)
         assert result.status == status
-        # On the way to the end of the tool a stop and the last iteration let it hear of the second as well.
+        # Except after an interrupt, the tool reaches another safe point and receives the second line too.
         second = "returned" if status == "interrupted" else "handled"
         assert (session.state("L2"), session.state("L3")) == ("handled", second)
         if status == "max_iterations":
             assert session.state("L4") == "returned"
 
 
-async def test_a_line_that_a_tool_has_acted_on_is_carried_over_like_any_other() -> None:
-    gates = Gates()
-    use = settings(max_iterations=1)
-    async with open_session(TOUR, tools=gates.tools, use=use, interactive=True) as session:
-        await begin(session, gates, "place 1", "skip Amazon")
-        await finish(session, gates, max_iterations=1)
-        assert gates.heard == [("skip_source", "Amazon")]
-        assert (session.state("L2"), session.of(events.UserInterruption)[0].point) == ("delivered", "A")
-
-
-# ----------------------------------------------------------------------------------- redirects, context, the count
-
-
-@pytest.mark.parametrize("line", ["shorter", "!shorter", "context: x", "focus on x", "todo: add x", "why?"])
-async def test_no_line_gives_a_run_more_iterations(line: str) -> None:
-    gates = Gates("a", "b", "c")
-    model = "rules: [{text: On., tools: [{name: gate, input: {at: a}}]}]"
-    async with open_session(model, tools=gates.tools, use=settings(max_iterations=5)) as session:
-        for n in (1, 3, 5):
-            at(session, events.ToolResult, lambda: session.chain.submit(line), n)
-        result = await session.run("Do the task")
-        assert (result.status, result.iterations) == ("max_iterations", 5)
-        assert iterations(session) == [1, 2, 3, 4, 5]
-        assert [e.remaining for e in session.of(events.UserInterruption)] == [4, 2]
-        check_invariants(session, max_iterations=5)
-
-
-async def test_context_after_the_answer_leaves_the_answer_the_result() -> None:
-    model = "rules:\n  - {when: {interruption: .}, text: Good to know.}\n  - {text: The answer.}"
-    async with open_session(model) as session:
-        at(session, events.Reply, lambda: session.chain.submit("context: it is late"))
-        result = await session.run("Do the task")
-        assert (result.result, result.replies) == ("The answer.", ("The answer.", "Good to know."))
-        check_invariants(session)
-
-
 # ------------------------------------------------------------------------------ questions and the way back to the task
-
-
-@pytest.mark.parametrize("line", ["how is it going?", "status", "Status"])
-async def test_a_question_is_answered_and_the_task_goes_on(line: str) -> None:
-    gates = Gates()
-    async with open_session(THREE_TOOLS, tools=gates.tools) as session:
-        await begin(session, gates, "a", line)
-        result = await finish(session, gates)
-        assert result.replies == ("Looking.", "It goes well.", "The answer.")
-        assert result.result == "The answer."
-        assert session.sent().count(RESUME) == 1
-
-
-@pytest.mark.parametrize("line", ["why?", "context: it is late", "todo: add x"])
-async def test_after_any_aside_the_model_is_led_back_once(line: str) -> None:
-    gates = Gates()
-    model = "rules:\n  - {when: {step: 1}, tools: [{name: gate, input: {at: a}}]}\n  - {text: 'Reply ${turn}.'}"
-    async with open_session(model, tools=gates.tools) as session:
-        await begin(session, gates, "a", line)
-        result = await finish(session, gates)
-        assert (result.replies, result.result) == (("Reply 2.", "Reply 3."), "Reply 3.")
-        assert session.sent().count(RESUME) == 1
 
 
 TALK = """
@@ -394,7 +200,7 @@ rules:
 """Works, talks, is led back, works and talks again."""
 
 
-async def test_the_model_is_led_back_at_most_once_for_each_delivery() -> None:
+async def test_each_delivery_resumes_the_task_once() -> None:
     gates = Gates()
     async with open_session(TALK, tools=gates.tools) as session:
         await begin(session, gates, "a", "how is it going?")
@@ -407,26 +213,18 @@ async def test_the_model_is_led_back_at_most_once_for_each_delivery() -> None:
         assert (result.status, result.result) == ("done", "Reply 5.")
 
 
-@pytest.mark.parametrize("line", ["use B", "focus on x", " why?", "!use B"])
-async def test_a_change_of_course_beside_a_question_may_end_the_run(line: str) -> None:
+async def test_a_reply_with_tool_calls_needs_no_resume() -> None:
     gates = Gates()
-    model = TALK.replace("step: 3", "step: 9")
+    model = THREE_ROUNDS.replace("rules:", "rules:\n  - {when: {interruption: late}, text: Noted.}")
     async with open_session(model, tools=gates.tools) as session:
-        await begin(session, gates, "a", "why?", line)
-        result = await finish(session, gates)
-        assert (result.replies, result.result) == (("Reply 2.",), "Reply 2.")
-
-
-async def test_a_reply_that_goes_on_with_the_task_itself_is_not_led_back() -> None:
-    gates = Gates()
-    async with open_session(THREE_ROUNDS, tools=gates.tools) as session:
+        at(session, events.Reply, lambda: session.chain.submit("context: it is late"), tool_calls=0)
         await begin(session, gates, "a", "why?")
         result = await finish(session, gates)
         assert RESUME not in session.sent()
-        assert result.result == "The answer."
+        assert (result.result, result.replies) == ("The answer.", ("The answer.", "Noted."))
 
 
-async def test_with_no_iteration_left_to_come_back_in_the_limit_is_reached() -> None:
+async def test_no_iteration_left_to_resume_is_max_iterations() -> None:
     gates = Gates()
     model = TALK.replace("step: 3", "step: 9")
     async with open_session(model, tools=gates.tools, use=settings(max_iterations=2)) as session:
@@ -438,7 +236,7 @@ async def test_with_no_iteration_left_to_come_back_in_the_limit_is_reached() -> 
 # -------------------------------------------------------------------------------------- follow-ups and verbatim lines
 
 
-async def test_no_safe_point_takes_a_follow_up() -> None:
+async def test_follow_ups_start_runs_in_order() -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
         at(session, events.Reply, lambda: session.chain.submit("then: Do the third"), nth=2)
@@ -449,26 +247,3 @@ async def test_no_safe_point_takes_a_follow_up() -> None:
         assert [r.point for r in session.chain.lines.receipts] == ["start", "start", "C", "start"]
         assert [r.status for r in session.of(events.Result)] == ["done"] * 3
         assert result.iterations == 2, "each run counts from 1"
-
-
-async def test_a_follow_up_is_dropped_like_any_other_line() -> None:
-    gates = Gates()
-    async with open_session(THREE_TOOLS, tools=gates.tools) as session:
-        await begin(session, gates, "a", "then: one", "then: two", "then: three")
-        assert session.chain.lines.drop("L3") == "then: two"
-        await finish(session, gates)
-        assert [e.query for e in session.of(events.RunStarted)] == ["Do the task", "one", "three"]
-
-
-@pytest.mark.parametrize(
-    "text", ["stop", "!shorter", "todo: add x", "then: the next", "/help", "focus on x", "context: x", "why?", "status"]
-)
-async def test_a_line_that_begins_with_a_space_is_said_as_it_stands(text: str) -> None:
-    gates = Gates("place 1")
-    async with open_session(TOUR, tools=gates.tools) as session:
-        await begin(session, gates, "place 2", f" {text}")
-        result = await finish(session, gates)
-        assert session.sent().endswith(f"USER INTERRUPTION: {text}")
-        assert (result.status, result.iterations, len(session.of(events.RunStarted))) == ("done", 2, 1)
-        assert (gates.heard, session.chain.plan.tasks) == ([], ())
-        assert RESUME not in session.sent()

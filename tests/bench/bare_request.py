@@ -1,7 +1,4 @@
-"""One request with nothing but ``httpx2``: ``python request.py URL FILE`` sends the file, and prints the reply's text.
-
-What a program needs at least that does what ``chain -p`` does.
-"""
+"""One request with nothing but ``httpx2``: ``python bare_request.py URL FILE`` sends the file and prints the reply."""
 
 from __future__ import annotations
 
@@ -12,17 +9,13 @@ from pathlib import Path
 import httpx2
 import trio
 
+HEADERS = {"authorization": "Bearer test-key", "anthropic-version": "2026-10-21", "content-type": "application/json"}
+
 
 async def main(url: str, body: bytes) -> None:
-    """Ask, and print."""
-    headers = {
-        "authorization": "Bearer test-key",
-        "anthropic-version": "2026-10-21",
-        "content-type": "application/json",
-    }
     async with (
         httpx2.AsyncClient(trust_env=False) as client,
-        client.stream("POST", f"{url}/v1/messages", headers=headers, content=body) as response,
+        client.stream("POST", f"{url}/v1/messages", headers=HEADERS, content=body) as response,
     ):
         async for line in response.aiter_lines():
             if line.startswith("data:") and (delta := json.loads(line[5:]).get("delta")):

@@ -1,8 +1,7 @@
 """CPU time of bare loops on the SDK's ``messages.stream``: ``python cpu_bare.py URL [ITERATIONS...]``.
 
-It prints what ``cpu_chain.py`` does. Without numbers it is the loop as a process, for one answer without tools. The
-loop has no events, no journal and no checks. Of the ways to append a reply it takes the one that costs least, dicts:
-the SDK's own objects, which its documentation appends, make an iteration about a third dearer when there are 500.
+Prints the same figures as ``cpu_chain.py``. Without numbers it has one conversation of one reply. The loop has no
+events, no journal and no checks. It appends replies as dicts, the cheapest form.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from workload import KEY, MAX_TOKENS, MODEL, QUERY, SYSTEM, WARM_UP, looked_up, 
 TOOLS: list[Any] = [{"name": price.name, "description": price.description, "input_schema": dict(price.input_schema)}]
 
 
-async def used(url: str, iterations: int) -> float:
-    """CPU seconds of one conversation with a new client."""
+async def cpu_seconds(url: str, iterations: int) -> float:
+    """Return the CPU seconds of one conversation with a new client."""
     async with anthropic.AsyncAnthropic(api_key=KEY, base_url=url) as client:
         begun = time.process_time()
         await converse(client, iterations)
@@ -28,7 +27,6 @@ async def used(url: str, iterations: int) -> float:
 
 
 async def converse(client: anthropic.AsyncAnthropic, iterations: int) -> None:
-    """The loop."""
     messages: list[Any] = [{"role": "user", "content": QUERY}]
     for _ in range(iterations):
         async with client.messages.stream(
@@ -50,12 +48,12 @@ async def converse(client: anthropic.AsyncAnthropic, iterations: int) -> None:
         if results:
             messages.append({"role": "user", "content": results})
     if reply.stop_reason != "end_turn":
-        raise RuntimeError(f"the conversation was to end here, and stopped for {reply.stop_reason}")
+        raise RuntimeError(f"the conversation must end here, but its stop reason is {reply.stop_reason}")
 
 
 async def main(url: str, runs: list[int]) -> None:
-    await used(url, WARM_UP if runs else 1)
-    sys.stdout.write(json.dumps([await used(url, iterations) / iterations for iterations in runs]) + "\n")
+    await cpu_seconds(url, WARM_UP if runs else 1)
+    sys.stdout.write(json.dumps([await cpu_seconds(url, iterations) / iterations for iterations in runs]) + "\n")
 
 
 if __name__ == "__main__":

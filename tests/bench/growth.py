@@ -1,13 +1,13 @@
-"""What late work costs beside early work, in one process: ``python growth.py WHAT NUMBER``.
+"""The cost of late work, of many chains and of commands, in one process: ``python growth.py WHAT NUMBER``.
 
-``runs N``: CPU of a run near the N-th of a session, a line each, and near the tenth of that. ``iterations N``: CPU of
-an iteration of one run, likewise. ``bytes N``: what the N-th run of a session adds to stream-json and to the traces,
-and the tenth of that, as two pairs. ``chains N``: CPU per chain and iteration of N chains that run at once, and of
-chains that run one after the other. ``commands N``: the seconds of N commands that do nothing, under the guard with
-every protection that this machine has, and by ``trio.run_process``, as pairs.
+``runs N``: CPU of a run near the N-th of a session, a line each, and near the N/10-th. ``iterations N``: CPU of an
+iteration of one run, likewise. ``bytes N``: bytes that the N-th run of a session adds to stream-json and to the traces,
+and the N/10-th, as two pairs. ``chains N``: CPU per chain and iteration of N chains at once, and of one after the
+other. ``commands N``: seconds of N commands that do nothing, under the guard with every protection of this machine, and
+by ``trio.run_process``.
 
-It prints a list of pairs, the late figure first. The model is in the process and answers at once, so that all of the
-time is the chain's; the journal is on the disk, and somebody reads the events.
+Prints a list of pairs, the late figure first. The model is in the process and answers at once, so all the time is the
+chain's. The journal is on the disk, and the events are read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import trio
-from workload import looked_up, price
+from workload import price
 
 from chain.app.open import open_chain
 from chain.chain import Chain
@@ -39,17 +39,16 @@ from chain.tools.processes.guarded import Guard
 from chain.tools.processes.probe import probe
 
 WIDTH = 20
-"""A figure is the mean of the N / WIDTH runs or iterations around it."""
-
-RUNS = 50
-"""Runs around the N-th whose bytes a figure is the mean of."""
-
+"""A figure is the mean of N / WIDTH runs or iterations."""
+SIZED_RUNS = 50
+"""Runs whose bytes are averaged."""
 ITERATIONS = 20
-"""Of each of many chains."""
+"""Iterations of each of many chains."""
+QUERY = "Look up the price of every part."
 
 
 class Model:
-    """Calls a small tool so often in each run, and then answers; ``noted(n)`` hears of the n-th call of a run."""
+    """A model that calls a small tool ``calls`` times in each run. It calls ``noted(n)`` at the n-th reply."""
 
     name = "growth"
 
@@ -70,15 +69,14 @@ class Model:
         return Reply(assistant([Text("The next part."), call]), "tool_use")
 
     async def prepare(self) -> None:
-        """There is nothing to prepare."""
+        """Do nothing."""
 
     async def aclose(self) -> None:
-        """There is nothing to give up."""
+        """Do nothing."""
 
 
 @cache
 def settings(folder: Path) -> Settings:
-    """The settings that all chains have in common."""
     path = folder / "config.yaml"
     path.write_text(
         "models: {default: offline}\nchains: {default: {tools: [], max_iterations: 10000000, timeout_s: 100000}}\n"
@@ -87,61 +85,67 @@ def settings(folder: Path) -> Settings:
 
 
 @asynccontextmanager
-async def opened(folder: Path, model: Model, *, traces: Path | None = None) -> AsyncIterator[Chain]:
+async def opened(folder: Path, model: Model, *, traces: Path | None = None) -> AsyncIterator[tuple[Chain, Feed]]:
     async with open_chain(
         settings(folder), workspace=folder, state=folder / "state", tools=[price], model=model, traces=traces
     ) as chain:
-        yield chain
+        yield chain, chain.feed()
 
 
-async def discard(feed: Feed) -> None:
-    """Take every event."""
-    while await feed.batch():
-        pass
+@asynccontextmanager
+async def reading(feed: Feed) -> AsyncIterator[None]:
+    """Take every event during the block."""
+
+    async def read() -> None:
+        while await feed.batch():
+            pass
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(read)
+        yield
+        nursery.cancel_scope.cancel()
 
 
-def mean(marks: list[float], at: int, width: int) -> float:
-    """The mean distance of the marks from ``at`` on."""
-    return (marks[at + width] - marks[at]) / width
+def late_and_early(marks: list[float], count: int, width: int) -> tuple[float, float]:
+    """Return the mean distance of the marks from the ``count``-th on, and from a tenth of it on."""
+    late, early = ((marks[at + width] - marks[at]) / width for at in (count, count // 10))
+    return late, early
 
 
 async def iterations(count: int, folder: Path) -> list[tuple[float, float]]:
     marks: list[float] = []
     model = Model(count + count // WIDTH, lambda _: marks.append(time.process_time()))
-    async with opened(folder, model) as chain, trio.open_nursery() as nursery:
-        nursery.start_soon(discard, chain.feed())
-        chain.start("Look up the price of every part.")
+    async with opened(folder, model) as (chain, feed), reading(feed):
+        chain.start(QUERY)
         await chain.wait_idle()
-        nursery.cancel_scope.cancel()
-    return [(mean(marks, count, count // WIDTH), mean(marks, count // 10, count // WIDTH))]
+    return [late_and_early(marks, count, count // WIDTH)]
 
 
 async def runs(count: int, folder: Path) -> list[tuple[float, float]]:
     marks: list[float] = []
-    async with opened(folder, Model(0)) as chain:
-        feed = chain.feed()
+    async with opened(folder, Model(0)) as (chain, feed):
         for n in range(count + count // WIDTH + 1):
             marks.append(time.process_time())
             await one_run(chain, n)
             feed.take()
-    return [(mean(marks, count, count // WIDTH), mean(marks, count // 10, count // WIDTH))]
+    return [late_and_early(marks, count, count // WIDTH)]
 
 
 async def sizes(count: int, folder: Path) -> list[tuple[float, float]]:
-    told: list[float] = [0]
-    traced: list[float] = [0]
-    async with opened(folder, Model(0), traces=folder / "traces") as chain:
-        feed = chain.feed()
-        for n in range(count + RUNS):
+    streamed, traced = [0.0], [0.0]
+    async with opened(folder, Model(0), traces=folder / "traces") as (chain, feed):
+        for n in range(count + SIZED_RUNS):
             await one_run(chain, n)
-            told.append(told[-1] + sum(len(json.dumps(to_json(event), default=str)) for event in feed.take()))
-            assert chain.state.trace_path() is not None
-            traced.append(traced[-1] + taken_away(chain.state.trace_path()))
-    return [(mean(of, count, RUNS), mean(of, count // 10, RUNS)) for of in (told, traced)]
+            size = sum(len(json.dumps(to_json(event), default=str)) for event in feed.take())
+            streamed.append(streamed[-1] + size)
+            path = chain.state.trace_path()
+            assert path is not None
+            traced.append(traced[-1] + remove_trace(path))
+    return [late_and_early(sums, count, SIZED_RUNS) for sums in (streamed, traced)]
 
 
-def taken_away(path: str) -> int:
-    """The size of a trace that is not needed any more, without the conversation so far, which each begins with."""
+def remove_trace(path: str) -> int:
+    """Remove a trace and return its size without the earlier conversation, which each begins with."""
     text = Path(path).read_text(encoding="utf-8")
     os.unlink(path)
     first = next(step for step in json.loads(text)["steps"] if step["type"] == "request")
@@ -156,33 +160,29 @@ async def one_run(chain: Chain, n: int) -> None:
 async def chains(count: int, folder: Path) -> list[tuple[float, float]]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 3 * count)), hard))
-    await together(1, folder)  # what a process does once
-    alone = 0.0
+    await together(1, folder)  # the first has costs of the process
     rounds = max(count // 10, 1)
-    for _ in range(rounds):
-        alone += await together(1, folder)
+    alone = sum([await together(1, folder) for _ in range(rounds)])
     return [(await together(count, folder) / count, alone / rounds)]
 
 
 async def together(count: int, folder: Path) -> float:
-    """CPU seconds per iteration of so many chains, all of them."""
+    """Return the CPU seconds per iteration of all of these chains."""
     begin, over = trio.Event(), trio.Event()
     left = count
 
     async def one(task_status: trio.TaskStatus[None]) -> None:
         nonlocal left
-        async with opened(folder, Model(ITERATIONS - 1)) as chain, trio.open_nursery() as readers:
-            readers.start_soon(discard, chain.feed())
+        async with opened(folder, Model(ITERATIONS - 1)) as (chain, feed), reading(feed):
             task_status.started()
             await begin.wait()
-            chain.start("Look up the price of every part.")
+            chain.start(QUERY)
             await chain.wait_idle()
             assert chain.runs.last_status == "done"
             left -= 1
             if not left:
                 over.set()
             await over.wait()
-            readers.cancel_scope.cancel()
 
     async with trio.open_nursery() as nursery:
         for _ in range(count):
@@ -215,13 +215,7 @@ async def commands(count: int, folder: Path) -> list[tuple[float, float]]:
     return pairs[1:]
 
 
-WHAT = {
-    "runs": runs,
-    "iterations": iterations,
-    "bytes": sizes,
-    "chains": chains,
-    "commands": commands,
-}
+WHAT = {"runs": runs, "iterations": iterations, "bytes": sizes, "chains": chains, "commands": commands}
 
 
 async def main(what: str, count: int) -> list[tuple[float, float]]:
@@ -230,5 +224,4 @@ async def main(what: str, count: int) -> list[tuple[float, float]]:
 
 
 if __name__ == "__main__":
-    assert looked_up("a part")
     sys.stdout.write(json.dumps(trio.run(main, sys.argv[1], int(sys.argv[2]))) + "\n")

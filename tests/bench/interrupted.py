@@ -1,7 +1,7 @@
-"""A run that is interrupted all the time, for the strict double to account: ``python interrupted.py URL ITERATIONS``.
+"""A run with many interruptions, whose cache use the strict double counts: ``python interrupted.py URL ITERATIONS``.
 
-Every fifth iteration brings lines: of each kind that is delivered, several at once, and urgent ones that skip tools. In
-every twentieth the model calls more tools at once than a cache breakpoint can look back over.
+Every fifth iteration gets lines: of each kind that is delivered, several at once, and urgent ones that skip tools. In
+every twentieth the model calls more tools at once than a cache breakpoint looks back over.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import trio
 from workload import price, ready_chain, replies, run
 
 from chain import events
-from chain.chain import Chain
 
 LINES = (
     ("prefer the parts made of steel",),
@@ -30,7 +29,6 @@ MANY_CALLS = 25
 
 
 def steps(iterations: int) -> list[dict[str, Any]]:
-    """The double's steps for the run."""
     one, last = replies(iterations)
     calls = [{"type": "tool_use", "name": price.name, "input": {"part": f"bolt M{n}"}} for n in range(MANY_CALLS)]
     many = {**one, "blocks": calls, "times": 1}
@@ -38,33 +36,26 @@ def steps(iterations: int) -> list[dict[str, Any]]:
     return [*(usual if n % MANY_EVERY else many for n in range(1, iterations)), last]
 
 
-class Typist:
-    """Submits the lines as their iterations begin, so that urgent ones wait before the tools start."""
+async def main(url: str, iterations: int) -> None:
+    delivered = 0
 
-    def __init__(self, chain: Chain, iterations: int) -> None:
-        self._chain = chain
-        self._last = iterations
-        self.delivered = 0
-
-    def listen(self, event: events.Event) -> None:
+    def listen(event: events.Event) -> None:
+        nonlocal delivered
         match event:
-            case events.IterationStarted(iteration=n) if n % EVERY == 0 and n < self._last:
-                for text in LINES[n // EVERY % len(LINES)]:
-                    if self._chain.submit(text).what != "queued":
+            case events.IterationStarted(iteration=n) if n % EVERY == 0 and n < iterations:
+                for text in LINES[n // EVERY % len(LINES)]:  # urgent lines wait before the tools start
+                    if chain.submit(text).what != "queued":
                         raise RuntimeError(f"{text!r} was not queued")
             case events.Receipt(state="delivered"):
-                self.delivered += 1
+                delivered += 1
             case _:
                 pass
 
-
-async def main(url: str, iterations: int) -> None:
     with TemporaryDirectory() as folder:
         async with ready_chain(Path(folder), url, iterations) as chain:
-            typist = Typist(chain, iterations)
-            chain.listen(typist.listen)
+            chain.listen(listen)
             await run(chain)
-    sys.stdout.write(f"{typist.delivered}\n")
+    sys.stdout.write(f"{delivered}\n")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,16 @@
-"""CPU of a call of a server's tool, ours and that of the bare client: ``server_calls.py ours|bare COUNT FOLDER``.
+"""CPU of calls of a server's tool, by a session or by the bare client: ``server_calls.py ours|bare COUNT FOLDER``.
 
-Prints the seconds of CPU of COUNT calls, of this process alone: the server is another one.
+Prints the seconds of CPU of COUNT calls, of this process alone, without the server.
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent.parent), str(HERE.parent)]
@@ -15,27 +18,22 @@ sys.path[:0] = [str(HERE.parent.parent), str(HERE.parent)]
 import trio  # noqa: E402 - the path comes first
 from support.servers import context, entry_of, hostile, running  # noqa: E402
 
-WARM = 50
+WARM_UP = 50
+INPUT = {"text": "hello"}
 
 
-async def ours(count: int, folder: Path) -> float:
-    """Calls as a session makes them, under the guard."""
+@asynccontextmanager
+async def ours(folder: Path) -> AsyncIterator[Callable[[], Awaitable[Any]]]:
+    """Yield a function that makes a call like a session, with the server under the guard."""
     async with running(folder, hostile(folder / "log")) as made:
         await made.tools()
         at = context(folder)
-
-        async def call(n: int) -> None:
-            for _ in range(n):
-                await made.servers.by_name["h"].call("echo", at, {"text": "hello"})
-
-        await call(WARM)
-        begun = time.process_time()
-        await call(count)
-        return time.process_time() - begun
+        yield lambda: made.servers.by_name["h"].call("echo", at, INPUT)
 
 
-async def bare(count: int, folder: Path) -> float:
-    """The client's own transport and ``call_tool``."""
+@asynccontextmanager
+async def bare(folder: Path) -> AsyncIterator[Callable[[], Awaitable[Any]]]:
+    """Yield a function that makes a call with the client's own transport and ``call_tool``."""
     from mcp.client.session import ClientSession
     from mcp.client.stdio import StdioServerParameters, stdio_client
 
@@ -44,17 +42,18 @@ async def bare(count: int, folder: Path) -> float:
     async with stdio_client(parameters) as streams, ClientSession(*streams) as session:
         await session.initialize()
         await session.list_tools()
+        yield lambda: session.call_tool("echo", INPUT)
 
-        async def call(n: int) -> None:
-            for _ in range(n):
-                await session.call_tool("echo", {"text": "hello"})
 
-        await call(WARM)
+async def main(who: str, count: int, folder: Path) -> None:
+    async with {"ours": ours, "bare": bare}[who](folder) as call:
+        for _ in range(WARM_UP):
+            await call()
         begun = time.process_time()
-        await call(count)
-        return time.process_time() - begun
+        for _ in range(count):
+            await call()
+        sys.stdout.write(f"{time.process_time() - begun}\n")
 
 
 if __name__ == "__main__":
-    seconds = trio.run({"ours": ours, "bare": bare}[sys.argv[1]], int(sys.argv[2]), Path(sys.argv[3]))
-    sys.stdout.write(f"{seconds}\n")
+    trio.run(main, sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))

@@ -1,7 +1,7 @@
-"""What the measured programs have in common: the prompt, the tool, the replies, and a session in a folder of its own.
+"""The workload of the measured programs: the prompt, the tool, the replies, and a session in a folder of its own.
 
-A reply says a few words and calls one small tool; the last one calls none. So the history grows by two messages an
-iteration, in the chain as in the loop that it is compared with.
+Each reply has a few words and calls one small tool; the last one calls none. So the history grows by two messages in
+each iteration, in the chain and in the bare loop.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from chain.chain import Chain
 from chain.config import yamlfile
 from chain.config.load import Settings, load_settings
 from chain.session.feed import Feed
-from chain.session.store import Store
 from chain.tools.tool import Tool, ToolContext, tool
 from cli.event_rows import json_row
 
@@ -34,11 +33,11 @@ SYSTEM = text_of_prompt(yamlfile.read(PROMPTS / "system.yaml"))
 QUERY = "Look up the price of every part, one after the other, and add them up."
 
 WARM_UP = 5
-"""Iterations before the measured ones: what a client does once in its life is no iteration's cost."""
+"""Iterations before the measured ones, so that the first use of a client is not measured."""
 
 
 def looked_up(part: str) -> str:
-    """What the tool finds, a new string each time, as a real tool's is."""
+    """Return the result of the tool: a new string each time, like that of a real tool."""
     return f"{part}: 17.30 a piece, 15.90 from ten pieces on; 4 are in stock."
 
 
@@ -49,7 +48,7 @@ async def price(ctx: ToolContext, part: str) -> str:
 
 
 def replies(iterations: int, **more: Any) -> list[dict[str, Any]]:
-    """The double's steps for so many model calls; ``more`` are fields of each."""
+    """Return the double's steps for this many model calls, each with the fields ``more``."""
     said = {"type": "text", "text": "The next part."}
     call = {"type": "tool_use", "name": price.name, "input": {"part": "hinge 40x40"}}
     last = {"type": "text", "text": "All parts together cost 1730.00."}
@@ -60,7 +59,7 @@ def replies(iterations: int, **more: Any) -> list[dict[str, Any]]:
 
 
 def settings(folder: Path, url: str, iterations: int) -> Settings:
-    """The settings of a chain that asks the double, with the shipped prompts; read from a file, as a user's are."""
+    """Return the settings of a chain with the shipped prompts that uses the double. Write them to a file first."""
     model = {"provider": "anthropic", "model": MODEL, "api_key": KEY, "base_url": url, "max_tokens": MAX_TOKENS}
     chosen = {
         "model": "double",
@@ -76,15 +75,13 @@ def settings(folder: Path, url: str, iterations: int) -> Settings:
 
 
 @asynccontextmanager
-async def ready_chain(
-    folder: Path, url: str, iterations: int, of: Tool = price, store: Store | None = None
-) -> AsyncIterator[Chain]:
-    """A chain as a front end has it: its client built, its journal on the disk, its feed read, a listener on it."""
+async def ready_chain(folder: Path, url: str, iterations: int, of: Tool = price) -> AsyncIterator[Chain]:
+    """Open a chain like a front end: with a client, a journal on the disk, a reader of the feed, and a listener."""
     chosen = settings(folder, url, iterations)
     model = build_model(chosen.model("double"))
     await model.prepare()
     async with trio.open_nursery() as nursery:
-        opened = open_chain(chosen, workspace=folder, state=folder / "state", store=store, tools=[of], model=model)
+        opened = open_chain(chosen, workspace=folder, state=folder / "state", tools=[of], model=model)
         async with opened as chain:
             chain.listen(_must_end_well)
             nursery.start_soon(_print_nowhere, chain.feed())
@@ -92,7 +89,6 @@ async def ready_chain(
 
 
 async def run(chain: Chain) -> None:
-    """One run from its query to its end."""
     chain.start(QUERY)
     await chain.wait_idle()
 
@@ -103,7 +99,7 @@ def _must_end_well(event: events.Event) -> None:
 
 
 async def _print_nowhere(feed: Feed) -> None:
-    """Take every event and write it as ``--output-format stream-json`` does."""
+    """Write every event like ``--output-format stream-json``."""
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:  # noqa: ASYNC230 - it never blocks
         while batch := await feed.batch():
             for event in batch:

@@ -12,11 +12,11 @@ from trio.testing import wait_all_tasks_blocked
 from chain.concurrency.threads import Threads
 
 
-@pytest.mark.parametrize("hung", ["everybody's", "of another kind", "of the same kind"])
-async def test_work_waits_for_threads_of_its_own_kind_alone(hung: str) -> None:
+@pytest.mark.parametrize("hung", ["trio's own", "of another kind", "of the same kind"])
+async def test_work_waits_only_for_its_own_threads(hung: str) -> None:
     gate, ours, others = Event(), Threads("ours", 2), Threads("others", 2)
     run = {
-        "everybody's": partial(trio.to_thread.run_sync, gate.wait, abandon_on_cancel=True),
+        "trio's own": partial(trio.to_thread.run_sync, gate.wait, abandon_on_cancel=True),
         "of another kind": partial(others.run, gate.wait, abandon_on_cancel=True),
         "of the same kind": partial(ours.run, gate.wait, abandon_on_cancel=True),
     }[hung]
@@ -41,7 +41,7 @@ async def test_work_waits_for_threads_of_its_own_kind_alone(hung: str) -> None:
         gate.set()
 
 
-def test_a_thread_that_a_run_left_behind_keeps_no_place_in_the_next() -> None:
+def test_abandoned_threads_do_not_count_in_later_runs() -> None:
     gate, ours = Event(), Threads("ours", 1)
 
     async def leave_behind() -> None:

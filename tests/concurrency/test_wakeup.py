@@ -6,7 +6,7 @@ from trio.testing import wait_all_tasks_blocked
 from chain.concurrency.wakeup import Wakeup
 
 
-async def test_all_who_wait_are_woken_by_one_set() -> None:
+async def test_one_set_wakes_all_waiters() -> None:
     signal, woken = Wakeup(), list[int]()
 
     async def wait(n: int) -> None:
@@ -22,7 +22,7 @@ async def test_all_who_wait_are_woken_by_one_set() -> None:
     assert sorted(woken) == [0, 1, 2]
 
 
-async def test_what_was_set_while_nobody_waited_ends_one_wait() -> None:
+async def test_a_set_without_waiters_ends_one_wait() -> None:
     signal = Wakeup()
     signal.set()
     signal.set()
@@ -36,7 +36,7 @@ async def test_what_was_set_while_nobody_waited_ends_one_wait() -> None:
     assert scope.cancelled_caught
 
 
-async def test_a_wait_that_was_cancelled_leaves_the_wake_up_to_the_next() -> None:
+async def test_a_cancelled_wait_uses_up_nothing() -> None:
     signal = Wakeup()
     with trio.CancelScope() as scope:
         scope.cancel()
@@ -45,7 +45,7 @@ async def test_a_wait_that_was_cancelled_leaves_the_wake_up_to_the_next() -> Non
     await signal.wait()
 
 
-async def test_nobody_waits_for_one_that_is_closed() -> None:
+async def test_a_closed_wakeup_never_blocks() -> None:
     signal = Wakeup()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(signal.wait)

@@ -1,4 +1,4 @@
-"""The prompt files of the kinds of agents, the handler prompts that they name, and how far both are trusted."""
+"""The prompt files of the kinds of agents, the handler prompts that they name, and the trust that both need."""
 
 import os
 from collections.abc import Callable
@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
-from support.configuration import Setting
+from support.configuration import ConfigPlace
 
 from chain.app.prompt_files import AgentPrompt, agent_prompt
 from chain.config import trust
-from chain.config.load import remember_trust, require_trust, state_folder
+from chain.config.load import Settings, remember_trust, require_trust, state_folder
 from chain.errors import ConfigError
 from cli.show.trust_rows import question
 
@@ -22,30 +22,37 @@ agents:
     prompt: prompts/reviewer.yaml
 """
 KEY = "agents.reviewer.prompt"
-Change: TypeAlias = Callable[[Setting], None]
+Change: TypeAlias = Callable[[ConfigPlace], None]
 SYSTEM = "messages: [{role: system, content: Review.}]\n"
 HANDLER = "messages: [{role: user, content: 'mine ${message}'}]\n"
 
 
 @pytest.fixture(autouse=True)
-def files(at: Setting) -> None:
-    """A prompt file and a handler prompt beside it, and another handler prompt elsewhere."""
-    (at.work / "prompts").mkdir()
-    (at.work / "prompts" / "reviewer.yaml").write_text(SYSTEM)
-    (at.work / "prompts" / "handler.yaml").write_text(HANDLER)
-    (at.home / "handler.yaml").write_text(HANDLER)
+def files(place: ConfigPlace) -> None:
+    """Write a prompt file and a handler prompt next to it, and another handler prompt outside the folder."""
+    (place.work / "prompts").mkdir()
+    (place.work / "prompts" / "reviewer.yaml").write_text(SYSTEM)
+    (place.work / "prompts" / "handler.yaml").write_text(HANDLER)
+    (place.home / "handler.yaml").write_text(HANDLER)
 
 
-def naming(at: Setting, path: str) -> None:
+def name_handler(place: ConfigPlace, path: str) -> None:
     """Let the prompt file name a handler prompt."""
-    (at.work / "prompts" / "reviewer.yaml").write_text(f"{SYSTEM}interruption_prompt: {path}\n")
+    (place.work / "prompts" / "reviewer.yaml").write_text(f"{SYSTEM}interruption_prompt: {path}\n")
 
 
-def is_used(prompt: AgentPrompt) -> bool:
-    """Whether the handler prompt of a kind is read as its file has it now."""
-    assert prompt.handler is not None
-    found, mistake = prompt.handler.current()
-    assert (found.source == "default") == (mistake is not None)
+def load_trusted(place: ConfigPlace) -> Settings:
+    """Trust the configuration that is in the folder, and load it again."""
+    remember_trust(place.found(REVIEWER), state_folder({"HOME": str(place.home)}))
+    return place.load()
+
+
+def uses_handler(settings: Settings) -> bool:
+    """Return whether the reviewer's handler prompt is used. Otherwise it must be refused as leading out."""
+    handler = agent_prompt(settings, "reviewer").handler
+    assert handler is not None
+    prompt, mistake = handler.current()
+    assert (prompt.source == "default") == (mistake is not None)
     assert mistake is None or "leads out of" in str(mistake)
     return mistake is None
 
@@ -54,10 +61,9 @@ def is_used(prompt: AgentPrompt) -> bool:
 
 
 @pytest.mark.parametrize("written", ["", "interruption_prompt:\n", "interruption_prompt: ''\n"])
-def test_without_a_handler_prompt_the_chains_holds(at: Setting, written: str) -> None:
-    (at.work / "prompts" / "reviewer.yaml").write_text(SYSTEM + written)
-    got = agent_prompt(at.named(REVIEWER), "reviewer")
-    assert got == AgentPrompt("Review.")
+def test_a_prompt_file_may_name_no_handler(place: ConfigPlace, written: str) -> None:
+    (place.work / "prompts" / "reviewer.yaml").write_text(SYSTEM + written)
+    assert agent_prompt(place.named(REVIEWER), "reviewer") == AgentPrompt("Review.")
 
 
 @pytest.mark.parametrize(
@@ -68,20 +74,14 @@ def test_without_a_handler_prompt_the_chains_holds(at: Setting, written: str) ->
         ("'${WHERE}/h.yaml'", "work/prompts/there/h.yaml"),
     ],
 )
-def test_a_handler_prompt_is_relative_to_the_prompt_file(at: Setting, tmp_path: Path, written: str, path: str) -> None:
-    naming(at, written)
-    got = agent_prompt(at.named(REVIEWER, {"WHERE": "there"}), "reviewer")
-    assert got.handler is not None
-    assert got.handler.path == tmp_path / path
-
-
-def test_a_handler_prompt_that_is_gone_is_told_with_what_names_it(at: Setting) -> None:
-    naming(at, "gone.yaml")
-    handler = agent_prompt(at.named(REVIEWER), "reviewer").handler
+def test_a_handler_is_relative_to_its_prompt_file(place: ConfigPlace, tmp_path: Path, written: str, path: str) -> None:
+    name_handler(place, written)
+    handler = agent_prompt(place.named(REVIEWER, {"WHERE": "there"}), "reviewer").handler
     assert handler is not None
+    assert handler.path == tmp_path / path
     _, mistake = handler.current()
     assert mistake is not None
-    assert mistake.file == str(at.work / "prompts/gone.yaml")
+    assert mistake.file == str(tmp_path / path)
     assert "prompts/reviewer.yaml:2 names it" in mistake.message
 
 
@@ -95,53 +95,50 @@ def test_a_handler_prompt_that_is_gone_is_told_with_what_names_it(at: Setting) -
         ("messages:\n  - {role: user, content: x}\n", 2, "expected one of system"),
     ],
 )
-def test_a_mistake_in_a_prompt_file_has_its_line(at: Setting, text: str, line: int, words: str) -> None:
-    file = at.work / "prompts" / "reviewer.yaml"
+def test_a_mistake_in_a_prompt_has_its_line(place: ConfigPlace, text: str, line: int, words: str) -> None:
+    file = place.work / "prompts" / "reviewer.yaml"
     file.write_text(text)
     with pytest.raises(ConfigError) as caught:
-        agent_prompt(at.named(REVIEWER), "reviewer")
+        agent_prompt(place.named(REVIEWER), "reviewer")
     assert (caught.value.file, caught.value.line) == (str(file), line)
     assert words in caught.value.message
 
 
-def test_a_prompt_file_that_is_gone_is_told_where_it_is_named(at: Setting) -> None:
-    (at.work / "prompts" / "reviewer.yaml").unlink()
+@pytest.mark.parametrize("path", ["gone.yaml", '"a\\0b"', "x" * 5_000, "${NONE}"])
+def test_a_path_that_leads_nowhere_is_a_mistake(place: ConfigPlace, path: str) -> None:
+    name_handler(place, path)
+    place.found(REVIEWER)
     with pytest.raises(ConfigError) as caught:
-        agent_prompt(at.named(REVIEWER), "reviewer")
-    assert (caught.value.file, caught.value.line) == (str(at.work / "mine.yaml"), 5)
-    assert caught.value.message.startswith(f"{KEY}: {at.work}/prompts/reviewer.yaml cannot be read")
+        agent_prompt(place.named(REVIEWER.replace("prompts/reviewer.yaml", path)), "reviewer")
+    assert (caught.value.file, caught.value.line) == (str(place.work / "mine.yaml"), 5)
+    assert caught.value.message.startswith(f"{KEY}: ")
 
 
-def test_a_kind_without_a_prompt_has_that_of_agent_and_is_fenced_as_that_is(at: Setting) -> None:
-    text = "chains: {}\nagents: {agent: {prompt: prompts/reviewer.yaml}, other: {description: x}, explore: {prompt: }}"
-    naming(at, "handler.yaml")
-    got = at.found(text)
-    for name in ("other", "explore"):
-        prompt = agent_prompt(got, name)
-        assert prompt.system == agent_prompt(got, "agent").system == "Review."
-        assert is_used(prompt)
-    (at.work / "prompts" / "reviewer.yaml").unlink()
-    (at.work / "prompts" / "reviewer.yaml").symlink_to(at.home / "handler.yaml")
+def test_a_kind_without_a_prompt_uses_the_agents(place: ConfigPlace) -> None:
+    name_handler(place, "handler.yaml")
+    settings = place.found(
+        "chains: {}\nagents: {agent: {prompt: prompts/reviewer.yaml}, other: {description: x}, explore: {prompt: }}"
+    )
+    assert {agent_prompt(settings, name).system for name in ("agent", "other", "explore")} == {"Review."}
+    (place.work / "prompts" / "reviewer.yaml").unlink()
+    (place.work / "prompts" / "reviewer.yaml").symlink_to(place.home / "handler.yaml")
     with pytest.raises(ConfigError, match="leads out of"):
-        agent_prompt(got, "other")
-
-
-def test_no_prompt_at_all_is_a_choice(at: Setting) -> None:
-    got = at.named("agents: {agent: {prompt: null}, other: {description: x}}")
-    assert agent_prompt(got, "other") == agent_prompt(got, "agent") == AgentPrompt()
+        agent_prompt(settings, "other")
+    none = place.named("agents: {agent: {prompt: null}, other: {description: x}}")
+    assert agent_prompt(none, "other") == agent_prompt(none, "agent") == AgentPrompt()
 
 
 # Trust
 
 
-def linked_prompt(at: Setting) -> None:
-    (at.work / "prompts" / "reviewer.yaml").unlink()
-    (at.work / "prompts" / "reviewer.yaml").symlink_to(at.home / "reviewer.yaml")
+def link_prompt(place: ConfigPlace) -> None:
+    (place.work / "prompts" / "reviewer.yaml").unlink()
+    (place.work / "prompts" / "reviewer.yaml").symlink_to(place.home / "reviewer.yaml")
 
 
-def linked_folder(at: Setting) -> None:
-    (at.work / "prompts").rename(at.work / "moved")
-    (at.work / "prompts").symlink_to(at.home)
+def link_folder(place: ConfigPlace) -> None:
+    (place.work / "prompts").rename(place.work / "moved")
+    (place.work / "prompts").symlink_to(place.home)
 
 
 LEADING_OUT = {
@@ -153,146 +150,117 @@ LEADING_OUT = {
 }
 
 
-def lead_out(at: Setting, how: str) -> None:
-    """Let the prompt file name the handler prompt that is elsewhere."""
-    link = at.work / "prompts" / "link.yaml"
+def lead_out(place: ConfigPlace, how: str = "upwards") -> None:
+    """Let the prompt file name the handler prompt outside the folder."""
+    link = place.work / "prompts" / "link.yaml"
     link.unlink(missing_ok=True)
-    link.symlink_to(at.home / "handler.yaml")
-    naming(at, LEADING_OUT[how].replace("HOME", str(at.home)))
-
-
-@pytest.mark.parametrize("prompt", ["~/r.yaml", "'\u00a0/etc/passwd'", "p/../../r.yaml"])
-@pytest.mark.parametrize("name", ["reviewer", "explore", "script", "thinking", "extra_body"])
-def test_a_prompt_that_leads_out_needs_trust_whatever_its_kind_is_called(at: Setting, name: str, prompt: str) -> None:
-    got = at.found(f"chains: {{}}\nagents:\n  {name}:\n    description: x\n    prompt: {prompt}\n")
-    assert got.untrusted == (f"agents.{name}.prompt",)
-    assert [(each.key, each.line) for each in got.asked] == [(f"agents.{name}.prompt", 5)]
-    with pytest.raises(ConfigError, match=f"agents.{name}.prompt"):
-        require_trust(got)
-    assert at.load("config.yaml").untrusted == ()
-
-
-def test_a_prompt_of_a_chain_needs_trust_whatever_the_chain_is_called(at: Setting) -> None:
-    got = at.found("chains: {thinking: {system_prompt: /etc/passwd}}")
-    assert got.untrusted == ("chains.thinking.system_prompt",)
-
-
-@pytest.mark.parametrize("link", [linked_prompt, linked_folder])
-def test_a_prompt_that_is_a_link_out_needs_trust(at: Setting, link: Change) -> None:
-    (at.home / "reviewer.yaml").write_text(SYSTEM)
-    link(at)
-    got = at.found(REVIEWER)
-    assert [(each.key, each.leads_to) for each in got.asked] == [(KEY, str(at.home / "reviewer.yaml"))]
+    link.symlink_to(place.home / "handler.yaml")
+    name_handler(place, LEADING_OUT[how].replace("HOME", str(place.home)))
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["description: '${HOME}'", "description: x, model: '${HOME:-claude}'", "description: x, tools: ['${HOME}']"],
+    ("text", "key"),
+    [
+        ("agents: {reviewer: {description: x, prompt: ~/r.yaml}}", "agents.reviewer.prompt"),
+        ("agents: {explore: {prompt: '\u00a0/etc/passwd'}}", "agents.explore.prompt"),
+        ("agents: {script: {description: x, prompt: p/../../r.yaml}}", "agents.script.prompt"),
+        ("agents: {extra_body: {description: x, prompt: ~/r.yaml}}", "agents.extra_body.prompt"),
+        ("agents: {r: {description: '${HOME}'}}", "agents.r.description"),
+        ("agents: {r: {description: x, model: '${NONE:-claude}'}}", "agents.r.model"),
+        ("agents: {r: {description: x, tools: ['${HOME}']}}", "agents.r.tools"),
+    ],
 )
-def test_a_variable_in_a_kind_needs_trust(at: Setting, text: str) -> None:
-    got = at.found(f"chains: {{}}\nagents: {{reviewer: {{{text}}}}}", {"HOME": "claude"})
-    (key,) = got.untrusted
-    assert key.startswith("agents.reviewer.")
+def test_a_found_kind_that_leads_out_needs_trust(place: ConfigPlace, text: str, key: str) -> None:
+    settings = place.found(f"chains: {{}}\n{text}")
+    assert [each.key for each in settings.asked] == [key]
+    with pytest.raises(ConfigError, match=key):
+        require_trust(settings)
+    assert place.load("config.yaml").untrusted == ()
 
 
-def test_what_a_kind_may_set_without_trust(at: Setting) -> None:
-    naming(at, "handler.yaml")
+def test_a_kind_within_the_folder_needs_no_trust(place: ConfigPlace) -> None:
+    name_handler(place, "handler.yaml")
     more = "    tools: [shell]\n    model: offline\n    max_iterations: 3\n  max_depth: 2\n"
-    got = at.found(REVIEWER + more)
-    assert got.untrusted == ()
-    assert is_used(agent_prompt(got, "reviewer"))
-    assert (got.required_folder(KEY), got.required_folder("agents.explore.prompt")) == (at.work, None)
+    settings = place.found(REVIEWER + more)
+    assert settings.untrusted == ()
+    assert uses_handler(settings)
+    assert (settings.required_folder(KEY), settings.required_folder("agents.explore.prompt")) == (place.work, None)
 
 
 @pytest.mark.parametrize("how", LEADING_OUT)
-def test_a_handler_prompt_that_leads_out_of_the_folder_needs_trust(at: Setting, how: str) -> None:
-    lead_out(at, how)
-    got = at.found(REVIEWER)
-    assert got.untrusted == (KEY,)
-    (asked,) = got.asked
+def test_a_handler_that_leads_out_needs_trust(place: ConfigPlace, how: str) -> None:
+    name_handler(place, "handler.yaml")
+    found, named = place.found(REVIEWER), place.named(REVIEWER)
+    assert uses_handler(found)
+    lead_out(place, how)
+    assert uses_handler(named)
+    assert not uses_handler(found), "the file is judged whenever it is read"
+    settings = place.load()
+    assert settings.untrusted == (KEY,)
+    (asked,) = settings.asked
     assert (asked.key, asked.line) == (f"{KEY}.interruption_prompt", 5)
-    assert asked.place == f"{at.work}/prompts/reviewer.yaml:2"
-    assert asked.leads_to == ("" if how == "by a variable" else str(at.home / "handler.yaml"))
-    shown = "".join(row.strip() for row in question(at.work / "config.yaml", got.asked, 80))
+    assert asked.place == f"{place.work}/prompts/reviewer.yaml:2"
+    assert asked.leads_to == ("" if how == "by a variable" else str(place.home / "handler.yaml"))
+    shown = "".join(row.strip() for row in question(place.work / "config.yaml", settings.asked, 80))
     assert asked.place in shown
     assert asked.leads_to in shown
     with pytest.raises(ConfigError, match="is not trusted yet"):
-        agent_prompt(got, "reviewer")
-    remember_trust(got, state_folder({"HOME": str(at.home)}))
-    for trusted in (at.load(), at.load("config.yaml")):
-        assert trusted.untrusted == ()
-        assert is_used(agent_prompt(trusted, "reviewer"))
+        agent_prompt(settings, "reviewer")
+    for again in (load_trusted(place), place.load("config.yaml")):
+        assert again.untrusted == ()
+        assert uses_handler(again)
 
 
-def test_trust_holds_for_what_the_prompt_file_says(at: Setting) -> None:
-    lead_out(at, "upwards")
-    remember_trust(at.found(REVIEWER), state_folder({"HOME": str(at.home)}))
-    trusted = at.load()
-    assert is_used(agent_prompt(trusted, "reviewer"))
-    (at.home / "other.yaml").write_text(HANDLER)
-    naming(at, "../../home/other.yaml")
-    # For the session that runs it is another value, that nobody was asked about; the next one asks.
-    assert not is_used(agent_prompt(trusted, "reviewer"))
-    assert at.load().untrusted == (KEY,)
-    lead_out(at, "upwards")
-    assert is_used(agent_prompt(trusted, "reviewer"))
-    assert at.load().untrusted == ()
+def test_trust_covers_what_the_prompt_file_says(place: ConfigPlace) -> None:
+    lead_out(place)
+    session = load_trusted(place)
+    assert uses_handler(session)
+    (place.home / "other.yaml").write_text(HANDLER)
+    name_handler(place, "../../home/other.yaml")
+    assert not uses_handler(session), "the open session never asked about this value"
+    assert place.load().untrusted == (KEY,)
+    lead_out(place)
+    assert uses_handler(session)
+    assert place.load().untrusted == ()
 
 
-def test_trust_in_a_handler_prompt_is_not_trust_in_the_path_of_the_prompt(at: Setting) -> None:
-    lead_out(at, "upwards")
-    remember_trust(at.found(REVIEWER), state_folder({"HOME": str(at.home)}))
-    got = at.load()
-    assert got.required_folder(KEY) == at.work
-    (at.home / "reviewer.yaml").write_text(SYSTEM)
-    linked_prompt(at)
+def test_trust_in_a_handler_excludes_the_prompts_path(place: ConfigPlace) -> None:
+    lead_out(place)
+    settings = load_trusted(place)
+    assert settings.required_folder(KEY) == place.work
+    (place.home / "reviewer.yaml").write_text(SYSTEM)
+    link_prompt(place)
     with pytest.raises(ConfigError, match="leads out of"):
-        agent_prompt(got, "reviewer")
-    assert at.load().untrusted == (KEY,)
+        agent_prompt(settings, "reviewer")
+    assert place.load().untrusted == (KEY,)
 
 
-def test_a_trusted_prompt_elsewhere_has_its_handler_prompt_judged_as_well(at: Setting) -> None:
-    (at.home / "reviewer.yaml").write_text(f"{SYSTEM}interruption_prompt: handler.yaml\n")
-    text = REVIEWER.replace("prompts/reviewer.yaml", "~/reviewer.yaml")
-    got = at.found(text)
-    assert [(each.key, each.value, each.leads_to) for each in got.asked] == [
-        (KEY, "~/reviewer.yaml", str(at.home / "reviewer.yaml")),
-        (f"{KEY}.interruption_prompt", "handler.yaml", str(at.home / "handler.yaml")),
+def test_the_handler_of_a_prompt_outside_is_judged(place: ConfigPlace) -> None:
+    file = place.home / "reviewer.yaml"
+    file.write_text(f"{SYSTEM}interruption_prompt: handler.yaml\n")
+    settings = place.found(REVIEWER.replace("prompts/reviewer.yaml", "~/reviewer.yaml"))
+    assert [(each.key, each.value, each.leads_to) for each in settings.asked] == [
+        (KEY, "~/reviewer.yaml", str(file)),
+        (f"{KEY}.interruption_prompt", "handler.yaml", str(place.home / "handler.yaml")),
     ]
-    remember_trust(got, state_folder({"HOME": str(at.home)}))
-    got = at.load()
-    prompt = agent_prompt(got, "reviewer")
-    assert prompt.system == "Review."
-    assert is_used(prompt)
-    (at.home / "other.yaml").write_text(HANDLER)
-    (at.home / "reviewer.yaml").write_text(f"{SYSTEM}interruption_prompt: other.yaml\n")
-    assert not is_used(agent_prompt(got, "reviewer"))
+    remember_trust(settings, state_folder({"HOME": str(place.home)}))
+    settings = place.load()
+    assert uses_handler(settings)
+    (place.home / "other.yaml").write_text(HANDLER)
+    file.write_text(f"{SYSTEM}interruption_prompt: other.yaml\n")
+    assert not uses_handler(settings)
 
 
-@pytest.mark.parametrize("how", LEADING_OUT)
-@pytest.mark.parametrize("way", ["found", "named"])
-def test_a_handler_prompt_that_comes_to_lead_out_is_judged_again_when_it_is_read(
-    at: Setting, how: str, way: str
-) -> None:
-    naming(at, "handler.yaml")
-    got = getattr(at, way)(REVIEWER)
-    assert is_used(agent_prompt(got, "reviewer"))
-    lead_out(at, how)
-    assert is_used(agent_prompt(got, "reviewer")) == (way == "named")
-
-
-@pytest.mark.parametrize("link", [linked_prompt, linked_folder])
-@pytest.mark.parametrize("way", ["found", "named"])
-def test_a_prompt_that_becomes_a_link_is_judged_again_when_it_is_read(at: Setting, link: Change, way: str) -> None:
-    (at.home / "reviewer.yaml").write_text(SYSTEM.replace("Review", "Private"))
-    got = getattr(at, way)(REVIEWER)
-    assert agent_prompt(got, "reviewer").system == "Review."
-    link(at)
-    if way == "named":
-        assert agent_prompt(got, "reviewer").system == "Private."
-        return
+@pytest.mark.parametrize("link", [link_prompt, link_folder])
+def test_a_prompt_that_becomes_a_link_needs_trust(place: ConfigPlace, link: Change) -> None:
+    (place.home / "reviewer.yaml").write_text(SYSTEM.replace("Review", "Private"))
+    found, named = place.found(REVIEWER), place.named(REVIEWER)
+    assert agent_prompt(found, "reviewer").system == "Review."
+    link(place)
+    assert agent_prompt(named, "reviewer").system == "Private."
     with pytest.raises(ConfigError, match=r"leads out of .*: if you trust it, name it with --config"):
-        agent_prompt(got, "reviewer")
+        agent_prompt(found, "reviewer")
+    assert [(each.key, each.leads_to) for each in place.load().asked] == [(KEY, str(place.home / "reviewer.yaml"))]
 
 
 UNUSABLE: dict[str, Callable[[Path], object]] = {
@@ -309,45 +277,34 @@ UNUSABLE: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("what", UNUSABLE)
-def test_what_cannot_be_judged_is_no_error_before_it_is_used_and_no_device_is_opened_for_that(
-    at: Setting, what: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file, opened = at.work / "prompts" / "reviewer.yaml", list[str]()
+def test_judging_never_opens_a_device(place: ConfigPlace, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, opened = place.work / "prompts" / "reviewer.yaml", list[str]()
     file.unlink()
     UNUSABLE[what](file)
     opening = os.open
 
-    def noted(path: Any, *how: Any, **more: Any) -> int:
+    def record(path: Any, *how: Any, **more: Any) -> int:
         opened.append(str(path))
         return opening(path, *how, **more)
 
-    monkeypatch.setattr(os, "open", noted)
-    got = at.found(REVIEWER)
+    monkeypatch.setattr(os, "open", record)
+    settings = place.found(REVIEWER)
     assert (str(file) in opened) == file.is_file()
-    # A link to a device leads out of the folder; a loop of links leads nowhere, so not into it either.
-    assert got.untrusted == ((KEY,) if file.is_symlink() else ())
+    # Of the links, one leads out of the folder, and the other never into it.
+    assert settings.untrusted == ((KEY,) if file.is_symlink() else ())
     with pytest.raises(ConfigError):
-        agent_prompt(got, "reviewer")
+        agent_prompt(settings, "reviewer")
 
 
-@pytest.mark.parametrize("path", ['"a\\0b"', "x" * 5_000, "${NONE}"])
-def test_a_path_that_leads_nowhere_is_a_mistake_of_the_user(at: Setting, path: str) -> None:
-    naming(at, path)
-    at.found(REVIEWER)
-    with pytest.raises(ConfigError):
-        agent_prompt(at.found(REVIEWER.replace("prompts/reviewer.yaml", path)), "reviewer")
-
-
-def test_what_is_too_much_to_judge_is_not_used_either(at: Setting) -> None:
-    """A folder of many files must hold nobody up; what nobody was asked about stays in the folder."""
+def test_what_is_too_large_to_judge_is_refused(place: ConfigPlace) -> None:
     filler = f"{SYSTEM}description: "
     filler += "x" * (trust.MAX_JUDGED_CHARS - len(filler))
-    (at.work / "prompts" / "filler.yaml").write_text(filler)
-    lead_out(at, "upwards")
-    text = REVIEWER.replace("  reviewer:", "  filler: {description: x, prompt: prompts/filler.yaml}\n  reviewer:")
-    got = at.found(text)
-    assert got.untrusted == ()
-    assert agent_prompt(got, "filler").system == "Review."
-    assert not is_used(agent_prompt(got, "reviewer"))
+    (place.work / "prompts" / "filler.yaml").write_text(filler)
+    lead_out(place)
+    settings = place.found(
+        REVIEWER.replace("  reviewer:", "  filler: {description: x, prompt: prompts/filler.yaml}\n  reviewer:")
+    )
+    assert settings.untrusted == ()
+    assert agent_prompt(settings, "filler").system == "Review."
+    assert not uses_handler(settings)

@@ -1,8 +1,9 @@
-"""A harness that kills the real program at every write and sync of its journal, resumes it, and looks for what is lost.
+"""A harness that kills the real program at writes and syncs of its journal, resumes it, and looks for lost lines.
 
     PYTHONPATH=tests python -m crash --points 5000
 
-``point`` says where a program is killed, ``layer`` kills it there, and ``scenarios`` says what it does until then.
-``program`` starts it, ``json_side`` and ``tty_side`` talk to it, and ``home`` keeps its files. ``play`` plays one point
-from the start to the last resumed run, and ``checks`` judges what was seen.
+``scenarios`` are the inputs of the program, ``point`` chooses where it is killed, and ``layer`` kills it there.
+``program`` starts it, ``talk`` exchanges JSON with it, ``play`` plays one point until the session is resumed to its
+end, and ``checks`` judges the result. Only what real processes can show is checked here. The effect of a resume is a
+function of the journal, which tests in one process check for every prefix.
 """

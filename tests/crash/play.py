@@ -1,127 +1,164 @@
-"""One point, from the start of the program to the end of the run that its session was last resumed for."""
+"""One point, from the start of its program to the end of the program that resumes its session last."""
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import TracebackType
 
-from . import checks
-from .checks import Record
-from .home import Home
-from .point import Kill, Point, Reach
-from .scenarios import BY_NAME, Scenario, resumed
-from .seen import Seen
+from . import checks, program
+from .checks import Asked, Record
+from .layer import Counts
+from .point import Kill, Point
+from .scenarios import BY_NAME, CONFIG, Scenario, resumed
+from .talk import Seen, talk
 
 WRONG_USAGE = 2
 
-_TRACEBACK = "Traceback (most recent call last)"
 _SHOWN = 2_000
-"""Characters of what a program showed that a complaint repeats, from its end."""
+"""The limit of a program's errors in a complaint, in characters."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a point. The lists are complaints, by what they are about; all are empty if all is well.
-
-    ``kills`` and ``resumed`` count programs.
-    """
+    """The result of a point: the numbers of programs that were killed and resumed, and of acknowledgements."""
 
     point: str
     scenario: str
     kills: int = 0
     resumed: int = 0
     acknowledged: int = 0
-    lost: list[str] = field(default_factory=list)
-    invalid: list[str] = field(default_factory=list)
-    unopened: list[str] = field(default_factory=list)
-    left: list[str] = field(default_factory=list)
-    wrong: list[str] = field(default_factory=list)
-
-    @property
-    def complaints(self) -> list[str]:
-        """Return all of them, each with what it is about."""
-        kinds = ("lost", "invalid", "unopened", "left", "wrong")
-        return [f"{kind}: {text}" for kind in kinds for text in getattr(self, kind)]
+    complaints: list[str] = field(default_factory=list)
 
 
-_OF_A_SESSION = (checks.repeated, checks.unallowed, checks.unended, checks.unfinished, checks.withheld)
-
-
-def measure(scenario: Scenario) -> tuple[Outcome, Reach]:
-    """Play a scenario that nobody kills; return what became of it, and how many calls it has."""
+def measure(scenario: Scenario) -> tuple[Outcome, Counts]:
+    """Play a scenario without a kill. Return the outcome and the number of its calls."""
     outcome = Outcome("", scenario.name)
-    with Home() as home:
-        seen = _run(home, scenario, None, outcome)
-        _judge_records(home, [seen], outcome)
-        return outcome, Reach(home.counts.writes, home.counts.syncs, seen.pieces)
+    with Home(outcome) as home:
+        seen = home.run(scenario, None)
+        home.judge([seen])
+        return outcome, home.counts
 
 
 def play(point: Point) -> Outcome:
     """Play a point and judge it."""
-    scenario = BY_NAME[point.scenario]
-    outcome = Outcome(point.to_json(), point.scenario)
-    with Home() as home:
-        known = [_run(home, scenario, point.kill, outcome)]
-        if known[0].is_killed:
-            outcome.wrong += checks.unanswered_effects(home.made(scenario.made), home.records)
-        cut_short = [home.records]
-        for n, again in enumerate((*point.again, None), 1):
-            before, id = home.records, home.latest.stem if home.latest else None
-            how = resumed(f"recap {n} of it all", point.way, id, scenario)
-            known.append(_run(home, how, again, outcome, may_fail=not before))
-            if not known[-1].is_killed and not home.records:
-                break  # there is nothing to resume; if that is a loss, it is told below
-            # What a power cut has taken, nobody is told of.
-            cut_short = [*(each for each in cut_short if home.records[: len(each)] == each), home.records]
-        _judge_records(home, known, outcome)
-        for each in cut_short:
-            outcome.wrong += checks.misjudged(each, home.records)
+    scenario, outcome = BY_NAME[point.scenario], Outcome(point.to_json(), point.scenario)
+    with Home(outcome) as home:
+        seen = [home.run(scenario, point.kill)]
+        if seen[0].is_killed:
+            made = [name for name in scenario.made if (home.folder / "work" / name).exists()]
+            outcome.complaints += checks.unanswered_effects(made, home.records)
+        for n, kill in enumerate((*point.again, None), 1):
+            before = home.records
+            seen.append(home.run(resumed(f"recap {n} of it all", point.way, home.id), kill, may_fail=not before))
+            if not seen[-1].is_killed and not home.records:
+                break  # nothing can be resumed; ``judge`` complains if that is a loss
+        home.judge(seen)
     return outcome
 
 
-def _run(home: Home, scenario: Scenario, kill: Kill | None, outcome: Outcome, *, may_fail: bool = False) -> Seen:
-    """Run a program, and judge how it ended if nobody killed it; ``may_fail``: there is nothing to open."""
-    seen, left = home.run(scenario, kill)
-    outcome.left += left
-    if seen.is_killed:
-        outcome.kills += 1
-    elif not (may_fail and seen.code == WRONG_USAGE):
-        is_good = _judge_end(scenario, seen, outcome)
-        outcome.resumed += is_good and scenario.name not in BY_NAME
-    return seen
+class Home:
+    """The folders of one session, its programs one after the other, and the disk under its journal.
 
+    A context manager, which removes everything.
+    """
 
-def _judge_end(scenario: Scenario, seen: Seen, outcome: Outcome) -> bool:
-    """Whether a program that nobody killed came to its end as it should."""
-    shown = f"{seen.shown}\n{seen.errors}"
-    why = ""
-    if seen.code is None:
-        why = "it hangs"
-    elif _TRACEBACK in shown:
-        why = f"it ends with {seen.code} and a traceback"
-    elif seen.code not in scenario.codes:
-        why = f"it ends with {seen.code}"
-    elif seen.is_stuck:
-        why = "it does not show what it should"
-    if why:
-        outcome.unopened.append(f"{scenario.name}: {why}: {shown.strip()[-_SHOWN:]}")
-    return not why
+    def __init__(self, outcome: Outcome) -> None:
+        self.counts = Counts()
+        self._outcome = outcome
+        self._runs = 0
+        self._is_named = False
+        self._asked: list[Asked] = []
+        self._synced = 0
 
+    def __enter__(self) -> Home:
+        memory = Path("/dev/shm")  # no disk is needed, since the layer decides which bytes are synced
+        self.folder = Path(tempfile.mkdtemp(prefix="chain-crash-", dir=memory if memory.is_dir() else None))
+        for name in ("work", "tmp"):
+            (self.folder / name).mkdir()
+        (self.folder / "work/one.txt").write_text("a note\n")
+        (self.folder / "test.yaml").write_text(CONFIG)
+        return self
 
-def _judge_records(home: Home, known: Sequence[Seen], outcome: Outcome) -> None:
-    every = [checks.rows(path.read_bytes()) for path in home.journals]
-    together: list[Record] = [record for journal in every for record in journal]
-    texts = [text for seen in known for text in seen.acknowledged]
-    answers = {id: decision for seen in known for id, decision in seen.answers.items()}
-    outcome.acknowledged = len(set(texts)) + len(answers)
-    outcome.lost += checks.lost(texts, answers, together)
-    asked = home.asked()
-    outcome.invalid += checks.invalid(asked, home.records)
-    outcome.invalid += checks.changed(asked, together)
-    outcome.invalid += checks.forgotten(asked, home.records)
-    for journal in every:
-        outcome.wrong += checks.unreadable(journal)
-        outcome.wrong += checks.unsettled(journal, may_wait=journal != home.records)
-    # What a session before it left open is written when that is resumed.
-    for check in _OF_A_SESSION:
-        outcome.wrong += check(home.records)
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @property
+    def _journal(self) -> Path | None:
+        return next((self.folder / "state/chain/sessions").glob("*.jsonl"), None)
+
+    @property
+    def id(self) -> str | None:
+        return None if self._journal is None else self._journal.stem
+
+    @property
+    def records(self) -> Sequence[Record]:
+        return [] if self._journal is None else checks.rows(self._journal.read_bytes())
+
+    def run(self, scenario: Scenario, kill: Kill | None, *, may_fail: bool = False) -> Seen:
+        """Run a program to its end and judge how it ended. If it ``may_fail``, there is nothing to resume."""
+        self._runs += 1
+        seen = talk(partial(self._begin, scenario, kill), scenario)
+        self._outcome.complaints += [f"left behind: {each}" for each in program.nothing_left()]
+        self.counts = Counts.read(self._file("counts"))
+        self._is_named |= self.counts.is_named
+        self._synced = max(self._synced, self.counts.synced)
+        lost_power = seen.is_killed and kill is not None and kill.power != "on"
+        requests = self._file("requests").read_bytes() if self._file("requests").exists() else b""
+        # A last request that is torn was never sent.
+        self._asked.append(Asked([json.loads(body) for body in requests.split(b"\n")[:-1]], lost_power))
+        if seen.is_killed:
+            self._outcome.kills += 1
+            if lost_power and kill is not None:
+                self._cut_power(kill)
+        elif not (may_fail and seen.code == WRONG_USAGE):
+            errors = self._file("errors").read_text(errors="replace")
+            if seen.code not in scenario.codes or "Traceback (most recent call last)" in errors:
+                why = "it hangs" if seen.code is None else f"it ends with {seen.code}"
+                self._outcome.complaints.append(f"{scenario.name}: {why}: {errors.strip()[-_SHOWN:]}")
+            elif scenario.name not in BY_NAME:
+                self._outcome.resumed += 1
+        return seen
+
+    def judge(self, seen: Sequence[Seen]) -> None:
+        """Check the journal and the requests of these programs."""
+        texts = [text for each in seen for text in each.acknowledged]
+        answers = {id: decision for each in seen for id, decision in each.answers.items()}
+        outcome, journal = self._outcome, self.records
+        outcome.acknowledged = len(set(texts)) + len(answers)
+        outcome.complaints += checks.lost(texts, answers, journal)
+        outcome.complaints += checks.invalid(self._asked)
+        outcome.complaints += checks.changed(self._asked, journal)
+        for check in (checks.unreadable, checks.unsettled):
+            outcome.complaints += check(journal)
+
+    def _begin(self, scenario: Scenario, kill: Kill | None, stdin: int, stdout: int) -> int:
+        argv = ["--config", str(self.folder / "test.yaml"), *scenario.args, "--output-format", "stream-json"]
+        home = str(self.folder)
+        environ = {"PATH": os.environ["PATH"], "HOME": home, "TMPDIR": f"{home}/tmp", "LANG": "C.UTF-8"}
+        environ |= {"XDG_STATE_HOME": f"{home}/state", "XDG_CONFIG_HOME": f"{home}/config", "CHAIN_TRACE": "0"}
+        files = program.Files(*(self._file(name) for name in ("errors", "counts", "requests")))
+        return program.start(argv, environ, self.folder / "work", stdin, stdout, files, kill)
+
+    def _file(self, name: str) -> Path:
+        return self.folder / f"{name}-{self._runs}"
+
+    def _cut_power(self, kill: Kill) -> None:
+        """Take from the journal what a power cut may take. The rest is on disk."""
+        if (path := self._journal) is None:
+            return
+        if not self._is_named and not kill.left:
+            path.unlink()
+            return
+        size = path.stat().st_size
+        synced = min(self._synced, size)
+        os.truncate(path, synced + round(kill.left * (size - synced)))
+        if kill.power == "zeros":
+            os.truncate(path, size)
+        self._synced = path.stat().st_size

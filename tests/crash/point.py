@@ -1,59 +1,51 @@
-"""Where a program is killed, what a power cut leaves of its journal, and how it is resumed."""
+"""The points at which a program is killed, what a power cut leaves of its journal, and how the session is resumed."""
 
 from __future__ import annotations
 
 import json
 import random
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
 
-Call: TypeAlias = Literal["write", "sync", "seen"]
-"""``seen``: not a call; the program is killed from outside when so much of its output was read."""
-
+Call: TypeAlias = Literal["write", "sync"]
 Where: TypeAlias = Literal["before", "middle", "after"]
-Power: TypeAlias = Literal["on", "cut", "zeros"]
-"""``on``: the process is killed, and all written bytes stay. ``cut``: the journal ends anywhere after its synced bytes.
-``zeros``: it has its length, and from anywhere after its synced bytes on there are zero bytes."""
 
-Way: TypeAlias = Literal["lines", "query", "prompt"]
-"""How a session is resumed: by lines of JSON, by ``-p QUERY``, at a terminal."""
+Power: TypeAlias = Literal["on", "cut", "zeros"]
+"""``on``: all written bytes stay. ``cut``: the journal ends anywhere after its synced bytes. ``zeros``: from anywhere
+after its synced bytes on, the journal has zero bytes."""
+
+Way: TypeAlias = Literal["lines", "query"]
+"""How a session is resumed: by lines of JSON, or by ``-p QUERY``."""
 
 KINDS: Sequence[tuple[Call, Where]] = (
     ("write", "after"),
     ("write", "middle"),
     ("sync", "before"),
     ("write", "before"),
-    ("seen", "after"),
-    ("write", "after"),
     ("write", "middle"),
-    ("write", "before"),
     ("sync", "after"),
 )
-"""In turn. There are ten times as many writes as syncs."""
-
-MOST_KILLS = 3
-"""How often a session is killed while it is resumed, at most."""
+"""The kinds of points, in turn."""
 
 RESUMED_WRITES = 9
-"""As many writes as a resumed session has until its query is answered, about; each of them is a point."""
+"""About the number of writes of a resumed session until its query is answered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """At the ``n``-th such call (from 1), or, for ``seen``, after the ``n``-th piece of output.
+    """A kill at the ``n``-th such call, from 1.
 
-    ``part``, from 0 to 1, is how much of a write is done in its middle, and how long is waited after what was seen.
+    ``part``, from 0 to 1, is the part of a write that is done if the program is killed in its middle, and ``left`` the
+    part of the unsynced bytes that a power cut leaves.
     """
 
     call: Call
     n: int
     where: Where = "after"
-    part: float = 0.5
     power: Power = "on"
+    part: float = 0.5
     left: float = 0.0
-    """The part of the bytes that were not synced that a power cut leaves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,62 +67,26 @@ class Point:
         return cls(kill=Kill(**raw.pop("kill")), again=again, **raw)
 
 
-@dataclass(frozen=True, slots=True)
-class Reach:
-    """How many calls of each kind a scenario has that nobody kills."""
-
-    writes: int
-    syncs: int
-    seen: int
-
-    def of(self, call: Call) -> int:
-        return {"write": self.writes, "sync": self.syncs, "seen": self.seen}[call]
-
-
-_POWERS: Sequence[Power] = ("on", "cut", "on", "zeros")
-_AT_TERMINAL: Sequence[Way] = ("prompt", "prompt", "lines")
-_HEADLESS: Sequence[Way] = ("lines", "query", "lines", "query", "prompt")
-_TIMES_AGAIN = (0, 1, 0, 2, 1, 0, MOST_KILLS)
-
-
-def choose(scenario: str, reach: Reach, count: int, seed: int, *, is_at_terminal: bool) -> list[Point]:
-    """So many points of a scenario: all kinds in turn, and for each the calls from the first to the last, spread."""
+def choose(scenario: str, calls: dict[Call, int], count: int, seed: int) -> list[Point]:
+    """Return points of a scenario, spread from its first call to its last. ``calls`` is their number."""
     chance = random.Random(f"{seed} {scenario}")
-    ways = _AT_TERMINAL if is_at_terminal else _HEADLESS
-    kinds = [KINDS[n % len(KINDS)] for n in range(count)]
-    numbers = {kind: _spread(reach.of(kind[0]), times, chance) for kind, times in Counter(kinds).items()}
+    ways: Sequence[Way] = ("lines", "query")
     points = []
-    for n, kind in enumerate(kinds):
-        turn = n + n // len(KINDS)
-        kill = _kill(kind, numbers[kind].pop(), _POWERS[turn % len(_POWERS)], chance)
-        points.append(Point(scenario, kill, _again(n, chance), ways[turn % len(ways)]))
+    for n in range(count):
+        kind = KINDS[n % len(KINDS)]
+        kill = _kill(kind, 1 + n * max(1, calls[kind[0]]) // count, chance)
+        again = [
+            _kill(chance.choice(KINDS), chance.randint(1, RESUMED_WRITES), chance)
+            for _ in range(chance.choice((0, 0, 1, 2)))
+        ]
+        points.append(Point(scenario, kill, tuple(again), chance.choice(ways)))
     return points
 
 
-def _spread(most: int, count: int, chance: random.Random) -> list[int]:
-    """So many numbers from 1 to ``most``: all of them if there is room, else at even distances, in any order."""
-    most = max(1, most)  # what is never called is never reached
-    numbers = list(range(1, most + 1)) * (count // most)
-    left = count - len(numbers)
-    start = chance.random()
-    numbers += [1 + int((k + start) * most / left) for k in range(left)]
-    chance.shuffle(numbers)
-    return numbers
-
-
-def _again(n: int, chance: random.Random) -> tuple[Kill, ...]:
-    """How the resumed programs are killed: often not at all, else at each of their writes in turn."""
-    kinds = [kind for kind in KINDS if kind[0] != "seen"]  # what it shows first says nothing of what it has done
-    times = _TIMES_AGAIN[n % len(_TIMES_AGAIN)]
-    return tuple(
-        _kill(kinds[(n + k) % len(kinds)], 1 + (n // 2 + 3 * k) % RESUMED_WRITES, _POWERS[(n + k) % 4], chance)
-        for k in range(times)
-    )
-
-
-def _kill(kind: tuple[Call, Where], n: int, power: Power, chance: random.Random) -> Kill:
+def _kill(kind: tuple[Call, Where], n: int, chance: random.Random) -> Kill:
+    power: Power = chance.choice(("on", "cut", "zeros"))
     if kind == ("sync", "before") and power == "on":
-        power = "cut"  # as long as there is power, it does not matter whether a sync was to come
+        power = "cut"  # without a power cut it does not matter whether a sync was to come
     # Every second power cut takes all that it can.
     left = chance.choice((0.0, round(chance.random(), 3)))
-    return Kill(kind[0], n, kind[1], round(chance.random(), 3), power, left)
+    return Kill(kind[0], n, kind[1], power, round(chance.random(), 3), left)

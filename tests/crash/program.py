@@ -1,84 +1,104 @@
 """The real program, as a fork of this process.
 
-Importing the program takes longer than most runs of it. So one process imports it once, and each program is a fork of
-that, made before any thread or trio run exists in it. What then runs is ``console``, the entry point of the installed
-command, with an environment, descriptors, folder and session of its own, up to the end of the interpreter. What differs
-from ``python -m cli`` is when its modules were imported, the layer under its files, and that what the model is asked is
-kept (``asked``).
+Importing the program takes longer than most of its runs. So one process imports it once, and each program is a fork,
+made before that process has a thread or a trio run. The fork runs ``run_command``, the function of the installed
+command, with its own environment, descriptors, folder and session, up to the end of the interpreter.
 
-This process is a subreaper: whatever a program leaves behind, in whatever session and however often it forked, becomes
-a child of this process, and ``nothing_left`` sees it.
+This process is a subreaper: all that a program leaves behind becomes its child, and ``nothing_left`` finds it.
 """
 
 from __future__ import annotations
 
 import ctypes
-import fcntl
+import gc
+import importlib
 import os
 import select
 import signal
 import sys
 import tempfile
-import termios
 import threading
 import time
 from atexit import _run_exitfuncs
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
+
+from support.house import modules
 
 from . import layer
 from .point import Kill
 
 GONE_S = 10.0
-"""For what a killed program started to be gone; usual are some milliseconds."""
+"""The limit for processes of a killed program to end. Usually they take some milliseconds."""
+
+HEADERS = {"x-api-key": "test-key", "anthropic-version": "2023-06-01"}
+"""The headers of all requests, for the rules of the double."""
 
 _PR_SET_CHILD_SUBREAPER = 36
-_ROUND_S = 0.002
+_NOT_IMPORTED = ("chain.providers.anthropic.", "cli.__main__", "cli.screen", "cli.terminal")
+_SCRIPTS = ("guard", "page_text", "fence")
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
-    """How a program is started. ``stdin``, ``stdout`` and ``stderr`` are descriptors of this process.
+class Files:
+    """The files that a program writes: its standard error, the counts of the layer, and its requests."""
 
-    ``counts`` is the file of the layer, ``requests`` that of what the model is asked.
-    """
-
-    argv: Sequence[str]
-    env: Mapping[str, str]
-    folder: Path
-    stdin: int
-    stdout: int
-    stderr: int
+    errors: Path
     counts: Path
     requests: Path
-    kill: Kill | None = None
-    has_terminal: bool = False
 
 
-def become_parent() -> None:
-    """Prepare this process for its children: to be called once, before the program is imported."""
+def prepare() -> None:
+    """Become the parent of all programs, and import what they need. Call it once."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl")
+    for name, path in modules().items():
+        if not name.startswith(_NOT_IMPORTED) and path.stem not in _SCRIPTS:
+            importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
 
 
-def start(how: Start) -> int:
-    """Start a program and return its process id."""
+def start(
+    argv: Sequence[str],
+    environ: Mapping[str, str],
+    folder: Path,
+    stdin: int,
+    stdout: int,
+    files: Files,
+    kill: Kill | None,
+) -> int:
+    """Start a program in a folder. Return its process id."""
     pid = os.fork()
     if pid:
         return pid
     try:
-        _enter(how)
-        _run(how)
+        os.setsid()
+        errors = os.open(files.errors, os.O_WRONLY | os.O_CREAT, 0o600)
+        for number, fd in enumerate((stdin, stdout, errors)):
+            os.dup2(fd, number)
+        os.closerange(3, 256)
+        os.chdir(folder)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.environ.clear()
+        os.environ.update(environ)
+        tempfile.tempdir = None
+        for name, fd, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
+            setattr(sys, name, open(fd, mode, encoding="utf-8", errors="surrogateescape", closefd=False))  # noqa: SIM115
+        sys.argv = ["chain", *argv]
+        _record_requests(files.requests)
+        layer.arm(files.counts, kill)
+        _run()
     finally:
         os._exit(70)
 
 
 def wait(pid: int, timeout_s: float) -> int | None:
-    """The exit code of a program, negative for a signal; ``None`` if it still runs after so long."""
+    """Return the exit code of a program, negative for a signal; ``None`` if it has not ended by then."""
     fd = os.pidfd_open(pid)
     try:
         if not select.select([fd], [], [], timeout_s)[0]:
@@ -89,79 +109,66 @@ def wait(pid: int, timeout_s: float) -> int | None:
 
 
 def kill(pid: int) -> None:
-    """Kill a program that was not waited for."""
+    """Kill a program and wait for its end."""
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
 
 
-def nothing_left(timeout_s: float = GONE_S) -> list[str]:
-    """What the programs have left behind that does not end within this time; it is killed."""
-    end = time.monotonic() + timeout_s
+def nothing_left() -> list[str]:
+    """Wait for the processes that a program left behind. Kill and return those that do not end."""
+    end = time.monotonic() + GONE_S
     while True:
         try:
             pid, _ = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
             return []
+        if not pid and time.monotonic() > end:
+            break
         if not pid:
-            if time.monotonic() > end:
-                break
-            select.select([], [], [], _ROUND_S)
-    found = []
-    while left := _children():
-        found += [_command(pid) for pid in left]
-        for pid in left:
+            select.select([], [], [], 0.002)
+    left: list[str] = []
+    children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
+    while pids := list(map(int, children.read_text().split())):
+        for pid in pids:
+            left.append(Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " "))
             kill(pid)
-            os.waitpid(pid, 0)
-    return found
-
-
-def _children() -> list[int]:
-    me = os.getpid()
-    return [int(pid) for pid in Path(f"/proc/{me}/task/{me}/children").read_text().split()]
-
-
-def _command(pid: int) -> str:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-    return "?"
+    return left
 
 
 # ------------------------------------------------------------------------------------------------------- in the child
 
 
-def _enter(how: Start) -> None:
-    """Take the descriptors, the folder, the environment and the session that a shell would give."""
-    os.setsid()
-    for fd, number in ((how.stdin, 0), (how.stdout, 1), (how.stderr, 2)):
-        os.dup2(fd, number)
-    os.closerange(3, 256)
-    if how.has_terminal:
-        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-    os.chdir(how.folder)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+def _record_requests(path: Path) -> None:
+    """Append each request to a file before it is answered, in the form of the Messages API.
+
+    The rules answer. The body is that of the real adapter, so that the rules of the double can check it.
+    """
+    from chain.providers.anthropic.encoding import Encoder, Parameters
+    from chain.providers.scripted.scripted_model import ScriptedModel
+
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    encoder_of, reply = Parameters(model="claude-sonnet-5-5", max_tokens=1024), ScriptedModel.reply
+
+    async def recorded(self: ScriptedModel, request: Any, on_delta: Callable[[Any], None]) -> Any:
+        os.write(fd, Encoder(encoder_of).encode(request) + b"\n")
+        return await reply(self, request, on_delta)
+
+    ScriptedModel.reply = recorded  # type: ignore[method-assign]
 
 
-def _run(how: Start) -> NoReturn:
-    os.environ.clear()
-    os.environ.update(how.env)
-    tempfile.tempdir = None
-    for name, fd, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
-        setattr(sys, name, open(fd, mode, encoding="utf-8", errors="surrogateescape", closefd=False))  # noqa: SIM115
-    sys.argv = ["chain", *how.argv]
+def _run() -> NoReturn:
+    """Run the command and end the process as the interpreter does."""
     from cli.main import run_command
 
-    from . import asked
-
-    asked.keep(how.requests)
-    layer.arm(how.counts, how.kill if how.kill is not None and how.kill.call != "seen" else None)
     try:
         run_command()
+        code = 0
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 1
     except BaseException as error:  # noqa: BLE001 - as the interpreter does
         sys.excepthook(type(error), error, error.__traceback__)
         code = 1
-    # What the interpreter does at its end.
     threading._shutdown()  # type: ignore[attr-defined]
     _run_exitfuncs()
     with suppress(OSError):

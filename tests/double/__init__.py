@@ -1,31 +1,20 @@
 """A strict double of the Messages API, for tests.
 
-It listens on loopback, speaks HTTP/1.1 and server-sent events, refuses what the API refuses in the API's words, answers
-from a script, and keeps every request. When its context ends it raises for each request that broke a rule of the API,
-or I7, unless the test said that one would:
+It listens on loopback, refuses what the API refuses in the words of the API, answers from a script, and stores every
+request. When its context ends, it raises for each request that broke a rule of the API, or I7, unless the test has
+expected that:
 
-    async def test_a_tool_is_called() -> None:
-        script = [calls(("search", {"q": "prices"})), Status(429), text("Done.")]
-        async with serve(script) as double:
-            ...  # run the program against double.url with the key "test-key"
-            second = await double.request(2)
-            assert second.messages[-1]["content"][0]["tool_use_id"] == double.requests[0].reply[0]["id"]
+    async with serve([calls(("search", {"q": "prices"})), Status(429), text("Done.")]) as double:
+        ...  # run the program against double.url with the key "test-key"
+        second = await double.request(2)
+        assert second.messages[-1]["content"][0]["tool_use_id"] == double.requests[0].reply[0]["id"]
 
-Lock-step: a ``Gate`` holds a reply at a point of its stream.
+Faults are ``Status``, ``ErrorEvent``, ``Reset``, ``Cut``, ``Stall``, ``Garbage``, ``Raw`` and ``html()``, and
+``async with double.refusing()`` for refused connections.
 
-    gate = Gate(after=4)
-    async with serve([text("one two", text_chunk=4).holding(gate)]) as double:
-        ...
-        await gate.reached.wait()    # four events are on the wire
-        ...                          # type a line, press a key
-        gate.open.set()
-
-Faults: ``Status``, ``ErrorEvent``, ``Reset``, ``Cut``, ``Stall``, ``Garbage``, ``Raw``, ``html()``; ``async
-with double.refusing()`` for refused connections.
-
-Rules that are to be broken: ``double.expect_fault("deprecated for this model")``. I7:
-``double.expect_new_conversation()`` for each child agent and each session after the first, ``expect_withdrawal()``
-after a refusal; ``serve(tail=function)`` says how long each request's tail is. ``double.reuse`` is the part of the
+A rule that a test breaks is expected by ``double.expect_fault("deprecated for this model")``. For I7 there are
+``double.expect_new_conversation()`` (a child agent, or a session after the first) and ``expect_withdrawal()`` (after a
+refusal); ``serve(tail=function)`` gives the length of the tail of each request. ``double.reuse`` is the part of the
 repeatable input that was read from the cache.
 """
 
@@ -38,7 +27,6 @@ from .steps import (
     Cut,
     ErrorEvent,
     Garbage,
-    Gate,
     Raw,
     Reset,
     Say,
@@ -62,7 +50,6 @@ __all__ = [
     "Double",
     "ErrorEvent",
     "Garbage",
-    "Gate",
     "Issued",
     "Policy",
     "PromptCache",

@@ -10,7 +10,6 @@ from typing import Any, Final
 from .shapes import Body, fit, refuse
 
 MAX_BREAKPOINTS: Final = 4
-MAX_IMAGE: Final = 5 * 1024 * 1024
 
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
 _CALL_ID = re.compile(r"[a-zA-Z0-9_-]+\Z")
@@ -41,7 +40,7 @@ _BLOCKS: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
     "thinking": ("assistant", {"type": str, "thinking": str, "signature": str}),
     "redacted_thinking": ("assistant", {"type": str, "data": str}),
 }
-"""The kinds of blocks: whose they are (anybody's: ""), and their shape."""
+"""The kinds of blocks: the role that may send them ("" for any), and their shape."""
 
 _NOTHING: Final = {
     "user": "user messages must have non-empty content",
@@ -57,10 +56,7 @@ def is_thinking(block: Body) -> bool:
 
 
 def check_message(raw: Any, where: str, *, kept: bool = False) -> None:
-    """Refuse a message that is wrong by itself.
-
-    With ``kept`` it is one as a program keeps it, which may be more than it sends.
-    """
+    """Refuse a message that is wrong by itself. ``kept``: as a program stores it, which may be more than it sends."""
     fit(raw, {"role": str, "content": object, **({"model?": str} if kept else {})}, where)
     role, content = raw["role"], raw["content"]
     if role not in _NOTHING:
@@ -115,7 +111,7 @@ def _check_result(block: Body, at: str, *, kept: bool) -> None:
             refuse(f"{at}.content.{k}: this test double models text and images in tool results only")
         if kind == "image" and block.get("is_error") and not kept:
             refuse(f"{at}: all content must be type `text` if `is_error` is true")
-        if kind == "text" or not kept:  # a journal has the images elsewhere
+        if kind == "text" or not kept:  # a journal stores images elsewhere
             _check_block(part, kind, f"{at}.content.{k}", "user", kept=kept)
 
 
@@ -125,8 +121,6 @@ def _check_image(block: Body, at: str) -> None:
         content = base64.b64decode(source["data"], validate=True)
     except ValueError:
         refuse(f"{at}.source.base64: invalid base64 data")
-    if len(content) > MAX_IMAGE:
-        refuse(f"{at}.source.base64: image exceeds 5 MB maximum: {len(content)} bytes > {MAX_IMAGE} bytes")
     is_whole = source["media_type"] != "image/png" or content[12:16] == b"IHDR"
     if not is_whole or not content.startswith(_IMAGES[source["media_type"]]):
         refuse(f"{at}.source.base64.data: Could not process image")

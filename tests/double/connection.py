@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection: h11 for the protocol, a trio stream for the bytes. It decides nothing."""
+"""An HTTP/1.1 connection: h11 parses it, and a trio stream transports it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from typing import NoReturn, TypeAlias
 import h11
 import trio
 
-from .steps import Gate
-
 MAX_BODY = 32 * 1024 * 1024
-"""The longest request that the service takes: https://docs.anthropic.com/en/api/errors."""
+"""The longest request that the service accepts: https://docs.anthropic.com/en/api/errors."""
 
 _CHUNK = 1 << 16
 
@@ -26,7 +24,7 @@ class Gone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request as it came; ``body`` is ``None`` when it was longer than allowed."""
+    """A request. ``body`` is ``None`` if it was too long."""
 
     method: str
     path: str
@@ -35,12 +33,12 @@ class Asked:
 
 
 Answer: TypeAlias = Callable[[Asked], Callable[["Connection"], Awaitable[bool]]]
-"""From a request to what answers it, which returns whether the connection can go on."""
+"""Returns the function that answers a request. That returns whether the connection stays open."""
 
 
 @dataclass(slots=True, eq=False)
 class Connection:
-    """A connection, as whoever answers writes to it."""
+    """A connection, with the methods that answer a request."""
 
     stream: trio.SocketStream
     _http: h11.Connection = field(default_factory=lambda: h11.Connection(h11.SERVER))
@@ -66,7 +64,7 @@ class Connection:
                     request = head
                 case h11.Data(data=data):
                     size += len(data)
-                    if size <= MAX_BODY:  # what is too long is read to its end all the same, then refused
+                    if size <= MAX_BODY:  # a longer one is read to its end, then refused
                         parts.append(bytes(data))
                 case h11.EndOfMessage():
                     assert request is not None
@@ -77,7 +75,7 @@ class Connection:
                     return None
 
     async def head(self, status: int, headers: Mapping[str, str]) -> None:
-        """Send the status line and headers; without a length among them the body goes in chunks."""
+        """Send the status line and headers. Without a length, the body is sent in chunks."""
         await self._send(h11.Response(status_code=status, headers=[*headers.items()]))
 
     async def data(self, data: bytes) -> None:
@@ -98,29 +96,13 @@ class Connection:
         self.stream.socket.close()
 
     async def pause(self, seconds: float) -> None:
-        """Let time pass, and notice if the client goes away meanwhile."""
+        """Wait. Raise ``Gone`` if the client disconnects meanwhile."""
         with trio.move_on_after(seconds):
             await self.hang()
 
     async def hang(self) -> NoReturn:
-        """Wait for the client to go away."""
+        """Wait until the client disconnects, then raise ``Gone``."""
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             while data := await self.stream.receive_some(_CHUNK):
                 self._http.receive_data(data)  # the next request, early
         raise Gone
-
-    async def hold(self, gate: Gate) -> None:
-        """Wait at the gate, and notice if the client goes away meanwhile."""
-        gate.reached.set()
-
-        async def wait() -> None:
-            await gate.open.wait()
-            watching.cancel()
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(wait)
-            with trio.CancelScope() as watching, suppress(Gone):
-                await self.hang()
-            nursery.cancel_scope.cancel()
-        if not watching.cancelled_caught:
-            raise Gone

@@ -1,7 +1,6 @@
-"""What each Claude model takes, as far as the rules need to know.
+"""The features of Claude models that the rules depend on.
 
-The table errs on the strict side: where it is not known whether a model takes a feature, it is refused, because a
-double that accepts too much hides bugs and one that refuses too much shows itself in the first test.
+A feature that a model may not have is refused: a double that accepts too much would hide bugs.
 """
 
 from __future__ import annotations
@@ -11,11 +10,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What one model takes.
+    """The features of one model.
 
-    ``sampling`` is temperature, for clients of the API version before 2026-10-21; ``system_role`` is ``role: "system"``
-    inside ``messages``; ``efforts`` are the values of ``output_config.effort``; ``max_tokens`` is the most that a
-    request may ask for.
+    ``sampling``: it accepts ``temperature`` in the API version before 2026-10-21. ``system_role``: it accepts system
+    messages. ``efforts`` are the accepted values of ``output_config.effort``.
     """
 
     sampling: bool = False
@@ -26,17 +24,15 @@ class Features:
 
 
 NEWER = "claude-opus-5-5"
-"""A model that refuses ``temperature`` and takes the system role."""
+"""A model that refuses ``temperature`` and accepts the system role."""
 
 OLDER = "claude-sonnet-4-6"
-"""A model that takes ``temperature``, in the API version before 2026-10-21, and refuses the system role."""
+"""A model that accepts ``temperature`` and refuses the system role."""
 
 SHORT = "claude-3-haiku-20240307"
 """A model with short replies."""
 
-# Boundaries, from https://platform.claude.com/docs/en/about-claude/models/migration-guide and the page on
-# mid-conversation system messages: sampling and thinking budgets went with 4.7; the system role came with Opus 4.8, and
-# for Sonnet 5.5 it is not known.
+# See https://platform.claude.com/docs/en/about-claude/models/migration-guide.
 MODELS: dict[str, Features] = {
     NEWER: Features(system_role=True),
     "claude-sonnet-5-5": Features(),
@@ -49,4 +45,4 @@ MODELS: dict[str, Features] = {
     "claude-sonnet-4-5": Features(sampling=True, thinking=("enabled", "disabled"), efforts=(), max_tokens=64_000),
     SHORT: Features(sampling=True, thinking=("disabled",), efforts=(), max_tokens=4_096),
 }
-"""The models that the double knows, one for each difference between them; any other name is answered with 404."""
+"""The known models, one for each difference between them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from .connection import Connection
-from .steps import Broken, Cut, ErrorEvent, Garbage, Gate, Raw, Reset, Say, Stall, Status, Step
+from .steps import Broken, Cut, ErrorEvent, Garbage, Raw, Reset, Say, Stall, Status, Step
 from .stream import KINDS, Facts, error_body, event, events, to_json
 
 
@@ -32,7 +32,7 @@ async def play(step: Step, facts: Facts, out: Connection) -> bool:
 
 
 async def _break(step: Broken, facts: Facts, out: Connection) -> None:
-    """Send what follows the part of the reply that is well."""
+    """Send what follows the first events."""
     match step:
         case ErrorEvent(kind=kind, message=message):
             await out.data(event("error", error_body(kind, message, facts.request_id)))
@@ -56,27 +56,15 @@ async def _send_status(step: Status, facts: Facts, out: Connection) -> None:
 
 
 async def _send(say: Say, facts: Facts, out: Connection, after: int | None = sys.maxsize) -> None:
-    """Send a reply, or its first events; for ``None`` not even the head.
-
-    With nothing to happen between events they go in one write.
-    """
+    """Send a reply, or its first events; nothing for ``None``."""
     if after is None:
         return
     sent = events(say, facts)[:after]
-    gates: dict[int, list[Gate]] = {}
-    for gate in say.gates:
-        gates.setdefault(min(gate.after, len(sent)), []).append(gate)
-    for gate in gates.pop(0, ()):
-        await out.hold(gate)
     kind = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
     await out.head(200, {**kind, "request-id": facts.request_id})
-    waiting: list[bytes] = []
-    for n, data in enumerate(sent, 1):
-        waiting.append(data)
-        if n in gates or say.delay_between or n == len(sent):
-            await out.data(b"".join(waiting))
-            waiting = []
-        for gate in gates.get(n, ()):
-            await out.hold(gate)
-        if say.delay_between and n < len(sent):
+    if not say.delay_between:
+        sent = [b"".join(sent)]
+    for n, data in enumerate(sent):
+        if n:
             await out.pause(say.delay_between)
+        await out.data(data)

@@ -1,15 +1,14 @@
-"""The rules of the Messages API for one request: what it refuses, and in which words. Pure.
+"""The rules of the Messages API for one request. Pure.
 
-Texts and status codes follow https://docs.anthropic.com/en/api/errors and what the service is known to answer; a
-client may lean on the kind and on the place named at the start, never on the rest. Where the service is laxer than the
-program under test may be (results spread over two messages), the double takes the stricter side; the comments say so.
-Fields that the program does not send are refused as unknown ones are.
+Texts and status codes follow https://docs.anthropic.com/en/api/errors and the answers of the service. Where the program
+under test must be stricter than the service (results in two messages), the double is strict too; comments say so.
+Fields that the program does not send are unknown fields here.
 
-The version that the request names matters: ``temperature`` is an unknown field since 2026-10-21, which the SDK sends
-since 2.0, and belongs to the older models before (https://platform.claude.com/docs/en/api/versioning).
+``temperature`` is unknown in the version 2026-10-21, and belongs to older models in the version before
+(https://platform.claude.com/docs/en/api/versioning).
 
-The order is: headers, the shape of the body, the model's features, the order of the messages, then what is counted
-over the whole request. The first fault wins, as with the service.
+The first fault is reported, as by the service: headers, the form of the body, the features of the model, the order of
+the messages, then counts over the whole request.
 """
 
 from __future__ import annotations
@@ -24,10 +23,9 @@ from . import blocks, order, schema
 from .models import MODELS, Features
 from .order import Issued
 from .shapes import Body, Fault, Refused, fit, refuse
+from .steps import Step
 
 __all__ = ["Body", "Fault", "Issued", "Policy", "check", "check_headers", "check_messages"]
-
-MIN_THINKING_BUDGET: Final = 1024
 
 OLD_VERSION: Final = "2023-06-01"
 VERSIONS: Final = (OLD_VERSION, "2026-10-21")
@@ -44,25 +42,21 @@ _REQUEST: Final = {
     "stop_sequences?": list,
 }
 _TOOL: Final = {"name": blocks.TOOL_NAME, "input_schema": object, "description?": str, "cache_control?": Mapping}
-_THINKING: Final = {
-    "enabled": {"type": str, "budget_tokens": int},
-    "adaptive": {"type": str},
-    "disabled": {"type": str},
-}
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Which service the double plays.
+    """The kind of service that the double is.
 
-    ``key`` is the API key it expects, ``None`` for a server that wants none. ``alternate`` is the strictness of
-    compatible servers: no two messages in a row of one role. ``window`` is what it says of each model's, in tokens; 0:
-    nothing.
+    ``key`` is the expected API key; ``None`` accepts any request. ``alternate`` refuses two messages in a row of one
+    role, as some compatible servers do. ``window`` is the reported context window of each model in tokens; 0 reports
+    none. ``lookup`` answers the requests for models, by path.
     """
 
     key: str | None = "test-key"
     alternate: bool = False
     window: int = 200_000
+    lookup: Callable[[str], Step] | None = None
 
 
 def check(
@@ -71,28 +65,28 @@ def check(
     """Return why the API would refuse this request for a message, or ``None``. Header names are in lower case."""
     policy = policy or Policy()
 
-    def look() -> None:
+    def all_rules() -> None:
         _check_headers(headers, policy)
         _check_request(body, issued or Issued(), policy, old=headers["anthropic-version"] == OLD_VERSION)
 
-    return _fault_of(look)
+    return _fault_of(all_rules)
 
 
 def check_messages(messages: object, *, known: int = 0) -> Fault | None:
-    """Return the same for messages alone, in the form in which a program keeps them.
+    """Return the same for messages alone, in the form in which a program stores them.
 
-    Which thinking and which blocks of unknown kinds it sends is not known then, so these are not looked at. Each of the
-    first ``known`` messages was found to be well formed before.
+    Thinking and unknown blocks are not checked, since the program may leave them out. The first ``known`` messages were
+    checked before.
     """
 
-    def look() -> None:
+    def rules_of_messages() -> None:
         checked: list[Body] = fit(messages, list, "messages")
         for i, message in enumerate(checked[known:], known):
             blocks.check_message(message, f"messages.{i}", kept=True)
         order.check_roles(checked, Features(), alternate=False)
         order.check_pairs(checked)
 
-    return _fault_of(look)
+    return _fault_of(rules_of_messages)
 
 
 def check_headers(headers: Mapping[str, str], policy: Policy) -> Fault | None:
@@ -100,9 +94,9 @@ def check_headers(headers: Mapping[str, str], policy: Policy) -> Fault | None:
     return _fault_of(lambda: _check_headers(headers, policy))
 
 
-def _fault_of(look: Callable[[], None]) -> Fault | None:
+def _fault_of(rules: Callable[[], None]) -> Fault | None:
     try:
-        look()
+        rules()
     except Refused as refused:
         return refused.fault
     return None
@@ -119,8 +113,6 @@ def _check_headers(headers: Mapping[str, str], policy: Policy) -> None:
     version = headers.get("anthropic-version")
     if version not in VERSIONS:
         refuse(f'anthropic-version: "{version}" is not a valid version')
-    if "anthropic-beta" in headers:
-        refuse(f"Unexpected value(s) `{headers['anthropic-beta']}` for the `anthropic-beta` header.")
 
 
 def _check_request(body: Any, issued: Issued, policy: Policy, *, old: bool) -> None:
@@ -135,7 +127,7 @@ def _check_request(body: Any, issued: Issued, policy: Policy, *, old: bool) -> N
     for i, message in enumerate(messages):
         blocks.check_message(message, f"messages.{i}")
     is_thinking = _check_thinking(request, features)
-    _check_settings(request, features, is_thinking)
+    _check_settings(request, features)
     order.check_roles(messages, features, alternate=policy.alternate)
     order.check_pairs(messages)
     order.check_thoughts(messages, issued, is_thinking)
@@ -146,7 +138,6 @@ def _check_limits(request: Body, name: str, features: Features) -> None:
     if request.get("stream") is not True:
         refuse("stream: this test double streams only")
     max_tokens = request["max_tokens"]
-    # The service also takes 0, to fill the cache without an answer; the program under test has no use for that.
     if max_tokens < 1:
         refuse("max_tokens: Input should be greater than or equal to 1")
     if max_tokens > features.max_tokens:
@@ -154,9 +145,6 @@ def _check_limits(request: Body, name: str, features: Features) -> None:
             f"max_tokens: {max_tokens} > {features.max_tokens}, which is the maximum allowed number of output tokens "
             f"for {name}"
         )
-    for i, stop in enumerate(request.get("stop_sequences", [])):
-        if not fit(stop, str, f"stop_sequences.{i}").strip():
-            refuse("stop_sequences: each stop sequence must contain non-whitespace")
 
 
 @lru_cache(maxsize=100)
@@ -187,26 +175,18 @@ def _check_thinking(request: Body, features: Features) -> bool:
     """Return whether the request turns thinking on."""
     if "thinking" not in request:
         return False
-    kind: str = fit(request["thinking"].get("type"), tuple(_THINKING), "thinking.type")
-    config = fit(request["thinking"], _THINKING[kind], f"thinking.{kind}")
+    kind: str = fit(request["thinking"], {"type": str, "budget_tokens?": int}, "thinking")["type"]
     if kind not in features.thinking:
         refuse(f'"thinking.type.{kind}" is not supported for this model.')
-    if kind == "enabled":
-        if config["budget_tokens"] < MIN_THINKING_BUDGET:
-            refuse(f"thinking.enabled.budget_tokens: Input should be greater than or equal to {MIN_THINKING_BUDGET}")
-        if config["budget_tokens"] >= request["max_tokens"]:
-            refuse("`max_tokens` must be greater than `thinking.budget_tokens`.")
     return kind != "disabled"
 
 
-def _check_settings(request: Body, features: Features, is_thinking: bool) -> None:
+def _check_settings(request: Body, features: Features) -> None:
     if "temperature" in request:
         if not 0 <= request["temperature"] <= 1:
             refuse("temperature: Input should be between 0 and 1")
         if not features.sampling:
             refuse("`temperature` is deprecated for this model.")
-        if is_thinking and request["temperature"] != 1:
-            refuse("`temperature` may only be set to 1 when thinking is enabled or in adaptive mode.")
     effort = request.get("output_config", {}).get("effort")
     if effort is not None and not features.efforts:
         refuse("This model does not support the effort parameter.")

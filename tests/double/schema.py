@@ -1,13 +1,13 @@
-"""What the API refuses of a tool's ``input_schema``. Pure.
+"""The rules of the API for the ``input_schema`` of a tool. Pure.
 
-The API wants JSON schema draft 2020-12 with an object at the top. This checks the keywords that schemas made from type
-hints use; it is no full validator of schemas.
+The API accepts JSON schema draft 2020-12 with an object at the top. Only the keywords of schemas that are made from
+type hints are checked.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 _TYPES: Final = {"object", "array", "string", "number", "integer", "boolean", "null"}
@@ -16,7 +16,7 @@ _INVALID: Final = ": JSON schema is invalid. It must match JSON Schema draft 202
 
 
 def complaint(raw: Any) -> str | None:
-    """Return what is wrong with a schema, as the end of an error message that begins with its place; or ``None``."""
+    """Return what is wrong with a schema, or ``None``. The text continues an error message that names the tool."""
     if not isinstance(raw, Mapping):
         return ": Input should be a valid dictionary"
     if raw.get("type") != "object":
@@ -26,36 +26,21 @@ def complaint(raw: Any) -> str | None:
     properties = raw.get("properties")
     if isinstance(properties, Mapping) and not all(isinstance(k, str) and _KEY.match(k) for k in properties):
         return ".properties: Property keys should match pattern '^[a-zA-Z0-9_.-]{1,64}$'"
-    return _bad(raw, "")
+    return None if _is_valid(raw) else _INVALID
 
 
-def _bad(raw: Any, at: str) -> str | None:
+def _is_valid(raw: Any) -> bool:
     if isinstance(raw, bool):
-        return None
-    if not isinstance(raw, Mapping):
-        return f"{at}{_INVALID}"
-    types, required = raw.get("type", []), raw.get("required", [])
-    for name, values in (("type", [types] if isinstance(types, str) else types), ("required", required)):
-        if not isinstance(values, list) or not all(isinstance(v, str) for v in values):
-            return f"{at}.{name}{_INVALID}"
-        if len(set(values)) < len(values) or (name == "type" and not _TYPES.issuperset(values)):
-            return f"{at}.{name}{_INVALID}"
-    if not isinstance(raw.get("enum", []), list):
-        return f"{at}.enum{_INVALID}"
-    return next((bad for inner, child in _children(raw, at) if (bad := _bad(child, inner))), None)
-
-
-def _children(raw: Mapping[str, Any], at: str) -> Iterator[tuple[str, Any]]:
-    """The schemas inside of a schema, each with its place; what should hold some and does not, as if it were one."""
-    for keyword in raw.keys() & {"properties", "$defs", "patternProperties", "dependentSchemas"}:
-        inside = raw[keyword]
-        yield from (
-            ((f"{at}.{keyword}.{name}", child) for name, child in inside.items())
-            if isinstance(inside, Mapping)
-            else [(f"{at}.{keyword}", None)]
-        )
-    for keyword in raw.keys() & {"anyOf", "oneOf", "allOf", "prefixItems"}:
-        options = raw[keyword] if isinstance(raw[keyword], list) and raw[keyword] else [None]
-        yield from ((f"{at}.{keyword}.{i}", option) for i, option in enumerate(options))
-    for keyword in raw.keys() & {"items", "additionalProperties", "not", "contains", "propertyNames"}:
-        yield f"{at}.{keyword}", raw[keyword]
+        return True
+    if not isinstance(raw, Mapping) or not isinstance(raw.get("enum", []), list):
+        return False
+    types = [raw["type"]] if isinstance(raw.get("type"), str) else raw.get("type", [])
+    for values in (types, raw.get("required", [])):
+        if not isinstance(values, list) or not all(isinstance(v, str) for v in values) or len({*values}) < len(values):
+            return False
+    inner: list[Any] = [raw[key] for key in raw.keys() & {"items", "additionalProperties", "not"}]
+    for key in raw.keys() & {"properties", "$defs"}:
+        inner += raw[key].values() if isinstance(raw[key], Mapping) else [None]
+    for key in raw.keys() & {"anyOf", "oneOf", "allOf", "prefixItems"}:
+        inner += raw[key] if isinstance(raw[key], list) and raw[key] else [None]
+    return _TYPES.issuperset(types) and all(map(_is_valid, inner))

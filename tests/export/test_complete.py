@@ -1,9 +1,9 @@
-"""The exports have everything that a journal has, in its order, also of a journal that ends anywhere."""
+"""The exports contain every text of a journal, in its order, also if the journal ends early."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from selectolax.lexbor import LexborHTMLParser
@@ -21,22 +21,19 @@ ROWS = eventful().journal.splitlines(keepends=True)
 
 
 def words(text: str) -> str:
-    """The words of a text without what is between them: marks and numbers of Markdown, quotes, line breaks."""
+    """Return the words of a text, without markup, numbers and line breaks."""
     return " ".join(re.findall(r"[^\W\d]+", re.sub(r"(?m)^[> ]*```.*$", "", text)))
 
 
-def markdown_words(entries: list[Entry]) -> str:
-    return words("".join(markdown(outline_of(events_of_journal(entries)))))
-
-
-def html_words(entries: list[Entry]) -> str:
-    return words(
-        LexborHTMLParser("".join(html(outline_of(events_of_journal(entries))))).css_first("body").text(separator=" ")
-    )
+def exported_words(form: str, entries: list[Entry]) -> str:
+    outline = outline_of(events_of_journal(entries))
+    if form == "markdown":
+        return words("".join(markdown(outline)))
+    return words(LexborHTMLParser("".join(html(outline))).css_first("body").text(separator=" "))
 
 
 def texts(record: Record) -> Iterator[str]:
-    """What a reader has to find of a record."""
+    """Yield the texts of a record that an export contains."""
     match record:
         case records.Message(message=message):
             yield from (result.text for result in message.results)
@@ -58,21 +55,21 @@ def texts(record: Record) -> Iterator[str]:
             pass
 
 
-@pytest.mark.parametrize("exported", [markdown_words, html_words])
+@pytest.mark.parametrize("form", ["markdown", "html"])
 @pytest.mark.parametrize("end", range(1, len(ROWS) + 1, 9))
-def test_all_of_a_journal_is_in_it_wherever_the_journal_ends(exported: Callable[[list[Entry]], str], end: int) -> None:
+def test_export_contains_every_text_of_the_journal(form: str, end: int) -> None:
     entries = list(Reading(ROWS[:end]))
-    document = exported(entries)
+    document = exported_words(form, entries)
     for text in (text for entry in entries for text in texts(entry.record)):
         assert words(text) in document
 
 
-@pytest.mark.parametrize("exported", [markdown_words, html_words])
-def test_what_the_main_agent_and_the_user_said_is_in_its_order(exported: Callable[[list[Entry]], str]) -> None:
-    entries = list(Reading(ROWS))
-    document, at = exported(entries), 0
+@pytest.mark.parametrize("form", ["markdown", "html"])
+def test_replies_are_in_their_order(form: str) -> None:
+    entries, at = list(Reading(ROWS)), 0
+    document = exported_words(form, entries)
     messages = [e.record for e in entries if isinstance(e.record, records.Message) and e.record.agent == "main"]
-    said = [m.message.text for m in messages if m.message.role == "assistant" and m.message.text.strip()]
-    assert len(said) > 5
-    for text in said:
+    replies = [m.message.text for m in messages if m.message.role == "assistant" and m.message.text.strip()]
+    assert len(replies) > 5
+    for text in replies:
         at = document.index(words(text), at) + 1

@@ -1,4 +1,4 @@
-"""The session as Markdown: what is in it, and that no text breaks out of its place."""
+"""The session as Markdown: its parts, and that no text breaks out of its place."""
 
 from __future__ import annotations
 
@@ -16,39 +16,21 @@ from chain import events
 from chain.export.markdown import escape_inline, fence_block, markdown, quote_reply, quote_verbatim
 from chain.export.outline import outline_of
 
-# Without the definitions of links, which a quote may hold as well.
+# Definitions of links are disabled, because a quote may contain them as well.
 PARSER = MarkdownIt("commonmark", {"html": True, "maxNesting": 100}).disable("reference")
 TABLES = MarkdownIt("commonmark", {"html": True, "maxNesting": 100}).disable("reference").enable("table")
 
 
-def written(told: list[events.Event]) -> str:
-    return "".join(markdown(outline_of(told)))
+def document(happened: list[events.Event]) -> str:
+    return "".join(markdown(outline_of(happened)))
 
 
-def headings(text: str) -> list[str]:
-    """The headings that are not in a quote or a fence."""
-    tokens = PARSER.parse(text)
-    return [
-        tokens[n + 1].content.split("(")[0].strip()
-        for n, token in enumerate(tokens)
-        if token.type == "heading_open" and token.level == 0
-    ]
-
-
-def skeleton(text: str) -> list[str]:
-    """The blocks of the document itself."""
-    return [token.type for token in PARSER.parse(text) if token.level == 0]
-
-
-def test_a_heading_a_run_and_an_iteration() -> None:
-    found = headings(written(list(eventful().events)))
-    assert [each for each in found if each.startswith("Run")] == ["Run 1", "Run 2", "Run 3"]
-    assert found[1:6] == ["Run 1", "Iteration 1", "Iteration 2", "Iteration 3", "Iteration 4"]
-
-
-@pytest.mark.parametrize(
-    "row",
-    [
+def test_document_has_the_parts_of_a_session() -> None:
+    rows = document(list(eventful().events)).splitlines()
+    headings = [row.split(" (")[0] for row in rows if row.startswith("#")]
+    assert [each for each in headings if each.startswith("## ")] == ["## Run 1", "## Run 2", "## Run 3"]
+    assert headings[1:4] == ["## Run 1", "### Iteration 1", "### Iteration 2"]
+    assert {
         "> context: the office moved in May",
         "> !!shorter, and in a table",
         "> > look at the appendix as well",
@@ -58,10 +40,7 @@ def test_a_heading_a_run_and_an_iteration() -> None:
         "> ↩ The user stopped: stop",
         "[Skipped: user interrupted]",
         '  "seconds": 9',
-    ],
-)
-def test_what_happened_is_in_it(row: str) -> None:
-    assert row in written(list(eventful().events)).splitlines()
+    } <= {*rows}
 
 
 HOSTILE = [
@@ -90,46 +69,47 @@ HOSTILE = [
 ]
 
 
+def blocks(text: str) -> list[str]:
+    """Return the types of the blocks of the document itself."""
+    return [token.type for token in PARSER.parse(text) if token.level == 0]
+
+
+def live_parts(text: str) -> list[str]:
+    """Return the parts that are neither text nor code for a program that shows the document."""
+    tokens = [token for parser in (PARSER, TABLES) for token in parser.parse(text)]
+    found = [part for token in tokens for part in (token, *(token.children or ()))]
+    return [part.content for part in found if part.type == "image" or part.type.startswith("html")]
+
+
 @pytest.mark.sampled(every=3)
-@pytest.mark.parametrize("text", some([*HOSTILE], every=5))
-def test_no_text_is_a_part_of_the_document(text: str) -> None:
-    plain, hostile = written(with_text("x\n")), written(with_text(text + "\n"))
-    assert skeleton(hostile) == skeleton(plain)
-    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", hostile)
-    assert not live(hostile)
-
-
-def live(text: str) -> list[str]:
-    """What is neither text nor code to a program that shows the document."""
-    found = [
-        child
-        for parser in (PARSER, TABLES)
-        for token in parser.parse(text)
-        for child in (token, *(token.children or ()))
-    ]
-    return [token.content for token in found if token.type == "image" or token.type.startswith("html")]
+@pytest.mark.parametrize("text", some(HOSTILE, every=5))
+def test_hostile_text_changes_no_structure(text: str) -> None:
+    found = document(with_text(text + "\n"))
+    assert blocks(found) == blocks(document(with_text("x\n")))
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", found)
+    assert not live_parts(found)
 
 
 @trying(60)
 @given(st.lists(st.sampled_from([*"`~>|-\\\t\n !", "<b>", "![x](y)", "```", "\n\n", "  ", "|---|", "x"]), max_size=12))
-def test_nothing_in_a_reply_is_live_however_deep_it_stands(pieces: list[str]) -> None:
+def test_nothing_in_a_reply_is_live(pieces: list[str]) -> None:
     rows = list(quote_reply("Reply", "".join(pieces)))
-    assert not live("\n".join(rows))
-    assert not live("\n".join(f"> {row}" for row in rows))
+    assert not live_parts("\n".join(rows))
+    assert not live_parts("\n".join(f"> {row}" for row in rows))
 
 
-IN_CODE = [
-    "`a < b`",
-    "``a ` <b>``",
-    "```html\n<b>![x](y)\n```",
-    "- ~~~\n  <b>\n  ~~~",
-    "> ```\n> <b>\n> ```",
-    "a `<b>` c `<i>`",
-]
-
-
-@pytest.mark.parametrize("text", [*IN_CODE, "# *a*\n\n- [x](https://example.org), [y](a/b.py:1)\n- <mailto:a@b.c>"])
-def test_an_inert_reply_is_quoted_as_the_markdown_that_it_is(text: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "`a < b`",
+        "``a ` <b>``",
+        "```html\n<b>![x](y)\n```",
+        "- ~~~\n  <b>\n  ~~~",
+        "> ```\n> <b>\n> ```",
+        "# *a*\n\n- [x](https://example.org), [y](a/b.py:1)\n- <mailto:a@b.c>",
+    ],
+)
+def test_inert_reply_is_quoted_unchanged(text: str) -> None:
     _, _, *rows, _ = quote_reply("Reply", text)
     assert rows == [f"> {row}".rstrip() for row in text.split("\n")]
 
@@ -150,14 +130,14 @@ def test_an_inert_reply_is_quoted_as_the_markdown_that_it_is(text: str) -> None:
         "````\nx\n````\n<b>",
     ],
 )
-def test_any_other_reply_is_source_in_a_fence(text: str) -> None:
+def test_other_reply_is_source_in_a_fence(text: str) -> None:
     (fence,) = [token for token in PARSER.parse("\n".join(quote_reply("Reply", text))) if token.type == "fence"]
     assert (fence.info, fence.content) == ("markdown", f"{text}\n")
 
 
 @trying(100)
 @given(st.sampled_from([PARSER, TABLES]), st.text(alphabet="`~x_*<>&;#[]()!\\\n1.:/|-+= \t", max_size=40))
-def test_words_of_the_user_are_only_text_on_their_rows(parser: MarkdownIt, text: str) -> None:
+def test_verbatim_quote_is_only_text(parser: MarkdownIt, text: str) -> None:
     rows = [f"> {row}" for row in quote_verbatim(text)]
     tokens = parser.parse("\n".join(rows))
     assert {token.type.rpartition("_")[0] for token in tokens} <= {"blockquote", "paragraph", ""}
@@ -169,7 +149,7 @@ def test_words_of_the_user_are_only_text_on_their_rows(parser: MarkdownIt, text:
     ]
 
 
-def test_words_of_the_user_keep_their_rows_and_their_indentation() -> None:
+def test_verbatim_quote_keeps_rows_and_indentation() -> None:
     assert list(quote_verbatim("1. do:\n\tx_y *z*\n\n- a")) == [
         "1\\. do:  ",
         "\xa0\xa0\xa0\xa0x_y \\*z\\*",
@@ -180,7 +160,7 @@ def test_words_of_the_user_keep_their_rows_and_their_indentation() -> None:
 
 @trying(100)
 @given(st.text(alphabet="`~x\n >#-\t", max_size=60))
-def test_a_fence_holds_whatever_is_in_it(text: str) -> None:
+def test_fence_contains_any_text(text: str) -> None:
     tokens = PARSER.parse("\n".join([*fence_block(text, "text"), "after"]))
     assert [token.type for token in tokens] == ["fence", "paragraph_open", "inline", "paragraph_close"]
     assert tokens[0].content.strip("\n") == text.strip("\n")

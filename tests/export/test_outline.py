@@ -1,6 +1,9 @@
-"""The outline that events make: what stands where, and what is known of it."""
+"""The outline of a session: runs, iterations, calls and agents in their places."""
 
 from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
@@ -18,7 +21,7 @@ from chain.session.restored_state import events_of_journal
 
 
 def rows_of(story: Outline) -> list[str]:
-    """A row for each part, further in for what is inside a call."""
+    """Return a row for each part, indented inside a call."""
     rows: list[str] = []
 
     def add(work: AgentRun, depth: int) -> None:
@@ -47,7 +50,7 @@ def rows_of(story: Outline) -> list[str]:
     return rows
 
 
-def test_everything_is_where_it_happened() -> None:
+def test_outline_nests_agents_in_their_calls() -> None:
     assert rows_of(outline_of(events_of_journal(Reading(eventful().journal.splitlines(keepends=True))))) == [
         "main: done, 9 iterations",
         "  0 A next",
@@ -101,106 +104,93 @@ def test_everything_is_where_it_happened() -> None:
     ]
 
 
-def test_the_title_the_tokens_and_the_outcomes_of_runs() -> None:
-    told = eventful().events
-    story = outline_of(told)
+def test_title_and_tokens() -> None:
+    story = outline_of(eventful().events)
     assert story.title == FIRST.splitlines()[0]
-    used = [e for e in told if isinstance(e, events.UsageReport)]
+    used = [e for e in eventful().events if isinstance(e, events.UsageReport)]
     assert story.tokens == sum(e.input_tokens + e.output_tokens for e in used)
-    assert [run.status for run in story.runs] == ["done", "cancelled_with_partial", "interrupted"]
 
 
-def test_a_line_that_still_waits_at_the_end_is_shown() -> None:
-    told = eventful().events
-    queued = next(n for n, e in enumerate(told) if isinstance(e, events.LineQueued) and "appendix" in e.text)
-    assert [line.event for line in outline_of(told[: queued + 1]).waiting] == [told[queued]]
+def test_line_that_still_waits_is_shown() -> None:
+    happened = eventful().events
+    at, line = next((n, e) for n, e in enumerate(happened) if isinstance(e, events.LineQueued) and "appendix" in e.text)
+    story = outline_of(happened[: at + 1])
+    assert [waiting.event for waiting in story.waiting] == [line]
     for export in (html, markdown):
-        assert "look at the appendix as well" in "".join(export(outline_of(told[: queued + 1])))
-    assert outline_of(told).waiting == []
+        assert "look at the appendix as well" in "".join(export(story))
+    dropped = events.Receipt(id=line.id, text=line.text, state="dropped")
+    assert outline_of([*happened[: at + 1], dropped]).waiting == []
+    assert outline_of(happened).waiting == []
 
 
-def test_what_comes_after_a_result_is_shown_after_it_and_makes_the_run_no_longer() -> None:
-    told: list[events.Event] = [
+def test_event_after_a_result_does_not_extend_the_run() -> None:
+    happened: list[events.Event] = [
         events.RunStarted(id="L1", query="x", time=1.0),
         events.Result(status="done", result="y", time=2.0),
         events.Notice(message="later", time=900.0),
     ]
-    (run,) = outline_of(told).runs
+    (run,) = outline_of(happened).runs
     assert run.took == "1.0 s"
     assert [item.event.type for item in run.items() if isinstance(item, Moment)] == ["result", "notice"]
 
 
 @pytest.mark.parametrize("parent", ["main", "a-{}"])
-def test_agents_are_inside_each_other_up_to_a_limit(parent: str) -> None:
-    told: list[events.Event] = [events.RunStarted(id="L1", query="x")]
+def test_nesting_of_agents_is_limited(parent: str) -> None:
+    happened: list[events.Event] = [events.RunStarted(id="L1", query="x")]
     for n in range(1, 300):
-        told.append(events.ToolCall(id=f"t{n}", name="agent", input={}, agent=f"a-{n - 1}"))
+        happened.append(events.ToolCall(id=f"t{n}", name="agent", input={}, agent=f"a-{n - 1}"))
         started = {"name": f"a-{n}", "parent_id": f"t{n}", "agent": parent.format(n - 1)}
-        told.append(events.AgentStarted(kind="a", task="y", **started))
-    story = outline_of(told)
+        happened.append(events.AgentStarted(kind="a", task="y", **started))
+    story = outline_of(happened)
     assert max(agent.depth for agent in story.agents) == MAX_DEPTH
     for export in (html, markdown):
         assert "a-299" in "".join(export(story))
 
 
-ids = st.sampled_from(["a", "b", "c"])
-names = st.sampled_from(["main", "explore-1", "agent-1", "nobody"])
-strange = st.lists(
-    st.one_of(
-        drawn(kind, agent=names, id=ids, parent_id=ids, text=ids, **({"name": names} if "agent" in kind.type else {}))
-        for kind in (
-            *(events.RunStarted, events.IterationStarted, events.ThinkingDelta, events.Reply, events.ToolCall),
-            *(events.ToolResult, events.AgentStarted, events.AgentEnded, events.Answer, events.Result),
-        )
-    ),
-    max_size=30,
+def test_duration_is_unknown_if_the_program_ended() -> None:
+    call = events.ToolCall(time=2.0, iteration=1, id="t1", name="explore", input={})
+    agent = {"name": "explore-1", "kind": "explore", "task": "look", "parent_id": "t1"}
+    run = [
+        events.RunStarted(time=1.0, id="L1", query="go"),
+        events.IterationStarted(time=1.0, iteration=1, max_iterations=9),
+        call,
+        events.AgentStarted(time=3.0, **agent),
+        events.AgentEnded(time=3600.0, status="interrupted", **agent),
+    ]
+    result = {"time": 3601.0, "iteration": 1, "iterations": 1, "status": "interrupted", "result": "x"}
+    lost, known = (outline_of([*run, events.Result(program_ended=is_lost, **result)]) for is_lost in (True, False))
+    assert [agent.took for agent in lost.agents] == ["an unknown time"] * 2
+    assert [agent.took for agent in known.agents] == ["1 h 0 min", "59 min 57 s"]
+    written = "".join(markdown(lost))
+    assert "## Run 1 (interrupted, 1 iteration, an unknown time)" in written
+    assert "### Iteration 1 (an unknown time)" in written
+    assert "iteration 1 (an unknown time)" in "".join(html(lost))
+
+
+IDS = st.sampled_from(["a", "b", "c"])
+NAMES = st.sampled_from(["main", "explore-1", "agent-1", "nobody"])
+KINDS = (
+    *(events.RunStarted, events.IterationStarted, events.ThinkingDelta, events.Reply, events.ToolCall),
+    *(events.ToolResult, events.AgentStarted, events.AgentEnded, events.Answer, events.Result),
 )
-"""Events in any order, as a journal could tell that was damaged."""
+EVENT = st.one_of(
+    drawn(kind, agent=NAMES, id=IDS, parent_id=IDS, text=IDS, **({"name": NAMES} if "agent" in kind.type else {}))
+    for kind in KINDS
+)
 
 
 @trying(60)
-@given(strange)
-def test_nothing_is_lost_and_nothing_is_there_twice(told: list[events.Event]) -> None:
-    story = outline_of(told)
-    assert len({id(work) for work in story.agents}) == len(story.agents)
+@given(st.lists(EVENT, max_size=30))
+def test_damaged_journal_loses_and_repeats_nothing(happened: list[events.Event]) -> None:
+    def count(items: Iterable[object], *kinds: type) -> Counter[int]:
+        return Counter(id(each) for each in items if isinstance(each, kinds))
+
+    story = outline_of(happened)
     items = [item for work in story.agents for item in work.items()] + story.before
     shown = [item.event for item in items if isinstance(item, Moment)]
-    kinds = (events.Reply, events.ThinkingDelta, events.Answer)
-    assert sorted(map(id, filter(lambda e: isinstance(e, kinds), shown))) == sorted(
-        id(e) for e in told if isinstance(e, kinds)
-    )
-    assert sum(isinstance(e, events.Result) for e in shown) == sum(isinstance(e, events.Result) for e in told)
+    unchanged = (events.Reply, events.ThinkingDelta, events.Answer)
+    assert count(shown, *unchanged) == count(happened, *unchanged)
+    assert count(shown, events.Result).total() == count(happened, events.Result).total()
     calls = [item for item in items if isinstance(item, CallItem)]
     assert len({call.at for call in calls}) == len(calls)
-    assert sum(call.result is not None for call in calls) == sum(isinstance(e, events.ToolResult) for e in told)
-
-
-def test_of_what_ended_with_the_program_nobody_knows_how_long_it_took() -> None:
-    def lost(at: float, *, is_lost: bool = True) -> list[events.Event]:
-        begun = [
-            events.RunStarted(time=at, id="L1", query="go"),
-            events.IterationStarted(time=at, iteration=1, max_iterations=9),
-        ]
-        end = events.Result(
-            time=at + 3600.0, iteration=1, iterations=1, status="interrupted", result="x", program_ended=is_lost
-        )
-        return [*begun, end]
-
-    told = [*lost(1.0), *lost(5000.0, is_lost=False)]
-    story = outline_of(told)
-    assert [run.took for run in story.runs] == ["an unknown time", "1 h 0 min"]
-    assert [step.took for run in story.runs for step in run.steps if step.number] == ["an unknown time", "1 h 0 min"]
-    written = "".join(markdown(story))
-    assert "## Run 1 (interrupted, 1 iteration, an unknown time)" in written
-    assert "### Iteration 1 (an unknown time)" in written
-    page = "".join(html(story))
-    assert "iteration 1 (an unknown time)" in page
-    *begun, result = lost(1.0)
-    child = [
-        events.ToolCall(time=2.0, iteration=1, id="t1", name="explore", input={}),
-        events.AgentStarted(time=3.0, name="explore-1", kind="explore", task="look", parent_id="t1"),
-        events.AgentEnded(
-            time=3600.0, name="explore-1", parent_id="t1", kind="explore", task="look", status="interrupted"
-        ),
-    ]
-    assert [agent.took for agent in outline_of([*begun, *child, result]).agents] == ["an unknown time"] * 2
+    assert count([call.result for call in calls], events.ToolResult) == count(happened, events.ToolResult)

@@ -1,4 +1,4 @@
-"""Which names an unfinished ``@`` and path is completed to, and in which order."""
+"""The names that complete an unfinished ``@`` and path, and their order."""
 
 from __future__ import annotations
 
@@ -11,21 +11,28 @@ from cli.input import file_index
 from cli.input.file_names import MAX_OFFERED, FileNames
 
 
+def touch(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+
+
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
-    """A workspace with a folder, a name with spaces, and what git ignores."""
+    """Return a workspace with a folder, a name with spaces, and files that git ignores."""
     work = tmp_path / "work"
-    for name in ("prompts/a.yaml", "prompts/b.yaml", "prompts/x.log", "print.py", "my notes.txt", "build/out", ".env"):
-        (work / name).parent.mkdir(parents=True, exist_ok=True)
-        (work / name).touch()
+    touch(work, "prompts/a.yaml", "prompts/b.yaml", "prompts/x.log", "print.py", "my notes.txt", "build/out", ".env")
+    touch(work, "keep.log", "../secret")
     (work / ".gitignore").write_text("# made by programs\nbuild/\n*.log\n!keep.log\n/print.py\n")
-    (work / "keep.log").touch()
-    (tmp_path / "secret").touch()
     return work
 
 
+def names(workspace: Path, text: str) -> list[str]:
+    return list(FileNames(workspace).complete_name(text)[1])
+
+
 @pytest.mark.parametrize(
-    ("text", "names"),
+    ("text", "expected"),
     [
         ("@pri", ["print.py"]),
         ("look at @PRO", ["prompts/", "prompts/a.yaml", "prompts/b.yaml", "prompts/x.log"]),
@@ -56,13 +63,8 @@ def workspace(tmp_path: Path) -> Path:
         ("", []),
     ],
 )
-def test_names(text: str, names: list[str], workspace: Path) -> None:
-    assert list(FileNames(workspace).complete_name(text)[1]) == names
-
-
-def test_what_git_ignores_comes_last(workspace: Path) -> None:
-    _, names = FileNames(workspace).complete_name("@")
-    assert names == ["keep.log", '"my notes.txt"', "prompts/", ".env", ".gitignore", "build/", "print.py"]
+def test_a_name_completes_an_unfinished_path(text: str, expected: list[str], workspace: Path) -> None:
+    assert names(workspace, text) == expected
 
 
 def test_a_completion_is_the_whole_text(workspace: Path) -> None:
@@ -70,20 +72,36 @@ def test_a_completion_is_the_whole_text(workspace: Path) -> None:
     assert FileNames(workspace).completions("see @prompts/b.yaml") == []
 
 
-def test_a_link_out_of_the_workspace_is_not_entered(workspace: Path) -> None:
+def test_ignored_files_come_last(workspace: Path) -> None:
+    """Matches in a file's own name come first."""
+    expected = ["keep.log", '"my notes.txt"', "prompts/", ".env", ".gitignore", "build/", "print.py"]
+    assert names(workspace, "@") == expected
+    touch(workspace, "a/nine.py", "n/i/n/e.py", "nine/x.py", "a/nxixnxe.py", "nine.log")
+    expected = ["nine/", "a/nine.py", "a/nxixnxe.py", "nine/x.py", "n/i/n/e.py", "nine.log"]
+    assert names(workspace, "@nin") == expected
+    touch(workspace, "sub/q1.txt", "sub/q2.txt", "sub/deep/q3.txt", "sub/deep/q2.txt")
+    (workspace / "sub/.gitignore").write_text("q*.txt\n!q2.txt\ndeep/\n")
+    assert names(workspace, "@q")[0] == "sub/q2.txt"
+    assert names(workspace, "@sub/") == ["sub/q2.txt", "sub/.gitignore", "sub/deep/", "sub/q1.txt"]
+
+
+def test_links_and_folders_of_programs_are_not_entered(workspace: Path) -> None:
+    touch(workspace, ".git/zebra", "node_modules/zebra", "src/zebra")
+    (workspace / "zebra2").symlink_to("/")
+    (workspace / "sub").symlink_to(workspace / "src")
     (workspace / "out").symlink_to(workspace.parent)
-    assert FileNames(workspace).complete_name("@out/")[1] == []
+    assert names(workspace, "@ebra") == ["src/zebra"]
+    assert names(workspace, "@out/") == []
 
 
-def test_a_folder_of_very_many_and_a_pipe_in_the_place_of_gitignore(workspace: Path) -> None:
-    for n in range(MAX_OFFERED + 1):
-        (workspace / "prompts" / f"{n:04}").touch()
-    os.mkfifo(workspace / "prompts" / ".gitignore")
-    assert len(FileNames(workspace).complete_name("@prompts/")[1]) == MAX_OFFERED
+def test_a_large_folder_offers_a_limited_number(workspace: Path) -> None:
+    touch(workspace / "prompts", *(f"{n:04}" for n in range(MAX_OFFERED + 1)))
+    os.mkfifo(workspace / "prompts/.gitignore")
+    assert len(names(workspace, "@prompts/")) == MAX_OFFERED
 
 
 @pytest.mark.parametrize(
-    ("text", "names"),
+    ("text", "missing"),
     [
         ("look at @nofile, please", ["nofile"]),
         ("@print.py, @print.py:12. (@prompts/a.yaml)", []),
@@ -94,65 +112,35 @@ def test_a_folder_of_very_many_and_a_pipe_in_the_place_of_gitignore(workspace: P
         ("@a\0b", ["a\0b"]),
     ],
 )
-def test_which_names_name_nothing(workspace: Path, text: str, names: list[str]) -> None:
-    assert FileNames(workspace).missing(text) == names
-
-
-def test_matches_in_a_file_s_own_name_come_before_others_and_ignored_files_last(workspace: Path) -> None:
-    for name in ("a/nine.py", "n/i/n/e.py", "nine/x.py", "a/nxixnxe.py", "nine.log"):
-        (workspace / name).parent.mkdir(parents=True, exist_ok=True)
-        (workspace / name).touch()
-    _, names = FileNames(workspace).complete_name("@nin")
-    assert names == ["nine/", "a/nine.py", "a/nxixnxe.py", "nine/x.py", "n/i/n/e.py", "nine.log"]
-
-
-def test_the_rules_of_a_gitignore_below_and_its_exceptions_hold(workspace: Path) -> None:
-    (workspace / "sub" / "deep").mkdir(parents=True)
-    (workspace / "sub" / ".gitignore").write_text("q*.txt\n!q2.txt\ndeep/\n")
-    for name in ("q1.txt", "q2.txt", "deep/q3.txt", "deep/q2.txt"):
-        (workspace / "sub" / name).touch()
-    assert FileNames(workspace).complete_name("@q")[1][:1] == ["sub/q2.txt"]
-    assert FileNames(workspace).complete_name("@sub/")[1] == ["sub/q2.txt", "sub/.gitignore", "sub/deep/", "sub/q1.txt"]
-
-
-def test_what_programs_made_and_links_are_not_matched(workspace: Path) -> None:
-    for name in (".git/zebra", "node_modules/zebra", "src/zebra"):
-        (workspace / name).parent.mkdir(parents=True, exist_ok=True)
-        (workspace / name).touch()
-    (workspace / "zebra2").symlink_to("/")
-    (workspace / "sub").symlink_to(workspace / "src")
-    assert FileNames(workspace).complete_name("@ebra")[1] == ["src/zebra"]
+def test_names_without_a_file_are_found(workspace: Path, text: str, missing: list[str]) -> None:
+    assert FileNames(workspace).missing(text) == missing
 
 
 def test_files_of_added_directories_have_absolute_names(workspace: Path, tmp_path: Path) -> None:
     lib = tmp_path / "lib"
-    (lib / "deep").mkdir(parents=True)
-    (lib / "deep" / "zebra.py").touch()
-    names = FileNames(workspace, lambda: (lib,))
-    assert names.complete_name("@")[1][-3] == f"{lib}/"
-    assert names.complete_name("@zeb")[1] == [f"{lib}/deep/zebra.py"]
-    assert names.complete_name(f"@{lib}/")[1] == [f"{lib}/deep/"]
-    assert names.complete_name(f"@{lib}/de")[1] == [f"{lib}/deep/", f"{lib}/deep/zebra.py"]
-    assert names.complete_name(f"@{lib}/../")[1] == []
-    assert names.complete_name(f"@{tmp_path}/wo")[1] == []
+    touch(lib, "deep/zebra.py")
+    files = FileNames(workspace, lambda: (lib,))
+    assert files.complete_name("@")[1][-3] == f"{lib}/"
+    assert files.complete_name("@zeb")[1] == [f"{lib}/deep/zebra.py"]
+    assert files.complete_name(f"@{lib}/")[1] == [f"{lib}/deep/"]
+    assert files.complete_name(f"@{lib}/de")[1] == [f"{lib}/deep/", f"{lib}/deep/zebra.py"]
+    assert files.complete_name(f"@{lib}/../")[1] == []
+    assert files.complete_name(f"@{tmp_path}/wo")[1] == []
 
 
-def test_a_longer_text_is_matched_as_if_it_was_typed_at_once(workspace: Path) -> None:
-    for n in range(30):
-        (workspace / f"{'xyz'[n % 3]}{n}{'abc'[n % 2]}.py").touch()
-    text, names = "@", FileNames(workspace)
-    for character in "x1a.py":
-        text += character
-        assert names.complete_name(text) == FileNames(workspace).complete_name(text)
-    assert names.complete_name("@x1b") == FileNames(workspace).complete_name("@x1b")
+def test_typing_on_gives_the_same_names(workspace: Path) -> None:
+    touch(workspace, *(f"{'xyz'[n % 3]}{n}{'abc'[n % 2]}.py" for n in range(30)))
+    files = FileNames(workspace)
+    for text in ("@x", "@x1", "@x1a", "@x1a.", "@x1a.p", "@x1b"):
+        assert files.complete_name(text)[1] == names(workspace, text)
 
 
-def test_new_files_are_found_once_the_index_is_old(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = FileNames(workspace)
-    assert names.complete_name("@zebra")[1] == []
-    (workspace / "prompts" / "zebra").touch()
+def test_new_files_are_found_with_a_new_index(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = FileNames(workspace)
+    assert files.complete_name("@zebra")[1] == []
+    touch(workspace, "prompts/zebra")
     monkeypatch.setattr(file_index, "INDEX_FRESH_S", -1.0)
-    names.complete_name("@zebra")
-    assert names._index._next is not None
-    assert names._index._next.complete.wait(60)
-    assert names.complete_name("@zebra")[1] == ["prompts/zebra"]
+    files.complete_name("@zebra")
+    assert files._index._next is not None
+    assert files._index._next.complete.wait(60)
+    assert files.complete_name("@zebra")[1] == ["prompts/zebra"]

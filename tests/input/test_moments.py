@@ -1,4 +1,4 @@
-"""Moments: how they are written, what is a mistake where, and which event each of them is."""
+"""Moments: how they are written, and the event at which each of them comes."""
 
 from dataclasses import replace
 
@@ -20,35 +20,28 @@ from cli.input.moments import (
     Moment,
     Now,
     ScheduledLine,
-    fires,
+    is_due,
     parse_moment,
     read_script,
 )
 
 
 @pytest.mark.parametrize(
-    ("written", "moment", "text"),
-    [
-        ("use B", Now(), "use B"),
-        ("@iteration 2 todo: add x", AtIteration(2), "todo: add x"),
-        ("@Iteration 12   stop", AtIteration(12), "stop"),
-        ("@tool read_file !skip the rest", AtTool("read_file"), "!skip the rest"),
-        ("@answer and in French?", AtAnswer(), "and in French?"),
-        ("@done then this", AtDone(), "then this"),
-        ("@after 3 stop", After(3.0), "stop"),
-        ("@after 0.5 @home is text", After(0.5), "@home is text"),
-        (" @iteration 2 is text", Now(), " @iteration 2 is text"),
-        ("mail me@done now", Now(), "mail me@done now"),
-    ],
-)
-@pytest.mark.parametrize("strict", [True, False])
-def test_a_moment_and_its_text(written: str, moment: Moment, text: str, strict: bool) -> None:
-    assert parse_moment(written, strict=strict) == ScheduledLine(moment, text, written)
-
-
-@pytest.mark.parametrize(
     ("written", "moment", "to", "text"),
     [
+        ("use B", Now(), "", "use B"),
+        ("@iteration 2 todo: add x", AtIteration(2), "", "todo: add x"),
+        ("@Iteration 12   stop", AtIteration(12), "", "stop"),
+        ("@tool read_file !skip the rest", AtTool("read_file"), "", "!skip the rest"),
+        ("@answer and in French?", AtAnswer(), "", "and in French?"),
+        ("@done then this", AtDone(), "", "then this"),
+        ("@after 3 stop", After(3.0), "", "stop"),
+        ("@after 0.5 @home is text", After(0.5), "", "@home is text"),
+        (" @iteration 2 is text", Now(), "", " @iteration 2 is text"),
+        ("mail me@done now", Now(), "", "mail me@done now"),
+        ("@README.md sum it up", Now(), "", "@README.md sum it up"),
+        ("@docs/plan sum it up", Now(), "", "@docs/plan sum it up"),
+        ('@"my notes" sum it up', Now(), "", '@"my notes" sum it up'),
         ("@to explore-1 use B", Now(), "explore-1", "use B"),
         ("@TO Explore-1   use B", Now(), "Explore-1", "use B"),
         ("@iteration 2 @to explore-1 use B", AtIteration(2), "explore-1", "use B"),
@@ -63,7 +56,7 @@ def test_a_moment_and_its_text(written: str, moment: Moment, text: str, strict: 
     ],
 )
 @pytest.mark.parametrize("strict", [True, False])
-def test_an_address_stands_behind_a_moment_or_alone(
+def test_a_moment_and_an_address_precede_the_text(
     written: str, moment: Moment, to: str, text: str, strict: bool
 ) -> None:
     assert parse_moment(written, strict=strict) == ScheduledLine(moment, text, written, to)
@@ -76,149 +69,83 @@ def test_an_address_stands_behind_a_moment_or_alone(
         ("@aftr 2 x", "did you mean @after?"),
         ("@zzz x", "the moments are @iteration, @tool, @answer, @done, @after"),
         ("@", "the moments are"),
-        ("@iteration x", "write it as @iteration N TEXT"),
-        ("@iteration 0 x", "write it as @iteration N TEXT"),
-        ("@iteration -1 x", "write it as @iteration N TEXT"),
-        ("@iteration 2.5 x", "write it as @iteration N TEXT"),
-        ("@iteration 2", "write it as @iteration N TEXT"),
-        ("@iteration", "write it as @iteration N TEXT"),
-        ("@tool shell", "write it as @tool NAME TEXT"),
-        ("@tool", "write it as @tool NAME TEXT"),
+        *(
+            (f"@iteration{rest}", "write it as @iteration N TEXT")
+            for rest in ("", " 2", " x", " 0 x", " -1 x", " 2.5 x")
+        ),
+        *((f"@tool{rest}", "write it as @tool NAME TEXT") for rest in ("", " shell")),
         ("@answer", "write it as @answer TEXT"),
         ("@done  ", "write it as @done TEXT"),
-        ("@after lunch eat", "write it as @after SECONDS TEXT"),
-        ("@after nan x", "write it as @after SECONDS TEXT"),
-        ("@after inf x", "write it as @after SECONDS TEXT"),
-        ("@after -1 x", "write it as @after SECONDS TEXT"),
-        ("@after 1e9 x", "write it as @after SECONDS TEXT"),
-        ("@after ٣ x", "write it as @after SECONDS TEXT"),
+        *((f"@after {s} x", "write it as @after SECONDS TEXT") for s in ("lunch", "nan", "inf", "-1", "1e9", "٣")),
         ("@ot explore-1 x", "did you mean @to?"),
-        ("@to", "write it as @to AGENT TEXT"),
-        ("@to explore-1", "write it as @to AGENT TEXT"),
-        ("@to explore-1  ", "write it as @to AGENT TEXT"),
-        ("@iteration 2 @to", "write it as @to AGENT TEXT"),
+        *((f"{text}", "write it as @to AGENT TEXT") for text in ("@to", "@to explore-1  ", "@iteration 2 @to")),
         ("@question @to explore-1", "write it as @to AGENT TEXT"),
         ("@to explore-1 @iteration 2 x", "write the moment first"),
         ("@to explore-1 @to plan-1 x", "@to once"),
     ],
 )
-def test_what_is_no_moment_is_a_mistake_in_a_script_and_text_in_a_pipe(text: str, words: str) -> None:
+def test_a_mistake_is_text_unless_strict(text: str, words: str) -> None:
     with pytest.raises(UserError) as caught:
         parse_moment(text, strict=True)
-
     assert words in caught.value.message
     assert parse_moment(text, strict=False) == ScheduledLine(Now(), text, text)
 
 
-@given(
-    st.one_of(
-        st.text(),
-        st.text().map(lambda t: "@" + t),
-        st.text().map(lambda t: "@iteration " + t),
-        st.text().map(lambda t: "@to " + t),
-    )
-)
-def test_a_pipe_never_raises_and_never_loses_a_word(text: str) -> None:
-    say = parse_moment(text, strict=False)
-
-    assert say.written == text
-    assert text.endswith(say.text)
-    assert say.text == text or say.to or not isinstance(say.moment, Now)
+@given(st.sampled_from(["", "@", "@iteration ", "@to "]), st.text())
+def test_no_text_is_lost(start: str, rest: str) -> None:
+    line = parse_moment(start + rest, strict=False)
+    assert line.written == start + rest
+    assert line.written.endswith(line.text)
+    assert line.text == line.written or line.to or not isinstance(line.moment, Now)
 
 
-def test_a_script_is_a_line_each() -> None:
-    script = "\ufeff# a comment\r\n\r\n@iteration 1 one\r\ntwo\n   \n #three\n@done four"
-
+def test_a_script_has_one_line_per_row() -> None:
+    script = "\ufeff# a comment\r\n\r\n@iteration 1 one\r\na\u2028b\x0cc\n   \n #three\n@done four"
     assert read_script(script, "s.txt") == [
         ScheduledLine(AtIteration(1), "one", "@iteration 1 one"),
-        ScheduledLine(Now(), "two", "two"),
+        ScheduledLine(Now(), "a\u2028b\x0cc", "a\u2028b\x0cc"),
         ScheduledLine(Now(), " #three", " #three"),
         ScheduledLine(AtDone(), "four", "@done four"),
     ]
-
-
-def test_an_empty_script_says_nothing() -> None:
     assert read_script("", "s.txt") == []
 
 
-def test_a_mistake_in_a_script_is_told_with_its_line() -> None:
-    with pytest.raises(UserError) as caught:
+def test_an_error_in_a_script_has_its_row() -> None:
+    with pytest.raises(UserError, match=r"^s\.txt:3: "):
         read_script("# first\n\n@iteration two x\n", "s.txt")
-
-    assert str(caught.value).startswith("s.txt:3: ")
-
-
-def test_a_row_ends_only_at_a_newline() -> None:
-    row = "a\u2028b\x0cc"
-
-    assert read_script(row, "s.txt") == [ScheduledLine(Now(), row, row)]
 
 
 ITERATION = events.IterationStarted(iteration=2, max_iterations=20)
 TOOL = events.ToolCall(id="t1", name="shell", input={})
 ANSWER = events.Reply(text="It is 5.", tool_calls=0)
-INTERIM = events.Reply(text="Let me look.", tool_calls=2)
 RESULT = events.Result(status="done", result="It is 5.")
-TOOL_ENDED = events.ToolResult(id="t1", name="shell", text="", is_error=False, seconds=1)
-ALL = (ITERATION, TOOL, ANSWER, INTERIM, RESULT, TOOL_ENDED)
-
-
-@pytest.mark.parametrize(
-    ("moment", "when"),
-    [
-        (AtIteration(2), ITERATION),
-        (AtTool("shell"), TOOL),
-        (AtAnswer(), ANSWER),
-        (AtDone(), RESULT),
-        (AtIteration(1), None),
-        (AtIteration(3), None),
-        (AtTool("read_file"), None),
-        (Now(), None),
-        (After(0), None),
-    ],
-)
-def test_a_moment_is_its_event_and_no_other(moment: Moment, when: Event | None) -> None:
-    assert [event for event in ALL if fires(moment, event)] == ([] if when is None else [when])
-
-
-@pytest.mark.parametrize("moment", [AtIteration(2), AtAnswer(), AtDone()])
-def test_iterations_answers_and_results_of_a_child_are_no_moments(moment: Moment) -> None:
-    assert not any(fires(moment, replace(event, agent="explore")) for event in ALL)
-
-
-def test_a_tool_that_a_child_starts_is_a_moment() -> None:
-    assert fires(AtTool("shell"), replace(TOOL, agent="explore"))
-
-
+TOOL_ENDED = events.ToolResult(id="t2", name="explore", text="", is_error=False, seconds=1)
 ENDED = events.AgentEnded(name="explore-1", kind="explore", parent_id="t2", task="x", status="done")
 STARTED = events.AgentStarted(name="explore-1", kind="explore", parent_id="t2", task="x")
+MAIN = (ITERATION, TOOL, ANSWER, events.Reply(text="Let me look.", tool_calls=2), RESULT, TOOL_ENDED, STARTED, ENDED)
+OF_CHILD = tuple(replace(event, agent="explore-1") for event in (ITERATION, TOOL, ANSWER))
 
 
 @pytest.mark.parametrize(
-    ("moment", "event"),
-    [(AtIteration(2), ITERATION), (AtAnswer(), ANSWER), (AtTool("shell"), TOOL)],
+    ("moment", "to", "expected"),
+    [
+        (AtIteration(2), "", [ITERATION]),
+        (AtIteration(2), "main", [ITERATION]),
+        (AtIteration(2), "explore-1", [OF_CHILD[0]]),
+        (AtIteration(3), "", []),
+        (AtTool("shell"), "", [TOOL, OF_CHILD[1]]),
+        (AtTool("shell"), "explore-1", [TOOL, OF_CHILD[1]]),
+        (AtTool("read_file"), "", []),
+        (AtAnswer(), "", [ANSWER]),
+        (AtAnswer(), "EXPLORE-1", [OF_CHILD[2]]),
+        (AtDone(), "", [RESULT]),
+        (AtDone(), "main", [RESULT]),
+        (AtDone(), "explore-1", [ENDED]),
+        (AtDone(), "plan-1", []),
+        (AtAgent("t2"), "", [TOOL_ENDED, STARTED]),
+        (Now(), "", []),
+        (After(0), "", []),
+    ],
 )
-@pytest.mark.parametrize("to", ["explore-1", "EXPLORE-1"])
-def test_with_an_address_they_are_those_of_that_agent(moment: Moment, event: Event, to: str) -> None:
-    own = replace(event, agent="explore-1")
-    assert fires(moment, own, to)
-    other = replace(event, agent="explore-2")
-    assert fires(moment, other, to) == isinstance(moment, AtTool), "a tool is a moment, whoever calls it"
-
-
-@pytest.mark.parametrize(
-    ("to", "when"),
-    [("", [RESULT]), ("main", [RESULT]), ("explore-1", [ENDED]), ("plan-1", [])],
-)
-def test_done_is_the_end_of_the_run_or_of_the_agent_of_the_address(to: str, when: list[Event]) -> None:
-    assert [event for event in (*ALL, STARTED, ENDED) if fires(AtDone(), event, to)] == when
-
-
-def test_a_call_that_starts_an_agent_is_a_moment_from_when_the_agent_is_there() -> None:
-    result = replace(TOOL_ENDED, id="t2")
-    assert [event for event in (*ALL, STARTED, ENDED, result) if fires(AtAgent("t2"), event)] == [STARTED, result]
-
-
-@pytest.mark.parametrize("text", ["@README.md sum it up", "@docs/plan sum it up", '@"my notes" sum it up'])
-def test_the_name_of_a_file_is_no_moment(text: str) -> None:
-    assert parse_moment(text, strict=True) == ScheduledLine(Now(), text, text)
+def test_moments_come_at_events_of_their_agent(moment: Moment, to: str, expected: list[Event]) -> None:
+    assert [event for event in (*MAIN, *OF_CHILD) if is_due(moment, event, to)] == expected

@@ -1,4 +1,4 @@
-"""Lines that nobody types, for agents: each at the moment of its agent, and none is lost when that agent is gone."""
+"""Scripted and piped lines for agents: each at a moment of its agent, and none lost when the agent has ended."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from cli.input.moments import parse_moment
 from cli.input.sender import Sender
 
 SMALL = settings(agents=True, inbox_size=1)
-"""One line may wait for each agent."""
+"""Settings by which one line may wait for each agent."""
 
 
 @dataclass
 class Sending:
-    """A family, and the sender of its lines."""
+    """A family of agents, and the sender of its lines."""
 
     agents: Family
     sender: Sender
@@ -31,24 +31,26 @@ class Sending:
 
     def schedule(self, *lines: str) -> None:
         for line in lines:
-            say = parse_moment(line, strict=True)
-            self.sender.schedule(replace(say, id=f"S{self.count}"))
+            self.sender.schedule(replace(parse_moment(line, strict=True), id=f"S{self.count}"))
             self.count += 1
+
+    async def let_go(self, agent: str) -> None:
+        self.agents.waiters.let_go(agent)
+        await self.agents.quiet()
 
     @property
     def delivered(self) -> list[tuple[str, str, str | None, int]]:
-        """Every line but the query that a model has: its text, the agent, the point, the iteration."""
+        """The text, agent, point and iteration of each line that a model read, without the query."""
         receipts = self.agents.session.chain.lines.receipts[1:]
         return [(r.text, r.agent, r.point, r.iteration) for r in receipts if r.state == "delivered"]
 
     @property
-    def unsent(self) -> list[tuple[str, str]]:
-        told = [r for r in self.agents.session.of(events.Receipt) if r.state == "unsent"]
-        return [(r.text, r.reason) for r in told]
+    def unsent(self) -> list[str]:
+        return [r.text for r in self.agents.session.of(events.Receipt) if r.state == "unsent"]
 
     @property
     def refused(self) -> list[str]:
-        return [e.id for e in self.agents.session.of(events.LineRefused)]
+        return sorted(e.id for e in self.agents.session.of(events.LineRefused))
 
 
 @asynccontextmanager
@@ -60,119 +62,120 @@ async def opened(use: Settings | None = None) -> AsyncIterator[Sending]:
         nursery.cancel_scope.cancel()
 
 
-AT = {
-    "@to explore-1 @home": ("explore-1", "D", 1),
-    "@to EXPLORE-1 say": ("explore-1", "D", 1),
-    "@iteration 1 @to explore-1 say": ("explore-1", "D", 1),
-    "@iteration 2 @to explore-1 say": ("explore-1", "D", 2),
-    "@iteration 3 @to explore-1 say": ("explore-1", "B", 3),
-    "@iteration 2 say": ("main", "D", 2),
-    "@iteration 2 @to main say": ("main", "D", 2),
-    "@answer @to explore-1 say": ("explore-1", "B", 3),
-    "@answer say": ("main", "B", 3),
-    "@done @to explore-1 say": ("main", "D", 1),
-    "@tool wait say": ("explore-1", "D", 1),
-    "@tool wait @to main say": ("main", "D", 1),
-    "@tool explore say": ("explore-1", "A", 0),
-    "@tool explore @to explore-1 say": ("explore-1", "A", 0),
-    "@tool explore @to main say": ("main", "D", 1),
-    "@tool explore !say": ("explore-1", "A", 0),
-}
-
-
-@pytest.mark.parametrize(("line", "landed"), AT.items(), ids=AT)
-async def test_a_line_goes_to_its_agent_at_the_moment_of_that_agent(line: str, landed: tuple[str, str, int]) -> None:
+@pytest.mark.parametrize(
+    ("line", "agent", "point", "iteration"),
+    [
+        ("@to explore-1 @home", "explore-1", "D", 1),
+        ("@to EXPLORE-1 say", "explore-1", "D", 1),
+        ("@iteration 1 @to explore-1 say", "explore-1", "D", 1),
+        ("@iteration 2 @to explore-1 say", "explore-1", "D", 2),
+        ("@iteration 3 @to explore-1 say", "explore-1", "B", 3),
+        ("@iteration 2 say", "main", "D", 2),
+        ("@iteration 2 @to main say", "main", "D", 2),
+        ("@answer @to explore-1 say", "explore-1", "B", 3),
+        ("@answer say", "main", "B", 3),
+        ("@done @to explore-1 say", "main", "D", 1),
+        ("@tool wait say", "explore-1", "D", 1),
+        ("@tool wait @to main say", "main", "D", 1),
+        ("@tool explore say", "explore-1", "A", 0),
+        ("@tool explore @to explore-1 say", "explore-1", "A", 0),
+        ("@tool explore @to main say", "main", "D", 1),
+        ("@tool explore !say", "explore-1", "A", 0),
+    ],
+)
+async def test_a_line_awaits_a_moment_of_its_agent(line: str, agent: str, point: str, iteration: int) -> None:
     async with opened() as stage:
+        if not line.startswith("@to "):
+            stage.schedule(line)
+        await stage.agents.begin([starts("explore", [WAIT], [WAIT])], [WAIT])
         if line.startswith("@to "):
-            await stage.agents.begin([starts("explore", [WAIT], [WAIT])], [WAIT])
             stage.schedule(line)
-        else:
-            stage.schedule(line)
-            await stage.agents.begin([starts("explore", [WAIT], [WAIT])], [WAIT])
         await stage.agents.finish()
-
-        assert [(agent, point, iteration) for _, agent, point, iteration in stage.delivered] == [landed]
+        assert [found[1:] for found in stage.delivered] == [(agent, point, iteration)]
         assert (stage.unsent, stage.refused, stage.sender.waiting) == ([], [], ())
 
 
-async def test_what_follows_an_agent_that_ended_goes_to_the_agent_above_it() -> None:
+async def test_lines_after_an_agent_go_to_its_parent() -> None:
     async with opened() as stage:
         stage.schedule("@done @to explore-1 say", "@done after all")
         await stage.agents.begin([starts("agent", [starts("explore")], [WAIT])])
         await stage.agents.finish()
         await stage.agents.session.chain.wait_idle()
-
         assert stage.delivered == [("say", "agent-1", "D", 1), ("after all", "main", "start", 0)]
 
 
-async def test_a_moment_below_main_never_starts_a_run() -> None:
+async def test_moments_of_a_child_never_start_a_run() -> None:
     async with opened() as stage:
         stage.schedule("@done @to explore-1 say", "@answer @to explore-1 more")
         await stage.agents.begin([starts("explore", [WAIT])])
         stage.agents.session.interrupt()
         await stage.agents.session.chain.wait_idle()
         stage.sender.discard()
-
         assert len(stage.agents.session.of(events.RunStarted)) == 1
-        states = {r.text: r.state for r in stage.agents.session.chain.lines.receipts[1:]}
-        assert states == {"say": "returned"}
-        assert [text for text, _ in stage.unsent] == ["@answer @to explore-1 more"]
+        assert [(r.text, r.state) for r in stage.agents.session.chain.lines.receipts[1:]] == [("say", "returned")]
+        assert stage.unsent == ["@answer @to explore-1 more"]
 
 
-async def test_at_a_tool_that_starts_no_agent_the_line_goes_as_its_result_comes() -> None:
+async def test_a_call_without_an_agent_sends_its_lines() -> None:
     async with opened() as stage:
         stage.schedule("@tool explore say", "@tool explore second")
         nothing: Call = ["explore", {"task": " "}]
         await stage.agents.begin([nothing])
         await stage.agents.finish()
-
         assert stage.delivered == [("say", "main", "D", 1), ("second", "main", "D", 1)]
 
 
-async def test_a_stop_before_the_agent_is_there_leaves_its_line_unsent() -> None:
+async def test_a_stop_before_the_agent_leaves_its_line() -> None:
     async with opened() as stage:
         chain = stage.agents.session.chain
         chain.listen(lambda e: chain.submit("stop") and None if isinstance(e, events.ToolCall) else None)
         stage.schedule("@tool explore say")
         await stage.agents.begin([starts("explore")])
         await chain.wait_idle()
-
-        assert [text for text, _ in stage.unsent] == ["@tool explore say"]
-        assert stage.delivered == []
+        assert (stage.unsent, stage.delivered) == (["@tool explore say"], [])
 
 
-# -------------------------------------------------------------------------------------------------------- questions
+async def test_a_line_for_an_unknown_agent_is_refused() -> None:
+    async with opened() as stage:
+        stage.schedule("@iteration 1 @to explore-7 say", "@tool wait @to explore-7 say", "@after 0 @to plan-7 say")
+        await stage.agents.begin([WAIT])
+        await stage.agents.finish()
+        assert stage.refused == ["S1", "S2"]
+        assert stage.sender.waiting == ("@iteration 1 @to explore-7 say",), "an unknown agent has no iterations"
+        assert stage.agents.session.chain.runs.exit_code() == 3
+
+
+# --------------------------------------------------------------------------------------------------------- questions
 
 ASK: Call = ["ask_user_question", {"question": "Which?", "options": ["left", "right"]}]
 PAIR = [starts("explore", [ASK]), starts("plan", [ASK])]
 
-ANSWERED = {
-    "each its own": (["@question @to plan-1 left", "@question @to explore-1 right"], "right", "left", 0),
-    "an open one first, in order": (["@question right", "@question left"], "right", "left", 0),
-    "one for another agent is passed over": (["@question @to plan-1 left", "@question right"], "right", "left", 0),
-    "nobody answers the other one": (["@question @to PLAN-1 left"], NOBODY_CHOOSES, "left", 0),
-    "what is for nobody is left": (["@question @to agent-1 x", "@question right"], "right", NOBODY_CHOOSES, 1),
-}
 
-
-@pytest.mark.parametrize(("lines", "explorer", "planner", "left"), ANSWERED.values(), ids=ANSWERED)
-async def test_an_answer_with_an_address_is_for_the_questions_of_that_agent(
+@pytest.mark.parametrize(
+    ("lines", "explorer", "planner", "left"),
+    [
+        (["@question @to plan-1 left", "@question @to explore-1 right"], "right", "left", 0),
+        (["@question right", "@question left"], "right", "left", 0),
+        (["@question @to plan-1 left", "@question right"], "right", "left", 0),
+        (["@question @to PLAN-1 left"], NOBODY_CHOOSES, "left", 0),
+        (["@question @to agent-1 x", "@question right"], "right", NOBODY_CHOOSES, 1),
+    ],
+)
+async def test_an_answer_is_for_questions_of_its_agent(
     lines: list[str], explorer: str, planner: str, left: int
 ) -> None:
     async with opened() as stage:
         stage.schedule(*lines)
         await stage.agents.begin(PAIR)
         await stage.agents.finish()
-
         for agent, answer in (("explore-1", explorer), ("plan-1", planner)):
             ((text, _),) = stage.agents.results(agent)
             assert answer in text
-        assert len(stage.sender.waiting) == left
         stage.sender.discard()
-        assert [text for text, _ in stage.unsent] == lines[:left]
+        assert stage.unsent == lines[:left]
 
 
-async def test_an_answer_that_comes_later_is_for_the_agent_that_asks() -> None:
+async def test_a_later_answer_is_for_the_open_question() -> None:
     async with opened() as stage:
         with stage.agents.session.chain.answering():
             await stage.agents.begin(PAIR)
@@ -181,26 +184,21 @@ async def test_an_answer_that_comes_later_is_for_the_agent_that_asks() -> None:
             assert stage.agents.session.chain.questions.asker == "explore-1"
             stage.schedule("@question @to explore-1 right")
             await stage.agents.finish()
-
-        assert [(e.agent, e.text) for e in stage.agents.session.of(events.Answer)] == [
-            ("explore-1", "right"),
-            ("plan-1", "left"),
-        ]
+        answers = [(e.agent, e.text) for e in stage.agents.session.of(events.Answer)]
+        assert answers == [("explore-1", "right"), ("plan-1", "left")]
 
 
 # ------------------------------------------------------------------------------------------------------------- room
 
 
-async def test_held_lines_keep_their_order_whoever_they_are_for() -> None:
+async def test_queued_lines_of_all_agents_have_one_order() -> None:
     async with opened(SMALL) as stage:
         await stage.agents.begin([starts("explore", [WAIT], [WAIT]), starts("plan", [WAIT])], [WAIT])
         stage.schedule("@to explore-1 one", "@to explore-1 two", "@to plan-1 three", "@to main four")
         assert stage.sender.queued_count == 3
-        stage.agents.waiters.let_go("explore-1")
-        await stage.agents.quiet()
+        await stage.let_go("explore-1")
         assert stage.sender.queued_count == 0
         await stage.agents.finish()
-
         assert [(text, agent) for text, agent, *_ in stage.delivered] == [
             ("one", "explore-1"),
             ("two", "explore-1"),
@@ -209,66 +207,47 @@ async def test_held_lines_keep_their_order_whoever_they_are_for() -> None:
         ]
 
 
-async def test_now_lines_and_stops_pass_by_what_is_held_and_a_childs_stop_overtakes_nothing() -> None:
+async def test_now_lines_and_stops_overtake_queued_lines() -> None:
+    """The stop of a child discards none of them."""
     async with opened(SMALL) as stage:
         await stage.agents.begin([starts("explore", [WAIT]), starts("plan", [WAIT], [WAIT])], [WAIT])
         stage.schedule("@to plan-1 one", "@to plan-1 two", "@to main three", "@to explore-1 stop")
         assert stage.sender.queued_count == 2
-        stage.agents.waiters.let_go("explore-1")
-        await stage.agents.quiet()
+        await stage.let_go("explore-1")
         assert stage.agents.at_work == ["main", "plan-1"]
         stage.schedule("@to plan-1 !!four")
         await stage.agents.quiet()
         await stage.agents.finish()
-
         assert [text for text, *_ in stage.delivered] == ["one", "!!four", "two", "three"]
         assert (stage.unsent, stage.refused) == ([], [])
 
 
 @pytest.mark.parametrize("stop", ["stop", "@to main stop"])
-async def test_a_stop_of_the_run_overtakes_what_is_held_for_any_agent(stop: str) -> None:
+async def test_a_stop_of_the_run_discards_queued_lines(stop: str) -> None:
     async with opened(SMALL) as stage:
         await stage.agents.begin([starts("explore", [WAIT])])
         stage.schedule("@to explore-1 one", "@to explore-1 two", "@to main three", stop)
-        assert [text for text, _ in stage.unsent] == ["@to explore-1 two", "@to main three"]
+        assert stage.unsent == ["@to explore-1 two", "@to main three"]
         await stage.agents.finish()
 
 
-async def test_a_held_line_whose_agent_is_gone_is_refused_and_holds_nobody_up() -> None:
-    use = settings(agents=True, inbox_size=1, kinds='{"explore": {"max_iterations": 1}}')
-    async with opened(use) as stage:
+@pytest.mark.parametrize(
+    ("kinds", "line", "delivered"),
+    [
+        # The parent reads the line of an agent that has no iteration left.
+        ('{"explore": {"max_iterations": 1}}', "one", [("one", "main"), ("three", "plan-1")]),
+        ("{}", "stop", [("three", "plan-1")]),
+    ],
+)
+async def test_queued_lines_of_an_ended_agent_are_refused(
+    kinds: str, line: str, delivered: list[tuple[str, str]]
+) -> None:
+    async with opened(settings(agents=True, inbox_size=1, kinds=kinds)) as stage:
         await stage.agents.begin([starts("explore", [WAIT]), starts("plan", [WAIT])], [WAIT])
-        stage.schedule("@to explore-1 one", "@to explore-1 two", "@to plan-1 three")
-        stage.agents.waiters.let_go("explore-1")
-        await stage.agents.quiet()
-        assert stage.refused == ["S1"]
+        stage.schedule(f"@to explore-1 {line}", "@to explore-1 two", "@to plan-1 three")
+        await stage.let_go("explore-1")
+        assert (stage.sender.queued_count, stage.refused) == (0, ["S1"])
         (refused,) = stage.agents.session.of(events.LineRefused)
         assert "main, plan-1" in refused.reason
         await stage.agents.finish()
-
-        # What had room is read by the agent above, since its own had no reply left to read it with.
-        assert [(text, agent) for text, agent, *_ in stage.delivered] == [("one", "main"), ("three", "plan-1")]
-
-
-async def test_the_end_of_an_agent_that_leaves_no_lines_wakes_the_sender() -> None:
-    async with opened(SMALL) as stage:
-        await stage.agents.begin([starts("explore", [WAIT]), starts("plan", [WAIT])])
-        stage.schedule("@to explore-1 stop", "@to explore-1 too late")
-        assert stage.sender.queued_count == 1
-        stage.agents.waiters.let_go("explore-1")
-        await stage.agents.quiet()
-        assert stage.agents.at_work == ["main", "plan-1"]
-        assert (stage.sender.queued_count, stage.refused) == (0, ["S1"])
-        await stage.agents.finish()
-
-
-async def test_a_moments_line_for_an_agent_that_is_not_there_is_refused_and_counts() -> None:
-    async with opened() as stage:
-        stage.schedule("@iteration 1 @to explore-7 say", "@tool wait @to explore-7 say", "@after 0 @to plan-7 say")
-        await stage.agents.begin([WAIT])
-        await stage.agents.finish()
-
-        # The iterations of an agent that never is are no moment.
-        assert sorted(stage.refused) == ["S1", "S2"]
-        assert stage.sender.waiting == ("@iteration 1 @to explore-7 say",)
-        assert stage.agents.session.chain.runs.exit_code() == 3
+        assert [(text, agent) for text, agent, *_ in stage.delivered] == delivered

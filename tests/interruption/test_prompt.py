@@ -1,4 +1,4 @@
-"""Handler prompts: what a file may say, what is wrong with it, and what the model is told about waiting lines."""
+"""Handler prompts: what a file may say, what is wrong with it, and the messages composed from waiting lines."""
 
 import pytest
 from hypothesis import given
@@ -31,7 +31,7 @@ rules:
 """
 
 
-def told(prompt: InterruptionPrompt, *texts: str, situation: Situation = AT_D) -> Composed:
+def composed_of(prompt: InterruptionPrompt, *texts: str, situation: Situation = AT_D) -> Composed:
     return compose(prompt, [Arrival(parse_line(text)) for text in texts], situation)
 
 
@@ -43,37 +43,6 @@ def mistake(text: str) -> ConfigError:
     with pytest.raises(ConfigError) as caught:
         parse_prompt(text, FILE)
     return caught.value
-
-
-# The file of seed 001 in its shape: a post-prompt and two settings, nothing else.
-ONLY_SYSTEM = """\
-version: "1.0"
-description: "Handles user interruptions"
-
-config:
-  temperature: 0.3
-  max_tokens: 1500
-
-messages:
-  - role: system
-    content: |
-      Deal with the user's words first.
-
-      Then go on.
-"""
-
-
-def test_a_file_with_a_system_message_and_a_config_is_complete() -> None:
-    prompt = parse_prompt(ONLY_SYSTEM, FILE)
-
-    assert prompt == InterruptionPrompt(
-        source=f"yaml:{FILE}",
-        user_template="USER INTERRUPTION: ${message}",
-        post_prompt="Deal with the user's words first.\n\nThen go on.",
-        overrides=Overrides(max_tokens=1500, temperature=0.3),
-        resume=BUILT_IN_PROMPT.resume,
-        todo_direct=True,
-    )
 
 
 def test_every_key_is_read() -> None:
@@ -98,17 +67,17 @@ def test_every_key_is_read() -> None:
     )
 
 
-def test_the_built_in_prompt_has_a_post_prompt_and_the_specified_texts() -> None:
+def test_the_built_in_prompt() -> None:
     assert BUILT_IN_PROMPT.source == "default"
     assert BUILT_IN_PROMPT.user_template == "USER INTERRUPTION: ${message}"
     assert BUILT_IN_PROMPT.resume == (
         "Your reply was shown to the user. Continue the task, as the user's messages changed it. "
         "If it is already complete, give the final answer."
     )
-    assert "plan tools" in told(BUILT_IN_PROMPT, "todo: add x").post_prompt
+    assert "plan tools" in composed_of(BUILT_IN_PROMPT, "todo: add x").post_prompt
 
 
-def test_entries_of_one_role_are_joined_with_a_blank_line() -> None:
+def test_entries_of_one_role_are_joined() -> None:
     prompt = parse_prompt(
         "messages:\n"
         "  - {role: system, content: One.}\n"
@@ -119,7 +88,7 @@ def test_entries_of_one_role_are_joined_with_a_blank_line() -> None:
     )
 
     assert prompt.post_prompt == "One.\n\nTwo."
-    assert told(prompt, "hurry").text == "hurry\n\nPlease."
+    assert composed_of(prompt, "hurry").text == "hurry\n\nPlease."
 
 
 @pytest.mark.parametrize(
@@ -181,7 +150,7 @@ def test_resume_is_a_text_or_a_switch(written: str, meant: str | None) -> None:
         ("commands:\n  plan: direct", 2, "unknown key commands.plan"),
     ],
 )
-def test_a_mistake_is_told_with_file_line_and_key(text: str, line: int, words: str) -> None:
+def test_mistakes_name_file_line_and_key(text: str, line: int, words: str) -> None:
     error = mistake(text)
 
     assert (error.file, error.line) == (FILE, line)
@@ -199,7 +168,7 @@ def test_a_mistake_is_told_with_file_line_and_key(text: str, line: int, words: s
         ("${}", "write $$ for a dollar sign"),
     ],
 )
-def test_a_bad_template_is_told_with_the_very_line(template: str, words: str) -> None:
+def test_template_mistakes_name_their_line(template: str, words: str) -> None:
     error = mistake(
         f"messages:\n  - role: system\n    content: |\n      Good: $${{x}} ${{count}}\n\n      Bad: {template}\n"
     )
@@ -209,19 +178,20 @@ def test_a_bad_template_is_told_with_the_very_line(template: str, words: str) ->
     assert words in error.message
 
 
-def test_a_bad_name_is_not_looked_for_before_the_key_that_it_stands_under() -> None:
-    assert mistake("# never ${bad}\nresume: ${bad}\n").line == 2
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("# never ${bad}\nresume: ${bad}\n", 2),
+        ("resume: >\n  one $$ two\n  three ${bad} four\n", 3),
+        ('messages:\n  - role: user\n    content: "a\\n\\x24{b}"', 3),
+    ],
+    ids=["in a comment too", "in folded text", "escaped, so that only its key is found"],
+)
+def test_the_line_of_a_bad_name(text: str, line: int) -> None:
+    assert mistake(text).line == line
 
 
-def test_a_bad_name_in_folded_text_is_told_with_the_very_line() -> None:
-    assert mistake("resume: >\n  one $$ two\n  three ${bad} four\n").line == 3
-
-
-def test_a_bad_template_whose_piece_is_written_otherwise_is_told_with_the_line_of_its_key() -> None:
-    assert mistake('messages:\n  - role: user\n    content: "a\\n\\x24{b}"').line == 3
-
-
-def test_every_name_can_be_used() -> None:
+def test_every_template_name() -> None:
     template = " ".join(f"{name}=${{{name}}}" for name in TEMPLATE_NAMES)
 
     composed = compose(parse_prompt(user_entry(template), FILE), [Arrival(parse_line("!go"), "(Done)")], AT_D)
@@ -232,39 +202,25 @@ def test_every_name_can_be_used() -> None:
     )
 
 
-def test_two_dollars_are_one() -> None:
-    assert told(parse_prompt(user_entry("$$5 for ${message}"), FILE), "tea").text == "$5 for tea"
-
-
 @pytest.mark.parametrize(
-    ("line", "message"),
+    ("template", "lines", "text"),
     [
-        ("!use the other file", "use the other file"),
-        (" stop", "stop"),
-        ("context: the SKU is 5", "[USER ADDED] the SKU is 5"),
-        ("focus on Docs", "focus on Docs"),
-        ("todo: add Check it", "todo: add Check it"),
+        ("$$5 for ${message}", ["tea"], "$5 for tea"),
+        ("The user wrote:", ["use B"], "The user wrote:\n\nuse B"),
+        ("$${message}", ["use B"], "${message}\n\nuse B"),
+        (
+            "${count}: ${message}",
+            ["first", "!second", "context: third"],
+            "3: first\n\n3: second\n\n3: [USER ADDED] third",
+        ),
     ],
+    ids=["a dollar", "without a message", "an escaped message", "several lines"],
 )
-def test_the_message_is_the_line_without_its_marker(line: str, message: str) -> None:
-    assert told(BUILT_IN_PROMPT, line).text == f"USER INTERRUPTION: {message}"
+def test_the_template_of_the_message(template: str, lines: list[str], text: str) -> None:
+    assert composed_of(parse_prompt(user_entry(template), FILE), *lines).text == text
 
 
-def test_a_template_without_the_message_gets_it_after_a_blank_line() -> None:
-    assert told(parse_prompt(user_entry("The user wrote:"), FILE), "use B").text == "The user wrote:\n\nuse B"
-
-
-def test_an_escaped_name_does_not_pass_for_the_message() -> None:
-    assert told(parse_prompt(user_entry("$${message}"), FILE), "use B").text == "${message}\n\nuse B"
-
-
-def test_all_lines_of_a_safe_point_are_one_text_in_their_order() -> None:
-    prompt = parse_prompt(user_entry("${count}: ${message}"), FILE)
-
-    assert told(prompt, "first", "!second", "third?").text == "3: first\n\n3: second\n\n3: third?"
-
-
-def test_an_outcome_is_appended_on_the_same_row_or_below_several() -> None:
+def test_an_outcome_is_appended() -> None:
     added = Arrival(parse_line("todo: add x"), "(Done: task 4 added: x)")
     listed = Arrival(parse_line("todo: list"), "(Done: the plan:\n[ ] 1. x)")
 
@@ -276,7 +232,7 @@ def test_an_outcome_is_appended_on_the_same_row_or_below_several() -> None:
     )
 
 
-def test_an_outcome_stands_once_where_the_template_puts_it() -> None:
+def test_a_template_may_place_the_outcome() -> None:
     prompt = parse_prompt(user_entry("${outcome} <- ${message}"), FILE)
 
     composed = compose(prompt, [Arrival(parse_line("todo: clear"), "(Done)"), Arrival(parse_line("hi"))], AT_D)
@@ -284,10 +240,10 @@ def test_an_outcome_stands_once_where_the_template_puts_it() -> None:
     assert composed.text == "(Done) <- todo: clear\n\n<- hi"
 
 
-def test_the_post_prompt_is_a_template_and_stands_once_for_all_lines() -> None:
+def test_the_post_prompt_is_a_template() -> None:
     prompt = parse_prompt("messages: [{role: system, content: 'Iteration ${iteration}, lines: ${message}'}]", FILE)
 
-    assert told(prompt, "one", "two").post_prompt == "Iteration 3, lines: one\n\ntwo"
+    assert composed_of(prompt, "one", "two").post_prompt == "Iteration 3, lines: one\n\ntwo"
 
 
 @pytest.mark.parametrize(
@@ -303,16 +259,12 @@ def test_the_post_prompt_is_a_template_and_stands_once_for_all_lines() -> None:
         ([" why?"], False),
     ],
 )
-def test_the_model_is_brought_back_only_from_asides(lines: list[str], comes_back: bool) -> None:
-    assert told(BUILT_IN_PROMPT, *lines).resume == (BUILT_IN_PROMPT.resume if comes_back else None)
+def test_only_asides_resume_the_task(lines: list[str], comes_back: bool) -> None:
+    assert composed_of(BUILT_IN_PROMPT, *lines).resume == (BUILT_IN_PROMPT.resume if comes_back else None)
 
 
-def test_nothing_brings_the_model_back_when_the_prompt_forbids_it() -> None:
-    assert told(parse_prompt("resume: false", FILE), "what now?").resume is None
-
-
-def test_a_resume_text_that_renders_blank_is_replaced_by_the_built_in_one() -> None:
-    assert told(parse_prompt("resume: ${outcome}", FILE), "what now?").resume == BUILT_IN_PROMPT.resume
+def test_a_blank_resume_text_is_replaced() -> None:
+    assert composed_of(parse_prompt("resume: ${outcome}", FILE), "what now?").resume == BUILT_IN_PROMPT.resume
 
 
 def test_no_lines_make_no_message() -> None:
@@ -324,10 +276,10 @@ anything = st.text(st.characters(codec="utf-8"), min_size=1)
 
 
 @given(texts=st.lists(anything.filter(lambda t: t.strip()), min_size=1, max_size=4))
-def test_what_was_typed_comes_through_untouched_and_in_order(texts: list[str]) -> None:
+def test_verbatim_texts_are_unchanged(texts: list[str]) -> None:
     verbatim = [" " + text for text in texts]
 
-    text = told(BUILT_IN_PROMPT, *verbatim).text
+    text = composed_of(BUILT_IN_PROMPT, *verbatim).text
 
     assert text == "\n\n".join(f"USER INTERRUPTION: {typed.strip()}" for typed in texts)
 
@@ -348,7 +300,7 @@ def test_no_message_is_ever_blank(typed: str, outcome: str, query: str, template
     assert composed.resume is None or composed.resume.strip()
 
 
-def test_a_call_that_answers_earlier_lines_too_has_what_they_ask_for() -> None:
+def test_unanswered_lines_shape_the_call_too() -> None:
     prompt = parse_prompt(UNANSWERED, FILE)
     before = [Arrival(parse_line(text)) for text in ("use A", "deploy it")]
     composed = compose(prompt, [Arrival(parse_line("how far are you?"))], AT_D, before)

@@ -24,17 +24,7 @@ def save(path: Path, text: str) -> None:
     new.replace(path)
 
 
-def test_a_good_file_is_used_and_named(path: Path) -> None:
-    save(path, GOOD)
-
-    prompt, error = PromptFile(path).current()
-
-    assert error is None
-    assert prompt.source == f"yaml:{path}"
-    assert prompt.post_prompt == "Be brief."
-
-
-def test_no_path_is_told_once(path: Path) -> None:
+def test_a_missing_path_is_reported_once(path: Path) -> None:
     file = PromptFile(None)
 
     prompt, error = file.current()
@@ -46,17 +36,7 @@ def test_no_path_is_told_once(path: Path) -> None:
     assert file.current() == (BUILT_IN_PROMPT, None)
 
 
-def test_an_edit_is_seen_at_the_next_call(path: Path) -> None:
-    save(path, GOOD)
-    file = PromptFile(path)
-    file.current()
-
-    save(path, GOOD.replace("brief", "quick"))
-
-    assert file.current()[0].post_prompt == "Be quick."
-
-
-def test_an_edit_in_place_that_keeps_size_and_time_is_seen(path: Path) -> None:
+def test_edits_that_keep_size_and_time_are_seen(path: Path) -> None:
     save(path, GOOD)
     file = PromptFile(path)
     file.current()
@@ -71,22 +51,9 @@ def test_an_edit_in_place_that_keeps_size_and_time_is_seen(path: Path) -> None:
     assert file.current()[0].post_prompt == "Be quick."
 
 
-def test_a_breakage_is_told_once_with_its_line_and_the_built_in_prompt_holds(path: Path) -> None:
-    save(path, BROKEN)
+def test_each_breakage_is_reported_once(path: Path) -> None:
     file = PromptFile(path)
-
-    prompt, error = file.current()
-
-    assert prompt is BUILT_IN_PROMPT
-    assert error is not None
-    assert (error.file, error.line) == (str(path), 2)
-    assert "did you mean messages?" in error.message
-    assert [file.current() for _ in range(3)] == [(BUILT_IN_PROMPT, None)] * 3
-
-
-def test_each_breakage_is_told_anew_and_a_repair_holds_at_once(path: Path) -> None:
-    file = PromptFile(path)
-    told = []
+    errors: list[str] = []
     sources = []
     for text in [None, GOOD, BROKEN, GOOD, None, BROKEN, BROKEN + "# again\n"]:
         if text is None:
@@ -95,22 +62,17 @@ def test_each_breakage_is_told_anew_and_a_repair_holds_at_once(path: Path) -> No
             save(path, text)
         for _ in range(2):
             prompt, error = file.current()
-            told.append(error is not None)
-            sources.append(prompt.source)
+            errors.append("" if error is None else str(error))
+            sources.append((prompt.source, prompt.post_prompt == "Be brief."))
 
-    used = f"yaml:{path}"
-    assert told == [True, False, False, False, True, False, False, False, True, False, True, False, True, False]
-    assert sources == ["default"] * 2 + [used] * 2 + ["default"] * 2 + [used] * 2 + ["default"] * 6
-
-
-def test_a_missing_file_says_so(path: Path) -> None:
-    _, error = PromptFile(path).current()
-
-    assert error is not None
-    assert str(error) == f"{path}: cannot be read: No such file or directory"
+    used, default = (f"yaml:{path}", True), ("default", False)
+    missing = f"{path}: cannot be read: No such file or directory"
+    broken = f"{path}:2: unknown key mesages: did you mean messages?"
+    assert errors == [missing, "", "", "", broken, "", "", "", missing, "", broken, "", broken, ""]
+    assert sources == [default] * 2 + [used] * 2 + [default] * 2 + [used] * 2 + [default] * 6
 
 
-def test_a_link_is_followed_to_another_file(tmp_path: Path) -> None:
+def test_links_are_followed(tmp_path: Path) -> None:
     first, second, link = tmp_path / "1.yaml", tmp_path / "2.yaml", tmp_path / "handler.yaml"
     save(first, GOOD)
     save(second, GOOD.replace("brief", "quick"))
@@ -133,7 +95,7 @@ def test_a_link_is_followed_to_another_file(tmp_path: Path) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_file_that_cannot_be_used_never_raises(path: Path, raw: bytes, words: str) -> None:
+def test_unusable_files_are_reported(path: Path, raw: bytes, words: str) -> None:
     path.write_bytes(raw)
 
     prompt, error = PromptFile(path).current()
@@ -144,7 +106,7 @@ def test_a_file_that_cannot_be_used_never_raises(path: Path, raw: bytes, words: 
     assert error.file == str(path)
 
 
-def test_what_is_no_file_of_text_is_refused_without_waiting(tmp_path: Path) -> None:
+def test_special_files_are_refused(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
 

@@ -1,16 +1,11 @@
-"""The rules of a handler prompt: what they make of a line as it is accepted, and how it is put to the model.
-
-``compose`` and ``by_rule`` alone first, then in running chains; what is wrong with a rules section is in
-``test_prompt``.
-"""
+"""The rules of a handler prompt: what they make of a line, alone and in running chains."""
 
 from __future__ import annotations
 
-import re
-from typing import Any
+from dataclasses import replace
 
 import pytest
-from support import FullDisk, Session, check_invariants, open_session, settings
+from support import FullDisk, Session, checked_session, open_session, settings
 from support.documents import block
 from support.gate import TWO_STEPS, Gate, begin, finish
 from support.house import ROOT
@@ -29,9 +24,8 @@ from chain.interruption.prompt import (
     compose,
 )
 from chain.interruption.prompt_file import parse_prompt
-from chain.lines.parse import MAX_LINE, Line, parse_line
+from chain.lines.parse import Line, parse_line
 from chain.messages import Overrides
-from chain.text.search import SearchBudget
 from chain.text.wording import STOPPED_BY_RULE
 
 AT_D = Situation(iteration=3, point="D", remaining=4, skipped=(), agent="main", query="count SKUs")
@@ -41,8 +35,8 @@ BAIT = "a" * 60 + "!"
 """What that expression is not found in, which it would take longer to see than the world has existed."""
 
 
-def told(handler: str, *texts: str) -> Composed:
-    """What the model is told about some lines by a handler file."""
+def composed_of(handler: str, *texts: str) -> Composed:
+    """Compose a message of these lines by a handler file."""
     return compose(parse_prompt(handler, "h.yaml"), [Arrival(parse_line(text)) for text in texts], AT_D)
 
 
@@ -58,10 +52,8 @@ def test_the_first_rule_that_matches_decides() -> None:
     rules = "[{match: never, action: stop}, {match: deploy, action: urgent}, {match: ., action: stop}]"
 
     assert ruled(rules, "deploy it").urgency == "urgent"
+    assert ruled(rules, "!!deploy it").urgency == "now"
     assert ruled(rules, "roll it back").kind == "stop"
-
-
-def test_a_line_that_no_rule_matches_is_left_as_it_is() -> None:
     assert ruled("[{match: deploy, action: stop}]", "use B") == parse_line("use B")
 
 
@@ -76,92 +68,40 @@ def test_a_line_that_no_rule_matches_is_left_as_it_is() -> None:
         (r"^deploy\b", "first\ndeploy it", False),
         (r"(?m)^deploy\b", "first\ndeploy it", True),
         ("now$", "do it now\nor never", False),
+        # A rule sees the message, without markers.
+        ("^deploy it$", "  deploy it ", True),
+        (r"^\[USER ADDED\] deploy", "context: deploy is done", True),
+        ("^todo: add deploy", "todo: add deploy", True),
+        # It sees only the beginning, and only lines that are put to the model as interruptions.
+        ("deploy", "x" * (MAX_RULE_CHARS - 6) + "deploy", True),
+        ("deploy", "x" * (MAX_RULE_CHARS - 5) + "deploy", False),
+        (".", "", False),
+        (".", "/queue", False),
+        (".", "then: deploy it", False),
     ],
+    ids=lambda value: str(value)[:30],
 )
-def test_a_match_is_searched_in_the_line_and_its_case_folded(pattern: str, text: str, matches: bool) -> None:
-    assert (ruled(f"[{{match: '{pattern}', action: stop}}]", text).kind == "stop") is matches
+def test_what_a_rule_matches(pattern: str, text: str, matches: bool) -> None:
+    line = ruled(f"[{{match: '{pattern}', action: urgent}}]", text)
+    assert line == replace(parse_line(text), urgency="urgent" if matches else "next")
 
 
-@pytest.mark.parametrize(
-    ("text", "seen"),
-    [
-        ("  deploy it ", "deploy it"),
-        ("context: deploy is done", "[USER ADDED] deploy is done"),
-        ("todo: add deploy", "todo: add deploy"),
-    ],
-)
-def test_a_rule_sees_what_message_gives_the_line_without_its_marker(text: str, seen: str) -> None:
-    assert parse_line(text).message == seen
-    prompt = parse_prompt(f"rules: [{{match: '^{re.escape(seen)}$'}}]", "h.yaml")
-    assert prompt.rule_for(parse_line(text)) is prompt.rules[0]
-
-
-@pytest.mark.parametrize("text", ["stop", "!Never mind.", "", "   ", "/queue", "then: deploy it"])
-def test_rules_see_only_lines_that_are_put_to_the_model_as_interruptions(text: str) -> None:
-    assert ruled("[{match: '.*', action: urgent}]", text) == parse_line(text)
-
-
-def test_a_line_is_searched_once_however_often_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    searched: list[str] = []
-    search = SearchBudget.search
-
-    def note(self: SearchBudget, pattern: Any, text: str, max_chars: int) -> Any:
-        searched.append(text)
-        return search(self, pattern, text, max_chars)
-
-    monkeypatch.setattr(SearchBudget, "search", note)
+def test_matches_are_cached_for_few_lines() -> None:
     prompt = parse_prompt("rules:\n  - {match: deploy, action: stop}\n", "h.yaml")
-    for _ in range(3):
-        assert prompt.rule_for(parse_line("deploy it")) is prompt.rules[0]
-        assert prompt.rule_for(parse_line("go on")) is None
-    assert searched == ["deploy it", "go on"]
     for n in range(1_000):
-        prompt.rule_for(parse_line(f"line {n}"))
+        assert prompt.rule_for(parse_line(f"line {n}")) is None
     assert len(prompt._found) < 100
 
 
-def test_only_the_beginning_of_a_line_is_searched() -> None:
-    rules = "[{match: deploy, action: stop}]"
-
-    assert ruled(rules, "x" * (MAX_RULE_CHARS - 6) + "deploy").kind == "stop"
-    assert ruled(rules, "x" * (MAX_RULE_CHARS - 5) + "deploy").kind == "redirect"
-
-
-# ------------------------------------------------------------------------------------------------- what an action does
-
-
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        ("use B", "redirect"),
-        ("todo: add x", "todo"),
-        ("focus on B", "guidance"),
-        (" use B", "verbatim"),
-    ],
-)
-def test_urgent_keeps_every_kind(text: str, kind: str) -> None:
-    plain, line = parse_line(text), ruled("[{match: ., action: urgent}]", text)
-
-    assert (line.kind, line.urgency) == (kind, "urgent")
-    assert (line.text, line.message, line.command, line.adjustment) == (
-        text,
-        plain.message,
-        plain.command,
-        plain.adjustment,
-    )
-    if text[0] != " ":
-        assert (line.kind, line.urgency) == (parse_line(f"!{text}").kind, parse_line(f"!{text}").urgency)
-
-
 @pytest.mark.parametrize("action", ["", ", action: deliver"])
-def test_deliver_is_the_default_and_leaves_a_mark_in_force(action: str) -> None:
+def test_deliver_leaves_the_urgency(action: str) -> None:
     rules = f"[{{match: .{action}}}]"
 
     assert ruled(rules, "use B") == parse_line("use B")
     assert ruled(rules, "!use B") == parse_line("!use B")
 
 
-# -------------------------------------------------------------------------------------------- what the model is told
+# -------------------------------------------------------------------------------------------- composing messages
 
 TWO_RULES = """\
 config: {max_tokens: 1500, effort: high}
@@ -185,42 +125,38 @@ rules:
 """
 
 
-def test_a_rule_has_its_own_message_post_prompt_and_settings() -> None:
-    assert told(TWO_RULES, "deploy it?") == Composed(
-        text="OPS: deploy it?",
-        post_prompt="Line 1: take care.",
-        overrides=Overrides(max_tokens=200, effort="low"),
-        resume="Back to count SKUs.",
-    )
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (
+            "deploy it?",
+            Composed("OPS: deploy it?", "Line 1: take care.", Overrides(200, effort="low"), "Back to count SKUs."),
+        ),
+        # What a rule leaves out comes from the handler, each setting and each role by itself.
+        ("note?", Composed("NOTE\n\nnote?", "Deal with it.", Overrides(1500, 0.0, "high"), None)),
+        (
+            "price?",
+            Composed("SAID: price?", "Count in euros.", Overrides(1500, effort="high"), "After price?, go on."),
+        ),
+    ],
+)
+def test_a_rule_overrides_the_handler(line: str, expected: Composed) -> None:
+    assert composed_of(TWO_RULES, line) == expected
 
 
-def test_what_a_rule_leaves_out_is_the_handlers_each_setting_and_each_role_by_itself() -> None:
-    assert told(TWO_RULES, "note?") == Composed(
-        text="NOTE\n\nnote?",
-        post_prompt="Deal with it.",
-        overrides=Overrides(max_tokens=1500, temperature=0.0, effort="high"),
-        resume=None,
-    )
-    assert told(TWO_RULES, "price?").text == "SAID: price?"
-    assert told(TWO_RULES, "price?").post_prompt == "Count in euros."
+def test_a_rule_inherits_the_built_in_messages() -> None:
+    rules = "rules: [{match: ., config: {effort: low}}]"
+    assert composed_of(rules, "use B") == Composed("USER INTERRUPTION: use B", "", Overrides(effort="low"), None)
+    assert composed_of(rules, "why?").resume == BUILT_IN_PROMPT.resume
 
 
-def test_a_rule_of_a_handler_without_messages_leaves_the_built_in_ones() -> None:
-    composed = told("rules: [{match: ., config: {effort: low}}]", "use B")
-
-    assert (composed.text, composed.post_prompt) == ("USER INTERRUPTION: use B", "")
-    assert composed.resume is None
-    assert told("rules: [{match: .}]", "why?").resume == BUILT_IN_PROMPT.resume
+def test_each_line_is_composed_by_its_rule() -> None:
+    text = composed_of(TWO_RULES, "use B", "deploy it", "note this").text
+    assert text == "SAID: use B\n\nOPS: deploy it\n\nNOTE\n\nnote this"
 
 
-def test_several_lines_are_each_put_by_their_own_rule() -> None:
-    assert (
-        told(TWO_RULES, "use B", "deploy it", "note this").text == "SAID: use B\n\nOPS: deploy it\n\nNOTE\n\nnote this"
-    )
-
-
-def test_post_prompts_of_several_rules_are_joined_without_repeats_in_order() -> None:
-    assert told(TWO_RULES, "price", "use B", "deploy", "note this", "price").post_prompt == (
+def test_post_prompts_are_joined_without_repeats() -> None:
+    assert composed_of(TWO_RULES, "price", "use B", "deploy", "note this", "price").post_prompt == (
         "Count in euros.\n\nDeal with it.\n\nLine 5: take care."
     )
 
@@ -234,8 +170,8 @@ def test_post_prompts_of_several_rules_are_joined_without_repeats_in_order() -> 
         (["deploy", "deploy"], Overrides(max_tokens=200, effort="low")),
     ],
 )
-def test_of_several_configs_the_later_wins_but_the_largest_max_tokens(lines: list[str], expected: Overrides) -> None:
-    assert told(TWO_RULES, *lines).overrides == expected
+def test_later_configs_and_larger_token_limits_win(lines: list[str], expected: Overrides) -> None:
+    assert composed_of(TWO_RULES, *lines).overrides == expected
 
 
 @pytest.mark.parametrize(
@@ -246,27 +182,27 @@ def test_of_several_configs_the_later_wins_but_the_largest_max_tokens(lines: lis
         (["price?", "use B"], None),
     ],
 )
-def test_the_model_is_brought_back_only_if_the_rule_of_every_line_allows_it(lines: list[str], resume: str) -> None:
-    assert told(TWO_RULES, *lines).resume == resume
+def test_every_rule_must_allow_resuming(lines: list[str], resume: str) -> None:
+    assert composed_of(TWO_RULES, *lines).resume == resume
 
 
-def test_of_several_resume_texts_the_first_that_a_rule_has_of_its_own_is_used_with_its_own_lines() -> None:
-    assert told(TWO_RULES, "why?", "price?", "stock?", "a price?").resume == "After price?\n\na price?, go on."
-    assert told(TWO_RULES, "stock?", "price?").resume == "On with it."
+def test_the_first_own_resume_text_wins() -> None:
+    assert composed_of(TWO_RULES, "why?", "price?", "stock?", "a price?").resume == "After price?\n\na price?, go on."
+    assert composed_of(TWO_RULES, "stock?", "price?").resume == "On with it."
 
 
 @pytest.mark.parametrize(
     ("handler", "resume"),
     [("resume: Hop.", "Hop."), ("resume: false", BUILT_IN_PROMPT.resume), ("", BUILT_IN_PROMPT.resume)],
 )
-def test_resume_true_in_a_rule_is_the_handlers_text_or_the_built_in_one(handler: str, resume: str) -> None:
-    assert told(f"{handler}\nrules: [{{match: ., resume: true}}]", "why?").resume == resume
+def test_resume_true_in_a_rule(handler: str, resume: str) -> None:
+    assert composed_of(f"{handler}\nrules: [{{match: ., resume: true}}]", "why?").resume == resume
 
 
-def test_the_rules_of_the_reference_and_of_the_shipped_file_can_be_used() -> None:
+def test_the_documented_and_shipped_rules_work() -> None:
     example = block("handler-prompts", "handler")
     assert [rule.action for rule in parse_prompt(example, "h.yaml").rules] == ["urgent", "deliver"]
-    assert told(example, "why?").resume == BUILT_IN_PROMPT.resume
+    assert composed_of(example, "why?").resume == BUILT_IN_PROMPT.resume
 
     shipped = (ROOT / "prompts" / "interruption_handler.yaml").read_text(encoding="utf-8")
     before, mark, rules = shipped.partition("\n#rules:\n")
@@ -274,7 +210,7 @@ def test_the_rules_of_the_reference_and_of_the_shipped_file_can_be_used() -> Non
     assert parse_prompt(shipped, "h.yaml").rules == ()
     assert apply_rule(parse_prompt(used, "h.yaml"), parse_line("Wait, that is the wrong file")).urgency == "urgent"
     assert apply_rule(parse_prompt(used, "h.yaml"), parse_line("that is enough")).kind == "stop"
-    assert told(used, "btw, it is late").text == "NOTE FROM THE USER: btw, it is late"
+    assert composed_of(used, "btw, it is late").text == "NOTE FROM THE USER: btw, it is late"
 
 
 # --------------------------------------------------------------------------------------- searches that come to an end
@@ -287,7 +223,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_rule_that_was_too_slow_matches_nothing_more_and_is_the_files_mistake() -> None:
+def test_a_slow_rule_is_reported_and_disabled() -> None:
     prompt = parse_prompt(f"rules: [\n{{match: b}},\n{{match: {HANGS}, action: stop}},\n{{match: nor}}]", "h.yaml")
     assert apply_rule(prompt, parse_line(BAIT)).kind == "redirect"
 
@@ -333,32 +269,11 @@ def receipt(session: Session, id: str) -> events.Receipt:
     return found
 
 
-async def test_an_urgent_rule_skips_the_tools_that_have_not_started() -> None:
-    gate = Gate()
-    async with open_session(TWO_TOOLS, tools=[gate.tool, look], use=handler(URGENT)) as session:
-        await begin(session, gate, "use B", "deploy it")
-        await finish(session, gate)
-        [entered] = session.of(events.UserInterruption)
-        assert (entered.ids, entered.point, entered.tools_skipped) == (("L2", "L3"), "C", ("look",))
-        assert session.sent(1).endswith("user: USER INTERRUPTION: use B\n\nOPS: deploy it")
-        assert receipt(session, "L3").state == "delivered"
-
-
-async def test_the_queued_event_and_the_journal_tell_the_kind_as_it_is_after_the_rule() -> None:
-    gate = Gate()
-    async with open_session(TWO_TOOLS, tools=[gate.tool, look], use=handler(URGENT)) as session:
-        await begin(session, gate, "deploy it", "!use B", "use C")
-        assert [e.urgency for e in session.of(events.LineQueued)] == ["urgent", "urgent", "next"]
-        assert [r["urgency"] for r in session.records if r["type"] == "line"][1:] == ["urgent", "urgent", "next"]
-        assert [r["text"] for r in session.records if r["type"] == "line"][1] == "deploy it", "as it was typed"
-        await finish(session, gate)
-
-
-async def test_a_stop_rule_ends_the_run_as_a_stop_phrase_does() -> None:
+async def test_a_stop_rule_equals_a_stop_phrase() -> None:
     results, conversations = [], []
     for text in ("stop", "Enough of this"):
         gate = Gate()
-        async with open_session(TWO_TOOLS, tools=[gate.tool, look], use=handler(STOP)) as session:
+        async with checked_session(TWO_TOOLS, tools=[gate.tool, look], use=handler(STOP)) as session:
             await begin(session, gate, "use B")
             assert session.chain.submit(text).what == "stopping"
             assert not [e for e in session.of(events.LineQueued) if e.text == text]
@@ -375,26 +290,16 @@ async def test_a_stop_rule_ends_the_run_as_a_stop_phrase_does() -> None:
             assert "USER INTERRUPTION" not in session.sent()
             assert "user: [The user stopped the run here]\nuser: Do another task" in session.sent(1)
             conversations.append(session.sent())
-            check_invariants(session)
     assert results[0] == results[1]
     assert results[0][0] == "cancelled_with_partial"
     assert conversations[0] == conversations[1]
 
 
-async def test_a_full_channel_does_not_keep_a_stop_rule_from_stopping() -> None:
-    gate, use = Gate(), settings(handler=STOP, inbox_size=1)
-    async with open_session(TWO_STEPS, tools=[gate.tool], use=use) as session:
+async def test_nothing_blocks_a_stop_rule() -> None:
+    gate, disk, use = Gate(), FullDisk(), settings(handler=STOP, inbox_size=1)
+    async with open_session(TWO_STEPS, tools=[gate.tool], use=use, file=disk) as session:
         await begin(session, gate, "use B")
         assert session.chain.submit("use C").what == "refused"
-        assert session.chain.submit("enough").what == "stopping"
-        await finish(session, gate)
-        assert session.result.status == "cancelled_with_partial"
-
-
-async def test_a_disk_that_is_full_does_not_keep_a_stop_rule_from_stopping() -> None:
-    gate, disk = Gate(), FullDisk()
-    async with open_session(TWO_STEPS, tools=[gate.tool], use=handler(STOP), file=disk) as session:
-        await begin(session, gate)
         disk.full = True
         assert session.chain.submit("enough", id="mine").what == "stopping"
         assert receipt(session, "mine").state == "refused"
@@ -405,33 +310,23 @@ async def test_a_disk_that_is_full_does_not_keep_a_stop_rule_from_stopping() -> 
         assert session.result.termination_reason == "user_cancelled"
 
 
-async def test_rules_do_not_see_a_line_when_no_run_is_active() -> None:
+async def test_rules_ignore_lines_of_an_idle_chain() -> None:
     use = handler("rules: [{match: ., action: stop}]")
-    async with open_session("rules: [{text: The answer.}]", use=use) as session:
+    async with checked_session("rules: [{text: The answer.}]", use=use) as session:
         assert session.chain.submit("todo: add x").what == "handled"
         assert session.chain.submit("status").what == "handled"
         result = await session.run("enough already")
         assert (result.status, result.result) == ("done", "The answer.")
         assert session.sent() == "user: enough already"
-        check_invariants(session)
 
 
-@pytest.mark.parametrize("text", ["todo: complete x", "then:", "x" * (MAX_LINE + 1)])
-async def test_rules_do_not_see_a_line_that_is_refused(text: str) -> None:
-    gate = Gate()
-    async with open_session(TWO_STEPS, tools=[gate.tool], use=handler("rules: [{match: ., action: stop}]")) as session:
-        await begin(session, gate)
-        assert session.chain.submit(text).what == "refused"
-        await finish(session, gate)
-        assert session.result.status == "done"
-
-
-async def test_post_prompts_and_settings_of_several_rules_are_in_the_one_call_that_answers() -> None:
+async def test_rules_apply_to_the_call_that_answers() -> None:
     gate = Gate()
     async with open_session(TWO_STEPS, tools=[gate.tool], use=handler(TWO_RULES)) as session:
         await begin(session, gate, "deploy it", "note this")
         await finish(session, gate)
         before, answering, after = session.model.requests
+        assert before.system == answering.system == after.system == "You are a test."
         assert (before.tail, after.tail, after.overrides) == ((), (), Overrides())
         assert answering.tail == ("Line 2: take care.\n\nDeal with it.",)
         assert answering.overrides == Overrides(max_tokens=1500, temperature=0.0, effort="high")
@@ -440,53 +335,23 @@ async def test_post_prompts_and_settings_of_several_rules_are_in_the_one_call_th
         assert entered.message == "deploy it\n\nnote this"
 
 
-@pytest.mark.parametrize(
-    ("line", "result", "replies"), [("what?", "The answer.", 2), ("note?", "It is going well.", 1)]
-)
-async def test_a_rule_with_resume_false_lets_the_answer_end_the_run(line: str, result: str, replies: int) -> None:
-    gate = Gate()
-    use = handler("rules: [{match: note, resume: false}]")
-    async with open_session(TWO_TOOLS, tools=[gate.tool, look], use=use) as session:
-        await begin(session, gate, line)
-        await finish(session, gate)
-        assert (session.result.result, len(session.result.replies)) == (result, replies)
-
-
-async def test_a_rule_may_bring_the_model_back_in_its_own_words() -> None:
-    gate = Gate()
-    use = handler("rules: [{match: note, resume: 'Now for ${query}.'}]")
-    async with open_session(TWO_STEPS, tools=[gate.tool], use=use) as session:
-        await begin(session, gate, "why?", "note?")
-        await finish(session, gate)
-        assert "user: Now for Do the task." in session.sent()
-
-
 # ----------------------------------------------------------------------------------------- a file that is edited
 
 
-async def test_rules_can_be_edited_while_a_chain_runs() -> None:
-    gate, use = Gate(), handler("messages: [{role: system, content: Be brief.}]")
-    async with open_session(TWO_TOOLS, tools=[gate.tool, look], use=use) as session:
-        await begin(session, gate, "deploy A")
-        edit(use, URGENT)
-        assert session.chain.submit("deploy B").what == "queued"
-        assert [a.line.urgency for a in session.chain.lines.waiting] == ["next", "urgent"]
-        await finish(session, gate)
-        assert session.of(events.UserInterruption)[0].point == "C"
-
-
-async def test_a_line_that_waits_while_the_file_changes_keeps_its_action_and_is_put_by_the_rules_of_now() -> None:
+async def test_an_edit_keeps_actions_and_changes_messages() -> None:
     gate, use = Gate(), handler(URGENT)
     async with open_session(TWO_TOOLS, tools=[gate.tool, look], use=use) as session:
-        await begin(session, gate, "deploy it")
+        await begin(session, gate, "use B", "deploy it")
         edit(use, "rules: [{match: deploy, action: stop, messages: [{role: user, content: 'NEW: ${message}'}]}]")
         await finish(session, gate)
-        assert session.of(events.UserInterruption)[0].tools_skipped == ("look",)
-        assert session.sent(1).endswith("user: NEW: deploy it")
+        [entered] = session.of(events.UserInterruption)
+        assert (entered.ids, entered.point, entered.tools_skipped) == (("L2", "L3"), "C", ("look",))
+        assert session.sent(1).endswith("user: USER INTERRUPTION: use B\n\nNEW: deploy it")
+        assert [r["urgency"] for r in session.records if r["type"] == "line"][1:] == ["next", "urgent"]
         assert session.result.status == "done"
 
 
-async def test_bad_rules_give_a_notice_with_the_line_and_the_built_in_handler_and_the_run_goes_on() -> None:
+async def test_an_invalid_edit_falls_back_with_a_notice() -> None:
     gate, use = Gate(), handler(URGENT)
     async with open_session(TWO_TOOLS, tools=[gate.tool, look], use=use) as session:
         await begin(session, gate)
@@ -505,10 +370,10 @@ async def test_bad_rules_give_a_notice_with_the_line_and_the_built_in_handler_an
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_a_rule_that_would_hang_is_told_once_and_the_built_in_handler_holds_until_the_file_changes() -> None:
+async def test_a_slow_rule_is_reported_once() -> None:
     said = "messages: [{role: user, content: 'SAID: ${message}'}]"
     gate, use = Gate(), handler(f"{said}\nrules: [{{match: {HANGS}}}]")
-    async with open_session(TWO_STEPS, tools=[gate.tool], use=use) as session:
+    async with checked_session(TWO_STEPS, tools=[gate.tool], use=use) as session:
         await begin(session, gate)
         assert session.chain.submit(BAIT).what == "queued"
         assert session.chain.submit(BAIT).what == "queued"
@@ -523,11 +388,10 @@ async def test_a_rule_that_would_hang_is_told_once_and_the_built_in_handler_hold
         assert session.chain.submit("Another task").what == "started"
         assert session.chain.submit("enough").what == "stopping"
         await session.chain.wait_idle()
-        check_invariants(session)
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_a_rule_that_would_hang_at_a_delivery_is_told_then_and_its_line_arrives() -> None:
+async def test_a_rule_slow_at_the_delivery_is_reported() -> None:
     gate, use = Gate(), handler(STOP)
     async with open_session(TWO_STEPS, tools=[gate.tool], use=use) as session:
         await begin(session, gate, BAIT)

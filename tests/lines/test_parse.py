@@ -3,7 +3,7 @@
 from typing import get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from chain.lines.parse import (
@@ -20,9 +20,9 @@ from chain.lines.parse import (
     ListTasks,
     PlanCommand,
     Urgency,
+    is_sent_first,
     is_stop,
     nearest_word,
-    overtakes,
     parse_line,
 )
 
@@ -80,32 +80,30 @@ from chain.lines.parse import (
         ("continue", "redirect", "continue"),
     ],
 )
-def test_the_kind_of_a_line_and_what_the_model_reads_of_it(text: str, kind: Kind, message: str) -> None:
+def test_the_kind_and_message_of_a_line(text: str, kind: Kind, message: str) -> None:
     line = parse_line(text)
 
     assert (line.kind, line.message) == (kind, message)
     assert (line.command, line.adjustment, line.problem) == (None, None, "")
 
 
-@pytest.mark.parametrize("phrase", STOP_PHRASES)
+PHRASES = ["stop", "cancel", "abort", "nevermind", "never mind", "forget it", "don't worry", "actually no"]
+
+
+@pytest.mark.parametrize("phrase", PHRASES)
 @pytest.mark.parametrize(
     "written", ["{}", "{} ", "\t{}", "{}.", "{}!!!", "{} …", "{}...", "!{}", "! {} !", "!!{}", "!! {}"]
 )
 def test_a_stop_phrase_is_the_whole_line(phrase: str, written: str) -> None:
+    assert set(STOP_PHRASES) == set(PHRASES)
     for text in (phrase, phrase.upper(), phrase.replace("'", "’")):
         assert parse_line(written.format(text)).kind == "stop"
     assert parse_line(written.format(f"{phrase} that tool")).kind != "stop"
     assert parse_line(written.format(f"do not {phrase}")).kind != "stop"
 
 
-def test_the_stop_phrases_are_the_specified_ones() -> None:
-    assert set(STOP_PHRASES) == {
-        "stop", "cancel", "abort", "nevermind", "never mind", "forget it", "don't worry", "actually no",
-    }  # fmt: skip
-
-
 @pytest.mark.parametrize("text", ["stop?", "stop,", "stopp", "stop it", "no", "quit", "never  mind", ""])
-def test_what_is_nearly_a_stop_phrase_is_none(text: str) -> None:
+def test_near_misses_are_no_stop_phrases(text: str) -> None:
     assert not is_stop(text)
 
 
@@ -156,7 +154,7 @@ def test_a_plan_command(text: str, command: PlanCommand) -> None:
         ("!todo: add", "todo: add <task>"),
     ],
 )
-def test_a_malformed_plan_command_says_how_to_write_it(text: str, usage: str) -> None:
+def test_a_malformed_plan_command_shows_its_usage(text: str, usage: str) -> None:
     line = parse_line(text)
 
     assert (line.kind, line.command) == ("todo", None)
@@ -171,7 +169,7 @@ def test_a_malformed_plan_command_says_how_to_write_it(text: str, usage: str) ->
         ("h" * 1_000_000, ""),
     ],
 )
-def test_a_word_that_is_a_command_but_for_a_slip(word: str, command: str) -> None:
+def test_the_nearest_word(word: str, command: str) -> None:
     assert nearest_word(word, ("check", "demo", "explain", "help", "init")) == command
 
 
@@ -188,7 +186,7 @@ def test_a_word_that_is_a_command_but_for_a_slip(word: str, command: str) -> Non
         ("todos: done 3", "todo: done 3"),
     ],
 )
-def test_a_mistyped_plan_command_is_answered_with_what_was_probably_meant(text: str, meant: str) -> None:
+def test_a_mistyped_plan_command_suggests_the_right_one(text: str, meant: str) -> None:
     line = parse_line(text)
     assert (line.kind, line.command) == ("todo", None)
     assert f"did you mean {meant}?" in line.problem
@@ -210,7 +208,7 @@ def test_a_mistyped_plan_command_is_answered_with_what_was_probably_meant(text: 
         *("todo: complet the form", "note: add x", "toto: add x", "todos: buy milk", "food: add salt"),
     ],
 )
-def test_other_words_are_no_slips(text: str) -> None:
+def test_other_words_are_no_typing_mistakes(text: str) -> None:
     assert (parse_line(text).kind, parse_line(text).problem) == ("redirect", "")
 
 
@@ -223,7 +221,7 @@ def test_other_words_are_no_slips(text: str) -> None:
         *((text, "context: the SKU") for text in ("context:", "!context: ")),
     ],
 )
-def test_a_marker_without_a_text_says_what_is_missing(text: str, hint: str) -> None:
+def test_a_marker_needs_a_text(text: str, hint: str) -> None:
     assert hint in parse_line(text).problem
 
 
@@ -234,8 +232,8 @@ def test_a_marker_without_a_text_says_what_is_missing(text: str, hint: str) -> N
         ("/srv/app.py fails", False),
     ],
 )
-def test_what_waits_behind_no_line_that_could_not_be_sent(text: str, is_first: bool) -> None:
-    assert overtakes(text) is is_first
+def test_which_lines_overtake_held_ones(text: str, is_first: bool) -> None:
+    assert is_sent_first(text) is is_first
 
 
 @pytest.mark.parametrize(
@@ -250,52 +248,33 @@ def test_what_waits_behind_no_line_that_could_not_be_sent(text: str, is_first: b
         ("Also Check   x ", "add_source", "x"),
     ],
 )
-def test_guidance_carries_an_adjustment_and_is_delivered_as_it_stands(
-    text: str, type: AdjustmentType, value: str
-) -> None:
+def test_guidance_has_an_adjustment(text: str, type: AdjustmentType, value: str) -> None:
     line = parse_line(text)
 
     assert line == Line(text, "guidance", text.strip(), adjustment=Adjustment(type, value))
 
 
 @pytest.mark.parametrize(
-    ("text", "kind"),
+    ("text", "kind", "urgency"),
     [
-        ("use B", "redirect"),
-        ("focus on B", "guidance"),
-        ("why?", "question"),
-        ("todo: add x", "todo"),
-        ("context: x", "context"),
-        (" use B", "verbatim"),
+        ("use B", "redirect", "urgent"),
+        ("focus on B", "guidance", "urgent"),
+        ("why?", "question", "urgent"),
+        ("todo: add x", "todo", "urgent"),
+        ("context: x", "context", "urgent"),
+        (" use B", "verbatim", "urgent"),
+        ("then: x", "follow-up", "next"),
+        ("!then: x", "follow-up", "next"),
+        ("stop", "stop", "next"),
+        ("!stop", "stop", "next"),
+        ("/stop", "local", "next"),
     ],
 )
-def test_a_line_can_be_made_urgent_by_its_key(text: str, kind: Kind) -> None:
+def test_a_key_makes_lines_urgent(text: str, kind: Kind, urgency: Urgency) -> None:
     line = parse_line(text, urgency="urgent")
 
-    assert (line.kind, line.urgency) == (kind, "urgent")
+    assert (line.kind, line.urgency) == (kind, urgency)
     assert parse_line(text).urgency == "next"
-
-
-def test_a_bang_makes_a_line_urgent_and_keeps_what_it_says() -> None:
-    adjustment = Adjustment("focus_query", "B")
-
-    assert parse_line("!focus on B") == Line("!focus on B", "guidance", "focus on B", "urgent", adjustment=adjustment)
-    assert parse_line("!use B") == Line("!use B", "redirect", "use B", "urgent")
-
-
-@pytest.mark.parametrize("text", ["then: x", "!then: x"])
-def test_a_follow_up_is_never_urgent(text: str) -> None:
-    assert parse_line(text, urgency="urgent").urgency == "next"
-
-
-@pytest.mark.parametrize("text", ["stop", "!stop", "/stop"])
-def test_what_does_not_use_the_channel_is_not_urgent(text: str) -> None:
-    assert parse_line(text, urgency="urgent").urgency == "next"
-
-
-def test_where_nobody_can_type_a_command_a_slash_is_text() -> None:
-    assert parse_line("/etc/hosts is wrong", local=False).kind == "redirect"
-    assert parse_line("/is it?", local=False).kind == "question"
 
 
 @pytest.mark.parametrize(
@@ -316,7 +295,8 @@ lines = st.one_of(
 
 
 @given(text=lines, urgency=st.sampled_from(get_args(Urgency)), local=st.booleans())
-def test_every_text_is_some_line_that_keeps_it(text: str, urgency: Urgency, local: bool) -> None:
+@example("!" * MAX_LINE, "next", True)
+def test_every_text_is_a_line(text: str, urgency: Urgency, local: bool) -> None:
     line = parse_line(text, urgency=urgency, local=local)
 
     assert line.text == text
@@ -326,26 +306,6 @@ def test_every_text_is_some_line_that_keeps_it(text: str, urgency: Urgency, loca
     assert (line.command is not None) <= (line.kind == "todo")
     assert (line.kind == "todo") <= ((line.command is None) == bool(line.problem))
     assert (line.adjustment is not None) == (line.kind == "guidance")
-
-
-@given(lines)
-def test_a_leading_space_makes_any_text_verbatim(text: str) -> None:
-    line = parse_line(" " + text)
-
-    assert (line.kind, line.urgency) == ("verbatim" if text.strip() else "blank", "next")
-    assert line.message == text.strip()
-
-
-@given(st.sampled_from(["then: ", "Context: ", "Prefer ", "skip "]), st.text().filter(lambda t: t.strip()))
-def test_the_case_of_what_follows_a_keyword_is_kept(keyword: str, text: str) -> None:
-    line = parse_line(keyword + text)
-
-    carried = line.adjustment.value if line.adjustment else line.message.removeprefix("[USER ADDED] ")
-    assert carried == text.strip()
-
-
-@pytest.mark.parametrize("piece", ["!", "! ", "a", " ", "todo:", "skip ", "\n", "1", "/", "?"])
-def test_the_longest_line_is_read(piece: str) -> None:
-    text = (piece * MAX_LINE)[:MAX_LINE]
-
-    assert parse_line(text).text == text
+    assert parse_line(text, local=False).kind != "local", "where no commands can be typed"
+    verbatim = parse_line(f" {text}")
+    assert (verbatim.kind, verbatim.message) == ("verbatim" if text.strip() else "blank", text.strip())

@@ -1,4 +1,4 @@
-"""The rule-file model: its language, what it answers, how it streams, and where it says that a file is wrong."""
+"""Models of rule files: which rules are applied, what they reply, how a reply is streamed, and errors in a file."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,13 +25,10 @@ from chain.messages import (
     user_text,
 )
 from chain.model import Delta, Reply, Request, ToolSpec
-from chain.providers.scripted import conversation
 from chain.providers.scripted.scripted_model import ScriptedModel
 
-RESUME = (
-    "Your reply was shown to the user. Continue the task, as the user's messages changed it. "
-    "If it is already complete, give the final answer."
-)
+GO = user_text("go")
+RESUME = user_text("Your reply was shown to the user. Continue the task, as the user's messages changed it.")
 
 
 def model(rules: str) -> OneConversation:
@@ -39,73 +36,33 @@ def model(rules: str) -> OneConversation:
 
 
 def line(*texts: str) -> Message:
-    """A message as the executor delivers lines."""
     return user_text("\n\n".join(f"USER INTERRUPTION: {text}" for text in texts))
 
 
-def called(*calls: ToolCall) -> Message:
-    return assistant(calls)
+def called(name: str, text: str = "r", id: str = "call_1", **input: Any) -> list[Message]:
+    """Return a reply that calls a tool, and the result."""
+    return [assistant([ToolCall(id, name, input)]), tool_results([ToolResult(id, text)])]
 
 
-def asked(name: str = "look", id: str = "call_1", **input: Any) -> Message:
-    return assistant([ToolCall(id, name, input)])
-
-
-def result(text: str, id: str = "call_1", *, is_error: bool = False) -> Message:
-    return tool_results([ToolResult(id, text, is_error)])
-
-
-async def answer(to: OneConversation, messages: Sequence[Message], **request: Any) -> Reply:
+async def answer(to: OneConversation | str, messages: Sequence[Message], **request: Any) -> Reply:
+    to = model(to) if isinstance(to, str) else to
     return await to.reply(Request(request.pop("system", "system"), tuple(messages), **request))
 
 
-async def text_of(rules: str, messages: Sequence[Message], **request: Any) -> str:
-    return (await answer(model(rules), messages, **request)).message.text
+async def text_of(rules: OneConversation | str, *messages: Message, **request: Any) -> str:
+    return (await answer(rules, messages, **request)).message.text
 
 
 # ---------------------------------------------------------------------------------------------- conditions
 
 
-async def test_the_first_rule_whose_conditions_hold_is_used() -> None:
-    rules = """
-        rules:
-          - {when: {user: '^b'}, text: begins with b}
-          - {when: {user: 'an'}, text: has an}
-          - {text: anything}
-    """
-    assert await text_of(rules, [user_text("banana")]) == "begins with b"
-    assert await text_of(rules, [user_text("ANANAS")]) == "has an"
-    assert await text_of(rules, [user_text("cherry")]) == "anything"
-
-
-async def test_no_rule_that_fits_is_said_openly() -> None:
-    text = await text_of("rules: [{when: {user: x}, text: x}]", [user_text("hello")])
-    assert text == "No rule of my.yaml matches the query 'hello' (model call 1 of this conversation)."
-    text = await text_of("rules: [{when: {user: x}, text: x}]", [user_text("x"), asked(), result("r")])
-    assert "matches the result of look (model call 2" in text
-
-
-async def test_a_user_rule_alone_answers_the_query_and_not_what_comes_later() -> None:
-    rules = """
-        rules:
-          - {when: {user: 'go'}, tools: [{name: look}]}
-          - {when: {user: 'go', tool: look}, text: done}
-    """
-    conversation = [user_text("go")]
-    first = await answer(model(rules), conversation)
-    assert first.message.calls == (ToolCall("call_1", "look", {}),)
-    assert first.stop_reason == "tool_use"
-    second = await answer(model(rules), [*conversation, first.message, result("r")])
-    assert (second.message.text, second.stop_reason) == ("done", "end_turn")
-
-
 @pytest.mark.parametrize(
-    ("when", "fits"),
+    ("when", "is_met"),
     [
         ("{result: 'apple'}", True),
+        ("{result: 'APPLE'}", True),
         ("{result: 'pear', tool: look}", False),
         ("{result: 'pear'}", True),
-        ("{tool: look}", True),
         ("{tool: loo}", False),
         ("{tool: 'lo+k|list'}", True),
         ("{is_error: true}", True),
@@ -114,87 +71,74 @@ async def test_a_user_rule_alone_answers_the_query_and_not_what_comes_later() ->
         ("{turn: 2}", True),
         ("{turn: 3}", False),
         ("{step: 2}", True),
+        ("{step: 1}", False),
         ("{tail: 'the plan'}", True),
         ("{tail: 'plum'}", False),
         ("{system: '^syst'}", True),
         ("{overrides: [effort]}", True),
         ("{overrides: []}", False),
         ("{overrides: [effort, temperature]}", False),
-        ("{offered: look}", True),
         ("{offered: 'plan|li.*'}", True),
         ("{offered: loo}", False),
+        ("{user: go}", False),  # alone, it is met only while the query is unanswered
         ("{user: go, turn: 2}", True),
         ("{user: stay, turn: 2}", False),
         ("{interruption: ''}", False),
         ("{}", True),
     ],
 )
-async def test_conditions(when: str, fits: bool) -> None:
-    calls = called(ToolCall("1", "look", {}), ToolCall("2", "list", {}))
+async def test_conditions(when: str, is_met: bool) -> None:
+    calls = assistant([ToolCall("1", "look", {}), ToolCall("2", "list", {})])
     results = tool_results([ToolResult("1", "an apple"), ToolResult("2", "no pear", is_error=True)])
     text = await text_of(
-        f"rules: [{{when: {when}, text: fits}}, {{text: does not}}]",
-        [user_text("go"), calls, results],
+        f"rules: [{{when: {when}, text: met}}, {{text: next rule}}]",
+        *(GO, calls, results),
         tail=("This is the plan.",),
         overrides=Overrides(effort="low"),
         tools=(ToolSpec("look", "", {}), ToolSpec("list", "", {})),
     )
-    assert text == ("fits" if fits else "does not")
+    assert text == ("met" if is_met else "next rule")
 
 
-async def test_turn_counts_the_conversation_and_step_the_run() -> None:
-    rules = "rules: [{text: '${turn} ${step}'}]"
-    conversation = [user_text("one"), asked(), result("r"), assistant([Text("a")]), user_text("two")]
-    assert await text_of(rules, conversation) == "3 1"
+@pytest.mark.parametrize(
+    ("messages", "what"),
+    [
+        ([user_text("hello")], "the query 'hello' (model call 1 of this conversation)."),
+        ([user_text("x"), *called("look")], "the result of look (model call 2 of this conversation)."),
+        ([GO, line("hello")], "the message 'hello' (model call 1 of this conversation)."),
+    ],
+)
+async def test_a_reply_says_that_no_rule_matches(messages: list[Message], what: str) -> None:
+    assert await text_of("rules: [{when: {user: x}, text: x}]", *messages) == f"No rule of my.yaml matches {what}"
 
 
-async def test_the_same_instance_reads_on_in_a_conversation_and_notices_another_one() -> None:
-    scripted = model("rules: [{text: '${turn} ${query} ${used}'}]")
-    conversation = [user_text("one"), asked(), result("r")]
-    assert (await answer(scripted, conversation[:1])).message.text == "1 one "
-    assert (await answer(scripted, conversation)).message.text == "2 one look"
-    assert (await answer(scripted, conversation)).message.text == "2 one look"
-    assert (await answer(scripted, [user_text("other")])).message.text == "1 other "
-    withdrawn = [*conversation[:1], user_text("else")]
-    assert (await answer(scripted, withdrawn)).message.text == "1 else "
+async def test_the_model_notices_a_different_conversation() -> None:
+    scripted = model("rules: [{text: '${turn} ${step} ${query} ${used}'}]")
+    talk = [user_text("one"), *called("look")]
+    assert await text_of(scripted, *talk[:1]) == "1 1 one "
+    for _ in range(2):
+        assert await text_of(scripted, *talk) == "2 2 one look"
+    assert await text_of(scripted, *talk, assistant([Text("a")]), user_text("two")) == "3 1 two "
+    assert await text_of(scripted, user_text("other")) == "1 1 other "
+    assert await text_of(scripted, talk[0], user_text("else")) == "1 1 else "
 
 
-async def test_times_passes_a_rule_over_once_it_was_used_so_often() -> None:
-    scripted = model("rules: [{times: 2, text: a}, {text: b}]")
-    assert [(await answer(scripted, [user_text("x")])).message.text for _ in range(3)] == ["a", "a", "b"]
-
-
-async def test_conversations_that_share_a_model_count_their_rules_apart() -> None:
+async def test_conversations_count_their_uses_of_rules_separately() -> None:
     scripted = ScriptedModel.parse(
         "rules: [{times: 2, text: 'a${turn} ${query}'}, {text: b, error: {message: broken, times: 1}}]"
     )
-    talks = [OneConversation(scripted), OneConversation(scripted)]
-    histories = [[user_text("one")], [user_text("two")]]
-    said: list[list[str]] = [[], []]
+    talks = {name: OneConversation(scripted) for name in ("one", "two")}
+    histories = {name: [user_text(name)] for name in talks}
+    said: dict[str, list[str]] = {name: [] for name in talks}
     for _ in range(4):
-        for talk, history, heard in zip(talks, histories, said, strict=True):
+        for name, talk in talks.items():
             try:
-                history.append((await answer(talk, history)).message)
-                heard.append(history[-1].text)
+                histories[name].append((await answer(talk, histories[name])).message)
+                said[name].append(histories[name][-1].text)
             except ModelError as error:
-                heard.append(str(error))
-            history.append(user_text("Please continue."))
-    assert said == [["a1 one", "a2 one", "broken", "b"], ["a1 two", "a2 two", "broken", "b"]]
-
-
-async def test_conversations_that_share_a_model_are_read_on_and_not_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[Message] = []
-    size = conversation.count_chars
-    monkeypatch.setattr(conversation, "count_chars", lambda blocks: read.append(blocks) or size(blocks))
-    scripted = ScriptedModel.parse("rules: [{text: ok}]")
-    talks = [OneConversation(scripted), OneConversation(scripted)]
-    histories: list[list[Message]] = [[], []]
-    for n in range(5):
-        for talk, history in zip(talks, histories, strict=True):
-            history.append(user_text(f"{n}"))
-            read.clear()
-            history.append((await answer(talk, history)).message)
-            assert len(read) == min(n + 1, 2), "the last reply and the new message"
+                said[name].append(str(error))
+            histories[name].append(user_text("Please continue."))
+    assert said == {name: [f"a1 {name}", f"a2 {name}", "broken", "b"] for name in talks}
 
 
 # ---------------------------------------------------------------------------------------------- interruptions
@@ -207,164 +151,130 @@ rules:
     tools: [{name: plan_add, input: {task: '${what}'}}]
     and: continue
   - {when: {interruption: 'quiet'}, text: 'Only this.'}
+  - {when: {interruption: '^.JOB (\\S+)\\] (.*)'}, text: 'Job ${1}: ${2}.', and: continue}
   - {when: {tool: look}, text: 'It is ${result}.'}
   - {when: {tool: first}, tools: [{name: look}], text: 'Next I look.'}
   - {when: {aside: true, tool: plan_add}, text: '${result}.', and: continue}
   - {when: {user: ''}, text: 'First.', tools: [{name: first}]}
 """
-
-
-async def test_a_reply_answers_the_interruption_and_goes_on_with_the_task() -> None:
-    reply = await answer(model(TASK), [user_text("go"), asked("first"), result("r"), line("status?")])
-    assert reply.message.text == "At call 2.\n\nNext I look."
-    assert reply.message.calls == (ToolCall("call_2", "look", {}),)
-
-
-async def test_without_continue_only_the_interruption_is_answered() -> None:
-    reply = await answer(model(TASK), [user_text("go"), asked("first"), result("r"), line("quiet")])
-    assert reply.message.text == "Only this."
-    assert not reply.message.calls
-
-
-async def test_several_lines_of_one_message_are_answered_in_their_order_and_the_task_goes_on_once() -> None:
-    reply = await answer(model(TASK), [user_text("go"), line("add tea", "status", "add milk")])
-    assert reply.message.text == "Adding tea.\n\nAt call 1.\n\nAdding milk.\n\nFirst."
-    assert [(c.name, dict(c.input)) for c in reply.message.calls] == [
-        ("plan_add", {"task": "tea"}),
-        ("plan_add", {"task": "milk"}),
-        ("first", {}),
-    ]
-
-
-async def test_a_final_answer_waits_for_the_results_of_the_interruptions_calls() -> None:
-    scripted = model(TASK)
-    conversation = [user_text("go"), asked("look"), result("red"), line("add tea")]
-    reply = await answer(scripted, conversation)
-    assert (reply.message.text, [c.name for c in reply.message.calls]) == ("Adding tea.", ["plan_add"])
-    conversation += [reply.message, result("Task 1 added", reply.message.calls[0].id)]
-    assert (await answer(scripted, conversation)).message.text == "Task 1 added.\n\nIt is red."
-
-
 WORK = """
 rules:
   - {when: {interruption: 'status'}, text: 'At call ${turn}.', and: work}
   - {when: {interruption: 'hm'}, text: 'Hm.', and: continue}
   - {when: {interruption: 'add'}, text: 'Adding.', tools: [{name: plan_add}], and: work}
-  - {when: {aside: true, tool: plan_add}, text: 'Added.', and: continue}
   - {when: {tool: again}, and: continue}
   - {when: {tool: look}, text: 'It is ${result}.', times: 1, error: {message: broken, times: 1, after: 3}}
   - {when: {tool: look}, text: 'It was ${result}.'}
   - {when: {tool: first}, tools: [{name: look}], text: 'Next I look.'}
   - {when: {user: ''}, text: 'Hello.'}
 """
+FIRST = [GO, *called("first")]
+LOOKED = [GO, *called("look", "red")]
+STOPPED = user_text("[The user stopped the run here]")
+INTERRUPTED = user_text("[The user interrupted the run here]")
+JOB = "[JOB J1] exit code 0 after 3 s\n$ make\n\nDone."
 
 
 @pytest.mark.parametrize(
-    ("lines", "tools", "says", "calls"),
+    ("rules", "messages", "says", "calls"),
     [
-        (["status"], ["first"], "At call 2.\n\nNext I look.", ["look"]),
-        (["status"], ["first", "again"], "At call 3.\n\nNext I look.", ["look"]),
-        (["status"], ["first", "look"], "At call 3.", []),
-        (["status", "status"], ["look"], "At call 2.\n\nAt call 2.", []),
-        (["add"], ["look"], "Adding.", ["plan_add"]),
-        (["add"], ["first"], "Adding.\n\nNext I look.", ["plan_add", "look"]),
-        (["status"], [], "At call 1.\n\nHello.", []),
+        (TASK, [*FIRST, line("status?")], "At call 2.\n\nNext I look.", "look"),
+        (TASK, [*FIRST, line("quiet")], "Only this.", ""),
+        (
+            *(TASK, [GO, line("add tea", "status", "add milk")]),
+            *("Adding tea.\n\nAt call 1.\n\nAdding milk.\n\nFirst.", "plan_add plan_add first"),
+        ),
+        (TASK, [*FIRST, line("unknown")], "Next I look.", "look"),
+        (TASK, [*LOOKED, line("add tea")], "Adding tea.", "plan_add"),
+        (TASK, [*FIRST, user_text(JOB)], "Job J1: exit code 0 after 3 s.\n\nNext I look.", "look"),
+        (
+            *(TASK, [*FIRST, user_text(f"{JOB}\n\nUSER INTERRUPTION: status\n\n{JOB.replace('1', '2')}")]),
+            *("Job J1: exit code 0 after 3 s.\n\nAt call 2.\n\nJob J2: exit code 0 after 3 s.\n\nNext I look.", "look"),
+        ),
+        (TASK, [*LOOKED, assistant([Text("It is red.")]), user_text(JOB)], "Job J1: exit code 0 after 3 s.", ""),
+        # What a message that asks to continue refers to: the latest results, the query, or an unanswered line.
+        (TASK, [*FIRST, line("quiet"), assistant([Text("Only this.")]), RESUME], "Next I look.", "look"),
+        (TASK, [GO, user_text("Please continue.")], "First.", "first"),
+        (TASK, [GO, line("status"), user_text("Please continue.")], "At call 1.\n\nFirst.", "first"),
+        (TASK, [*LOOKED, assistant([Text("It is red.")]), line("status")], "At call 3.", ""),
+        # Notes about a stop are not queries.
+        (TASK, [*FIRST, line("quiet"), STOPPED, user_text("again")], "First.", "first"),
+        (TASK, [*FIRST, line("quiet"), INTERRUPTED, user_text("again")], "First.", "first"),
+        ("rules: [{text: '${query}'}]", [GO, STOPPED], "go", ""),
+        (TASK, [GO, line("status"), STOPPED, user_text("Please continue.")], "First.", "first"),
+        # With "and: work", a final answer waits until the task is resumed.
+        (WORK, [*FIRST, line("status")], "At call 2.\n\nNext I look.", "look"),
+        (WORK, [*FIRST, *called("again"), line("status")], "At call 3.\n\nNext I look.", "look"),
+        (WORK, [*LOOKED, line("status", "status")], "At call 2.\n\nAt call 2.", ""),
+        (WORK, [*LOOKED, line("add")], "Adding.", "plan_add"),
+        (WORK, [*FIRST, line("add")], "Adding.\n\nNext I look.", "plan_add look"),
+        (WORK, [GO, line("status")], "At call 1.\n\nHello.", ""),
     ],
 )
-async def test_work_goes_on_in_the_same_reply_only_if_tools_are_called(
-    lines: list[str], tools: list[str], says: str, calls: list[str]
-) -> None:
-    conversation = [user_text("go")]
-    for n, name in enumerate(tools):
-        conversation += [asked(name, f"t{n}"), result("red", f"t{n}")]
-    reply = await answer(model(WORK), [*conversation, line(*lines)])
-    assert (reply.message.text, [c.name for c in reply.message.calls]) == (says, calls)
+async def test_a_reply_to_lines_and_the_task(rules: str, messages: list[Message], says: str, calls: str) -> None:
+    reply = await answer(rules, messages)
+    assert (reply.message.text, " ".join(call.name for call in reply.message.calls)) == (says, calls)
 
 
-async def test_an_answer_that_was_kept_back_is_not_used_up_and_comes_when_it_is_asked_for() -> None:
-    scripted = model(WORK)
-    conversation = [user_text("go"), asked("look"), result("red"), line("status")]
+async def test_the_task_continues_after_results_for_lines() -> None:
+    scripted, messages = model(TASK), [*LOOKED, line("add tea")]
+    reply = await answer(scripted, messages)
+    (call,) = reply.message.calls
+    result = tool_results([ToolResult(call.id, "Task 1 added")])
+    assert await text_of(scripted, *messages, reply.message, result) == "Task 1 added.\n\nIt is red."
+
+
+async def test_a_postponed_answer_is_not_counted_as_used() -> None:
+    scripted, messages = model(WORK), [*LOOKED, line("status")]
     for _ in range(2):  # as after a call that broke off
-        reply = await answer(scripted, conversation)
+        reply = await answer(scripted, messages)
         assert reply.message.text == "At call 2."
     with pytest.raises(ModelError, match="broken"):
-        await answer(scripted, [*conversation, reply.message, user_text(RESUME)])
-    last = await answer(scripted, [*conversation, reply.message, user_text(RESUME)])
-    assert last.message.text == "It was red."
+        await answer(scripted, [*messages, reply.message, RESUME])
+    assert await text_of(scripted, *messages, reply.message, RESUME) == "It was red."
 
 
 @pytest.mark.parametrize("lines", [["hm"], ["status", "hm"]])
-async def test_an_answer_that_was_kept_back_comes_with_a_line_that_wants_it(lines: list[str]) -> None:
+async def test_a_line_with_continue_brings_the_postponed_answer(lines: list[str]) -> None:
     scripted = model(WORK.replace(", error: {message: broken, times: 1, after: 3}", ""))
-    conversation = [user_text("go"), asked("look"), result("red"), line("status")]
-    conversation.append((await answer(scripted, conversation)).message)
-    conversation.append(line(*lines))
-    conversation.append((await answer(scripted, conversation)).message)
-    assert conversation[-1].text.endswith("Hm.\n\nIt is red.")
-    assert (await answer(scripted, [*conversation, line("hm")])).message.text == "Hm."
+    messages = [*LOOKED, line("status")]
+    for each in (line(*lines), line("hm")):
+        messages += [(await answer(scripted, messages)).message, each]
+    assert messages[-2].text.endswith("Hm.\n\nIt is red.")
+    assert await text_of(scripted, *messages) == "Hm."
 
 
-async def test_a_resume_message_means_the_latest_results() -> None:
-    conversation = [user_text("go"), asked("first"), result("r"), line("quiet"), assistant([Text("Only this.")])]
-    reply = await answer(model(TASK), [*conversation, user_text(RESUME)])
-    assert (reply.message.text, [c.name for c in reply.message.calls]) == ("Next I look.", ["look"])
-
-
-async def test_please_continue_means_the_query_or_the_line_that_got_no_answer() -> None:
-    assert (await answer(model(TASK), [user_text("go"), user_text("Please continue.")])).message.text == "First."
-    again = [user_text("go"), line("status"), user_text("Please continue.")]
-    assert (await answer(model(TASK), again)).message.text == "At call 1.\n\nFirst."
-
-
-async def test_after_a_final_answer_there_is_nothing_to_continue() -> None:
-    conversation = [user_text("go"), asked("look"), result("red"), assistant([Text("It is red.")]), line("status")]
-    assert (await answer(model(TASK), conversation)).message.text == "At call 3."
-
-
-@pytest.mark.parametrize("note", ["[The user stopped the run here]", "[The user interrupted the run here]"])
-async def test_a_note_is_no_query_and_ends_what_came_before(note: str) -> None:
-    conversation = [user_text("go"), asked("first"), result("r"), line("quiet"), user_text(note), user_text("again")]
-    assert (await answer(model(TASK), conversation)).message.text == "First."
-    assert await text_of("rules: [{text: '${query}'}]", [user_text("go"), user_text(note)]) == "go"
-
-
-async def test_an_interruption_without_a_rule_of_its_own_leaves_the_task_to_its_rules() -> None:
-    rules = "rules: [{when: {interruption: other}, text: wrong}, {when: {tool: look}, text: task}]"
-    assert await text_of(rules, [user_text("go"), asked(), result("r"), line("hello")]) == "task"
-
-
-async def test_text_in_a_tool_result_is_never_an_interruption() -> None:
+async def test_text_in_a_tool_result_is_no_interruption() -> None:
     rules = "rules: [{when: {interruption: ''}, text: fooled}, {when: {tool: look}, text: '${result}'}]"
-    told = "USER INTERRUPTION: stop"
-    assert await text_of(rules, [user_text("go"), asked(), result(told)]) == told
+    assert await text_of(rules, GO, *called("look", "USER INTERRUPTION: stop")) == "USER INTERRUPTION: stop"
 
 
-async def test_marks_say_how_messages_are_told_apart() -> None:
+async def test_marks_classify_messages() -> None:
     rules = """
         marks: {interruption: '>> ', redirect: '^read (?P<what>.+)', resume: '^on$', note: '^--$'}
         rules:
           - {when: {interruption: ''}, text: 'line ${interruption}', and: continue}
           - {when: {user: ''}, text: 'query ${query}'}
     """
-    begun = [user_text("go"), asked(), result("r")]
-    assert await text_of(rules, [*begun, user_text(">> a\n\n>> b")]) == "line a\n\nline b"
-    assert await text_of(rules, [*begun, user_text(">> read x\n\n>> b")]) == "line b\n\nquery read x"
-    assert await text_of(rules, [user_text("go"), assistant([Text("a")]), user_text("on")]) == "query go"
-    assert await text_of(rules, [user_text("go"), user_text("--")]) == "query go"
+    started = [GO, *called("look")]
+    assert await text_of(rules, *started, user_text(">> a\n\n>> b")) == "line a\n\nline b"
+    assert await text_of(rules, *started, user_text(">> read x\n\n>> b")) == "line b\n\nquery read x"
+    assert await text_of(rules, GO, assistant([Text("a")]), user_text("on")) == "query go"
+    assert await text_of(rules, GO, user_text("--")) == "query go"
 
 
 # ---------------------------------------------------------------------------------------------- templates and lists
 
-FILES = "a.md 10\nb.md 20\nc.md 1,000.5\n"
 
-
-async def lists(rule: str, text: str = FILES) -> Reply:
-    conversation = [user_text("go to the park"), asked(path="docs"), result(text)]
-    return await answer(model(f"rules:\n  - {dedent(rule).strip().replace(chr(10), chr(10) + '    ')}"), conversation)
+async def after_look(rule: str) -> Reply:
+    """Reply by one rule after the result of ``look``."""
+    indented = dedent(rule).strip().replace("\n", "\n    ")
+    messages = [user_text("go to the park"), *called("look", "a.md 10\nb.md 20\nc.md 1,000.5\n", path="docs")]
+    return await answer(f"rules:\n  - {indented}", messages)
 
 
 async def test_captures_fill_text_and_tool_input() -> None:
-    reply = await lists(r"""
+    reply = await after_look(r"""
         when: {user: 'go to (the) (?P<where>\w+)', tool: look, result: '^(?P<file>b\S+) (\d+)'}
         text: '${1} ${2} of ${0}: ${where}; $$${input.path} [${file|6}] [${input.nothing:-none}]'
         tools: [{name: read, input: {path: 'x/${file}', n: '${2|number}', list: ['${where}', 3, true, null]}}]
@@ -373,194 +283,182 @@ async def test_captures_fill_text_and_tool_input() -> None:
     assert reply.message.calls[0].input == {"path": "x/b.md", "n": 20, "list": ["park", 3, True, None]}
 
 
-async def test_a_list_gives_rows_counts_sums_and_a_call_for_each_item() -> None:
-    reply = await lists(r"""
+async def test_a_list_gives_rows_counts_sums_and_calls() -> None:
+    reply = await after_look(r"""
         collect:
           files: {match: '^(?P<path>\S+) (?P<n>[\d.,]+)$', row: '${n|8} ${path}', limit: 2}
+          others: {match: '^(zzz) (?P<n>\d+)', empty: none}
         text: |
           ${files}
           ${files.count} files, ${files.n.sum}, first ${files.path}
-        tools: [{name: read, input: {path: '${path}', of: '${files.count|number}'}, for_each: files}]
+          ${others} ${others.count} ${others.n.sum} [${others.1}]
+        tools:
+          - {name: read, input: {path: '${path}', of: '${files.count|number}'}, for_each: files}
+          - {name: read, for_each: others}
     """)
-    rows = ["      10 a.md", "      20 b.md", "    … and 1 more", "3 files, 1030.5, first a.md"]
+    rows = ["      10 a.md", "      20 b.md", "    … and 1 more", "3 files, 1030.5, first a.md", "none 0 0 []"]
     assert reply.message.text == "\n".join(rows)
     assert [dict(c.input) for c in reply.message.calls] == [{"path": "a.md", "of": 3}, {"path": "b.md", "of": 3}]
 
 
-async def test_an_empty_list_says_so_and_makes_no_calls() -> None:
-    reply = await lists(r"""
-        collect: {files: {match: '^(zzz) (?P<n>\d+)', empty: none}}
-        text: '${files} ${files.count} ${files.n.sum} [${files.1}]'
-        tools: [{name: read, for_each: files}]
-    """)
-    assert (reply.message.text, reply.message.calls) == ("none 0 0 []", ())
-
-
-async def test_lists_look_where_they_are_told() -> None:
+async def test_the_sources_of_lists() -> None:
     rules = r"""
         rules:
           - collect:
-              all: {match: '\w+', join: ' '}
+              all: {match: '\w+', from: conversation, join: ' '}
+              run: {match: '\w+', join: ' '}
               latest: {match: '\w+', from: latest, join: ' '}
               looks: {match: '\w+', tool: look, join: ' '}
               errors: {match: '\w+', is_error: true, join: ' '}
               red: {match: '\w+', within: red, join: ' ', unique: 0}
               asked: {match: '\w+', from: query}
               plan: {match: '\w+', from: tail}
-            text: '${all} | ${latest} | ${looks} | ${errors} | ${red} | ${asked} | ${plan}'
+            text: '${all} | ${run} | ${latest} | ${looks} | ${errors} | ${red} | ${asked} | ${plan}'
     """
-    conversation = [
-        user_text("old"), asked("look", "0"), result("old", "0"),
-        user_text("go"), asked("look", "1"), result("red red", "1"),
-        called(ToolCall("2", "list", {}), ToolCall("3", "list", {})),
+    messages = [
+        *(user_text("old"), *called("look", "grey", "0"), assistant([Text("a")]), GO, *called("look", "red red", "1")),
+        assistant([ToolCall("2", "list", {}), ToolCall("3", "list", {})]),
         tool_results([ToolResult("2", "blue"), ToolResult("3", "broken", is_error=True)]),
-    ]  # fmt: skip
-    text = await text_of(rules, conversation, tail=("todo",))
-    assert text == "red red blue | blue | red red | broken | red | go | todo"
+    ]
+    text = await text_of(rules, *messages, tail=("todo",))
+    assert text == "grey red red blue | red red blue | blue | red red | broken | red | go | todo"
 
 
-async def test_a_list_can_be_of_all_results_of_the_conversation() -> None:
-    rules = """
-        rules:
-          - collect:
-              all: {match: '\\w+', from: conversation, join: ' '}
-              new: {match: '\\w+', join: ' '}
-            text: '${all}, ${new}'
-    """
-    before = [user_text("one"), asked(), result("apple"), assistant([Text("a")])]
-    assert await text_of(rules, [*before, user_text("two")]) == "apple, "
-    now = [user_text("two"), asked(id="call_2"), result("pear", id="call_2")]
-    assert await text_of(rules, [*before, *now]) == "apple pear, pear"
-
-
-async def test_a_list_can_be_of_the_items_that_contain_a_text() -> None:
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("find tea\n\n<stdin>\nTea (1.5\nmilk\n\n</stdin>\ntea\n</stdin>", "2 Tea (1.5 | tea"),
+        ("find (1.5\n\n<stdin>\nTea (1.5\nmilk\n</stdin>", "1 Tea (1.5"),
+        ("find \n\n<stdin>\nTea\n</stdin>\ntea\n</stdin>", "3 Tea | </stdin> | tea"),
+        ("find tea\n\n<stdin>\ntea", "0 "),
+        ("find tea in <stdin>\ntea\n</stdin>", "0 "),
+    ],
+)
+async def test_a_list_of_matching_stdin_rows(query: str, found: str) -> None:
     rules = r"""
         rules:
           - when: {user: 'find (?P<what>\S*)'}
             collect: {rows: {match: '^.+$', from: stdin, has: '${what}', join: ' | '}}
             text: '${rows.count} ${rows}'
     """
-    block = "\n\n<stdin>\nTea (1.5\nmilk\n\n</stdin>\ntea\n</stdin>"
-    assert await text_of(rules, [user_text("find tea" + block)]) == "2 Tea (1.5 | tea"
-    assert await text_of(rules, [user_text("find (1.5" + block)]) == "1 Tea (1.5"
-    assert await text_of(rules, [user_text("find " + block)]) == "4 Tea (1.5 | milk | </stdin> | tea"
-    assert await text_of(rules, [user_text("find tea\n\n<stdin>\ntea")]) == "0 "
-    assert await text_of(rules, [user_text("find tea in <stdin>\ntea\n</stdin>")]) == "0 "
+    assert await text_of(rules, user_text(query)) == found
 
 
-async def test_names_tell_of_the_conversation() -> None:
+async def test_names_of_templates() -> None:
     rules = "rules: [{text: '${file} ${query} ${turn} ${step} ${tool} ${used} ${tail} ${offered}'}]"
-    conversation = [user_text("go"), called(ToolCall("1", "look", {}), ToolCall("2", "look", {}))]
-    conversation.append(tool_results([ToolResult("1", "a"), ToolResult("2", "b")]))
-    text = await text_of(rules, conversation, tail=("t", "u"))
-    assert text == "my.yaml go 2 2 look 2 × look t\n\nu "
+    calls = assistant([ToolCall("1", "look", {}), ToolCall("2", "look", {})])
+    results = tool_results([ToolResult("1", "a"), ToolResult("2", "b")])
+    text = await text_of(rules, GO, calls, results, tail=("t", "u"), tools=(ToolSpec("look", "", {}),))
+    assert text == "my.yaml go 2 2 look 2 × look t\n\nu look"
 
 
 # ---------------------------------------------------------------------------------------------- replies
 
 
 async def test_thinking_text_and_calls_make_one_reply() -> None:
-    rules = "rules: [{thinking: hm, text: hello, tools: [{name: a}, {name: b, id: given}, {name: c, input: {x: 1}}]}]"
-    conversation = [user_text("x"), asked("a", "call_1"), result("r")]
-    reply = await answer(model(rules), conversation)
-    assert reply.message.blocks == (
-        Thinking("hm"),
-        Text("hello"),
-        ToolCall("call_2", "a", {}),
-        ToolCall("given", "b", {}),
-        ToolCall("call_3", "c", {"x": 1}),
-    )
-
-
-async def test_generated_ids_keep_clear_of_given_ones_and_are_the_same_each_time() -> None:
-    scripted = model("rules: [{tools: [{name: a, id: call_1}, {name: b}]}]")
-    for _ in range(2):
-        reply = await answer(scripted, [user_text("x")])
-        assert [c.id for c in reply.message.calls] == ["call_1", "call_2"]
-
-
-async def test_replies_that_no_service_should_give_can_be_given() -> None:
-    twice = await answer(model("rules: [{tools: [{name: a, id: x}, {name: '', id: x}]}]"), [user_text("x")])
-    assert twice.message.calls == (ToolCall("x", "a", {}), ToolCall("x", "", {}))
-    empty = await answer(model("rules: [{text: ''}]"), [user_text("x")])
-    assert (empty.message.blocks, empty.stop_reason) == ((), "end_turn")
-    blank = await answer(model('rules: [{text: " \\n"}]'), [user_text("x")])
-    assert blank.message.blocks == (Text(" \n"),)
-    cut = await answer(model("rules: [{tools: [{name: a, input: {x: 1}, cut: true}, {name: b}]}]"), [user_text("x")])
-    assert cut.message.calls == (ToolCall("call_1", "a", {}), ToolCall("call_2", "b", {}))
-    assert (cut.cut_calls, cut.stop_reason) == ({"call_1"}, "max_tokens")
+    rules = "rules: [{thinking: hm, text: hello, tools: [{name: a}, {name: b, id: call_3}, {name: c, input: {x: 1}}]}]"
+    scripted = model(rules)
+    for _ in range(2):  # ids are the same each time
+        reply = await answer(scripted, [GO, *called("a")])
+        assert reply.message.blocks == (
+            *(Thinking("hm"), Text("hello")),
+            *(ToolCall("call_2", "a", {}), ToolCall("call_3", "b", {}), ToolCall("call_4", "c", {"x": 1})),
+        )
 
 
 @pytest.mark.parametrize(
-    "reason", ["end_turn", "stop_sequence", "max_tokens", "refusal", "model_context_window_exceeded", "pause_turn"]
+    ("rule", "blocks", "stop_reason"),
+    [
+        (
+            "tools: [{name: a, id: x}, {name: '', id: x}]",
+            (ToolCall("x", "a", {}), ToolCall("x", "", {})),
+            "tool_use",
+        ),
+        ("text: ''", (), "end_turn"),
+        ('text: " \\n"', (Text(" \n"),), "end_turn"),
+        ("tools: [{name: a, input: {x: 1}, cut: true}]", (ToolCall("call_1", "a", {}),), "max_tokens"),
+        ("text: x, stop_reason: pause_turn", (Text("x"),), "pause_turn"),
+    ],
+    ids=["repeated ids", "empty", "blank", "truncated call", "stop reason"],
 )
-async def test_any_stop_reason_can_be_given(reason: str) -> None:
-    reply = await answer(model(f"rules: [{{text: x, stop_reason: {reason}}}]"), [user_text("x")])
-    assert reply.stop_reason == reason
+async def test_replies_that_no_service_should_give(rule: str, blocks: tuple[Any, ...], stop_reason: str) -> None:
+    reply = await answer(f"rules: [{{{rule}}}]", [GO])
+    assert (reply.message.blocks, reply.stop_reason) == (blocks, stop_reason)
+    assert reply.cut_calls == ({"call_1"} if "cut" in rule else set())
 
 
 async def test_usage_is_estimated_unless_it_is_given() -> None:
-    estimate = await answer(model("rules: [{text: '12345'}]"), [user_text("1234")], system="1234", tail=("1234",))
+    estimate = await answer("rules: [{text: '12345'}]", [user_text("1234")], system="1234", tail=("1234",))
     assert estimate.usage == Usage(input_tokens=3, output_tokens=2)
     given = "rules: [{text: '12345', usage: {input_tokens: 7, cache_read_tokens: 9}}]"
-    assert (await answer(model(given), [user_text("1234")])).usage == Usage(7, 2, cache_read_tokens=9)
+    assert (await answer(given, [user_text("1234")])).usage == Usage(7, 2, cache_read_tokens=9)
 
 
-async def test_max_tokens_cuts_the_reply_as_a_service_would() -> None:
+@pytest.mark.parametrize(
+    ("limit", "blocks", "cut"),
+    [
+        (100, 4, set()),
+        (5, (Thinking("1234"), Text("123456789"), ToolCall("call_1", "a", {})), {"call_1"}),
+        (2, (Thinking("1234"), Text("1234")), set()),
+        (0, (), set()),
+    ],
+)
+async def test_max_tokens_truncates_the_reply(limit: int, blocks: Any, cut: set[str]) -> None:
     rules = "rules: [{thinking: '1234', text: '123456789', tools: [{name: a, input: {x: long enough}}, {name: b}]}]"
-    whole = await answer(model(rules), [user_text("x")], overrides=Overrides(max_tokens=100))
-    assert (whole.stop_reason, len(whole.message.blocks)) == ("tool_use", 4)
-    in_text = await answer(model(rules), [user_text("x")], overrides=Overrides(max_tokens=2))
-    assert in_text.message.blocks == (Thinking("1234"), Text("1234"))
-    assert (in_text.stop_reason, in_text.usage.output_tokens, in_text.cut_calls) == ("max_tokens", 2, set())
-    in_call = await answer(model(rules), [user_text("x")], overrides=Overrides(max_tokens=5))
-    assert in_call.message.blocks[2:] == (ToolCall("call_1", "a", {}),)
-    assert (in_call.stop_reason, in_call.cut_calls) == ("max_tokens", {"call_1"})
-    nothing = await answer(model(rules), [user_text("x")], overrides=Overrides(max_tokens=0))
-    assert (nothing.stop_reason, nothing.message.blocks) == ("max_tokens", ())
+    reply = await answer(rules, [GO], overrides=Overrides(max_tokens=limit))
+    assert blocks in (reply.message.blocks, len(reply.message.blocks))
+    assert (reply.stop_reason, reply.cut_calls) == ("tool_use" if limit == 100 else "max_tokens", cut)
+    assert reply.usage.output_tokens <= limit
+
+
+async def test_a_too_long_request_uses_no_rule() -> None:
+    rules = "rules: [{when: {user: long}, text: One., times: 1}, {text: Another.}]"
+    limited = OneConversation(ScriptedModel.parse(rules, context_window=100))
+    too_long = await answer(limited, [user_text("long " * 100)])
+    assert (too_long.stop_reason, too_long.asked_tokens > 100) == (TOO_LONG, True)
+    assert await text_of(limited, user_text("long")) == "One."
 
 
 # ---------------------------------------------------------------------------------------------- errors
 
 
-async def test_an_error_strikes_as_often_as_it_says() -> None:
-    scripted = model("rules: [{text: ok, error: {message: busy, retryable: true, retry_after: 2, times: 2}}]")
-    for _ in range(2):
+@pytest.mark.parametrize(
+    ("error", "retryable", "retry_after", "failures"),
+    [
+        ("{message: busy, retryable: true, retry_after: 2, times: 2}", True, 2, 2),
+        ("{message: busy}", False, None, 3),
+    ],
+)
+async def test_an_error_is_raised_as_often_as_given(
+    error: str, retryable: bool, retry_after: float | None, failures: int
+) -> None:
+    scripted = model(f"rules: [{{text: ok, error: {error}}}]")
+    for _ in range(failures):
         with pytest.raises(ModelError, match="busy") as caught:
-            await answer(scripted, [user_text("x")])
-        assert (caught.value.retryable, caught.value.retry_after) == (True, 2)
-    assert (await answer(scripted, [user_text("x")])).message.text == "ok"
+            await answer(scripted, [GO])
+        assert (caught.value.retryable, caught.value.retry_after) == (retryable, retry_after)
+    if failures == 2:
+        assert await text_of(scripted, GO) == "ok"
 
 
-async def test_an_error_without_times_strikes_always_and_is_not_retryable() -> None:
-    scripted = model("rules: [{error: {message: no credit}}]")
-    for _ in range(3):
-        with pytest.raises(ModelError, match="no credit") as caught:
-            await answer(scripted, [user_text("x")])
-        assert (caught.value.retryable, caught.value.retry_after) == (False, None)
-
-
-async def test_an_error_in_the_middle_of_a_stream_leaves_what_was_shown() -> None:
-    scripted = model("""
-        pace: {chunk: 4}
-        rules: [{thinking: hm, text: '0123456789', error: {after: 6}}]
-    """)
+async def test_an_error_comes_after_the_given_characters() -> None:
     shown: list[Delta] = []
     with pytest.raises(ModelError):
-        await scripted.reply(Request("s", (user_text("x"),)), shown.append)
+        await model("pace: {chunk: 4}\nrules: [{thinking: hm, text: '0123456789', error: {after: 6}}]").reply(
+            Request("s", (GO,)), shown.append
+        )
     assert shown == [Delta("thinking", "hm"), Delta("text", "0123"), Delta("text", "45")]
 
 
-async def test_parameters_are_refused_only_where_they_are_set() -> None:
-    scripted = model("rules: [{text: ok, error: {message: deprecated, refuses: [temperature, effort]}}]")
+async def test_parameters_are_refused_only_if_they_are_set() -> None:
+    rules = "rules: [{text: ok, error: {message: deprecated, refuses: [temperature, effort]}}]"
     with pytest.raises(ParameterRefused, match="deprecated") as caught:
-        await answer(scripted, [user_text("x")], overrides=Overrides(max_tokens=5, temperature=0))
+        await answer(rules, [GO], overrides=Overrides(max_tokens=5, temperature=0))
     assert caught.value.parameters == ("temperature",)
-    assert (await answer(scripted, [user_text("x")], overrides=Overrides(max_tokens=5))).message.text == "ok"
+    assert await text_of(rules, GO, overrides=Overrides(max_tokens=5)) == "ok"
 
 
 # ---------------------------------------------------------------------------------------------- streaming
-
 
 PACES = """
 pace: {chunk: 4}
@@ -583,11 +481,10 @@ rules:
         (False, "slow", [(5, "hm"), (10, "abcd"), (15, "efgh")]),
         (False, "patient", [(0, "abcd"), (0, "efgh")]),
         (True, "patient", [(11, "abcd"), (12, "efgh")]),
-        (False, "long", [(1, "abc"), (2, "def"), (3, "ghi"), (4, "jkl")]),
         (True, "long", [(1, "abc"), (2, "def"), (3, "ghi"), (4, "jkl")]),
     ],
 )
-async def test_text_comes_in_pieces_at_the_pace_of_the_rule_and_of_the_terminal(
+async def test_the_pace_of_a_reply(
     at_terminal: bool,
     query: str,
     expected: list[tuple[int, str]],
@@ -604,26 +501,21 @@ async def test_text_comes_in_pieces_at_the_pace_of_the_rule_and_of_the_terminal(
     assert shown == expected
 
 
-async def test_a_reply_without_delay_still_lets_others_run() -> None:
-    scripted = model("pace: {chunk: 1}\nrules: [{text: abc}]")
+async def test_a_cancelled_call_uses_the_rule(autojump_clock: trio.testing.MockClock) -> None:
+    scripted = model("pace: {chunk: 1, delay_s: 1}\nrules: [{times: 1, text: abcdef}, {text: next}]")
+    deltas: list[Delta] = []
+    with trio.move_on_after(2.5):
+        await scripted.reply(Request("s", (user_text("12"),)), deltas.append)
+    assert deltas[-1] == Delta("usage", usage=Usage(1, 1))
+    assert await text_of(scripted, user_text("12")) == "next"
+
+
+async def test_a_reply_without_delay_has_checkpoints() -> None:
     with trio.testing.assert_checkpoints():
-        await answer(scripted, [user_text("x")])
-    with trio.CancelScope() as scope:
-        scope.cancel()
-        await answer(scripted, [user_text("x")])
-    assert scope.cancelled_caught
+        await answer("rules: [{text: abc}]", [GO])
 
 
-async def test_a_cancelled_call_counts_as_a_use_and_the_model_is_usable_at_once(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    scripted = model("pace: {chunk: 1, delay_s: 1}\nrules: [{times: 1, text: abc}, {text: next}]")
-    with trio.move_on_after(1.5):
-        await answer(scripted, [user_text("x")])
-    assert (await answer(scripted, [user_text("x")])).message.text == "next"
-
-
-# ---------------------------------------------------------------------------------------------- files with mistakes
+# ---------------------------------------------------------------------------------------------- rule files
 
 
 @pytest.mark.parametrize(
@@ -652,21 +544,17 @@ async def test_a_cancelled_call_counts_as_a_use_and_the_model_is_usable_at_once(
         ("rules: [", 1, "is not valid YAML"),
     ],
 )
-def test_a_mistake_is_told_with_its_line(text: str, line: int, says: str) -> None:
+def test_an_error_names_its_line(text: str, line: int, says: str) -> None:
     with pytest.raises(ConfigError) as caught:
         ScriptedModel.parse(text, "my.yaml")
-    assert caught.value.file == "my.yaml"
-    assert caught.value.line == line
+    assert (caught.value.file, caught.value.line) == ("my.yaml", line)
     assert says in caught.value.message
 
 
-def test_the_name_is_the_files_or_given(tmp_path: Any) -> None:
-    path = tmp_path / "mine.yaml"
-    path.write_text("rules: [{text: x}]")
-    assert ScriptedModel.load(path).name == "mine"
+def test_the_default_name_is_the_file_name(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("rules: [{text: x}]")
+    assert ScriptedModel.load(tmp_path / "mine.yaml").name == "mine"
     assert ScriptedModel.parse("name: other\nrules: []", "my.yaml").name == "other"
-    with pytest.raises(ConfigError, match="cannot be read"):
-        ScriptedModel.load(tmp_path / "none.yaml")
 
 
 @pytest.mark.slow
@@ -681,24 +569,10 @@ def test_the_name_is_the_files_or_given(tmp_path: Any) -> None:
         ("marks:\n  note: '^(a|aa)+$'\nrules: [{text: x}]\n", "my.yaml:2: marks.note"),
     ],
 )
-async def test_an_expression_that_would_hang_fails_the_call_and_is_named(rules: str, place: str) -> None:
-    it = model(rules)
+async def test_a_slow_expression_fails_the_call(rules: str, place: str) -> None:
+    scripted = model(rules)
     with pytest.raises(ModelError, match="avoid repeats inside repeats") as failed:
-        await answer(it, [user_text("a" * 60 + "!")])
+        await answer(scripted, [user_text("a" * 60 + "!")])
     assert str(failed.value).startswith(f"{place}: used most of the ")
     assert not failed.value.retryable
-    assert (await answer(it, [user_text("aa!")])).stop_reason == "end_turn"
-
-
-async def test_a_request_that_is_too_long_uses_up_no_rule() -> None:
-    rules = """
-        rules:
-          - when: {user: long}
-            text: One.
-            times: 1
-          - text: Another.
-        """
-    model = OneConversation(ScriptedModel.parse(dedent(rules), context_window=100))
-    too_long = await model.reply(Request("s", (user_text("long " * 100),)))
-    assert (too_long.stop_reason, too_long.asked_tokens > 100) == (TOO_LONG, True)
-    assert (await model.reply(Request("s", (user_text("long"),)))).message.text == "One."
+    assert (await answer(scripted, [user_text("aa!")])).stop_reason == "end_turn"

@@ -1,8 +1,8 @@
-"""Makes the recording of the README from a real run: a chain reads the wrong folder, a line is typed, and it turns.
+"""Makes the recording of the README from a real run: a chain reads the wrong folder until a line corrects it.
 
-    .venv/bin/python tests/recording/record.py          writes demo.svg beside this file
+    .venv/bin/python tests/recording/record.py          writes demo.svg next to this file
 
-``tests/test_recording.py`` runs the same again and compares what was shown.
+``tests/test_recording.py`` repeats the run and compares what the terminal shows.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ FILE = Path(__file__).with_name("demo.svg")
 
 COLUMNS, ROWS = 88, 24
 KEY_S, FRAME_S, THINK_S, REST_S, FIRST_S = 0.055, 0.07, 0.9, 6.0, 2.5
-"""Seconds between two keys, between two frames, before a line is typed, at the end, and of the end at the beginning."""
+"""Seconds between keys, between frames, before a line is typed, of the last frame, and of the first one."""
 
 QUERY = "summarise reports/2025"
 LINES = {3: "no, summarise reports/2026", 5: "todo: add send it to Ana"}
-"""What is typed, and sent in which iteration."""
+"""The lines that are typed, by the iteration in which they are sent."""
 
 REPORTS = {
     "2025/north.md": "# North, 2025\n\nThe old shop was closed in May.\n",
@@ -42,7 +42,7 @@ REPORTS = {
 
 
 def play(stage: Recorder) -> None:
-    """Do what is recorded, from the prompt to the end of the run."""
+    """Type the query and the lines, from the first prompt to the end of the run."""
     stage.until(lambda s: s.prompt == ">" and "idle" in s.toolbar)
     stage.type(QUERY)
     for iteration, text in ((None, ""), *LINES.items()):
@@ -55,29 +55,24 @@ def play(stage: Recorder) -> None:
     stage.until("✓ done")
 
 
-def reports(folder: Path) -> None:
-    """The files that are read."""
+def started(home: Path, *args: str) -> Screen:
+    """Start the program in a folder with the reports."""
+    work = home / "team"
     for name, text in REPORTS.items():
-        file = folder / "reports" / name
+        file = work / "reports" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
-
-
-def started(home: Path, *args: str) -> Screen:
-    """The program in a folder with the reports."""
-    work = home / "team"
-    reports(work)
     return Screen(program("--model", "offline", *args), home=home, cwd=work, rows=ROWS, columns=COLUMNS)
 
 
-def told(screen: Screen) -> str:
-    """What was shown of the run, without what differs from run to run."""
+def shown_run(screen: Screen) -> str:
+    """Return the rows of the run without the parts that differ from run to run."""
     shown = screen.everything[screen.everything.index("▶") :]
     return "\n".join(row for row in without_chance(shown[: shown.index("✓ done")]) if row)
 
 
 class Recorder:
-    """A screen that is recorded. Keys are pressed as fast as somebody types."""
+    """Records a screen. Keys are typed at the speed of a person."""
 
     def __init__(self, screen: Screen) -> None:
         self.frames: list[Frame] = []
@@ -85,7 +80,7 @@ class Recorder:
         self._start = time.monotonic()
 
     def type(self, text: str) -> None:
-        """Press keys."""
+        """Type a text."""
         if len(text) > 1:
             self.watch(THINK_S)
         for key in text:
@@ -93,13 +88,13 @@ class Recorder:
             self.watch(KEY_S)
 
     def until(self, condition: Condition) -> None:
-        """Record until something is on the screen."""
+        """Record until the condition holds, or the text is on the screen."""
         holds = condition if callable(condition) else lambda screen: condition in screen.everything
         while not holds(self._screen):
             self.watch(FRAME_S)
 
     def watch(self, seconds: float) -> None:
-        """Record for some time."""
+        """Record for this time."""
         end = time.monotonic() + seconds
         self._screen.until(lambda _: time.monotonic() >= end)
         shown = frame(self._screen, time.monotonic() - self._start)
@@ -107,26 +102,25 @@ class Recorder:
             self.frames.append(shown)
 
 
-def around_the_landing(frames: Sequence[Frame]) -> list[Frame]:
-    """The frames up to the latest that shows how a line landed; that one comes first, too, for ``FIRST_S``."""
-    landed = max(n for n, shown in enumerate(frames) if shows_landing(shown))
-    still, begin = frames[landed], frames[0].at - FIRST_S
-    return [replace(still, at=0.0), *(replace(shown, at=shown.at - begin) for shown in frames[: landed + 1])]
+def frames_to_delivery(frames: Sequence[Frame]) -> list[Frame]:
+    """Return the frames up to the last one with a delivered line, and that one first as well, for ``FIRST_S``."""
+    last = max(n for n, shown in enumerate(frames) if shows_delivery(shown))
+    still, begin = frames[last], frames[0].at - FIRST_S
+    return [replace(still, at=0.0), *(replace(shown, at=shown.at - begin) for shown in frames[: last + 1])]
 
 
-def shows_landing(shown: Frame) -> bool:
-    """Whether a screen has the row of a line that the model has got."""
+def shows_delivery(shown: Frame) -> bool:
+    """Return whether a frame has the row of a delivered line."""
     return any("INTERRUPTION at iteration" in "".join(cell.text for cell in row) for row in shown.rows)
 
 
 def main() -> None:
-    """Record it."""
     with tempfile.TemporaryDirectory() as folder, started(Path(folder)) as screen:
         recorder = Recorder(screen)
         play(recorder)
         recorder.watch(THINK_S)
-        about = told(screen)
-    frames = around_the_landing(recorder.frames)
+        about = shown_run(screen)
+    frames = frames_to_delivery(recorder.frames)
     FILE.write_text(recording(frames, COLUMNS, rest_s=REST_S, about=about), encoding="utf-8")
 
 

@@ -1,19 +1,18 @@
-"""What is wrong with a server, or with its address, is said in one sentence, before anything is lost."""
+"""A Redis server: addresses, checks before it is used, errors, and what survives outages and lost answers."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -22,19 +21,62 @@ from support import redis
 from chain.app.remote import MISSED, RemoteSession, remote_session
 from chain.errors import SessionError
 from chain.journal import records
+from chain.journal.journal import Journal
+from chain.messages import Image, Message
 from chain.redis import bounded_connection, redis_server, redis_store, scripts
-from chain.redis.lease import Lease, hold_lease
-from chain.redis.redis_server import RedisAddress, RedisServer, connected, read_address
+from chain.redis.lease import Lease, claim, hold_lease
+from chain.redis.redis_server import RedisAddress, RedisServer, Unreachable, connect, read_address
 from chain.redis.redis_store import RedisStore
 
 pytestmark = [pytest.mark.slow, *redis.MARKS]
 
 SECRET = "hush-hush"
+HERE = Path("/")
+CLAIM: tuple[Any, ...] = ("t", 10_000, 0)
+ROW = ("row", "{}", "")
+NOTICE = json.dumps({"type": "notice", "message": "hello"})
 
 
-async def submit(store: RedisStore, link: RedisServer, id: str) -> None:
-    """Send a line to a session."""
-    await store.submit(link, id, {"id": "one", "type": "line", "text": "x"}, needs_room=True)
+async def submit(store: RedisStore, link: RedisServer, id: str, line: str = "one", **more: Any) -> str:
+    """Send a line to a session, and return its state."""
+    needs_room = more.pop("needs_room", True)
+    row = {"id": line, "type": "line", "text": "x", **more}
+    return (await store.submit(link, id, row, needs_room=needs_room)).state
+
+
+async def record(journal: Journal, *written: records.Record) -> None:
+    for each in written or (records.Session(journal.id, "1", "m", "/"),):
+        journal.record(each)
+    await journal.sync()
+
+
+def lease_of(journal: Journal) -> Lease:
+    assert isinstance(journal._file, Lease)
+    return journal._file
+
+
+def rows_of(store: RedisStore, id: str) -> int:
+    with store.rows(id) as rows:
+        return len(list(rows))
+
+
+def watched(
+    server: redis.OwnRedis,
+    id: str = "",
+    *,
+    workspace: Path = HERE,
+    say: Callable[[str], object] = lambda what: None,
+) -> AbstractAsyncContextManager[RemoteSession]:
+    """Reach a session from elsewhere; without an id, a new one."""
+    return remote_session(server.address, id=id, workspace=workspace, is_new=not id, say=say)
+
+
+async def until_info(server: redis.OwnRedis, part: str, row: bytes) -> None:
+    while row not in server.command("INFO", part):
+        await trio.lowlevel.checkpoint()
+
+
+# ------------------------------------------------------------------------------------------------------ the address
 
 
 def test_an_address_is_shown_without_credentials() -> None:
@@ -47,15 +89,19 @@ def test_an_address_is_shown_without_credentials() -> None:
 @pytest.mark.parametrize(
     "wrong", ["", "/a/folder", "http://host/0", "redis://", "redis://h:port/0", "redis://h/x", "redis://h/0?a=b"]
 )
-def test_what_is_no_address_is_refused_without_being_shown(wrong: str) -> None:
+def test_an_invalid_address_is_refused_and_not_shown(wrong: str) -> None:
     with pytest.raises(SessionError, match="is not the address of a Redis; write redis://") as raised:
         read_address(wrong.replace("redis://", f"redis://u:{SECRET}@"))
     assert SECRET not in str(raised.value)
 
 
-async def problem(address: RedisAddress) -> str:
+# ---------------------------------------------------------------------------------------------- checks of the server
+
+
+async def problem(address: RedisAddress | str) -> str:
+    """Return the error of connecting."""
     with pytest.raises(SessionError) as raised:
-        async with connected(address):
+        async with connect(read_address(address) if isinstance(address, str) else address):
             pytest.fail("it was connected")
     said = str(raised.value)
     assert len(said.splitlines()) == 1
@@ -63,28 +109,8 @@ async def problem(address: RedisAddress) -> str:
     return said
 
 
-def test_who_keeps_sessions_in_a_folder_imports_nothing_of_this(tmp_path: Path) -> None:
-    program = """
-import sys
-from cli.main import main
-assert main(["-p", "hello", "--model", "offline", "--no-stdin"]) == 0
-assert main(["sessions"]) == 0
-assert not [name for name in sys.modules if "coredis" in name or name.startswith("chain.redis")]
-"""
-    environ = {**os.environ, "HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path)}
-    environ.pop("CHAIN_STATE", None)
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=tmp_path,
-        env=environ,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-    )
-    assert (done.returncode, done.stderr[-2000:]) == (0, done.stderr[-2000:])
-
-
 async def test_no_server() -> None:
-    assert "does not answer; is it running" in await problem(read_address("redis://127.0.0.1:1/0"))
+    assert "does not answer; is it running" in await problem("redis://127.0.0.1:1/0")
 
 
 @pytest.mark.sampled(every=4)
@@ -98,44 +124,42 @@ async def test_no_server() -> None:
         ((*redis.SAFE, "--requirepass", "other"), "refuses the user name or the password"),
     ],
 )
-async def test_a_server_that_cannot_keep_sessions(tmp_path: Path, options: Sequence[str], why: str) -> None:
+async def test_an_unsafe_server_is_refused(tmp_path: Path, options: Sequence[str], why: str) -> None:
     with redis.own_redis(tmp_path / "r", options) as server:
-        assert why in await problem(
-            read_address(f"redis://:{SECRET}@127.0.0.1:{server.port}/0" if "pass" in why else server.address)
-        )
+        assert why in await problem(server.address.replace("//", f"//:{SECRET}@") if "pass" in why else server.address)
 
 
-async def test_a_password_that_is_missing_and_a_database_that_is_not_there(tmp_path: Path) -> None:
+async def test_a_missing_password_and_a_missing_database(tmp_path: Path) -> None:
     with redis.own_redis(tmp_path / "r", (*redis.SAFE, "--requirepass", SECRET)) as server:
-        assert "requires a password" in await problem(read_address(server.address))
+        assert "requires a password" in await problem(server.address)
         right = f"redis://:{SECRET}@127.0.0.1:{server.port}"
-        assert "has no database of that number" in await problem(read_address(f"{right}/99"))
-        async with connected(read_address(f"{right}/2")):
+        assert "has no database of that number" in await problem(f"{right}/99")
+        async with connect(read_address(f"{right}/2")):
             pass
 
 
-async def test_tls_that_is_not_there(server: redis.OwnRedis, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_without_tls(server: redis.OwnRedis, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redis_server, "SERVER_ANSWER_S", 0.5)
-    said = await problem(read_address(server.address.replace("redis:", "rediss:")))
+    said = await problem(server.address.replace("redis:", "rediss:"))
     assert "TLS" in said or "does not answer" in said
 
 
-def openssl(folder: Path, *words: str) -> None:
-    subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
+def openssl(folder: Path, words: str) -> None:
+    subprocess.run(["openssl", *words.split()], cwd=folder, check=True, capture_output=True)
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl to make an authority with")
-async def test_tls_is_trusted_by_the_certificate_of_an_own_authority_and_not_without(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_tls_with_a_private_authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if not redis.has_tls():
         pytest.skip("this server was built without TLS")
-    new_key = ("-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj")
-    openssl(tmp_path, "req", "-x509", *new_key, "/CN=ours", "-keyout", "ca.key", "-out", "ca.pem")
-    openssl(tmp_path, "req", *new_key[:3], "-subj", "/CN=redis", "-keyout", "key.pem", "-out", "request.pem")
+    new_key = "-newkey rsa:2048 -nodes -subj"
     (tmp_path / "names").write_text("subjectAltName=IP:127.0.0.1")
-    signed = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "names")
-    openssl(tmp_path, "x509", "-req", "-in", "request.pem", *signed, "-out", "cert.pem")
+    for words in (
+        f"req -x509 -days 2 {new_key} /CN=ours -keyout ca.key -out ca.pem",
+        f"req {new_key} /CN=redis -keyout key.pem -out request.pem",
+        "x509 -req -in request.pem -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile names -out cert.pem",
+    ):
+        openssl(tmp_path, words)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -146,7 +170,7 @@ async def test_tls_is_trusted_by_the_certificate_of_an_own_authority_and_not_wit
         address = read_address(f"rediss://127.0.0.1:{port}/0")
         assert "has a TLS certificate that is not trusted; name" in await problem(address)
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
-        async with connected(address) as link:
+        async with connect(address) as link:
             assert await link.ask((b"PING",)) == [b"PONG"]
 
 
@@ -154,83 +178,47 @@ async def test_tls_is_trusted_by_the_certificate_of_an_own_authority_and_not_wit
     ("about", "why"),
     [
         ("redis_version:6.2.14", "is 6.2.14, and sessions need 7.0 or newer; update it"),
-        # Until then it says that it keeps no append-only file.
         ("redis_version:7.0.15\r\nloading:1\r\naof_enabled:0", "is still reading its data"),
+        (None, "does not answer"),
     ],
+    ids=["too old", "loading", "an answer without end"],
 )
-async def test_a_server_that_is_too_old_or_just_starts(about: str, why: str) -> None:
+async def test_answers_of_a_server(about: str | None, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded_connection, "MAX_SERVER_ANSWER", 1 << 20)
     info = f"role:master\r\n{about}\r\n".encode()
     hello = b"%3\r\n+version\r\n+6.2.14\r\n+proto\r\n:3\r\n+id\r\n:1\r\n"
+    sent = 0
 
     async def answer(peer: trio.SocketStream) -> None:
-        async for data in peer:
-            for command in re.findall(rb"\*\d+\r\n\$\d+\r\n([A-Za-z]+)", data):
-                answers = {b"HELLO": hello, b"INFO": b"$%d\r\n%s\r\n" % (len(info), info)}
-                with suppress(trio.BrokenResourceError):
+        nonlocal sent
+        with suppress(trio.BrokenResourceError):
+            async for data in peer:
+                for command in re.findall(rb"\*\d+\r\n\$\d+\r\n([A-Za-z]+)", data):
+                    answers = {b"HELLO": hello, b"INFO": b"$%d\r\n%s\r\n" % (len(info), info)}
+                    while command.upper() == b"INFO" and about is None:
+                        await peer.send_all(b"x" * (1 << 16) if sent else b"$1000000000000\r\n")
+                        sent += 1 << 16
                     await peer.send_all(answers.get(command.upper(), b"+OK\r\n"))
 
     async with trio.open_nursery() as nursery:
         (listener,) = await nursery.start(partial(trio.serve_tcp, answer, 0, host="127.0.0.1"))
-        port = listener.socket.getsockname()[1]
-        assert why in await problem(read_address(f"redis://127.0.0.1:{port}/0"))
+        assert why in await problem(f"redis://127.0.0.1:{listener.socket.getsockname()[1]}/0")
         nursery.cancel_scope.cancel()
-
-
-async def test_waits_that_are_cancelled_leave_no_connections_behind(server: redis.OwnRedis, link: RedisServer) -> None:
-    for _ in range(20):
-        with trio.CancelScope() as scope:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(partial(link.ask, (b"BLPOP", b"nothing", 60), wait_s=60))
-                while b"blocked_clients:1" not in server.command("INFO", "clients"):
-                    await trio.lowlevel.checkpoint()
-                scope.cancel()
-        assert await link.ask((b"PING",)) == [b"PONG"]
-    while b"blocked_clients:0" not in server.command("INFO", "clients"):
-        await trio.lowlevel.checkpoint()
-    assert int(server.command("INFO", "clients").partition(b"connected_clients:")[2].partition(b"\r")[0]) < 5
-
-
-async def test_who_asks_in_a_loop_is_not_held_up_for_long_by_a_server_that_stalls(
-    server: redis.OwnRedis, store: RedisStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(redis_store, "IN_LOOP_S", 1.0)
-    await trio.to_thread.run_sync(store.check)  # the import of the library is not part of it
-    assert store.summaries() == []
-    monkeypatch.setattr(redis_server, "SERVER_ANSWER_S", 1e6)
-    server.signal(signal.SIGSTOP)
-    with pytest.raises(SessionError, match="did not answer in time"):
-        store.summaries()
+    assert sent < 64 << 20, "including what the buffers of the sockets contain"
 
 
 @pytest.mark.parametrize("program", redis.PROGRAMS)
-async def test_a_server_that_syncs_each_second_is_waited_for_if_it_has_waitaof_and_else_refused(
-    tmp_path: Path, program: str
-) -> None:
+async def test_a_server_that_syncs_each_second(tmp_path: Path, program: str) -> None:
     with redis.own_redis(tmp_path / "r", ("--appendonly", "yes", "--appendfsync", "everysec"), program) as server:
         if b"ERR" in server.command("WAITAOF", "0", "0", "1"):
-            assert "may lose the last second" in await problem(read_address(server.address))
+            assert "may lose the last second" in await problem(server.address)
             return
         store = RedisStore(server.address, lease_s=1.0)
-        async with store.open_new(Path("/")) as held:
-            held.journal.record(records.Session(held.journal.id, "1", "m", "/"))
-            await held.journal.sync()
-            assert held.journal.failure is None
-            server.kill()  # at once: what was written is there
+        async with store.open_new(HERE) as held:
+            await record(held.journal)
+            server.kill()  # at once: an acknowledged record survives
         server.start()
-        with store.rows(held.journal.id) as rows:
-            assert len(list(rows)) == 1
-
-
-async def recorded(store: RedisStore, spoil: Callable[[str], object]) -> str | None:
-    """Why a session could not be written to when something had been done to its server."""
-    async with store.open_new(Path("/")) as held:
-        held.journal.record(records.Session(held.journal.id, "1", "m", "/"))
-        await held.journal.sync()
-        assert held.journal.failure is None
-        spoil(held.journal.id)
-        held.journal.record(records.Line("L1", "x" * 1000, "redirect", "next", "main"))
-        await held.journal.sync()
-        return held.journal.failure
+        assert rows_of(store, held.journal.id) == 1
 
 
 @pytest.mark.sampled(every=3)
@@ -245,227 +233,81 @@ async def recorded(store: RedisStore, spoil: Callable[[str], object]) -> str | N
         ([("HSET", "META", "token", "another")], "another process has taken over the session"),
     ],
 )
-async def test_a_server_that_changes_while_a_session_is_open(
-    server: redis.OwnRedis, monkeypatch: pytest.MonkeyPatch, commands: Sequence[Sequence[str]], why: str
+async def test_a_server_that_changes_during_a_session(
+    server: redis.OwnRedis, commands: Sequence[Sequence[str]], why: str
 ) -> None:
     if "appendfsync" in commands[0] and b"ERR" not in server.command("WAITAOF", "0", "0", "1"):
-        pytest.skip("it is asked to wait for the disk")
-
-    def spoil(id: str) -> None:
-        keys = {part.upper(): scripts.key(id, part) for part in ("journal", "meta")}
+        pytest.skip("each change waits for the disk")
+    async with RedisStore(server.address, lease_s=3.0).open_new(HERE) as held:
+        await record(held.journal)
+        keys = {part.upper(): scripts.key(held.journal.id, part) for part in ("journal", "meta")}
         for command in commands:
             server.command(*(keys.get(word, word) for word in command))
-
-    found = await recorded(RedisStore(server.address, lease_s=3.0), spoil)
-    assert found is not None
-    assert why in found
-    assert SECRET not in found
+        await record(held.journal, records.Line("L1", "x" * 1000, "redirect", "next", "main"))
+        assert why in str(held.journal.failure)
 
 
-async def test_a_worker_finds_sessions_of_its_folder_behind_those_of_others(
-    server: redis.OwnRedis, store: RedisStore, link: RedisServer, monkeypatch: pytest.MonkeyPatch
+# ------------------------------------------------------------------------------------------ outages and lost answers
+
+
+async def test_cancelled_waits_leave_no_connections(server: redis.OwnRedis, link: RedisServer) -> None:
+    for _ in range(20):
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(partial(link.ask, (b"BLPOP", b"nothing", 60), wait_s=60))
+                await until_info(server, "clients", b"blocked_clients:1")
+                scope.cancel()
+        assert await link.ask((b"PING",)) == [b"PONG"]
+    await until_info(server, "clients", b"blocked_clients:0")
+    assert int(server.command("INFO", "clients").partition(b"connected_clients:")[2].partition(b"\r")[0]) < 5
+
+
+async def test_blocking_methods_have_a_timeout(
+    server: redis.OwnRedis, store: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(redis_store, "MAX_DUE", 2)
-    ids = []
-    for n, where in enumerate(["/", "/", "/", "/mine"]):
-        ids.append(id := await store.create(link, where))
-        server.command("ZADD", scripts.DUE, str(n), id)
-    assert await store.due(link, only="/mine") == ids[3:]
-    assert sorted(await store.due(link)) == sorted(ids[:2])
+    monkeypatch.setattr(redis_store, "IN_LOOP_S", 1.0)
+    await trio.to_thread.run_sync(store.check)  # imports the library before the clock counts
+    assert store.summaries() == []
+    monkeypatch.setattr(redis_server, "SERVER_ANSWER_S", 1e6)
+    server.signal(signal.SIGSTOP)
+    with pytest.raises(SessionError, match="did not answer in time"):
+        store.summaries()
 
 
-async def test_a_session_that_is_to_be_tried_again_later_is_not_claimed_before(
-    server: redis.OwnRedis, store: RedisStore, link: RedisServer
-) -> None:
-    id = await store.create(link, "/")
-    await submit(store, link, id)
-    lease = await store.claim_for_worker(link, id)
-    assert lease is not None
-    lease.release_mode = "retry"
-    await lease.release()
-    assert await store.claim_for_worker(link, id) is None
-    assert await store.due(link) == []
-    server.command("ZADD", scripts.DUE, "1", id)
-    assert await store.claim_for_worker(link, id) is not None
+async def test_records_are_written_after_a_short_outage(server: redis.OwnRedis, store: RedisStore) -> None:
+    async with store.open_new(HERE) as held:
+        await record(held.journal)
+        server.kill()
+        held.journal.record(records.Model("other"))
+        server.start()
+        await held.journal.sync()
+        assert held.journal.failure is None
+    assert rows_of(store, held.journal.id) == 2
 
 
-async def test_sessions_of_one_store_do_not_end_each_other(store: RedisStore, tmp_path: Path) -> None:
-    async with AsyncExitStack() as first, store.open_new(tmp_path) as second:
-        await first.enter_async_context(store.open_new(tmp_path))
-        await first.aclose()
-        second.journal.record(records.Session(second.journal.id, "1", "m", "/"))
-        await second.journal.sync()
-        assert second.journal.failure is None
-
-
-async def test_what_is_sent_again_is_changed_again_so_that_its_safety_is_waited_for(
-    server: redis.OwnRedis, store: RedisStore, link: RedisServer
-) -> None:
-    """WAITAOF looks at what the same connection has changed: where that is nothing, it does not wait."""
-    id = await store.create(link, "/")
-    assert await link.run(scripts.CLAIM, id, "t", 10_000, 0)
-    row = {"id": "one", "type": "line", "text": "x"}
-    changes = [changes_of(server)]
-    for _ in range(2):
-        assert (await store.submit(link, id, row, needs_room=True)).state == "queued"
-        changes.append(changes_of(server))
-    for _ in range(2):
-        assert await link.run(scripts.APPEND, id, "t", 1, "", "row", "{}", "") == [b"ok"]
-        changes.append(changes_of(server))
-    assert len(set(changes)) == 5, changes
-
-
-def changes_of(server: redis.OwnRedis) -> int:
-    about = server.command("INFO", "persistence")
-    return int(about.partition(b"rdb_changes_since_last_save:")[2].partition(b"\r")[0])
-
-
-async def test_replicas_that_lag_behind_are_waited_for(server: redis.OwnRedis, tmp_path: Path) -> None:
-    async with RedisStore(server.address).open_new(tmp_path) as held:
+async def test_records_wait_for_replicas(server: redis.OwnRedis, store: RedisStore) -> None:
+    async with store.open_new(HERE) as held:
         server.command("CONFIG", "SET", "min-replicas-to-write", "1")
-        held.journal.record(records.Session(held.journal.id, "1", "m", "/"))
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(held.journal.sync)
-            while not server.command("INFO", "errorstats").count(b"errorstat_NOREPLICAS"):
-                await trio.lowlevel.checkpoint()
+            nursery.start_soon(record, held.journal)
+            await until_info(server, "errorstats", b"errorstat_NOREPLICAS")
             server.command("CONFIG", "SET", "min-replicas-to-write", "0")
         assert held.journal.failure is None
 
 
-async def test_who_watches_and_who_sends_go_on_after_a_failover(
-    server: redis.OwnRedis, store: RedisStore, tmp_path: Path
-) -> None:
-    event = json.dumps({"type": "notice", "message": "hello"})
-    async with store.open_new(tmp_path) as held:
-        lease = held.journal._file
-        assert isinstance(lease, Lease)
-        said = list[str]()
-        opened = reached(server, held.journal.id, say=said.append)
-        async with opened as session, aclosing(session.events()) as events:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(events.__anext__)
-                while not server.command("INFO", "clients").count(b"blocked_clients:1"):
-                    await trio.lowlevel.checkpoint()
-                server.command("REPLICAOF", "127.0.0.1", "1")
-                server.command("REPLICAOF", "NO", "ONE")
-                lease.publish(event, "notice")
-            lease.publish(event, "notice")
-            assert (await anext(events))["message"] == "hello"
-    assert "cannot carry out a command at the moment" in said[1]
-    assert said[2].endswith("answers again")
-
-
-async def test_a_line_of_which_nothing_is_known_is_not_said_to_be_refused(
-    server: redis.OwnRedis, tmp_path: Path
-) -> None:
-    said, heard = list[str](), trio.Event()
-
-    def say(what: str) -> None:
-        said.append(what)
-        heard.set()
-
-    async with reached(server, is_new=True, workspace=tmp_path, say=say) as session:
-
-        async def send() -> None:
-            with pytest.raises(SessionError, match=r"requires a password.*the line may have been accepted before"):
-                await session.send("hello")
-
+async def test_sessions_are_held_until_the_lease_ends(server: redis.OwnRedis) -> None:
+    start = trio.current_time()
+    async with RedisStore(server.address, lease_s=2.0).open_new(HERE) as held:
+        await record(held.journal)
         server.kill()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(send)
-            await heard.wait()
-            server.options += ("--requirepass", "secret")
-            server.start()
+        await record(held.journal, records.Model("other"))
+        assert held.journal.failure is not None
+        assert trio.current_time() - start > 1.0
 
 
-async def test_who_watches_begins_with_the_latest_run_and_who_began_it(
-    server: redis.OwnRedis, store: RedisStore, tmp_path: Path
-) -> None:
-    async with store.open_new(tmp_path) as held:
-        lease = held.journal._file
-        assert isinstance(lease, Lease)
-        told = [
-            ("init", "0"),
-            ("run_started", "A"),
-            *[("notice", "x")] * 1_200,
-            ("init", "1"),
-            ("run_started", "B"),
-        ]
-        for type, message in [*told, ("notice", "y"), ("init", "2")]:
-            lease.publish(json.dumps({"type": type, "message": message}), type)
-        await lease.sync()
-        async with reached(server, held.journal.id) as session, aclosing(session.events()) as events:
-            seen = [(await anext(events))["message"] for _ in range(4)]
-    assert seen == ["1", "B", "y", "2"]
-
-
-async def test_a_session_that_was_given_back_and_whose_answer_was_lost_was_given_back(
-    server: redis.OwnRedis, store: RedisStore, link: RedisServer
-) -> None:
-    id = await store.create(link, "/")
-    assert await link.run(scripts.CLAIM, id, "t", 10_000, 0)
-    for _ in range(2):
-        assert await link.run(scripts.RELEASE, id, "t", "done") == [b"ok"]
-    store.delete(id)
-    assert await link.run(scripts.RELEASE, id, "t", "done") == [b"ok"]
-    assert server.command("KEYS", "*") == b"*0\r\n"
-
-
-async def test_what_needs_no_room_has_a_bound_too(store: RedisStore, link: RedisServer) -> None:
-    id = await store.create(link, "/")
-    said = [
-        (await store.submit(link, id, {"id": f"s{n}", "type": "line", "text": "stop"}, needs_room=False)).state
-        for n in range(scripts.MAX_WAITING_ROWS + 1)
-    ]
-    assert said == ["queued"] * scripts.MAX_WAITING_ROWS + ["refused"]
-
-
-def reached(
-    server: redis.OwnRedis,
-    id: str = "",
-    *,
-    is_new: bool = False,
-    workspace: Path = Path("/"),
-    say: Callable[[str], object] = lambda what: None,
-) -> AbstractAsyncContextManager[RemoteSession]:
-    return remote_session(server.address, id=id, workspace=workspace, is_new=is_new, say=say)
-
-
-async def test_lines_that_wait_are_wanted_by_a_worker_when_another_process_dies_or_goes(
-    server: redis.OwnRedis, store: RedisStore, link: RedisServer
-) -> None:
-    id = await store.create(link, "/")
-    assert await link.run(scripts.CLAIM, id, "t", 10_000, 0)
-    assert await link.run(scripts.APPEND, id, "t", 1, 2, "row", "{}", "") == [b"ok"]
-    assert await link.run(scripts.RENEW, id, "t", 10_000) == [b"ok"]
-    assert server.command("ZSCORE", scripts.DUE, id).startswith(b"$13")
-    assert await link.run(scripts.RELEASE, id, "t", "done") == [b"ok"]
-    assert await store.due(link) == [id]
-
-
-async def test_only_lines_fill_the_inbox_and_a_hello_leaves_nothing(
-    server: redis.OwnRedis, store: RedisStore, link: RedisServer
-) -> None:
-    id = await store.create(link, "/")
-    assert await store.claim_for_worker(link, id) is None
-    assert await link.run(scripts.CLAIM, id, "t", 10_000, 0)
-    server.command("HSET", scripts.key(id, "meta"), "size", "2")
-    for n in range(5):
-        hello = {"id": f"h{n}", "type": "hello", "for_s": 1.0}
-        assert (await store.submit(link, id, hello, needs_room=False)).state == "queued"
-    assert server.command("HLEN", scripts.key(id, "ids")) == b":0\r\n"
-    said = [
-        (await store.submit(link, id, {"id": f"l{n}", "type": "line", "text": "x"}, needs_room=True)).state
-        for n in range(3)
-    ]
-    assert said == ["queued", "queued", "refused"]
-
-
-async def test_who_gives_a_session_back_does_not_wait_for_a_server_longer_than_it_holds_it(
-    server: redis.OwnRedis,
-) -> None:
+async def test_releasing_stops_when_the_lease_ends(server: redis.OwnRedis) -> None:
     store = RedisStore(server.address, lease_s=0.5)
-    async with store.connected() as link:
+    async with store.connect() as link:
         id = await store.create(link, "/")
         await submit(store, link, id)
         lease = await store.claim_for_worker(link, id)
@@ -475,141 +317,257 @@ async def test_who_gives_a_session_back_does_not_wait_for_a_server_longer_than_i
         assert not lease.was_released
 
 
-async def test_a_summary_is_made_once_for_each_state_of_a_journal(server: redis.OwnRedis, store: RedisStore) -> None:
-    async with store.open_new(Path("/")) as held:
-        id, said = held.journal.id, []
-        for line in ("L1", "L2"):
-            held.journal.record(records.Line(line, f"line {line}", "redirect", "next", "main"))
-            await held.journal.sync()
-            said.append([await trio.to_thread.run_sync(store.find, id) for _ in range(2)])
-            assert said[-1][0].is_open
-    assert [[each.open_lines for each in pair] for pair in said] == [
-        [("L1",)] * 2,
-        [("L1", "L2")] * 2,
-    ]
-    first, again = await trio.to_thread.run_sync(store.find, id), await trio.to_thread.run_sync(store.find, id)
-    assert first == again
-    assert not again.is_open
-    assert b"L2" in server.command("HGET", scripts.key(id, "meta"), "summary")
-
-
-async def test_who_sends_through_a_stall_hears_that_it_is_not_known_and_the_line_is_sent_once(
-    server: redis.OwnRedis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_claim_survives_a_lost_answer(
+    server: redis.OwnRedis, store: RedisStore, link: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    id = await store.create(link, "/")
+    await submit(store, link, id)
+    run, runs = link.run, 0
+
+    async def lose_first_answer(*arguments: Any) -> list[bytes]:
+        nonlocal runs
+        runs += 1
+        answer = await run(*arguments)
+        if runs == 1:
+            raise Unreachable("lost")
+        return answer
+
+    monkeypatch.setattr(link, "run", lose_first_answer)
+    lease = await claim(link, id, by_worker=True)
+    assert isinstance(lease, Lease)
+    assert (lease.has_open_run, lease.takeovers) == (False, 0)
+
+
+async def test_events_continue_after_a_failover(server: redis.OwnRedis, store: RedisStore) -> None:
+    async with store.open_new(HERE) as held:
+        said = list[str]()
+        opened = watched(server, held.journal.id, say=said.append)
+        async with opened as session, aclosing(session.events()) as events:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(events.__anext__)
+                await until_info(server, "clients", b"blocked_clients:1")
+                server.command("REPLICAOF", "127.0.0.1", "1")
+                server.command("REPLICAOF", "NO", "ONE")
+                lease_of(held.journal).publish(NOTICE, "notice")
+            lease_of(held.journal).publish(NOTICE, "notice")
+            assert (await anext(events))["message"] == "hello"
+    assert "cannot carry out a command at the moment" in said[1]
+    assert said[2].endswith("answers again")
+
+
+async def test_a_clock_that_was_set_back(server: redis.OwnRedis, store: RedisStore, link: RedisServer) -> None:
+    """As after a failover to a server whose clock is an hour behind."""
+    id = await store.create(link, "/")
+    await submit(store, link, id)
+    assert await store.claim_for_worker(link, id) is not None
+    later = str(int(server.command("ZSCORE", scripts.DUE, id).split()[1]) + 3_600_000)
+    server.command("HSET", scripts.key(id, "meta"), "until", later)
+    server.command("ZADD", scripts.DUE, later, id)
+    assert await store.due_sessions(link) == [id]
+    assert await store.claim_for_worker(link, id) is not None
+
+
+@pytest.mark.parametrize("needs_password", [False, True])
+async def test_an_unknown_outcome_is_reported(
+    needs_password: bool, server: redis.OwnRedis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server stops while a line is sent, and then either continues, or restarts with a password."""
     monkeypatch.setattr(redis_server, "SERVER_ANSWER_S", 0.3)
-    said: list[str] = []
-    heard = trio.Event()
+    said, heard, failures = list[str](), trio.Event(), list[str]()
 
     def say(text: str) -> None:
         said.append(text)
         heard.set()
 
-    async with (
-        remote_session(server.address, id="", workspace=tmp_path, is_new=True, say=say) as session,
-        trio.open_nursery() as nursery,
-    ):
+    async def send(session: RemoteSession) -> None:
+        try:
+            await session.send("hello")
+        except SessionError as error:
+            failures.append(str(error))
+
+    async with watched(server, workspace=tmp_path, say=say) as session, trio.open_nursery() as nursery:
         server.signal(signal.SIGSTOP)
-        nursery.start_soon(session.send, "hello")
+        nursery.start_soon(send, session)
         await heard.wait()
+        if needs_password:
+            server.kill()
+            server.options += ("--requirepass", "secret")
+            server.start()
         server.signal(signal.SIGCONT)
     assert "the line may have been accepted; retrying" in said[0]
-    assert b":1\r\n" in server.command("XLEN", scripts.key(session.id, "lines"))
+    if needs_password:
+        assert re.search("requires a password.*the line may have been accepted before", failures[0])
+    else:
+        assert b":1\r\n" in server.command("XLEN", scripts.key(session.id, "lines")), "it was sent once"
 
 
-async def test_a_session_is_lost_when_its_lease_may_have_ended_and_no_earlier(server: redis.OwnRedis) -> None:
-    begun = trio.current_time()
-    async with RedisStore(server.address, lease_s=2.0).open_new(Path("/")) as held:
-        held.journal.record(records.Session(held.journal.id, "1", "m", "/"))
-        await held.journal.sync()
-        server.kill()
-        held.journal.record(records.Model("other"))
-        await held.journal.sync()
-        assert held.journal.failure is not None
-        assert trio.current_time() - begun > 1.0
+# --------------------------------------------------------------------------------------- scripts and stored sessions
 
 
-async def test_a_group_is_written_once_and_none_after_a_gap(server: redis.OwnRedis, store: RedisStore) -> None:
-    async with store.connected() as link:
-        id = await store.create(link, "/")
-        assert await link.run(scripts.CLAIM, id, "t", 10_000, 0)
-        for number, said in [(1, b"ok"), (1, b"ok"), (3, b"fenced"), (2, b"ok")]:
-            assert await link.run(scripts.APPEND, id, "t", number, "", "row", "{}", "") == [said]
+async def test_due_sessions_of_a_folder(
+    server: redis.OwnRedis, store: RedisStore, link: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redis_store, "MAX_DUE", 2)
+    ids = []
+    for n, where in enumerate(["/", "/", "/", "/mine"]):
+        ids.append(id := await store.create(link, where))
+        server.command("ZADD", scripts.DUE, str(n), id)
+    assert await store.due_sessions(link, only="/mine") == ids[3:]
+    assert sorted(await store.due_sessions(link)) == sorted(ids[:2])
+
+
+async def test_a_session_to_retry_is_claimed_later(
+    server: redis.OwnRedis, store: RedisStore, link: RedisServer
+) -> None:
+    id = await store.create(link, "/")
+    await submit(store, link, id)
+    lease = await store.claim_for_worker(link, id)
+    assert lease is not None
+    lease.release_mode = "retry"
+    await lease.release()
+    assert await store.claim_for_worker(link, id) is None
+    assert await store.due_sessions(link) == []
+    server.command("ZADD", scripts.DUE, "1", id)
+    assert await store.claim_for_worker(link, id) is not None
+
+
+async def test_sessions_of_one_store_are_independent(store: RedisStore, tmp_path: Path) -> None:
+    async with AsyncExitStack() as first, store.open_new(tmp_path) as second:
+        await first.enter_async_context(store.open_new(tmp_path))
+        await first.aclose()
+        await record(second.journal)
+        assert second.journal.failure is None
+
+
+async def test_a_repeated_change_is_written_again(server: redis.OwnRedis, store: RedisStore, link: RedisServer) -> None:
+    """WAITAOF waits only for changes of its own connection."""
+    id = await store.create(link, "/")
+    assert await link.run(scripts.CLAIM, id, *CLAIM)
+    changes = [changes_of(server)]
+    for _ in range(2):
+        assert await submit(store, link, id) == "queued"
+        changes.append(changes_of(server))
+    for _ in range(2):
+        assert await link.run(scripts.APPEND, id, "t", 1, "", *ROW) == [b"ok"]
+        changes.append(changes_of(server))
+    assert len(set(changes)) == 5, changes
+
+
+def changes_of(server: redis.OwnRedis) -> int:
+    about = server.command("INFO", "persistence")
+    return int(about.partition(b"rdb_changes_since_last_save:")[2].partition(b"\r")[0])
+
+
+async def test_groups_are_written_once_without_gaps(
+    server: redis.OwnRedis, store: RedisStore, link: RedisServer
+) -> None:
+    id = await store.create(link, "/")
+    assert await link.run(scripts.CLAIM, id, *CLAIM)
+    for number, said in [(1, b"ok"), (1, b"ok"), (3, b"fenced"), (2, b"ok")]:
+        assert await link.run(scripts.APPEND, id, "t", number, "", *ROW) == [said]
     assert b":2\r\n" in server.command("XLEN", scripts.key(id, "journal"))
 
 
-async def test_what_was_told_is_kept_up_to_a_number_of_bytes_and_who_missed_some_hears_so(
-    server: redis.OwnRedis, tmp_path: Path
+async def test_a_release_may_be_repeated(server: redis.OwnRedis, store: RedisStore, link: RedisServer) -> None:
+    id = await store.create(link, "/")
+    assert await link.run(scripts.CLAIM, id, *CLAIM)
+    for _ in range(2):
+        assert await link.run(scripts.RELEASE, id, "t", "done") == [b"ok"]
+    store.delete(id)
+    assert await link.run(scripts.RELEASE, id, "t", "done") == [b"ok"]
+    assert server.command("KEYS", "*") == b"*0\r\n"
+
+
+async def test_waiting_lines_need_a_worker_after_their_holder(
+    server: redis.OwnRedis, store: RedisStore, link: RedisServer
 ) -> None:
-    store, said = RedisStore(server.address), list[str]()
+    id = await store.create(link, "/")
+    assert await link.run(scripts.CLAIM, id, *CLAIM)
+    assert await link.run(scripts.APPEND, id, "t", 1, 2, *ROW) == [b"ok"]
+    assert await link.run(scripts.RENEW, id, "t", 10_000) == [b"ok"]
+    assert server.command("ZSCORE", scripts.DUE, id).startswith(b"$13")
+    assert await link.run(scripts.RELEASE, id, "t", "done") == [b"ok"]
+    assert await store.due_sessions(link) == [id]
+
+
+async def test_the_room_for_rows(server: redis.OwnRedis, store: RedisStore, link: RedisServer) -> None:
+    id = await store.create(link, "/")
+    assert await store.claim_for_worker(link, id) is None
+    assert await link.run(scripts.CLAIM, id, *CLAIM)
+    server.command("HSET", scripts.key(id, "meta"), "size", "2")
+    for n in range(5):
+        assert await submit(store, link, id, f"h{n}", type="hello", for_s=1.0, needs_room=False) == "queued"
+    assert server.command("HLEN", scripts.key(id, "ids")) == b":0\r\n"
+    assert [await submit(store, link, id, f"l{n}") for n in range(3)] == ["queued", "queued", "refused"]
+    most = scripts.MAX_WAITING_ROWS - 7
+    said = [await submit(store, link, id, f"s{n}", text="stop", needs_room=False) for n in range(most + 1)]
+    assert said == ["queued"] * most + ["refused"]
+
+
+async def test_a_watcher_starts_with_the_latest_run(server: redis.OwnRedis, store: RedisStore) -> None:
+    async with store.open_new(HERE) as held:
+        published = [("init", "0"), ("run_started", "A"), *[("notice", "x")] * 1_200]
+        published += [("init", "1"), ("run_started", "B"), ("notice", "y"), ("init", "2")]
+        for type, message in published:
+            lease_of(held.journal).publish(json.dumps({"type": type, "message": message}), type)
+        await lease_of(held.journal).sync()
+        async with watched(server, held.journal.id) as session, aclosing(session.events()) as events:
+            assert [(await anext(events))["message"] for _ in range(4)] == ["1", "B", "y", "2"]
+
+
+async def test_the_stored_events_are_limited(server: redis.OwnRedis, store: RedisStore, link: RedisServer) -> None:
+    said = list[str]()
     event = json.dumps({"type": "notice", "message": "x" * 1000})
-    at_once = 2 * scripts.MAX_EVENT_BYTES // len(event)
-    async with store.open_new(tmp_path) as held:
-        lease = held.journal._file
-        assert isinstance(lease, Lease)
+    async with store.open_new(HERE) as held:
+        lease, id = lease_of(held.journal), held.journal.id
         lease.publish(event, "notice")
         await lease.sync()
-        async with (
-            reached(server, held.journal.id, say=said.append) as session,
-            aclosing(session.events()) as events,
-        ):
-            first = await anext(events)
-            for _ in range(at_once):
+        async with watched(server, id, say=said.append) as session, aclosing(session.events()) as events:
+            await anext(events)
+            for _ in range(2 * scripts.MAX_EVENT_BYTES // len(event)):
                 lease.publish(event, "notice")
             await lease.sync()
             await anext(events)
-            assert first["type"] == "notice"
             assert said[1:] == [MISSED.format(id=session.id)]
-        async with store.connected() as link:
-            sizes, after = list[int](), "0"
-            while found := await store.events(link, held.journal.id, after, wait_s=0.01):
-                sizes += [each.until - each.before for each in found]
-                after = found[-1].place
+        sizes, after = list[int](), "0"
+        while found := await store.events(link, id, after, wait_s=0.01):
+            sizes += [each.until - each.before for each in found]
+            after = found[-1].place
     assert scripts.MAX_EVENT_BYTES < sum(sizes) <= scripts.MAX_EVENT_BYTES + len(event)
 
 
-async def test_a_short_outage_is_waited_for(server: redis.OwnRedis, store: RedisStore) -> None:
-    async with store.open_new(Path("/")) as held:
-        held.journal.record(records.Session(held.journal.id, "1", "m", "/"))
-        await held.journal.sync()
-        server.kill()
-        held.journal.record(records.Model("other"))
-        server.start()
-        await held.journal.sync()
-        assert held.journal.failure is None
-    with store.rows(held.journal.id) as rows:
-        assert len(list(rows)) == 2
+async def test_summaries_follow_the_journal(server: redis.OwnRedis, store: RedisStore) -> None:
+    async with store.open_new(HERE) as held:
+        for n in (1, 2):
+            await record(held.journal, records.Line(f"L{n}", "x", "redirect", "next", "main"))
+            for _ in range(2):
+                found = await trio.to_thread.run_sync(store.find, held.journal.id)
+                assert (found.open_lines, found.is_open) == (("L1", "L2")[:n], True)
+    for _ in range(2):
+        assert not (await trio.to_thread.run_sync(store.find, held.journal.id)).is_open
+    assert b"L2" in server.command("HGET", scripts.key(held.journal.id, "meta"), "summary")
 
 
-async def test_old_sessions_are_deleted_and_others_are_kept(server: redis.OwnRedis, store: RedisStore) -> None:
-    async with store.connected() as link:
-        old, due, new = [await store.create(link, "/") for _ in range(3)]
-        await store.submit(link, due, {"id": "one", "type": "line", "text": "x"}, needs_room=True)
-        for id in (old, due):
-            server.command("ZADD", scripts.SESSIONS, "1000", id)
-        async with store.resume(new):
-            await store.delete_old(link, 3600)
-    left = {each.id for each in await trio.to_thread.run_sync(store.summaries)}
-    assert left == {due, new}
-
-
-async def test_an_answer_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_attachments_may_exceed_one_answer(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounded_connection, "MAX_SERVER_ANSWER", 1 << 20)
-    received = 0
+    images = [Image("image/png", str(n) * 64, f"{n}.png") for n in range(4)]
+    async with store.open_new(HERE) as held:
+        for image in images:
+            lease_of(held.journal).store_attachment(image.digest, b"x" * 400_000)
+        session = records.Session(held.journal.id, "1", "m", "/")
+        await record(held.journal, session, records.Message(Message("user", tuple(images)), "main", ""))
+    async with store.resume(held.journal.id) as again:
+        (message,) = again.state.main.history.conversation.messages
+    assert [len(image.data) > 400_000 for image in message.images] == [True] * 4
 
-    async def answer(stream: trio.SocketStream) -> None:
-        nonlocal received
-        await stream.receive_some()
-        with suppress(trio.BrokenResourceError):
-            await stream.send_all(b"$1000000000000\r\n")
-            while True:
-                await stream.send_all(b"x" * (1 << 16))
-                received += 1 << 16
 
-    async with trio.open_nursery() as nursery:
-        (listener,) = await nursery.start(partial(trio.serve_tcp, answer, 0, host="127.0.0.1"))
-        port = listener.socket.getsockname()[1]
-        with pytest.raises(SessionError, match="does not answer"):
-            async with connected(read_address(f"redis://127.0.0.1:{port}/0")):
-                pass
-        nursery.cancel_scope.cancel()
-    assert received < 64 << 20, "with what the buffers of the sockets hold"
+async def test_old_sessions_without_work_are_deleted(
+    server: redis.OwnRedis, store: RedisStore, link: RedisServer
+) -> None:
+    old, due, new = [await store.create(link, "/") for _ in range(3)]
+    await submit(store, link, due)
+    for id in (old, due):
+        server.command("ZADD", scripts.SESSIONS, "1000", id)
+    async with store.resume(new):
+        await store.delete_old(link, 3600)
+    assert {each.id for each in await trio.to_thread.run_sync(store.summaries)} == {due, new}

@@ -1,4 +1,4 @@
-"""What the text in an editor is made of."""
+"""The parts of the text in an editor."""
 
 from collections.abc import Sequence
 
@@ -8,14 +8,14 @@ from cli.screen.draft import Draft
 
 
 def with_lines(*lines: str, typed: str = "typed") -> tuple[Draft, str]:
-    """A draft above which these lines came back, and its text."""
+    """Return a draft with lines that came back, and its text."""
     draft, text = Draft(), typed
     for line in lines:
         text = "\n".join(draft.put_above(text, line))
     return draft, text
 
 
-def test_a_line_that_was_changed_is_one_text_with_those_below_and_none_with_those_above() -> None:
+def test_a_changed_line_joins_the_lines_below_it() -> None:
     draft, text = with_lines("a", "b", "c")
     text = text.replace("b", "B")
     assert draft.lines_to_send(text) == ["a", "B\nc\ntyped"]
@@ -24,7 +24,7 @@ def test_a_line_that_was_changed_is_one_text_with_those_below_and_none_with_thos
 
 
 @pytest.mark.parametrize("sent", [0, 1, 2])
-def test_lines_that_are_left_are_lines_of_their_own_with_the_markers_they_were_offered_with(sent: int) -> None:
+def test_lines_left_unsent_stay_separate_with_their_markers(sent: int) -> None:
     draft, text = with_lines("use B", "use C", typed="x")
     lines: Sequence[str] = [f"!{line}" for line in draft.lines_to_send(text)]
     draft.remove_sent(sent)
@@ -34,7 +34,7 @@ def test_lines_that_are_left_are_lines_of_their_own_with_the_markers_they_were_o
     assert draft.put_above("\n".join(left), "back")[-1] == "!x"
 
 
-def test_a_line_that_comes_back_stands_above_refused_ones_and_below_those_that_came_back_before() -> None:
+def test_a_returned_line_is_put_above_refused_ones() -> None:
     draft, text = with_lines("one", typed="refused")
     text = "\n".join(draft.lines_to_show(draft.lines_to_send(text), "later"))
     separated = draft.update(f"{text}t")
@@ -46,13 +46,13 @@ def test_a_line_that_comes_back_stands_above_refused_ones_and_below_those_that_c
 @pytest.mark.parametrize(
     ("typed", "passes"), [("stop", True), ("/drop", True), ("!!now", True), ("!urgent", False), ("text", False)]
 )
-def test_what_passes_by_lines_that_could_not_be_sent(typed: str, passes: bool) -> None:
+def test_a_stop_or_command_passes_unsent_lines(typed: str, passes: bool) -> None:
     draft, text = with_lines("one", "two", typed=typed)
-    assert draft.passing(text) == ((typed, "one\ntwo\n") if passes else None)
+    assert draft.overtaking_line(text) == ((typed, "one\ntwo\n") if passes else None)
 
 
 @pytest.mark.parametrize(("typed", "passes"), [("stop", True), ("/y", False)])
-def test_only_a_stop_passes_by_a_text_that_is_to_be_corrected(typed: str, passes: bool) -> None:
+def test_only_a_stop_passes_a_text_to_correct(typed: str, passes: bool) -> None:
     draft = Draft()
     draft.lines_to_show(["todo: complete x"], "keep")
-    assert draft.passing(f"todo: complete x{typed}") == (("stop", "todo: complete x") if passes else None)
+    assert draft.overtaking_line(f"todo: complete x{typed}") == (("stop", "todo: complete x") if passes else None)

@@ -3,30 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
-import pytest
 import trio
 
 from cli.screen.dumb import open_plain
 from cli.screen.protocol import Acceptance
 
 
-@pytest.fixture
-def keys() -> Iterator[int]:
-    """Replace standard input by a pipe. Return the end to write keys to."""
-    before, (read, write) = os.dup(0), os.pipe()
-    os.dup2(read, 0)
-    try:
-        yield write
-    finally:
-        os.dup2(before, 0)
-        for fd in (before, read, write):
-            os.close(fd)
-
-
 class Listener:
-    """A session that remembers what it was sent until it was sent an end."""
+    """A session that records lines until the line ``end``."""
 
     awaits_input = True
 
@@ -34,7 +19,7 @@ class Listener:
         self.accepted: list[str] = []
         self.ended = trio.Event()
 
-    async def ready(self) -> None: ...
+    async def wait_ready(self) -> None: ...
 
     def accept(self, text: str, *, at: str = "", again: bool = False) -> Acceptance:
         self.accepted.append(text)
@@ -43,7 +28,7 @@ class Listener:
         return "accepted"
 
 
-async def test_an_enter_before_anything_is_shown_does_not_send_what_waits_from_before(keys: int) -> None:
+async def test_blank_lines_typed_ahead_are_ignored(keys: int) -> None:
     listener = Listener()
     os.write(keys, b"\nuse B\n \nus")
     async with open_plain(b"\ruse A\r") as screen:

@@ -1,11 +1,13 @@
-"""What reaches the editor of what a terminal sends, and what its keys do to the text."""
+"""The keys of the prompt: how they are recognised, what they do to the text, and what Enter sends."""
 
 from __future__ import annotations
 
 import asyncio
 import io
+import math
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -23,9 +25,9 @@ from prompt_toolkit.output import DummyOutput
 
 from cli.screen.draft import Draft
 from cli.screen.keyboard import Keyboard
-from cli.screen.page import RowOutput
 from cli.screen.protocol import Acceptance
-from cli.screen.toolkit import LONGEST_GAP_S, HeldOutput, KeyParser
+from cli.screen.row_output import RowOutput
+from cli.screen.toolkit import LONGEST_GAP_S, HeldOutput, KeyParser, WholeTextCompleter
 from cli.show.toolbar import answers_question
 
 UP, DOWN = "\x1b[A", "\x1b[B"
@@ -35,25 +37,41 @@ FLAG, FAMILY, KEYCAP = "\U0001f1e9\U0001f1ea", "\U0001f468\u200d\U0001f469\u200d
 
 
 class Listener:
-    """A session with an open approval, whose user sends lines and interrupts."""
+    """A session with an open approval. ``answers`` are its answers to lines that it does not accept."""
 
     def __init__(self) -> None:
         self.log: list[str] = []
-        self.is_open = False
+        self.answers: dict[str, Acceptance] = {}
 
     def accept(self, text: str, *, at: str = "", again: bool = False) -> Acceptance:
         is_answer = bool(at) and answers_question(text)
         self.log.append(f"{at if is_answer else 'line'} {text}")
-        return "answered" if is_answer else "accepted"
+        trio.lowlevel.current_trio_token().run_sync_soon(self.log.append, "another task")
+        return self.answers.get(text, "answered" if is_answer else "accepted")
 
     def escape(self, *, has_text: bool) -> None:
         self.log.append("interrupt")
 
+    def ctrl_c(self, *, has_text: bool) -> bool:
+        return has_text
+
     def next_mode(self) -> None:
         self.log.append("mode")
 
+    def leave(self) -> None:
+        self.log.append("leave")
+
+    def take_back(self) -> str | None:
+        return "waiting" if "line wait" in self.log else None
+
     def target(self, typed: str) -> str:
         return ""
+
+    def completions(self, text: str) -> list[str]:
+        return [whole for whole in ("/status", "/stop", "todo: add ") if whole.startswith(text)]
+
+    def session_rows(self) -> Iterator[str]:
+        return iter(["a row"])
 
     def paste_image(self) -> None:
         self.log.append("image")
@@ -83,11 +101,15 @@ class Editor:
         self.draft, self.listener, self.presses = Draft(), Listener(), list[KeyPress]()
         self.page = RowOutput(HeldOutput(io.StringIO(), lambda: Size(rows=24, columns=80)), self.draft)
         self.keyboard = Keyboard(self.draft, self.page)
-        self.buffer = Buffer(name=DEFAULT_BUFFER, multiline=True)
+        ask = self.keyboard.ask
+        completer = WholeTextCompleter(lambda text: (), lambda text: ask(lambda heard: heard.completions(text)) or ())
+        self.buffer = Buffer(name=DEFAULT_BUFFER, multiline=True, completer=completer)
         bindings = self.keyboard.bindings()
+        window = Window(BufferControl(self.buffer))
         self.app: Application[Any] = Application(
-            Layout(Window(BufferControl(self.buffer))), key_bindings=bindings, input=DummyInput(), output=DummyOutput()
+            Layout(window), key_bindings=bindings, input=DummyInput(), output=DummyOutput()
         )
+        self.page.watch(self.app, window)
         self.app.timeoutlen, self.app._default_bindings = None, KeyBindings()
         self.keyboard.attach(self.app, self.buffer)
         self.keyboard.token = trio.lowlevel.current_trio_token()
@@ -97,7 +119,7 @@ class Editor:
         self.parser = KeyParser(self.presses.append, bound)
 
     async def press(self, *reads: str) -> tuple[str, list[str]]:
-        """Press keys; after each read nothing comes for a moment. Return the text and what the session was told."""
+        """Press keys, with a moment after each read. Return the text and the log of the session."""
 
         async def press() -> None:
             with set_app(self.app):
@@ -113,7 +135,12 @@ class Editor:
                     self.app.key_processor.process_keys()
 
         await trio.to_thread.run_sync(self.loop.run_until_complete, press())
-        return self.buffer.text, self.listener.log
+        return self.buffer.text, [entry for entry in self.listener.log if entry != "another task"]
+
+    @property
+    def history(self) -> list[str]:
+        """The entries of the history, the latest last."""
+        return list(self.buffer.history.get_strings())
 
     def ask(self, id: str) -> None:
         """Show an approval, for longer than a moment."""
@@ -148,10 +175,10 @@ UNBOUND = {
 
 
 @pytest.mark.parametrize("sent", UNBOUND.values(), ids=UNBOUND)
-async def test_what_has_no_binding_neither_types_nor_interrupts_however_it_is_read(sent: str) -> None:
+async def test_sequences_without_a_binding_do_nothing(sent: str) -> None:
     editor = Editor()
-    for at in range(len(sent)):
-        if sent[at - 1 : at] != ESC:  # which is pressed where nothing follows it
+    for at in range(len(sent)):  # wherever two reads divide them
+        if sent[at - 1 : at] != ESC:  # an Esc that nothing follows is a key
             assert await editor.press("a", sent[:at], sent[at:], "b") == ("ab", [])
             editor.buffer.reset()
 
@@ -171,12 +198,12 @@ async def test_only_a_lone_esc_is_esc(reads: list[str], log: list[str]) -> None:
 
 
 @pytest.mark.parametrize("sent", ["\x1b[Z", "\x1b[9;2u", "\x1b[27;2;9~"])
-async def test_shift_tab_changes_the_mode_and_leaves_the_text(sent: str) -> None:
+async def test_shift_tab_changes_the_mode(sent: str) -> None:
     editor = Editor()
     assert await editor.press("a text", sent, "!") == ("a text!", ["mode"])
 
 
-async def test_shift_tab_goes_back_in_a_menu_that_is_open() -> None:
+async def test_shift_tab_goes_back_in_an_open_menu() -> None:
     editor = Editor()
     await editor.press("/st")
     editor.buffer._set_completions([Completion(text, -3) for text in ("/status", "/stop")])
@@ -184,7 +211,7 @@ async def test_shift_tab_goes_back_in_a_menu_that_is_open() -> None:
 
 
 @pytest.mark.parametrize("begun", ["\x1b[", "\x1b[1;", "\x1bO", "\x1b]11;rgb", "\x1bP1$"])
-def test_a_control_key_is_no_part_of_a_sequence(begun: str) -> None:
+def test_a_control_key_ends_a_sequence(begun: str) -> None:
     found = list[KeyPress]()
     KeyParser(found.append, ()).feed(f"{begun}\x03\rx")
     assert [press.data for press in found] == ["\x03", "\r", "x"]
@@ -206,6 +233,10 @@ async def test_keys_for_a_new_line(sent: str) -> None:
         ("ab\x02\x04c\x05d", "acd"),
         ("ab\ncd\x10x\x0ey", "abx\ncdy"),
         ("one two\x7f\x1f", "one two"),
+        ("aaaa\\\r", "aaaa\n"),
+        ("/sta\t!", "/status!"),
+        ("tod\t", "todo: add "),
+        ("x\x16y", "xy"),
     ],
 )
 async def test_the_keys_of_a_shell_edit_the_text(keys: str, text: str) -> None:
@@ -213,7 +244,7 @@ async def test_the_keys_of_a_shell_edit_the_text(keys: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("sign", [FLAG, FAMILY, KEYCAP, "\U0001f44d\U0001f3fd", "e\u0301", "\u0915\u094d\u0937\u093f"])
-async def test_keys_move_and_delete_by_what_is_seen_as_one_sign(sign: str) -> None:
+async def test_keys_move_and_delete_by_graphemes(sign: str) -> None:
     for keys, text in {
         "\x7f": f"a{sign}",
         f"{LEFT}x": f"a{sign}x{sign}",
@@ -227,7 +258,7 @@ async def test_keys_move_and_delete_by_what_is_seen_as_one_sign(sign: str) -> No
 
 
 @pytest.mark.parametrize(("keys", "chosen"), [("", "/st"), (DOWN, "/status"), (UP, "/stop"), (DOWN + UP, "/st")])
-async def test_arrows_choose_in_a_menu_and_esc_closes_it_before_it_interrupts(keys: str, chosen: str) -> None:
+async def test_arrows_choose_in_a_menu_that_esc_closes(keys: str, chosen: str) -> None:
     editor = Editor()
     await editor.press("/st")
     editor.buffer._set_completions([Completion(text, -3) for text in ("/status", "/stop")])
@@ -278,19 +309,17 @@ async def test_arrows_choose_in_a_menu_and_esc_closes_it_before_it_interrupts(ke
         (["/srv/app.py is not mine\r"], ["Q1 /srv/app.py is not mine"], ""),
     ],
 )
-async def test_what_is_typed_at_an_approval(typed: list[str], log: list[str], left: str) -> None:
+async def test_keys_at_an_approval(typed: list[str], log: list[str], left: str) -> None:
     editor = Editor()
     editor.ask("Q1")
     for read in typed:
         found = await editor.press(read)
-        if log[:1] == editor.listener.log and editor.draft.question:
-            editor.draft.question = ""
     assert found == (left, log)
 
 
 @pytest.mark.parametrize("next", [PAUSE, "\r", "es\r"])
 @pytest.mark.parametrize("came_back", [[], ["use A"]])
-async def test_a_key_that_waits_does_not_answer_the_next_question(next: str, came_back: list[str]) -> None:
+async def test_a_delayed_key_answers_no_later_question(next: str, came_back: list[str]) -> None:
     editor = Editor()
     editor.ask("Q1")
     await editor.press("y")
@@ -302,16 +331,23 @@ async def test_a_key_that_waits_does_not_answer_the_next_question(next: str, cam
     assert editor.draft.at == "Q1" or not editor.buffer.text
 
 
-async def test_the_rest_of_a_word_does_not_answer_the_next_question() -> None:
+async def test_a_key_just_after_the_question_is_text() -> None:
+    editor = Editor()
+    editor.ask("Q1")
+    editor.page._asked_at = math.inf
+    assert await editor.press("y", PAUSE) == ("y", [])
+
+
+async def test_the_rest_of_a_word_answers_no_later_question() -> None:
     editor = Editor()
     editor.ask("Q1")
     await editor.press("n", PAUSE)
     editor.ask("Q2")
     assert await editor.press("o, use B\r") == ("", ["Q1 n", "line use B"])
-    assert list(editor.buffer.history.get_strings()) == ["use B"]
+    assert editor.history == ["use B"], "answers are not in it"
 
 
-async def test_enter_before_anything_is_shown_does_not_send_what_waits_from_before() -> None:
+async def test_enter_before_the_session_is_shown_sends_nothing() -> None:
     editor = Editor()
     editor.keyboard.is_ready.clear()
     await editor.press("\r")
@@ -320,7 +356,7 @@ async def test_enter_before_anything_is_shown_does_not_send_what_waits_from_befo
 
 
 @pytest.mark.parametrize("key", ["\x1bP", "\x1b]", "\x1bO", "\x1b["])
-async def test_what_is_typed_a_while_after_alt_and_a_key_is_text(key: str) -> None:
+async def test_text_long_after_alt_and_a_key_is_text(key: str) -> None:
     editor = Editor()
     await editor.press(key)
     editor.parser._fed_at -= LONGEST_GAP_S
@@ -346,11 +382,11 @@ PASTED = "\x1b[200~/out/a.png \x1b[201~"
         (["\x16"], ("", ["image"])),
     ],
 )
-async def test_what_is_attached(typed: list[str], found: tuple[str, list[str]]) -> None:
+async def test_pasted_paths_and_images_are_attached(typed: list[str], found: tuple[str, list[str]]) -> None:
     assert await Editor().press(*typed) == found
 
 
-async def test_a_path_that_is_pasted_asks_and_at_a_question_it_answers() -> None:
+async def test_a_pasted_path_asks_except_at_a_question() -> None:
     editor = Editor()
     await editor.press("see ", PASTED)
     assert editor.keyboard.sign == "[attach /out/a.png? y/n] "
@@ -361,8 +397,104 @@ async def test_a_path_that_is_pasted_asks_and_at_a_question_it_answers() -> None
     assert await asked.press(PASTED, "y") == ("/out/a.png y", [])
 
 
-async def test_what_was_attached_is_inserted_at_the_cursor() -> None:
+async def test_attachments_are_inserted_at_the_cursor() -> None:
     editor = Editor()
     await editor.press(f"ab{LEFT}")
     editor.keyboard.insert("[a.png]")
     assert (await editor.press("c"))[0] == "a[a.png] cb"
+
+
+async def test_enter_sends_all_lines_in_one_step() -> None:
+    editor = Editor()
+    for line in ("use A", "use B"):
+        editor.keyboard.put_above(line)
+    await editor.press("why?\r")
+    assert editor.listener.log[:4] == ["line use A", "line use B", "line why?", "another task"]
+    assert (editor.buffer.text, editor.history) == ("", ["use A", "use B", "why?"])
+
+
+async def test_lines_from_the_refused_one_on_stay() -> None:
+    editor = Editor()
+    editor.listener.answers["use B"] = "later"
+    for line in ("use A", "use B", "use C"):
+        editor.keyboard.put_above(line)
+    assert await editor.press("\r") == ("use B\nuse C", ["line use A", "line use B"])
+    assert editor.history == ["use A"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "keys", "text"),
+    [
+        ("replace", "x", "x"),
+        ("replace", f"{LEFT}x", "/sttauxs"),
+        ("replace", "\x7f", ""),
+        ("replace", "\x1b[200~a\rb\x1b[201~", "a\nb"),
+        ("keep", "x", "x"),
+        ("later", "x", "/sttaus\nx"),
+    ],
+)
+async def test_the_next_key_replaces_a_failed_command(answer: Acceptance, keys: str, text: str) -> None:
+    editor = Editor()
+    editor.listener.answers["/sttaus"] = answer
+    assert (await editor.press("/sttaus\r", keys))[0] == text
+
+
+@pytest.mark.parametrize(("answer", "left"), [("accepted", "use A\n"), ("later", "use A\nstop")])
+async def test_a_stop_overtakes_lines_that_came_back(answer: Acceptance, left: str) -> None:
+    editor = Editor()
+    editor.listener.answers["stop"] = answer
+    editor.keyboard.put_above("use A")
+    assert await editor.press("stop\r") == (left, ["line stop"])
+
+
+async def test_ctrl_c_clears_the_text_and_up_restores_it() -> None:
+    editor = Editor()
+    assert (await editor.press("half a thought\x03"))[0] == ""
+    assert editor.history == ["half a thought"]
+    await editor.press("x\x7f")  # as ``Buffer`` loads its history
+    editor.buffer._working_lines.appendleft("half a thought")
+    assert await editor.press(UP) == ("half a thought", [])
+    assert (await editor.press("\x0e", "\x04"))[1] == ["leave"]
+
+
+async def test_up_takes_the_latest_waiting_line_back() -> None:
+    editor = Editor()
+    assert (await editor.press("wait\r", UP))[0] == "waiting"
+    editor.keyboard.put_to_edit("another")
+    assert editor.draft.lines(editor.buffer.text) == ["another", "waiting"]
+
+
+async def test_a_text_left_for_an_older_entry_is_in_the_history() -> None:
+    editor = Editor()
+    await editor.press("half a thought")
+    editor.buffer._working_lines.appendleft("use A")  # as ``Buffer`` loads its history
+    editor.buffer.cursor_position = 0
+    await editor.press("\r")
+    assert editor.history == ["use A", "half a thought"]
+
+
+@pytest.mark.parametrize(
+    ("script", "text"),
+    [
+        ("echo two >> $1", "one\ntwo"),
+        ("exit 3", "one"),
+        ("printf 'w %.0s' $(seq 20000) > $1", "[pasted 40,000 characters]"),
+        (r"printf '\377' > $1", "one"),
+    ],
+)
+async def test_an_external_editor_changes_the_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, text: str
+) -> None:
+    (tmp_path / "editor").write_text(f"#!/bin/sh\n{script}\n")
+    (tmp_path / "editor").chmod(0o755)
+    monkeypatch.setenv("VISUAL", str(tmp_path / "editor"))
+    editor = Editor()
+    await editor.press("one\x07")
+    assert "".join(map(editor.keyboard.pastes.shown, editor.buffer.text)) == text
+    assert bool(editor.page._last) == (text == "one"), "an error is shown"
+
+
+async def test_ctrl_o_opens_the_session_in_the_pager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAGER", f"tee {tmp_path}/paged")
+    assert await Editor().press("a\x0fb") == ("ab", [])
+    assert (tmp_path / "paged").read_text() == "a row\n"

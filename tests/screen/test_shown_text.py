@@ -1,4 +1,4 @@
-"""How the text in the editor is shown: long pastes as one sign, and no sign that joins others."""
+"""The display of the editor's text: labels for long pastes, and no joining characters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LONG = "".join(f"row {n}\n" for n in range(300))
 
 
 def shown(pastes: Pastes, line: str) -> tuple[str, list[int], list[int]]:
-    """A line as it is shown, with where each place of it is then, and the reverse."""
+    """Return the display of a line, the display column of each character, and the reverse."""
     document = Document(line)
     given = TransformationInput(
         BufferControl(Buffer(document=document)), document, 0, lambda at: at, [("", line), ("", " ")], 80, 1
@@ -29,7 +29,7 @@ def shown(pastes: Pastes, line: str) -> tuple[str, list[int], list[int]]:
     )
 
 
-def test_a_long_paste_is_one_sign_that_is_shown_in_words_and_means_the_whole() -> None:
+def test_a_long_paste_is_one_character_with_a_label() -> None:
     pastes = Pastes()
     sign = pastes.fold(LONG)
     assert len(sign) == 1
@@ -41,16 +41,11 @@ def test_a_long_paste_is_one_sign_that_is_shown_in_words_and_means_the_whole() -
     assert pastes.fold_again(f"a {LONG} b") == f"a {sign} b"
 
 
-@pytest.mark.parametrize("rows", [1, LONGEST_SHOWN])
-def test_a_paste_that_fits_stays_as_it_is(rows: int) -> None:
-    text = "x\n" * (rows - 1) + "x"
-    assert Pastes().fold(text) == text
-    assert len(Pastes().fold(f"{text}\nx" if rows == LONGEST_SHOWN else "x")) == 1
-
-
 @pytest.mark.parametrize(
     ("text", "shows"),
     [
+        ("x", None),
+        ("x\n" * (LONGEST_SHOWN - 1) + "x", None),
         ("x" * 80 * LONGEST_SHOWN, None),
         ("x" * 80 * LONGEST_SHOWN + "x", "[pasted 1,601 characters]"),
         ("漢" * 41 * LONGEST_SHOWN, "[pasted 820 characters]"),
@@ -58,12 +53,12 @@ def test_a_paste_that_fits_stays_as_it_is(rows: int) -> None:
         ("x\n" * 21, "[pasted 21 lines]"),
     ],
 )
-def test_a_paste_is_folded_by_the_rows_that_it_fills(text: str, shows: str | None) -> None:
+def test_pastes_are_folded_by_their_rows(text: str, shows: str | None) -> None:
     pastes = Pastes()
     assert shown(pastes, pastes.fold(text))[0] == (shows or text)
 
 
-def test_the_words_for_a_paste_are_plain_text_and_its_sign_cannot_be_pasted() -> None:
+def test_labels_are_text_and_signs_cannot_be_pasted() -> None:
     pastes = Pastes()
     sign = pastes.fold(LONG)
     assert pastes.whole("[pasted 300 lines]") == "[pasted 300 lines]"
@@ -72,7 +67,7 @@ def test_the_words_for_a_paste_are_plain_text_and_its_sign_cannot_be_pasted() ->
     assert pastes.fold(f"other {LONG}") != sign
 
 
-def test_what_joins_signs_or_changes_their_width_has_no_column() -> None:
+def test_joiners_and_variation_selectors_are_not_shown() -> None:
     family = "👨\u200d👩\u200d👧"
     text, there, back = shown(Pastes(), f"{family}x")
     assert text == "👨👩👧x"

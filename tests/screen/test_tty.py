@@ -1,4 +1,4 @@
-"""What the terminal is."""
+"""The identity of terminals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from cli.screen import tty
 
 
-def test_two_descriptors_are_one_terminal_if_they_show_in_one_place(tmp_path: Path) -> None:
+def test_descriptors_of_one_terminal_are_recognised(tmp_path: Path) -> None:
     with ExitStack() as stack:
         opened = [pty.openpty() for _ in range(2)]
         for fd in (fd for pair in opened for fd in pair):

@@ -1,17 +1,18 @@
-"""Where a cursor goes by one row of the screen."""
+"""Moving the cursor by one row of the screen."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.screen.keyboard import place_by_row
+from cli.screen.keyboard import index_by_row
 from cli.show.text_rows import columns
+
+FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
 
 
 @pytest.mark.parametrize(
     ("line", "at", "up", "down"),
     [
-        ("", 0, None, None),
         ("sho", 3, None, None),
         ("aaaabbbbcc", 9, 5, None),
         ("aaaabbbbcc", 5, 1, 9),
@@ -19,31 +20,25 @@ from cli.show.text_rows import columns
         ("aaaabbbbcc", 7, 3, 10),
         ("漢漢漢漢漢", 4, 2, None),
         ("aaaa", 4, None, None),
+        ("aaaabb\nccc", 8, 5, None),
+        ("aaaabb\nccc", 10, 6, None),
+        ("\nccc", 4, 0, None),
+        (f"ab{FAMILY}\nabc", len(FAMILY) + 5, 2, None),
     ],
 )
-def test_one_row(line: str, at: int, up: int | None, down: int | None) -> None:
-    assert (place_by_row(line, at, 4, -1), place_by_row(line, at, 4, 1)) == (up, down)
-
-
-def test_from_the_line_below() -> None:
-    assert place_by_row("aaaabb\nc", 8, 4, -1) == 5
-    assert place_by_row("aaaabb\nccc", 10, 4, -1) == 6
-    assert place_by_row("\nccc", 4, 4, -1) == 0
-
-
-def test_no_row_begins_inside_what_is_seen_as_one_sign() -> None:
-    family = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
-    assert place_by_row(f"ab{family}\nabc", len(family) + 5, 10, -1) == 2
+def test_the_place_one_row_up_or_down(line: str, at: int, up: int | None, down: int | None) -> None:
+    width = 10 if FAMILY in line else 4
+    assert (index_by_row(line, at, width, -1), index_by_row(line, at, width, 1)) == (up, down)
 
 
 @given(st.text(st.sampled_from("ab漢é "), max_size=40), st.integers(0, 40), st.integers(2, 12))
-def test_what_is_above_a_place_has_a_row_below_it(line: str, at: int, width: int) -> None:
+def test_down_returns_at_most_to_where_up_began(line: str, at: int, width: int) -> None:
     at = min(at, len(line))
-    up = place_by_row(line, at, width, -1)
+    up = index_by_row(line, at, width, -1)
     if up is None:
         assert columns(line[:at]) <= width
     else:
         assert 0 <= up < at
-        back = place_by_row(line, up, width, 1)
+        back = index_by_row(line, up, width, 1)
         assert back is not None
         assert up < back <= at

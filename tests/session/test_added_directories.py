@@ -1,20 +1,13 @@
-"""Added directories: tools read them, and edit in them with approval; no path leads out; a resumed session has them."""
+"""Added directories: tools read them, and edit in them with approval. No path leads out of them."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from support import Recorder, settings
+from support.places import Place
 
-from chain import events
-from chain.app.open import open_chain
-from chain.chain import Chain
 from chain.errors import UserError
-from chain.providers.scripted.scripted_model import ScriptedModel
 from chain.tools.edit import edit_tools
 from chain.tools.files import TOOLS
 
@@ -32,57 +25,32 @@ rules:
 """
 
 
-@dataclass
-class Place:
-    """A workspace ``project`` and a directory ``lib`` next to it, with sessions that are opened one after the other."""
+class Project(Place):
+    """A workspace ``project`` and a directory ``lib`` next to it."""
 
-    folder: Path
-    allow: str = "write_file"
-    model: Recorder = field(default_factory=lambda: Recorder(ScriptedModel.parse(RULES)))
-    heard: list[events.Event] = field(default_factory=list)
-    id: str = ""
+    @property
+    def folder(self) -> Path:
+        return self.workspace.parent
 
     @property
     def lib(self) -> Path:
         return self.folder / "lib"
 
-    @asynccontextmanager
-    async def open(self, *add_dirs: str, resume: str = "") -> AsyncIterator[Chain]:
-        self.model = Recorder(ScriptedModel.parse(RULES))
-        async with open_chain(
-            settings(allow=self.allow),
-            workspace=self.folder / "project",
-            state=self.folder / "state",
-            model=self.model,
-            resume=resume,
-            interactive=True,
-            tools=[*TOOLS, *edit_tools()],
-            add_dirs=add_dirs,
-        ) as chain:
-            self.id = chain.session_id
-            chain.listen(self.heard.append)
-            yield chain
-
-    async def ask(self, chain: Chain, query: str) -> str:
-        """Return the last result of a tool in the run of this query."""
-        assert chain.submit(query).what == "started"
-        await chain.wait_idle()
-        return next((e.text for e in reversed(self.heard) if isinstance(e, events.ToolResult)), "")
-
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path) -> Project:
     for name in ("project/a.txt", "lib/b.txt", "lib/deep/c.txt", "lib/.git/config", "other/d.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(f"{name}\n")
     (tmp_path / "lib/out").symlink_to(tmp_path / "other")
     (tmp_path / "lib/back").symlink_to(tmp_path / "project/a.txt")
-    return Place(tmp_path.resolve())
+    folder = tmp_path.resolve()
+    return Project(folder / "project", folder / "state", RULES, [*TOOLS, *edit_tools()], allow="write_file")
 
 
-async def test_tools_list_read_search_and_write_in_an_added_directory(place: Place) -> None:
+async def test_tools_work_in_an_added_directory(place: Project) -> None:
     lib = place.lib
-    async with place.open(str(lib)) as chain:
+    async with place.open(add_dirs=[str(lib)]) as chain:
         assert f"{lib}/deep/c.txt: 1 line" in await place.ask(chain, f"list {lib}")
         assert "lib/b.txt" in await place.ask(chain, f"read {lib}/b.txt")
         assert f"{lib}/b.txt:1: lib/b.txt" in await place.ask(chain, f"search {lib}")
@@ -103,8 +71,8 @@ async def test_tools_list_read_search_and_write_in_an_added_directory(place: Pla
         ("../lib/b.txt", "must not contain .."),
     ],
 )
-async def test_what_is_refused(place: Place, path: str, why: str) -> None:
-    async with place.open(str(place.lib)) as chain:
+async def test_no_path_leads_out(place: Project, path: str, why: str) -> None:
+    async with place.open(add_dirs=[str(place.lib)]) as chain:
         for verb in ("read", "write", "list", "search"):
             assert why.format(place.folder) in await place.ask(chain, f"{verb} {path.format(place.folder)}")
     assert (place.folder / "project/a.txt").read_text() == "project/a.txt\n"
@@ -122,47 +90,45 @@ async def test_what_is_refused(place: Place, path: str, why: str) -> None:
         ("write_file", "LIB/AGENTS.md", False),
     ],
 )
-async def test_edits_need_approval(place: Place, allow: str, path: str, is_allowed: bool) -> None:
+async def test_edits_need_approval(place: Project, allow: str, path: str, is_allowed: bool) -> None:
     place.allow, path = (text.replace("LIB", str(place.lib)) for text in (allow, path))
-    async with place.open(str(place.lib)) as chain:
+    async with place.open(add_dirs=[str(place.lib)]) as chain:
         await place.ask(chain, f"write {path}")
     assert (place.folder / "project" / path).exists() == is_allowed
 
 
 @pytest.mark.parametrize(("path", "is_allowed"), [("n.txt", True), ("LIB/n.txt", False), ("LIB/deep/n.txt", False)])
-async def test_accepting_edits_covers_no_added_directory(place: Place, path: str, is_allowed: bool) -> None:
+async def test_accepting_edits_covers_no_added_directory(place: Project, path: str, is_allowed: bool) -> None:
     place.allow, path = "", path.replace("LIB", str(place.lib))
-    async with place.open(str(place.lib)) as chain:
+    async with place.open(add_dirs=[str(place.lib)]) as chain:
         chain.use_mode("accept edits")
         assert ("needs approval" not in await place.ask(chain, f"write {path}")) == is_allowed
     assert (place.folder / "project" / path).exists() == is_allowed
 
 
-async def test_protected_files_of_the_workspace_stay_so_in_a_directory_around_it(place: Place) -> None:
-    async with place.open(str(place.folder)) as chain:
+async def test_a_parent_directory_keeps_files_protected(place: Project) -> None:
+    async with place.open(add_dirs=[str(place.folder)]) as chain:
         await place.ask(chain, f"write {place.folder}/project/config.yaml")
         assert not (place.folder / "project/config.yaml").exists()
         await place.ask(chain, f"write {place.folder}/project/n.txt")
         assert (place.folder / "project/n.txt").exists()
 
 
-async def test_a_directory_is_recorded_and_told_to_the_model(place: Place) -> None:
+async def test_a_directory_is_recorded_and_named_to_the_model(place: Project) -> None:
     async with place.open() as chain:
         assert "absolute path" in await place.ask(chain, f"read {place.lib}/b.txt")
         assert chain.runs.add_directory("../lib")
         assert not chain.runs.add_directory(str(place.lib / "deep"))
         assert "lib/b.txt" in await place.ask(chain, f"read {place.lib}/b.txt")
-    assert [e.message for e in place.heard if isinstance(e, events.Notice)] == [
-        f"Added {place.lib}: tools may read it, and edit in it with your approval."
-    ]
-    async with place.open(str(place.lib), resume=place.id) as chain:
+    assert place.notices == [f"Added {place.lib}: tools may read it, and edit in it with your approval."]
+    async with place.open(add_dirs=[str(place.lib)], resume=place.id) as chain:
         assert chain.state.added == [place.lib]
         assert "lib/b.txt" in await place.ask(chain, f"read {place.lib}/b.txt")
         assert str(place.lib) in (place.model.requests[-1].system or "")
 
 
-async def test_undo_restores_files_in_an_added_directory(place: Place) -> None:
-    async with place.open(str(place.lib)) as chain:
+async def test_undo_restores_files_in_an_added_directory(place: Project) -> None:
+    async with place.open(add_dirs=[str(place.lib)]) as chain:
         await place.ask(chain, f"set {place.lib}/b.txt new")
         await place.ask(chain, f"write {place.lib}/n.txt")
         chain.undo.undo(2)
@@ -170,23 +136,23 @@ async def test_undo_restores_files_in_an_added_directory(place: Place) -> None:
         assert not (place.lib / "n.txt").exists()
 
 
-async def test_a_file_of_an_added_directory_goes_along_with_a_line(place: Place) -> None:
-    async with place.open(str(place.lib)) as chain:
+async def test_a_line_attaches_a_file_of_the_directory(place: Project) -> None:
+    async with place.open(add_dirs=[str(place.lib)]) as chain:
         await place.ask(chain, f"look at @{place.lib}/b.txt and @{place.folder}/other/d.txt")
         assert any(f"[File {place.lib}/b.txt, 1 line]" in m.text for m in place.model.requests[-1].messages)
         assert not any("other/d.txt, 1 line" in m.text for m in place.model.requests[-1].messages)
 
 
 @pytest.mark.parametrize(("path", "why"), [("nowhere", "no directory nowhere"), ("a.txt", "a.txt is not a directory")])
-async def test_what_cannot_be_added(place: Place, path: str, why: str) -> None:
+async def test_only_directories_can_be_added(place: Project, path: str, why: str) -> None:
     async with place.open() as chain:
         with pytest.raises(UserError, match=why):
             chain.runs.add_directory(path)
         assert chain.state.added == []
 
 
-async def test_a_directory_that_is_not_there_creates_no_session(place: Place) -> None:
+async def test_a_missing_directory_creates_no_session(place: Project) -> None:
     with pytest.raises(UserError, match="no directory"):
-        async with place.open(str(place.folder / "nowhere")):
+        async with place.open(add_dirs=[str(place.folder / "nowhere")]):
             pass
     assert not list((place.folder / "state").rglob("*.jsonl"))

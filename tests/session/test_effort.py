@@ -1,26 +1,26 @@
-"""The effort that the user asks for: from which call on it is sent, and what follows when a service refuses it."""
+"""The effort that the user sets: the first call that uses it, and a service that refuses it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import trio
 from support import Session, at, open_session, settings
+from support.crashes import reopened
 from support.models import look
 from support.replays import check_replays
 from support.trees import tree_settings
 
 from chain import events
-from chain.app.open import open_chain
 from chain.errors import ParameterRefused
-from chain.journal.records import Effort, Entry, Model
+from chain.journal import records
+from chain.journal.records import Entry
 from chain.messages import Message, Text, ToolCall
-from chain.model import Delta, Reply, Request
+from chain.model import Delta, Model, Reply, Request
 from chain.session.restored_state import RestoredState
 
 
-class Picky:
+class Picky(Model):
     """A model that calls a tool once in each run, and refuses some efforts."""
 
     name = "picky"
@@ -41,12 +41,6 @@ class Picky:
         call = ToolCall(f"c{self._calls}", self._tool, {} if self._tool == "look" else {"task": "look around"})
         return Reply(Message("assistant", (call,)), "tool_use")
 
-    async def prepare(self) -> None:
-        """Do nothing."""
-
-    async def aclose(self) -> None:
-        """Do nothing."""
-
 
 def efforts(session: Session) -> list[str | None]:
     return [request.overrides.effort for request in session.model.requests]
@@ -59,11 +53,13 @@ async def test_an_effort_holds_from_the_next_run_on() -> None:
         await session.run("two")
         session.chain.use_effort("")
         await session.run("three")
+        session.chain.use_effort("low")
     assert efforts(session) == [None, None, "high", "high", None, None]
-    check_replays(session)
+    async with reopened(session.file.data, Picky()) as session:
+        assert session.chain.effort == "low"
 
 
-async def test_an_effort_that_the_service_refuses_is_left_out_for_the_run_with_one_notice() -> None:
+async def test_a_refused_effort_is_left_out_with_a_notice() -> None:
     async with open_session(Picky("max"), tools=[look]) as session:
         session.chain.use_effort("max")
         await session.run("one")
@@ -86,7 +82,7 @@ async def test_the_effort_of_a_handler_prompt_comes_first() -> None:
     check_replays(session)
 
 
-async def test_agents_below_are_asked_for_it_too() -> None:
+async def test_child_agents_use_it_too() -> None:
     async with open_session(Picky(tool="agent"), tools=[look], use=tree_settings()) as session:
         session.chain.use_effort("high")
         await session.run("one")
@@ -96,24 +92,12 @@ async def test_agents_below_are_asked_for_it_too() -> None:
     check_replays(session)
 
 
-async def test_a_resumed_session_has_it_still(tmp_path: Path) -> None:
-    use = settings()
-    assert use.file is not None
-    async with open_chain(use, workspace=tmp_path, state=tmp_path / "state", model=Picky()) as chain:
-        chain.use_effort("high")
-        id = chain.session_id
-    async with open_chain(use, workspace=tmp_path, state=tmp_path / "state", model=Picky(), resume=id) as chain:
-        assert chain.effort == "high"
-
-
-def test_a_session_that_is_read_again_says_which_model_and_effort_were_asked_for() -> None:
-    state, told = RestoredState(), list[str]()
-    for seq, record in enumerate(
-        [Model("one"), Model("two", once=True), Effort("high"), Effort("")],
-        start=1,
-    ):
-        told += [event.message for event in state.read(Entry(seq, 1.0, record)) if isinstance(event, events.Notice)]
-    assert told == [
+def test_model_and_effort_are_restored_with_notices() -> None:
+    state, notices = RestoredState(), list[str]()
+    changes = [records.Model("one"), records.Model("two", once=True), records.Effort("high"), records.Effort("")]
+    for seq, record in enumerate(changes, start=1):
+        notices += [event.message for event in state.read(Entry(seq, 1.0, record)) if isinstance(event, events.Notice)]
+    assert notices == [
         "one answers from the next run on.",
         "two answers this run.",
         "The effort is high from the next run on.",

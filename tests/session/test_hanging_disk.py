@@ -1,42 +1,50 @@
-"""A disk that hangs in a sync: what waits for it, what does not, and what follows if the sync fails after all."""
+"""A disk that hangs in a sync: only acknowledgements wait for it. It may fail after all."""
 
 from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 import trio
 from support import FullDisk, MemoryFile, Session, at, check_invariants, open_session
 from support.gate import TWO_STEPS, Gate
+from support.places import Place
 from trio.testing import wait_all_tasks_blocked
 
 from chain import events
 from chain.events import Event
+from chain.journal import file as journal
+
+GUARD_S = 60
+"""The limit, in seconds, after which a sync that nothing releases fails the test."""
 
 MOMENTS = [events.RunStarted, events.IterationStarted, events.Reply, events.ToolCall, events.ToolResult]
 
 
-def open_gate() -> Gate:
+@asynccontextmanager
+async def hanging(disk: MemoryFile, moment: type[Event]) -> AsyncIterator[Session]:
+    """A run during which the disk hangs from an event on, in whose step a line arrives."""
     gate = Gate()
     gate.open.set()
-    return gate
+    async with open_session(TWO_STEPS, tools=[gate.tool], file=disk) as session:
 
+        def begin() -> None:
+            disk.hold()
+            assert session.chain.submit("use B").what == "queued"
 
-async def hang(session: Session, disk: MemoryFile, moment: type[Event]) -> None:
-    """Start a run during which the disk hangs from an event on, in whose step a line comes in."""
-
-    def begin() -> None:
-        disk.hold()
-        assert session.chain.submit("use B").what == "queued"
-
-    at(session, moment, begin)
-    assert session.chain.submit("Do the task").what == "started"
-    await wait_all_tasks_blocked()
+        at(session, moment, begin)
+        assert session.chain.submit("Do the task").what == "started"
+        await wait_all_tasks_blocked()
+        yield session
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-async def test_while_a_sync_hangs_lines_are_not_acknowledged_and_no_call_carries_them(moment: type[Event]) -> None:
+async def test_lines_are_neither_acknowledged_nor_sent(moment: type[Event]) -> None:
     disk = MemoryFile()
-    async with open_session(TWO_STEPS, tools=[open_gate().tool], file=disk) as session:
-        await hang(session, disk, moment)
+    async with hanging(disk, moment) as session:
         assert session.chain.submit("use C").what == "queued"
         await wait_all_tasks_blocked()
         assert session.of(events.LineQueued) == []
@@ -50,24 +58,23 @@ async def test_while_a_sync_hangs_lines_are_not_acknowledged_and_no_call_carries
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-async def test_an_interrupt_does_not_wait_for_a_sync_that_hangs(moment: type[Event]) -> None:
+async def test_an_interrupt_does_not_wait(moment: type[Event]) -> None:
     disk = MemoryFile()
-    async with open_session(TWO_STEPS, tools=[open_gate().tool], file=disk) as session:
-        await hang(session, disk, moment)
-        asked = len(session.model.requests)
+    async with hanging(disk, moment) as session:
+        requests = len(session.model.requests)
         assert session.chain.interrupt()
         await wait_all_tasks_blocked()
         assert not session.chain.is_running
         assert session.chain.submit("go on").what == "started"
         await wait_all_tasks_blocked()
-        assert len(session.model.requests) == asked
+        assert len(session.model.requests) == requests
         disk.release()
         await session.chain.wait_idle()
         assert [result.status for result in session.of(events.Result)] == ["interrupted", "done"]
 
 
 @pytest.mark.parametrize("line", ["todo: add second", "todo: done 7", "status"])
-async def test_what_was_done_at_once_comes_back_if_the_sync_fails(line: str) -> None:
+async def test_a_failed_sync_returns_handled_lines(line: str) -> None:
     disk = FullDisk()
     async with open_session(TWO_STEPS, file=disk) as session:
         disk.hold()
@@ -83,10 +90,9 @@ async def test_what_was_done_at_once_comes_back_if_the_sync_fails(line: str) -> 
         assert session.chain.runs.exit_code() == 3
 
 
-async def test_a_chain_that_is_left_while_a_sync_hangs_waits_for_it_and_loses_nothing() -> None:
+async def test_closing_waits_for_the_sync() -> None:
     disk = MemoryFile()
-    async with trio.open_nursery() as nursery, open_session(TWO_STEPS, tools=[open_gate().tool], file=disk) as session:
-        await hang(session, disk, events.Reply)
+    async with trio.open_nursery() as nursery, hanging(disk, events.Reply) as session:
 
         @nursery.start_soon
         async def release() -> None:
@@ -96,3 +102,30 @@ async def test_a_chain_that_is_left_while_a_sync_hangs_waits_for_it_and_loses_no
     assert [result.status for result in session.of(events.Result)] == ["interrupted"]
     assert session.state("L1") == "delivered"
     assert disk.synced == disk.data
+
+
+async def test_the_event_loop_does_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real file: if a step of the loop waited for the disk, nothing would release it."""
+    disk, sync = threading.Event(), journal._fdatasync
+
+    def hang(fd: int) -> None:
+        assert disk.wait(GUARD_S)
+        sync(fd)
+
+    gate, queued = Gate(), list[str]()
+    place = Place(tmp_path, tmp_path / "state", TWO_STEPS, [gate.tool])
+    async with place.open() as chain:
+        chain.submit("Do the task")
+        await gate.started.wait()
+        monkeypatch.setattr(journal, "_fdatasync", hang)
+        queued = [chain.submit(f"line {n}").id for n in range(8)]
+        assert chain.journal_path is not None
+        assert chain.journal_path.read_bytes().count(b'{"type":"line"') == 9, "they are in the file"
+        gate.open.set()
+        for _ in range(1_000):
+            await trio.lowlevel.checkpoint()
+        assert chain.is_running, "the request with the lines waits for them"
+        assert not [event for event in place.heard if isinstance(event, events.LineQueued)]
+        disk.set()
+        await chain.wait_idle()
+        assert [event.id for event in place.heard if isinstance(event, events.LineQueued)] == queued

@@ -1,35 +1,27 @@
-"""Images that lines name: kept once beside the journal, before their record, sent, resumed, exported, deleted."""
+"""Images of lines: stored once next to the journal, before their record, sent, resumed, exported, deleted."""
 
 from __future__ import annotations
 
-import errno
-import json
 import os
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
-from contextlib import closing
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import pytest
 from double import check_messages
-from support import FullDisk, Recorder, check_invariants, open_session, settings
+from support import FullDisk, check_invariants, open_session, settings
 from support.disks import files_at_most
+from support.places import Place
 from support.replays import check_replays
 
-from chain.app import sessions as kept
-from chain.app.open import open_chain
-from chain.errors import JournalError
+from chain.app.sessions import FileStore, export
 from chain.journal import json as record_json
 from chain.journal import records
 from chain.journal.attachments import attachments_folder, read_attachment, store_attachment
-from chain.journal.file import DiskFile
-from chain.journal.journal import Journal
-from chain.messages import NO_IMAGE, Image, Message, Text, sent_form
-from chain.model import Request
-from chain.providers.scripted.scripted_model import ScriptedModel
+from chain.messages import NO_IMAGE, Image, Message, Text, block_to_request_json
+from chain.session.resume import with_stored_images
 
 PIXEL = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
 DIGEST = sha256(PIXEL).hexdigest()
@@ -49,60 +41,39 @@ def images(messages: Sequence[Message]) -> list[Image]:
     return [image for message in messages for image in message.images]
 
 
-class Kept:
-    """A session with a journal on the disk, which can be opened again."""
-
-    def __init__(self, state: Path) -> None:
-        self.state = state
-        self.requests: list[Request] = []
-        self.id = ""
-
-    async def run(self, query: str, resume: str = "") -> None:
-        chosen, model = settings(), Recorder(ScriptedModel.parse(RULES))
-        self.requests = model.requests
-        assert chosen.file is not None
-        async with open_chain(
-            chosen, workspace=chosen.file.parent, state=self.state, model=model, resume=resume
-        ) as chain:
-            self.id = chain.session_id
-            chain.submit(query)
-            await chain.wait_idle()
-
-    @property
-    def journal(self) -> Path:
-        return self.state / "sessions" / f"{self.id}.jsonl"
-
-    @property
-    def file(self) -> Path:
-        return attachments_folder(self.journal) / DIGEST
+@pytest.fixture
+def place(workspace: Path, tmp_path: Path) -> Place:
+    return Place(workspace, tmp_path, RULES)
 
 
-async def test_an_image_goes_along_as_one_and_the_request_is_valid(workspace: Path) -> None:
+async def run(place: Place, query: str, resume: str = "") -> Path:
+    """Run a query in a new or resumed session. Return the file of the image."""
+    async with place.open(resume=resume) as chain:
+        await place.ask(chain, query)
+        assert chain.journal_path is not None
+        return attachments_folder(chain.journal_path) / DIGEST
+
+
+async def test_an_image_is_sent_and_recorded_by_its_digest(workspace: Path) -> None:
     async with open_session(RULES) as session:
         await session.run("What is on @dot.png?")
         messages = session.model.requests[-1].messages
         assert [type(block) for block in messages[0].blocks] == [Text, Text, Image]
-        (image,) = images(messages)
+        [image] = images(messages)
         assert (image.media_type, image.name, b64decode(image.data)) == ("image/png", "dot.png", PIXEL)
-        sent = [{"role": m.role, "content": [sent_form(b) for b in m.blocks]} for m in messages]
+        sent = [{"role": m.role, "content": [block_to_request_json(b) for b in m.blocks]} for m in messages]
         assert check_messages(sent) is None
         assert next(r for r in session.chain.lines.receipts).reason == f"with dot.png (PNG, {len(PIXEL):,} bytes)"
+        await session.run("And on @dot.png?")
+        assert session.file.beside == {DIGEST: PIXEL}
+        assert b"iVBORw0KGgo" not in session.file.data
+        recorded = [r["message"]["content"][2] for r in session.records if r.get("point") == "start" and "message" in r]
+        assert [block["source"]["digest"] for block in recorded] == [DIGEST, DIGEST]
         check_invariants(session)
     check_replays(session)
 
 
-async def test_the_journal_holds_its_digest_alone(workspace: Path) -> None:
-    async with open_session(RULES) as session:
-        await session.run("What is on @dot.png?")
-        await session.run("And on @dot.png?")
-        assert session.file.beside == {DIGEST: PIXEL}
-        assert b"iVBORw0KGgo" not in session.file.data
-        (first, second) = [r for r in session.records if r["type"] == "message" and r["point"] == "start"]
-        assert first["message"]["content"][2]["source"]["digest"] == DIGEST
-        assert second["message"]["content"][2] == first["message"]["content"][2]
-
-
-async def test_no_record_names_an_image_that_could_not_be_kept(workspace: Path) -> None:
+async def test_an_image_that_cannot_be_stored_is_not_recorded(workspace: Path) -> None:
     class NoRoom(FullDisk):
         def store_attachment(self, digest: str, content: bytes) -> None:
             raise OSError(28, "No space left on device")
@@ -116,45 +87,37 @@ async def test_no_record_names_an_image_that_could_not_be_kept(workspace: Path) 
         assert not session.model.requests
 
 
-async def test_it_is_there_again_when_the_session_is_resumed(workspace: Path, tmp_path: Path) -> None:
-    one = Kept(tmp_path)
-    await one.run("What is on @dot.png?")
-    assert one.file.read_bytes() == PIXEL
-    assert (one.file.stat().st_mode & 0o777, one.file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
-    await one.run("Sure?", resume=one.id)
-    (image,) = images(one.requests[-1].messages)
+async def test_a_resumed_session_has_the_image(place: Place) -> None:
+    file = await run(place, "What is on @dot.png?")
+    assert file.read_bytes() == PIXEL
+    assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    await run(place, "Sure?", resume=place.id)
+    [image] = images(place.model.requests[-1].messages)
     assert b64decode(image.data) == PIXEL
 
 
 @pytest.mark.parametrize("content", [None, b"another"])
-async def test_one_that_is_gone_is_a_text(content: bytes | None, workspace: Path, tmp_path: Path) -> None:
-    one = Kept(tmp_path)
-    await one.run("What is on @dot.png?")
-    one.file.unlink()
+async def test_a_missing_image_is_a_text(content: bytes | None, place: Place) -> None:
+    file = await run(place, "What is on @dot.png?")
+    file.unlink()
     if content is not None:
-        one.file.write_bytes(content)
-    await one.run("Sure?", resume=one.id)
-    (image,) = images(one.requests[-1].messages)
-    assert sent_form(image) == {"type": "text", "text": NO_IMAGE}
-    text = "".join(kept.export(kept.FileStore(tmp_path), one.id, "json"))
-    assert NO_IMAGE in text
+        file.write_bytes(content)
+    await run(place, "Sure?", resume=place.id)
+    [image] = images(place.model.requests[-1].messages)
+    assert block_to_request_json(image) == {"type": "text", "text": NO_IMAGE}
+    assert NO_IMAGE in "".join(export(FileStore(place.state), place.id, "json"))
 
 
-async def test_export_has_it_and_deleting_removes_it(workspace: Path, tmp_path: Path) -> None:
-    one = Kept(tmp_path)
-    await one.run("What is on @dot.png?")
-    found: dict[str, Any] = json.loads("".join(kept.export(kept.FileStore(tmp_path), one.id, "json")))
-    (content,) = [
-        r["message"]["content"] for r in found["records"] if r["type"] == "message" and r["message"]["role"] == "user"
-    ]
-    assert b64decode(content[2]["source"]["data"]) == PIXEL
-    assert "Delivered with dot.png (PNG" in "".join(kept.export(kept.FileStore(tmp_path), one.id, "md"))
-    kept.FileStore(tmp_path).delete(one.id)
-    assert not one.file.parent.exists()
-    assert not one.journal.exists()
+async def test_an_image_is_exported_and_deleted(place: Place) -> None:
+    file, store = await run(place, "What is on @dot.png?"), FileStore(place.state)
+    document = "".join(export(store, place.id, "json"))
+    assert b64encode(PIXEL).decode() in document
+    assert "Delivered with dot.png (PNG" in "".join(export(store, place.id, "md"))
+    store.delete(place.id)
+    assert list(file.parent.parent.iterdir()) == []
 
 
-def test_a_file_beside_a_journal_is_written_once_and_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_attachment_is_written_once_and_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal, synced, sync = tmp_path / "s.jsonl", list[tuple[Path, int]](), os.fsync
 
     def note(fd: int) -> None:
@@ -174,7 +137,7 @@ def test_a_file_beside_a_journal_is_written_once_and_whole(tmp_path: Path, monke
     assert read_attachment(journal, "../s.jsonl") is None
 
 
-def test_nothing_is_left_of_a_file_for_which_there_is_no_room(tmp_path: Path) -> None:
+def test_an_incomplete_attachment_is_removed(tmp_path: Path) -> None:
     journal = tmp_path / "s.jsonl"
     with files_at_most(len(PIXEL) - 1), pytest.raises(OSError, match="File too large"):
         store_attachment(journal, DIGEST, PIXEL)
@@ -184,7 +147,7 @@ def test_nothing_is_left_of_a_file_for_which_there_is_no_room(tmp_path: Path) ->
 # ---------------------------------------------------------------------------------------- sent along with a line
 
 
-async def test_what_its_sender_sends_along_is_kept_with_the_line_and_delivered() -> None:
+async def test_an_image_sent_with_a_line_is_stored() -> None:
     async with open_session(RULES) as session:
         assert session.chain.submit("What is [it]?", images=[("it", PIXEL)]).what == "started"
         assert session.file.beside == {DIGEST: PIXEL}
@@ -198,9 +161,7 @@ async def test_what_its_sender_sends_along_is_kept_with_the_line_and_delivered()
     check_replays(session)
 
 
-async def test_one_of_a_line_that_still_waits_is_there_again(tmp_path: Path) -> None:
-    from chain.session.resume import with_stored_images
-
+async def test_a_waiting_line_has_its_image_after_resuming(tmp_path: Path) -> None:
     journal = tmp_path / "s.jsonl"
     store_attachment(journal, DIGEST, PIXEL)
     line = records.Line("L1", "see", "redirect", "next", "main", images=(Image("image/png", DIGEST, "it"),))
@@ -221,32 +182,9 @@ async def test_one_of_a_line_that_still_waits_is_there_again(tmp_path: Path) -> 
         ([("it", PIXEL + bytes(4 * 2**20))] * 5, "more than 16,777,216 bytes"),
     ],
 )
-async def test_what_cannot_be_sent_refuses_the_line(sent: list[tuple[str, bytes]], why: str) -> None:
+async def test_an_unusable_image_refuses_the_line(sent: list[tuple[str, bytes]], why: str) -> None:
     async with open_session(RULES) as session:
         said = session.chain.submit("What is it?", images=sent)
         assert said.what == "refused"
         assert why in said.message
         assert not session.file.beside
-
-
-def message_record() -> records.Message:
-    image = Image("image/png", DIGEST, "dot.png", b64encode(PIXEL).decode())
-    return records.Message(Message("user", (Text("see"), image)), "main", "root")
-
-
-async def test_a_disk_without_room_for_the_image_takes_no_record(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(journal: Path, digest: str, content: bytes) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    path = tmp_path / "s.jsonl"
-    with closing(DiskFile(path, is_new=True)) as file:
-        journal = Journal(file, path=path)
-        with monkeypatch.context() as patched:
-            patched.setattr("chain.journal.file.store_attachment", full)
-            with pytest.raises(JournalError):
-                journal.record(message_record())
-        assert (path.read_bytes(), journal.seq) == (b"", 0)
-        journal.record(message_record())
-        assert path.read_bytes().count(b"\n") == 1

@@ -1,4 +1,4 @@
-"""Background jobs: each end reaches the model once, or the user knows that it did not; nothing of them is left."""
+"""Background jobs: each end reaches the model once, or the user learns that it did not. No job outlives its session."""
 
 from __future__ import annotations
 
@@ -11,29 +11,33 @@ import pytest
 import trio
 from support import FullDisk, Session, open_session, settings
 from support.agents import Obedient, work
-from support.crashes import left
-from support.gate import TWO_STEPS, Gate, begin
+from support.crashes import left, reopened
+from support.gate import TWO_STEPS, Gate, begin, finish
 from trio.testing import wait_all_tasks_blocked
 
 from chain import events
 from chain.errors import ToolError, UserError
 from chain.session.jobs import MAX_JOBS
-from chain.tools.jobs import JOB_TOOLS, JobOutput
-from chain.tools.tool import JobEnd, Tool, ToolContext, tool
+from chain.tools.jobs import JobOutput
+from chain.tools.tool import JobEnd, JobRun, Tool, ToolContext, tool
 
 STARTS = """
 rules:
   - {when: {tool: work}, text: Started.}
-  - {when: {user: 'JOB'}, text: So it ended.}
+  - {when: {interruption: 'JOB'}, text: So it ended.}
   - {when: {user: 'start (?P<name>[a-z]+) waking'}, tools: [{name: work, input: {name: "${name}", wakes: true}}]}
   - {when: {user: 'start (?P<name>[a-z]+)'}, tools: [{name: work, input: {name: "${name}"}}]}
   - {text: The answer.}
 """
 
 
+WAITS = STARTS.replace("text: Started.", "tools: [{name: wait, input: {}}]")
+"""After the start of a job, a tool waits for its gate."""
+
+
 @dataclass
 class Works:
-    """The tool ``work``, which starts jobs, each of which ends when the test says so."""
+    """The tool ``work`` that starts jobs. Each job ends when the test calls ``end``; a negative code is a failure."""
 
     ends: dict[str, trio.Event] = field(default_factory=lambda: defaultdict(trio.Event))
     codes: dict[str, int] = field(default_factory=dict)
@@ -68,8 +72,16 @@ class Works:
         await wait_all_tasks_blocked()
 
 
-def job_lines(session: Session) -> list[str]:
-    """The states of the lines of jobs."""
+def ended(code: int, note: str = "") -> JobRun:
+    """A job that ends at once."""
+
+    async def run(on_output: object) -> JobEnd:
+        return JobEnd(code, f"exit code {code}", note)
+
+    return run
+
+
+def job_states(session: Session) -> list[str]:
     return [r.state for r in session.chain.lines.receipts if r.origin == "job"]
 
 
@@ -80,18 +92,10 @@ async def test_the_end_of_a_job_waits_for_the_next_run() -> None:
         assert session.of(events.ToolResult)[0].text == "[job J1 started]"
         await works.end("a")
         assert not session.chain.is_running
-        assert [e.text for e in session.of(events.LineQueued)] == [
-            "[JOB J1] exit code 0 after 0 s\n$ run a\na begins\na ends"
-        ]
+        assert [e.kind for e in session.of(events.LineQueued)] == ["job"]
         await session.run("go on")
-        assert session.sent().splitlines()[-5:] == [
-            "user: go on",
-            "user: [JOB J1] exit code 0 after 0 s",
-            "$ run a",
-            "a begins",
-            "a ends",
-        ]
-        assert job_lines(session) == ["delivered"]
+        assert session.sent().endswith("user: go on\nuser: [JOB J1] exit code 0 after 0 s\n$ run a\na begins\na ends")
+        assert job_states(session) == ["delivered"]
 
 
 async def test_a_job_that_wakes_starts_a_run() -> None:
@@ -101,11 +105,21 @@ async def test_a_job_that_wakes_starts_a_run() -> None:
         await works.end("a")
         await session.chain.wait_idle()
         assert [e.result for e in session.of(events.Result)] == ["Started.", "So it ended."]
-        (told,) = session.of(events.UserInterruption)
-        assert (told.point, told.iteration) == ("A", 0)
+        (interruption,) = session.of(events.UserInterruption)
+        assert (interruption.point, interruption.iteration) == ("A", 0)
 
 
-async def test_a_job_that_the_user_kills_starts_no_run() -> None:
+async def test_jobs_killed_together_end_in_their_order() -> None:
+    works = Works()
+    async with open_session(STARTS, tools=[works.tool], interactive=True) as session:
+        for name in "abcde":
+            await session.run(f"start {name}")
+        assert session.chain.jobs.kill_all() == "Killing 5 background jobs: J1, J2, J3, J4, J5."
+        await wait_all_tasks_blocked()
+        assert [e.text[:8] for e in session.of(events.LineQueued)] == [f"[JOB J{n}]" for n in range(1, 6)]
+
+
+async def test_a_killed_job_starts_no_run() -> None:
     works = Works()
     async with open_session(STARTS, tools=[works.tool], interactive=True) as session:
         await session.run("start a waking")
@@ -118,22 +132,15 @@ async def test_a_job_that_the_user_kills_starts_no_run() -> None:
 
 
 @pytest.mark.parametrize("line", ["use the other file", "how is it going?"])
-async def test_it_goes_in_together_with_other_lines_and_asks_nothing(line: str) -> None:
-    works, gate = Works(), Gate()
+async def test_a_job_line_joins_others_without_a_prompt(line: str) -> None:
+    gate = Gate()
     handler = "messages: [{role: user, content: 'SAID: ${message}'}, {role: system, content: Answer it.}]"
-    use = settings(handler=handler, inbox_size=1)
-    async with open_session(TWO_STEPS, tools=[works.tool, gate.tool], use=use) as session:
-        started = session.chain.jobs.start
+    async with open_session(TWO_STEPS, tools=[gate.tool], use=settings(handler=handler, inbox_size=1)) as session:
         await begin(session, gate)
-
-        async def run(on_output: object) -> JobEnd:
-            return JobEnd(1, "exit code 1", "[sandbox: network denied]")
-
-        assert started("main", "call", "make", run, wakes=False) == "J1"
+        session.chain.jobs.start("main", "call", "make", ended(1, "[sandbox: network denied]"), wakes=False)
         await wait_all_tasks_blocked()
         assert session.chain.submit(line).what == "queued", "the line of a job takes no room"
-        gate.open.set()
-        await session.chain.wait_idle()
+        await finish(session, gate)
         request = session.model.requests[1]
         assert request.messages[-1].text == (
             f"[JOB J1] exit code 1 after 0 s\n$ make\n[sandbox: network denied]\n\nSAID: {line}"
@@ -141,28 +148,21 @@ async def test_it_goes_in_together_with_other_lines_and_asks_nothing(line: str) 
         assert request.tail[0] == "Answer it."
 
 
-async def test_no_rule_of_the_handler_prompt_sees_the_output() -> None:
-    works, gate = Works(), Gate()
-    handler = "rules: [{match: begins, action: stop}]"
-    async with open_session(TWO_STEPS, tools=[works.tool, gate.tool], use=settings(handler=handler)) as session:
+async def test_no_rule_of_the_handler_matches_output() -> None:
+    gate, use = Gate(), settings(handler="rules: [{match: begins, action: stop}]")
+    async with open_session(TWO_STEPS, tools=[gate.tool], use=use) as session:
         await begin(session, gate)
-
-        async def run(on_output: object) -> JobEnd:
-            return JobEnd(0, "exit code 0")
-
-        session.chain.jobs.start("main", "call", "begins @config.yaml", run, wakes=False)
+        session.chain.jobs.start("main", "call", "begins @config.yaml", ended(0), wakes=False)
         await wait_all_tasks_blocked()
-        gate.open.set()
-        await session.chain.wait_idle()
+        await finish(session, gate)
         assert session.result.status == "done"
         assert session.model.requests[1].tail == ()
         assert session.model.requests[1].messages[-1].text.endswith("$ begins @config.yaml")
 
 
-async def test_a_stop_and_an_interrupt_leave_jobs_and_say_so() -> None:
+async def test_an_interrupt_leaves_jobs_and_says_so() -> None:
     works, gate = Works(), Gate()
-    rules = STARTS.replace("text: Started.", "tools: [{name: wait, input: {}}]")
-    async with open_session(rules, tools=[works.tool, gate.tool], interactive=True) as session:
+    async with open_session(WAITS, tools=[works.tool, gate.tool], interactive=True) as session:
         session.chain.submit("start a")
         await gate.started.wait()
         session.interrupt()
@@ -180,10 +180,9 @@ async def test_a_stop_and_an_interrupt_leave_jobs_and_say_so() -> None:
 
 
 @pytest.mark.parametrize("how", ["interrupt", "stop"])
-async def test_an_end_that_waits_when_the_user_ends_the_run_stays_for_the_next(how: str) -> None:
+async def test_a_waiting_end_survives_the_end_of_a_run(how: str) -> None:
     works, gate = Works(), Gate()
-    rules = STARTS.replace("text: Started.", "tools: [{name: wait, input: {}}]")
-    async with open_session(rules, tools=[works.tool, gate.tool]) as session:
+    async with open_session(WAITS, tools=[works.tool, gate.tool]) as session:
         session.chain.submit("start a waking")
         await gate.started.wait()
         await works.end("a")
@@ -200,24 +199,7 @@ async def test_an_end_that_waits_when_the_user_ends_the_run_stays_for_the_next(h
         assert "[JOB J1]" in session.sent()
 
 
-async def test_a_job_line_at_the_last_iteration_does_not_change_the_ending() -> None:
-    works, gate = Works(), Gate()
-    async with open_session(TWO_STEPS, tools=[works.tool, gate.tool], use=settings(max_iterations=2)) as session:
-        await begin(session, gate)
-        held = trio.Event()
-        session.model.on_request = lambda request: held.set()
-
-        async def run(on_output: object) -> JobEnd:
-            await held.wait()
-            return JobEnd(0, "exit code 0")
-
-        session.chain.jobs.start("main", "call", "make", run, wakes=True)
-        gate.open.set()
-        await session.chain.wait_idle()
-        assert session.result.status == "done"
-
-
-async def test_no_more_than_eight() -> None:
+async def test_a_ninth_job_is_refused() -> None:
     works = Works()
     async with open_session(STARTS, tools=[works.tool], interactive=True) as session:
         for n in range(MAX_JOBS + 1):
@@ -231,7 +213,7 @@ async def test_no_more_than_eight() -> None:
         assert session.of(events.ToolResult)[-1].text == "[job J9 started]"
 
 
-async def test_a_command_that_cannot_be_started() -> None:
+async def test_a_command_that_cannot_start_is_reported() -> None:
     works = Works(codes={"a": -1})
     async with open_session(STARTS, tools=[works.tool], interactive=True) as session:
         await session.run("start a")
@@ -243,7 +225,7 @@ async def test_a_command_that_cannot_be_started() -> None:
 # ------------------------------------------------------------------------------------------------------- child agents
 
 
-async def test_the_jobs_of_an_agent_end_with_it_and_its_parent_is_told() -> None:
+async def test_the_jobs_of_a_child_end_with_it() -> None:
     works, gate = Works(), Gate()
     task = work([["agent", {"task": work([["work", {"name": "a"}], ["work", {"name": "b"}], ["wait", {}]])}]])
     async with open_session(Obedient(), tools=[works.tool, gate.tool], use=settings(agents=True)) as session:
@@ -263,36 +245,26 @@ async def test_the_jobs_of_an_agent_end_with_it_and_its_parent_is_told() -> None
 # ------------------------------------------------------------------------------------------------- the tools for them
 
 
-async def ask(session: Session, name: str, **input: object) -> str:
-    jobs = session.chain.jobs
-    if name == "kill":
-        return await jobs.kill(str(input["id"]), "main")
-    return jobs.output(str(input["id"]), int(str(input.get("after", 0))), 1_000)
-
-
-async def test_reading_and_killing() -> None:
+async def test_output_and_kill() -> None:
     works = Works()
-    async with open_session(STARTS, tools=[works.tool, *JOB_TOOLS], interactive=True) as session:
+    async with open_session(STARTS, tools=[works.tool], interactive=True) as session:
         await session.run("start a")
-        assert await ask(session, "output", id="j1") == (
-            "[J1: running for 0 s]\na begins\n[end of the output: after=9]"
-        )
-        assert await ask(session, "output", id="J1", after=2) == (
-            "[J1: running for 0 s]\nbegins\n[end of the output: after=9]"
-        )
+        jobs = session.chain.jobs
+        assert jobs.output("j1", 0, 1_000) == "[J1: running for 0 s]\na begins\n[end of the output: after=9]"
+        assert jobs.output("J1", 2, 1_000) == "[J1: running for 0 s]\nbegins\n[end of the output: after=9]"
         with pytest.raises(ToolError, match="There is no job J2; there are J1"):
-            await ask(session, "output", id="J2")
-        assert await ask(session, "kill", id="J1") == "[job J1 killed]"
+            jobs.output("J2", 0, 1_000)
+        assert await jobs.kill("J1", "main") == "[job J1 killed]"
         with pytest.raises(ToolError, match="no job J1 is running; none is running"):
-            await ask(session, "kill", id="J1")
+            await jobs.kill("J1", "main")
         with pytest.raises(UserError, match="no job J1"):
-            session.chain.jobs.kill_job("J1")
+            jobs.kill_job("J1")
         await session.run("go on")
         assert "[JOB J1] killed by main after 0 s" in session.sent()
 
 
 @pytest.mark.parametrize("kind", ["fifo", "folder", "link", "nothing"])
-def test_what_is_no_file_is_no_output(tmp_path: Path, kind: str) -> None:
+def test_output_is_read_from_regular_files_only(tmp_path: Path, kind: str) -> None:
     (tmp_path / "other").write_text("other")
     make = {"fifo": os.mkfifo, "folder": os.mkdir, "link": lambda path: os.symlink(tmp_path / "other", path)}
     make.get(kind, str)(tmp_path / "J1.out")
@@ -326,7 +298,7 @@ def test_the_middle_of_much_output_is_dropped(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------------------------- the end of the session
 
 
-async def test_what_was_not_delivered_is_listed_when_the_session_ends() -> None:
+async def test_undelivered_ends_are_listed_at_the_end() -> None:
     works = Works()
     async with open_session(STARTS, tools=[works.tool]) as session:
         await session.run("start a")
@@ -342,48 +314,44 @@ async def test_what_was_not_delivered_is_listed_when_the_session_ends() -> None:
     assert works.killed == ["b"]
 
 
-async def test_at_a_terminal_it_stays_in_the_session() -> None:
+async def test_at_a_terminal_an_end_waits_for_resuming() -> None:
     works = Works()
     async with open_session(STARTS, tools=[works.tool], interactive=True) as session:
         await session.run("start a")
         session.chain.leave()
         await session.chain.wait_idle()
     assert works.killed == ["a"]
-    file, read = left(session.file.data)
-    async with open_session("rules: [{text: Gone on.}]", file=file, resume=read) as session:
+    async with reopened(session.file.data) as session:
         await session.run("go on")
         assert "user: [JOB J1] ended with the session after 0 s" in session.sent()
-        assert job_lines(session) == ["delivered"]
+        assert job_states(session) == ["delivered"]
 
 
 @pytest.mark.parametrize("how", ["while it runs", "before its line", "stopped"])
-async def test_a_program_that_was_killed(how: str) -> None:
+async def test_a_killed_program_reports_its_jobs_when_resumed(how: str) -> None:
     works, gate = Works(), Gate()
-    rules = STARTS.replace("text: Started.", "tools: [{name: wait, input: {}}]")
-    async with open_session(rules, tools=[works.tool, gate.tool], interactive=True) as session:
+    async with open_session(WAITS, tools=[works.tool, gate.tool], interactive=True) as session:
         session.chain.submit("start a")
         await gate.started.wait()
         if how == "stopped":
             session.chain.submit("stop")
         if how == "before its line":
             await works.end("a")
-        rows = session.file.data.splitlines(keepends=True)
+        data = session.file.data
         if how == "before its line":
-            (n,) = (n for n, row in enumerate(rows) if b'"job_ended"' in row)
-            rows = rows[: n + 1]
+            begins, ends, rest = data.partition(b'{"type":"job_ended"')
+            data = begins + ends + rest.split(b"\n")[0] + b"\n"
         gate.open.set()
-    file, read = left(b"".join(rows))
-    async with open_session("rules: [{text: Gone on.}]", file=file, resume=read, interactive=True) as session:
+    async with reopened(data, interactive=True) as session:
         assert session.chain.jobs.running == ()
         await session.run("go on")
-        ended = "exit code 0 after 0 s" if how == "before its line" else "ended with the program"
-        assert f"user: [JOB J1] {ended}\n$ run a" in session.sent()
-        assert job_lines(session) == ["delivered"]
-    _, again = left(session.file.data)
-    assert again.state.jobs["J1"].ended is not None
+        outcome = "exit code 0 after 0 s" if how == "before its line" else "ended with the program"
+        assert f"user: [JOB J1] {outcome}\n$ run a" in session.sent()
+        assert job_states(session) == ["delivered"]
+    assert left(session.file.data)[1].state.jobs["J1"].ended is not None
 
 
-async def test_an_end_that_a_full_disk_does_not_take_is_reported_and_delivered_after_resuming() -> None:
+async def test_an_end_refused_by_a_full_disk_is_reported() -> None:
     works, disk = Works(), FullDisk()
     async with open_session(STARTS, tools=[works.tool], interactive=True, file=disk) as session:
         await session.run("start a")
@@ -394,8 +362,6 @@ async def test_an_end_that_a_full_disk_does_not_take_is_reported_and_delivered_a
         disk.full = False
         await session.run("go on")
         assert "JOB" not in session.sent()
-        data = disk.data
-    file, read = left(data)
-    async with open_session("rules: [{text: Gone on.}]", file=file, resume=read) as session:
+    async with reopened(disk.data) as session:
         await session.run("go on")
         assert "user: [JOB J1] ended with the program\n$ run a" in session.sent()

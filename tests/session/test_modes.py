@@ -1,21 +1,15 @@
-"""Modes: which calls need approval, when the mode changes, and that a resumed session has its mode."""
+"""Modes: which calls need approval, when a change takes effect, and the mode of a resumed session."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-import trio
-from support import Recorder, check_invariants, open_session, settings
+from support import check_invariants, open_session
+from support.places import Place
 from trio.testing import wait_all_tasks_blocked
 
 from chain import events
-from chain.app.open import open_chain
-from chain.chain import Chain
-from chain.providers.scripted.scripted_model import ScriptedModel
 from chain.text.hunks import FileDiff, Hunk
 from chain.text.modes import MODES, READ_ONLY_ANSWER, READ_ONLY_DENIAL, Mode, mode_named, mode_sentence, next_mode
 from chain.tools.allowances import mode_allows
@@ -45,63 +39,14 @@ async def other(ctx: ToolContext) -> str:
     return "was done"
 
 
-@dataclass
-class Place:
-    """A workspace and a state folder, in which sessions are opened one after the other."""
-
-    folder: Path
-    heard: list[events.Event] = field(default_factory=list)
-    id: str = ""
-    asked: trio.Event = field(default_factory=trio.Event)
-    """Set when a question is open."""
-
-    def hear(self, event: events.Event) -> None:
-        self.heard.append(event)
-        if isinstance(event, events.Question):
-            self.asked.set()
-
-    @asynccontextmanager
-    async def open(self, mode: Mode | None = None, *, resume: str = "", allow: str = "") -> AsyncIterator[Chain]:
-        (self.folder / "work").mkdir(exist_ok=True)
-        async with open_chain(
-            settings(allow=allow),
-            workspace=self.folder / "work",
-            state=self.folder / "state",
-            model=Recorder(ScriptedModel.parse(RULES)),
-            resume=resume,
-            interactive=True,
-            tools=[command, other, *edit_tools()],
-            mode=mode,
-        ) as chain:
-            self.id = chain.session_id
-            chain.listen(self.hear)
-            yield chain
-
-    @property
-    def answers(self) -> list[tuple[str, str]]:
-        return [(e.decision, e.by) for e in self.heard if isinstance(e, events.Answer)]
-
-    @property
-    def results(self) -> list[str]:
-        return [e.text for e in self.heard if isinstance(e, events.ToolResult)]
-
-
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+    (tmp_path / "work").mkdir()
+    return Place(tmp_path / "work", tmp_path / "state", RULES, [command, other, *edit_tools()])
 
 
-async def run(chain: Chain, query: str) -> None:
-    assert chain.submit(query).what == "started"
-    await chain.wait_idle()
-
-
-@asynccontextmanager
-async def answered(place: Place) -> AsyncIterator[Chain]:
-    """A session whose questions somebody answers."""
-    async with place.open() as chain:
-        with chain.answering():
-            yield chain
+def answers(place: Place) -> list[tuple[str, str]]:
+    return [(e.decision, e.by) for e in place.heard if isinstance(e, events.Answer)]
 
 
 NEEDS = "needs approval"
@@ -123,89 +68,76 @@ NEEDS = "needs approval"
         ("read only", "other", NEEDS),
     ],
 )
-async def test_what_a_mode_allows_and_denies_where_nobody_can_be_asked(
-    place: Place, mode: Mode, query: str, result: str
-) -> None:
-    async with place.open(mode) as chain:
-        await run(chain, query)
-    assert result in place.results[0]
+async def test_calls_without_a_user(place: Place, mode: Mode, query: str, result: str) -> None:
+    async with place.open(mode=mode) as chain:
+        assert result in await place.ask(chain, query)
+    allowed = [("allowed", "config")] if result == "Created a" else []
+    assert [each for each in answers(place) if each[0] == "allowed"] == allowed
 
 
-@pytest.mark.parametrize("query", ["write a", "run"])
-async def test_read_only_denies_what_an_allowance_covers(place: Place, query: str) -> None:
-    async with place.open("read only", allow="write_file" if query == "write a" else "command") as chain:
-        await run(chain, query)
+@pytest.mark.parametrize(("query", "tool"), [("write a", "write_file"), ("run", "command")])
+async def test_read_only_overrides_an_allowance(place: Place, query: str, tool: str) -> None:
+    place.allow = tool
+    async with place.open(mode="read only") as chain:
+        await place.ask(chain, query)
         chain.use_mode("ask")
-        await run(chain, query)
+        await place.ask(chain, query)
     assert place.results == [READ_ONLY_DENIAL, "was run" if query == "run" else "Created a +1 −0."]
 
 
-async def test_an_allowed_edit_has_a_question_and_an_answer_on_record(place: Place) -> None:
-    async with place.open("accept edits") as chain:
-        await run(chain, "write a")
-    assert place.answers == [("allowed", "config")]
-
-
-async def test_each_change_has_a_notice_and_a_resumed_session_has_its_mode(place: Place) -> None:
+async def test_changes_have_notices_and_are_restored(place: Place) -> None:
     async with place.open() as chain:
         chain.use_mode("accept edits")
         chain.use_mode("accept edits")
         chain.use_mode("read only")
         await chain.wait_idle()
-        notices = [e.message for e in place.heard if isinstance(e, events.Notice)]
-        assert notices == [mode_sentence("accept edits"), mode_sentence("read only")]
+    assert place.notices == [mode_sentence("accept edits"), mode_sentence("read only")]
     async with place.open(resume=place.id) as chain:
         assert chain.mode == "read only"
         assert chain.resumed is not None
-        assert [e.message for e in chain.resumed.past if isinstance(e, events.Notice)][:2] == notices
-        await run(chain, "run")
-        assert place.results == [READ_ONLY_DENIAL]
-    async with place.open("ask", resume=place.id) as chain:
-        assert chain.mode == "ask"
-    async with place.open(resume=place.id) as chain:
-        assert chain.mode == "ask"
+        past = [e.message for e in chain.resumed.past if isinstance(e, events.Notice)]
+        assert past[:2] == place.notices[:2]
+        assert await place.ask(chain, "run") == READ_ONLY_DENIAL
+    for mode in ("ask", None):
+        async with place.open(mode=mode, resume=place.id) as chain:
+            assert chain.mode == "ask"
 
 
-async def test_read_only_accepts_no_consent_to_a_question_that_is_open(place: Place) -> None:
-    async with answered(place) as chain:
-        chain.submit("run")
-        await place.asked.wait()
-        chain.use_mode("read only")
-        refused = chain.answer("Q1", "y")
-        assert (refused.what, refused.message) == ("refused", READ_ONLY_ANSWER)
-        assert chain.answer("Q1", "a").what == "refused"
-        chain.use_mode("ask")
-        assert chain.answer("Q1", "y").what == "answered"
-        await chain.wait_idle()
-        assert place.results == ["was run"]
+async def test_read_only_refuses_consent_to_an_open_question(place: Place) -> None:
+    async with place.open() as chain:
+        with chain.answering():
+            chain.submit("run")
+            await place.wait_for(events.Question)
+            chain.use_mode("read only")
+            refused = chain.answer("Q1", "y")
+            assert (refused.what, refused.message) == ("refused", READ_ONLY_ANSWER)
+            assert chain.answer("Q1", "a").what == "refused"
+            for _ in MODES:
+                chain.use_mode(next_mode(chain.mode))
+                await chain._shared.journal.flush()
+            assert (chain.questions.open_id, answers(place)) == ("Q1", []), "a change of the mode answers nothing"
+            chain.use_mode("ask")
+            assert chain.answer("Q1", "y").what == "answered"
+            await chain.wait_idle()
+    assert place.results == ["was run"]
 
 
-async def test_cycling_through_the_modes_answers_no_open_question(place: Place) -> None:
-    async with answered(place) as chain:
-        chain.submit("write a")
-        await place.asked.wait()
-        for _ in MODES:
-            chain.use_mode(next_mode(chain.mode))
-            await chain._shared.journal.flush()
-        assert (chain.questions.open_id, place.answers) == ("Q1", [])
-        chain.answer("Q1", "n")
-        await chain.wait_idle()
-    assert not (place.folder / "work" / "a").exists()
-
-
-async def test_a_mode_holds_from_the_next_call_of_the_same_reply_on(place: Place) -> None:
-    async with answered(place) as chain:
-        chain.submit("two")
-        await place.asked.wait()
-        chain.use_mode("accept edits")
-        chain.answer("Q1", "y")
-        await chain.wait_idle()
+async def test_a_mode_applies_from_the_next_call_on(place: Place) -> None:
+    async with place.open() as chain:
+        with chain.answering():
+            chain.submit("two")
+            await place.wait_for(events.Question)
+            chain.use_mode("accept edits")
+            chain.answer("Q1", "y")
+            await chain.wait_idle()
     assert place.results == ["was run", "Created b +1 −0."]
 
 
-async def test_read_only_comes_between_an_answer_and_the_start_of_its_call() -> None:
-    rules = "rules: [{when: {step: 1}, tools: [{name: command, input: {}}]}, {text: Done.}]"
-    async with open_session(rules, tools=[command]) as session:
+ONE_COMMAND = "rules: [{when: {step: 1}, tools: [{name: command, input: {}}]}, {text: Done.}]"
+
+
+async def test_read_only_denies_a_call_after_its_answer() -> None:
+    async with open_session(ONE_COMMAND, tools=[command]) as session:
         with session.chain.answering():
             session.chain.submit("run")
             await wait_all_tasks_blocked()
@@ -217,14 +149,13 @@ async def test_read_only_comes_between_an_answer_and_the_start_of_its_call() -> 
     check_invariants(session)
 
 
-async def test_a_question_that_was_not_open_before_read_only_is_refused_and_never_asked() -> None:
+async def test_read_only_denies_a_question_before_it_opens() -> None:
     async def switches(ctx: ToolContext) -> Preview:
         session.chain.use_mode("read only")
         return Preview("", "", "")
 
     late = tool(name="command", kind="execute", needs_approval=True, preview=switches)(command.function)
-    rules = "rules: [{when: {step: 1}, tools: [{name: command, input: {}}]}, {text: Done.}]"
-    async with open_session(rules, tools=[late]) as session:
+    async with open_session(ONE_COMMAND, tools=[late]) as session:
         with session.chain.answering():
             await session.run("run")
     assert [(e.decision, e.by) for e in session.of(events.Answer)] == [("refused", "config")]
@@ -232,14 +163,10 @@ async def test_a_question_that_was_not_open_before_read_only_is_refused_and_neve
     check_invariants(session)
 
 
-@pytest.mark.parametrize("path", ["/etc/passwd", "../a", "a/../../b"])
-def test_an_edit_outside_the_workspace_always_asks(path: str) -> None:
-    preview = Preview("", path, "", diff=FileDiff(path, (Hunk(0, 1, ("+x",)),)))
-    assert not mode_allows("accept edits", "edit", preview)
-
-
-def test_an_edit_tool_that_does_not_say_what_it_changes_asks() -> None:
-    assert not mode_allows("accept edits", "edit", Preview("it changes a", "a", ""))
+@pytest.mark.parametrize("path", ["/etc/passwd", "../a", "a/../../b", None])
+def test_accept_edits_needs_a_path_in_the_workspace(path: str | None) -> None:
+    diff = None if path is None else FileDiff(path, (Hunk(0, 1, ("+x",)),))
+    assert not mode_allows("accept edits", "edit", Preview("it changes a", path or "a", "", diff=diff))
 
 
 @pytest.mark.parametrize(

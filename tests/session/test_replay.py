@@ -1,4 +1,4 @@
-"""A recorded session that is compared with what the model would be told today."""
+"""A recorded session is compared with the requests that would be sent today."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 import trio
-from support import Acts, at, open_session, settings, wait_quiet
-from support.crashes import left
+from support import at, open_session, settings, wait_quiet
+from support.crashes import reopened
+from support.eventful import TOOLS, eventful
+from support.examples import some
 from support.house import ROOT
 from support.models import RandomModel, Step
-from support.replays import check_replays, replayed
-from support.trees import FIRST, SECOND, TREE_TOOLS, Tree, TreeModel, tree_settings
+from support.replays import check_replays
+from support.trees import Tree, TreeModel, tree_settings
 from trio.testing import MockClock
 
 from chain import events
@@ -23,7 +25,7 @@ from chain.errors import SessionError
 from chain.messages import Text, ToolCall
 from chain.tools.tool import Tool, ToolContext, tool
 
-# ------------------------------------------------------------------------------------------------ what may differ
+# ---------------------------------------------------------------------------------------------------- differences
 
 STEPS = Tree(
     {
@@ -81,15 +83,17 @@ def noting(notes: list[str], does: str = "Write a note.") -> Tool:
 
 @dataclass
 class Recorded:
-    """A session in a folder with its configuration: a question and a plan command come while its first tool runs, and
-    another line as an agent starts."""
+    """A session in a folder with its configuration.
+
+    A question and a plan command arrive while its first tool runs, and another line as an agent starts.
+    """
 
     folder: Path
     notes: list[str]
     rows: list[bytes]
 
     def replayed(self, does: str = "Write a note.") -> list[str]:
-        """The rows of a replay with today's files, and a tool that is described so."""
+        """Return the rows of a replay with today's files. ``does`` is the description of the tool."""
         found = replay(use(self.folder), self.rows, tools=[noting(self.notes, does)])
         assert found.is_same == found.rows[-1].startswith("The same: ")
         return list(found.rows)
@@ -130,138 +134,83 @@ async def recorded(tmp_path: Path) -> Recorded:
     return Recorded(tmp_path, notes, chain.journal_path.read_bytes().splitlines(keepends=True))
 
 
-async def test_a_session_is_as_it_was_and_no_tool_runs(recorded: Recorded) -> None:
+async def test_a_replay_of_the_same_runs_no_tool(recorded: Recorded) -> None:
     notes = list(recorded.notes)
     assert recorded.replayed() == ["The same: 1 run, 6 model calls, 3 tool calls, 5 lines."]
     assert recorded.notes == notes
 
 
-CHANGES: dict[str, tuple[str, str, str, str, list[str]]] = {
-    "what a line becomes": (
+CHANGES = [
+    ("handler.yaml", "THE USER SAYS", "THE USER WRITES", "main, iteration 1", "+THE USER WRITES: how far are you?"),
+    ("handler.yaml", "one sentence", "two sentences", "main, iteration 2", "other instructions at its end"),
+    ("handler.yaml", "one sentence", "two sentences", "main, iteration 2", "+  Answer in two sentences."),
+    (
         "handler.yaml",
-        "THE USER SAYS",
-        "THE USER WRITES",
-        "main, iteration 1",
-        ["-THE USER SAYS: how far are you?", "+THE USER WRITES: how far are you?"],
-    ),
-    "the instructions for the answer": (
-        "handler.yaml",
-        "one sentence",
-        "two sentences",
+        ": 0.5",
+        ": 0.5, max_tokens: 9",
         "main, iteration 2",
-        ["other instructions at its end", "-  Answer in one sentence.", "+  Answer in two sentences."],
+        '+overrides: {"max_tokens": 9, "temperature"',
     ),
-    "the settings of the answer": (
-        "handler.yaml",
-        "temperature: 0.5",
-        "temperature: 0.5, max_tokens: 9",
-        "main, iteration 2",
-        ["other settings", '+overrides: {"max_tokens": 9, "temperature": 0.5}'],
-    ),
-    "a line that a rule makes a stop": (
-        "handler.yaml",
-        "enough",
-        "how far",
-        "main, iteration 1",
-        ["a line has another kind or urgency", " how far are you?", "-kind: question", "+kind: stop"],
-    ),
-    "a line that no rule makes urgent": (
-        "handler.yaml",
-        "hurry",
-        "slowly",
-        "main, iteration 1",
-        [" context: hurry", "-urgency: urgent", "+urgency: next"],
-    ),
-    "what brings the model back": (
-        "handler.yaml",
-        "rules:",
-        "resume: Go on.\nrules:",
-        "main, iteration 2",
-        ["-Your reply was shown", "+Go on."],
-    ),
-    "whether the task goes on": (
-        "handler.yaml",
-        "rules:",
-        "resume: false\nrules:",
-        "main, iteration 2",
-        ["-Your reply was shown", "+(nothing)"],
-    ),
-    "who carries out plan commands": (
-        "handler.yaml",
-        "rules:",
-        "commands: {todo: model}\nrules:",
-        "main, iteration 1",
-        ["-THE USER SAYS: todo: add check the licence (Done: task 1 added: check the licence)"],
-    ),
-    "a handler prompt that cannot be used": (
-        "handler.yaml",
-        "rules:",
-        "rule:",
-        "main, iteration 1",
-        ["-urgency: urgent", "unknown key rule", "; the built-in handler prompt was used."],
-    ),
-    "the system prompt": ("system.yaml", "a list", "two lists", "main, iteration 1", ["another system prompt"]),
-    "the tools": ("config.yaml", "[todo, agents]", "[todo, agents, ask]", "main, iteration 1", ["other tools"]),
-    "a description": ("config.yaml", "Works.", "Digs.", "main, iteration 1", ["other tools"]),
-    "an agent's prompt": ("worker.yaml", "You dig", "You work", "worker-1, iteration 1", ["another system prompt"]),
-    "an agent's tools": ("config.yaml", "[note]", "[note, todo]", "worker-1, iteration 1", ["other tools"]),
-    "what an agent's line becomes": (
-        "worker_lines.yaml",
-        "TO THE",
-        "FOR THE",
-        "worker-1",
-        ["-TO THE WORKER: go deeper", "+FOR THE WORKER: go deeper"],
-    ),
-    "the project's instructions": (
-        "AGENTS.md",
-        "make",
-        "ninja",
-        "main",
-        ["the project instructions are different", "-Use make.", "+Use ninja."],
-    ),
-}
-"""In which file what is changed, where the first difference is, and some of what is said of it."""
+    ("handler.yaml", "enough", "how far", "main, iteration 1", "a line has another kind or urgency"),
+    ("handler.yaml", "enough", "how far", "main, iteration 1", "-kind: question\n+kind: stop"),
+    ("handler.yaml", "hurry", "slowly", "main, iteration 1", " context: hurry"),
+    ("handler.yaml", "hurry", "slowly", "main, iteration 1", "-urgency: urgent\n+urgency: next"),
+    ("handler.yaml", "rules:", "resume: Go on.\nrules:", "main, iteration 2", "-Your reply was shown"),
+    ("handler.yaml", "rules:", "resume: Go on.\nrules:", "main, iteration 2", "+Go on."),
+    ("handler.yaml", "rules:", "resume: false\nrules:", "main, iteration 2", "+(nothing)"),
+    ("handler.yaml", "rules:", "commands: {todo: model}\nrules:", "main, iteration 1", "(Done: task 1 added: check"),
+    ("handler.yaml", "rules:", "rule:", "main, iteration 1", "; the built-in handler prompt was used."),
+    ("system.yaml", "a list", "two lists", "main, iteration 1", "another system prompt"),
+    ("config.yaml", "[todo, agents]", "[todo, agents, ask]", "main, iteration 1", "other tools"),
+    ("config.yaml", "Works.", "Digs.", "main, iteration 1", "other tools"),
+    ("config.yaml", "[note]", "[note, todo]", "worker-1, iteration 1", "other tools"),
+    ("worker.yaml", "You dig", "You work", "worker-1, iteration 1", "another system prompt"),
+    ("worker_lines.yaml", "TO THE", "FOR THE", "worker-1", "-TO THE WORKER: go deeper\n+FOR THE WORKER: go deeper"),
+    ("AGENTS.md", "make", "ninja", "main", "the project instructions are different"),
+    ("AGENTS.md", "make", "ninja", "main", "-Use make.\n+Use ninja."),
+]
+"""A change of a file, the place of the first difference, and words of its rows."""
 
 
-@pytest.mark.parametrize("change", CHANGES)
-async def test_a_change_is_shown_as_the_first_difference(change: str, recorded: Recorded) -> None:
-    name, old, new, where, said = CHANGES[change]
+@pytest.mark.parametrize(("name", "old", "new", "where", "words"), CHANGES)
+async def test_a_change_is_the_first_difference(
+    name: str, old: str, new: str, where: str, words: str, recorded: Recorded
+) -> None:
     file = recorded.folder / name
     assert old in file.read_text()
     file.write_text(file.read_text().replace(old, new))
     rows = recorded.replayed()
     assert rows[0].startswith(f"The first difference ({where}): ")
-    for words in said:
-        assert words in "\n".join(rows)
+    assert words in "\n".join(rows)
 
 
-async def test_a_tool_that_is_described_otherwise_is_a_difference(recorded: Recorded) -> None:
+async def test_another_description_of_a_tool_is_a_difference(recorded: Recorded) -> None:
     rows = recorded.replayed("Write it down.")
     assert rows[0] == "The first difference (main, iteration 1): the request has other tools."
 
 
-async def test_instructions_that_are_not_there_to_be_read_are_not_compared(recorded: Recorded, tmp_path: Path) -> None:
+async def test_unreadable_instructions_are_not_compared(recorded: Recorded, tmp_path: Path) -> None:
     elsewhere = str(tmp_path / "gone").encode()
     recorded.rows[0] = recorded.rows[0].replace(str(tmp_path).encode(), elsewhere)
     (tmp_path / "AGENTS.md").write_text("Use ninja.")
     assert recorded.replayed()[0].startswith("The same: ")
 
 
-async def test_every_beginning_of_a_session_is_as_it_was(recorded: Recorded) -> None:
+async def test_every_prefix_of_a_session_is_the_same(recorded: Recorded) -> None:
     for end in range(1, len(recorded.rows)):
         del recorded.rows[-1]
         if recorded.rows:
             assert recorded.replayed()[0].startswith("The same: "), end
 
 
-def test_the_session_that_is_kept_is_as_it_was() -> None:
+def test_the_stored_session_is_the_same() -> None:
     kept = ROOT / "tests" / "recorded"
     found = replay(use(kept), (kept / "session.jsonl").read_bytes().splitlines(keepends=True))
     assert found.is_same, "\n".join(found.rows)
 
 
 @pytest.mark.parametrize("journal", [b"", b"no journal\n", b'{"type":"model","seq":1,"time":1,"name":"x"}\n'])
-def test_what_is_no_session_is_an_error(journal: bytes) -> None:
+def test_other_files_are_an_error(journal: bytes) -> None:
     with pytest.raises(SessionError):
         replay(settings(), journal.splitlines(keepends=True))
 
@@ -272,11 +221,11 @@ GIVEN_UP = {
     "a parameter that the service refuses": Step((Text("I go on."),), refuses_overrides=True),
     "a limit that cuts the reply off": Step((Text("I g"),), "max_tokens"),
 }
-"""What makes an agent ask again with fewer settings than its handler prompt has."""
+"""Replies after which an agent asks again with fewer settings."""
 
 
 @pytest.mark.parametrize("what", GIVEN_UP)
-async def test_settings_that_were_given_up_are_no_difference(what: str, autojump_clock: MockClock) -> None:
+async def test_settings_omitted_after_a_refusal_are_no_difference(what: str, autojump_clock: MockClock) -> None:
     handler = "messages: [{role: system, content: Be brief.}]\nconfig: {effort: low, max_tokens: 9}"
     note = noting([])
     model = RandomModel([Step((ToolCall("c0", "note", {"text": "x"}),)), GIVEN_UP[what]])
@@ -289,7 +238,7 @@ async def test_settings_that_were_given_up_are_no_difference(what: str, autojump
     check_replays(session)
 
 
-async def test_a_question_that_waits_as_the_model_says_nothing_is_an_aside(autojump_clock: MockClock) -> None:
+async def test_a_question_during_an_empty_reply_is_an_aside(autojump_clock: MockClock) -> None:
     model = RandomModel([Step((), delay_s=1), Step((Text("Half of it is done."),))])
     async with open_session(model) as session:
         session.chain.submit("Do the task")
@@ -300,7 +249,7 @@ async def test_a_question_that_waits_as_the_model_says_nothing_is_an_aside(autoj
     check_replays(session)
 
 
-async def test_no_rule_is_asked_about_a_query() -> None:
+async def test_no_rule_matches_a_query() -> None:
     use = settings(handler="rules: [{match: task, action: stop}]")
     async with open_session("rules: [{text: Done.}]", use=use) as session:
         await session.run("Do the task")
@@ -310,55 +259,14 @@ async def test_no_rule_is_asked_about_a_query() -> None:
 # ------------------------------------------------------------------------------------------------- after a crash
 
 
-def work(tool: str, answer: str) -> list[Step]:
-    return [Step((Text("I begin."), ToolCall("c0", tool, {}), ToolCall("c1", "slow", {}))), Step((Text(answer),))]
+def test_a_crash_at_any_record_is_no_difference() -> None:
+    async def check(data: bytes) -> None:
+        use = tree_settings(max_iterations=20, worker=4, explore=6)
+        async with reopened(data, tools=TOOLS, use=use, interactive=True) as session:
+            session.chain.submit("and the next")
+            await wait_quiet(session)
+        check_replays(session)
 
-
-FAMILY = Tree(
-    {
-        FIRST: [
-            Step((ToolCall("c0", "explore", {"task": "look"}), ToolCall("c1", "agent", {"task": "do"}))),
-            Step((ToolCall("c0", "plan_add_task", {"task": "check it"}),)),
-            Step((Text("All."),)),
-        ],
-        "look": [Step((ToolCall("c0", "watch", {"seconds": 0.5}),)), Step((Text("Seen."),))],
-        "do": work("slow", "It is done."),
-        SECOND: work("watch", "Again."),
-    }
-)
-
-
-async def test_a_session_is_as_it_was_across_a_crash_at_any_record(autojump_clock: MockClock) -> None:
-    with_agents = tree_settings()
-    opened = open_session(TreeModel(FAMILY), tools=TREE_TOOLS, use=with_agents)
-    async with opened as session, trio.open_nursery() as nursery:
-        session.chain.submit(FIRST)
-        user = Acts(session, [])
-        says = [(0.7, "use the other file"), (0.8, "todo: add x"), (0.9, "then: task again")]
-        nursery.start_soon(user.in_time, says)
-        await trio.sleep(1)
-        await wait_quiet(session)
-    rows = session.file.data.splitlines(keepends=True)
-    for end in range(1, len(rows), 4):
-        file, read = left(b"".join(rows[:end]))
-        model = TreeModel(FAMILY, "second")
-        async with open_session(model, tools=TREE_TOOLS, use=with_agents, file=file, resume=read) as again:
-            again.chain.submit(SECOND)
-            await wait_quiet(again)
-        check_replays(again)
-
-
-async def test_what_differs_after_a_crash_is_shown(autojump_clock: MockClock) -> None:
-    handler = "messages: [{role: user, content: 'THE USER SAYS: ${message}'}]"
-    async with open_session("rules: [{text: One.}]", use=settings(handler=handler)) as session:
-        await session.run("Do the task")
-    file, read = left(session.file.data)
-    async with open_session("rules: [{text: Two.}]", use=settings(handler=handler), file=file, resume=read) as again:
-        again.chain.submit("Do it again")
-        again.chain.submit("use the other file")
-        await wait_quiet(again)
-    check_replays(again)
-    again.use = settings(handler=handler.replace("SAYS", "WRITES"))
-    rows = replayed(again).rows
-    assert "-THE USER SAYS: use the other file" in rows
-    assert "+THE USER WRITES: use the other file" in rows
+    rows = eventful().journal.splitlines(keepends=True)
+    for end in some(range(1, len(rows)), every=10):
+        trio.run(check, b"".join(rows[:end]))

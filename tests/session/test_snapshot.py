@@ -1,4 +1,4 @@
-"""How things stand: what a front end that comes late is told fits with what it hears from then on."""
+"""The snapshot: a late subscriber gets the events with which the later ones make sense."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ import random
 
 import trio
 from hypothesis import strategies as st
-from support import INTERRUPT, LINES, Acts, Replies, Session, at, open_session, settings, sharded, wait_quiet
+from support import INTERRUPT, LINES, Acts, Session, at, open_session, settings, sharded, wait_quiet
 from support.agents import WAIT, Obedient, Waiters, both, work
-from support.crashes import left
+from support.crashes import reopened
 from support.gates import THREE_TOOLS, Gates, begin, finish
 from support.models import ASKING_TOOLS, RandomModel, Step, steps
-from support.trees import FIRST, TREE_TOOLS, Tree, TreeModel, tree_settings
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
 from chain.events import Event
-from chain.messages import Text, ToolCall
 from chain.session.snapshot import Snapshot
 
 _SHOWN = (
@@ -25,79 +23,38 @@ _SHOWN = (
 )
 
 
-def told(events_: tuple[Event, ...]) -> list[str]:
+def types(events_: tuple[Event, ...]) -> list[str]:
     return [event.type for event in events_]
 
 
-async def test_nothing_stands_where_nothing_happened() -> None:
-    async with open_session("rules: [{text: The answer.}]") as session:
-        assert session.chain.standing == ()
-        await session.run("Do the task")
-        assert session.chain.standing == ()
-
-
-async def test_a_run_its_lines_and_the_plan_are_told() -> None:
-    gates = Gates()
-    async with open_session(THREE_TOOLS, tools=gates.tools) as session:
-        session.chain.submit("todo: add x")
-        await begin(session, gates, "a", "use B", "then: next")
-        assert told(session.chain.standing) == ["run_started", "plan_changed", "line_queued", "line_queued"]
-        session.chain.lines.drop("L3")
-        await wait_all_tasks_blocked()
-        await finish(session, gates)
-        assert told(session.chain.standing) == ["plan_changed"]
-
-
-async def test_text_of_a_reply_that_failed_does_not_stand_behind_its_run() -> None:
+async def test_text_of_a_failed_reply_ends_with_its_run() -> None:
     model = "rules: [{text: The answer., error: {message: broken, retryable: false, after: 4}}]"
     async with open_session(model) as session:
         shown: list[list[str]] = []
-        at(session, events.TextDelta, lambda: shown.append(told(session.chain.standing)))
+        at(session, events.TextDelta, lambda: shown.append(types(session.chain.standing)))
         await session.run("Do the task")
         assert shown == [["run_started", "text_delta"]]
         assert session.result.status == "error"
         assert session.chain.standing == ()
 
 
-async def test_what_a_resumed_session_has_from_before_stands(autojump_clock: MockClock) -> None:
+async def test_a_resumed_session_starts_with_plan_and_lines(autojump_clock: MockClock) -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
+        assert session.chain.standing == ()
         session.chain.submit("todo: add x")
         await begin(session, gates, "a", "use A", "use B")
         session.chain.lines.drop("L3")
         data = session.file.data
         await finish(session, gates)
-    file, read = left(data)
-    async with open_session(THREE_TOOLS, tools=gates.tools, file=file, resume=read) as again:
-        assert told(again.chain.standing) == ["plan_changed", "line_queued"]
+    async with reopened(data, THREE_TOOLS, tools=gates.tools) as again:
         [plan, line] = again.chain.standing
         assert isinstance(plan, events.PlanChanged)
         assert isinstance(line, events.LineQueued)
         assert ([task.text for task in plan.tasks], line.text, line.waiting) == (["x"], "use B", 1)
 
 
-async def test_agents_at_work_and_an_open_question_are_told(autojump_clock: MockClock) -> None:
-    tree = Tree(
-        {
-            FIRST: [Step((ToolCall("c0", "explore", {"task": "look"}),)), Step((Text("All."),))],
-            "look": [
-                Step((ToolCall("c0", "ask_user_question", {"question": "Which?", "options": ["left", "right"]}),)),
-                Step((Text("Seen."),)),
-            ],
-        }
-    )
-    found: list[list[str]] = []
-    async with open_session(TreeModel(tree), tools=TREE_TOOLS, use=tree_settings()) as session:
-        at(session, events.Question, lambda: found.append(told(session.chain.standing)))
-        at(session, events.AgentEnded, lambda: found.append(told(session.chain.standing)))
-        async with trio.open_nursery() as nursery:
-            session.chain.listen(Replies(session, [(1, "2")], nursery))
-            with session.chain.answering():
-                await session.run(FIRST)
-    assert found == [["run_started", "agent_started", "question"], ["run_started"]]
-
-
-async def test_a_line_that_waits_stands_whatever_else_is_refused_under_its_id() -> None:
+async def test_a_refusal_under_its_id_removes_no_line() -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
         await begin(session, gates, "a", "use B")
@@ -109,7 +66,7 @@ async def test_a_line_that_waits_stands_whatever_else_is_refused_under_its_id() 
         await finish(session, gates)
 
 
-async def test_each_agent_of_a_call_stands_until_it_ends() -> None:
+async def test_each_agent_stays_until_it_ends() -> None:
     waiters = Waiters()
     async with open_session(Obedient(), tools=[waiters.tool, both], use=settings(agents=True)) as session:
         session.chain.submit(work([["both", {"task": work([WAIT])}]]))
@@ -128,7 +85,7 @@ def standing_agents(session: Session) -> list[str]:
 
 
 class _Follower:
-    """Somebody who hears all events from some moment on, and knows by that what stands."""
+    """A subscriber, and the facts that it knows by the events since some moment."""
 
     def __init__(self, before: tuple[Event, ...]) -> None:
         self.run: object = None
@@ -181,9 +138,7 @@ class _Follower:
     st.lists(steps, max_size=5),
     st.lists(st.tuples(st.integers(0, 60), st.sampled_from([*LINES, INTERRUPT])), max_size=5),
 )
-def test_whoever_comes_late_knows_what_those_know_who_were_there(
-    drawn: list[Step], said: list[tuple[int, str]]
-) -> None:
+def test_a_late_subscriber_knows_as_much_as_others(drawn: list[Step], said: list[tuple[int, str]]) -> None:
     async def main() -> None:
         use = settings(max_iterations=6)
         async with open_session(RandomModel(drawn), tools=ASKING_TOOLS, use=use) as session:
@@ -194,7 +149,7 @@ def test_whoever_comes_late_knows_what_those_know_who_were_there(
 
 
 async def follow(session: Session, said: list[tuple[int, str]]) -> None:
-    """Play a session in which somebody comes late at every event."""
+    """Play a session in which a subscriber arrives at every event."""
     first, late = _Follower(()), []
 
     def hear(event: Event) -> None:

@@ -1,31 +1,26 @@
-"""Undo: files that edit tools changed are restored, the conversation returns, and nobody else's change is lost."""
+"""Undo restores the files that edit tools changed and rewinds the conversation. It reverts no other change."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import Recorder, settings
+from support import settings
 from support.examples import trying
+from support.places import Place
 
-from chain import events
-from chain.app.open import open_chain
-from chain.app.sessions import MemoryStore, Store
-from chain.chain import Chain
+from chain.app.sessions import MemoryStore
 from chain.errors import UserError
 from chain.journal.records import FileChanged
-from chain.providers.scripted.scripted_model import ScriptedModel
 from chain.session.checkpoints import SHELL_STAYS
 from chain.tools.edit import edit_tools
+from chain.tools.file_versions import digest
 from chain.tools.files import TOOLS
 from chain.tools.restoring import restore_files
-from chain.tools.seen import digest
 
 RULES = r"""
 rules:
@@ -37,91 +32,74 @@ rules:
 """
 
 
-@dataclass
-class Place:
-    """A workspace and a state folder, in which sessions are opened one after the other."""
-
-    workspace: Path
-    state: Path
-    model: Recorder = field(default_factory=lambda: Recorder(ScriptedModel.parse(RULES)))
-    heard: list[events.Event] = field(default_factory=list)
-    id: str = ""
-
-    @asynccontextmanager
-    async def open(self, resume: str = "", *, store: Store | None = None) -> AsyncIterator[Chain]:
-        chosen = settings(allow="write_file")
-        self.model = Recorder(ScriptedModel.parse(RULES))
-        async with open_chain(
-            chosen,
-            workspace=self.workspace,
-            state=self.state,
-            store=store,
-            model=self.model,
-            resume=resume,
-            interactive=True,
-            tools=[*TOOLS, *edit_tools()],
-        ) as chain:
-            self.id = chain.session_id
-            chain.listen(self.heard.append)
-            yield chain
-
-    def files(self) -> dict[str, str]:
-        return {path.name: path.read_text() for path in self.workspace.iterdir()}
-
-    @property
-    def notices(self) -> list[str]:
-        return [event.message for event in self.heard if isinstance(event, events.Notice)]
-
-    @property
-    def sent(self) -> list[str]:
-        return [message.text for message in self.model.requests[-1].messages if message.text]
+def place_at(folder: Path) -> Place:
+    return Place(folder / "work", folder / "state", RULES, [*TOOLS, *edit_tools()], allow="write_file")
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "a").write_text("a0")
-    return Place(tmp_path / "work", tmp_path / "state")
+    return place_at(tmp_path)
 
 
-async def ask(chain: Chain, *queries: str) -> None:
-    for query in queries:
-        assert chain.submit(query).what == "started"
-        await chain.wait_idle()
+def files(place: Place) -> dict[str, str]:
+    return {path.name: path.read_text() for path in place.workspace.iterdir()}
+
+
+def sent(place: Place) -> list[str]:
+    return [message.text for message in place.model.requests[-1].messages if message.text]
 
 
 async def test_undo_restores_files_and_the_conversation(place: Place) -> None:
     async with place.open() as chain:
-        await ask(chain, "hello", "set a a1", "set b b1")
+        await place.ask(chain, "hello", "set a a1", "set b b1")
         chain.undo.undo(2)
-        assert place.files() == {"a": "a0"}
+        assert files(place) == {"a": "a0"}
+        assert place.workspace.resolve() / "a" not in chain._shared.seen.digests, "it has to be read again"
         assert place.notices == [f"Back to before: set a a1. Restored: a. Removed: b. {SHELL_STAYS}"]
-        await ask(chain, "again")
-        assert place.sent == ["hello", "Hello.", "again"]
+        assert chain.last_reply == "Hello."
+        await place.ask(chain, "again")
+        assert sent(place) == ["hello", "Hello.", "again"]
 
 
-async def test_undo_of_files_keeps_the_conversation_and_informs_the_model(place: Place) -> None:
+async def test_an_undone_run_cannot_be_continued(place: Place) -> None:
+    place.use = settings(allow="write_file", max_iterations=1)
     async with place.open() as chain:
-        await ask(chain, "set a a1")
+        await place.ask(chain, "set a a1")
+        assert chain.state.is_at_limit
+    async with place.open(resume=place.id) as chain:
+        assert chain.state.is_at_limit
         chain.undo.undo(keeps_conversation=True)
-        assert place.files() == {"a": "a0"}
+        assert chain.state.is_at_limit
+        chain.undo.undo()
+        assert not chain.state.is_at_limit
+    async with place.open(resume=place.id) as chain:
+        assert not chain.state.is_at_limit
+
+
+async def test_undo_of_files_informs_the_model(place: Place) -> None:
+    async with place.open() as chain:
+        await place.ask(chain, "set a a1")
+        chain.undo.undo(keeps_conversation=True)
+        assert files(place) == {"a": "a0"}
         chain.undo.undo(keeps_conversation=True)
         assert place.notices[1] == f"No file was restored. {SHELL_STAYS}"
-        await ask(chain, "again")
-        assert place.sent[0] == "set a a1"
-        assert place.sent[-2:] == [
+        await place.ask(chain, "again")
+        assert sent(place)[0] == "set a a1"
+        assert sent(place)[-2:] == [
             "[The user undid your changes of: a. Read these files again before you edit them.]",
             "again",
         ]
 
 
-async def test_a_file_that_somebody_else_changed_stays(place: Place) -> None:
+async def test_a_file_changed_since_is_left(place: Place) -> None:
     async with place.open() as chain:
-        await ask(chain, "set a a1", "set b b1", "set c c1")
+        await place.ask(chain, "set a a1", "set b b1", "set c c1")
         (place.workspace / "a").write_text("mine")
         (place.workspace / "c").unlink()
         chain.undo.undo(3)
-        assert place.files() == {"a": "mine"}
+        assert files(place) == {"a": "mine"}
         assert place.notices == [
             f"Back to before: set a a1. Removed: b. Changed since, so not restored: a. {SHELL_STAYS}"
         ]
@@ -129,23 +107,23 @@ async def test_a_file_that_somebody_else_changed_stays(place: Place) -> None:
 
 async def test_undo_works_after_resuming(place: Place) -> None:
     async with place.open() as chain:
-        await ask(chain, "hello", "set a a1")
-    async with place.open(place.id) as chain:
+        await place.ask(chain, "hello", "set a a1")
+    async with place.open(resume=place.id) as chain:
         assert [point.query for point in chain.undo.points] == ["set a a1", "hello"]
         chain.undo.undo()
-        await ask(chain, "again")
-        assert (place.files(), place.sent) == ({"a": "a0"}, ["hello", "Hello.", "again"])
-    async with place.open(place.id) as chain:
+        await place.ask(chain, "again")
+        assert (files(place), sent(place)) == ({"a": "a0"}, ["hello", "Hello.", "again"])
+    async with place.open(resume=place.id) as chain:
         assert [point.query for point in chain.undo.points] == ["again", "hello"]
-        await ask(chain, "and again")
-        assert place.sent == ["hello", "Hello.", "again", "Hello.", "and again"]
+        await place.ask(chain, "and again")
+        assert sent(place) == ["hello", "Hello.", "again", "Hello.", "and again"]
 
 
-async def test_what_undo_refuses(place: Place) -> None:
+async def test_undo_is_refused_without_a_run_or_during_one(place: Place) -> None:
     async with place.open() as chain:
         with pytest.raises(UserError, match="there is no run to undo"):
             chain.undo.undo()
-        await ask(chain, "hello")
+        await place.ask(chain, "hello")
         with pytest.raises(UserError, match="only the last 1 can be undone"):
             chain.undo.undo(2)
         chain.submit("hello")
@@ -153,16 +131,8 @@ async def test_what_undo_refuses(place: Place) -> None:
             chain.undo.undo()
 
 
-async def test_a_restored_file_has_to_be_read_again(place: Place) -> None:
-    async with place.open() as chain:
-        await ask(chain, "set a a1")
-        chain.undo.undo()
-        root = place.workspace.resolve()
-        assert root / "a" not in chain._shared.seen.digests
-
-
 async def test_undo_after_a_kill_at_every_record(place: Place, tmp_path: Path) -> None:
-    """The program is killed after each record, with the file changed or not yet: copies of the disk stand for that."""
+    """A kill after each record, before or after the change of a file, is a copy of the disk at that time."""
     copies: list[Path] = []
 
     def copy() -> None:
@@ -172,27 +142,23 @@ async def test_undo_after_a_kill_at_every_record(place: Place, tmp_path: Path) -
 
     async with place.open() as chain:
         journal = chain._shared.journal
-        record = journal._note
-        journal._note = lambda each: (record(each), copy())[0]
-        await ask(chain, "hello", "set a a1", "set b b1")
-        journal._note = record
+        record = journal._when_written
+        journal._when_written = lambda each: (record(each), copy())[0]
+        await place.ask(chain, "hello", "set a a1", "set b b1")
+        journal._when_written = record
     for each in copies:
         # The session knows its workspace by the path.
         shutil.rmtree(place.workspace)
         shutil.copytree(each / "work", place.workspace)
-        other = Place(place.workspace, each / "state")
-        async with other.open(place.id) as chain:
+        other = place_at(each)
+        other.workspace = place.workspace
+        async with other.open(resume=place.id) as chain:
             await chain.wait_idle()
             if chain.undo.points:
                 chain.undo.undo(len(chain.undo.points))
-            assert other.files() == {"a": "a0"}, each
+                assert "Changed since" not in other.notices[-1]
+            assert files(other) == {"a": "a0"}, each
     assert len(copies) > 20
-
-
-def test_a_change_that_is_recorded_and_was_not_made(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("a0")
-    change = FileChanged("main", "c1", "a", digest(b"a0"), digest(b"a1"))
-    assert restore_files(tmp_path, [change], lambda digest: None) == ([], [])
 
 
 EDITS = st.lists(st.tuples(st.sampled_from("ab"), st.booleans()), max_size=8)
@@ -200,10 +166,10 @@ EDITS = st.lists(st.tuples(st.sampled_from("ab"), st.booleans()), max_size=8)
 
 @trying(max_examples=200)
 @given(before=EDITS, undone=EDITS)
-def test_no_change_of_anybody_else_is_lost(
+def test_undo_reverts_no_change_of_others(
     tmp_path_factory: pytest.TempPathFactory, before: Sequence[tuple[str, bool]], undone: Sequence[tuple[str, bool]]
 ) -> None:
-    """Random writes by the agent (true) and by somebody else, of which the second part is undone."""
+    """Random writes by the agent (true) and by others; those of the second part are undone."""
     folder = tmp_path_factory.mktemp("undo")
     contents: dict[str, bytes] = {}
     changes: list[FileChanged] = []
@@ -230,9 +196,9 @@ def test_no_change_of_anybody_else_is_lost(
     assert restore_files(folder, changes, contents.get)[0] == []
 
 
-async def test_undo_works_in_a_session_that_is_kept_nowhere(place: Place) -> None:
+async def test_undo_works_without_a_stored_session(place: Place) -> None:
     async with place.open(store=MemoryStore()) as chain:
-        await ask(chain, "set a a1")
+        await place.ask(chain, "set a a1")
         chain.undo.undo()
-        assert place.files() == {"a": "a0"}
+        assert files(place) == {"a": "a0"}
     assert not place.state.exists()

@@ -48,6 +48,11 @@ def test_a_long_preview_is_cut_in_the_middle(text: str, unit: str) -> None:
     assert (rows[0][:3], rows[-1][-2:]) == ("  1", "99")
 
 
+def test_a_long_row_breaks_between_words() -> None:
+    rows = [row for _, row in preview_rows(asked(preview="rm -rf build/cache /home/ada/notes"), 24, "…")]
+    assert rows == ["  rm -rf build/cache", "↪  /home/ada/notes"]
+
+
 def test_only_a_difference_has_its_colours() -> None:
     diff = asked(diff=FileDiff("a.txt", (Hunk(0, 1, ("+" + "x" * 30,)),)))
     assert preview_rows(diff, 20, "…")[2:] == [("added", "  +" + "x" * 17), ("added", "↪ " + "x" * 13)]

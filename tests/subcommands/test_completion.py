@@ -1,4 +1,4 @@
-"""Completion of the command line, by the shells themselves."""
+"""``chain completion``: the scripts, run by the shells themselves."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def home(tmp_path: Path) -> Path:
     """A folder with a configuration, a session, and the command on the path."""
     (tmp_path / "config.yaml").write_text(CONFIG)
     (tmp_path / "rules.yaml").write_text("rules: [{text: hello}]\n")
-    kept = tmp_path / "state/chain/sessions"
-    kept.mkdir(parents=True)
-    (kept / "20260101-one.jsonl").write_text(SESSION % ("20260101-one", tmp_path))
+    sessions = tmp_path / "state/chain/sessions"
+    sessions.mkdir(parents=True)
+    (sessions / "20260101-one.jsonl").write_text(SESSION % ("20260101-one", tmp_path))
     (tmp_path / "chain").write_text(f'#!/bin/sh\nexec {sys.executable} -m cli "$@"\n')
     (tmp_path / "chain").chmod(0o755)
     return tmp_path
 
 
-def asked(home: Path, *command: str) -> list[str]:
+def output_of(home: Path, *command: str) -> list[str]:
     env = os.environ | {
         "PATH": f"{home}:{os.environ['PATH']}",
         "XDG_STATE_HOME": str(home / "state"),
@@ -46,60 +46,56 @@ def asked(home: Path, *command: str) -> list[str]:
 
 
 def bash(home: Path, *words: str) -> list[str]:
-    """What bash offers for the last of the words."""
+    """Return what bash completes the last word to."""
     (home / "script").write_text(script("bash"))
     line = " ".join(f"'{word}'" for word in words)
     program = f". ./script; COMP_WORDS=(chain {line}); COMP_CWORD={len(words)}; _chain; "
     program += 'printf "%s\\n" "${COMPREPLY[@]}"'
-    return asked(home, "bash", "-c", program)
+    return output_of(home, "bash", "-c", program)
 
 
 @pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
-    ("words", "offered"),
+    ("words", "completions"),
     [
         (("se",), ["send", "sessions"]),
-        (("--no",), ["--no-stdin", "--no-session", "--no-color"]),
         (("--output-format", "j"), ["json"]),
         (("-p", "--model", "li"), ["little"]),
         (("-p", "--model", "=", "li"), ["little"]),  # as bash splits --model=li
         (("-p", "--model", "="), ["claude", "offline", "little"]),
         (("--state", "=", "x", "sessions", "e"), ["export"]),
         (("-r", ""), ["20260101-one"]),
-        (("send", "--session", ""), ["20260101-one"]),
-        (("worker", "--k"), ["--keep"]),
         (("-p", "--config", "ru"), ["rules.yaml"]),
         (("sessions", "show", "2026"), ["20260101-one"]),
-        (("sessions", "e"), ["export"]),
         (("help", "ke"), ["keys"]),
-        (("completion", ""), ["bash", "zsh", "fish"]),
     ],
 )
-def test_bash_offers_what_may_stand_there(words: tuple[str, ...], offered: list[str], home: Path) -> None:
-    assert bash(home, *words) == offered
+def test_bash_completes_a_word(words: tuple[str, ...], completions: list[str], home: Path) -> None:
+    assert bash(home, *words) == completions
 
 
-def test_bash_knows_every_command_and_option(home: Path) -> None:
+def test_bash_completes_every_command_and_option(home: Path) -> None:
     assert bash(home, "") == list(COMMANDS)
     assert set(bash(home, "-")) == {*parser_of("")._option_string_actions}
 
 
 @pytest.mark.parametrize("line", ["chain sessions e", "chain --output-format j", "chain -r 2026"])
-def test_fish_offers_the_same(line: str, home: Path) -> None:
+def test_fish_completes_the_same(line: str, home: Path) -> None:
     if shutil.which("fish") is None:
-        pytest.skip("there is no fish here")
+        pytest.skip("fish is not installed")
     (home / "script").write_text(script("fish"))
-    found = asked(home, "fish", "--no-config", "-c", f"source script; complete --do-complete '{line}'")
+    found = output_of(home, "fish", "--no-config", "-c", f"source script; complete --do-complete '{line}'")
     assert found[:1] == bash(home, *line.split()[1:])
 
 
-def test_zsh_takes_the_script(home: Path) -> None:
+def test_zsh_accepts_the_script(home: Path) -> None:
     if shutil.which("zsh") is None:
-        pytest.skip("there is no zsh here")
+        pytest.skip("zsh is not installed")
     (home / "script").write_text(script("zsh"))
-    assert asked(home, "zsh", "-fc", "source ./script; print $_comps[chain]") == ["_shtab_chain"]
+    assert output_of(home, "zsh", "-fc", "source ./script; print $_comps[chain]") == ["_shtab_chain"]
 
 
-def test_another_shell_is_an_error(capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["completion", "tcsh"]) == 2
-    assert "bash or zsh or fish" in capfd.readouterr().err
+@pytest.mark.parametrize(("words", "says"), [(["tcsh"], "bash or zsh or fish"), ([], "bash, zsh or fish")])
+def test_a_shell_must_be_supported(words: list[str], says: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", *words]) == 2
+    assert says in capfd.readouterr().err

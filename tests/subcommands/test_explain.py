@@ -1,4 +1,4 @@
-"""`chain explain`: what a person reads of a line, and which words of the command line make the line."""
+"""``chain explain``: the words that make the line, and what is written about it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ config: {effort: low}
 rules:
   - {match: '^deploy', action: stop}
 """
+ACTIVE, IDLE = "while a run is active", "with no run active"
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a configuration, where the command is run."""
+    """The current folder, with a configuration."""
     (tmp_path / "mine.yaml").write_text(CONFIG)
     (tmp_path / "handler.yaml").write_text(HANDLER)
     monkeypatch.chdir(tmp_path)
@@ -34,14 +35,13 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def explained(capfd: pytest.CaptureFixture[str], words: Sequence[str], chain: str = "default") -> dict[str, str]:
-    """The rows of an explanation by their heads."""
+def explanation(capfd: pytest.CaptureFixture[str], words: Sequence[str], chain: str = "default") -> dict[str, str]:
+    """Return the rows of an explanation by their heads."""
     assert main(["explain", "--config", "mine.yaml", "--chain", chain, *words]) == 0
     rows = capfd.readouterr().out.splitlines()
-    return {head: told for head, _, told in (row.partition(": ") for row in rows)}
+    return {head: rest for head, _, rest in (row.partition(": ") for row in rows)}
 
 
-@pytest.mark.usefixtures("place")
 @pytest.mark.parametrize(
     ("words", "line"),
     [
@@ -51,14 +51,14 @@ def explained(capfd: pytest.CaptureFixture[str], words: Sequence[str], chain: st
         (["--", "-x", "--model"], "-x --model"),
         ([""], "(blank)"),
         (["x" * 100_001], "x" * 200 + "..."),
-        (["a\nb\x1b[2J"], "a b"),
+        (["a\nb"], "a b"),
+        (["/to", "explore-1", "!use B"], "/to explore-1 !use B"),
     ],
 )
 def test_the_words_make_the_line(words: list[str], line: str, capfd: pytest.CaptureFixture[str]) -> None:
-    assert explained(capfd, words)["line"] == line
+    assert explanation(capfd, words)["line"] == line
 
 
-@pytest.mark.usefixtures("place")
 @pytest.mark.parametrize(
     ("line", "kind", "active", "idle"),
     [
@@ -79,38 +79,48 @@ def test_the_words_make_the_line(words: list[str], line: str, capfd: pytest.Capt
         ("", "blank", "nothing", "nothing"),
     ],
 )
-def test_each_kind_says_what_it_does(
+def test_each_kind_has_its_effects(
     line: str, kind: str, active: str, idle: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    told = explained(capfd, [line])
-    assert told["kind"].startswith(kind)
-    assert active in told["while a run is active"]
-    assert idle in told["with no run active"]
+    rows = explanation(capfd, [line])
+    assert rows["kind"].startswith(kind)
+    assert active in rows[ACTIVE]
+    assert idle in rows[IDLE]
 
 
-def test_a_line_with_an_address_is_explained_without_it(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    rows = explained(capfd, ["/to", "explore-1", "!use B"])
-    assert rows["line"] == "/to explore-1 !use B"
+@pytest.mark.parametrize(
+    ("line", "head", "words"),
+    [
+        ("exit", "at a prompt, instead", "/quit"),
+        ("?", "at a prompt, instead", "/help"),
+        ("!hurry", "at a prompt with no run active, instead", "stays in the editor"),
+        *((line, "", "") for line in (" exit", "exit it", "!stop", "use B")),
+    ],
+)
+def test_a_prompts_own_meaning_is_shown(line: str, head: str, words: str, capfd: pytest.CaptureFixture[str]) -> None:
+    shown = {name: text for name, text in explanation(capfd, [line]).items() if name.startswith("at a prompt")}
+    assert [*shown] == ([head] if head else [])
+    assert words in shown.get(head, "")
+
+
+def test_an_address_is_shown_apart(capfd: pytest.CaptureFixture[str]) -> None:
+    rows = explanation(capfd, ["/to", "explore-1", "!use B"])
     assert rows["kind"] == "urgent redirect"
     assert rows["to"].startswith("explore-1,")
-    assert explained(capfd, ["/to", "explore-1"])["kind"] == "local command"
+    assert explanation(capfd, ["/to", "explore-1"])["kind"] == "local command"
 
 
-def test_the_rule_is_named_with_its_place(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    told = explained(capfd, ["deploy it"])
-    assert told["rule"] == f"1 of 1 in {place / 'handler.yaml'}:3, action stop: ^deploy"
-    assert explained(capfd, ["hello"])["rule"] == f"none of 1 rule in {place / 'handler.yaml'} matches"
-    assert "built-in" in explained(capfd, ["deploy it"], chain="bare")["rule"]
+def test_the_rule_is_shown_with_its_place(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = place / "handler.yaml"
+    assert explanation(capfd, ["deploy it"])["rule"] == f"1 of 1 in {file}:3, action stop: ^deploy"
+    assert explanation(capfd, ["hello"])["rule"] == f"none of 1 rule in {file} matches"
+    assert "built-in" in explanation(capfd, ["deploy it"], chain="bare")["rule"]
+    rows = explanation(capfd, ["deploy it"], chain="broken")
+    assert rows["problem"].startswith(f"{place / 'gone.yaml'}: ")
+    assert rows["kind"] == "redirect"
 
 
-def test_a_broken_handler_prompt_is_a_problem_and_no_failure(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    told = explained(capfd, ["deploy it"], chain="broken")
-    assert told["problem"].startswith(f"{place / 'gone.yaml'}: ")
-    assert told["kind"] == "redirect"
-
-
-@pytest.mark.usefixtures("place")
-def test_what_the_model_would_be_told_is_shown_as_it_is(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_message_for_the_model_is_shown(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "--config", "mine.yaml", "why?"]) == 0
     shown = capfd.readouterr().out
     assert "\n  USER INTERRUPTION: why?\n" in shown
@@ -118,37 +128,13 @@ def test_what_the_model_would_be_told_is_shown_as_it_is(capfd: pytest.CaptureFix
     assert "\n  Your reply was shown to the user." in shown
 
 
-def test_a_configuration_that_was_merely_found_is_not_used(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [([], "chain explain needs a line"), (["hello"], "chains.default.interruption_prompt"), (["hello"], "--config")],
+)
+def test_wrong_use_is_an_error(words: list[str], says: str, place: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (place / "config.yaml").write_text("chains: {default: {interruption_prompt: /etc/hostname}}\n")
-    assert main(["explain", "hello"]) == 2
+    assert main(["explain", *words]) == 2
     out, err = capfd.readouterr()
     assert out == ""
-    assert "chains.default.interruption_prompt" in err
-    assert "--config" in err
-
-
-@pytest.mark.usefixtures("place")
-def test_without_a_line_it_says_how_to_write_one(capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain"]) == 2
-    assert "chain explain needs a line" in capfd.readouterr().err
-
-
-@pytest.mark.usefixtures("place")
-@pytest.mark.parametrize(
-    ("line", "head", "told"),
-    [
-        ("exit", "at a prompt, instead", "/quit"),
-        ("?", "at a prompt, instead", "/help"),
-        ("!hurry", "at a prompt with no run active, instead", "stays in the editor"),
-    ],
-)
-def test_what_a_prompt_makes_of_a_line_alone_is_said(
-    line: str, head: str, told: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert told in explained(capfd, [line])[head]
-
-
-@pytest.mark.usefixtures("place")
-@pytest.mark.parametrize("line", [" exit", "exit it", "!stop", "use B"])
-def test_of_most_lines_a_prompt_makes_what_all_others_make(line: str, capfd: pytest.CaptureFixture[str]) -> None:
-    assert not [head for head in explained(capfd, [line]) if head.startswith("at a prompt")]
+    assert says in err

@@ -1,4 +1,4 @@
-"""The commands, as processes of their own: a worker that is killed in the middle of a run, and one that goes on."""
+"""``chain worker``, ``send`` and ``watch`` with a Redis, as processes of their own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from support import redis
-from support.program import call_program, environ
+from support.program import call_program, environ, start_program
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(redis.PROGRAM is None, reason=redis.WHY_NOT)]
 
@@ -31,14 +31,15 @@ rules:
 
 
 class Commands:
-    def __init__(self, folder: Path, server: redis.OwnRedis) -> None:
+    """The commands of a folder whose sessions are in a Redis."""
+
+    def __init__(self, folder: Path, address: str) -> None:
         self.folder = folder / "work"
         self.folder.mkdir()
         (folder / "config.yaml").write_text(CONFIG)
         (folder / "rules.yaml").write_text(RULES)
-        own = {"CHAIN_STATE": server.address, "CHAIN_CONFIG": str(folder / "config.yaml")}
-        self.environ = environ(folder, own)
-        self.workers: list[subprocess.Popen[bytes]] = []
+        self.environ = environ(folder, {"CHAIN_STATE": address, "CHAIN_CONFIG": str(folder / "config.yaml")})
+        self.processes: list[subprocess.Popen[bytes]] = []
 
     def run(self, *words: str) -> str:
         done = self.call(*words)
@@ -49,33 +50,31 @@ class Commands:
         return call_program(*words, cwd=self.folder, environ=self.environ)
 
     def start(self, *words: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "cli", *words]
-        worker = subprocess.Popen(
-            command,
+        process = start_program(
+            [sys.executable, "-m", "cli", *words],
             cwd=self.folder,
             env=self.environ,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-        self.workers.append(worker)
-        return worker
+        self.processes.append(process)
+        return process
 
 
 @pytest.fixture
 def commands(tmp_path: Path) -> Iterator[Commands]:
     with redis.own_redis(tmp_path / "redis") as server:
-        found = Commands(tmp_path, server)
+        commands = Commands(tmp_path, server.address)
         try:
-            yield found
+            yield commands
         finally:
-            for worker in found.workers:
-                worker.kill()
-                worker.communicate()
+            for process in commands.processes:
+                process.kill()
+                process.communicate()
 
 
-@pytest.mark.slow
-def test_a_worker_is_killed_in_the_middle_of_a_run_and_another_one_finishes_it(commands: Commands) -> None:
+def test_another_worker_finishes_a_killed_ones_run(commands: Commands) -> None:
     os.mkfifo(commands.folder / "begun")
     first = commands.start("worker")
     said = commands.run("send", "--new", "work on it")
@@ -98,26 +97,9 @@ def test_a_worker_is_killed_in_the_middle_of_a_run_and_another_one_finishes_it(c
     assert "[Interrupted: stopped while running, it may have had effects]" in shown
     assert commands.call("-r", session, "-p", "and more").returncode == 0
     assert session in commands.run("sessions")
+    assert "no session of" in commands.call("send", "--workspace", str(commands.folder.parent), "hello").stderr
     second.terminate()
-    _, told = second.communicate()
+    _, log = second.communicate()
     assert second.returncode == 0
-    assert f"resumes the session {session}, in {commands.folder}" in told.decode()
-    assert f"releases the session {session}" in told.decode()
-
-
-def test_what_is_meant_for_shared_sessions_says_so_elsewhere(commands: Commands) -> None:
-    assert "no session of" in commands.call("send", "hello").stderr
-    del commands.environ["CHAIN_STATE"]
-    for words, why in (
-        (("send", "--new", "x"), "--new needs --state"),
-        (("watch", "--answers"), "--answers needs --state"),
-        (("worker",), "needs the address of a Redis"),
-        (("worker", "--state", "/tmp"), "is not the address of a Redis"),
-        (("worker", "--state", "redis://x/0", "-n", "0"), "-n must be a number from 1"),
-        (("worker", "--state", "redis://x/0", "--keep", "soon"), "--keep must be a number of days"),
-        (("-p", "x", "--keep", "1d"), "--keep is for chain worker"),
-    ):
-        done = commands.call(*words)
-        assert done.returncode in (1, 2)
-        assert why in done.stderr, (words, done.stderr)
-        assert len(done.stderr.splitlines()) == 1
+    assert f"resumes the session {session}, in {commands.folder}" in log.decode()
+    assert f"releases the session {session}" in log.decode()

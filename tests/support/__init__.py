@@ -4,7 +4,7 @@ Here are the parts that most need: a session in memory, its disks and its user, 
 rest is imported from its module, so that a test of a parser loads no terminal.
 """
 
-from .checks import check_full_disk, check_heard, check_invariants, check_silence
+from .checks import check_full_disk, check_heard, check_invariants, check_session, check_silence, checked_session
 from .disks import BackgroundFile, FullDisk, MemoryFile
 from .examples import sharded, trying
 from .sessions import INTERRUPTED, SKIPPED, OneConversation, Recorder, Session, at, open_session, settings, wait_quiet
@@ -46,7 +46,9 @@ __all__ = [
     "check_full_disk",
     "check_heard",
     "check_invariants",
+    "check_session",
     "check_silence",
+    "checked_session",
     "open_session",
     "settings",
     "sharded",

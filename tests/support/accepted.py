@@ -1,4 +1,4 @@
-"""The lines of a session as its journal has them: which agent each waits for, and where it came in."""
+"""The lines of a session by its records: the agent of each line, and the point of its delivery."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .users import MARKED
 
 @dataclass
 class AcceptedLine:
-    """A line; ``number`` counts the accepted lines, ``ends`` are where its records end, by the agents they name."""
+    """An accepted line. ``ends`` are the ends of its records in the journal, by agent."""
 
     id: str
     number: int
@@ -22,7 +22,7 @@ class AcceptedLine:
     agent: str
     ends: dict[str, int] = field(default_factory=dict)
     entered: str = ""
-    """At which point it came in."""
+    """The point of its delivery."""
 
     @property
     def is_urgent(self) -> bool:
@@ -34,12 +34,12 @@ class AcceptedLine:
 
     @property
     def end(self) -> int:
-        """Where the record ends by which it waits where it does."""
+        """The end of its latest record."""
         return self.ends[self.agent]
 
     @property
     def marks(self) -> set[str]:
-        """What no other line's text has."""
+        """The parts of the text that no other line has."""
         return set(MARKED.findall(self.text))
 
     def is_in(self, texts: list[str]) -> bool:
@@ -60,7 +60,7 @@ class Lines:
         return id in self._lines
 
     def add(self, record: dict[str, Any]) -> AcceptedLine:
-        """A line that was accepted."""
+        """Add an accepted line."""
         id = record["id"]
         assert id not in self._lines
         line = AcceptedLine(id, len(self._lines), record["text"], record["kind"], record["urgency"], record["agent"])
@@ -69,7 +69,7 @@ class Lines:
         return line
 
     def move(self, record: dict[str, Any]) -> AcceptedLine:
-        """A line whose agent has left it to another."""
+        """Move a line to another agent."""
         line = self._lines[record["id"]]
         assert (line.text, line.kind, line.urgency) == (record["text"], record["kind"], record["urgency"])
         line.agent = record["agent"]
@@ -78,5 +78,5 @@ class Lines:
 
     @property
     def of_the_plan(self) -> set[str]:
-        """What the texts of tasks may have from todo lines."""
+        """The marks that may occur in the texts of tasks."""
         return {mark for line in self._lines.values() if line.kind == "todo" for mark in line.marks}

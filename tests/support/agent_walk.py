@@ -1,11 +1,11 @@
-"""The conversation of one agent, its lines and its tools, read in order by the rules of SPEC sections 2 to 5."""
+"""The lines, conversation and tool calls of one agent, checked in order by the rules of SPEC sections 2 to 5."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from double import check_messages
@@ -24,7 +24,7 @@ _CARRIED_OUT = re.compile(r"\((Not d|D)one: ")
 
 @dataclass(frozen=True)
 class Ending:
-    """How an agent ended that a call started, and what it had found until then."""
+    """The end of an agent that a call started, and its findings."""
 
     status: str
     found: list[str]
@@ -34,80 +34,86 @@ class Ending:
         return self.status in ("done", "max_iterations", "truncated")
 
 
+@dataclass(eq=False)
 class AgentWalk:
-    """What is known of one agent at each moment: what waits for it, its conversation, and whether anything may start.
+    """The state of one agent as its records and requests show it: its waiting lines, conversation, run and calls.
 
-    ``beside`` are the names of the tools that may run beside their neighbours, and ``ends`` is how the agents ended
-    that a call started, by calls.
+    ``parallel`` are the tools that may run beside others, and ``endings`` the ends of child agents by the call that
+    started them. ``limit`` is the number of iterations.
     """
 
-    def __init__(
-        self, name: str, kind: str, limit: int, lines: Lines, beside: set[str], ends: dict[str, Ending]
-    ) -> None:
-        self.name = name
-        self.kind = kind
-        self.limit = limit
-        self.is_asked = False
-        self._has_begun = False
-        self.parent: AgentWalk | None = None
-        self.parent_id = "root"
-        self.below: list[AgentWalk] = []
-        self.history: list[dict[str, Any]] = []
-        self.waiting: list[AcceptedLine] = []
-        self.iteration = 0
-        self.usage = [0, 0]
-        self.found: list[str] = []
-        """The results of the run that are no errors, with those of agents that ended without an answer."""
-        self.calls: list[dict[str, Any]] = []
-        self.started: list[str] = []
-        self.finished: set[str] = set()
-        self.memory: object = None
-        """What the requests of its conversation have in common."""
-        self.ended: str | None = None
-        """``stop`` or ``interrupt`` since the run was told to end."""
-        self.giving_back: int | None = None
-        """Where the run began to settle its lines: what comes after it begins another."""
-        self._lines, self._beside, self._ends = lines, beside, ends
-        self._same: list[object] = []
-        self._sound: list[dict[str, Any]] = []
-        """The messages that were found to be well formed, as they were sent last."""
-        self._kept: list[dict[str, Any]] = []
-        """Those of which it was found that nothing of them is lost when they are read."""
-        self.is_summarizing = self.only_compacts = self._was_compacted = False
-        """Whether its last request asks for a summary, its run does that alone, nothing came since a compaction."""
-        self._first: tuple[str, ...] = ()
-        """What the message has that stands for all before a compaction."""
-        self._taken_back: set[str] = set()
-        """The marks of the lines that a refusal gave back."""
-        self._said_by_user: list[str] = []
-        """The words of the run that is active."""
-        self._last_message = 0
-        self._ids: list[list[str]] = []
-        """The lines of each message of the history."""
-        self._unsent: list[str] = []
-        self._withdrawn: set[str] = set()
-        self._went_on = False
-        """Whether more than the lines of that very step came after it was told to end."""
-        self._begun: list[str] = []
-        self._late: list[tuple[str, frozenset[str]]] = []
-        self._held_since: int | None = None
-        """How many tools had begun when the first urgent line, or the order to end, came."""
-        self._was_held = False
-        """Whether that came since the reply."""
-        self._was_cut = False
-        self._gives_back = ""
-        """How the run is to end, whose query leaves the conversation."""
-        self._has_now = False
-        """Whether a now line came since the reply, which cuts its tools; it may have been dropped in the same step."""
-        self._is_empty = False
-        """Whether a reply came since the last message: until another comes, one that has no content to append."""
-        self._may_have_tail = False
-        self._plan_changed = self._plan_is_news = False
-        self._plan_is_due = self._is_first_try = False
-        self._is_tried = self._owes_removal = False
-        """Whether the last request had stubs that are not on record yet, and whether it was answered."""
-        self._said: tuple[int, tuple[str, ...]] = 0, ()
-        """How many messages the last request had, and its tail."""
+    name: str
+    kind: str
+    limit: int
+    lines: Lines
+    parallel: set[str]
+    endings: dict[str, Ending]
+    is_asked: bool = False
+    """Whether it works for an ``agent_ask``."""
+    parent: AgentWalk | None = None
+    parent_id: str = "root"
+    below: list[AgentWalk] = field(default_factory=list)
+    history: list[dict[str, Any]] = field(default_factory=list)
+    waiting: list[AcceptedLine] = field(default_factory=list)
+    iteration: int = 0
+    usage: list[int] = field(default_factory=lambda: [0, 0])
+    found: list[str] = field(default_factory=list)
+    """The results of the run that are no errors, with those of agents that ended without an answer."""
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    """The calls of the last reply; of these, those that were started and finished by record."""
+    started: list[str] = field(default_factory=list)
+    finished: set[str] = field(default_factory=set)
+    memory: object = None
+    """The object that all requests of its conversation share."""
+    ended: str | None = None
+    """``stop`` or ``interrupt`` once the run has to end."""
+    giving_back: int | None = None
+    """The position in the journal at which the run began to settle its lines: later lines belong to the next run."""
+    is_summarizing: bool = False
+    """Whether its last request asks for a summary."""
+    only_compacts: bool = False
+    """Whether its run does nothing but a compaction."""
+    _has_begun: bool = False
+    _same: list[object] = field(default_factory=list)
+    """The messages of the last request, by identity."""
+    _sound: list[dict[str, Any]] = field(default_factory=list)
+    """The messages that were found to be well formed, as they were sent last."""
+    _kept: list[dict[str, Any]] = field(default_factory=list)
+    """The messages that were found to survive being read back."""
+    _was_compacted: bool = False
+    """Whether nothing has happened since a compaction."""
+    _first: tuple[str, ...] = ()
+    """The parts of the message that replaces all messages before a compaction."""
+    _taken_back: set[str] = field(default_factory=set)
+    """The marks of the lines that a refusal returned."""
+    _said_by_user: list[str] = field(default_factory=list)
+    """The user's words in this run."""
+    _last_message: int = 0
+    _ids: list[list[str]] = field(default_factory=list)
+    """The lines of each message of the history."""
+    _unsent: list[str] = field(default_factory=list)
+    _withdrawn: set[str] = field(default_factory=set)
+    _went_on: bool = False
+    """Whether another step has begun since the run had to end."""
+    _begun: list[str] = field(default_factory=list)
+    _late: list[tuple[str, frozenset[str]]] = field(default_factory=list)
+    """The calls that started after an urgent line or a stop, each with those that had begun before."""
+    _held_since: int | None = None
+    """The number of calls that had begun when the first urgent line, or the order to end, came."""
+    _was_held: bool = False
+    """Whether that came since the reply."""
+    _was_cut: bool = False
+    _gives_back: str = ""
+    """The status of the run whose query leaves the conversation."""
+    _has_now: bool = False
+    """Whether a now line came since the reply. It cuts the tools, even if it was dropped in the same step."""
+    _is_empty: bool = False
+    """Whether a reply came since the last message. Until another one comes, it has no content to append."""
+    _may_have_tail: bool = False
+    _is_tried: bool = False
+    """Whether the last request had stubs that are not on record yet."""
+    _owes_removal: bool = False
+    """Whether such a request was answered."""
 
     @property
     def depth(self) -> int:
@@ -129,7 +135,7 @@ class AgentWalk:
     # ---- how its runs begin and end
 
     def begin(self, parent: AgentWalk, parent_id: str) -> None:
-        """It begins to work for an agent, in the call ``parent_id``."""
+        """Begin to work for an agent, in the call ``parent_id``."""
         assert self.parent is None, f"{self.name} is at work already"
         call = next((c for c in parent.calls if c["id"] == parent_id), None)
         assert call is not None, f"{self.name} works for no call of {parent.name}"
@@ -140,21 +146,19 @@ class AgentWalk:
         assert parent.ended is None, f"I4: {self.name} starts after {parent.ended}"
         self.parent, self.parent_id = parent, parent_id
         parent.below.append(self)
-        if not self.is_asked:
-            self._plan_changed = self._plan_is_news = True
 
     def end(self, status: str, iterations: int, usage: dict[str, Any]) -> None:
-        """It has ended what it was started for."""
+        """End the work for the parent."""
         assert self.parent is not None
         assert not self.below, f"{self.name} ends before {[each.name for each in self.below]}"
         assert not self.waiting, f"I1: {self.name} ends, and {[each.id for each in self.waiting]} wait for it"
         self.parent.below.remove(self)
-        self._ends[self.parent_id] = Ending(status, self.found)
+        self.endings[self.parent_id] = Ending(status, self.found)
         self._check_end(status, iterations, usage)
         self.parent = None
 
     def result(self, record: dict[str, Any], *, interactive: bool) -> None:
-        """The run of the main agent has its result."""
+        """Check the result of a run of the main agent."""
         assert not self.below, f"the run ends before {[each.name for each in self.below]}"
         status, settled = record["status"], self.giving_back or record["end"]
         waiting = [line for line in self.waiting if line.end < settled and line.kind != "job"]
@@ -188,19 +192,19 @@ class AgentWalk:
         self._gives_back = ""
 
     def tell_to_end(self, how: str) -> None:
-        """A stop or an interrupt reaches it."""
+        """Note that a stop or an interrupt reaches the agent."""
         if self.giving_back is None:
             self.ended = "interrupt" if how == "interrupt" else self.ended or how
             self._hold()
 
     def goes_on(self) -> None:
-        """Something else happens: what belongs to the step of a stop does not come any more."""
+        """Note that another step begins: records of the step of a stop come no more."""
         self._went_on = self._went_on or self.ended is not None
 
     # ---- lines
 
     def line(self, line: AcceptedLine) -> None:
-        """A line waits for it."""
+        """Add a waiting line."""
         self.waiting.append(line)
         self.waiting.sort(key=lambda each: each.number)
         if self.giving_back is None:
@@ -209,7 +213,7 @@ class AgentWalk:
                 self._hold()
 
     def receipt(self, record: dict[str, Any]) -> None:
-        line, state = self._lines[record["id"]], record["state"]
+        line, state = self.lines[record["id"]], record["state"]
         if state == "delivered":
             assert line.entered == record["point"], f"I1: {line.id} is not in the conversation"
             return
@@ -234,7 +238,7 @@ class AgentWalk:
         assert record["parent_id"] == self.parent_id
         assert not self._owes_removal, "what a request left out is not on record"
         texts = [b["text"] for b in message["content"] if b["type"] == "text"]
-        lines = [self._lines[id] for id in ids]
+        lines = [self.lines[id] for id in ids]
         if ids:
             assert message["role"] == "user"
             self._check_point(point, lines)
@@ -302,8 +306,8 @@ class AgentWalk:
         said = {mark for line in lines for mark in line.marks}
         found = {mark for text in texts for mark in MARKED.findall(text)}
         if any(line.kind == "todo" for line in lines):
-            # What was done with a task of the plan is told with the task's text.
-            found -= self._lines.of_the_plan - said
+            # The outcome of a plan command contains the text of the task.
+            found -= self.lines.of_the_plan - said
         assert found == said, "I3: a line's text is elsewhere"
 
     def _reply(self, message: dict[str, Any]) -> None:
@@ -312,11 +316,10 @@ class AgentWalk:
         self.started, self._begun, self._late, self.finished = [], [], [], set()
         self._held_since = 0 if self.is_held_up else None
         self._was_held = self._held_since is not None
-        self._may_have_tail, self._plan_is_news = False, self._plan_changed
-        self._plan_is_due = self._plan_is_due and self._plan_changed
+        self._may_have_tail = False
 
     def _check_results(self, message: dict[str, Any]) -> None:
-        """A call that never started says so, and none that did; an agent that has no answer gives an error."""
+        """Check that exactly the calls that never started say so, and that agents without an answer give errors."""
         results = [b for b in message["content"] if b["type"] == "tool_result"]
         if not results:
             return
@@ -324,7 +327,7 @@ class AgentWalk:
         assert [b["tool_use_id"] for b in results] == [c["id"] for c in self.calls]
         for block in results:
             id, text, is_error = block["tool_use_id"], block["content"], block.get("is_error", False)
-            has_begun = id in self._ends
+            has_begun = id in self.endings
             # A call for which no agent could begin any more has had no effect either.
             has_run = id in self.started and (has_begun or not (self._starts_agents(id) and text == SKIPPED))
             assert has_run <= (text != SKIPPED), "what has started says that it was skipped"
@@ -332,8 +335,10 @@ class AgentWalk:
             assert has_run or is_error
             assert (id in self.started) == (id in self.finished)
             if has_begun:
-                assert is_error != self._ends[id].is_answer, f"an agent that was {self._ends[id].status}: {text:.80}"
-            self.found += [text] if not is_error else self._ends[id].found if has_begun else []
+                assert is_error != self.endings[id].is_answer, (
+                    f"an agent that was {self.endings[id].status}: {text:.80}"
+                )
+            self.found += [text] if not is_error else self.endings[id].found if has_begun else []
             self._was_cut |= text == INTERRUPTED and not self._has_now
             self._was_cut |= text == SKIPPED and not self._was_held
 
@@ -342,7 +347,7 @@ class AgentWalk:
         return call["name"] == "agent_ask" or "task" in call["input"]
 
     def reply_came(self, record: dict[str, Any]) -> None:
-        """A call has come to its end; one that gave no reply has no reason why that stopped."""
+        """Note the end of a model call. One without a reply has no stop reason."""
         self._is_empty = record["stop_reason"] is not None
         self._owes_removal = self._is_empty and self._is_tried
 
@@ -359,16 +364,15 @@ class AgentWalk:
             id
             for message, ids in zip(gone, self._ids[keep:], strict=True)
             for id in ids
-            if self._lines[id].kind != "todo" or not _CARRIED_OUT.search(str(message["content"]))
+            if self.lines[id].kind != "todo" or not _CARRIED_OUT.search(str(message["content"]))
         }
         del self.history[keep:], self._ids[keep:], self._same[keep:]
         if keep and _is_summary(self.history[0]):
             self._same, self._first = [], self._first[:1]
-        self._taken_back |= {mark for id in self._withdrawn for mark in self._lines[id].marks}
-        self._plan_is_news, self._plan_is_due = True, False
+        self._taken_back |= {mark for id in self._withdrawn for mark in self.lines[id].marks}
 
     def remove(self, record: dict[str, Any]) -> None:
-        """Stubs stand for these images from now on; thinking is gone without one."""
+        """Replace images by stubs, or remove thinking."""
         self._owes_removal, left, gone = False, Counter(record.get("digests", ())), record["what"] == "tools"
         for n, message in enumerate(self.history):
             new = []
@@ -412,7 +416,7 @@ class AgentWalk:
         self.finished.add(id)
 
     def call(self, id: str) -> None:
-        """Take note of a call that has begun: it has started, or the user was told of it."""
+        """Note that a call has begun: it has started, or its event was emitted."""
         if id not in self._begun:
             self._begun.append(id)
 
@@ -421,9 +425,9 @@ class AgentWalk:
         assert id not in self.finished
 
     def _check_late(self) -> None:
-        """What started although an urgent line or a stop waited stands in a batch that had begun by then."""
+        """Check that calls which start after an urgent line or a stop belong to a batch that had begun by then."""
         order = [c["id"] for c in self.calls]
-        alone = {c["id"] for c in self.calls if c["name"] not in self._beside and c["id"] in self.started}
+        alone = {c["id"] for c in self.calls if c["name"] not in self.parallel and c["id"] in self.started}
         for id, begun in self._late:
             last = first = order.index(id)
             while first > 0 and not alone.intersection(order[first - 1 : first + 1]):
@@ -435,15 +439,9 @@ class AgentWalk:
         assert self.ended is None, f"an iteration of {self.name} begins after {self.ended}"
         self.iteration += 1
         assert iteration == self.iteration <= self.limit, "I5"
-        self._is_first_try = True
-
-    def plan(self, by: str) -> None:
-        """The plan has changed. What the model changed itself is told by the tools; all else is news until sent."""
-        self._plan_changed = self._plan_is_news = by != self.name
-        self._plan_is_due = self._plan_is_news and bool(self.history)
 
     def compact(self, record: dict[str, Any]) -> None:
-        """I10: what begins the conversation now has all that the user said in the run, word for word."""
+        """Apply a compaction. I10: its first message has the user's words of the run, word for word."""
         kept = self.history
         if record["summary"]:
             kept = self.history[len(self.history) - record.get("kept", 0) :]
@@ -462,16 +460,15 @@ class AgentWalk:
             self._first = (record["summary"], words, left, record.get("plan", ""))
             assert all(said in words for said in self._said_by_user), "I10: what the user said is gone"
         self.history = kept
-        self._plan_is_news, self._plan_is_due = not record["summary"], False
         self._was_compacted = True
 
     def asks_model(self, *, is_for_summary: bool) -> None:
-        """What waits when a compaction ends comes in right behind it, whether there was one or it failed."""
+        """Note a request. Lines that wait during a compaction are delivered right after it, even if it failed."""
         self.is_summarizing = is_for_summary
         self._was_compacted = self._was_compacted or is_for_summary
 
     def _learn_first(self, request: Request) -> None:
-        """Take the message that stands for all before a compaction as it is sent first."""
+        """Read the first message of a compacted conversation from the first request with it."""
         if self.history and _is_summary(self.history[0]) and not self._same:
             said = request.messages[0].text
             assert all(part in said for part in self._first), "I10"
@@ -479,7 +476,7 @@ class AgentWalk:
             self.history[0] = to_json(request.messages[0])
 
     def _is_asked_of(self, n: int, asked: list[dict[str, Any]]) -> bool:
-        """Whether these are its messages from the n-th on, but for stubs, and the newest words of the user."""
+        """Return whether these are the messages from the n-th on, except stubs and the newest words of the user."""
         said, left = self.history[n : n + len(asked)], self.history[n + len(asked) :]
         is_same = len(said) == len(asked) and all(map(_is_alike, said, asked))
         return is_same and all(_is_text_of_user(message) for message in left)
@@ -496,7 +493,7 @@ class AgentWalk:
         assert check_messages([to_json(message) for message in request.messages]) is None, "I2"
 
     def check_kept(self) -> None:
-        """Nothing of its conversation is lost when that is read."""
+        """Check that reading the conversation back loses nothing."""
         for message in self.history[_alike(self._kept, self.history) :]:
             assert to_json(from_json(message)) == message
         self._kept = self.history[:]
@@ -520,21 +517,14 @@ class AgentWalk:
         assert check_messages(self.history, known=_alike(self._sound, self.history)) is None
         self._sound = self.history[:]
         for id in self._unsent:
-            assert self._lines[id].end <= synced, f"I6: {id} was sent before it was on the disk"
+            assert self.lines[id].end <= synced, f"I6: {id} was sent before it was on the disk"
         self._unsent.clear()
-        if not self._may_have_tail:
-            assert request.overrides == Overrides()
-            assert not request.tail or self._plan_is_news, "I7: a tail on an ordinary call"
-        assert self._may_have_tail or len(request.tail) <= 1
-        assert request.tail or not (self._plan_is_due and self._is_first_try), "the plan changed by other hands"
-        said = len(request.messages), request.tail
-        if self._is_first_try or said != self._said:
-            self._plan_changed = False  # what is only said again does not have what changed meanwhile
-        self._is_first_try, self._said = False, said
+        assert self._may_have_tail or request.overrides == Overrides()
+        assert self._may_have_tail or len(request.tail) <= 1, "I7: only the plan is added to an ordinary call"
 
 
 def _alike(before: Sequence[object], now: Sequence[object]) -> int:
-    """How many messages both begin with."""
+    """Return the number of messages that both begin with."""
     return next((n for n, (one, other) in enumerate(zip(before, now, strict=False)) if one is not other), len(before))
 
 
@@ -550,7 +540,7 @@ def _stubbed(block: dict[str, Any], names: dict[str, str], stubs: set[str]) -> d
 
 
 def _is_stubbed(sent: dict[str, Any], recorded: dict[str, Any]) -> bool:
-    """Whether a message is one on record but for what a service refused: the record of that follows its answer."""
+    """Return whether a message is one on record except for refused content, whose record follows the answer."""
     kept = [
         block
         for block in recorded["content"]
@@ -569,7 +559,7 @@ def _is_text_of_user(message: dict[str, Any]) -> bool:
 
 
 def _is_alike(message: dict[str, Any], asked: dict[str, Any]) -> bool:
-    """Whether it is the same message, but for stubs of its results."""
+    """Return whether the messages are equal except for stubs of results."""
     blocks = zip(message["content"], asked["content"], strict=False)
     is_same = len(message["content"]) == len(asked["content"]) and message["role"] == asked["role"]
     return is_same and all(b == c or "removed to make room]" in str(c.get("content")) for b, c in blocks)

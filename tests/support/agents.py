@@ -1,7 +1,7 @@
 """Agents for tests: a model that does what its task says, a tool that waits for each agent, and a chain with both.
 
-A task is a JSON list of steps, each a list of calls, and a call is a tool's name and its input. So the task of an agent
-that starts others has their tasks in it, and a test says what the whole tree does in one expression.
+A task is a JSON list of steps, a step a list of calls, and a call a tool's name and input. The task of an agent
+contains the tasks of its children, so a test describes a whole tree in one expression.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trio.testing import wait_all_tasks_blocked
 from chain import events
 from chain.config.load import Settings
 from chain.messages import Block, Message, StopReason, Text, ToolCall, Usage
-from chain.model import Delta, Reply, Request
+from chain.model import Delta, Model, Reply, Request
 from chain.tools.tool import Tool, ToolContext, tool
 
 from .checks import check_full_disk, check_invariants, check_silence
@@ -30,17 +30,17 @@ Call = list[Any]
 
 
 def work(*steps: list[Call], answer: str = "The answer.", **ends: StopReason) -> str:
-    """A task: these steps, then this answer; ``stop_reason`` is that of the answer."""
+    """Return a task with these steps and this answer. ``stop_reason`` is that of the answer."""
     return json.dumps({"steps": steps, "answer": answer, **ends})
 
 
 def starts(kind: str, *steps: list[Call], answer: str = "The answer.", **ends: StopReason) -> Call:
-    """A call that starts an agent with a task."""
+    """Return a call that starts an agent with a task."""
     return [kind, {"task": work(*steps, answer=answer, **ends)}]
 
 
 def asks(agent: str, *steps: list[Call], answer: str = "The answer.", **ends: StopReason) -> Call:
-    """A call that asks a finished agent."""
+    """Return a call that asks a finished agent."""
     return ["agent_ask", {"agent": agent, "question": work(*steps, answer=answer, **ends)}]
 
 
@@ -57,11 +57,8 @@ async def both(ctx: ToolContext, task: str) -> str:
 
 
 @dataclass
-class Obedient:
-    """Does the steps of the latest task in the conversation, then gives its answer.
-
-    ``on_reply`` is awaited before each reply, with the request.
-    """
+class Obedient(Model):
+    """A model that does the steps of the latest task, then answers. ``on_reply`` is awaited before each reply."""
 
     name: str = "obedient"
     calls: int = 0
@@ -84,15 +81,9 @@ class Obedient:
             blocks.append(ToolCall(f"call_{self.calls}", name, input))
         return Reply(Message("assistant", tuple(blocks)), "tool_use", self.usage)
 
-    async def prepare(self) -> None:
-        """There is nothing to prepare."""
-
-    async def aclose(self) -> None:
-        """There is nothing to give up."""
-
 
 def progress(request: Request) -> tuple[dict[str, Any], int]:
-    """The latest task of a conversation, and how many of its steps were begun."""
+    """Return the latest task of a conversation, and the number of steps that have begun."""
     done = 0
     for message in reversed(request.messages):
         if message.role == "assistant":
@@ -105,7 +96,7 @@ def progress(request: Request) -> tuple[dict[str, Any], int]:
 
 @dataclass
 class Waiters:
-    """The tool ``wait``, which waits until the agent that called it is let go."""
+    """A tool ``wait`` that waits until its agent is released by ``let_go``."""
 
     started: dict[str, trio.Event] = field(default_factory=lambda: defaultdict(trio.Event))
     open: dict[str, trio.Event] = field(default_factory=lambda: defaultdict(trio.Event))
@@ -130,29 +121,29 @@ class Waiters:
 
 @dataclass
 class Family:
-    """A chain whose agents wait, and what happens in it."""
+    """A chain with agents that wait."""
 
     session: Session
     waiters: Waiters
 
     async def begin(self, *steps: list[Call], answer: str = "The answer.") -> None:
-        """Start a run, and wait until all of it is held up."""
+        """Start a run, and wait until all its agents wait."""
         assert self.session.chain.submit(work(*steps, answer=answer)).what == "started"
         await self.quiet()
 
     async def quiet(self) -> None:
-        """Wait until nothing happens any more by itself."""
+        """Wait until all tasks are blocked."""
         await wait_all_tasks_blocked(0.001)
 
     def send(self, text: str, to: str = "") -> str:
-        """Send a line that is queued; the agent that it went to."""
+        """Send a line that is queued, and return its agent."""
         answer = self.session.chain.submit(text, to=to)
         assert answer.what == "queued", answer
         self.session.addressed[answer.id] = to
         return next(a.agent for a in self.session.chain.lines.waiting if a.id == answer.id)
 
     async def finish(self) -> events.Result:
-        """Let all agents go, and wait for the result."""
+        """Release all agents, and return the result of the run."""
         self.waiters.open.default_factory = _opened
         for gate in self.waiters.open.values():
             gate.set()
@@ -160,13 +151,13 @@ class Family:
         return self.session.result
 
     def texts(self, agent: str) -> list[str]:
-        """The texts of the user's messages in the conversation of an agent, as the journal has them."""
+        """Return the recorded texts of the user's messages to an agent."""
         rows = [r for r in self.session.records if r["type"] == "message" and r["agent"] == agent]
         messages = [r["message"] for r in rows if r["message"]["role"] == "user"]
         return [b["text"] for m in messages for b in m["content"] if b["type"] == "text"]
 
     def results(self, agent: str) -> list[tuple[str, bool]]:
-        """The results that an agent has read: their texts, and whether each is an error."""
+        """Return the texts of an agent's recorded tool results, and whether each is an error."""
         rows = [r for r in self.session.records if r["type"] == "message" and r["agent"] == agent]
         blocks = [b for r in rows for b in r["message"]["content"] if b["type"] == "tool_result"]
         return [(b["content"], bool(b.get("is_error"))) for b in blocks]
@@ -194,7 +185,7 @@ async def family(
     interactive: bool = False,
     file: MemoryFile | None = None,
 ) -> AsyncIterator[Family]:
-    """A chain whose model does what tasks say; the invariants hold at its end."""
+    """Open a chain whose model does what tasks say, and check the invariants at its end."""
     waiters = Waiters()
     chosen = use or settings(agents=True)
     async with open_session(

@@ -1,4 +1,4 @@
-"""What holds of the questions of a session, as its journal and its events tell them."""
+"""Checks of the questions of a session."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DECIDED_BY = {
 
 
 def check_questions(session: Session, records: Sequence[dict[str, Any]]) -> None:
-    """Each question has one answer, one is open at a time, and what needs approval starts only with it."""
+    """Check that each question has one answer, that one is open at a time, and that calls start with approval."""
     asked = [r for r in records if r["type"] == "question"]
     answers = {r["id"]: r for r in records if r["type"] == "answer"}
     assert [r["id"] for r in asked] == [f"Q{n}" for n in range(1, len(asked) + 1)]
@@ -50,9 +50,9 @@ def _check_told(session: Session, answers: dict[str, dict[str, Any]]) -> None:
 
 
 def _check_starts(session: Session, records: Sequence[dict[str, Any]]) -> None:
-    """A call that needs approval starts when the answer that allows it is on disk, and no other does.
+    """Check that calls that need approval start only once the answer that allows them is on disk.
 
-    Of the tests' own tools one needs none for the path "none", as its preview says.
+    The tests' own tool ``change_file`` needs none for the path "none".
     """
     tools = {tool.name for tool in session.chain.tools if tool.needs_approval}
     started = {r["id"] for r in records if r["type"] == "tool_started"}  # not every agent has all of them

@@ -1,4 +1,4 @@
-"""Certificates that sign themselves, so that nobody vouches for them."""
+"""Self-signed certificates."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 
 
 def self_signed(folder: Path) -> tuple[Path, ssl.SSLContext]:
-    """A certificate of a.test in this folder, and what a server with it is served by."""
+    """Create a certificate of a.test in a folder. Return its path and the context of a server."""
     if shutil.which("openssl") is None:
-        pytest.skip("there is no openssl to make a certificate")
+        pytest.skip("no openssl here")
     made = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
     path, key = folder / "cert.pem", folder / "key.pem"
     subject = ["-subj", "/CN=a.test", "-addext", "subjectAltName=DNS:a.test"]

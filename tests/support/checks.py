@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import Any
 
 from double import check_messages
 
 from chain import events
-from chain.agent.state import MOST_CHARS
+from chain.agent.state import MAX_RESULT_CHARS
+from chain.config.load import Settings
 from chain.messages import to_json
-from chain.model import Request
+from chain.model import Model, Request
 
 from .asked import check_questions
 from .crashes import check_readable
 from .disks import FullDisk
 from .replays import check_replays
-from .sessions import INTERRUPTED, SKIPPED, Mark, Session
+from .sessions import INTERRUPTED, SKIPPED, Mark, Session, open_session, settings
 from .small_window import ASKS
 from .states import check_states
 from .users import MARKED
@@ -51,6 +54,25 @@ def check_invariants(session: Session, *, max_iterations: int = 20) -> None:
     if len(session.file.data) % ONE_IN == 0:
         check_replays(session)
     assert session.chain.is_running or {view.state for view in session.chain.agents} == {"finished"}
+
+
+def check_session(session: Session, max_iterations: int) -> None:
+    """Everything that must hold of an idle session; on a full disk, once it has room again and a run has ended."""
+    if not isinstance(session.file, FullDisk):
+        check_invariants(session, max_iterations=max_iterations)
+    elif session.file.room == math.inf and session.of(events.Result)[-1:] and session.result.status != "error":
+        check_full_disk(session)
+    check_silence(session, session.interrupted_at)
+    check_heard(session)
+
+
+@asynccontextmanager
+async def checked_session(model: Model | str, *, use: Settings | None = None, **options: Any) -> AsyncIterator[Session]:
+    """Open a session as ``open_session`` does, and check at its end what must hold of every session."""
+    use = use or settings()
+    async with open_session(model, use=use, **options) as session:
+        yield session
+    check_session(session, use.chain().max_iterations)
 
 
 async def check_next_run(session: Session) -> None:
@@ -203,7 +225,7 @@ def _check_told(session: Session, records: Sequence[dict[str, Any]], walk: Walk)
         results = [(r["status"], r["iterations"]) for r in records if r["type"] == "result"]
         assert [(e.status, e.iterations) for e in session.of(events.Result)] == results
         for event, found in zip(session.of(events.Result), walk.found, strict=True):
-            told, is_long = list(event.partial_results), sum(map(len, found)) > MOST_CHARS
+            told, is_long = list(event.partial_results), sum(map(len, found)) > MAX_RESULT_CHARS
             # Of a long run the latest are kept.
             assert told == (found[-len(told) :] if told and is_long else found if event.partial else [])
     assert len(session.of(events.RunStarted)) == len(session.of(events.Result))

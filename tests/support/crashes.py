@@ -1,11 +1,12 @@
-"""What a crash leaves of a session, and what can be made of it."""
+"""A session after a crash: its journal up to some byte, the session resumed from it, and what has to hold of it."""
 
 from __future__ import annotations
 
 import io
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from double import check_messages
@@ -14,15 +15,25 @@ from chain import events
 from chain.agent.history import AgentState
 from chain.journal.reading import Reading
 from chain.messages import to_json, tool_results, user_text
+from chain.model import Model
 from chain.session.restored_state import events_of_journal
 from chain.session.resume import LoadedSession, load_journal
 
 from .disks import MemoryFile
-from .sessions import Session
+from .sessions import Session, open_session
+
+ANSWER = "rules: [{text: Gone on.}]"
+"""A model with one answer."""
+
+
+def reopened(data: bytes, model: Model | str = ANSWER, **options: Any) -> AbstractAsyncContextManager[Session]:
+    """Resume the session of a journal that ends anywhere. The options are those of ``open_session``."""
+    file, read = left(data)
+    return open_session(model, file=file, resume=read, **options)
 
 
 def left(data: bytes) -> tuple[MemoryFile, LoadedSession]:
-    """A journal that ends anywhere, as a file to go on with, and what it says."""
+    """Return a journal that ends anywhere as a file, and the result of reading it."""
     file = MemoryFile()
     # What ``DiskFile`` writes before the next record.
     file.data = file.synced = data if data.endswith(b"\n") or not data else data + b"\0\n"
@@ -30,9 +41,9 @@ def left(data: bytes) -> tuple[MemoryFile, LoadedSession]:
 
 
 def check_readable(session: Session) -> None:
-    """The journal tells what was heard, and any beginning of it is one of valid conversations.
+    """Check that a journal leads to the emitted events, and every prefix of it to valid conversations.
 
-    Of one in twelve sessions: it takes longer than most of them.
+    Only one session in twelve is checked, since this takes longer than most of them.
     """
     data = session.file.data
     if zlib.crc32(data) % 12:
@@ -45,7 +56,7 @@ def check_readable(session: Session) -> None:
 
 
 def check_conversations(read: LoadedSession) -> None:
-    """I2: what each agent would be asked with, once its open calls are answered."""
+    """I2: check the next request of each agent, with its open calls answered."""
     for agent in read.state.agents.values():
         if agent.history.conversation.messages:
             assert check_messages(_answered(agent)) is None
@@ -54,16 +65,9 @@ def check_conversations(read: LoadedSession) -> None:
 def _answered(agent: AgentState) -> list[dict[str, Any]]:
     messages = list(agent.history.conversation.messages)
     if agent.history.conversation.open_calls:
-        messages.append(tool_results(agent.history.conversation.repair(agent.started)))
+        messages.append(tool_results(agent.history.conversation.stub_results(agent.started)))
     messages.append(user_text("and the next"))
     return [to_json(message) for message in messages]
-
-
-def check_damaged(rows: list[bytes]) -> None:
-    """A journal that lost records, or has one twice, makes valid conversations, and it is said which records."""
-    read = load_journal(rows)
-    check_conversations(read)
-    assert "record" in read.complaints[0]
 
 
 _KEYS: dict[type[events.Event], Callable[[Any], object]] = {
@@ -96,14 +100,13 @@ _KEYS: dict[type[events.Event], Callable[[Any], object]] = {
         e.termination_reason,
     ),
 }
-"""What a journal tells of each event. More calls were heard to begin, since some could not be run, and more iterations,
-since some were cut before their model call."""
+"""The recorded fields of each event. Calls and iterations may be emitted without a record, if they were cut early."""
 
 _NEVER_RECORDED = ("refused", "unsent", "started", "failed")
 
 
 def check_retold(session: Session) -> None:
-    """What the journal tells is what was heard, for each agent and type in the same order."""
+    """Check that the journal leads to the emitted events, for each agent and type in the same order."""
     told = _by_agent(events_of_journal(Reading(io.BytesIO(session.file.data))))
     heard = _by_agent(session.events)
     for key in told.keys() | heard.keys():
@@ -124,11 +127,14 @@ def _by_agent(all_events: Iterable[events.Event]) -> dict[tuple[str, str], list[
     return found
 
 
-def check_went_on(session: Session, before: int) -> None:
-    """What holds of a session that was resumed and then had a run; ``before``: the records that the crash had left."""
-    records = session.records
+def check_settled(records: Sequence[Mapping[str, Any]], before: int = 0) -> None:
+    """Check a journal after a resume and a run: all work has ended, and each line has exactly one final state.
+
+    ``before`` is the number of records that the crash left.
+    """
     at_work: list[str] = []
     is_running, final, delivered, changed = False, defaultdict[str, list[str]](list), list[str](), list[str]()
+    questions: list[str] = []
     for n, record in enumerate(records):
         match record:
             case {"type": "agent_started", "name": str(name)}:
@@ -139,6 +145,10 @@ def check_went_on(session: Session, before: int) -> None:
                 is_running = True
             case {"type": "result"}:
                 is_running = False
+            case {"type": "question", "id": str(id)}:
+                questions.append(id)
+            case {"type": "answer", "id": str(id)}:
+                questions.remove(id)
             case {"type": "receipt", "id": str(id), "state": str(state)} if state != "queued":
                 final[id].append(state)
             case {"type": "session"} if n >= before:
@@ -149,17 +159,23 @@ def check_went_on(session: Session, before: int) -> None:
         delivered += record["line_ids"] if record["type"] == "message" else []
         changed += [record["line_id"]] if record.get("line_id") else []
     lines = {record["id"] for record in records if record["type"] == "line"}
+    assert not questions, f"{questions} are open"
     assert set(final) == lines, f"I1: {lines ^ set(final)} have no end"
     assert all(len(states) == 1 or states == ["delivered", "returned"] for states in final.values()), f"I1: {final}"
     assert len(delivered) == len(set(delivered)), "a line was delivered twice"
     assert len(changed) == len(set(changed)), "a line changed the plan twice"
+
+
+def check_went_on(session: Session, before: int) -> None:
+    """Check a session that was resumed and then had a run. ``before`` is the number of records before the crash."""
+    check_settled(session.records, before)
     for request in session.model.requests:
         assert check_messages([to_json(message) for message in request.messages]) is None, "I2"
     assert not session.chain.lines.waiting
 
 
 def check_same_again(session: Session) -> None:
-    """What was resumed and has ended properly leaves nothing to be mended."""
+    """Check that a session that was resumed and closed needs no repair."""
     read = load_journal(io.BytesIO(session.file.data))
     assert not read.state.is_running
     assert not read.state.asked.open

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import trio
 
-from cli.subcommands.demo import at_terminal
+from cli.subcommands.demo import serve_prompt
 
 _calls = itertools.count(1)
 
@@ -26,4 +26,4 @@ async def at_a_gate() -> None:
 if __name__ == "__main__":
     waits = "--no-gates" not in sys.argv
     pause = at_a_gate if waits else trio.lowlevel.checkpoint
-    sys.exit(at_terminal(pause=pause, rules=Path(sys.argv[1]), ascii="--ascii" in sys.argv))
+    sys.exit(serve_prompt(pause=pause, rules=Path(sys.argv[1]), ascii="--ascii" in sys.argv))

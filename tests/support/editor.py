@@ -1,4 +1,4 @@
-"""An editor in memory that speaks the Agent Client Protocol with the agent of ``chain acp``."""
+"""An editor in memory that speaks the Agent Client Protocol with the agent of chain."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,27 +65,23 @@ class Asked:
 
 @dataclass
 class Editor:
-    """An editor: it sends messages to an agent, and stores the agent's messages. It reads once ``reads`` is set."""
+    """A client that sends rows to an agent, and stores what comes back once ``reads`` is set."""
 
     send_rows: trio.MemorySendChannel[RawLine]
     answers: dict[object, dict[str, Any]] = field(default_factory=dict)
     heard: list[dict[str, Any]] = field(default_factory=list)
-    """Notifications."""
     asked: list[Asked] = field(default_factory=list)
     log: list[tuple[str, object]] = field(default_factory=list)
-    """The received messages, in order: ``answer`` and the id, or the method and the kind of update."""
+    """The received messages in order: ``answer`` and the id, or the method and the kind of update."""
     outbox: Outbox = field(init=False)
-    """The rows that the agent has written and the editor has not read."""
     notes: list[str] = field(default_factory=list)
     reads: trio.Event = field(default_factory=trio.Event)
     _news: trio.Event = field(default_factory=trio.Event)
     _last: int = 0
     _number: int = 0
 
-    # ------------------------------------------------------------------------------------------------ to the agent
-
     def row(self, text: str, **more: bool) -> None:
-        """Send a row unchanged."""
+        """Send a row as it is."""
         self._number += 1
         self.send_rows.send_nowait(RawLine(text, self._number, **more))
 
@@ -110,10 +107,8 @@ class Editor:
         """Answer a request for permission."""
         self.answer(asked, outcome={"outcome": "selected", "optionId": option})
 
-    # ---------------------------------------------------------------------------------------------- from the agent
-
     async def write(self, rows: bytes) -> None:
-        """Receive rows that the agent writes."""
+        """Receive rows, which the agent writes."""
         await trio.lowlevel.checkpoint()
         await self.reads.wait()
         assert rows.endswith(b"\n")
@@ -136,12 +131,12 @@ class Editor:
             self.log.append((message["method"], update.get("sessionUpdate")))
 
     async def until(self, condition: Callable[[], object]) -> None:
-        """Wait until a condition on the received messages is true. It is checked after each write."""
+        """Wait until a condition holds. It is checked at each message."""
         while not condition():
             await self._news.wait()
 
     async def result(self, id: object) -> dict[str, Any]:
-        """Wait for the answer to a request, and return it. Raise ``RpcError``."""
+        """Return the answer to a request. Raise ``RpcError``."""
         await self.until(lambda: id in self.answers)
         found = self.answers[id]
         if "error" in found:
@@ -163,11 +158,9 @@ class Editor:
         raise AssertionError(f"{method} gave {result}")
 
     async def question(self, nth: int = 1) -> Asked:
-        """Wait for the nth request of the agent, and return it."""
+        """Wait for the nth request of the agent."""
         await self.until(lambda: len(self.asked) >= nth)
         return self.asked[nth - 1]
-
-    # -------------------------------------------------------------------------------------------- received messages
 
     def updates(self, kind: str = "") -> list[dict[str, Any]]:
         """Return the updates of a kind, or all."""
@@ -179,7 +172,7 @@ class Editor:
         return "".join(update["content"]["text"] for update in self.updates(kind))
 
     def calls(self) -> dict[str, dict[str, Any]]:
-        """Return the tool calls, by id, with the last value of each field."""
+        """Return the tool calls by their ids, with all updates applied."""
         found: dict[str, dict[str, Any]] = {}
         for update in self.updates():
             if update["sessionUpdate"] in ("tool_call", "tool_call_update"):
@@ -187,18 +180,16 @@ class Editor:
         return found
 
     def receipts(self, state: str = "") -> list[dict[str, Any]]:
-        """Return the receipts in a state, or all."""
+        """Return the receipts, or those with a state."""
         found = [m["params"] for m in self.heard if m["method"] == "_chain/receipt"]
         return [each for each in found if not state or each["state"] == state]
 
-    # --------------------------------------------------------------------------------------------------- short forms
-
     async def initialize(self, **params: object) -> dict[str, Any]:
-        """Initialize the connection, and return the answer."""
+        """Initialize the connection."""
         return await self.call("initialize", **{"protocolVersion": 1, **params})
 
     async def new(self, cwd: Path) -> str:
-        """Open a session, and return its id."""
+        """Open a session."""
         id: str = (await self.call("session/new", cwd=str(cwd), mcpServers=[]))["sessionId"]
         return id
 
@@ -224,18 +215,12 @@ class Editor:
         return await self.call("_session/steering", sessionId=session, prompt=blocks, **more)
 
 
-@dataclass
-class ChannelRows:
-    """Rows from a channel."""
-
-    channel: trio.MemoryReceiveChannel[RawLine]
-
-    async def next(self) -> RawLine | None:
-        """Return the next row; ``None`` at the end."""
-        try:
-            return await self.channel.receive()
-        except trio.EndOfChannel:
-            return None
+async def next_row(channel: trio.MemoryReceiveChannel[RawLine]) -> RawLine | None:
+    """Return the next row of a channel; ``None`` at its end."""
+    try:
+        return await channel.receive()
+    except trio.EndOfChannel:
+        return None
 
 
 def opener(
@@ -247,10 +232,7 @@ def opener(
     chains: Iterable[str] = ("default",),
     **more: object,
 ) -> SessionOpener:
-    """Return an opener of sessions with a scripted model. ``more`` are keys of the configuration.
-
-    The ``chains`` differ only in their names.
-    """
+    """Return an opener of sessions with a scripted model; ``more`` are keys of the configuration."""
     home.mkdir(exist_ok=True)
     (home / "system.yaml").write_text("messages: [{role: system, content: You are a test.}]")
     (home / "rules.yaml").write_text(rules)
@@ -275,13 +257,14 @@ def opener(
 
 @asynccontextmanager
 async def connected(opener: SessionOpener, *, reads: bool = True) -> AsyncIterator[Editor]:
-    """Yield an editor with an agent that serves it. At the end of the block the agent's input ends."""
+    """Yield an editor whose agent serves it until the end of the block."""
     sender, receiver = trio.open_memory_channel[RawLine](1_000)
     editor = Editor(sender)
     if reads:
         editor.reads.set()
     outbox = editor.outbox = Outbox(editor.write)
-    agent = EditorAgent(Wire(ChannelRows(receiver).next, outbox), opener, editor.notes.append)
+
+    agent = EditorAgent(Wire(partial(next_row, receiver), outbox), opener, editor.notes.append)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(outbox.run)
 

@@ -1,8 +1,7 @@
 """A terminal emulator with a scrollback.
 
-Unless it is to reflow, nothing is wrapped anew when the size changes (columns that go are lost, as in xterm), and rows
-that are cut off at the top go to the scrollback. With ``reflows`` a row that becomes too long for the terminal fills
-several, as in most terminals of today and in tmux; rows are not joined again when it becomes wider.
+A narrower terminal cuts its rows, as xterm does. With ``reflows`` it wraps them, as most terminals and tmux do; rows
+are not joined again when it becomes wider.
 """
 
 from __future__ import annotations
@@ -16,10 +15,7 @@ from wcwidth import wcwidth
 
 
 class Emulator(pyte.Screen):
-    """A terminal with a scrollback.
-
-    It keeps the rows itself as they scroll off: ``pyte.HistoryScreen`` takes six times as long for every byte.
-    """
+    """A terminal with a scrollback, six times as fast as ``pyte.HistoryScreen``."""
 
     def __init__(self, columns: int, lines: int, answer: Callable[[str], None], *, reflows: bool = False) -> None:
         self.scrolled: list[str] = []
@@ -32,7 +28,7 @@ class Emulator(pyte.Screen):
         self._answer(data)
 
     def select_graphic_rendition(self, *attrs: int, **more: Any) -> None:
-        """Set colours; pyte does not know faint text, which is a colour of its own here."""
+        """Set colours. Faint text, which pyte does not know, is a colour here."""
         super().select_graphic_rendition(*attrs, **more)
         if 2 in attrs and 38 not in attrs and 48 not in attrs:
             self.cursor.attrs = self.cursor.attrs._replace(fg="faint")
@@ -40,19 +36,19 @@ class Emulator(pyte.Screen):
             self.cursor.attrs = self.cursor.attrs._replace(fg="default")
 
     def erase_in_display(self, how: int = 0, *args: Any, **more: Any) -> None:
-        """Erase; what a terminal that reflows erases from the first row on goes to its scrollback, as in tmux."""
+        """Erase. With ``reflows`` an erased screen goes to the scrollback, as in tmux."""
         if self._reflows and how in (0, 2) and (how == 2 or (self.cursor.x, self.cursor.y) == (0, 0)):
             self.scrolled += [row for row in self.rows if row]
         super().erase_in_display(how, *args, **more)
 
     def index(self) -> None:
-        """Move down, and keep the row that leaves at the top."""
+        """Move down, and store the row that leaves at the top."""
         if self.margins is None and self.cursor.y == self.lines - 1:
             self.scrolled.append(self._row(0))
         super().index()
 
     def draw(self, data: str) -> None:
-        """Show text; pyte stops at the first sign without a width, and lets a wide one stick out at the right."""
+        """Show text. On its own pyte stops at zero-width characters and cuts wide ones at the right."""
         if data.isascii():
             super().draw(data)
             return
@@ -66,7 +62,7 @@ class Emulator(pyte.Screen):
             super().draw(char)
 
     def resize(self, lines: int | None = None, columns: int | None = None) -> None:
-        """Change the size as xterm does: rows below the cursor go first, then those at the top."""
+        """Change the size as xterm does: remove rows below the cursor first, then those at the top."""
         lines, columns = lines or self.lines, columns or self.columns
         if self._reflows and columns < self.columns:
             self._wrap_again(columns)

@@ -1,4 +1,4 @@
-"""A tool that waits until it is let go, and runs that are held in it while lines come."""
+"""A tool that waits until the test opens it, and runs that receive lines meanwhile."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ rules:
 
 @dataclass
 class Gate:
-    """A tool that waits until it is let go; it may take the guidance that waits by then. ``says`` describes it."""
+    """A tool that waits until ``open`` is set. With ``asks`` it reads guidance first, once ``asked`` is set."""
 
     asks: bool = False
     says: str = "Wait."

@@ -1,4 +1,4 @@
-"""Tools that stand at named gates, models that call them, and runs that are held there while lines come."""
+"""Tools that wait at named gates, models that call them, and runs that receive lines meanwhile."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ rules:
 
 
 class Gates:
-    """Tools that stand at named gates until each is opened, unless ``is_open``, and what they did.
+    """Tools that wait at named gates until these are opened, and the log of the gates.
 
-    ``gate``, ``wait``, ``look`` and ``change`` stand at one, ``tour`` at one before each place. ``look`` reads; all
-    fail at a gate whose name begins with ``bad``.
+    ``gate``, ``wait``, ``look`` and ``change`` wait at one gate, ``tour`` at one before each place. Only ``look`` is
+    read-only. With ``is_open`` nothing waits.
     """
 
     def __init__(self, *names: str, is_open: bool = False) -> None:
-        """Those that are open from the start."""
+        """Open the gates ``names``."""
         self._reached: defaultdict[str, trio.Event] = defaultdict(trio.Event)
         self._open: defaultdict[str, trio.Event] = defaultdict(trio.Event)
         self.is_open = is_open
         self.did: list[str] = []
-        """A sign and a gate: + reached, - passed, ! cancelled there."""
+        """A sign and a gate: + reached, - passed, ! cancelled there, in order."""
         self.heard: list[tuple[str, str]] = []
-        """What the tour was told at its safe points, in order."""
+        """The adjustments that ``tour`` received at its safe points, in order."""
         self.let(*names)
 
     def let(self, *names: str) -> None:
@@ -64,12 +64,12 @@ class Gates:
             self._open[name].set()
 
     def let_all(self) -> None:
-        """Open every gate, also those that are to come."""
+        """Open all gates, also future ones."""
         self.is_open = True
         self.let(*self._open)
 
     async def reached(self, name: str) -> None:
-        """Wait until a tool stands at this gate."""
+        """Wait until a tool waits at this gate."""
         await self._reached[name].wait()
         await wait_all_tasks_blocked()
 
@@ -79,7 +79,7 @@ class Gates:
         return [what[1:] for what in self.did if what[0] == "+"]
 
     async def work(self, at: str) -> str:
-        """Stand at a gate, as a tool does."""
+        """Wait at a gate, as a tool does."""
         self.did.append(f"+{at}")
         self._reached[at].set()
         try:
@@ -89,15 +89,13 @@ class Gates:
             self.did.append(f"!{at}")
             raise
         self.did.append(f"-{at}")
-        if at.startswith("bad"):
-            raise ValueError(at)
         return f"seen {at}"
 
     @property
     def tools(self) -> list[Tool]:
         @tool(timeout_s=10_000)
         async def gate(ctx: ToolContext, at: str) -> str:
-            """Stand at a gate."""
+            """Wait at a gate."""
             await self.work(at)
             return f"{at} is done"
 
@@ -132,7 +130,7 @@ class Gates:
 
 
 async def begin(session: Session, gates: Gates, gate: str, *lines: str) -> None:
-    """Start a run and send lines while its tool stands at the gate."""
+    """Start a run, and send lines while its tool waits at the gate."""
     assert session.chain.submit("Do the task").what == "started"
     await gates.reached(gate)
     for line in lines:
@@ -141,7 +139,7 @@ async def begin(session: Session, gates: Gates, gate: str, *lines: str) -> None:
 
 
 async def finish(session: Session, gates: Gates, *, max_iterations: int = 20) -> events.Result:
-    """Open all gates and see the run to its end."""
+    """Open all gates, and wait for the end of the run."""
     gates.let("a", "b", "c", *(f"place {n}" for n in range(1, 4)))
     await session.chain.wait_idle()
     check_invariants(session, max_iterations=max_iterations)
@@ -149,22 +147,18 @@ async def finish(session: Session, gates: Gates, *, max_iterations: int = 20) ->
 
 
 def results(session: Session, request: int = -1) -> list[str]:
-    """The tool results that a request carried."""
+    """Return the tool results in a request."""
     return [r.text for m in session.model.requests[request].messages for r in m.results]
 
 
 def started(session: Session) -> list[str]:
-    """The gates of the tools that have started, as the journal has them."""
+    """Return the gates of the tools whose starts are recorded."""
     calls = {e.id: e.input["at"] for e in session.of(events.ToolCall)}
     return [calls[r["id"]] for r in session.records if r["type"] == "tool_started"]
 
 
-def iterations(session: Session) -> list[int]:
-    return [e.iteration for e in session.of(events.IterationStarted)]
-
-
 async def tick(clock: MockClock, seconds: float = 10) -> None:
-    """Let so much time pass at once."""
+    """Advance the clock in one step."""
     await wait_all_tasks_blocked()
     clock.jump(seconds)
     await wait_all_tasks_blocked()

@@ -1,9 +1,8 @@
-"""A program that holds a guard, with a command for each way to get away from it: ``HOW MARK``, on the command line.
+"""A program with a guard and a command for each way to escape it. Arguments: ``HOW MARK [fenced]``.
 
-It writes the folder for temporary files, then ``up`` once all commands have started what is to get away, then ``over``
-once all of their calls have ended, and ends with its input. ``HOW`` is ``end``, ``timeout``, ``cancel`` or ``stay``;
-with ``fenced`` as a third argument the commands are fenced in as far as the machine allows. It imports nothing of the
-tests: the Python of another user need not have what they need.
+It prints the folder for temporary files, ``up`` when all commands have started their escaping process, and ``over``
+when all calls have ended; it exits at the end of its input. ``HOW`` is ``end``, ``timeout``, ``cancel`` or ``stay``. It
+imports nothing of the tests, because the Python of another user may lack their packages.
 """
 
 from __future__ import annotations
@@ -19,9 +18,10 @@ from chain.errors import ToolError
 from chain.tools.processes import fence
 from chain.tools.processes.guarded import Guard
 from chain.tools.processes.probe import probe
+from chain.tools.processes.sandbox import Sandbox, ShellRules
 
 STAYS = "sh -c 'echo > $PIPE; exec sleep 1000'"
-"""What gets away: it says in a pipe that it is there."""
+"""The escaping process, which reports its start in a pipe."""
 
 WAYS = {
     "setsid": f"setsid {STAYS} &",
@@ -34,12 +34,12 @@ WAYS = {
 
 
 class Clock(trio.abc.Clock):
-    """The time, and what a test adds to it. That of ``trio.testing`` takes longer to import than all else here."""
+    """A clock that can be advanced. ``trio.testing`` takes longer to import than all else here."""
 
     added_s = 0.0
 
     def start_clock(self) -> None:
-        """It goes already."""
+        """Do nothing."""
 
     def current_time(self) -> float:
         return time.perf_counter() + self.added_s
@@ -56,10 +56,9 @@ def say(text: str) -> None:
 async def run(how: str, mark: str, is_fenced: bool, clock: Clock) -> None:
     guard = Guard()
     say(str(guard.folder))
-    held = probe()
-    writable = [str(guard.folder), *fence.DEVICES] if held.writes else None
-    devices = fence.DEVICES if held.devices else None
-    box = fence.Fence(writable, held.network, held.unix_sockets, held.signals, False, devices)
+    box = Sandbox(ShellRules(), probe()).fence
+    assert box is not None
+    box = box._replace(namespace=False, writable=[str(guard.folder), *fence.DEVICES] if probe().writes else None)
     left = set(WAYS)
     over = 0
     all_up = trio.Event()
@@ -85,7 +84,7 @@ async def run(how: str, mark: str, is_fenced: bool, clock: Clock) -> None:
                 fence=box if is_fenced else None,
             )
         except ToolError:
-            is_up(way)  # its keeper is gone
+            is_up(way)  # its keeper was killed
         over += 1
 
     def is_up(way: str) -> None:

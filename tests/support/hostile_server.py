@@ -1,7 +1,7 @@
-"""A server of tools that misbehaves as its arguments say, without any library, so that it starts at once.
+"""An MCP server that misbehaves as its arguments say: ``hostile_server.py LOG [ACT...]``.
 
-``hostile_server.py LOG [WHAT...]``: every method that it hears is a row of the file LOG, and what it started too. It is
-started thousands of times, so it imports what few need when they do.
+It appends every received method, and every process that it starts, to the file LOG. Tests start it thousands of times,
+so it uses no library and imports some modules late.
 """
 
 import json
@@ -25,23 +25,6 @@ PLAIN: list[object] = [
                    "late", "empty", "wrong", "gush")),
 ]  # fmt: skip
 
-WRONG: list[object] = [
-    {"name": "two words", "inputSchema": OBJECT},
-    {"name": "bell\x07\n", "inputSchema": OBJECT},
-    {"name": 5, "inputSchema": OBJECT},
-    {"name": "echo", "description": "again", "inputSchema": OBJECT},
-    {"name": "long", "description": "x" * 100_000, "inputSchema": OBJECT},
-    {"name": "text", "inputSchema": "text"},
-    {"name": "array", "inputSchema": {"type": "array"}},
-    {"name": "nonsense", "inputSchema": {"type": "object", "properties": {"a": {"type": "nothing"}}}},
-    {"name": "circle", "inputSchema": {"type": "object", "$defs": {"a": {"$ref": "#/$defs/a"}}}},
-    {"name": "away", "inputSchema": {"type": "object", "properties": {"a": {"$ref": "https://example.org/x"}}}},
-    {"name": "union", "inputSchema": {"type": "object", "anyOf": [{}, {}]}},
-    {"name": "deep", "inputSchema": {"type": "object", "x": json.loads('{"x":' * 40 + "1" + "}" * 40)}},
-    "no tool",
-    {},
-]
-
 
 def log(text: str) -> None:
     with open(LOG, "a") as file:
@@ -64,10 +47,7 @@ def text(*texts: str) -> dict[str, object]:
 
 
 def leave_behind() -> None:
-    """Start what tries to get away: in a session of its own, after two forks, deaf to signals.
-
-    It is in the log when this returns: whoever hears of it looks there.
-    """
+    """Start a process that tries to escape: in its own session, after two forks, ignoring signals. Log it first."""
     import _signal
 
     logged, end = os.pipe()
@@ -89,8 +69,6 @@ def leave_behind() -> None:
 
 def tools() -> list[object]:
     found = list(PLAIN)
-    if "wrong-tools" in ACTS:
-        found += WRONG
     if "many" in ACTS:
         found += [{"name": f"t{n}", "inputSchema": {"type": "object"}} for n in range(5_000)]
     if changed:
@@ -237,7 +215,7 @@ for row in sys.stdin:
             call(id, message["params"])
         case "notifications/cancelled":
             log(f"cancelled {message['params']['requestId']}")
-            for each in late:  # it answers all the same
+            for each in late:  # it answers nevertheless
                 send({"id": each, "result": text("Too late.")})
         case "answer" if id - 1000 in asked:
             asked.pop(id)

@@ -1,7 +1,7 @@
-"""A random model, the steps that it may be drawn with, and the tools that it calls.
+"""A random model, the steps that it is drawn with, and the tools that it calls.
 
-An example is drawn from short tables, each with its plainest entry first: that is quick to draw, and what fails shrinks
-to few and plain entries. All of this runs on trio's test clock (``pass_time``), so nobody waits.
+Examples are drawn from short tables with the plainest entry first, so that failures shrink to few and plain entries.
+Everything runs on trio's test clock (``pass_time``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from chain.errors import ModelError, ParameterRefused, ToolError
 from chain.messages import Block, Message, StopReason, Text, Thinking, ToolCall, Usage
-from chain.model import Delta, Reply, Request
+from chain.model import Delta, Model, Reply, Request
 from chain.tools.ask import ask_user_question
 from chain.tools.tool import Preview, Tool, ToolContext, tool
 
@@ -24,9 +24,9 @@ from .clock import pass_time
 
 @dataclass(frozen=True)
 class Step:
-    """What the model does at one call: fail so often, then reply.
+    """One reply of the model, after a number of ``failures``.
 
-    It fails before anything was shown (``breaks_at`` 0), in mid-stream (1) or at the end (2).
+    A failure happens before any text (``breaks_at`` 0), in mid-stream (1) or at the end (2).
     """
 
     blocks: tuple[Block, ...]
@@ -40,8 +40,8 @@ class Step:
 
 
 @dataclass
-class RandomModel:
-    """Replies with drawn steps, one after the other, then with a final answer."""
+class RandomModel(Model):
+    """A model that replies with drawn steps, one after the other, then with a final answer."""
 
     steps: list[Step]
     name: str = "random"
@@ -75,22 +75,13 @@ class RandomModel:
         return Reply(Message("assistant", blocks), reason, Usage(1, 1), cut)
 
     def _id(self, drawn: str) -> str:
-        """Ids are the model's own, but for those that it uses again and again, and for none.
-
-        Calls drawn with the same id show what a broken service would send.
-        """
+        """Return a unique id, unless the drawn id is empty or begins with ``=``, which makes the rest the id."""
         return drawn.removeprefix("=") if drawn.startswith("=") or not drawn else f"{drawn}_{self.name}_{self.calls}"
 
     def _fail(self, step: Step, fails: bool, at: int) -> None:
         if fails and at >= step.breaks_at:
             self.failed += 1
             raise ModelError("the service is unwell", retryable=step.retryable, retry_after=step.retry_after)
-
-    async def prepare(self) -> None:
-        """There is nothing to prepare."""
-
-    async def aclose(self) -> None:
-        """There is nothing to give up."""
 
 
 @tool(timeout_s=50)
@@ -151,7 +142,7 @@ async def fail_reading(ctx: ToolContext) -> str:
 
 @tool
 async def cling(ctx: ToolContext) -> str:
-    """Hold off what would cancel it for a moment, and take a moment to tidy up."""
+    """Delay a cancellation, and take some time to clean up."""
     with trio.CancelScope(shield=True):
         await pass_time(0.5)
     try:

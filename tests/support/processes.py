@@ -1,4 +1,4 @@
-"""Processes that a test has marked, also those that have left their parents behind, and waiting for what is to come."""
+"""Finds processes by a mark in their environment, waits for conditions, and runs Python as another user."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
 
 from .house import ROOT
 
 DEADLINE_S = 60.0
-"""Seconds that a command may take: only one of a test that fails takes so long."""
+"""Seconds that a command may take. It ends earlier unless the test fails."""
 
 NOBODY = 65534
 
@@ -25,7 +27,7 @@ _ROUND_S = 0.005
 
 
 def marked(mark: str) -> list[int]:
-    """The living processes with this text in their environment, which they inherit however they were started."""
+    """Return the pids of the processes with this text in their environment, which all descendants inherit."""
     found = []
     for name in os.listdir("/proc"):
         if name.isdecimal():
@@ -39,35 +41,43 @@ def marked(mark: str) -> list[int]:
 
 
 def until(condition: Callable[[], object]) -> None:
-    """Wait until it holds."""
+    """Block until the condition holds."""
     while not condition():
         time.sleep(_ROUND_S)
 
 
 async def until_async(condition: Callable[[], object]) -> None:
-    """The same while other tasks run."""
-    while not condition():  # noqa: ASYNC110 - nothing tells of what another process does
+    """Wait until the condition holds, while other tasks run."""
+    while not condition():  # noqa: ASYNC110 - another process sends no event
         await trio.sleep(_ROUND_S)
 
 
 @cache
-def python_of(user: int) -> str | None:
-    """A Python that this user may run, with the packages of the tests; ``None`` if there is none."""
-    candidates = (sys.executable, shutil.which("python3", path="/usr/local/bin:/usr/bin"))
-    return next((each for each in candidates if each and _runs(each, user)), None)
-
-
-def _runs(python: str, user: int) -> bool:
-    try:
-        done = subprocess.run([python, "-c", "import trio, chain"], capture_output=True, check=False, **as_user(user))
-    except PermissionError:
-        return False
-    return done.returncode == 0
+def python_of(user: int) -> str:
+    """Return a Python that this user may run, with the packages of the tests. Skip the test if there is none."""
+    for candidate in (sys.executable, shutil.which("python3", path="/usr/local/bin:/usr/bin")):
+        with suppress(PermissionError):
+            if (
+                candidate
+                and subprocess.run(
+                    [candidate, "-c", "import trio, chain"], stderr=subprocess.DEVNULL, check=False, **as_user(user)
+                ).returncode
+                == 0
+            ):
+                return candidate
+    pytest.skip("no Python that another user may run")
 
 
 def as_user(user: int) -> dict[str, Any]:
-    """The arguments of ``subprocess`` for a Python that another user starts."""
+    """Return the arguments of ``subprocess`` for a Python that another user starts."""
     packages = next(path for path in sys.path if path.endswith("site-packages"))
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{ROOT}:{ROOT}/tests:{packages}", "PYTHONDONTWRITEBYTECODE": "1"}
     more: dict[str, Any] = {} if user == os.geteuid() else {"user": user, "group": user, "extra_groups": []}
     return {"env": env, "cwd": "/", **more}
+
+
+def run_python(user: int, *args: str) -> str:
+    """Run Python as a user to its end, and return what it printed."""
+    return subprocess.run(
+        [python_of(user), *args], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True, **as_user(user)
+    ).stdout

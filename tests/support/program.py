@@ -1,4 +1,4 @@
-"""Start the program: its command line, with the tools of the tests, and its environment."""
+"""The command line and the environment of the program, and functions that run it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .house import ROOT
 
 
 def environ(home: Path, more: Mapping[str, str | None]) -> dict[str, str]:
-    """The environment of a program: a home of its own, a terminal with everything, no key."""
+    """Return an environment with its own home and a full terminal, and without keys."""
     own = {
         "PATH": os.environ["PATH"],
         "HOME": str(home),
@@ -32,14 +32,14 @@ def environ(home: Path, more: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def gates(home: Path) -> Path:
-    """The folder of the pipes at which the tool ``gate`` waits."""
+    """Return the folder of the pipes for which the tool ``gate`` waits."""
     folder = home / "gates"
     folder.mkdir(exist_ok=True)
     return folder
 
 
 def program(*args: str) -> list[str]:
-    """The command line of the ``chain`` program with the tools of the tests."""
+    """Return the command line of the ``chain`` program with the tools of the tests."""
     return [sys.executable, str(ROOT / "tests/support/terminal_program.py"), *args]
 
 
@@ -63,10 +63,10 @@ def run_program(argv: Sequence[str], **more: Any) -> subprocess.CompletedProcess
 def call_program(
     *args: str, cwd: Path, environ: Mapping[str, str], stdin: str | bytes | int = b"", stdout: int | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Call the program's ``main`` in this process, in 20 ms instead of the 600 ms that a process takes.
+    """Call the program's ``main`` in this process, which takes 20 ms instead of 600.
 
-    Its folder, its environment and its standard streams are as those of a process: ``stdin`` is what it reads, or a
-    descriptor; standard output and standard error are files, unless ``stdout`` is another descriptor.
+    It has its own folder, environment and standard streams: ``stdin`` is its input or a descriptor; the outputs are
+    files, unless ``stdout`` is a descriptor.
     """
     with ExitStack() as stack:
         out, err = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(2))
@@ -79,13 +79,20 @@ def call_program(
             code = main(args)
         for file in (out, err):
             file.seek(0)
-        told = [file.read().decode() for file in (out, err)]
-    return subprocess.CompletedProcess(args, code, *told)
+        outputs = [file.read().decode() for file in (out, err)]
+    return subprocess.CompletedProcess(args, code, *outputs)
+
+
+def call_at_home(
+    home: Path, *args: str, stdin: str | bytes | int = b"", stdout: int | None = None, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Call the program in its home folder, with these variables."""
+    return call_program(*args, cwd=home, environ=environ(home, variables), stdin=stdin, stdout=stdout)
 
 
 @contextmanager
 def _streams(*descriptors: int) -> Iterator[None]:
-    """Put these descriptors in the place of the standard streams."""
+    """Replace the standard streams by these descriptors."""
     saved = [os.dup(number) for number in range(3)]
     before = sys.stdin
     try:

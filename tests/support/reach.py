@@ -1,8 +1,8 @@
-"""A program that tries, from within several fences, all ways that lead to another process, a terminal or a device.
+"""A program that tries, within several fences, all ways to reach another process, a terminal or a device.
 
-It writes one JSON object: for each fence (``open`` has none) what became of each row, ``reached`` or the name of the
-error. The rows are tried by this program again, in the fence; both use the standard library and chain alone, so that
-another user can run them. Nothing is harmed where no fence holds: what is set is what it was already.
+It prints a JSON object: for each fence (``open`` is none) the outcome of each way: ``reached``, or the error.
+It runs itself in each fence, and uses only the standard library and chain, so that another user can run it. Without a
+fence it changes nothing: each value that it sets is the present one.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ NUMBERS = {
 }
 READ, WRITTEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY
 NO_USER = 4_242_424
-"""No process is this user's, so that what is tried on all of them has no effect, and another error than a refusal."""
+"""A user without processes: a call for all of them has no effect, and its error is no refusal."""
 
 PROC_READ = ("environ", "mem", "maps", "auxv", "fd/0", "root/etc/passwd", "cwd", "ns/net")
 PROC_CHECKED = ("io", "stack", "syscall", "wchan")
-"""What these say is refused when it is read, not when they are opened; ``wchan`` then says 0."""
+"""Files that can be opened but not read; ``wchan`` then contains 0."""
 PROC_WRITTEN = (
     "mem",
     "oom_score_adj",
@@ -84,31 +84,31 @@ def syscall(name: str, *values: int | bytes | ctypes.Array[ctypes.c_char] | None
     return call(LIBC.syscall(NUMBERS[name], *passed))
 
 
-def opened(path: str, flags: int) -> None:
+def open_file(path: str, flags: int) -> None:
     os.close(os.open(path, flags))
 
 
-def looked(path: str) -> None:
+def read_byte(path: str) -> None:
     with open(path, "rb") as file:
         if file.read(1) in (b"", b"0"):
             raise PermissionError(errno.EPERM, "")
 
 
 def rows(given: dict[str, Any]) -> Iterator[tuple[str, Callable[[], object]]]:
-    """The table: each way by its name, and what tries it."""
+    """Yield the name of each way and a function that tries it."""
     targets = {"other": given["other"], "chain": given["chain"]}
-    if os.getppid() != 1:  # in a namespace they cannot even be named
+    if os.getppid() != 1:  # in a namespace they have no pid
         targets["keeper"] = os.getppid()
         targets["guard"] = int(Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1])
     for name, pid in targets.items():
         for way, attempt in to_process(pid).items():
             yield f"{way} of {name}", attempt
         for path in PROC_READ:
-            yield f"read {path} of {name}", partial(opened, f"/proc/{pid}/{path}", READ)
+            yield f"read {path} of {name}", partial(open_file, f"/proc/{pid}/{path}", READ)
         for path in PROC_CHECKED:
-            yield f"look into {path} of {name}", partial(looked, f"/proc/{pid}/{path}")
+            yield f"read a byte of {path} of {name}", partial(read_byte, f"/proc/{pid}/{path}")
         for path in PROC_WRITTEN:
-            yield f"write {path} of {name}", partial(opened, f"/proc/{pid}/{path}", WRITTEN)
+            yield f"write {path} of {name}", partial(open_file, f"/proc/{pid}/{path}", WRITTEN)
     yield from to_all(given["signalled"])
     yield from to_devices(given["terminal"])
     yield from to_kernel(given)
@@ -147,7 +147,7 @@ def to_process(pid: int) -> dict[str, Callable[[], object]]:
         "sched_setattr": lambda: syscall("sched_setattr", pid, struct.pack("IIQiIQQQ", 48, 0, 0, 0, 0, 0, 0, 0), 0),
         "ioprio_set": lambda: syscall("ioprio_set", 1, pid, 0),
         "ioprio_set of a group": lambda: syscall("ioprio_set", 2, os.getpgid(pid), 0),
-        # PTRACE_SEIZE, by a tracer that ends at once and so lets go of it.
+        # PTRACE_SEIZE by a tracer that ends at once.
         "ptrace": partial(in_a_fork, lambda: call(LIBC.ptrace(0x4206, pid, None, None))),
         "process_vm_readv": lambda: call(LIBC.process_vm_readv(pid, vector, 1, vector, 1, 0)),
         "process_vm_writev": lambda: call(LIBC.process_vm_writev(pid, vector, 1, vector, 1, 0)),
@@ -171,7 +171,7 @@ def to_all(signalled: int) -> Iterator[tuple[str, Callable[[], object]]]:
         fcntl.fcntl(reader, fcntl.F_SETOWN, signalled)
         fcntl.fcntl(reader, fcntl.F_SETFL, os.O_ASYNC)
         os.write(writer, b"x")
-        raise OSError(errno.EAGAIN, "whoever started this can say")
+        raise OSError(errno.EAGAIN, "the outer program sees the signal")
 
     yield "SIGIO", by_file
     yield "setpriority of a user", lambda: os.setpriority(os.PRIO_USER, NO_USER, 0)
@@ -185,32 +185,32 @@ def to_all(signalled: int) -> Iterator[tuple[str, Callable[[], object]]]:
 def to_devices(terminal: str) -> Iterator[tuple[str, Callable[[], object]]]:
     def by_place() -> None:
         place = os.open(terminal, os.O_PATH)
-        opened(f"/proc/self/fd/{place}", READ)
+        open_file(f"/proc/self/fd/{place}", READ)
 
     def by_link() -> None:
         os.symlink(terminal, "link")
-        opened("link", READ)
+        open_file("link", READ)
 
     def by_node() -> None:
         os.mknod("node", 0o600 | 0o020000, os.stat(terminal).st_rdev)
-        opened("node", READ)
+        open_file("node", READ)
 
     def by_mount() -> None:
         call(LIBC.unshare(0x10020000))  # users and mounts
         call(LIBC.mount(b"/dev/pts", os.fsencode(os.getcwd()), None, 4096, None))
-        opened(os.path.basename(terminal), READ)
+        open_file(os.path.basename(terminal), READ)
 
-    yield "read the terminal", partial(opened, terminal, READ)
-    yield "write the terminal", partial(opened, terminal, WRITTEN)
+    yield "read the terminal", partial(open_file, terminal, READ)
+    yield "write the terminal", partial(open_file, terminal, WRITTEN)
     yield "the terminal by its place", by_place
     yield "the terminal by a link", by_link
     yield "the terminal by a node", by_node
     yield "the terminal by a mount", partial(in_a_fork, by_mount)
     for name in DEVICES:
-        yield f"read /dev/{name}", partial(opened, f"/dev/{name}", READ)
-        yield f"write /dev/{name}", partial(opened, f"/dev/{name}", WRITTEN)
+        yield f"read /dev/{name}", partial(open_file, f"/dev/{name}", READ)
+        yield f"write /dev/{name}", partial(open_file, f"/dev/{name}", WRITTEN)
     for path in FILES:
-        yield f"write {path}", partial(opened, path, WRITTEN if path != "/proc/kcore" else READ)
+        yield f"write {path}", partial(open_file, path, WRITTEN if path != "/proc/kcore" else READ)
 
 
 def to_kernel(given: dict[str, Any]) -> Iterator[tuple[str, Callable[[], object]]]:
@@ -250,7 +250,7 @@ def to_files(outside: str) -> Iterator[tuple[str, Callable[[], object]]]:
 
 
 def in_a_fork(work: Callable[[], object]) -> None:
-    """For what would change this process: raises the ``OSError`` that was raised there."""
+    """Run work that changes its process in a fork. Raise the ``OSError`` that it raised."""
     child = os.fork()
     if child == 0:
         try:
@@ -265,18 +265,18 @@ def in_a_fork(work: Callable[[], object]) -> None:
 
 
 def inner() -> None:
-    told = {}
+    outcomes = {}
     for name, attempt in rows(json.loads(os.environ["GIVEN"])):
         try:
             attempt()
-            told[name] = "reached"
+            outcomes[name] = "reached"
         except OSError as error:
-            told[name] = errno.errorcode.get(error.errno or 0, "?")
-    print(json.dumps(told))  # noqa: T201 - it is what this program is for
+            outcomes[name] = errno.errorcode.get(error.errno or 0, "?")
+    print(json.dumps(outcomes))  # noqa: T201 - the output of this program
 
 
 def stranger(stack: contextlib.ExitStack) -> subprocess.Popen[bytes]:
-    """A process that the chain knows nothing of."""
+    """Start a process that chain does not know."""
     process = subprocess.Popen(["sleep", "1000"], start_new_session=True)
     stack.callback(process.wait)
     stack.callback(process.kill)
@@ -323,7 +323,7 @@ async def outer() -> None:
         "network": full._replace(network=False),
         "devices alone": Fence(devices=full.devices),
     }
-    told = {}
+    outcomes = {}
     try:
         for name, box in fences.items():
             with contextlib.ExitStack() as stack:
@@ -339,10 +339,10 @@ async def outer() -> None:
                     [sys.executable, __file__, "inner"],
                     **{"cwd": Path(work), "env": env, "on_output": got.extend, "timeout_s": 60.0, "fence": box},
                 )
-                told[name] = json.loads(got)
+                outcomes[name] = json.loads(got)
                 signalled.send_signal(signal.SIGSYS)  # of two signals that wait the lower number counts
                 if signalled.wait() == -signal.SIGIO:
-                    told[name]["SIGIO"] = "reached"
+                    outcomes[name]["SIGIO"] = "reached"
                 for left in os.listdir(work):
                     os.unlink(os.path.join(work, left))
     finally:
@@ -356,7 +356,7 @@ async def outer() -> None:
         listener.close()
         await guard.close()
         shutil.rmtree(folder)
-    print(json.dumps(told))  # noqa: T201 - it is what this program is for
+    print(json.dumps(outcomes))  # noqa: T201 - the output of this program
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""A program in a real pseudo-terminal, seen through a terminal emulator.
+"""A program in a pseudo-terminal, seen through a terminal emulator.
 
-The tests type, wait until something is on the screen, and look. The deadline of the test ends a wait that lasts too
-long, and the failure shows the whole screen.
+Tests type, and wait until something is on the screen. The deadline of the test ends a wait, and the failure shows the
+screen.
 """
 
 from __future__ import annotations
@@ -26,36 +26,31 @@ from .emulator import Emulator
 from .program import environ, gates, start_program
 
 XTERM = {"XTERM_VERSION": "XTerm(379)"}
-"""What a terminal says of itself that cuts its rows off when it becomes narrower."""
+"""The environment of a terminal that cuts its rows when it becomes narrower."""
 
 TICK_S = 0.02
-"""How often a condition is tried while nothing is written: it may look at a file, or at the terminal's settings."""
+"""Seconds after which a condition is tried again although nothing was written: it may concern a file."""
 
-CHUNK = 65_536
-
-_FOREIGN = re.compile(
-    # What pyte takes for something else: control sequences with a private mark that it does not know (it would
-    # underline for xterm's modifyOtherKeys), and strings for the terminal, whose text it would show.
+_NOT_OF_PYTE = re.compile(
+    # Sequences that pyte misreads: those with a private mark that it does not know, and strings for the terminal.
     rb"\x1b\[[<=>][0-?]*[ -/]*[@-~]|\x1b\[\?[0-9;]*m|\x1b[PX^_][^\x1b]*\x1b\\"
 )
-_CUT_OFF = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*|[PX^_][^\x1b]*\x1b?)?\Z")
-_MODES = re.compile(rb"\x1b\[\?([0-9;]+)([hl])")
-_MODES_OFF = {1: "cursor keys", 47: "alternate screen", 1000: "mouse", 1002: "mouse", 1003: "mouse", 1006: "mouse"} | {
-    1049: "alternate screen",
-    2004: "bracketed paste",
+_UNFINISHED = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*|[PX^_][^\x1b]*\x1b?)?\Z")
+_MODES = {
+    **{1: "cursor keys", 1000: "mouse", 1002: "mouse", 1003: "mouse", 1006: "mouse"},
+    **{47: "alternate screen", 1049: "alternate screen", 2004: "bracketed paste"},
 }
 _CURSOR_SHOWN = 25
 _PROMPT = re.compile(r"((?:[a-z][\w-]*-\d+ )?>|Q\d+\?) ")
 _MENU_ROW = re.compile(r" {3,}/[a-z]+ ")
 
-
 Condition: TypeAlias = "Callable[[Screen], object] | str"
 
 
 class Screen:
-    """A program that runs in a terminal of its own. A context manager: leaving it kills what still runs.
+    """A program in a terminal of its own, killed at the end of the block.
 
-    ``env`` is put over the environment that ``environ`` gives; a value of ``None`` takes a variable out.
+    ``env`` is added to the environment of ``environ``; the value ``None`` removes a variable.
     """
 
     def __init__(
@@ -103,18 +98,16 @@ class Screen:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self.close()
 
-    # ------------------------------------------------------------------------------------------------- what is seen
-
     @property
     def display(self) -> list[str]:
-        """The visible rows, without the blanks at their ends."""
+        """The visible rows without trailing spaces."""
         if self._seen is None:
             self._seen = self._emulator.rows
         return self._seen
 
     @property
     def rows(self) -> list[str]:
-        """The scrollback and the visible rows that are in use."""
+        """The scrollback and the visible rows, without blank ones at the end."""
         rows = [*self._emulator.scrolled, *self.display]
         while rows and not rows[-1]:
             rows.pop()
@@ -126,17 +119,12 @@ class Screen:
         return "\n".join(self.rows)
 
     @property
-    def joined(self) -> str:
-        """All rows without their ends, to find what a row's end went through."""
-        return "".join(self.rows)
-
-    @property
     def flat(self) -> str:
-        """All rows on one, to find what was wrapped at a space."""
+        """All rows as one, to find text that was wrapped at a space."""
         return " ".join(self.everything.split())
 
     def times(self, text: str) -> int:
-        """How often a text is shown, wherever it was wrapped: the length of a path decides that, and so the machine."""
+        """Return how often a text is shown, wherever it was wrapped, which depends on the lengths of paths."""
         return "".join(self.everything.split()).count("".join(text.split()))
 
     @property
@@ -150,20 +138,17 @@ class Screen:
         return self._emulator.lines, self._emulator.columns
 
     def cells(self, row: int) -> list[tuple[str, Any]]:
-        """The signs of a visible row, each with how it looks."""
+        """Return the characters of a visible row with their styles."""
         return [(cell.data, cell) for cell in self._emulator.cells(row)]
 
     @property
     def has_ended(self) -> bool:
-        """Whether the program has left the terminal: nothing more will be seen."""
+        """Whether the program has closed the terminal."""
         return self._is_over
 
     @property
     def editor(self) -> str | None:
-        """The text at the prompt: from the last row with a ``>`` or ``Q1?`` to the toolbar. ``None`` without one.
-
-        The menu below a command is no part of it.
-        """
+        """The text after the prompt, without the menu of commands; ``None`` without a prompt."""
         found = self._below_prompt()
         if found is None:
             return None
@@ -172,19 +157,22 @@ class Screen:
         if first.startswith("/"):
             found = [row for row in found if not _MENU_ROW.match(row)]
         text = "\n".join([first, *(row.removeprefix(" " * (len(sign) + 1)) for row in found[1:-1])])
-        # Blank rows at the end are of the text only as far as the cursor has come.
+        # Blank rows at the end belong to the text down to the cursor.
         rows = max(1, self.cursor[0] - (len(self._used()) - len(found)) + 1)
-        return text if text.count("\n") < rows else _without_blank_rows(text, rows)
+        lines = text.split("\n")
+        while len(lines) > rows and not lines[-1]:
+            lines.pop()
+        return "\n".join(lines)
 
     @property
     def prompt(self) -> str:
-        """The sign of the prompt: ``>``, or ``Q1?`` where an answer is expected; empty without a prompt."""
+        """The prompt, such as ``>`` or ``Q1?``; empty without one."""
         found = _PROMPT.match(f"{(self._below_prompt() or [''])[0]} ")
         return "" if found is None else found[1]
 
     @property
     def menu(self) -> list[str]:
-        """The rows of the menu below a command that is being typed."""
+        """The rows of the menu of commands."""
         return [row for row in (self._below_prompt() or [])[1:-1] if _MENU_ROW.match(row)]
 
     @property
@@ -202,14 +190,8 @@ class Screen:
         rows = self.display
         return rows[: next((n for n in range(len(rows), 0, -1) if rows[n - 1]), 0)]
 
-    # ------------------------------------------------------------------------------------------------- what is done
-
     def until(self, condition: Condition) -> Screen:
-        """Read until the condition holds: a text that is to be seen or scrolled past, or a function of the screen.
-
-        It must hold of a whole picture. A program that draws hides the cursor meanwhile, and what is read of the
-        terminal may end in the middle of a drawing.
-        """
+        """Read until the condition, or a text in any row, holds of a complete drawing: the cursor is hidden before."""
         holds = condition if callable(condition) else lambda screen: condition in screen.everything
         with self._shown_with_failures(condition):
             while not ((self._is_over or not self._emulator.cursor.hidden) and holds(self)):
@@ -218,7 +200,7 @@ class Screen:
         return self
 
     def type(self, text: str | bytes) -> None:
-        """Press keys. What is written meanwhile is read, so that neither side waits for the other."""
+        """Press keys. Output is read meanwhile, so that neither side blocks the other."""
         left = text if isinstance(text, bytes) else text.encode()
         with self._shown_with_failures(text):
             while left and not self._is_over:
@@ -230,7 +212,7 @@ class Screen:
                     self._read(TICK_S)
 
     def open_gate(self, name: str, text: str = "opened") -> None:
-        """Open the gate at which a tool waits, which then returns the text. Wait for a tool to come there first."""
+        """Let the tool at a gate return the text. Wait for the tool first."""
         path = gates(self.home) / name
         with self._shown_with_failures(name):
             while True:
@@ -247,7 +229,7 @@ class Screen:
                 self._read(TICK_S)
 
     def resize(self, rows: int, columns: int) -> None:
-        """Change the size of the terminal, of which the program is told by SIGWINCH."""
+        """Change the size of the terminal, which sends SIGWINCH."""
         while self._read(0):
             pass
         self._emulator.resize(rows, columns)
@@ -259,13 +241,13 @@ class Screen:
         self.process.send_signal(number)
 
     def hang_up(self) -> None:
-        """Close the window: the terminal is gone, and nothing more is seen."""
+        """Close the terminal."""
         self._is_over = True
         os.close(self._terminal)
         self._terminal = -1
 
     def wait(self, *, reads: bool = True) -> int:
-        """Wait for the exit code, which is negative for a signal; unless ``reads`` is false, read the rest before."""
+        """Return the exit code, negative for a signal, after reading the remaining output if ``reads``."""
         with self._shown_with_failures("the end"):
             while reads and not self._is_over:
                 self._read(TICK_S)
@@ -273,7 +255,7 @@ class Screen:
         return self.process.wait()
 
     def close(self) -> None:
-        """Kill the program, with whatever is in its process group, if it still runs."""
+        """Kill the program and its process group if it still runs."""
         if self.process.poll() is None:
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
@@ -284,67 +266,55 @@ class Screen:
         self._terminal = self._ended = -1
         self._is_over = True
 
-    # ------------------------------------------------------------------------------------------------- its settings
-
     @property
     def is_cooked(self) -> bool:
-        """Whether the terminal still edits lines itself, as it does for programs that do not ask for keys."""
+        """Whether the terminal edits lines itself."""
         return bool(termios.tcgetattr(self._terminal)[3] & termios.ICANON)
 
     @property
     def sends_signals(self) -> bool:
-        """Whether Ctrl-C at the terminal is a signal, and no key."""
+        """Whether Ctrl-C is a signal and not a key."""
         return bool(termios.tcgetattr(self._terminal)[3] & termios.ISIG)
 
     @property
     def echoes(self) -> bool:
-        """Whether the terminal shows what is typed by itself."""
+        """Whether the terminal echoes input."""
         return bool(termios.tcgetattr(self._terminal)[3] & termios.ECHO)
-
-    def mode(self, number: int) -> bool | None:
-        """Whether a private mode (25: the cursor is shown, 2004: bracketed paste) was turned on, or off, last."""
-        found = [switch == b"h" for modes, switch in _MODES.findall(self.raw) if b"%d" % number in modes.split(b";")]
-        return found[-1] if found else None
 
     @property
     def left_behind(self) -> list[str]:
-        """What a shell would find changed after the program's end: settings, modes, colours, an unfinished row."""
-        found = []
-        now = termios.tcgetattr(self._terminal)
-        names = ("input", "output", "control", "local", "input speed", "output speed", "characters")
-        changed = [name for name, old, new in zip(names, self._before, now, strict=True) if old != new]
-        found += [f"the terminal's {name} settings" for name in changed]
-        found += [name for number, name in _MODES_OFF.items() if self.mode(number)]
-        if self.mode(_CURSOR_SHOWN) is False:
-            found.append("a hidden cursor")
-        if re.findall(rb"\x1b\[>4;?([0-9]*)m", self.raw)[-1:] not in ([], [b""], [b"0"]):
-            found.append("modified keys")
-        if len(re.findall(rb"\x1b\[>[0-9]+u", self.raw)) > len(re.findall(rb"\x1b\[<[0-9]*u", self.raw)):
-            found.append("a keyboard protocol")
-        if self._emulator.cursor.attrs != self._emulator.default_char:
-            found.append("colours")
-        if self._emulator.margins is not None:
-            found.append("margins")
-        if self.cursor[1] != 0:
-            found.append("a row that is not finished")
-        return found
+        """The differences that a shell would find after the program's end: settings, modes, colours, a partial row."""
+        switched = {
+            int(n): on == b"h" for ns, on in re.findall(rb"\x1b\[\?([0-9;]+)([hl])", self.raw) for n in ns.split(b";")
+        }
+        keys = re.findall(rb"\x1b\[>4;?([0-9]*)m", self.raw)[-1:]
+        found = {
+            "settings": termios.tcgetattr(self._terminal) != self._before,
+            **{name: switched.get(number) for number, name in _MODES.items()},
+            "a hidden cursor": not switched.get(_CURSOR_SHOWN, True),
+            "modified keys": keys not in ([], [b""], [b"0"]),
+            "colours": self._emulator.cursor.attrs != self._emulator.default_char,
+            "margins": self._emulator.margins is not None,
+            "a partial row": self.cursor[1] != 0,
+        }
+        return [name for name, is_left in found.items() if is_left]
 
     def _set_size(self, rows: int, columns: int) -> None:
         fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def _read(self, seconds: float) -> bool:
-        """Read once what comes within this time, and whether anything did. At the end there is nothing more to come."""
+        """Read once, within this time. Return whether anything came."""
         if self._is_over:
             return False
         ready, _, _ = select.select([self._terminal, self._ended], [], [], seconds)
         if self._terminal not in ready:
-            # What it wrote last may have come after the terminal and before the end was looked at.
+            # The last output may have come between the two checks.
             if not ready or select.select([self._terminal], [], [], 0)[0]:
                 return False
             self._is_over = True
             return False
         try:
-            data = os.read(self._terminal, CHUNK)
+            data = os.read(self._terminal, 65_536)
         except OSError as error:
             if error.errno != errno.EIO:
                 raise
@@ -356,15 +326,15 @@ class Screen:
     def _show(self, data: bytes) -> None:
         self.raw += data
         data = self._rest + data
-        cut_off = _CUT_OFF.search(data)
-        end = cut_off.start() if cut_off else len(data)
+        unfinished = _UNFINISHED.search(data)
+        end = unfinished.start() if unfinished else len(data)
         self._rest = data[end:]
         self._seen = None
-        self._stream.feed(_FOREIGN.sub(b"", data[:end]))
+        self._stream.feed(_NOT_OF_PYTE.sub(b"", data[:end]))
 
     @contextmanager
     def _shown_with_failures(self, wanted: object) -> Iterator[None]:
-        """Add the screen to what ends the block, such as the deadline of the test."""
+        """Add the screen to an exception, such as the deadline of the test."""
         try:
             yield
         except BaseException as error:
@@ -375,15 +345,7 @@ class Screen:
             raise
 
 
-def _without_blank_rows(text: str, rows: int) -> str:
-    """The text without the blank rows at its end, as far as it has more than so many rows."""
-    found = text.split("\n")
-    while len(found) > rows and not found[-1]:
-        found.pop()
-    return "\n".join(found)
-
-
 def _source(function: object) -> str:
-    """Where a condition stands, which says more than its name, mostly a lambda's."""
+    """Return the place of a condition in its file."""
     code = getattr(function, "__code__", None)
     return repr(function) if code is None else f"{function} at {Path(code.co_filename).name}:{code.co_firstlineno}"

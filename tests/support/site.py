@@ -1,4 +1,4 @@
-"""A web site on this machine, and a user who answers questions about hosts."""
+"""A web site on this machine, its host names, and a user who answers questions about hosts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from chain.tools.tool import Preview, Verdict
 
 @dataclass
 class Answer:
-    """What a page's server sends. With ``is_held`` it sends the head and the body, and then nothing more."""
+    """The answer of a server. With ``is_held`` the connection stays open after the body."""
 
     body: bytes = b""
     kind: str = "text/plain; charset=utf-8"
@@ -28,7 +28,7 @@ class Answer:
 
 @dataclass
 class Site:
-    """Pages by ``host/path``, or by ``/path`` for any host. It also serves as a proxy, for http."""
+    """A server of pages, by ``host/path`` or by ``/path`` for any host. It is also an http proxy."""
 
     pages: dict[str, Answer] = field(default_factory=dict)
     port: int = 0
@@ -36,12 +36,12 @@ class Site:
     """The ``host/path`` of each request."""
     heads: list[dict[str, str]] = field(default_factory=list)
     holding: trio.Event = field(default_factory=trio.Event)
-    """Set when a held answer stands still."""
+    """Set when a held answer was sent."""
     open: int = 0
-    """Connections that are open now."""
+    """The number of open connections."""
 
     def at(self, path: str, host: str = "127.0.0.1", scheme: str = "http") -> str:
-        """The address of a page."""
+        """Return the address of a page."""
         return f"{scheme}://{host}:{self.port}{path}"
 
     def redirect(self, path: str, to: str) -> None:
@@ -53,7 +53,7 @@ class Site:
             async with stream:
                 await self._serve(stream)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass  # the client went away
+            pass  # the client has closed the connection
         finally:
             self.open -= 1
 
@@ -64,8 +64,7 @@ class Site:
             if not data:
                 return
             head += data
-            if head.startswith(b"\x16"):
-                # Somebody wants to speak TLS.
+            if head.startswith(b"\x16"):  # TLS
                 await stream.send_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
                 return
         first, *rows = head.decode("latin-1").split("\r\n\r\n")[0].split("\r\n")
@@ -86,13 +85,12 @@ class Site:
             await stream.send_all(b"more and more\n" * 1000)
         if page.is_held:
             self.holding.set()
-            # Until the client closes its end.
-            await stream.receive_some()
+            await stream.receive_some()  # until the client closes its end
 
 
 @asynccontextmanager
 async def open_site(tls: ssl.SSLContext | None = None, **pages: Answer) -> AsyncIterator[Site]:
-    """A site on 127.0.0.1; the pages' names are paths without their ``/``."""
+    """Serve a site on 127.0.0.1. The names of the pages are paths without their ``/``."""
     site = Site({f"/{name}": page for name, page in pages.items()})
     async with trio.open_nursery() as nursery:
 
@@ -107,12 +105,12 @@ async def open_site(tls: ssl.SSLContext | None = None, **pages: Answer) -> Async
 
 @dataclass
 class Asked:
-    """A user who is asked about hosts: ``y`` allows, ``?`` withdraws, any other text refuses and is the reason."""
+    """A user who approves hosts: ``y`` allows, ``?`` withdraws the question, any other text is a reason to refuse."""
 
     answers: dict[str, str] = field(default_factory=dict)
     previews: list[Preview] = field(default_factory=list)
     before: Callable[[], object] = lambda: None
-    """What happens while a question waits."""
+    """Called while a question is open."""
 
     @property
     def subjects(self) -> list[str]:
@@ -131,7 +129,7 @@ class Asked:
 
 @dataclass
 class Names(trio.abc.HostnameResolver):
-    """Where names lead; any other is not found, so that no test asks a real server."""
+    """A table of host names. Any other name is not found, so that no test uses a real server."""
 
     table: dict[str, list[str]]
     asked: list[str] = field(default_factory=list)

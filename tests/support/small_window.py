@@ -1,12 +1,12 @@
-"""A model with a window: it counts tokens its own way, refuses what is longer, and is asked for summaries."""
+"""A model with a small window: it counts tokens in its own way, and refuses longer requests."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import trio
 
@@ -17,38 +17,18 @@ from chain.model import Delta, Model, Reply, Request, Window
 from .clock import pass_time
 
 Summary: TypeAlias = Literal["good", "empty", "refused", "longer", "cut", "with calls", "calls alone", "fails", "slow"]
-"""What comes of a request for a summary."""
+"""The replies to a request for a summary."""
 
 ASKS = "The conversation is about to be shortened"
 SUMMARY = "The goal is a test. Something was looked at."
 
 
-class Lengths:
-    """How long tools and messages are as JSON, each measured once: a request has nearly all of the one before."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, tuple[object, int]] = {}
-
-    def of(self, parts: Sequence[Any]) -> int:
-        """The characters of such dataclasses, which are kept: another one could have the place of one that is gone."""
-        for part in parts:
-            if id(part) not in self._known:
-                self._known[id(part)] = part, len(json.dumps(asdict(part), default=str))
-        return sum(self._known[id(part)][1] for part in parts)
-
-    def tokens_of(self, request: Request, counts: float) -> int:
-        """The tokens of a request by a service that counts ``counts`` times as many as is usual."""
-        blocks = [block for message in request.messages for block in message.blocks]
-        said = len(request.system) + self.of(request.tools) + self.of(blocks) + sum(map(len, request.tail))
-        return math.ceil(said / 3.5 * counts)
-
-
 @dataclass
 class SmallWindow:
-    """Another model, with a window of ``room`` tokens beside the system prompt and the tools.
+    """Another model with a window of ``room`` tokens, in addition to the system prompt and the tools.
 
-    ``says`` are what comes of its summaries, in turn, then good ones. ``tells``: it says how long a request is that is
-    too long.
+    ``says`` are the first summaries; later ones are good. ``tells``: it reports the length of a request that is too
+    long. ``knows``: it reports its window. ``counts`` is the number of tokens that it counts for a usual one.
     """
 
     inner: Model
@@ -57,12 +37,12 @@ class SmallWindow:
     says: list[Summary] = field(default_factory=list)
     tells: bool = True
     knows: bool = True
-    """Whether the window is told."""
     total: int = 0
     refused: list[tuple[int, ...]] = field(default_factory=list)
     """The requests that were too long, as the identities of their messages."""
     summaries: int = 0
-    lengths: Lengths = field(default_factory=Lengths)
+    _lengths: dict[int, tuple[object, int]] = field(default_factory=dict)
+    """The lengths of tools and blocks as JSON, by identity, each with its object, so that no identity is reused."""
 
     @property
     def name(self) -> str:
@@ -74,7 +54,7 @@ class SmallWindow:
 
     async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
         asks = request.messages[-1].text.startswith(ASKS)
-        tokens = self.lengths.tokens_of(request, self.counts)
+        tokens = self._tokens_of(request)
         self.total = self.total or tokens + self.room
         if tokens > self.total:
             await trio.lowlevel.checkpoint()
@@ -85,6 +65,14 @@ class SmallWindow:
             return await self._summary(tokens)
         reply = await self.inner.reply(request, on_delta)
         return Reply(reply.message, reply.stop_reason, Usage(tokens, 1), reply.cut_calls)
+
+    def _tokens_of(self, request: Request) -> int:
+        parts = [*request.tools, *(block for message in request.messages for block in message.blocks)]
+        for part in parts:
+            if id(part) not in self._lengths:
+                self._lengths[id(part)] = part, len(json.dumps(asdict(part), default=str))
+        texts = len(request.system) + sum(map(len, request.tail))
+        return math.ceil((texts + sum(self._lengths[id(part)][1] for part in parts)) / 3.5 * self.counts)
 
     async def _summary(self, tokens: int) -> Reply:
         self.summaries += 1

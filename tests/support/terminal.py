@@ -1,7 +1,4 @@
-"""The program at a terminal: how a test starts it, talks to it and leaves it.
-
-A test file names this module in ``pytest_plugins`` for the fixtures.
-"""
+"""The program in a pseudo-terminal. A test file names this module in ``pytest_plugins`` for its fixtures."""
 
 from __future__ import annotations
 
@@ -13,11 +10,8 @@ from typing import Any
 
 import pytest
 
-from chain.text.wording import pluralize
-from cli.show.text_rows import LONGEST_SHOWN
-
 from .house import ROOT
-from .journals import journal_files, journals, receipts, receipts_of
+from .journals import journal_files, receipts
 from .program import program
 from .screen import Screen
 
@@ -33,32 +27,17 @@ chains:
 
 OTHER = 'rules: [{text: "The other one says: ${query}"}]\n'
 
-ESC, ALT_ENTER, CTRL_C, CTRL_D, CTRL_J, CTRL_L, CTRL_R, UP = (
-    "\x1b",
-    "\x1b\r",
-    "\x03",
-    "\x04",
-    "\n",
-    "\x0c",
-    "\x12",
-    "\x1b[A",
-)
-
-SHIFT_ENTER = ("\x1b[13;2u", "\x1b[27;2;13~")
+ESC, UP, ALT_ENTER = "\x1b", "\x1b[A", "\x1b\r"
+CTRL_C, CTRL_D, CTRL_J, CTRL_L, CTRL_R = "\x03", "\x04", "\n", "\x0c", "\x12"
 
 COLOUR = re.compile(rb"\x1b\[(?:\d+;)*(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:;\d+)*m")
 
 PASTE = "\x1b[200~{}\x1b[201~"
 
 SLOW = "stream 40 words in 20 seconds"
-"""A query with an answer that a test need not wait for: w01 w02 ..., of which there is soon something to see."""
+"""A query whose answer, w01 w02 ..., begins soon and takes long."""
 
 WORDS = [f"w{n:02}" for n in range(1, 41)]
-
-_INJECTED = re.compile(r" ✓ injected \(\d+ ")
-
-SHOWN = 60
-"""Characters of a text that are surely on its row, whatever else stands there."""
 
 Start = Callable[..., Screen]
 
@@ -72,7 +51,7 @@ LIMITS = (
     "cli.ending.EXIT_S",
     "cli.door.client.GREETING_S",
 )
-"""Times after which the program acts differently. On a busy machine they could pass by chance."""
+"""Time limits of the program that tests disable, since they could pass on a busy machine."""
 
 
 def started(
@@ -101,7 +80,7 @@ def started(
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Start programs, which have their home in ``tmp_path``."""
+    """Return a function that starts programs with their home in ``tmp_path``."""
     with ExitStack() as stack:
         yield lambda *args, **more: stack.enter_context(started(tmp_path, *args, **more))
 
@@ -113,123 +92,56 @@ def screen(start: Start) -> Screen:
 
 
 def idle(screen: Screen) -> Screen:
-    """Wait for an empty prompt with nothing to do."""
+    """Wait for an empty prompt without a run."""
     return screen.until(lambda s: s.prompt == ">" and s.editor == "" and "idle" in s.toolbar)
 
 
 def send(screen: Screen, *lines: str) -> Screen:
-    """Type lines, each with its Enter, in one go."""
+    """Type lines, each with its Enter, in one write."""
     screen.type("".join(f"{line}\r" for line in lines))
     return screen
 
 
 def busy(screen: Screen, query: str, tool: str = "gate") -> Screen:
-    """Start a run, and wait until it is in the tool."""
-    count = _runs(screen)
+    """Start a run, and wait until the tool runs."""
+
+    def runs() -> int:
+        return sum(row.startswith(("▶", ">> ")) for row in screen.rows)
+
+    count = runs()
     send(screen, query)
-    return screen.until(lambda s: _runs(s) > count and tool in s.toolbar)
-
-
-def _runs(screen: Screen) -> int:
-    return sum(row.startswith(("▶", ">> ")) for row in screen.rows)
+    return screen.until(lambda s: runs() > count and tool in s.toolbar)
 
 
 def edits(text: str) -> Callable[[Screen], bool]:
-    """Whether this is what is in the editor."""
+    """Return a condition: the editor has this text."""
     return lambda screen: screen.editor == text
 
 
-def words(screen: Screen, start: int = 0) -> list[str]:
-    """Return the words of such an answer that have been shown, from one place on."""
-    return re.findall(r"w\d\d", " ".join(screen.rows))[start:]
+def words(screen: Screen) -> list[str]:
+    """Return the words of the answer to ``SLOW`` that are shown."""
+    return re.findall(r"w\d\d", " ".join(screen.rows))
 
 
 def journal(screen: Screen) -> Path:
-    """The journal of the latest session."""
+    """Return the journal of the latest session."""
     return journal_files(screen.home)[-1]
 
 
 def left(screen: Screen, code: int = 0) -> None:
-    """The program ends with this code, names its session, and leaves no trace of itself in the terminal."""
+    """Check the exit code, the farewell, and that the terminal is as it was before."""
     assert screen.wait() == code, screen.everything
     assert screen.left_behind == [], screen.everything
     assert screen.editor is None, screen.everything
-    last = "".join(screen.rows[-6:])
-    assert journal(screen).stem in last
-    assert f"chain -r {journal(screen).stem}" in last
-    agree(screen)
+    assert f"chain -r {journal(screen).stem}" in "".join(screen.rows[-6:])
 
 
-def quit(screen: Screen, code: int = 0) -> None:
+def quit(screen: Screen) -> None:
     """End the program by command."""
     send(screen, "/quit")
-    left(screen, code)
-
-
-def agree(screen: Screen) -> None:
-    """What the screen said of each line is what its journal has."""
-    records = journals(screen.home)[journal(screen).stem]
-    lines = receipts_of(records)
-    rows = screen.rows
-    queued = [line.text for line in lines.values() if line.state == "queued"]
-    assert not queued or f"{pluralize(len(queued), 'line')} stay" in screen.everything
-    # The end of a job is shown when it comes, not while it waits.
-    jobs = {r["id"] for r in records if r["type"] == "line" and r["kind"] == "job"}
-    queued = [line.text for id, line in lines.items() if line.state == "queued" and id not in jobs]
-
-    begun = {r["id"] for r in records if r["type"] == "receipt" and r["point"] == "start"}
-    for id in begun:
-        query = lines[id].text.removeprefix("then:").lstrip("! ")
-        start = f"▶ {_seen(query)}"
-        assert any(_from(rows, n).startswith(start) for n, row in enumerate(rows) if row.startswith("▶")), query
-    assert all(_rows_with(rows, "📤", text) for text in queued)
-    assert sum(row.startswith("📤") for row in rows) == len(queued), "no other line waits any more"
-
-    groups = [r["line_ids"] for r in records if r["type"] == "message" and r["is_interjection"]]
-    groups = [ids for group in groups if (ids := [id for id in group if id not in jobs])]
-    banners = [n for n, row in enumerate(rows) if row.startswith("🔔 INTERRUPTION ")]
-    assert len(banners) == len(groups)
-    for n, ids in zip(banners, groups, strict=True):
-        iteration = lines[ids[0]].iteration
-        when = f"at iteration {iteration}" if iteration else "before iteration 1"
-        banner = _from(rows, n)
-        assert banner.startswith(f"🔔 INTERRUPTION {when}: ")
-        for id in ids:
-            assert _flat(lines[id].text.split("\n")[0])[:SHOWN] in banner
-        assert _INJECTED.search(banner)
-    for line in lines.values():
-        match line.state:
-            case "returned":
-                assert _rows_with(rows, "↩ Returned", line.text), line
-            case "dropped":
-                assert _rows_with(rows, "↩ Dropped", line.text), line
-            case "handled" if line.kind == "stop":
-                assert _rows_with(rows, "⏹ ", line.text), line
-            case _:
-                pass
-
-
-def _rows_with(rows: list[str], sign: str, text: str) -> list[str]:
-    """The rows that begin with the sign and, in the next ones too, have the text."""
-    begun = [n for n, row in enumerate(rows) if row.startswith(sign)]
-    return [rows[n] for n in begun if _seen(text) in _flat(" ".join(rows[n : n + SHOWN]))]
-
-
-def _seen(text: str) -> str:
-    """The beginning of a line as it is shown; of a long pasted one a single row is."""
-    rows = text.split("\n")
-    return _flat(rows[0] if len(rows) > LONGEST_SHOWN else text)[:SHOWN]
-
-
-def _from(rows: list[str], n: int) -> str:
-    """What stands from this row on, on one row."""
-    return _flat(" ".join(rows[n:]))
-
-
-def _flat(text: str) -> str:
-    return " ".join(text.split())
+    left(screen)
 
 
 def states(screen: Screen) -> dict[str, str]:
-    """What became of each line, by its text."""
+    """Return the state of each line by its text."""
     return {line.text: line.state for line in receipts(screen.home).values()}

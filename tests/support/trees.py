@@ -1,8 +1,7 @@
-"""Random trees of agents: what each of them does, what its model does instead, and the model that plays it.
+"""Random trees of agents, and the model that plays them.
 
-A tree is drawn flat: agents that each belong to one before them, and calls, questions to finished agents and faults of
-the model that each belong to one of the agents. What fails so shrinks to few agents that do little. A task is a name,
-which the model looks up, so no task has others in it.
+A tree is drawn as flat lists of agents, calls, questions to finished agents and faults of models, each of which names
+an agent by its number. So failures shrink to few agents that do little. A task is a name that the model looks up.
 """
 
 from __future__ import annotations
@@ -17,20 +16,20 @@ from hypothesis import strategies as st
 
 from chain.config.load import Settings
 from chain.messages import Block, Text, ToolCall
-from chain.model import Delta, Reply, Request
+from chain.model import Delta, Model, Reply, Request
 
 from .models import ASKING_TOOLS, TOOLS, RandomModel, Step
 from .sessions import settings
 
 MOST_BELOW = 11
-"""Agents below the main one that a run starts; those that are asked again are no new ones."""
+"""The limit of new agents in a run."""
 
 FIRST, SECOND = "task main", "task again"
 """The queries of the two runs of an example."""
 
 KINDS = ["agent", "explore", "agent", "worker", "plan"]
 NAMES = ["explore-1", "agent-1", "agent-2", "worker-1", "plan-1", "agent-3", "main", "nobody-7"]
-"""Who is asked: some of these have finished, some are at work, and some there never were."""
+"""The agents that are asked: finished ones, active ones and ones that do not exist."""
 
 _STARTS_OTHERS = ("main", "agent", "worker")
 
@@ -80,7 +79,7 @@ FAULTS: list[dict[str, Any]] = [
 
 @dataclass
 class _Drawn:
-    """An agent of a tree: its calls and its model's faults, by steps."""
+    """An agent of a tree, with its calls and its model's faults by step."""
 
     task: str
     kind: str
@@ -101,7 +100,7 @@ class _Drawn:
 
 @dataclass(frozen=True)
 class Tree:
-    """What the agents of a session do, by their tasks."""
+    """The steps of the agents of a session, by task."""
 
     tasks: dict[str, list[Step]]
 
@@ -112,7 +111,7 @@ def grow(
     asks: Iterable[tuple[int, int, str, Leaf]],
     faults: Iterable[tuple[int, int, dict[str, Any]]],
 ) -> Tree:
-    """A tree; each part names its agent by a number that is taken as far as there are agents."""
+    """Build a tree. Each part names its agent by a number, modulo the number of agents."""
     every = [_Drawn(FIRST, "main"), _Drawn(SECOND, "main")]
     able = every[:1]
     for number, kind, step, leaf in agents:
@@ -150,9 +149,9 @@ trees = st.builds(
 )
 
 
-@dataclass
-class TreeModel:
-    """Does the steps of the latest task in each conversation, then answers."""
+@dataclass(eq=False)
+class TreeModel(Model):
+    """A model that does the steps of the latest task in each conversation, then answers."""
 
     tree: Tree
     name: str = "tree"
@@ -166,27 +165,19 @@ class TreeModel:
         dialogue.read(request, self.tree)
         return await dialogue.model.reply(request, on_delta)
 
-    async def prepare(self) -> None:
-        """There is nothing to prepare."""
-
-    async def aclose(self) -> None:
-        """There is nothing to give up."""
-
-    __hash__ = object.__hash__
-
 
 @dataclass
 class _Dialogue:
-    """One conversation: what is left to do in it, and which message told it."""
+    """The remaining steps of one conversation, and the message with their task."""
 
     model: RandomModel
-    told: int = -1
+    task_at: int = -1
 
     def read(self, request: Request, tree: Tree) -> None:
         texts = [message.text if message.role == "user" else "" for message in request.messages]
         at = max((n for n, text in enumerate(texts) if text in tree.tasks), default=-1)
-        if at != self.told:
-            self.told = at
+        if at != self.task_at:
+            self.task_at = at
             self.model.steps[:] = tree.tasks[texts[at]] if at >= 0 else []
             self.model.failed = 0
 
@@ -206,9 +197,9 @@ rules: [{match: ^enough, action: stop}, {match: ^wait, action: urgent}, {match: 
 def tree_settings(
     *, worker: int | None = 3, explore: int | None = None, timeout_s: float = 1e7, **more: Any
 ) -> Settings:
-    """Settings with a kind of the user's own, ``worker``, that has rules for lines; with iterations of two kinds.
+    """Return settings with a kind ``worker``, which has rules for lines. ``worker`` and ``explore`` limit iterations.
 
-    Without a time limit of its own a run that waits for ever does so long enough to be noticed.
+    The default ``timeout_s`` is so long that a run that waits forever is noticed.
     """
     kinds = {
         "worker": {"description": "Works.", "prompt": "worker.yaml", "max_iterations": worker},

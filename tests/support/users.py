@@ -1,4 +1,4 @@
-"""A user who acts at given moments: sends lines, presses keys, gives commands."""
+"""A user who acts at given moments: sends lines, presses keys, changes the disk."""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ LINES = [
     "todo: add",
     "/help",
 ]
-"""Lines of all kinds. ``‹›`` becomes a number that no other line has, so that its text can be found again."""
+"""Lines of all kinds. ``‹›`` becomes a unique number, so that the text can be found again."""
 
 MARKED = re.compile("‹[0-9]+›")
 
 
 @dataclass
 class Acts:
-    """Does things in the very step of numbered events: sends lines, presses keys, gives commands.
+    """Acts in the step of numbered events.
 
-    Nothing is sent while no run is active unless ``also_idle``. A line may have an address before it: ``@NAME``, or
-    ``@N`` for the Nth of the agents that are at work then.
+    Lines are sent only while a run is active, unless ``also_idle``. A line may begin with an address: ``@NAME``, or
+    ``@N`` for the Nth active agent.
     """
 
     session: Session
@@ -75,20 +75,20 @@ class Acts:
                 self.do(what)
 
     def at_once(self) -> None:
-        """What is to be done before the first event."""
+        """Do what is due before the first event."""
         for n, what in self.at:
             if n == 0:
                 self.do(what)
 
     async def in_time(self, at: Iterable[tuple[float, str]]) -> None:
-        """The same at moments in seconds from now."""
+        """Act at moments in seconds from now."""
         begun = trio.current_time()
         for seconds, what in sorted(at):
             await trio.sleep_until(begun + seconds)
             self.do(what)
 
     def do(self, what: str) -> None:
-        """One thing, now."""
+        """Act now."""
         chain = self.session.chain
         match what:
             case "(interrupt)":
@@ -97,7 +97,7 @@ class Acts:
                 waiting = [a.id for a in chain.lines.waiting]
                 id = next(iter(waiting), "L1") if what == DROP_FIRST else chain.lines.last_waiting() or "L1"
                 if what == DROP and waiting:
-                    id = waiting[-1]  # one that a tool has heard cannot be dropped any more
+                    id = waiting[-1]  # a line that a tool has used cannot be dropped
                 try:
                     text = chain.lines.drop(id)
                 except UserError:
@@ -140,13 +140,13 @@ class Acts:
 
 @dataclass
 class Replies:
-    """What the user answers, each question after a time; ``None`` is never. Some answers come too late."""
+    """Answers each question after a delay in seconds; ``None`` means never. Some answers come too late."""
 
     session: Session
     drawn: list[tuple[float, str | None]]
     nursery: trio.Nursery
     may_fail: bool = False
-    """Whether an answer may be refused though its question is open: the disk may be full."""
+    """Whether answers to an open question may be refused, because the disk may be full."""
 
     def __call__(self, event: events.Event) -> None:
         if isinstance(event, events.Question) and event.id == self.session.chain.questions.open_id and self.drawn:

@@ -1,4 +1,4 @@
-"""The journal of a session, the requests and what was told, in order, by the rules of SPEC sections 2 to 5 and 10."""
+"""The records, requests and events of a session, checked in order by the rules of SPEC sections 2 to 5 and 10."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FIRST = ("explore", "plan")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """How far one has come in a session: how many records, how many marks, and where in the journal that is."""
+    """A position in a session: numbers of records and marks, and the offset in the journal."""
 
     records: int = 0
     marks: int = 0
@@ -36,7 +36,7 @@ START = Place()
 def in_order(
     session: Session, records: Sequence[dict[str, Any]], since: Place = START
 ) -> Iterator[dict[str, Any] | Mark]:
-    """The records and the marks between them, as they came about. Each record gets its ``end`` in the file."""
+    """Yield records and marks in the order in which they happened. Each record gets its ``end`` in the file."""
     marks = iter(session.marks[since.marks :])
     mark = next(marks, None)
     end = since.end
@@ -56,7 +56,7 @@ _OF_A_STEP = ("line", "receipt", "plan", "question", "answer", "model", "interru
 
 
 _read: dict[int, tuple[Settings | None, AgentsSettings, float]] = {}
-"""Bounds, by the identities of the settings, which are few and each read for thousands of sessions."""
+"""The bounds by the identity of the settings, since the few settings are read for thousands of sessions."""
 
 
 def _bounds_of(use: Settings | None) -> tuple[AgentsSettings, float]:
@@ -70,7 +70,7 @@ def _bounds_of(use: Settings | None) -> tuple[AgentsSettings, float]:
 
 
 class Walk:
-    """The journal and the marks of a whole tree of agents; each agent's own part is its ``AgentWalk``."""
+    """The records and marks of a whole tree of agents. Each agent has an ``AgentWalk``."""
 
     def __init__(self, session: Session, max_iterations: int) -> None:
         self._session = session
@@ -80,31 +80,31 @@ class Walk:
         self._place = START
         self._bounds, self._budget = _bounds_of(session.use)
         self._limits = {kind.name: kind.max_iterations or max_iterations for kind in self._bounds.kinds}
-        self._beside: set[str] = set()
-        self._ends: dict[str, Ending] = {}
+        self._parallel: set[str] = set()
+        self._endings: dict[str, Ending] = {}
         self._lines = Lines()
         self.main = self._agent("main", "main")
         self.agents = {"main": self.main}
-        """Everybody that there ever was."""
+        """All agents of the session, also finished ones."""
         self.conversations: dict[int, str] = {}
-        """Whose conversation it is, by the identity of what its requests have in common."""
+        """The agents by the identity of their conversations' memory."""
         self.deliveries: dict[tuple[str, ...], tuple[str, str, int, int]] = {}
-        """Of messages with lines, by their ids: the agent, its ``parent_id``, its iteration and how many are left."""
+        """By the ids of delivered lines: the agent, its ``parent_id``, its iteration and the iterations left."""
         self.found: list[list[str]] = []
         """The results of each run that are no errors, in the order of the calls."""
         self._asking = ""
-        """Who asks its model just now."""
+        """The agent whose request was recorded last."""
         self._asks: dict[str, str] = {}
-        """Who asks, by open questions."""
+        """The asking agents by their open questions."""
         self._is_running = False
 
     def _agent(self, name: str, kind: str) -> AgentWalk:
         limit = self._limits.get(kind, self.max_iterations)
-        return AgentWalk(name, kind, limit, self._lines, self._beside, self._ends)
+        return AgentWalk(name, kind, limit, self._lines, self._parallel, self._endings)
 
     def go_on(self, records: Sequence[dict[str, Any]]) -> None:
-        """Read what has come since, of a session that has these records by now."""
-        self._beside |= {t.name for t in self._session.chain.tools if can_run_in_parallel(t)}
+        """Read the records since the last call."""
+        self._parallel |= {t.name for t in self._session.chain.tools if can_run_in_parallel(t)}
         for item in in_order(self._session, records, self._place):
             self.take(item)
         self.data = self._session.file.data
@@ -145,9 +145,6 @@ class Walk:
                 self._at_work(item["agent"]).start(item["id"])
             case "tool_finished":
                 self._at_work(item["agent"]).finish(item["id"])
-            case "plan":
-                for each in self.agents.values():
-                    each.plan(item["by"])
             case "question":
                 self._asks[item["id"]] = item["agent"]
             case "answer":
@@ -263,7 +260,7 @@ class Walk:
 
 
 def walked(session: Session, records: Sequence[dict[str, Any]], max_iterations: int) -> Walk:
-    """All of the session, read to its end: what an earlier check has read is not read again."""
+    """Return the walk of a session, read to its end. Continues the walk of an earlier check."""
     walk = session.walk
     if not (
         isinstance(walk, Walk) and walk.max_iterations == max_iterations and session.file.data.startswith(walk.data)

@@ -1,4 +1,4 @@
-"""When a terminal calls its user."""
+"""Titles and bells for a user who looks elsewhere."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def ended(at: float, status: events.Status = "done") -> events.Result:
 )
 def test_only_the_end_of_a_long_run_rings(seconds: float, status: events.Status, alert: Alert | None) -> None:
     alerts = Alerts()
-    assert alerts.of(events.RunStarted(time=100, id="L1", query="Go")) == Alert()
-    assert alerts.of(ended(100 + seconds, status)) == alert
-    assert alerts.of(ended(900, status)) is None, "it is told once more"
+    assert alerts.next_alert(events.RunStarted(time=100, id="L1", query="Go")) == Alert()
+    assert alerts.next_alert(ended(100 + seconds, status)) == alert
+    assert alerts.next_alert(ended(900, status)) is None
 
 
-def test_a_question_rings_and_is_called_out_until_it_is_answered_itself() -> None:
+def test_a_question_rings_and_names_the_window_until_answered() -> None:
     alerts = Alerts()
     asked = events.Question(id="Q2", kind="choice", text="Which?", options=("a", "b"), tool_call_id="c", name="ask")
-    assert alerts.of(asked) == Alert("chain: Q2 asks", rings=True)
-    assert alerts.of(events.Answer(id="Q3", text="y", decision="allowed", by="config")) is None
-    assert alerts.of(events.Answer(id="Q2", text="a", decision="answered", by="user")) == Alert()
-    assert alerts.of(events.TextDelta(text="Hello")) is None
+    assert alerts.next_alert(asked) == Alert("chain: Q2 asks", rings=True)
+    assert alerts.next_alert(events.Answer(id="Q3", text="y", decision="allowed", by="config")) is None
+    assert alerts.next_alert(events.Answer(id="Q2", text="a", decision="answered", by="user")) == Alert()
+    assert alerts.next_alert(events.TextDelta(text="Hello")) is None

@@ -1,4 +1,4 @@
-"""The whole session, as a pager shows it."""
+"""The whole session as rows for a pager."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ async def shown(folder: Path, style: TerminalStyle) -> list[str]:
 
 
 @pytest.mark.parametrize("color", [True, False])
-async def test_it_has_thinking_and_complete_results_and_pastes(tmp_path: Path, color: bool) -> None:
+async def test_thinking_results_and_pastes_are_complete(tmp_path: Path, color: bool) -> None:
     rows = [unpainted(row) for row in await shown(tmp_path, TerminalStyle(color=color, ascii=False))]
     assert not any("\x1b" in row or "\n" in row for row in rows)
     assert {"I count first.", "result 0", "result 299", "pasted 59"} <= {row.strip("│> ") for row in rows}
-    assert ("That is all." in "".join(rows)) is color, "without colours it is Markdown, else as Markdown looks"
+    assert ("That is all." in "".join(rows)) is color, "Markdown is rendered with colours"
 
 
-def test_a_session_that_is_gone_is_reported(tmp_path: Path) -> None:
+def test_a_missing_session_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SessionError):
         next(whole_session_rows(FileStore(tmp_path), "test", TerminalStyle(color=True, ascii=False), 60))

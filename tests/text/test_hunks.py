@@ -1,4 +1,4 @@
-"""A difference as data, its two sides and its text form."""
+"""A diff as data, its two sides and its text form."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from chain.text.hunks import FileDiff, Hunk
 HUNKS = (Hunk(0, 1, ("+@@ -1 +1 @@", "+")), Hunk(4, 6, (" \\ x", "--", "+c"), "+"))
 
 
-def test_the_text_form_is_a_unified_difference_below_a_head() -> None:
+def test_text_form_is_a_unified_diff() -> None:
     assert FileDiff("a file", HUNKS).text.split("\n") == [
         "a file +3 −1",
         "@@ -0,0 +1,2 @@",
@@ -21,5 +21,5 @@ def test_the_text_form_is_a_unified_difference_below_a_head() -> None:
     ]
 
 
-def test_a_hunk_has_its_two_sides() -> None:
+def test_hunk_has_two_sides() -> None:
     assert (HUNKS[1].side("-"), HUNKS[1].side("+")) == ("\\ x\n-\n", "\\ x\nc")

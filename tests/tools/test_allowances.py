@@ -1,4 +1,4 @@
-"""Allowances: what they cover, and what is said of those that never could."""
+"""Allowances: what they cover, which are refused, and which one covers a given call."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ def parse(text: str) -> Allowance:
 COVERED = [
     ("edit_file", "edit_file", "docs/a.md", True),
     ("edit_file", "write_file", "docs/a.md", False),
-    ("edit_file(docs/*)", "edit_file", "docs/a.md", True),
     ("edit_file(docs/*)", "edit_file", "docs/deep/a.md", True),
     ("edit_file(docs/*)", "edit_file", "src/docs/a.md", False),
     ("edit_file(*.md)", "edit_file", "docs/a.MD", False),
@@ -35,7 +34,6 @@ COVERED = [
     (" shell(git status*) ", "shell", "git status --short", True),
     ("shell(git status*)", "shell", "git stat", False),
     ("shell", "shell", "git status; rm -r .", True),
-    ("research(example.org)", "research", "example.org", True),
     ("research(Example.ORG)", "research", "example.org", True),
     ("research(example.org)", "research", "www.example.org", False),
     ("research(::1)", "research", "::1", True),
@@ -45,19 +43,35 @@ COVERED = [
 
 
 @pytest.mark.parametrize(("text", "tool", "subject", "is_covered"), COVERED)
-def test_what_an_allowance_covers(text: str, tool: str, subject: str, is_covered: bool) -> None:
+def test_calls_that_an_allowance_covers(text: str, tool: str, subject: str, is_covered: bool) -> None:
     assert parse(text).covers(tool, subject) == is_covered
 
 
 @pytest.mark.parametrize("more", ["; x", " | x", " & x", " < x", " > x", " $x", " `x`", "\nx", "\rx"])
-def test_a_pattern_never_matches_a_command_that_the_shell_takes_apart(more: str) -> None:
+def test_shell_pattern_never_matches_several_commands(more: str) -> None:
     assert parse("shell(git status*)").covers("shell", "git status -s")
     assert not parse("shell(git status*)").covers("shell", f"git status{more}")
     assert not parse("shell(*)").covers("shell", f"git status{more}")
-    assert parse("shell").covers("shell", f"git status{more}")
 
 
-NEVER = [
+PROTECTED = [
+    ("edit_file", ".git", ".git/hooks/pre-commit", False),
+    ("edit_file(*)", ".git", ".git/hooks/pre-commit", False),
+    ("edit_file(.g*/*)", ".git", ".git/hooks/pre-commit", False),
+    ("edit_file(.git/*)", ".git", ".git/hooks/pre-commit", True),
+    ("edit_file(*/.git/*)", ".git", "sub/.git/config", True),
+    ("edit_file(AGENTS.md)", "AGENTS.md", "AGENTS.md", True),
+    ("edit_file(AGENTS.md)", "AGENTS.md", "sub/AGENTS.md", False),
+    ("edit_file(a[[]1].yaml)", "a[1].yaml", "a[1].yaml", True),
+]
+
+
+@pytest.mark.parametrize(("text", "name", "path", "is_covered"), PROTECTED)
+def test_protected_path_must_be_named(text: str, name: str, path: str, is_covered: bool) -> None:
+    assert parse(text).covers("edit_file", path, name) == is_covered
+
+
+REFUSED = [
     ("", "is not a tool"),
     ("edit_file(", "is not a tool"),
     ("a b", "is not a tool"),
@@ -66,43 +80,39 @@ NEVER = [
     ("shell( )", "the pattern is empty"),
     ("shell(a; b)", "plain shell allows all"),
     ("shell(echo $HOME)", "plain shell allows all"),
-    ("edit_file(/etc/../x)", "paths are relative to the workspace"),
     ("edit_file(//x)", "empty parts"),
     ("write_file(~/x)", "paths are relative to the workspace"),
     ("write_file(../x)", "paths are relative to the workspace"),
     ("write_file(./x)", "paths are relative to the workspace"),
     ("edit_file(docs/)", "docs/* are the files in it"),
     ("edit_file(docs//x)", "empty parts"),
-    ("edit_file(docs/./x)", "empty parts"),
     ("research(bücher.de)", "begins with xn--"),
-    ("research(https://example.org)", "without https://"),
     ("research(faß.de)", "begins with xn--"),
+    ("research(https://example.org)", "without https://"),
     ("research(1.2.3.4:80)", "without https://"),
     ("research([::1])", "without https://"),
     ("research(example.org/docs)", "without https://"),
-    ("research(example.org:8080)", "without https://"),
 ]
 
 
-@pytest.mark.parametrize(("text", "why"), NEVER)
-def test_a_pattern_that_cannot_match_is_refused_with_the_reason(text: str, why: str) -> None:
+@pytest.mark.parametrize(("text", "why"), REFUSED)
+def test_pattern_that_cannot_match_is_refused(text: str, why: str) -> None:
     with pytest.raises(UserError) as caught:
         parse(text)
     assert why in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-@given(
-    st.one_of(st.text(min_size=1, max_size=30), st.text(alphabet="aq(),[]*?'# \n", min_size=1, max_size=12)).filter(
-        str.strip
-    )
-)
+COMMANDS = st.text(min_size=1, max_size=30) | st.text(alphabet="aq(),[]*?'# \n", min_size=1, max_size=12)
+
+
+@given(COMMANDS.filter(str.strip))
 @example("make test # ),shell,research(x")
 @example('echo "a), b"')
 @example("x)")
-@example("ls a(b")
+@example("ls *; pwd")
 @example("ls\x1b[8m")
-def test_always_allows_the_same_again_and_what_is_suggested_permits_nothing_else(command: str) -> None:
+def test_always_and_suggested_allowance_cover_one_command(command: str) -> None:
     preview = Preview("", command, "", always="subject")
     again = rule_for_always("shell", preview)
     assert again.covers("shell", command)
@@ -112,59 +122,28 @@ def test_always_allows_the_same_again_and_what_is_suggested_permits_nothing_else
         (word,) = shlex.split(suggested)
         text, added = split_names([f"{word},edit_file"])
         assert added == "edit_file"
-        narrow = parse(text)
         assert suggested.isprintable()
-        assert narrow.covers("shell", command)
-        assert not narrow.covers("shell", command + "x")
-
-
-def test_for_an_edit_always_means_the_tool() -> None:
-    preview = Preview("", "docs/a.md", "")
-    assert rule_for_always("edit_file", preview).covers("edit_file", "other.md")
-    assert narrowest_allowance("edit_file", preview, SUBJECTS) == "edit_file"
-
-
-def test_always_means_the_command_as_it_stands_whatever_is_in_it() -> None:
-    preview = Preview("", "ls *; pwd", "", always="subject")
-    again = rule_for_always("shell", preview)
-    assert again.covers("shell", "ls *; pwd")
-    assert not again.covers("shell", "ls x; pwd")
-
-
-NAMED = [
-    ("edit_file", ".git", ".git/hooks/pre-commit", False),
-    ("edit_file(*)", ".git", ".git/hooks/pre-commit", False),
-    ("edit_file(.g*/*)", ".git", ".git/hooks/pre-commit", False),
-    ("edit_file(.git/*)", ".git", ".git/hooks/pre-commit", True),
-    ("edit_file(*/.git/*)", ".git", "sub/.git/config", True),
-    ("edit_file(*.md)", "AGENTS.md", "AGENTS.md", False),
-    ("edit_file(AGENTS.md)", "AGENTS.md", "AGENTS.md", True),
-    ("edit_file(AGENTS.md)", "AGENTS.md", "sub/AGENTS.md", False),
-    ("edit_file(a[[]1].yaml)", "a[1].yaml", "a[1].yaml", True),
-]
-
-
-@pytest.mark.parametrize(("text", "name", "path", "is_covered"), NAMED)
-def test_what_has_to_be_named_is_covered_by_a_pattern_that_names_it_alone(
-    text: str, name: str, path: str, is_covered: bool
-) -> None:
-    assert parse(text).covers("edit_file", path, name) == is_covered
+        assert parse(text).covers("shell", command)
+        assert not parse(text).covers("shell", command + "x")
 
 
 @pytest.mark.parametrize(
     ("path", "name", "suggested"),
     [
+        ("docs/a.md", "", "edit_file"),
         (".git/config", ".git", "'edit_file(.git/config)'"),
         (".git/a*[b]", ".git", "'edit_file(.git/a[*][[]b])'"),
         (".git/it's", ".git", ""),
         (".git/a),b", ".git", ""),
     ],
 )
-def test_for_what_has_to_be_named_an_allowance_is_suggested_that_names_it(path: str, name: str, suggested: str) -> None:
-    assert narrowest_allowance("edit_file", Preview("", path, "", only_by_name=name), SUBJECTS) == suggested
+def test_suggested_allowance_of_an_edit(path: str, name: str, suggested: str) -> None:
+    preview = Preview("", path, "", only_by_name=name)
+    assert narrowest_allowance("edit_file", preview, SUBJECTS) == suggested
+    assert rule_for_always("edit_file", preview).covers("edit_file", "other.md")
 
 
-EXPLAINED = {
+MEANINGS = {
     "deploy": "every call of deploy, without asking",
     "edit_file": "every call of edit_file, without asking; "
     "files that run or are trusted outside the sandbox must be named",
@@ -175,7 +154,7 @@ EXPLAINED = {
 }
 
 
-@pytest.mark.parametrize("text", EXPLAINED)
-def test_each_is_explained(text: str) -> None:
-    assert allowance_meaning(parse(text)) == EXPLAINED[text]
+@pytest.mark.parametrize("text", MEANINGS)
+def test_meaning_of_an_allowance(text: str) -> None:
+    assert allowance_meaning(parse(text)) == MEANINGS[text]
     assert str(parse(text)) == text

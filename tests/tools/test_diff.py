@@ -1,25 +1,26 @@
-"""What an edit makes of a file: the content byte by byte, and a difference that leads from the old to the new."""
+"""The new content that an edit makes, byte by byte, and the diff from the old content to the new."""
 
 from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from chain.errors import ToolError
-from chain.tools.diff import Change, Edit, Replacement, Whole, change, decode_editable
+from chain.tools.diff import Change, Edit, Replacement, Whole, apply_edit, decode_editable
 
 
 def edited(old: bytes, edit: Edit) -> Change:
-    return change("f", decode_editable("f", old), edit)
+    return apply_edit("f", decode_editable("f", old), edit)
 
 
-def refused(old: bytes, edit: Edit) -> str:
+def refused(old: bytes, edit: Callable[[], Edit]) -> str:
     with pytest.raises(ToolError) as caught:
-        edited(old, edit)
+        edited(old, edit())
     return str(caught.value)
 
 
@@ -28,7 +29,7 @@ def lines_of(text: str) -> list[str]:
 
 
 def applied(old: str, diff: str) -> str:
-    """What a program that knows nothing but the format makes of the difference; it checks every number and line."""
+    """Apply a unified diff, and check each number and line of it."""
     before, after = lines_of(old), list[str]()
     rows = diff.split("\n")[1:]
     at = n = 0
@@ -62,7 +63,7 @@ TEXTS = st.lists(st.sampled_from(["a", "b", "c", "", "longer"]), max_size=25).fl
 
 
 @given(TEXTS, TEXTS)
-def test_the_difference_leads_from_any_text_to_any_other(old: str, new: str) -> None:
+def test_diff_leads_from_the_old_text_to_the_new(old: str, new: str) -> None:
     made = edited(old.encode(), Whole(new))
     assert made.content.decode() == new
     assert (not made.diff.hunks) == (old == new)
@@ -73,7 +74,7 @@ def test_the_difference_leads_from_any_text_to_any_other(old: str, new: str) -> 
 
 
 @given(TEXTS, st.data())
-def test_a_replacement_changes_its_place_and_nothing_else(old: str, data: st.DataObject) -> None:
+def test_replacement_changes_only_its_place(old: str, data: st.DataObject) -> None:
     begin = data.draw(st.integers(0, len(old)))
     part = old[begin : data.draw(st.integers(begin, len(old)))]
     new = data.draw(TEXTS)
@@ -86,16 +87,16 @@ def test_a_replacement_changes_its_place_and_nothing_else(old: str, data: st.Dat
     if is_single:
         assert edited(old.encode(), Replacement(part, new)).content == everywhere.content
     else:
-        assert "occurs" in refused(old.encode(), Replacement(part, new))
+        assert "occurs" in refused(old.encode(), lambda: Replacement(part, new))
 
 
-def test_a_difference_is_unified_with_three_lines_of_context_and_a_head() -> None:
+def test_diff_has_three_lines_of_context() -> None:
     old = "".join(f"{n}\n" for n in range(1, 31))
-    new = old.replace("10\n", "ten\nand more\n").replace("25\n", "")
+    new = old.replace("\n3\n", "\nthree\nand more\n").replace("\n10\n", "\n").replace("\n18\n", "\n")
     assert edited(old.encode(), Whole(new)).diff.text.split("\n") == [
-        "f +2 −2",
-        *("@@ -7,7 +7,8 @@", " 7", " 8", " 9", "-10", "+ten", "+and more", " 11", " 12", " 13"),
-        *("@@ -22,7 +23,6 @@", " 22", " 23", " 24", "-25", " 26", " 27", " 28"),
+        "f +2 −3",
+        *("@@ -1,13 +1,13 @@", " 1", " 2", "-3", "+three", "+and more", " 4", " 5", " 6", " 7", " 8", " 9", "-10"),
+        *(" 11", " 12", " 13", "@@ -15,7 +15,6 @@", " 15", " 16", " 17", "-18", " 19", " 20", " 21"),
     ]
 
 
@@ -105,119 +106,88 @@ def test_a_difference_is_unified_with_three_lines_of_context_and_a_head() -> Non
         ("", "a\nb\n", ["f +2 −0", "@@ -0,0 +1,2 @@", "+a", "+b"]),
         ("a\n", "", ["f +0 −1", "@@ -1 +0,0 @@", "-a"]),
         ("a\n", "a", ["f +1 −1", "@@ -1 +1 @@", "-a", "+a", "\\ No newline at end of file"]),
+        ("a\r\nb\r\n", "a\r\nc\r\n", ["f +1 −1", "@@ -1,2 +1,2 @@", " a", "-b", "+c"]),
+        ("a\r\nb\n", "a\nb\n", ["f +1 −1", "@@ -1,2 +1,2 @@", "-a␍", "+a", " b"]),
     ],
+    ids=["new file", "emptied", "last line end removed", "CR LF throughout", "a CR LF replaced"],
 )
-def test_the_difference_of_what_is_empty_or_lacks_its_last_line_end(old: str, new: str, rows: list[str]) -> None:
+def test_diff_of_line_ends_and_empty_files(old: str, new: str, rows: list[str]) -> None:
     assert edited(old.encode(), Whole(new)).diff.text.split("\n") == rows
 
 
-KEPT = {
-    "CR LF throughout": (b"a\r\nb\r\nc\r\n", "a\nb", "x\ny\nz", b"x\r\ny\r\nz\r\nc\r\n"),
-    "CR LF that is given as it is": (b"a\r\nb\r\n", "a\r\nb", "x\r\ny", b"x\r\ny\r\n"),
-    "a mixed file is taken as it is": (b"a\r\nb\nc\n", "b\nc", "x\ny", b"a\r\nx\ny\n"),
-    "a CR LF of a mixed file": (b"a\r\nb\nc\n", "a\r\nb", "x", b"x\nc\n"),
-    "a byte order mark": (b"\xef\xbb\xbfa\nb\n", "a", "x", b"\xef\xbb\xbfx\nb\n"),
-    "a missing last line end": (b"a\nb", "a", "x", b"x\nb"),
-    "a last line without its end": (b"a\r\nb", "b", "x\ny", b"a\r\nx\r\ny"),
-    "UTF-16": ("\ufeffa\r\nb\r\n".encode("utf-16-le"), "a\nb", "é", "\ufeffé\r\n".encode("utf-16-le")),
-    "UTF-16, the other way round": ("\ufeffa\n".encode("utf-16-be"), "a", "é", "\ufeffé\n".encode("utf-16-be")),
-    "separators that are no ends of line": ("a\x0cb\u2028c\n".encode(), "c", "d", "a\x0cb\u2028d\n".encode()),
+CONTENTS: dict[str, tuple[bytes, Edit, bytes]] = {
+    "CR LF throughout": (b"a\r\nb\r\nc\r\n", Replacement("a\nb", "x\ny\nz"), b"x\r\ny\r\nz\r\nc\r\n"),
+    "CR LF that is given": (b"a\r\nb\r\n", Replacement("a\r\nb", "x\r\ny"), b"x\r\ny\r\n"),
+    "LF of a mixed file": (b"a\r\nb\nc\n", Replacement("b\nc", "x\ny"), b"a\r\nx\ny\n"),
+    "CR LF of a mixed file": (b"a\r\nb\nc\n", Replacement("a\r\nb", "x"), b"x\nc\n"),
+    "byte order mark": (b"\xef\xbb\xbfa\nb\n", Replacement("a", "x"), b"\xef\xbb\xbfx\nb\n"),
+    "last line without an end": (b"a\r\nb", Replacement("b", "x\ny"), b"a\r\nx\r\ny"),
+    "UTF-16-LE": ("\ufeffa\r\nb\r\n".encode("utf-16-le"), Replacement("a\nb", "é"), "\ufeffé\r\n".encode("utf-16-le")),
+    "UTF-16-BE": ("\ufeffa\n".encode("utf-16-be"), Replacement("a", "é"), "\ufeffé\n".encode("utf-16-be")),
+    "other separators": ("a\x0cb\u2028c\n".encode(), Replacement("c", "d"), "a\x0cb\u2028d\n".encode()),
+    "written whole, CR LF": (b"a\r\n", Whole("x\ny\n"), b"x\r\ny\r\n"),
+    "written whole, mixed": (b"a\r\nb\n", Whole("x\ny\r\n"), b"x\ny\r\n"),
+    "written whole, mark": (b"\xef\xbb\xbfa\n", Whole("x\n"), b"\xef\xbb\xbfx\n"),
+    "written whole, mark given": (b"\xef\xbb\xbfa\n", Whole("\ufeffx\n"), b"\xef\xbb\xbfx\n"),
+    "written whole, last line end": (b"a", Whole("x\n"), b"x\n"),
 }
 
 
-@pytest.mark.parametrize("name", KEPT)
-def test_ends_of_line_and_marks_are_kept(name: str) -> None:
-    old, part, new, becomes = KEPT[name]
-    assert edited(old, Replacement(part, new)).content == becomes
+@pytest.mark.parametrize(("old", "edit", "content"), CONTENTS.values(), ids=CONTENTS)
+def test_edit_keeps_line_ends_and_byte_order_mark(old: bytes, edit: Edit, content: bytes) -> None:
+    assert edited(old, edit).content == content
 
 
-WRITTEN = {
-    "CR LF throughout": (b"a\r\n", "x\ny\n", b"x\r\ny\r\n"),
-    "mixed": (b"a\r\nb\n", "x\ny\r\n", b"x\ny\r\n"),
-    "a byte order mark": (b"\xef\xbb\xbfa\n", "x\n", b"\xef\xbb\xbfx\n"),
-    "a byte order mark that is given too": (b"\xef\xbb\xbfa\n", "\ufeffx\n", b"\xef\xbb\xbfx\n"),
-    "the last line end is as it is given": (b"a", "x\n", b"x\n"),
-}
-
-
-@pytest.mark.parametrize("name", WRITTEN)
-def test_a_file_that_is_written_whole_keeps_its_ends_of_line_and_mark(name: str) -> None:
-    old, content, becomes = WRITTEN[name]
-    assert edited(old, Whole(content)).content == becomes
-
-
-def test_ends_of_line_are_shown_only_where_they_differ() -> None:
-    assert "\r" not in edited(b"a\r\nb\r\n", Replacement("b", "c")).diff.text
-    assert "␍" not in edited(b"a\r\nb\r\n", Replacement("b", "c")).diff.text
-    assert edited(b"a\r\nb\n", Replacement("a\r\n", "a\n")).diff.text.split("\n")[2:] == ["-a␍", "+a", " b"]
-
-
-REFUSED = {
-    "not there": (b"a\n", ("b", "c"), "old_string is not in f: it must be there exactly"),
-    "other ends of line": (b"a\r\nb\nc", ("a\nb", "c"), "at line 1 looks the same: f has CR LF."),
-    "more than once": (b"x\na\nx x\n", ("x", "c"), "old_string occurs 3 times in f, at the lines 1, 3, 3:"),
-    "a no-break space": (
+REFUSED: dict[str, tuple[bytes, str, str, str]] = {
+    "not there": (b"a\n", "b", "c", "old_string is not in f: it must match exactly"),
+    "other line ends": (b"a\r\nb\nc", "a\nb", "c", "at line 1 looks the same: f has CR LF."),
+    "twice": (b"x\na\nx\n", "x", "c", "old_string occurs 2 times in f, at the lines 1, 3:"),
+    "several": (b"x\na\nx x\n", "x", "c", "old_string occurs 3 times in f, at the lines 1, 3, 3:"),
+    "many": (b"x\n" * 1234, "x", "c", "occurs 1,234 times in f, at the lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and"),
+    "overlapping": (b"\naaa\n", "aa", "c", "old_string occurs twice in f, overlapping at line 2"),
+    "no-break space": (
         "x\na\xa0b c\n".encode(),
-        ("a b", "c"),
-        "a text at line 2 looks the same: f has U+00A0 (NO-BREAK SPACE).",
+        "a b",
+        "c",
+        "at line 2 looks the same: f has U+00A0 (NO-BREAK SPACE).",
     ),
-    "curly quotes": ("say “a’s”\n".encode(), ('"a\'s"', "c"), "f has U+2019 (RIGHT SINGLE QUOTATION MARK), U+201C"),
-    "curly quotes of the model": (b"it's\n", ("it’s", "c"), "old_string has U+2019 (RIGHT SINGLE QUOTATION MARK)."),
-    "accents apart": ("cafe\u0301\n".encode(), ("café", "c"), "has U+0301 (COMBINING ACUTE ACCENT) and old_string has"),
-    "syllables apart": (
-        "\u1112\u1161\u11ab\n".encode(),
-        ("\ud55c", "c"),
-        "old_string has U+D55C (HANGUL SYLLABLE HAN)",
-    ),
-    "a dash": ("1–2\n".encode(), ("1-2", "c"), "f has U+2013 (EN DASH)."),
-    "a character that nobody sees": ("a\u200bb\n".encode(), ("ab", "c"), "f has U+200B (ZERO WIDTH SPACE)."),
-    "wide letters": ("ＡＢ\n".encode(), ("AB", "c"), "f has U+FF21 (FULLWIDTH LATIN CAPITAL LETTER A), U+FF22"),
-    "two lines, the second of which differs": (
-        b"a\r\nb\xc2\xa0c\r\n",
-        ("a\nb c", "x"),
-        "at line 1 looks the same: f has U+00A0",
-    ),
-    "another text with such characters": ("a\xa0b\n".encode(), ("b\xa0a", "c"), "it must be there exactly"),
-    "many times": (
-        b"x\n" * 1234,
-        ("x", "c"),
-        "occurs 1,234 times in f, at the lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and",
-    ),
-    "overlapping itself": (b"\naaa\n", ("aa", "c"), "old_string occurs twice in f, overlapping at line 2"),
-    "the same but for ends of line": (b"a\r\nb\r\n", ("a\nb", "a\r\nb"), "are the same, since the lines of f end with"),
-    "a NUL": (b"a\n", ("a", "\0"), "would contain a NUL"),
-    "half a character": (b"a\n", ("a", "\ud800"), "half a character"),
-    "binary": (b"a\0\n", ("a", "b"), "f is a binary file of 3 bytes"),
-    "not UTF-8": (b"a\nb\xff\n", ("a", "b"), "f is not UTF-8 (see line 2)"),
-    "half of UTF-16": (b"\xff\xfea\0\n", ("a", "b"), "f is not UTF-16-LE (see line 1)"),
+    "curly quotes": ("say “a’s”\n".encode(), '"a\'s"', "c", "f has U+2019 (RIGHT SINGLE QUOTATION MARK), U+201C"),
+    "curly quotes given": (b"it's\n", "it’s", "c", "old_string has U+2019 (RIGHT SINGLE QUOTATION MARK)."),
+    "accents apart": ("cafe\u0301\n".encode(), "café", "c", "has U+0301 (COMBINING ACUTE ACCENT) and old_string has"),
+    "syllables apart": ("\u1112\u1161\u11ab\n".encode(), "\ud55c", "c", "old_string has U+D55C (HANGUL SYLLABLE HAN)"),
+    "dash": ("1–2\n".encode(), "1-2", "c", "f has U+2013 (EN DASH)."),
+    "invisible": ("a\u200bb\n".encode(), "ab", "c", "f has U+200B (ZERO WIDTH SPACE)."),
+    "wide letters": ("ＡＢ\n".encode(), "AB", "c", "f has U+FF21 (FULLWIDTH LATIN CAPITAL LETTER A), U+FF22"),
+    "second line differs": (b"a\r\nb\xc2\xa0c\r\n", "a\nb c", "x", "at line 1 looks the same: f has U+00A0"),
+    "not a lookalike": ("a\xa0b\n".encode(), "b\xa0a", "c", "it must match exactly"),
+    "only line ends changed": (b"a\r\nb\r\n", "a\nb", "a\r\nb", "are the same, since the lines of f end with"),
+    "NUL": (b"a\n", "a", "\0", "would contain a NUL"),
+    "half a character": (b"a\n", "a", "\ud800", "half a character"),
+    "binary": (b"a\0\n", "a", "b", "f is a binary file of 3 bytes"),
+    "not UTF-8": (b"a\nb\xff\n", "a", "b", "f is not UTF-8 (see line 2)"),
+    "half of UTF-16": (b"\xff\xfea\0\n", "a", "b", "f is not UTF-16-LE (see line 1)"),
+    "empty": (b"a\n", "", "x", "old_string is empty"),
+    "no change": (b"a\n", "x", "x", "are the same"),
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_does_not_fit_is_refused_in_a_sentence(name: str) -> None:
-    old, (part, new), says = REFUSED[name]
-    assert says in refused(old, Replacement(part, new))
+@pytest.mark.parametrize(("old", "part", "new", "says"), REFUSED.values(), ids=REFUSED)
+def test_replacement_that_does_not_fit_is_refused(old: bytes, part: str, new: str, says: str) -> None:
+    assert says in refused(old, lambda: Replacement(part, new))
 
 
-@pytest.mark.parametrize(("old", "new", "says"), [("", "x", "old_string is empty"), ("x", "x", "are the same")])
-def test_a_replacement_that_makes_no_sense_cannot_be_made(old: str, new: str, says: str) -> None:
-    with pytest.raises(ToolError, match=says):
-        Replacement(old, new)
-
-
-def test_small_changes_of_a_large_file_are_shown_as_small() -> None:
+def test_large_file_has_a_small_diff() -> None:
     lines = [f"line {n}" if n % 3 else "}" for n in range(60_000)]
     old = "\n".join(lines)
     for n in range(100, 60_000, 5_000):
         lines[n] = "another"
-    made = edited(old.encode(), Whole("\n".join(lines)))
-    assert made.diff.head == "f +12 −12"
+    assert edited(old.encode(), Whole("\n".join(lines))).diff.head == "f +12 −12"
 
 
 @pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("alphabet", [2, 50, 100_000])
-def test_no_difference_takes_long(alphabet: int) -> None:
-    """The bound is far above what it takes, and far below what a matcher without a budget does."""
+def test_diff_of_unlike_files_is_fast(alphabet: int) -> None:
+    """The bound is far above the usual time, and far below that of a matcher without a budget."""
     old, new = ("\n".join(str(n * n * k % 100_003 % alphabet) for n in range(40_000)) for k in (3, 7))
     begun = time.process_time()
     made = edited(old.encode(), Whole(new))
@@ -225,7 +195,7 @@ def test_no_difference_takes_long(alphabet: int) -> None:
     assert applied(old, made.diff.text) == new
 
 
-def test_places_that_overlap_far_do_not_take_long() -> None:
+def test_long_overlapping_places_are_found_fast() -> None:
     begun = time.process_time()
-    assert "occurs" in refused(b"a" * 1_000_000, Replacement("a" * 300_000, "b"))
+    assert "occurs" in refused(b"a" * 1_000_000, lambda: Replacement("a" * 300_000, "b"))
     assert time.process_time() - begun < 20

@@ -1,73 +1,106 @@
-"""Paths of the workspace: none leads out, also not when a folder is swapped after the check."""
+"""Paths that a model gives: none leads out of the workspace, also if a folder is swapped after the check."""
 
+import os
+import socket
 from pathlib import Path, PurePath
 
 import pytest
+from support.sockets import bind
 
 from chain.errors import ToolError
-from chain.tools.paths import describe_broken_link, describe_missing, open_file, resolve_inside, root_of
+from chain.tools import file_tree
+from chain.tools.paths import describe_missing, open_file, resolve_existing, resolve_inside, root_of
 
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
-    """A folder in a folder, and outside a folder with the same names."""
-    for name, text in {
-        "work/docs/a.txt": "alpha\n",
-        "work/docs/deep/c.txt": "gamma\n",
-        "trap/a.txt": "outside\n",
-        "trap/c.txt": "outside\n",
-    }.items():
+    """A workspace with links of every kind, and outside of it a folder with the same names."""
+    for name in ("work/docs/a.txt", "work/docs/deep/c.txt", "work/docs/tab?.txt", "trap/a.txt", "trap/c.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    return tmp_path / "work"
+        (tmp_path / name).write_text("outside\n" if "trap" in name else "inside\n")
+    work = tmp_path / "work"
+    (work / os.fsdecode(b"docs/gr\xfc\xdfe.txt")).write_text("")
+    links = {"out": "../trap/a.txt", "away": "..", "round": "round", "gone": "nothing", "docs/short": "deep/c.txt"}
+    for name, target in links.items():
+        (work / name).symlink_to(target)
+    os.mkfifo(work / "pipe")
+    return work
 
 
-def spring(workspace: Path, found: Path) -> None:
-    """Put the folder outside in the place of one inside."""
-    found.rename(found.parent / "moved")
-    found.symlink_to(workspace.parent / "trap")
+REFUSED = [
+    ("../trap/a.txt", "must not contain .."),
+    ("docs/..", "must not contain .."),
+    ("/etc/passwd", "absolute path"),
+    ("~/x", "absolute path"),
+    ("out", "leads out of the workspace"),
+    ("away/trap/a.txt", "leads out of the workspace"),
+    ("round", "circle"),
+    ("", "path is empty"),
+    ("a\0b", "NUL"),
+    ("gone", "gone is a broken link: its target does not exist."),
+    ("gone/x/y", "gone is a broken link: its target does not exist."),
+    ("docs/a.txt/x", "There is no docs/a.txt/x: a part of this path is a file."),
+    ("x" * 300, "cannot be read: File name too long."),
+    ("docs/a.tx", "There is no docs/a.tx; did you mean docs/a.txt?"),
+    ("dosc/a.txt", "There is no dosc/a.txt; did you mean docs/a.txt?"),
+    ("docs/quite-another", "There is no docs/quite-another."),
+    ("docs/gr??e.txt", "There is no docs/gr??e.txt."),  # its name on the disk cannot be shown
+    ("docs/tab\t.txt", "There is no docs/tab?.txt."),
+    ("docs/tab.txt", "did you mean docs/tab?.txt?"),
+]
 
 
-def test_the_absolute_path_of_the_workspace_itself_is_refused_too(workspace: Path) -> None:
+@pytest.mark.parametrize(("path", "says"), REFUSED, ids=[f"{path[:20]!r}: {says[:20]}" for path, says in REFUSED])
+def test_unusable_path_is_refused(workspace: Path, path: str, says: str) -> None:
+    with pytest.raises(ToolError) as caught:
+        resolve_existing(root_of(workspace, (), path), path)
+    assert says in str(caught.value)
+
+
+def test_absolute_path_of_the_workspace_is_refused(workspace: Path) -> None:
     with pytest.raises(ToolError, match="absolute"):
         root_of(workspace, (), str(workspace / "docs/a.txt"))
 
 
+def test_links_inside_the_workspace_are_followed(workspace: Path) -> None:
+    assert resolve_existing(workspace, "docs/short") == workspace.resolve() / "docs/deep/c.txt"
+    (workspace.parent / "link").symlink_to(workspace)
+    assert resolve_existing(workspace.parent / "link", "docs/a.txt") == workspace.resolve() / "docs/a.txt"
+
+
+def test_pipes_and_sockets_are_not_opened(workspace: Path) -> None:
+    with pytest.raises(ToolError, match="pipe cannot be read: it is a folder, a device, a pipe"):
+        open_file(workspace, ("pipe",), "pipe")
+    with socket.socket(socket.AF_UNIX) as made:
+        bind(made, workspace / "socket")
+        with pytest.raises(ToolError, match="socket cannot be read"):
+            open_file(workspace, ("socket",), "socket")
+
+
+def swap(workspace: Path, folder: Path) -> None:
+    """Replace a folder by a link to the one outside."""
+    folder.rename(folder.parent / "moved")
+    folder.symlink_to(workspace.parent / "trap")
+
+
 @pytest.mark.parametrize("path", ["docs/a.txt", "docs/deep/c.txt"])
-def test_a_folder_that_becomes_a_link_after_the_check_does_not_lead_out(workspace: Path, path: str) -> None:
+def test_folder_swapped_after_the_check_is_not_entered(workspace: Path, path: str) -> None:
     real = resolve_inside(workspace, path)
     parts = real.relative_to(workspace.resolve()).parts
     with open_file(workspace, parts, path) as file:
-        assert file.read() == real.read_bytes()
-    spring(workspace, real.parent)
+        assert file.read() == b"inside\n"
+    swap(workspace, real.parent)
     assert real.read_text() == "outside\n"
     with pytest.raises(ToolError, match=f"{path} cannot be read: Not a directory"):
         open_file(workspace, parts, path)
+    with pytest.raises(OSError, match="Not a directory"):
+        file_tree.scan(workspace, parts[:-1])
+    assert describe_missing(workspace, PurePath(f"{path}x")) == f"There is no {path}x."
 
 
-def test_a_file_that_becomes_a_link_after_the_check_does_not_lead_out(workspace: Path) -> None:
+def test_file_swapped_after_the_check_is_not_opened(workspace: Path) -> None:
     real = resolve_inside(workspace, "docs/a.txt")
     real.unlink()
     real.symlink_to(workspace.parent / "trap/a.txt")
     with pytest.raises(ToolError, match=r"docs/a\.txt cannot be read"):
         open_file(workspace, ("docs", "a.txt"), "docs/a.txt")
-
-
-def test_the_names_behind_a_link_that_leads_out_are_not_listed(workspace: Path) -> None:
-    path = PurePath("docs/a.tx")
-    assert describe_missing(workspace, path) == "There is no docs/a.tx; did you mean docs/a.txt?"
-    spring(workspace, workspace / "docs")
-    assert describe_missing(workspace, path) == "There is no docs/a.tx."
-
-
-def test_a_link_that_leads_to_nothing_is_found_wherever_it_stands_in_a_path(workspace: Path) -> None:
-    (workspace / "docs/gone").symlink_to("nothing")
-    (workspace / "docs/fine").symlink_to("a.txt")
-    says = "docs/gone is a broken link: its target does not exist."
-    assert describe_broken_link(workspace, PurePath("docs/gone")) == says
-    assert describe_broken_link(workspace, PurePath("docs/gone/x/y")) == says
-    assert (
-        describe_broken_link(workspace, PurePath("docs/fine"))
-        == describe_broken_link(workspace, PurePath("docs/none/x"))
-        == ""
-    )

@@ -1,4 +1,4 @@
-"""What runs or is trusted outside of the sandbox: commands, allowances and notices go by the same list."""
+"""Protected files, which run or are trusted outside of the sandbox: for commands, allowances and notices."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import sys
 import time
 from pathlib import Path
 from types import ModuleType
+from typing import Literal
 
 import pytest
 from support.examples import some
-from support.steered import Steered
+from support.steered import tool_context
 
 from chain.app.toolbox import shell_rules
 from chain.config.allowed_servers import servers_of
 from chain.config.load import load_settings
 from chain.config.servers import Launch
-from chain.plan import Plan
 from chain.tools.processes import shell
 from chain.tools.processes.guarded import Guard
 from chain.tools.processes.probe import probe
 from chain.tools.processes.sandbox import ShellRules
 from chain.tools.processes.shell import shell_tools
 from chain.tools.protected import Protected, changed_files, is_in
-from chain.tools.tool import FunctionTool, ToolContext
+from chain.tools.tool import ToolOutput
 
 REFUSED = """
 .venv/bin/python .venv/lib/new.pth src/json.py src/chain_mod/__init__.py
@@ -47,30 +47,30 @@ LINKS = {
 }
 
 
-def written(work: Path, path: str, text: str = "x\n") -> None:
+def write(work: Path, path: str, text: str = "x\n") -> None:
     (work / path).parent.mkdir(parents=True, exist_ok=True)
     (work / path).write_text(text)
 
 
 @pytest.fixture
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A workspace that has each place."""
+    """A workspace that has each of these files."""
     work = tmp_path.resolve() / "work"
     new = {".venv/lib/new.pth", "src/json.py", "nested/.git/hooks/new", "docs/AGENTS.md", "objects/HEAD"}
     for path in (*REFUSED.split(), *REPORTED.split(), *FREE.split(), "objects/refs/keep"):
         (work / path).parent.mkdir(parents=True, exist_ok=True)
         if path not in {*LINKS, *new}:
-            written(work, path)
+            write(work, path)
     for link, target in LINKS.items():
         (work / link).symlink_to(target)
     for folder in ("bare/objects", "bare/refs"):
         (work / folder).mkdir()
-    written(work, "bare/HEAD", "ref: refs/heads/main\n")
-    written(work, ".git/config", "[core]\n\thooksPath = hooks.d\n[include] path = ../shared.cfg\n")
-    written(work, "shared.cfg", '[includeIf "gitdir:x"]\n  path = "more.cfg" # and so on\n')
-    written(work, "tree/.git", "gitdir: ../main/.git/worktrees/tree\n")
-    written(work, "main/.git/worktrees/tree/commondir", "../..\n")
-    written(work, "named/agent.yaml", "interruption_prompt: of-agent.yaml\n")
+    write(work, "bare/HEAD", "ref: refs/heads/main\n")
+    write(work, ".git/config", "[core]\n\thooksPath = hooks.d\n[include] path = ../shared.cfg\n")
+    write(work, "shared.cfg", '[includeIf "gitdir:x"]\n  path = "more.cfg" # and so on\n')
+    write(work, "tree/.git", "gitdir: ../main/.git/worktrees/tree\n")
+    write(work, "main/.git/worktrees/tree/commondir", "../..\n")
+    write(work, "named/agent.yaml", "interruption_prompt: of-agent.yaml\n")
     monkeypatch.setattr(sys, "prefix", str(work / ".venv"))
     monkeypatch.syspath_prepend(str(work / "src"))
     loaded = ModuleType("chain_mod")
@@ -80,8 +80,8 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def configured(work: Path) -> Protected:
-    """What the wiring makes of a named configuration with each kind of file."""
-    written(
+    """Return the protected files of a configuration that names each kind of file."""
+    write(
         work,
         "named/own.yaml",
         """
@@ -99,50 +99,60 @@ mcp: {w: {command: python3, args: [srv/server.py]}, n: {command: ../node_modules
     return dataclasses.replace(found, trusted=(*found.trusted, work / "home"))
 
 
-async def commands(work: Path, rules: ShellRules, paths: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
-    """What a command that writes all of these says, and the notices."""
-    for name in ("INSPECTION_S", "MAX_FILES"):
-        monkeypatch.setattr(shell, name, 1_000_000)
+async def run_command(
+    workspace: Path, rules: ShellRules, command: str, monkeypatch: pytest.MonkeyPatch, **limits: float
+) -> tuple[str, list[str]]:
+    """Run a command with these limits of the shell, and return its output and the notices."""
+    for name, limit in limits.items():
+        monkeypatch.setattr(shell, name, limit)
     guard, notices = Guard(), list[str]()
     (tool,) = shell_tools(guard, rules, dict(os.environ))
-    assert isinstance(tool, FunctionTool)
-    context = ToolContext(work, Plan(), "call_1", Steered(), lambda text: None)
     try:
-        tried = "\n".join(f"(echo '#' >> {path}) 2> /dev/null && echo '<{path}>'" for path in paths)
-        said = await tool.run(dataclasses.replace(context, notice=notices.append), {"command": tried})
+        output = await tool.run(tool_context(workspace, notice=notices.append), {"command": command})
     finally:
         await guard.close()
-    return said.text, "\n".join(notices)
+    assert isinstance(output, ToolOutput)
+    return output.text, notices
 
 
-@pytest.mark.skipif(not probe().writes, reason="this machine cannot refuse writes")
-async def test_each_place_is_refused_to_commands_or_reported(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    paths = [*REFUSED.split(), *REPORTED.split(), *FREE.split()]
-    rules = ShellRules(protected=configured(work))
-    said, notice = await commands(work, rules, paths, monkeypatch)
-    assert [path for path in paths if f"<{path}>" not in said] == REFUSED.split()
+PATIENT = {"INSPECTION_S": 1_000_000, "MAX_FILES": 1_000_000}
+ALL = [*REFUSED.split(), *REPORTED.split(), *FREE.split()]
+
+
+FENCED = pytest.mark.skipif(not probe().writes, reason="this machine cannot refuse writes")
+
+
+@pytest.mark.parametrize(
+    ("sandbox", "refused", "free"), [pytest.param("on", REFUSED, FREE, marks=FENCED), ("off", "", "")]
+)
+async def test_write_to_a_protected_file_is_refused_or_reported(
+    work: Path, monkeypatch: pytest.MonkeyPatch, sandbox: Literal["on", "off"], refused: str, free: str
+) -> None:
+    paths = [*REFUSED.split(), *REPORTED.split(), *free.split()]
+    rules = dataclasses.replace(ShellRules(protected=configured(work)), sandbox=sandbox)
+    write_all = "\n".join(f"(echo '#' >> {path}) 2> /dev/null && echo '<{path}>'" for path in paths)
+    said, (notice,) = await run_command(work, rules, write_all, monkeypatch, **PATIENT)
+    assert [path for path in paths if f"<{path}>" not in said] == refused.split()
     named = notice.split(": ")[0].removeprefix("A command changed ").replace(" and ", ", ").split(", ")
-    assert {*named} == {*REPORTED.split(), "CLAUDE.md"}
+    assert {*named} == {*paths, "CLAUDE.md"} - {*refused.split(), *free.split()}
 
 
-async def test_each_place_is_reported_where_nothing_is_refused(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    paths = [*REFUSED.split(), *REPORTED.split()]
-    protected = configured(work)
-    _, notice = await commands(work, ShellRules("off", protected=protected), paths, monkeypatch)
-    named = notice.split(": ")[0].removeprefix("A command changed ").replace(" and ", ", ").split(", ")
-    assert {*named} == {*paths, "CLAUDE.md"}
+@pytest.mark.skipif(sys.platform != "linux", reason="the tool is for Linux")
+async def test_notice_says_if_the_disk_is_too_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, (notice,) = await run_command(tmp_path, ShellRules("off"), "true", monkeypatch, INSPECTION_S=0)
+    assert notice.startswith("Could not check within ")
 
 
 @pytest.mark.parametrize("by", ["its own path", "a link"])
-def test_an_allowance_has_to_name_each_place(work: Path, by: str) -> None:
+def test_allowance_must_name_each_protected_file(work: Path, by: str) -> None:
     protected = configured(work)
     needed = {}
-    for n, path in enumerate(some([*REFUSED.split(), *REPORTED.split(), *FREE.split()[:-1]])):
+    for n, path in enumerate(some(ALL[:-1])):
         given, real = path, (work / path).resolve()
         if by == "a link":
             (work / f"docs/{n}").symlink_to(work / path)
             given = f"docs/{n}"
-        needed[path] = protected.name_needed(work, real.relative_to(work).parts, given)
+        needed[path] = protected.required_name(work, real.relative_to(work).parts, given)
     expected = {path: (work / path).resolve().name for path in needed}
     expected |= {path: ".git" for path in needed if ".git/" in path and not (work / path).is_symlink()}
     expected |= {"tree/.git": ".git", "bare/hooks/update": "bare", **dict.fromkeys(FREE.split()[:-1], "")}
@@ -163,8 +173,8 @@ NAMES = [
 
 
 @pytest.mark.parametrize(("path", "part"), NAMES)
-def test_what_is_not_there_yet_has_to_be_named_too(work: Path, path: str, part: str) -> None:
-    assert Protected().name_needed(work, Path(path).parts, path) == part
+def test_new_file_must_be_named_too(work: Path, path: str, part: str) -> None:
+    assert Protected().required_name(work, Path(path).parts, path) == part
 
 
 REPOSITORIES = [
@@ -176,12 +186,12 @@ REPOSITORIES = [
 
 
 @pytest.mark.parametrize(("paths", "part"), REPOSITORIES)
-def test_the_file_that_completes_a_repository_has_to_be_named(tmp_path: Path, paths: str, part: str) -> None:
+def test_file_that_completes_a_repository_must_be_named(tmp_path: Path, paths: str, part: str) -> None:
     root = tmp_path.resolve()
     asked = []
     for path in paths.split():
-        asked.append(Protected().name_needed(root, Path(path).parts, path))
-        written(root, path)
+        asked.append(Protected().required_name(root, Path(path).parts, path))
+        write(root, path)
     assert asked == [*[""] * (len(asked) - 1), part]
 
 
@@ -206,17 +216,17 @@ STARTS = [
 
 
 @pytest.mark.parametrize(("command", "starts_here", "kept", "free"), STARTS)
-def test_what_servers_are_started_from(tmp_path: Path, command: str, starts_here: bool, kept: str, free: str) -> None:
+def test_code_of_servers_is_protected(tmp_path: Path, command: str, starts_here: bool, kept: str, free: str) -> None:
     root = tmp_path.resolve()
     files = (
         "server.py helper.py srv.py srv/main.py srv/sub/x.py pkg/m.py docs/a.md package.json data.db "
         "myenv/bin/tool myenv/pyvenv.cfg .venv/bin/python node_modules/.bin/tool"
     )
     for path in files.split():
-        written(root, path)
+        write(root, path)
     (root / "link").symlink_to("docs")
     launch = Launch(tuple(command.format(root=root).split()), {}, root if starts_here else None)
-    refused = Protected(servers=(launch,)).refused([root])
+    refused = Protected(servers=(launch,)).refused_places([root])
     paths = [str(root / path) for path in (*kept.split(), *free.split())]
     is_refused = [is_in(each, refused.kept) or _is_new_in(each, refused.open) for each in paths]
     assert is_refused == [True] * len(kept.split()) + [False] * len(free.split())
@@ -227,16 +237,16 @@ def _is_new_in(path: str, folders: frozenset[str]) -> bool:
     return not os.path.lexists(path) and os.path.dirname(path) in folders
 
 
-def test_the_environment_of_a_server_names_code_as_well(tmp_path: Path) -> None:
+def test_environment_of_a_server_names_code(tmp_path: Path) -> None:
     root = tmp_path.resolve()
-    written(root, "lib/helper.py")
+    write(root, "lib/helper.py")
     launch = Launch(("python3", "-c", "import helper"), {"PYTHONPATH": f"/opt:{root}/lib", "NOTE": f"{root}"})
-    assert Protected(servers=(launch,)).refused([root]).kept >= {f"{root}/lib"}
+    assert Protected(servers=(launch,)).refused_places([root]).kept >= {f"{root}/lib"}
 
 
-def test_the_file_of_a_workspace_is_refused_where_its_servers_are_allowed_by_name(tmp_path: Path) -> None:
-    written(tmp_path, ".mcp.json", '{"mcpServers": {"git": {"command": "uvx", "args": ["git"]}}}')
-    written(tmp_path, "own.yaml", "chains: {}\n")
+def test_server_file_is_trusted_once_a_server_is_allowed(tmp_path: Path) -> None:
+    write(tmp_path, ".mcp.json", '{"mcpServers": {"git": {"command": "uvx", "args": ["git"]}}}')
+    write(tmp_path, "own.yaml", "chains: {}\n")
     settings = load_settings(config=tmp_path / "own.yaml", environ={}, cwd=tmp_path)
     for named in ((), ("git",)):
         servers = servers_of(settings, tmp_path, tmp_path / "state", named).allowed
@@ -244,8 +254,8 @@ def test_the_file_of_a_workspace_is_refused_where_its_servers_are_allowed_by_nam
         assert (tmp_path.resolve() / ".mcp.json" in trusted) == bool(named)
 
 
-def test_a_configuration_that_was_found_is_judged_again_so_commands_may_write_it(tmp_path: Path) -> None:
-    written(tmp_path, "config.yaml", "chains: {default: {}}\n")
+def test_only_a_configuration_given_by_name_is_trusted(tmp_path: Path) -> None:
+    write(tmp_path, "config.yaml", "chains: {default: {}}\n")
     for config in (None, tmp_path / "config.yaml"):
         settings = load_settings(config=config, environ={}, cwd=tmp_path)
         protected = shell_rules(settings).protected
@@ -253,14 +263,12 @@ def test_a_configuration_that_was_found_is_judged_again_so_commands_may_write_it
         assert tmp_path / "config.yaml" in protected.named()
 
 
-def test_what_was_there_before_is_looked_at_though_it_is_not_found_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    written(tmp_path, "sub/.git/hooks/old")
+def test_known_repository_is_checked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "sub/.git/hooks/old")
     protected = Protected()
     before = protected.snapshot(tmp_path, tmp_path, is_fenced=True)
     monkeypatch.setattr("chain.tools.protected.MAX_FOLDERS", 0)
-    written(tmp_path, "sub/.git/hooks/new")
+    write(tmp_path, "sub/.git/hooks/new")
     after = protected.snapshot(tmp_path, tmp_path, before, is_fenced=True)
     assert changed_files(before, after) == [str(tmp_path / "sub/.git/hooks/new")]
 
@@ -274,25 +282,8 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("config", HOSTILE.values(), ids=HOSTILE)
-def test_no_configuration_of_git_holds_up_the_program(tmp_path: Path, config: str) -> None:
-    written(tmp_path, ".git/config", config)
+def test_git_configuration_is_read_in_bounded_time(tmp_path: Path, config: str) -> None:
+    write(tmp_path, ".git/config", config)
     begun = time.process_time()
     assert str(tmp_path / ".git/config") in Protected().snapshot(tmp_path, tmp_path, is_fenced=True)
     assert time.process_time() - begun < 5
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="the tool is for Linux")
-async def test_it_is_said_when_the_disk_is_too_slow_to_be_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shell, "INSPECTION_S", 0)
-    guard, notices = Guard(), list[str]()
-    (tool,) = shell_tools(guard, ShellRules("off"), dict(os.environ))
-    assert isinstance(tool, FunctionTool)
-    context = ToolContext(tmp_path, Plan(), "call_1", Steered(), lambda text: None)
-    try:
-        await tool.run(dataclasses.replace(context, notice=notices.append), {"command": "true"})
-    finally:
-        await guard.close()
-    assert len(notices) == 1
-    assert notices[0].startswith("Whether a command changed what git runs")

@@ -1,13 +1,12 @@
-"""A file is replaced whole or not at all: at every error, at every swap, and when the process is killed."""
+"""A file is replaced whole or not at all: at every error, at every swap, and if the process is killed."""
 
 from __future__ import annotations
 
 import errno
 import os
-import stat
 import struct
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,36 +16,48 @@ from support.examples import some
 
 from chain.tools import paths
 from chain.tools import replace as module
-from chain.tools.replace import Changed, replace
+from chain.tools.replace import ConcurrentChange
 
 OLD, NEW = b"old\n" * 3, b"new\n" * 50_000
+FILE = "docs/a.txt"
+PATHS = [FILE, "docs/new.txt", "other/deep/new.txt"]
 
 
-def everything(root: Path) -> dict[str, tuple[int, bytes]]:
-    """Every file and folder below, with its mode and content."""
+def snapshot(root: Path) -> dict[str, tuple[int, bytes]]:
+    """Return the mode and content of everything in a folder."""
     found = sorted(root.rglob("*"))
     return {str(p.relative_to(root)): (p.lstat().st_mode, p.read_bytes() if p.is_file() else b"") for p in found}
 
 
+def make_root(folder: Path) -> Path:
+    (folder / "docs").mkdir(parents=True)
+    (folder / FILE).write_bytes(OLD)
+    (folder / FILE).chmod(0o640)
+    return folder
+
+
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    (tmp_path / "root/docs").mkdir(parents=True)
-    (tmp_path / "root/docs/a.txt").write_bytes(OLD)
-    (tmp_path / "root/docs/a.txt").chmod(0o640)
-    return tmp_path / "root"
+    return make_root(tmp_path / "root")
 
 
-def give(root: Path, path: str, content: bytes = NEW, check: Callable[[], None] = lambda: None) -> None:
+def replace(root: Path, path: str, check: Callable[[], None] = lambda: None, calls: Calls | None = None) -> None:
+    """Replace the content of a file, with system calls that may fail."""
     file = root / path
-    replace(str(root), Path(path).parts, content, file.stat() if file.exists() else None, check)
+    old = file.stat() if file.exists() else None
+    with pytest.MonkeyPatch.context() as patch:
+        if calls is not None:
+            patch.setattr(module, "os", calls)
+            patch.setattr(paths, "os", calls)
+        module.replace(str(root), Path(path).parts, NEW, old, check)
 
 
 class Killed(BaseException):
-    """The end of a process that does nothing any more, also not to clean up."""
+    """The end of a killed process, which does not clean up either."""
 
 
 class Calls:
-    """The calls of the system, counted; the one that is named fails, or with ``is_kill`` it and all after it."""
+    """The module ``os`` with a log of its calls, of which one fails, or that one and all after it if ``is_kill``."""
 
     def __init__(self, fail: tuple[str, int] | None = None, error: int = errno.EIO, *, is_kill: bool = False) -> None:
         self.made: list[tuple[str, int]] = []
@@ -64,105 +75,82 @@ class Calls:
             this = name, sum(made == name for made, _ in self.made)
             self.made.append(this)
             self._is_dead |= self._is_kill and this == self._fail
+            if name == "close" and (self._is_dead or this == self._fail):
+                found(*args, **how)  # the system closes it in any case
             if self._is_dead:
-                if name == "close":
-                    found(*args, **how)  # as the system does when a process ends
                 raise Killed
             if this == self._fail:
-                if name == "close":
-                    found(*args, **how)  # the system closes it whatever it says
                 raise OSError(self._error, os.strerror(self._error))
             return found(*args, **how)
 
         return call
 
 
-@contextmanager
-def through(calls: Calls) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "os", calls)
-        patch.setattr(paths, "os", calls)
-        yield
-
-
 def calls_of(path: str) -> list[tuple[str, int]]:
-    """The calls that a replacement makes, found by making one."""
-    import tempfile
-
+    """Return the system calls of a replacement: the name of each, and its number among those of that name."""
     with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        (root / "docs").mkdir()
-        (root / "docs/a.txt").write_bytes(OLD)
         calls = Calls()
-        with through(calls):
-            give(root, path)
+        replace(make_root(Path(folder) / "root"), path, calls=calls)
         return calls.made
 
 
-PATHS = ["docs/a.txt", "docs/new.txt", "other/deep/new.txt"]
+CALLS = [(path, *call) for path in PATHS for call in calls_of(path)]
 
 
 @pytest.mark.sampled(every=4)
-@pytest.mark.parametrize(
-    ("path", "name", "n"), some([(path, name, n) for path in PATHS for name, n in calls_of(path)], every=5)
-)
-@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
-def test_an_error_at_any_call_of_the_system_leaves_the_old_or_the_new(
-    root: Path, path: str, name: str, n: int, error: int
-) -> None:
-    before = everything(root)
-    calls = Calls((name, n), error)
-    open_before = len(os.listdir("/proc/self/fd"))
-    raised: OSError | None = None
+@pytest.mark.parametrize(("path", "name", "n"), some(CALLS, every=5))
+def test_failed_system_call_leaves_the_old_or_new_file(root: Path, path: str, name: str, n: int) -> None:
+    before, open_before = snapshot(root), len(os.listdir("/proc/self/fd"))
     try:
-        with through(calls):
-            give(root, path)
-    except OSError as caught:
-        raised = caught
-    if raised is not None:
-        assert raised.errno == error
-        assert everything(root) == before
+        replace(root, path, calls=Calls((name, n)))
+    except OSError:
+        assert snapshot(root) == before
     else:
         assert (root / path).read_bytes() == NEW
-        left = [p.name for p in root.rglob(".chain-*")]
-        assert not left or name == "unlink", "only where it could not be removed"
+        assert name == "unlink" or not [*root.rglob(".chain-*")]
     if name != "close":
         assert len(os.listdir("/proc/self/fd")) == open_before
 
 
-@pytest.mark.parametrize(("path", "name", "n"), [(path, name, n) for path in PATHS for name, n in calls_of(path)])
-def test_a_kill_at_any_call_of_the_system_leaves_the_old_or_the_new(root: Path, path: str, name: str, n: int) -> None:
-    before = everything(root)
-    with through(Calls((name, n), is_kill=True)), pytest.raises(Killed):
-        give(root, path)
-    after = {each: found for each, found in everything(root).items() if ".chain-" not in each}
+@pytest.mark.parametrize(("path", "name", "n"), CALLS)
+def test_kill_at_any_system_call_leaves_the_old_or_new_file(root: Path, path: str, name: str, n: int) -> None:
+    before = snapshot(root)
+    with pytest.raises(Killed):
+        replace(root, path, calls=Calls((name, n), is_kill=True))
+    after = {each: found for each, found in snapshot(root).items() if ".chain-" not in each}
     mode, content = after.pop(path, (0, b""))
     was = before.pop(path, (mode, b""))
     assert (mode, content) in (was, (was[0], NEW))
     assert {each: found for each, found in after.items() if each not in ("other", "other/deep")} == before
 
 
-def test_the_steps_are_those_that_were_meant() -> None:
-    """What is on the disk before the name is given to it is the content."""
-    names = [name for name, _ in calls_of("docs/a.txt")]
+def test_content_is_on_the_disk_before_the_rename() -> None:
+    names = [name for name, _ in calls_of(FILE)]
     assert names.index("write") < names.index("fchmod") < names.index("fsync") < names.index("rename")
     assert names.count("rename") == 1
     assert "link" in [name for name, _ in calls_of("docs/new.txt")]
 
 
-@pytest.mark.parametrize("mode", [0o600, 0o644, 0o755, 0o640])
-def test_the_mode_is_kept(root: Path, mode: int) -> None:
-    (root / "docs/a.txt").chmod(mode)
-    give(root, "docs/a.txt")
-    assert stat.S_IMODE((root / "docs/a.txt").stat().st_mode) == mode
-    assert everything(root).keys() == {"docs", "docs/a.txt"}
+@pytest.mark.parametrize("mode", [0o600, 0o644, 0o755])
+def test_mode_is_kept(root: Path, mode: int) -> None:
+    (root / FILE).chmod(mode)
+    replace(root, FILE)
+    assert (root / FILE).stat().st_mode & 0o777 == mode
+    assert snapshot(root).keys() == {"docs", FILE}
+
+
+def test_new_file_has_the_usual_mode_and_its_folders(root: Path) -> None:
+    replace(root, "other/deep/new.txt")
+    (root / "usual").touch()
+    assert (root / "other/deep/new.txt").read_bytes() == NEW
+    assert (root / "other/deep/new.txt").stat().st_mode == (root / "usual").stat().st_mode
 
 
 ACCESS, DEFAULT = "system.posix_acl_access", "system.posix_acl_default"
 
 
 def access_list(group: int, mask: int) -> bytes:
-    """Rights of the owner, one user, the group, the mask and the others, as Linux keeps them."""
+    """Return the rights of the owner, one user, the group, the mask and others in the format of Linux."""
     entries = (1, 6, -1), (2, 6, 65534), (4, group, -1), (16, mask, -1), (32, 0, -1)
     return struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
 
@@ -171,107 +159,87 @@ def attributes(path: Path) -> dict[str, bytes]:
     return {name: os.getxattr(path, name) for name in os.listxattr(path)}
 
 
-def attribute(path: Path, name: str, value: bytes) -> None:
+def set_attribute(path: Path, name: str, value: bytes) -> None:
     try:
         os.setxattr(path, name, value)
     except OSError as error:
-        pytest.skip(f"this file system keeps no {name}: {error.strerror}")
+        pytest.skip(f"this file system has no {name}: {error.strerror}")
 
 
-def test_the_access_list_and_the_user_s_attributes_are_kept(root: Path) -> None:
-    file = root / "docs/a.txt"
-    attribute(file, ACCESS, access_list(group=0, mask=6))
-    attribute(file, "user.origin", b"here")
+def test_access_list_and_user_attributes_are_kept(root: Path) -> None:
+    file = root / FILE
+    set_attribute(file, ACCESS, access_list(group=0, mask=6))
+    set_attribute(file, "user.origin", b"here")
     before = attributes(file), file.stat().st_mode
-    give(root, "docs/a.txt")
+    replace(root, FILE)
     assert (attributes(file), file.stat().st_mode) == before
     assert file.read_bytes() == NEW
 
 
-def test_a_file_without_an_access_list_gets_none_from_its_folder(root: Path) -> None:
-    """The list of a folder is for new files: whoever it names could not open the old one."""
-    attribute(root / "docs", DEFAULT, access_list(group=6, mask=6))
-    give(root, "docs/a.txt")
-    assert attributes(root / "docs/a.txt") == {}
-    give(root, "docs/new.txt")
+def test_only_new_files_inherit_the_access_list(root: Path) -> None:
+    """The default list of a folder could give users access that the old file denied."""
+    set_attribute(root / "docs", DEFAULT, access_list(group=6, mask=6))
+    replace(root, FILE)
+    assert attributes(root / FILE) == {}
+    replace(root, "docs/new.txt")
     assert ACCESS in attributes(root / "docs/new.txt")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
-def test_the_owner_is_kept(root: Path) -> None:
-    os.chown(root / "docs/a.txt", 1234, 2345)
-    give(root, "docs/a.txt")
-    found = (root / "docs/a.txt").stat()
+def test_owner_is_kept(root: Path) -> None:
+    os.chown(root / FILE, 1234, 2345)
+    replace(root, FILE)
+    found = (root / FILE).stat()
     assert (found.st_uid, found.st_gid) == (1234, 2345)
 
 
-def test_a_new_file_has_the_usual_mode_and_the_folders_it_needs(root: Path) -> None:
-    give(root, "other/deep/new.txt")
-    (root / "usual").touch()
-    assert (root / "other/deep/new.txt").read_bytes() == NEW
-    assert (root / "other/deep/new.txt").stat().st_mode == (root / "usual").stat().st_mode
-
-
-def test_a_file_system_without_hard_links_will_do(root: Path) -> None:
-    calls = Calls(("link", 0), errno.EPERM)
-    with through(calls):
-        give(root, "docs/new.txt")
+def test_file_system_without_hard_links_works(root: Path) -> None:
+    replace(root, "docs/new.txt", calls=Calls(("link", 0), errno.EPERM))
     assert (root / "docs/new.txt").read_bytes() == NEW
-    assert everything(root).keys() == {"docs", "docs/a.txt", "docs/new.txt"}
+    assert snapshot(root).keys() == {"docs", FILE, "docs/new.txt"}
 
 
-def swap_folder(root: Path) -> None:
+def swap_folder(root: Path, *, is_link: bool) -> None:
     (root / "docs").rename(root / "moved")
-    (root.parent / "trap").mkdir()
-    (root.parent / "trap/a.txt").write_bytes(OLD)
-    (root / "docs").symlink_to(root.parent / "trap")
+    other = root.parent / "trap" if is_link else root / "docs"
+    other.mkdir()
+    (other / "a.txt").write_bytes(OLD)
+    if is_link:
+        (root / "docs").symlink_to(other)
 
 
-def swap_for_folder(root: Path) -> None:
-    (root / "docs").rename(root / "moved")
-    (root / "docs").mkdir()
-    (root / "docs/a.txt").write_bytes(OLD)
-
-
-MEANWHILE: dict[str, Callable[[Path], object]] = {
-    "written to": lambda root: (root / "docs/a.txt").write_bytes(b"theirs"),
-    "replaced": lambda root: (root / "x").write_bytes(OLD) and (root / "x").rename(root / "docs/a.txt"),
-    "removed": lambda root: (root / "docs/a.txt").unlink(),
-    "its mode was changed": lambda root: (root / "docs/a.txt").chmod(0o600),
-    "its folder became a link": swap_folder,
-    "its folder became another": swap_for_folder,
-    "its folder went": lambda root: (root / "docs").rename(root / "moved"),
+CHANGES: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "written": (FILE, lambda root: (root / FILE).write_bytes(b"theirs")),
+    "replaced": (FILE, lambda root: (root / "x").write_bytes(OLD) and (root / "x").rename(root / FILE)),
+    "removed": (FILE, lambda root: (root / FILE).unlink()),
+    "mode changed": (FILE, lambda root: (root / FILE).chmod(0o600)),
+    "folder became a link": (FILE, lambda root: swap_folder(root, is_link=True)),
+    "folder replaced": (FILE, lambda root: swap_folder(root, is_link=False)),
+    "folder moved": (FILE, lambda root: (root / "docs").rename(root / "moved")),
+    "created": ("docs/new.txt", lambda root: (root / "docs/new.txt").write_text("theirs")),
 }
 
 
-@pytest.mark.parametrize("name", MEANWHILE)
-def test_what_somebody_else_does_meanwhile_is_left_alone(root: Path, name: str) -> None:
+@pytest.mark.parametrize(("path", "change"), CHANGES.values(), ids=CHANGES)
+def test_concurrent_change_is_left_alone(root: Path, path: str, change: Callable[[Path], object]) -> None:
     after: dict[str, tuple[int, bytes]] = {}
 
     def check() -> None:
-        MEANWHILE[name](root)
-        after.update(everything(root.parent))
+        change(root)
+        after.update(snapshot(root.parent))
 
-    with pytest.raises(Changed):
-        give(root, "docs/a.txt", check=check)
-    left = {path: found for path, found in after.items() if ".chain-" not in path}
-    assert everything(root.parent) == left
-
-
-def test_a_path_that_came_to_be_meanwhile_is_left_alone(root: Path) -> None:
-    with pytest.raises(Changed):
-        give(root, "docs/new.txt", check=lambda: (root / "docs/new.txt").write_text("theirs") and None)
-    assert (root / "docs/new.txt").read_text() == "theirs"
-    assert everything(root).keys() == {"docs", "docs/a.txt", "docs/new.txt"}
+    with pytest.raises(ConcurrentChange):
+        replace(root, path, check=check)
+    assert snapshot(root.parent) == {path: found for path, found in after.items() if ".chain-" not in path}
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_check_that_says_no_leaves_everything_as_it_was(root: Path, path: str) -> None:
-    before = everything(root)
+def test_failed_check_leaves_everything_unchanged(root: Path, path: str) -> None:
+    before = snapshot(root)
 
     def check() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        give(root, path, check=check)
-    assert everything(root) == before
+        replace(root, path, check=check)
+    assert snapshot(root) == before

@@ -43,10 +43,10 @@ def read_anthropic(definition: Definition) -> ModelSettings:
         extra_headers=get("extra_headers", values.headers, {}),
     )
     parameters = Parameters(
-        model=get("model", values.stripped, "") or definition.name,
+        model=get("model", values.trimmed_text, "") or definition.name,
         max_tokens=get("max_tokens", values.count, MAX_TOKENS),
         temperature=get("temperature", Node.number, None),
-        effort=get("effort", values.stripped, "") or None,
+        effort=get("effort", values.trimmed_text, "") or None,
         thinking=get("thinking", values.json, None) or None,
         stop_sequences=get("stop_sequences", values.names, ()),
         system_messages=get("system_messages", Node.boolean, False),

@@ -20,11 +20,14 @@ from chain.text.wording import COMPACTED, STDIN_BEGIN, STDIN_END, USER_WORDS, co
 _QUERY = re.compile(r"^\[run \d+, (?:query|task)\] (.*(?:\n(?!\[run \d+, ).*)*)", re.MULTILINE)
 """Matches the queries among the user's own texts in a compacted conversation."""
 
+_JOB = "[JOB "
+"""The start of a line that reports the end of a background job."""
+
 if TYPE_CHECKING:
     from chain.text.search import Match, Pattern
 
 MAX_SEARCH_S = 1.0
-"""Seconds of processor time for all searches of one reply, which block everything else. The shipped rules need some
+"""Seconds of processor time for all searches of one reply, which block the trio loop. The shipped rules need some
 milliseconds."""
 
 
@@ -141,8 +144,9 @@ class ScriptedConversation:
             # A compaction has left only the user's own texts. The latest query is the current task.
             for query in _QUERY.findall(text.partition(USER_WORDS)[2]):
                 self._start_task(query)
-        elif text.startswith(mark):
-            for line in text.removeprefix(mark).split(f"\n\n{mark}"):
+        elif text.startswith((mark, _JOB)):
+            for line in re.split(rf"\n\n(?={re.escape(mark)}|{re.escape(_JOB)})", text):
+                line = line.removeprefix(mark)
                 query = self._redirected_query(line)
                 if query is None:
                     self.lines.append(line.strip())

@@ -227,7 +227,7 @@ async def _converse(
         if isinstance(message, types.ToolListChangedNotification | types.PromptListChangedNotification):
             host.on_list_changed()
 
-    dispatcher = JSONRPCDispatcher[Any](read, write)
+    dispatcher = _Dispatcher(read, write, traffic.gone)
     session = ClientSession(
         dispatcher=dispatcher,
         elicitation_callback=elicit,
@@ -242,3 +242,17 @@ async def _converse(
         if limit.cancelled_caught:
             raise ToolError(f"it did not answer within {most:g} s")
         await traffic.gone.wait()
+
+
+class _Dispatcher(JSONRPCDispatcher[Any]):
+    """A dispatcher that sets ``gone`` when it ends, so that the next call restarts the server."""
+
+    def __init__(self, read: Any, write: Any, gone: trio.Event) -> None:  # noqa: ANN401
+        super().__init__(read, write)
+        self._gone = gone
+
+    async def run(self, *arguments: Any, **named: Any) -> None:  # noqa: ANN401
+        try:
+            await super().run(*arguments, **named)
+        finally:
+            self._gone.set()

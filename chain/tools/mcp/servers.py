@@ -224,7 +224,7 @@ class ManagedServer:
     def view(self) -> ServerView:
         """The server as users see it."""
         names = tuple(tool.name for tool in self.tools)
-        name, written = self.server.name, self.server.written
+        name, written = self.server.name, self.server.target
         return ServerView(name, written, self.state, names, self._shown_prompts, self._error, self._left_out)
 
     @property
@@ -235,8 +235,8 @@ class ManagedServer:
             again = "; its next call restarts it" if self.tools else ""
             yield f"The server {name} is not running: {self._error}{again}"
         elif self.state == "starting" and not self._error:
-            late = f"The server {name} has not started within {self.start_s or FIRST_S:g} s"
-            yield f"{late}: until then, new runs do not have its tools."
+            late = f"The server {name} did not start within {self.start_s or FIRST_S:g} s"
+            yield f"{late}; once it has started, new runs have its tools."
         if self._left_out:
             yield self._left_out
 

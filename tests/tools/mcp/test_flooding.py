@@ -1,4 +1,4 @@
-"""Servers that flood a connection: Esc is not delayed, and memory stays bounded. Time is that of our own process."""
+"""Servers that flood a connection delay no key, and memory stays bounded. Times are CPU time of this process."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ pytestmark = [
 ]
 
 PROGRAM = Path(__file__).parents[2] / "support" / "flooding_server.py"
-FOR_S = 1.0
+FLOOD_S = 1.0
 MAX_DELAY_S, MAX_GROWTH = 0.1, 200 * 2**20
 ACTS = ["text", "escapes", "quotes", "wide", "lists", "objects", "results", "asks", "reports", "junk"]
 
 
-def size() -> int:
+def memory() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 @pytest.fixture
 def flooding(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
-    """The entry of a server that floods so."""
+    """The entry of a flooding server."""
     transport, act = request.param
     argv = [sys.executable, "-S", str(PROGRAM), transport, act]
     if transport == "stdio":
@@ -49,16 +49,14 @@ def flooding(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
         web.kill()
 
 
-@pytest.mark.parametrize(
-    "flooding",
-    [*(("stdio", act) for act in ACTS), *(("http", act) for act in (*ACTS, "chunks"))],
-    indirect=True,
-    ids="-".join,
-)
-async def test_a_flood_delays_no_key_and_is_not_kept(tmp_path: Path, flooding: dict[str, Any]) -> None:
+CASES = [*(("stdio", act) for act in ACTS), *(("http", act) for act in (*ACTS, "chunks"))]
+
+
+@pytest.mark.parametrize("flooding", CASES, indirect=True, ids="-".join)
+async def test_flood_delays_no_key_and_is_not_stored(tmp_path: Path, flooding: dict[str, Any]) -> None:
     gc.collect()
-    gc.freeze()  # what other tests have left: a collection that walks all of it takes as long as a delay may
-    delays, sizes = list[float](), [size()]
+    gc.freeze()  # a collection that walks the objects of other tests takes as long as the allowed delay
+    delays, sizes = list[float](), [memory()]
 
     async def call() -> None:
         with suppress(ToolError):
@@ -68,11 +66,11 @@ async def test_a_flood_delays_no_key_and_is_not_kept(tmp_path: Path, flooding: d
         await made.tools()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(call)
-            until, last = trio.current_time() + FOR_S, time.process_time()
+            until, last = trio.current_time() + FLOOD_S, time.process_time()
             while trio.current_time() < until:
                 await trio.sleep(0.001)  # as a key that comes now
                 delays.append(time.process_time() - last)
-                sizes.append(size())
+                sizes.append(memory())
                 last = time.process_time()
             nursery.cancel_scope.cancel()  # Esc
         delays.append(time.process_time() - last)

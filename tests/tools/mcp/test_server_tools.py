@@ -1,7 +1,8 @@
-"""Which listed tools a model may have, and what is said of the others."""
+"""The tools of a server's list that a model may use, and the sentence about those left out."""
 
 from __future__ import annotations
 
+import json
 from contextlib import nullcontext
 from typing import Any
 
@@ -18,7 +19,7 @@ from chain.tools.mcp.servers import ServerTool
 SERVER = server({"command": "x"})
 
 
-def tool(name: str, **more: Any) -> dict[str, Any]:
+def tool(name: object, **more: Any) -> dict[str, Any]:
     return {"name": name, "inputSchema": {"type": "object"}, **more}
 
 
@@ -27,11 +28,10 @@ def parameters(count: int) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_what_is_left_out_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tools of many parameters take long, so that a server could keep the program busy for minutes."""
+def test_excess_tools_are_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checking tools with many parameters is slow, so a server could keep the program busy for minutes."""
     monkeypatch.setattr(tools, "MAX_ALL_VALUES", 1_000)
-    listed = [tool(f"t{n}", inputSchema=parameters(200)) for n in range(1_000)]
-    found, why = tools.tools_of(SERVER, listed)
+    found, why = tools.tools_of(SERVER, [tool(f"t{n}", inputSchema=parameters(200)) for n in range(1_000)])
     assert 1 < len(found) < 5
     assert "too large" in why
     found, _ = tools.tools_of(SERVER, [tool(f"t{n}", description="x" * 10_000) for n in range(100)])
@@ -43,82 +43,84 @@ def test_what_is_left_out_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize(
-    ("more", "described"),
+    ("more", "description"),
     [
         ({"description": ["x" * 1_000_000], "title": "A title."}, "A title."),
         ({"description": " ", "title": 5}, "t, a tool of h."),
-        ({"title": "x" * 1_000_000}, None),
-        ({"description": "x" * 10_001}, None),
     ],
 )
-def test_a_description_is_a_text_of_some_length(more: dict[str, Any], described: str | None) -> None:
-    found, _ = tools.tools_of(SERVER, [tool("t", **more)])
-    assert [each.description for each in found] == ([] if described is None else [described])
+def test_description_falls_back_to_title_and_name(more: dict[str, Any], description: str) -> None:
+    ((found,), _) = tools.tools_of(SERVER, [tool("t", **more)])
+    assert found.description == description
 
 
-@pytest.mark.parametrize(
-    ("name", "offered"),
-    [
-        ("docs.create", "mcp__h__docs_create"),
-        ("user/update", "mcp__h__user_update"),
-        ("two words: ä", "mcp__h__two_words___"),
-        ("作成", None),
-        ("", None),
-        (5, None),
-        ("a." * 40, None),
-        ("." * 3_000_000, None),
-    ],
-)
-def test_other_characters_of_a_name_are_mapped(name: object, offered: str | None) -> None:
-    found, why = tools.tools_of(SERVER, [{"name": name, "inputSchema": {}}])
-    assert [(each.name, each.tool) for each in found] == ([] if offered is None else [(offered, name)])
-    assert bool(why) == (offered is None)
-
-
-def test_tools_of_one_mapped_name_and_the_same_tool_again() -> None:
-    names = ["a.b", "a.b", "a/b", "a_b", "a/b"]
+def test_names_are_mapped_and_stay_distinct() -> None:
+    names = ["a.b", "a.b", "a/b", "a_b", "a/b", "two words: ä"]
     found, why = tools.tools_of(SERVER, [*map(tool, names), tool("a.b", description="other")])
     assert {each.name.removeprefix("mcp__h__"): each.tool for each in found} == {
         "a_b": "a.b",
         "a_b_2": "a/b",
         "a_b_3": "a_b",
+        "two_words___": "two words: ä",
     }
-    assert why == "Of the tools of h were left out: 'a.b' (its name is used twice)."
+    assert why == "Some tools of h were left out: 'a.b' (its name is used twice)."
+
+
+def nested(levels: int) -> dict[str, Any]:
+    schema = inner = dict[str, Any](type="object")
+    for _ in range(levels):
+        inner["x"] = inner = {}
+    return schema
+
+
+OTHER_TYPES = [each for n in range(2_000) for each in (n, str(n))]
+
+LEFT_OUT: dict[str, tuple[dict[str, Any], str]] = {
+    "no ASCII in the name": (tool("作成"), "its name has none of the characters"),
+    "no name": (tool(""), "its name has none of the characters"),
+    "number as name": (tool(5), "its name has none of the characters"),
+    "long name": (tool("a." * 40), "its name with the prefix has more than 64"),
+    "huge name": (tool("." * 3_000_000), "its name with the prefix has more than 64"),
+    "long title": (tool("t", title="x" * 1_000_000), "its description has more than 10,000 characters"),
+    "long description": (tool("t", description="x" * 10_001), "its description has more than 10,000 characters"),
+    "schema is a text": (tool("t", inputSchema="text"), "its input is not an object"),
+    "schema of an array": (tool("t", inputSchema={"type": "array"}), "its input is not an object"),
+    "deep schema": (tool("t", inputSchema=nested(3_000)), "its schema has more than 30 levels"),
+    "many values": (tool("t", inputSchema=parameters(1_100)), "its schema has more than 2,000 values"),
+    "many required": (tool("t", inputSchema={"required": OTHER_TYPES}), "its schema has more than 2,000 values"),
+    "long schema": (tool("t", inputSchema={"x": "x" * 100_000}), "its schema has more than"),
+    "parameter name": (tool("t", inputSchema={"properties": {"a b": {}}}), "a parameter has a name with other"),
+    "unknown type": (tool("t", inputSchema={"properties": {"a": {"type": "nothing"}}}), "its schema is wrong"),
+    "circle": (tool("t", inputSchema={"$defs": {"a": {"$ref": "#/$defs/a"}}}), "a broken reference"),
+    "reference to nothing": (tool("t", inputSchema={"x": {"$ref": "#/$defs/a"}}), "a broken reference"),
+    "reference out": (tool("t", inputSchema={"x": {"$ref": "https://example.org/x"}}), "a broken reference"),
+}
+
+
+@pytest.mark.parametrize(("listed", "why"), LEFT_OUT.values(), ids=LEFT_OUT)
+def test_unusable_tool_is_left_out(listed: dict[str, Any], why: str) -> None:
+    found, sentence = tools.tools_of(SERVER, [listed, tool("good")])
+    assert [each.name for each in found] == ["mcp__h__good"]
+    assert sentence.startswith("Some tools of h were left out: ")
+    assert why in sentence
+    assert sentence.isprintable()
 
 
 @pytest.mark.parametrize("union", ["anyOf", "oneOf", "allOf"])
-def test_a_union_at_the_top_is_said_in_the_description(union: str) -> None:
+def test_union_at_the_top_moves_to_the_description(union: str) -> None:
     parts = [{"required": ["a"]}, {"$ref": "#/$defs/b"}]
     schema = {"type": "object", "properties": {"a": {"type": "string"}}, "$defs": {"b": {}}}
-    found, why = tools.tools_of(SERVER, [tool("t", description="Does it.", inputSchema={**schema, union: parts})])
+    ((found,), why) = tools.tools_of(SERVER, [tool("t", description="Does it.", inputSchema={**schema, union: parts})])
     assert why == ""
-    assert found[0].input_schema == schema
-    assert found[0].description.startswith(f'Does it.\n\nThe input must fit this as well: {{"{union}": [{{"required"')
-    found, _ = tools.tools_of(SERVER, [tool("t", inputSchema={union: parts})])
-    assert found[0].input_schema == {"type": "object", "properties": {}}
+    assert found.input_schema == schema
+    assert found.description == f"Does it.\n\nThe input must fit this as well: {json.dumps({union: parts})}"
+    ((found,), _) = tools.tools_of(SERVER, [tool("t", inputSchema={union: parts})])
+    assert found.input_schema == {"type": "object", "properties": {}}
 
 
-def test_a_schema_without_bottom_is_left_out() -> None:
-    schema: dict[str, Any] = {"type": "object"}
-    inner = schema
-    for _ in range(3_000):
-        inner["x"] = inner = {}
-    found, why = tools.tools_of(SERVER, [tool("deep", inputSchema=schema), tool("t")])
-    assert [each.name for each in found] == ["mcp__h__t"]
-    assert "levels" in why
-
-
-@pytest.mark.parametrize(
-    "schema", [parameters(1_100), {"type": "object", "required": [each for n in range(2_000) for each in (n, str(n))]}]
-)
-def test_a_schema_that_would_take_long_is_left_out(schema: dict[str, Any]) -> None:
-    found, why = tools.tools_of(SERVER, [tool("t", inputSchema=schema)])
-    assert not found
-    assert "2,000 values" in why
-
-
-def test_a_pattern_need_not_be_one_of_python() -> None:
-    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": r"^\p{L}+$"}}}
+def test_references_and_foreign_patterns_are_accepted() -> None:
+    properties = {"a": {"type": "string", "pattern": r"^\p{L}+$"}, "b": {"$ref": "#/$defs/x~1y/anyOf/0"}}
+    schema = {"type": "object", "properties": properties, "$defs": {"x/y": {"anyOf": [{}]}}}
     assert tools.tools_of(SERVER, [tool("t", inputSchema=schema)])[1] == ""
 
 
@@ -131,14 +133,14 @@ def test_a_pattern_need_not_be_one_of_python() -> None:
         ({}, ""),
     ],
 )
-def test_a_mistake_is_told_where_there_is_one(schema: dict[str, Any], why: str) -> None:
+def test_input_is_checked_for_missing_and_unknown_keys(schema: dict[str, Any], why: str) -> None:
     checked = ServerTool(OfferedTool("t", "", schema, False, True, "h", "t"), None)
     with pytest.raises(ToolError, match=why) if why else nullcontext():
         checked.check({"b": 1})
 
 
 @pytest.mark.parametrize(("allowed", "instead"), [("mcp", r"mcp__\*"), ("mcp:git", r"mcp__git__\*")])
-def test_a_group_is_no_allowance(allowed: str, instead: str) -> None:
+def test_group_of_tools_is_no_allowance(allowed: str, instead: str) -> None:
     use = settings(allow=allowed)
     with pytest.raises(ConfigError, match=f"{allowed} is a group of tools; {instead} allows"):
         read_allowances(use, (), tool_groups(use))

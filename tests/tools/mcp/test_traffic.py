@@ -1,4 +1,4 @@
-"""The bounds of a connection: what a message costs, what is refused, and that writing never waits."""
+"""The bounds of a connection: the cost of messages, those that are refused, and writing that never waits."""
 
 from __future__ import annotations
 
@@ -44,22 +44,18 @@ RESULT = b'{"jsonrpc":"2.0","id":1,"result":{"a":%s}}'
         (b'"a"' * MANY, True),
     ],
 )
-def test_values_are_counted_outside_of_texts(row: bytes, is_too_much: bool) -> None:
+def test_values_are_counted_outside_of_strings(row: bytes, is_too_much: bool) -> None:
     assert has_too_many_values(row) == is_too_much
 
 
-@pytest.mark.parametrize(
-    "value",
-    [b"[" + b"[]," * MANY + b"1]", b"[" + b"1," * MANY + b"1]", b"{" + b'"a":{},' * MANY + b'"b":1}'],
-)
-async def test_a_message_of_too_many_values_is_not_parsed(value: bytes) -> None:
+async def test_message_of_many_values_is_not_parsed() -> None:
     traffic = Traffic()
     with pytest.raises(OverBoundError, match="50,000 values"):
-        await traffic.parse(RESULT % value)
+        await traffic.parse(RESULT % (b"[" + b"[]," * MANY + b"1]"))
     assert traffic.gone.is_set()
 
 
-async def test_a_large_text_is_parsed_whatever_is_in_it() -> None:
+async def test_large_text_is_parsed() -> None:
     text = '[1, {"a": "b"}],\n' * 100_000
     (traffic := Traffic()).open[1] = request = OpenRequest()
     message = await traffic.parse(RESULT % json.dumps(text).encode())
@@ -83,7 +79,7 @@ async def test_only_a_result_may_be_large() -> None:
         (b'"caf\xe9"', "caf\N{REPLACEMENT CHARACTER}"),
     ],
 )
-def test_characters_that_cannot_be_decoded_do_not_cost_the_message(value: bytes, result: str) -> None:
+def test_undecodable_characters_are_replaced(value: bytes, result: str) -> None:
     message = parse_message(RESULT % value)
     assert isinstance(message, JSONRPCResponse)
     assert message.result == {"a": result}
@@ -98,26 +94,26 @@ def test_characters_that_cannot_be_decoded_do_not_cost_the_message(value: bytes,
         b'{"jsonrpc":"2.0","id":1,"error":"no"}',
     ],
 )
-def test_a_malformed_answer_is_an_error_of_its_request(row: bytes) -> None:
+def test_malformed_answer_is_an_error_of_its_request(row: bytes) -> None:
     message = parse_message(row)
     assert isinstance(message, JSONRPCError)
     assert message.id == 1
 
 
 @pytest.mark.parametrize("row", [b"", b"[" * 100_000, b'{"jsonrpc":"2.0","id":1,"method":5}', b"no JSON", b"\xff"])
-def test_what_is_not_a_message_raises_valueerror(row: bytes) -> None:
+def test_other_text_raises_value_error(row: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - of several libraries
         parse_message(row)
 
 
-async def test_what_is_too_much_for_a_second_waits_for_the_next(autojump_clock: trio.abc.Clock) -> None:
+async def test_spending_waits_for_the_next_second(autojump_clock: trio.abc.Clock) -> None:
     traffic, begun = Traffic(), trio.current_time()
     for _ in range(5):
         await traffic.spend(MAX_PER_S)
     assert 2 <= trio.current_time() - begun <= 5
 
 
-async def test_values_cost_as_much_as_they_take(autojump_clock: trio.abc.Clock) -> None:
+async def test_values_cost_like_bytes(autojump_clock: trio.abc.Clock) -> None:
     traffic, begun = Traffic(), trio.current_time()
     row = RESULT % (b"[" + b"[]," * 30_000 + b"1]")
     for _ in range(50):
@@ -125,7 +121,7 @@ async def test_values_cost_as_much_as_they_take(autojump_clock: trio.abc.Clock) 
     assert trio.current_time() - begun >= 5
 
 
-async def test_so_many_messages_come_in_a_second(autojump_clock: trio.abc.Clock) -> None:
+async def test_messages_of_a_second_are_bounded(autojump_clock: trio.abc.Clock) -> None:
     traffic = Traffic()
     for pause in (1, 0):
         for _ in range(MAX_MESSAGES_PER_S):
@@ -137,7 +133,7 @@ async def test_so_many_messages_come_in_a_second(autojump_clock: trio.abc.Clock)
 
 
 @pytest.mark.parametrize(("others", "size"), [(0, MAX_MESSAGE_BYTES + 1), (8, 1)])
-async def test_what_is_held_is_bounded_for_each_message_and_for_all(others: int, size: int) -> None:
+async def test_incomplete_messages_are_bounded(others: int, size: int) -> None:
     traffic = Traffic()
     for holder in range(others):
         await traffic.record_read(holder, MAX_MESSAGE_BYTES, 0)
@@ -145,7 +141,7 @@ async def test_what_is_held_is_bounded_for_each_message_and_for_all(others: int,
         await traffic.record_read("more", size, 0)
 
 
-async def test_nobody_waits_for_a_server_that_does_not_read() -> None:
+async def test_writing_to_a_stuck_server_never_waits() -> None:
     traffic = Traffic()
 
     async def never(item: SessionMessage) -> None:

@@ -1,10 +1,14 @@
-"""Settings of the tests of the sandbox."""
+"""Settings of the tests of processes, which run on Linux only."""
 
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+if sys.platform != "linux":
+    collect_ignore_glob = ["test_*"]
 
 
 @pytest.fixture

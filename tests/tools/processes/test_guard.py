@@ -1,47 +1,37 @@
-"""The guard: nothing that a command starts outlives its call, however the call, or the chain, ends."""
+"""The guard: no process of a command outlives its call, however the call or chain ends."""
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
-import sys
 import uuid
 from pathlib import Path
 
 import pytest
 from support import guarded_program
-from support.processes import NOBODY, as_user, marked, python_of, until
-
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the guard is for Linux")
-
-ENDS = ["end", "timeout", "cancel", "SIGTERM", "SIGHUP", "SIGKILL"]
-USERS = sorted({os.geteuid(), NOBODY if os.geteuid() == 0 else os.geteuid()})
+from support.fences import USERS
+from support.processes import as_user, marked, python_of, run_python, until
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("end", ["end", "timeout", "cancel", "SIGTERM", "SIGHUP", "SIGKILL"])
 @pytest.mark.parametrize(("user", "fenced"), [(USERS[0], False), (USERS[-1], True)])
-def test_nothing_is_left_of_commands_that_try_to_get_away(end: str, user: int, fenced: bool) -> None:
-    """All ways to get away at once: setsid, nohup, two forks, the background, and a command against its keeper."""
-    python, mark = python_of(user), uuid.uuid4().hex
-    if python is None:
-        pytest.skip("no Python that another user may run")
-    how = "stay" if end.startswith("SIG") else end
-    arguments = [python, guarded_program.__file__, how, mark, *(["fenced"] if fenced else [])]
-    process = subprocess.Popen(
-        arguments,
+def test_no_process_escapes_its_call(end: str, user: int, fenced: bool) -> None:
+    """Each command tries another way: setsid, nohup, two forks, the background, killing or stopping its keeper."""
+    mark, is_signal = uuid.uuid4().hex, end.startswith("SIG")
+    arguments = ["stay" if is_signal else end, mark, *(["fenced"] if fenced else [])]
+    with subprocess.Popen(
+        [python_of(user), guarded_program.__file__, *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         **as_user(user),
-    )
-    with process:
+    ) as process:
         assert process.stdout is not None
         folder = Path(process.stdout.readline().strip())
         assert process.stdout.readline() == "up\n"
         assert folder.is_dir()
-        if how == "stay":
+        if is_signal:
             assert marked(mark)
             process.send_signal(signal.Signals[end])
             until(lambda: not marked(mark))
@@ -87,11 +77,7 @@ shutil.rmtree(place)
 @pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("user", USERS, ids=lambda user: f"user {user}")
 @pytest.mark.parametrize("how", ["", "moved"])
-def test_a_folder_is_removed_however_deep_and_locked_and_by_no_link(user: int, how: str) -> None:
-    python = python_of(user)
-    if python is None:
-        pytest.skip("no Python that another user may run")
-    command = [python, "-c", REMOVED, *how.split()]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, **as_user(user))
+def test_deep_and_locked_folders_are_removed_without_links(user: int, how: str) -> None:
     left = ["folder", "moved", "outside"] if how else ["outside"]
-    assert done.stdout.splitlines() == [f"{left} ['kept', 'sub'] 0o40755", "[]" if how else ""]
+    said = run_python(user, "-c", REMOVED, *how.split())
+    assert said.splitlines() == [f"{left} ['kept', 'sub'] 0o40755", "[]" if how else ""]

@@ -1,49 +1,44 @@
-"""What is kept and shown of a command's output."""
+"""The part of a command's output that is stored for the result, and the part that is reported while it runs."""
 
 from __future__ import annotations
 
 import tracemalloc
 
+import pytest
+
 from chain.tools.processes.output import Output
 
 
-def whole(*chunks: bytes, kept: int = 1_000, shown: int = 1_000) -> Output:
-    output = Output(kept, shown)
+def ended(*chunks: bytes, stored: int = 1_000) -> Output:
+    output = Output(stored)
     for chunk in chunks:
         output.add(chunk)
     output.end()
     return output
 
 
-def test_a_character_may_be_cut_anywhere() -> None:
-    text = "a€𝄞ü\n" * 3
-    raw = text.encode()
+def test_a_chunk_may_end_within_a_character() -> None:
+    raw = "a€𝄞ü\n".encode()
     for n in range(len(raw) + 1):
-        assert whole(raw[:n], raw[n:]).text() == text
-    assert whole(*(bytes([each]) for each in raw)).text() == text
+        assert ended(raw[:n], raw[n:]).text() == "a€𝄞ü\n"
+    assert ended(b"a\xffb", b"\xe2\x82").text() == "a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}"
 
 
-def test_what_is_no_text_is_replaced() -> None:
-    assert whole(b"a\xffb", b"\xe2\x82").text() == "a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}"
+@pytest.mark.parametrize("chunk", [1, 7, 64, 5_000])
+def test_a_long_output_is_stored_without_its_middle(chunk: int) -> None:
+    raw = b"".join(b"%05d" % n for n in range(1_000))
+    output = ended(*(raw[n : n + chunk] for n in range(0, len(raw), chunk)), stored=100)
+    assert output.text() == f"{raw[:100].decode()}\n[4,800 of 5,000 characters left out]\n{raw[-100:].decode()}"
+    assert output.note == "The output had 5,000 characters; 4,800 of them were not kept."
 
 
-def test_a_long_output_keeps_its_beginning_and_its_end_and_counts_the_rest() -> None:
-    text = "".join(f"{n:05}" for n in range(1_000))
-    for size in (1, 7, 64, 5_000):
-        raw = text.encode()
-        output = whole(*(raw[n : n + size] for n in range(0, len(raw), size)), kept=100)
-        assert output.text() == f"{text[:100]}\n[4,800 of 5,000 characters left out]\n{text[-100:]}"
-        assert output.note == "The output had 5,000 characters; 4,800 of them were not kept."
+@pytest.mark.parametrize("size", [0, 1, 99, 100, 101, 199, 200])
+def test_an_output_that_fits_is_stored_whole(size: int) -> None:
+    output = ended(b"x" * size, stored=100)
+    assert (output.text(), output.note) == ("x" * size, "")
 
 
-def test_what_just_fits_is_whole() -> None:
-    for size in (0, 1, 99, 100, 101, 199, 200):
-        output = whole(b"x" * size, kept=100)
-        assert output.text() == "x" * size
-        assert output.note == ""
-
-
-def test_memory_is_bounded_whatever_comes() -> None:
+def test_a_flood_takes_bounded_memory() -> None:
     output = Output(1_000, 100)
     tracemalloc.start()
     try:
@@ -55,32 +50,22 @@ def test_memory_is_bounded_whatever_comes() -> None:
     assert "13,105,200 of 13,107,200" in output.text()
 
 
-def test_what_is_shown_are_whole_rows_while_there_are_any() -> None:
+def test_whole_rows_are_reported_before_incomplete_ones() -> None:
     output = Output()
     output.add(b"one\ntwo\nth")
     assert output.unseen() == "one\ntwo\n"
     output.add(b"ree\n")
     assert output.unseen() == "three\n"
     output.add(b"Continue? ")
-    assert output.unseen() == ""
-    assert output.has_unseen
-    assert output.unseen() == "Continue? "
-    assert output.unseen() == ""
-    assert not output.has_unseen
+    assert [output.unseen(), output.has_unseen, output.unseen()] == ["", True, "Continue? "]
+    assert [output.unseen(), output.has_unseen] == ["", False]
 
 
-def test_a_row_that_is_written_in_pieces_is_shown_whole() -> None:
-    """As ``ls`` does: its name first, then what is wrong."""
-    output = Output()
-    output.add(b"ls: ")
-    assert output.unseen() == ""
-    output.add(b"cannot access '/nope'\n")
-    assert output.unseen() == "ls: cannot access '/nope'\n"
-
-
-def test_of_a_flood_its_end_is_shown_with_how_much_was_not() -> None:
-    output = Output(shown=20)
+def test_the_end_of_a_flood_is_reported() -> None:
+    output = Output(reported=20)
     output.add(b"".join(b"%03d\n" % n for n in range(100)))
     assert output.unseen() == "[380 characters not shown]\n095\n096\n097\n098\n099\n"
     output.add(b"next\n")
     assert output.unseen() == "next\n"
+    output.add(b"x" * 50)
+    assert output.unseen() == f"[30 characters not shown]\n{'x' * 20}"

@@ -1,38 +1,36 @@
-"""What a command may write and what of this program it may not, whatever lies in the place of a folder by now."""
+"""The paths that a command may write, without the protected ones."""
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import site
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+from support.fences import needs
 
 from chain.errors import ToolError
 from chain.tools import protected
-from chain.tools.processes.probe import probe
 from chain.tools.processes.writable_paths import WritablePaths
 from chain.tools.protected import Protected, Refused
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or not probe().writes, reason="this machine cannot refuse writes"
-)
+pytestmark = needs("writes")
 
 NOTHING = Refused(frozenset(), frozenset(), frozenset())
 
 
-def own(*kept: Path, open: tuple[Path, ...] = (), wide: tuple[Path, ...] = ()) -> Refused:
+def refusing(*kept: Path, open: tuple[Path, ...] = (), wide: tuple[Path, ...] = ()) -> Refused:
     return Refused(*(frozenset(map(str, each)) for each in ((*kept, *wide), open, wide)))
 
 
 @pytest.fixture
 def work(tmp_path: Path) -> Path:
-    """A workspace with a program, and things beside it at each level."""
+    """Return a workspace that contains a program, next to other directories."""
     for folder in ("work/venv/bin", "work/lib/ours", "work/lib/theirs", "work/src", "outside", "temporary"):
         (tmp_path / folder).mkdir(parents=True)
     for file in ("work/file", "work/venv/bin/python", "work/lib/ours/module", "work/lib/theirs/file", "outside/kept"):
@@ -41,21 +39,38 @@ def work(tmp_path: Path) -> Path:
     return tmp_path / "work"
 
 
+Allowing = Callable[..., WritablePaths]
+
+
+@pytest.fixture
+def allowing() -> Iterator[Allowing]:
+    """Return a function that creates ``WritablePaths``, which are closed after the test."""
+    created: list[WritablePaths] = []
+
+    def create(workspace: Path, *more: Path, refused: Refused = NOTHING) -> WritablePaths:
+        created.append(WritablePaths(workspace, more, refused))
+        return created[-1]
+
+    yield create
+    for each in created:
+        each.close()
+
+
 TRY = """
 import json, subprocess, sys
 from chain.tools.processes import fence
 fence.enter(fence.Fence(int(sys.argv[1])))
-print(json.dumps([not subprocess.run(["sh", "-c", each], stderr=-3).returncode for each in sys.argv[2:]]))
+print(json.dumps([each for each in sys.argv[2:] if not subprocess.run(["sh", "-c", each], stderr=-3).returncode]))
 """
 
 
-def tried(opened: WritablePaths, folder: Path, *attempts: str) -> list[bool]:
-    """Which of these shell commands succeed by the rules."""
+def succeeding(paths: WritablePaths, folder: Path, *commands: str) -> list[str]:
+    """Run shell commands that may write these paths. Return those that succeed."""
     temporary = os.open(folder.parent / "temporary", os.O_PATH)
-    rules = opened.rules(temporary, signals=False)
+    rules = paths.rules(temporary, signals=False)
     try:
         done = subprocess.run(
-            [sys.executable, "-c", TRY, str(rules), *attempts],
+            [sys.executable, "-c", TRY, str(rules), *commands],
             pass_fds=[rules],
             cwd=folder,
             env={**os.environ, "TMP": str(folder.parent / "temporary")},
@@ -66,27 +81,17 @@ def tried(opened: WritablePaths, folder: Path, *attempts: str) -> list[bool]:
     finally:
         os.close(rules)
         os.close(temporary)
-    found: list[bool] = json.loads(done.stdout)
+    found: list[str] = json.loads(done.stdout)
     return found
 
 
-def test_a_link_that_is_put_in_the_place_of_a_folder_gives_nothing(work: Path) -> None:
-    opened = WritablePaths(work, [work.parent / "outside/later"], NOTHING)
-    outside = work.parent / "outside"
-    work.rename(work.parent / "moved")
-    work.symlink_to(outside)
-    (outside / "later").mkdir()
-    try:
-        attempts = ("echo x >> kept", "touch later/new", "touch ../moved/new", "touch $TMP/new")
-        assert tried(opened, work, *attempts) == [False, False, True, True]
-    finally:
-        opened.close()
+# ------------------------------------------------------------------------------------------------------------- paths
 
 
-def test_what_is_this_program_s_is_left_out_and_all_else_is_not(work: Path) -> None:
-    opened = WritablePaths(work, [], own(work / "venv", work / "lib/ours"))
-    yes = ("echo x >> file", "echo x >> lib/theirs/file", "mkdir src/new", "mv lib/theirs/file src/", "touch src/link")
-    no = (
+def test_protected_places_are_refused_and_others_allowed(work: Path, allowing: Allowing) -> None:
+    paths = allowing(work, refused=refusing(work / "venv", work / "lib/ours"))
+    yes = ["echo x >> file", "echo x >> lib/theirs/file", "mkdir src/new", "mv lib/theirs/file src/", "touch src/link"]
+    no = [
         "echo x >> venv/bin/python",
         "echo x >> link/bin/python",
         "rm venv/bin/python",
@@ -99,30 +104,20 @@ def test_what_is_this_program_s_is_left_out_and_all_else_is_not(work: Path) -> N
         "touch lib/new",
         "touch ../outside/new",
         "rm link",
-    )
-    try:
-        assert tried(opened, work, *yes, *no) == [True] * len(yes) + [False] * len(no)
-        (work / "new").mkdir()  # by the user, or by a tool that asked
-        assert tried(opened, work, "touch new/file") == [True]
-    finally:
-        opened.close()
-    assert not opened.is_exposed
-    assert opened.kept == (str(work / "lib/ours"), str(work / "venv"))
-    assert opened.closed == (str(work), str(work / "lib"))
+    ]
+    assert succeeding(paths, work, *yes, *no) == yes
+    (work / "new").mkdir()  # by the user, or by another tool
+    assert succeeding(paths, work, "touch new/file") == ["touch new/file"]
+    assert not paths.is_exposed
+    assert paths.protected == (str(work / "lib/ours"), str(work / "venv"))
+    assert paths.closed_folders == (str(work), str(work / "lib"))
 
 
-def test_in_a_folder_where_modules_are_looked_for_nothing_is_added(work: Path) -> None:
-    opened = WritablePaths(work, [], own(work / "src/chain", open=(work / "src",)))
+def test_nothing_is_added_to_a_folder_of_modules(work: Path, allowing: Allowing) -> None:
+    paths = allowing(work, refused=refusing(work / "src/chain", open=(work / "src",)))
     (work / "src/mine").mkdir()
-    try:
-        assert tried(opened, work, "touch src/new.py", "mkdir src/chain", "touch src/mine/new.py", "touch lib/new") == [
-            False,
-            False,
-            True,
-            True,
-        ]
-    finally:
-        opened.close()
+    commands = ["touch src/new.py", "mkdir src/chain", "touch src/mine/new.py", "touch lib/new"]
+    assert succeeding(paths, work, *commands) == commands[2:]
 
 
 @pytest.mark.sampled(every=5)
@@ -137,109 +132,100 @@ def test_in_a_folder_where_modules_are_looked_for_nothing_is_added(work: Path) -
         (("work",), (), False),
     ],
 )
-def test_a_folder_of_this_program_that_the_user_chose_is_given_and_that_is_known(
-    work: Path, chosen: tuple[str, ...], kept: tuple[str, ...], is_exposed: bool
+def test_a_protected_folder_can_be_chosen(
+    work: Path, allowing: Allowing, chosen: tuple[str, ...], kept: tuple[str, ...], is_exposed: bool
 ) -> None:
-    first, *others = (work.parent / each for each in chosen)
-    opened = WritablePaths(first, others, own(*(work.parent / each for each in kept)))
-    try:
-        assert opened.is_exposed == is_exposed
-        assert not is_exposed or opened.closed == ()
-        expected = is_exposed or not kept
-        assert tried(opened, work, "touch venv/bin/new") == [expected]
-    finally:
-        opened.close()
+    refused = refusing(*(work.parent / each for each in kept))
+    paths = allowing(*(work.parent / each for each in chosen), refused=refused)
+    assert paths.is_exposed == is_exposed
+    assert not is_exposed or paths.closed_folders == ()
+    assert bool(succeeding(paths, work, "touch venv/bin/new")) == (is_exposed or not kept)
 
 
-def test_a_folder_within_one_that_holds_much_else_is_given(work: Path) -> None:
-    opened = WritablePaths(work, [], own(wide=(work.parent,)))
-    opened.close()
-    assert not opened.is_exposed
-    assert opened.closed == ()
+def test_folders_in_wide_protected_ones_are_allowed(work: Path, allowing: Allowing) -> None:
+    paths = allowing(work, refused=refusing(wide=(work.parent,)))
+    assert (paths.is_exposed, paths.closed_folders) == (False, ())
 
 
-def test_a_link_of_an_earlier_session_is_refused(work: Path) -> None:
+def test_a_link_that_replaces_a_folder_allows_nothing(work: Path, allowing: Allowing) -> None:
+    outside = work.parent / "outside"
+    paths = allowing(work, outside / "later")
+    work.rename(work.parent / "moved")
+    work.symlink_to(outside)
+    (outside / "later").mkdir()
+    commands = ["echo x >> kept", "touch later/new", "touch ../moved/new", "touch $TMP/new"]
+    assert succeeding(paths, work, *commands) == commands[2:]
+
+
+def test_links_inside_writable_folders_are_an_error(work: Path, allowing: Allowing) -> None:
+    """A command of an earlier session may have created it."""
     (work / "build").symlink_to("../outside")
     with pytest.raises(ToolError, match="behind a link"):
-        WritablePaths(work, [work / "build"], NOTHING)
-    WritablePaths(work / "src", [work / "build"], NOTHING).close()
+        allowing(work, work / "build")
+    allowing(work / "src", work / "build")
+
+
+# -------------------------------------------------------------------------------------------------- protected places
 
 
 @pytest.mark.parametrize(
     "place",
-    [
-        lambda: sys.prefix,
-        lambda: sys.executable,
-        lambda: os.path.realpath(sys.executable),
-        lambda: os.__file__,
-        lambda: protected.__file__,
-        lambda: pytest.__file__,
-        lambda: "/somewhere/state/chain/sessions",
-    ],
+    [sys.prefix, sys.executable, os.path.realpath(sys.executable), os.__file__, protected.__file__, pytest.__file__],
 )
-def test_what_is_this_program_s(place: Callable[[], str]) -> None:
-    found = Protected((Path("/somewhere/state/chain"),)).refused([])
-    assert any(Path(place()).is_relative_to(each) for each in found.kept)
+def test_the_files_of_this_program_are_protected(place: str) -> None:
+    assert any(Path(place).is_relative_to(each) for each in Protected().refused_places([]).kept)
 
 
-def test_each_link_on_the_way_is_this_program_s(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_link_to_this_program_is_protected(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (work / "python").symlink_to("lib/python")
     (work / "lib/python").symlink_to("../venv/bin/python")
     (work / "modules").symlink_to("lib/theirs")
     monkeypatch.setattr(sys, "executable", str(work / "python"))
     monkeypatch.syspath_prepend(str(work / "modules"))
-    found = Protected().refused([])
+    found = Protected().refused_places([])
     assert {str(work / each) for each in ("python", "lib/python", "venv/bin/python")} <= found.kept
     assert {str(work / each) for each in ("modules", "lib/theirs")} <= found.open
 
 
-def test_installed_packages_are_kept_and_a_source_folder_is_not(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_installed_packages_are_protected_and_sources_open(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (work / "lib/some-1.0.dist-info").mkdir()
     for folder in ("lib", "src"):
         monkeypatch.syspath_prepend(str(work / folder))
-    found = Protected().refused([])
+    found = Protected().refused_places([])
     assert str(work / "lib") in found.kept
     assert str(work / "src") in found.open
 
 
-def test_a_loaded_module_is_kept_compiled_too(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loaded_module_and_its_cache_are_protected(
+    work: Path, allowing: Allowing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (work / "src/no_file").mkdir()
+    (work / "src/no_file/inner_module.py").write_text("")
     (work / "src/loose_module.py").write_text("")
     monkeypatch.syspath_prepend(str(work / "src"))
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     monkeypatch.setattr(sys, "pycache_prefix", None)
-    monkeypatch.delitem(sys.modules, "loose_module", raising=False)
-    importlib.import_module("loose_module")
-    monkeypatch.setattr(sys, "pycache_prefix", str(work / "venv/cache"))
-    opened = WritablePaths(work, [], Protected().refused([]))
+    names = ("loose_module", "no_file", "no_file.inner_module")
     try:
-        attempts = ("echo x >> src/__pycache__/*.pyc", "rm src/__pycache__/*.pyc", "mv src/__pycache__ lib/")
-        assert tried(opened, work, *attempts, "mkdir venv/cache", "touch src/__init__.py") == [False] * 5
+        for name in names:
+            import_module(name)
+        monkeypatch.setattr(sys, "pycache_prefix", str(work / "venv/cache"))
+        refused = Protected().refused_places([])
+        paths = allowing(work, refused=refused)
+        commands = ("echo x >> src/__pycache__/*.pyc", "rm src/__pycache__/*.pyc", "mv src/__pycache__ lib/")
+        assert succeeding(paths, work, *commands, "mkdir venv/cache", "touch src/__init__.py") == []
+        assert str(work / "src/no_file/inner_module.py") in refused.kept
     finally:
-        opened.close()
-        sys.modules.pop("loose_module")
-
-
-def test_a_module_in_a_package_without_a_file_is_kept(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (work / "src/no_file").mkdir()
-    (work / "src/no_file/loose_module.py").write_text("")
-    monkeypatch.syspath_prepend(str(work / "src"))
-    importlib.import_module("no_file.loose_module")
-    try:
-        assert str(work / "src/no_file/loose_module.py") in Protected().refused([]).kept
-    finally:
-        for name in ("no_file.loose_module", "no_file"):
-            sys.modules.pop(name)
+        for name in names:
+            sys.modules.pop(name, None)
 
 
 @pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("is_searched", [True, False])
-def test_nothing_is_added_to_the_users_own_packages(
-    work: Path, monkeypatch: pytest.MonkeyPatch, is_searched: bool
+def test_user_packages_are_closed_if_python_searches_them(
+    work: Path, allowing: Allowing, monkeypatch: pytest.MonkeyPatch, is_searched: bool
 ) -> None:
     monkeypatch.setattr(site, "USER_SITE", str(work / "src/site-packages"))
     monkeypatch.setattr(site, "ENABLE_USER_SITE", is_searched)
-    opened = WritablePaths(work, [], Protected().refused([]))
-    try:
-        assert tried(opened, work, "mkdir src/site-packages") == [not is_searched]
-    finally:
-        opened.close()
+    paths = allowing(work, refused=Protected().refused_places([]))
+    assert bool(succeeding(paths, work, "mkdir src/site-packages")) == (not is_searched)

@@ -1,4 +1,4 @@
-"""No test asks the proxy of the machine that it runs on."""
+"""No test uses the proxy of the machine that it runs on."""
 
 import pytest
 

@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from chain.app.remote import RemoteSession
     from cli.door.client import DoorClient
 
-Reach: TypeAlias = Callable[[Callable[[str], object]], AbstractAsyncContextManager["RemoteSession"]]
+Connect: TypeAlias = Callable[[Callable[[str], object]], AbstractAsyncContextManager["RemoteSession"]]
 """Connects to a session in Redis. Its argument is called with a message when the server does not answer."""
 
 
 def connect_to_session(
     args: argparse.Namespace,
     with_client: Callable[[DoorClient], tuple[int, str]],
-    reached: Callable[[Reach], tuple[int, str]],
+    with_remote: Callable[[Connect], tuple[int, str]],
     *,
     needs_state: str = "",
 ) -> int:
-    """Call ``with_client`` with a connection to a session on this machine, or ``reached`` for a session in Redis.
+    """Call ``with_client`` with a connection to a session on this machine, or ``with_remote`` for one in Redis.
 
     Both return an exit code, and an error message or an empty string. ``needs_state`` is a given option that works only
     with Redis. Return the exit code. Raise ``UserError``.
@@ -44,8 +44,8 @@ def connect_to_session(
             from chain.app.remote import remote_session
 
             is_new = needs_state == "--new"
-            reach = partial(remote_session, address, id=args.session or "", workspace=workspace, is_new=is_new)
-            code, problem = reached(reach)
+            connect = partial(remote_session, address, id=args.session or "", workspace=workspace, is_new=is_new)
+            code, problem = with_remote(connect)
         else:
             from cli.door.client import find_chain
 

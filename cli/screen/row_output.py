@@ -30,7 +30,7 @@ from cli.screen.draft import Draft
 from cli.screen.toolkit import HeldOutput, screen_size
 from cli.show.text_rows import in_rows
 
-KEPT_ROWS = 500
+REDRAWN_ROWS = 500
 """Rows that Ctrl-L can draw again: more than a screen has."""
 
 MOMENT_S = 0.3
@@ -64,7 +64,7 @@ class RowOutput:
         """The keys that answer the question on the screen without Enter."""
         self._asked_at = 0.0
         """The time at which that question was shown."""
-        self._last: deque[str] = deque(maxlen=KEPT_ROWS)
+        self._last: deque[str] = deque(maxlen=REDRAWN_ROWS)
         self._is_scheduled = False
         self._app: Application[Any]
         self._window: Window

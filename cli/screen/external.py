@@ -25,7 +25,7 @@ LESS = "R~+G"
 """Options of less, unless ``$LESS`` is set: show colours, start at the end. Without ``X`` it restores the screen."""
 
 
-class OutsideProgram:
+class ExternalProgram:
     """An external program that is started by a key. ``edit`` and ``page`` block; call ``end`` in another thread.
 
     ``settle`` is that of ``tty.lend_terminal``.

@@ -1,4 +1,4 @@
-"""Which editor gets the text of the prompt."""
+"""The user's external editor and pager."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from chain.errors import UserError
-from cli.screen.outside import OutsideProgram, editor_command
+from cli.screen.external import ExternalProgram, editor_command
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> str:
-    """A path with a program ``vi`` alone."""
+    """A ``PATH`` with only ``vi``."""
     (tmp_path / "vi").touch(0o755)
     return str(tmp_path)
 
@@ -27,23 +27,23 @@ def path(tmp_path: Path) -> str:
         ({}, ["vi"]),
     ],
 )
-def test_the_editor_that_is_named_else_a_usual_one(environ: dict[str, str], command: list[str], path: str) -> None:
+def test_the_editor_is_named_or_a_usual_one(environ: dict[str, str], command: list[str], path: str) -> None:
     assert editor_command({"PATH": path, **environ}) == command
 
 
 @pytest.mark.parametrize("environ", [{"PATH": "/nowhere"}, {"EDITOR": "'unclosed"}])
-def test_without_an_editor_it_is_said_how_to_name_one(environ: dict[str, str]) -> None:
+def test_the_error_says_how_to_name_an_editor(environ: dict[str, str]) -> None:
     with pytest.raises(UserError, match="EDITOR"):
-        OutsideProgram().edit("text", environ)
+        ExternalProgram().edit("text", environ)
 
 
 @pytest.mark.parametrize("environ", [{"PATH": "/nowhere"}, {"PAGER": "cat"}, {"PAGER": "'unclosed"}, {"PAGER": ""}])
-def test_without_a_pager_it_is_said_how_to_name_one(environ: dict[str, str]) -> None:
+def test_the_error_says_how_to_name_a_pager(environ: dict[str, str]) -> None:
     with pytest.raises(UserError, match="set PAGER"):
-        OutsideProgram().page(["a row"], environ)
+        ExternalProgram().page(["a row"], environ)
 
 
-def test_what_cannot_be_read_is_reported_before_the_pager_starts(tmp_path: Path) -> None:
+def test_a_reading_error_is_raised_before_the_pager_starts(tmp_path: Path) -> None:
     def unreadable() -> Iterator[str]:
         raise UserError("the session is gone")
         yield ""
@@ -52,13 +52,13 @@ def test_what_cannot_be_read_is_reported_before_the_pager_starts(tmp_path: Path)
     pager.write_text("#!/bin/sh\ntouch $0.started\n")
     pager.chmod(0o755)
     with pytest.raises(UserError, match="the session is gone"):
-        OutsideProgram().page(unreadable(), {"PAGER": str(pager)})
+        ExternalProgram().page(unreadable(), {"PAGER": str(pager)})
     assert not (tmp_path / "pager.started").exists()
 
 
-def test_a_pager_that_ends_early_ends_the_reading(tmp_path: Path) -> None:
+def test_a_pager_that_ends_stops_the_reading(tmp_path: Path) -> None:
     pager = tmp_path / "pager"
     pager.write_text("#!/bin/sh\nhead -n 1 > $0.read\n")
     pager.chmod(0o755)
-    OutsideProgram().page(map(str, count()), {"PAGER": str(pager), "PATH": "/usr/bin:/bin"})
+    ExternalProgram().page(map(str, count()), {"PAGER": str(pager), "PATH": "/usr/bin:/bin"})
     assert (tmp_path / "pager.read").read_text() == "0\n"

@@ -1,0 +1,131 @@
+"""Errors of a service as messages for the user, and the numbers in them. No sockets."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import httpx2
+import pytest
+
+from chain.errors import ModelError
+from chain.providers.anthropic.failures import BadStatus, Failures, TooLong, retry_after
+from chain.providers.anthropic.service import Parameters, Service
+from chain.providers.anthropic.stream import ServiceError
+
+REPLY_TOO_LARGE = (
+    "'max_tokens' is too large: 5. This model's maximum context length is 4096 tokens and your request has"
+)
+PAGE = "<html><body><h1>Bad Gateway</h1></body></html>"
+
+
+def failures(**service: Any) -> Failures:
+    return Failures(Parameters("mine", 10, extra_body={"x": {"y": ["bodysecret"]}}), Service(**service))
+
+
+def of_status(status: int, said: str) -> ModelError:
+    body = json.dumps({"type": "error", "error": {"type": "x", "message": said}}) if said and said != PAGE else said
+    return failures(base_url="http://host/v1", api_key="sk-key").of_status(BadStatus(status, body, 2.0))
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "message", "cause"),
+    [
+        # ``cause`` is None if a retry cannot succeed.
+        (400, "No", "refused the request: No; check the model's settings", None),
+        (401, "No\nsk-key", "rejected the API key: No …; check api_key of the model", None),
+        (402, "No credit", "answered 402: No credit; check base_url", None),
+        (403, "No", "may not use mine at http://host/v1: No; use another key or model", None),
+        (403, PAGE, "an HTML page, so a proxy or another server answered", None),
+        (404, "No", "does not know mine: No; check model and base_url", None),
+        (413, "No", "is too large for http://host/v1: No; /new starts a new conversation", None),
+        (418, "No", "answered 418: No; check base_url", None),
+        (307, "", "redirects to another address, which is not followed; correct base_url", None),
+        (408, "No", "failed with 408: No; try again later", "failed with 408"),
+        (429, "No", "limits the rate of requests: No; wait, or get a higher limit", "rate limited"),
+        (500, "No", "failed with 500: No; try again later", "failed with 500"),
+        (502, PAGE, "failed with 502: an HTML page, so a proxy", "failed with 502"),
+        (503, "", "failed with 503: nothing more; try again later", "failed with 503"),
+        (529, "No", "is overloaded: No; try again later", "overloaded"),
+    ],
+)
+def test_a_status_as_an_error(status: int, said: str, message: str, cause: str | None) -> None:
+    error = of_status(status, said)
+    assert message in str(error)
+    assert (error.retryable, error.cause) == (cause is not None, cause or "")
+    assert error.retry_after == (2.0 if error.retryable else None)
+
+
+@pytest.mark.parametrize(
+    ("said", "tokens", "window"),
+    [
+        ("prompt is too long: 210000 tokens > 200000 maximum", 210_000, 200_000),
+        ("input length and `max_tokens` exceed context limit: 188240 + 21333 > 200000, decrease", 188_240, 200_000),
+        ("Input is too long for requested model.", 0, 0),
+        ("the request (6152 tokens) exceeds the available context size (4096 tokens), try increasing it", 6_152, 4_096),
+        (
+            "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens (4000 in the "
+            "messages, 1000 in the completion).",
+            *(5_000, 4_096),
+        ),
+        ("maximum context length is 32768 tokens and your request has 40000 input tokens.", 40_000, 32_768),
+        ("maximum context length is 131072 tokens. However, you requested about 140000 tokens", 140_000, 131_072),
+        ("The prompt (total length 9000) is longer than the maximum model length of 8192.", 9_000, 8_192),
+        (f"{REPLY_TOO_LARGE} 4000 input tokens", 4_000, 4_096),
+        ("Your input exceeds the context window of this model.", 0, 0),
+        ("the prompt exceeds the model's context window", 0, 0),
+        ("The number of tokens is greater than the context length.", 0, 0),
+        ("model loaded with context length of only 4096 tokens", 0, 0),
+        ("context_length_exceeded", 0, 0),
+        ("Context length exceeded", 0, 0),
+        ("Prompt exceeds max length", 0, 0),
+        ("Invalid request: Your request exceeded model token limit: 131072", 0, 0),
+    ],
+)
+def test_messages_about_a_request_that_is_too_long(said: str, tokens: int, window: int) -> None:
+    error = of_status(400, said)
+    assert isinstance(error, TooLong)
+    assert (error.tokens, error.window) == (tokens, window)
+    assert isinstance(failures().of_exception(ServiceError("invalid_request_error", said)), TooLong)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "max_tokens: 99999 > 8192, the maximum",
+        "max_tokens (64000) exceeds the model's output token limit of 8192",
+        "Your monthly token limit has been reached. Upgrade your plan",
+        "The 1M context window beta is not available for your organization",
+        "context_management: context window strategy clear_tool_uses is not supported",
+        "tools.3.custom.description: input is too long (max 1024 characters)",
+        f"{REPLY_TOO_LARGE} 1000 input tokens",
+    ],
+)
+def test_messages_about_other_limits(said: str) -> None:
+    assert not isinstance(of_status(400, said), TooLong)
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        ("2", 2),
+        ("0.5", 0.5),
+        ("-3", 0),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 0),
+        ("later", None),
+        ("inf", None),
+        ("Mon, 01 Jan 2024 00:00:00 +99999999999999", None),
+    ],
+)
+def test_retry_after(header: str, seconds: float | None) -> None:
+    assert retry_after({"retry-after": header}) == seconds
+
+
+def test_secrets_are_redacted() -> None:
+    url = "http://u:pa@ssword1@127.0.0.1:1/v1?key=topsecret"
+    service = failures(api_key="sk-key", base_url=url, extra_headers={"X-Token": "Bearer headersecret", "X-Short": "1"})
+    said = "topsecret pa@ssword1 bodysecret sk-key headersecret\nBearer headersecret 1"
+    assert service.redact(said) == "… … … … … … 1"
+    assert len(service.redact("x" * 1_000)) == 500
+    assert re.fullmatch("http://127.0.0.1:1/v1 is not .*", str(service.of_exception(httpx2.InvalidURL("ssword1@"))))

@@ -1,0 +1,85 @@
+"""Slash commands on a real chain in memory, with settings of four models."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from trio.testing import wait_all_tasks_blocked
+
+from chain.config.commands import find_commands
+from chain.config.load import Settings, load_settings
+from chain.tools.tool import Tool, ToolContext, tool
+from cli.terminal.slash import CommandAnswer, Commands
+
+from .checks import check_invariants
+from .gate import Gate
+from .sessions import Session, open_session
+
+RULES = """
+rules:
+  - {when: {user: '^Do the task$', step: 1}, text: Looking., tools: [{name: wait, input: {}}]}
+  - {when: {tool: wait}, text: The answer.}
+  - {text: Noted.}
+"""
+
+
+@tool(needs_approval=True)
+async def danger(ctx: ToolContext) -> str:
+    """Do something that cannot be undone!"""
+    return "done"
+
+
+def configured(folder: Path, *, chain_model: str = "test", handler: bool = True) -> Settings:
+    """Return settings with a scripted model, another one, one without a key, and one with."""
+    (folder / "other.yaml").write_text("name: other rules\nrules: [{text: I am the other model.}]")
+    (folder / "handler.yaml").write_text("messages: [{role: user, content: 'NOW: ${message}'}]")
+    definitions = {
+        "test": {"provider": "scripted", "script": "other.yaml"},
+        "other": {"provider": "scripted", "script": "other.yaml", "max_attempts": 7},
+        "keyless": {"provider": "anthropic", "model": "some-model", "api_key": "${ANTHROPIC_API_KEY}"},
+        "keyed": {"provider": "anthropic", "model": "some-model", "api_key": "secret"},
+    }
+    chain = {"model": chain_model, "system_prompt": None, "tools": ["todo"]}
+    chain |= {"interruption_prompt": "handler.yaml" if handler else None}
+    raw = {"models": {"default": "test", "definitions": definitions}, "chains": {"default": chain}}
+    (folder / "config.yaml").write_text(json.dumps({**raw, "tools": {"allow": ["danger"]}}))
+    return load_settings(config=folder / "config.yaml", environ={"HOME": str(folder / "home")}, cwd=folder, flags={})
+
+
+@asynccontextmanager
+async def commands_of(
+    folder: Path, *tools: Tool, rules: str = RULES, **more: Any
+) -> AsyncIterator[tuple[Session, Commands]]:
+    """Yield a chain and its commands; ``more`` is for these."""
+    use = configured(folder)
+    async with open_session(rules, tools=[*tools, danger], use=use, interactive=True) as session:
+        find = partial(find_commands, use, session.chain.workspace, folder / "state")
+        yield session, Commands(session.chain, use, find_custom=find, **more)
+
+
+@asynccontextmanager
+async def busy_commands(folder: Path, *lines: str) -> AsyncIterator[tuple[Session, Commands]]:
+    """Yield a chain whose tool runs while these lines wait. At the end the tool returns."""
+    gate = Gate()
+    async with commands_of(folder, gate.tool) as (session, commands):
+        session.chain.submit("Do the task")
+        await gate.started.wait()
+        for line in lines:
+            session.chain.submit(line)
+        await wait_all_tasks_blocked()
+        yield session, commands
+        gate.open.set()
+        await session.chain.wait_idle()
+        check_invariants(session, max_iterations=100)
+
+
+def rows(answer: CommandAnswer) -> list[str]:
+    """Return the rows of an answer that only shows a text."""
+    assert not answer.is_rejected, answer
+    assert answer.edit is None
+    return answer.text.split("\n")

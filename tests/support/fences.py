@@ -1,0 +1,32 @@
+"""The protections of this machine, and the fence that has all of them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from chain.tools.processes.fence import DEVICES, Fence
+from chain.tools.processes.probe import probe
+
+from .processes import NOBODY
+
+HELD = probe()
+USERS = sorted({os.geteuid(), NOBODY if os.geteuid() == 0 else os.geteuid()})
+"""The users as whom programs are tried: this one, and another if this one is root."""
+
+
+def needs(*protections: str) -> pytest.MarkDecorator:
+    """Return a mark that skips a test if this machine lacks one of these protections."""
+    lacking = [name for name in protections if not getattr(HELD, name)]
+    return pytest.mark.skipif(bool(lacking), reason=f"this machine does not support {', '.join(lacking)}")
+
+
+def full_fence(*writable: Path) -> Fence:
+    """Return a fence with all protections of this machine, which allows writes in these directories."""
+    return Fence(
+        [*map(str, writable), *DEVICES] if HELD.writes else None,
+        *(HELD.network, HELD.unix_sockets, HELD.signals, HELD.namespace),
+        DEVICES if HELD.devices else None,
+    )

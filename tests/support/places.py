@@ -1,0 +1,76 @@
+"""A workspace and a state folder on the disk, in which sessions are opened one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from chain import events
+from chain.app.open import open_chain
+from chain.chain import Chain
+from chain.concurrency.wakeup import Wakeup
+from chain.config.load import Settings
+from chain.providers.scripted.scripted_model import ScriptedModel
+from chain.tools.tool import Tool
+
+from .sessions import Recorder, settings
+
+
+@dataclass
+class Place:
+    """``rules`` is the text of the model's rule file, ``id`` the last session, ``heard`` the events of all sessions."""
+
+    workspace: Path
+    state: Path
+    rules: str
+    tools: Sequence[Tool] = ()
+    allow: str = ""
+    use: Settings | None = None
+    id: str = ""
+    heard: list[events.Event] = field(default_factory=list)
+    model: Recorder = field(init=False)
+    _news: Wakeup = field(default_factory=Wakeup)
+
+    @asynccontextmanager
+    async def open(self, **options: Any) -> AsyncIterator[Chain]:
+        """Open a session. The options are those of ``open_chain``."""
+        self.model = Recorder(ScriptedModel.parse(self.rules))
+        async with open_chain(
+            self.use or settings(allow=self.allow),
+            workspace=self.workspace,
+            state=self.state,
+            model=self.model,
+            tools=self.tools,
+            interactive=True,
+            **options,
+        ) as chain:
+            self.id = chain.session_id
+            chain.listen(self._hear)
+            yield chain
+
+    def _hear(self, event: events.Event) -> None:
+        self.heard.append(event)
+        self._news.set()
+
+    async def wait_for(self, kind: type[events.Event]) -> None:
+        """Wait until an event of this type has been emitted."""
+        while not any(isinstance(event, kind) for event in self.heard):
+            await self._news.wait()
+
+    async def ask(self, chain: Chain, *queries: str) -> str:
+        """Run these queries. Return the last result of a tool; empty if there is none."""
+        for query in queries:
+            assert chain.submit(query).what == "started"
+            await chain.wait_idle()
+        return next(reversed(self.results), "")
+
+    @property
+    def results(self) -> list[str]:
+        return [event.text for event in self.heard if isinstance(event, events.ToolResult)]
+
+    @property
+    def notices(self) -> list[str]:
+        return [event.message for event in self.heard if isinstance(event, events.Notice)]
