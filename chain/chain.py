@@ -96,7 +96,7 @@ class Chain:
     - Send lines (``submit``, which decides at once; a refused line is returned to its ``origin``) and commands
       (``interrupt``, ``lines.drop``, ``use_model``).
     - Receive events: from a ``feed``, at the front end's own pace, or by ``listen``, in the step of each event. A late
-      subscriber shows ``standing`` first. A front end that resumes a session shows ``resumed.past`` first.
+      subscriber shows ``snapshot`` first. A front end that resumes a session shows ``resumed.past`` first.
     - Answer questions: ``answering`` promises answers, ``answer`` gives one.
 
     Everything else is an attribute: ``lines`` has the waiting lines and their receipts, ``plan`` the plan,
@@ -395,7 +395,7 @@ class Chain:
         return self._broadcaster.feed(self.init)
 
     @property
-    def standing(self) -> tuple[events.Event, ...]:
+    def snapshot(self) -> tuple[events.Event, ...]:
         """The events that bring a late subscriber up to date: run, agents, plan, lines, replies and open question.
 
         A feed that is created in the same step continues after these events.

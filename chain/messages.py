@@ -322,7 +322,7 @@ class Overrides:
     effort: str | None = None
 
     @property
-    def given(self) -> dict[str, Any]:
+    def values(self) -> dict[str, Any]:
         """The parameters that are set, by name."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 

@@ -43,7 +43,7 @@ def read_state(args: argparse.Namespace) -> str:
         settings = read_settings(args)
     except UserError:
         return ""
-    return "" if settings.asked else settings.state
+    return "" if settings.untrusted_values else settings.state
 
 
 def is_interactive(args: argparse.Namespace) -> bool:

@@ -150,7 +150,7 @@ class _Headless:
 
     def _run_waiting(self) -> bool:
         """Start a run with the waiting lines of a resumed session. Return whether there were any."""
-        has_begun = self._chain.runs.begin_waiting()
+        has_begun = self._chain.runs.start_waiting()
         self._has_answered = self._has_answered or has_begun
         return has_begun
 

@@ -142,7 +142,7 @@ class HeadlessOutput:
             case events.Result() if self._format == "text":
                 yield from self._ending(event)
             case _:
-                yield from self._progress(self._renderer.lines(event))
+                yield from self._progress(self._renderer.rows(event))
 
     def _ending(self, event: events.Result) -> Iterator[tuple[int, str]]:
         """Yield the last rows of a run, its answer, and its closing row."""

@@ -112,7 +112,7 @@ def _headless(args: argparse.Namespace, settings: Settings) -> int:
                 tools=args.tools,
                 resume=place.resume,
                 traces=arguments.read_traces(state, by_default=False) if is_kept else None,
-                whereabouts=session_context,
+                session_context=session_context,
                 instructions=True,
                 servers=servers.allowed,
                 mode=arguments.read_mode(args),
@@ -205,7 +205,7 @@ def _ask_for_trust(args: argparse.Namespace, settings: Settings, state: Path, *,
     is_trusted, typed = ask_for_trust(settings, ascii=ascii)
     if is_trusted:
         _remember(lambda: remember_trust(settings, state), ascii=ascii)
-        return replace(settings, asked=()), typed
+        return replace(settings, untrusted_values=()), typed
     instead = arguments.read_settings(args, skip_here=True)
     say_declined(settings, instead, ascii=ascii)
     return instead, typed

@@ -108,14 +108,14 @@ async def test_exit_code_3_counts_the_own_lines(origin: events.Origin, is_own: b
 
 async def test_a_query_is_shown_as_typed() -> None:
     async with open_session("rules: [{text: Noted.}]") as session:
-        assert not session.chain.runs.begin_waiting(), "no line waits"
+        assert not session.chain.runs.start_waiting(), "no line waits"
         await session.run("context: it is late \ud800")
         assert [e.query for e in session.of(events.RunStarted)] == ["context: it is late ?"]
         assert session.model.requests[0].messages[-1].text == "[USER ADDED] it is late ?"
         session.chain.start("hello \ud800")
         await session.chain.wait_idle()
         assert session.model.requests[1].messages[-1].text == "hello ?"
-        assert not session.chain.runs.begin_waiting()
+        assert not session.chain.runs.start_waiting()
 
 
 async def test_a_session_starts_with_a_given_plan() -> None:
@@ -260,7 +260,7 @@ async def test_a_closing_chain_starts_nothing() -> None:
             with pytest.raises(UserError) as caught:
                 session.chain.use_model(scripted())
             refused.append(str(caught.value))
-            assert not session.chain.runs.begin_waiting()
+            assert not session.chain.runs.start_waiting()
 
     async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
         session.chain.listen(at_the_end)

@@ -120,7 +120,7 @@ class Example:
         setting = self.setting
         model = SmallWindow(RandomModel([]), ENOUGH, setting.counts, [], setting.tells, setting.knows)
         async with open_session(model, tools=TOOLS, file=file, resume=read) as session:
-            session.chain.runs.begin_waiting()
+            session.chain.runs.start_waiting()
             await wait_quiet(session)
             await session.run("and now?")
             check_went_on(session)

@@ -136,7 +136,7 @@ def test_unknown_costs_count_as_nothing(one: float | None, other: float | None, 
 
 def test_overrides_without_some_parameters() -> None:
     every = Overrides(max_tokens=5, temperature=0.0, effort="low")
-    assert every.given == {"max_tokens": 5, "temperature": 0.0, "effort": "low"}
+    assert every.values == {"max_tokens": 5, "temperature": 0.0, "effort": "low"}
     assert every.without() == every
     assert every.without("max_tokens", "top_p", "effort") == Overrides(temperature=0.0)
-    assert Overrides().given == {}
+    assert Overrides().values == {}

@@ -109,7 +109,7 @@ rules:
 
 async def run(place: Place, resume: str, context: Callable[[Path], str] | None) -> set[str]:
     """Run a query in a new or resumed session. Return the system prompts of its requests."""
-    async with place.open(resume=resume, whereabouts=context) as chain:
+    async with place.open(resume=resume, session_context=context) as chain:
         await place.ask(chain, "Go")
     return {request.system for request in place.model.requests}
 

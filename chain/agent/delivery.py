@@ -110,7 +110,9 @@ class Delivery:
         """Read the files that the lines name, and return their content."""
         texts = [a.line.message if a.line.names_files else "" for a in lines]
         contents = [LineContent(a.on_record, text, a.line.images) for a, text in zip(lines, texts, strict=True)]
-        return read_named_files(self._shared.workspace, self._shared.seen, contents, tuple(self._shared.added))
+        return read_named_files(
+            self._shared.workspace, self._shared.known_files, contents, tuple(self._shared.added_directories)
+        )
 
     def _settle_delivered(self, run: Run, lines: Sequence[AcceptedLine], point: Point, attached: Attachments) -> None:
         for accepted in lines:

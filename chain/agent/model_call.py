@@ -254,7 +254,7 @@ class ModelCalls:
         """
         if isinstance(error, _HandlerLimit):
             return overrides.without("max_tokens")
-        ours = [p for p in error.parameters if p in overrides.given]
+        ours = [p for p in error.parameters if p in overrides.values]
         if not ours:
             raise error
         if "effort" in ours and run.expectation.overrides.effort is None:

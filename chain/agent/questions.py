@@ -30,7 +30,7 @@ from chain.lines.parse import MAX_LINE
 from chain.messages import ToolCall
 from chain.text.escalations import Escalation, escalation_named
 from chain.text.modes import DEFAULT_MODE, READ_ONLY_ANSWER, READ_ONLY_DENIAL, Mode
-from chain.text.wording import ASKED_EACH_TIME, NOBODY_CHOOSES, QUESTION_WITHDRAWN
+from chain.text.wording import ASKED_EACH_TIME, NO_USER_CHOOSES, QUESTION_WITHDRAWN
 from chain.tools import allowances
 from chain.tools.allowances import Allowance, Subjects
 from chain.tools.lookalikes import escape_lookalikes
@@ -116,7 +116,7 @@ class Asker(Asking):
         answer = await self.questions.ask(PendingQuestion(self, record))
         if answer.decision == "answered":
             return answer.text
-        raise ToolError(QUESTION_WITHDRAWN if answer.decision == "withdrawn" else NOBODY_CHOOSES)
+        raise ToolError(QUESTION_WITHDRAWN if answer.decision == "withdrawn" else NO_USER_CHOOSES)
 
 
 @dataclass(eq=False, slots=True)

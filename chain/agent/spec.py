@@ -85,9 +85,9 @@ class AgentSpec:
         """The system prompt of requests, with the instructions."""
         return "\n\n".join(filter(None, [self.system, self.instructions]))
 
-    def with_context(self, whereabouts: str) -> AgentSpec:
-        """Return the settings with ``whereabouts`` after the system prompt."""
-        return replace(self, system="\n\n".join(filter(None, [self.system, whereabouts])))
+    def with_context(self, context: str) -> AgentSpec:
+        """Return the settings with ``context`` after the system prompt."""
+        return replace(self, system="\n\n".join(filter(None, [self.system, context])))
 
     def offered_tools(self, left_out: Collection[str]) -> list[ToolSpec]:
         """Return the tools of requests, without the tools named in ``left_out``."""
@@ -124,9 +124,9 @@ class Shared:
     agents: Mapping[str, AgentState]
     """The states of the agents by name."""
     tracer: Tracer | None = None
-    seen: KnownFileVersions = field(default_factory=KnownFileVersions)
+    known_files: KnownFileVersions = field(default_factory=KnownFileVersions)
     jobs: Jobs = field(default_factory=Jobs)
-    added: Sequence[Path] = ()
+    added_directories: Sequence[Path] = ()
     """The real paths of the directories outside the workspace that tools may use. Paths are only added."""
 
 

@@ -265,7 +265,7 @@ class Run:
     def undelivered(self) -> tuple[AcceptedLine, ...]:
         """The query if it is not in the conversation yet. Every ending returns it to the user."""
         query = self.query
-        return () if query is None or query.entered is not None or query.state != "queued" else (query,)
+        return () if query is None or query.delivered_at is not None or query.state != "queued" else (query,)
 
     @property
     def result(self) -> str:

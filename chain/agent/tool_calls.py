@@ -295,7 +295,7 @@ class ToolCalls:
             call.id,
             _CallSteering(run, self._inbox),
             report,
-            shared.seen,
+            shared.known_files,
             Asker(shared.questions, agent, call, clocks, lambda: not self._is_blocked(run), kind_of(tool)),
             agent=agent,
             delegating=run.delegating,
@@ -303,7 +303,7 @@ class ToolCalls:
             result_limit=shared.tool_rules.result_limit,
             file_changing=store_version,
             jobs=shared.jobs,
-            added=tuple(shared.added),
+            added_directories=tuple(shared.added_directories),
         )
 
 

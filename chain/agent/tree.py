@@ -178,7 +178,7 @@ class AgentTree:
     def last_waiting(self, origin: Origin) -> str | None:
         """Return the id of the latest line of this origin that can still be dropped, or ``None``."""
         own = (a for a in reversed(self.waiting) if a.origin == origin)
-        return next((accepted.id for accepted in own if not accepted.was_used), None)
+        return next((accepted.id for accepted in own if not accepted.is_used), None)
 
     def drop(self, id: str, reason: str = "") -> AcceptedLine:
         """Drop a waiting line and return it. Raise ``UserError`` as ``Inbox.drop`` does."""

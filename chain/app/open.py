@@ -67,7 +67,7 @@ async def open_chain(
     resume: str | LoadedSession = "",
     interactive: bool = False,
     traces: Path | None = None,
-    whereabouts: Callable[[Path], str] | None = None,
+    session_context: Callable[[Path], str] | None = None,
     instructions: bool = False,
     servers: Sequence[ToolServer] = (),
     mode: Mode | None = None,
@@ -79,8 +79,8 @@ async def open_chain(
     also stores the sessions unless there is a ``store``. ``tools`` are added to the configured ones. ``model`` and
     ``journal`` replace the configured ones. ``plan`` is the initial plan of a new session, which the first request
     contains. ``resume`` is the id of an earlier session, a unique prefix of it, or, together with its ``journal``, the
-    loaded session. ``traces`` is the folder for debug traces, or ``None``. ``whereabouts`` returns the session context
-    for a workspace (``app.session_context``), which follows the system prompts for the whole life of the session. With
+    loaded session. ``traces`` is the folder for debug traces, or ``None``. ``session_context`` returns the text about
+    a workspace (``app.session_context``) that follows the system prompts for the whole life of the session. With
     ``instructions``, the project instructions follow too, as they are at the start of a run (``app.instructions``).
     ``servers`` are started and offer tools (``config.allowed_servers``). ``mode`` changes the mode of the session.
     ``add_dirs`` are directories outside the workspace that tools may read, and edit with approval; a resumed session
@@ -126,8 +126,8 @@ async def open_chain(
             journal, session_state = held.journal, held.state
         if read is not None:
             place = "" if session_state.session is None else session_state.session.whereabouts
-        elif whereabouts is not None:
-            place = whereabouts(workspace)
+        elif session_context is not None:
+            place = session_context(workspace)
         spec = replace(spec.with_context(place), effort=session_state.effort)
         audience = Broadcaster()
         trace: Trace | None = None
@@ -142,14 +142,14 @@ async def open_chain(
             audience.emit,
             session_state.plan,
             workspace,
-            Questions(journal, session_state.asked, allowed, subjects_of(groups), lambda: session_state.mode),
+            Questions(journal, session_state.question_log, allowed, subjects_of(groups), lambda: session_state.mode),
             rules,
             session_state.call_ids,
             session_state.refused_tools,
             session_state.agents,
             tracer=None if trace is None else trace.tracer,
             jobs=jobs,
-            added=session_state.added,
+            added_directories=session_state.added_directories,
         )
         inbox = Inbox(ledger, agent=spec.name, size=settings.inbox_size)
         tree = AgentTree(AgentNode(AgentContext(spec, shared, inbox, session_state.main)))
@@ -188,7 +188,7 @@ async def open_chain(
             resumed = None if read is None else SessionRestorer(read, session, children, shared).resume()
             session_state.trace_path = lambda: None if trace is None else trace.path
             journal.connect(session_state.apply, audience.emit)
-            record_opening(session, shared, whereabouts=place)
+            record_opening(session, shared, session_context=place)
             session.use_mode(mode or session_state.mode)
             shared.plan.carry_over(plan)
             for each in add_dirs:

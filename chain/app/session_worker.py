@@ -173,7 +173,7 @@ class Worker:
             store=self._store,
             tools=self._tools,
             resume=lease.id,
-            whereabouts=session_context,
+            session_context=session_context,
             instructions=True,
         )
         with trio.CancelScope() as scope:
@@ -196,7 +196,7 @@ class Worker:
         elif was_cut and not is_asked:
             chain.start(GO_ON, origin="door")
             return
-        chain.runs.begin_waiting()
+        chain.runs.start_waiting()
 
     async def _stop_when_lost(self, lease: Lease, scope: trio.CancelScope) -> None:
         """Cancel the session as soon as its lease is lost."""

@@ -66,9 +66,9 @@ class Settings:
     ``file`` is the user's file, if any. ``allow`` are the calls that need no approval, as written. ``instructions`` are
     names of files. ``state`` is the address of the Redis that stores the sessions, which may contain a password; it is
     empty for a folder. ``servers`` are the MCP servers, and ``found_servers`` decides about the servers that a
-    workspace names. ``passed_over`` is the reason why a file that looks like a configuration is not used. ``asked`` are
-    the values that still need trust, and ``digest`` identifies them. ``_judged`` are all facts that need trust, trusted
-    or not; ``None`` for the user's own file.
+    workspace names. ``passed_over`` is the reason why a file that looks like a configuration is not used.
+    ``untrusted_values`` are the values that still need trust, and ``digest`` identifies them. ``_judged`` are all facts
+    that need trust, trusted or not; ``None`` for the user's own file.
     """
 
     file: Path | None
@@ -93,7 +93,7 @@ class Settings:
     _root: Node = field(repr=False)
     environ: Mapping[str, str] = field(repr=False)
     _cwd: Path = field(repr=False)
-    asked: tuple[Sensitive, ...] = ()
+    untrusted_values: tuple[Sensitive, ...] = ()
     digest: str = ""
     _judged: tuple[str, ...] | None = field(default=None, repr=False)
 
@@ -112,7 +112,7 @@ class Settings:
     @property
     def untrusted(self) -> tuple[str, ...]:
         """The keys of a found file that still need trust."""
-        return tuple(dict.fromkeys(each.setting for each in self.asked))
+        return tuple(dict.fromkeys(each.setting for each in self.untrusted_values))
 
     @property
     def config_folder(self) -> Path | None:
@@ -259,7 +259,7 @@ def load_settings(
     digest = trust.digest_of(user, judged)
     state = xdg_folder(environ, "XDG_STATE_HOME", ".local/state")
     asked = () if state is not None and is_trusted(digest, state) else sensitive
-    return replace(settings, asked=asked, digest=digest, _judged=judged)
+    return replace(settings, untrusted_values=asked, digest=digest, _judged=judged)
 
 
 def state_folder(environ: Mapping[str, str]) -> Path:
@@ -275,20 +275,20 @@ def state_folder(environ: Mapping[str, str]) -> Path:
 
 def require_trust(settings: Settings) -> None:
     """Raise ``ConfigError`` if values of the file still need trust."""
-    if settings.asked:
+    if settings.untrusted_values:
         keys = ", ".join(map(yamlfile.printable, settings.untrusted))
         raise ConfigError(
             f"this file was found, not named, and is not trusted yet: it sets {keys}; "
             f"if you trust it, name it with --config {settings.file}",
             file=settings.file,
-            line=settings.asked[0].line,
+            line=settings.untrusted_values[0].line,
         )
 
 
 def remember_trust(settings: Settings, state: Path) -> Settings:
     """Store that the user trusts this configuration, and return it as trusted. Raise ``UserError``."""
     trust.remember(settings.digest, state)
-    return replace(settings, asked=())
+    return replace(settings, untrusted_values=())
 
 
 def _apply_overrides(root: Node, flags: Mapping[str, object], environ: Mapping[str, str]) -> Node:

@@ -49,12 +49,12 @@ class AcceptedLine:
 
     ``id`` is shown to people and senders. It differs from the id ``on_record``, which is unique in the session, if an
     earlier process used the sender's id. ``number`` counts the lines of the session from 1. ``accepted_at`` and
-    ``entered_at`` (delivery) are in seconds since the epoch. ``entered`` is the safe point and iteration of the message
-    that delivered it, and ``withdrawn`` says why that message left the conversation. ``is_carried_out``: code has done
-    what the line asks for.
+    ``entered_at`` (delivery) are in seconds since the epoch. ``delivered_at`` is the safe point and iteration of the
+    message that delivered it, and ``withdrawn`` says why that message left the conversation. ``is_carried_out``: code
+    has done what the line asks for.
 
     The last four fields exist only in the running process. ``since`` is the time of acceptance on trio's clock.
-    ``is_leaving``: the line was taken out of the inbox to be delivered or returned. ``was_used``: a running tool has
+    ``is_leaving``: the line was taken out of the inbox to be delivered or returned. ``is_used``: a running tool has
     read its adjustment. ``wakes``: the line is the end of a job that starts a run.
     """
 
@@ -64,13 +64,13 @@ class AcceptedLine:
     accepted_at: float
     id: str
     receipt: events.Receipt | None = None
-    entered: tuple[Point | None, int] | None = None
+    delivered_at: tuple[Point | None, int] | None = None
     entered_at: float | None = None
     withdrawn: str = ""
     is_carried_out: bool = False
     since: float = 0.0
     is_leaving: bool = False
-    was_used: bool = False
+    is_used: bool = False
     wakes: bool = False
 
     @property
@@ -174,12 +174,12 @@ class Lines:
 
     def _unsettled(self) -> list[AcceptedLine]:
         """Return the lines that are neither delivered nor settled."""
-        self._maybe_unsettled = [a for a in self._maybe_unsettled if a.state == "queued" and a.entered is None]
+        self._maybe_unsettled = [a for a in self._maybe_unsettled if a.state == "queued" and a.delivered_at is None]
         return self._maybe_unsettled
 
     def _can_wait(self, accepted: AcceptedLine) -> bool:
         """Return whether a line is unsettled, no stop, and not among the waiting lines yet."""
-        is_open = accepted.state == "queued" and accepted.entered is None and accepted.record.kind != "stop"
+        is_open = accepted.state == "queued" and accepted.delivered_at is None and accepted.record.kind != "stop"
         return is_open and accepted not in self.waiting
 
     def _rename(self, accepted: AcceptedLine) -> None:

@@ -125,7 +125,7 @@ class Inbox:
         Raise ``UserError`` if it does not wait, or if a running tool has acted on it.
         """
         accepted = find_waiting_line(self.waiting(), id)
-        if accepted.was_used:
+        if accepted.is_used:
             raise UserError(f"a running tool has acted on {accepted.id} already, so it cannot be dropped any more")
         self._ledger.settle(accepted, "dropped", iteration=iteration, reason=reason)
         return accepted
@@ -138,7 +138,7 @@ class Inbox:
         new = [a for a in self.waiting() if a.line.adjustment is not None and a.on_record not in seen]
         for accepted in new:
             seen.add(accepted.on_record)
-            accepted.was_used = True
+            accepted.is_used = True
         return tuple(a.line.adjustment for a in new if a.line.adjustment is not None)
 
     def _take(self, wanted: Callable[[AcceptedLine], bool]) -> tuple[AcceptedLine, ...]:

@@ -176,7 +176,7 @@ class SessionJobs(Jobs):
         # Whoever killed the job expects its end.
         accepted.wakes = job.started.wakes and not job.reason
         if accepted.wakes:
-            self._runs.begin_waiting()
+            self._runs.start_waiting()
 
     def _agent_at_work(self, name: str) -> AgentNode:
         """Return the agent of this name, or the nearest one above it that is at work."""

@@ -185,10 +185,10 @@ class Replay:
         """Build today's spec of the main agent, with the recorded context, tools and effort."""
         spec = replace(self._today.main, registry=self._registry, instructions=self._state.system_instructions)
         spec = replace(spec, effort=self._effort)
-        self._agent(MAIN).spec = spec.with_context(self._whereabouts)
+        self._agent(MAIN).spec = spec.with_context(self._session_context)
 
     @property
-    def _whereabouts(self) -> str:
+    def _session_context(self) -> str:
         return "" if self._state.session is None else self._state.session.whereabouts
 
     def _start_agent(self, record: records.AgentStarted) -> None:
@@ -196,7 +196,7 @@ class Replay:
         agent, parent = self._agent(record.name), self._agent(record.agent).spec
         agent.begin(record.task)
         made = None if parent is None else self._today.make(record.kind, record.name, parent, record.parent_id)
-        agent.spec = None if made is None else made.with_context(self._whereabouts)
+        agent.spec = None if made is None else made.with_context(self._session_context)
 
     # ----------------------------------------------------------------------------------------------------- comparing
 

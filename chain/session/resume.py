@@ -141,7 +141,7 @@ class SessionRestorer:
         """Write the missing records, and return the lines that are returned to the user."""
         state, journal = self._state, self._shared.journal
         was_running, was_ended, withdrawn = state.is_running, state.was_ended, tuple(state.withdrawn)
-        for question in tuple(state.asked.open.values()):
+        for question in tuple(state.question_log.open.values()):
             journal.record(records.Answer(question.id, "", "withdrawn", "user", question.agent))
         executors = {agent.name: self._children.restore(agent) for agent in self._agents_to_keep()}
         for agent in reversed([each for each in state.children if each.is_at_work]):
@@ -166,8 +166,8 @@ class SessionRestorer:
         """Write the missing receipts of a line. Return whether the line is returned to the user."""
         ledger, state = self._shared.ledger, self._state
         accepted.since = trio.current_time() - accepted.waited_s(time.time())
-        if accepted.state == "queued" and accepted.entered is not None:
-            point, iteration = accepted.entered
+        if accepted.state == "queued" and accepted.delivered_at is not None:
+            point, iteration = accepted.delivered_at
             ledger.settle(accepted, "delivered", iteration=iteration, point=point)
         elif accepted.state == "queued" and (accepted.is_carried_out or accepted.record.kind == "stop"):
             ledger.settle(accepted, "handled", iteration=0, reason=PROGRAM_ENDED)
@@ -200,12 +200,12 @@ class SessionRestorer:
         return [agent for n, agent in enumerate(agents) if agent.is_at_work or n >= excess]
 
 
-def record_opening(session: SessionRuns, shared: Shared, *, whereabouts: str) -> None:
+def record_opening(session: SessionRuns, shared: Shared, *, session_context: str) -> None:
     """Write the record that a session was opened or resumed. Raise ``JournalError``."""
     spec, journal = session.spec, shared.journal
     tools = tuple(tool.name for tool in spec.registry)
     workspace = str(shared.workspace)
-    journal.record(records.Session(journal.id, VERSION, spec.model.name, workspace, tools, whereabouts))
+    journal.record(records.Session(journal.id, VERSION, spec.model.name, workspace, tools, session_context))
 
 
 def describe_changes(read: LoadedSession, session: SessionRuns) -> Sequence[str]:

@@ -111,7 +111,7 @@ class SessionRuns:
         """Start a run with this query. No run may be active."""
         self._activate(self._new_run(query))
 
-    def begin_waiting(self) -> bool:
+    def start_waiting(self) -> bool:
         """Start a run with the waiting lines. Return ``False`` if a run is active or no lines wait."""
         run = None if self.active is not None or self.is_closing else self._run_of_waiting()
         if run is not None:
@@ -238,7 +238,7 @@ class SessionRuns:
     def _settle(self, run: Run, outcome: Outcome, leftover: Sequence[AcceptedLine]) -> None:
         """Settle the leftover lines, and record and emit the result of the run. One step without an ``await``."""
         for accepted in sorted(leftover, key=lambda accepted: accepted.number):
-            was_done = accepted.is_carried_out or accepted.was_used
+            was_done = accepted.is_carried_out or accepted.is_used
             # No user can send the line of a job again.
             is_for_next_run = accepted.line.kind == "job" and not self.is_closing and self._journal.failure is None
             if (self._leaves_lines or is_for_next_run) and not was_done:
@@ -323,7 +323,7 @@ class SessionRuns:
         A model learns of it when the next run starts. Raise ``UserError`` if there is no such directory, and
         ``JournalError``.
         """
-        real = added_root(self._shared.workspace, self.state.added, path)
+        real = added_root(self._shared.workspace, self.state.added_directories, path)
         if real == Path():
             return False
         recorded = self._journal.record(records.DirectoryAdded(str(real)))

@@ -78,8 +78,8 @@ class State:
         """The main agent, and the agents below it in the order in which they were last started or asked."""
         self.lines = Lines()
         self.plan = Plan()
-        self.asked = QuestionLog()
-        self.added: list[Path] = []
+        self.question_log = QuestionLog()
+        self.added_directories: list[Path] = []
         """The directories outside the workspace that tools may use."""
         self.draft = ""
         """The text that was in the editor when the program ended, unless it was sent since."""
@@ -126,7 +126,11 @@ class State:
     @property
     def system_instructions(self) -> str:
         """The text after the main agent's system prompt: the project's instructions, and the added directories."""
-        rows = [DIRECTORIES, *(f"- {printable_path(path)}" for path in self.added)] if self.added else []
+        rows = (
+            [DIRECTORIES, *(f"- {printable_path(path)}" for path in self.added_directories)]
+            if self.added_directories
+            else []
+        )
         return "\n\n".join(filter(None, [self.instructions.text, "\n".join(rows)]))
 
     def agent(self, name: str) -> AgentState:
@@ -181,11 +185,11 @@ class State:
             case records.Question():
                 preview = record.preview if record.diff is None else record.diff.text
                 question = self._make_event(events.Question, record, at, preview=preview)
-                self.asked.add(record, question)
+                self.question_log.add(record, question)
                 return [question]
             case records.Answer(id=id, text=text):
                 agent = self.agent(record.agent)
-                answered = self.asked.open.pop(id, None)
+                answered = self.question_log.open.pop(id, None)
                 if text and answered is not None:
                     agent.history.words.add(f"(asked: {answered.text}) {text}", iteration=agent.iteration)
                 return [self._make_event(events.Answer, record, at)]
@@ -233,7 +237,7 @@ class State:
             case records.InstructionsRead():
                 return self._apply_instructions(record, at)
             case records.DirectoryAdded(path=path):
-                self.added.append(Path(path))
+                self.added_directories.append(Path(path))
                 message = f"Added {path}: tools may read it, and edit in it with your approval."
                 return [events.Notice(time=at, message=message)]
             case records.ServerTools():
@@ -424,7 +428,7 @@ class State:
         outcomes = dict(zip(record.line_ids, record.outcomes, strict=False))
         for line in lines:
             line.is_carried_out |= bool(outcomes.get(line.on_record))
-            line.entered, line.entered_at = (record.point, agent.iteration), at
+            line.delivered_at, line.entered_at = (record.point, agent.iteration), at
             words = line.record.text.strip()
             if line.line.kind != "job":
                 agent.history.words.add(words, iteration=record.iteration, line_id=line.on_record)

@@ -47,7 +47,7 @@ class Undo:
         restored, left = restore_files(workspace, changes, journal.read_attachment)
         for each in restored:
             # The model has to read the restored content before it edits the file again.
-            self._shared.seen.digests.pop(workspace.resolve() / each, None)
+            self._shared.known_files.digests.pop(workspace.resolve() / each, None)
         rewound = journal.record(Rewound(count, keeps_conversation, tuple(restored), tuple(left)))
         if keeps_conversation and restored:
             context = self._runs.tree.main.agent

@@ -54,7 +54,7 @@ ASKED_EACH_TIME = " (asked each time)"
 """The end of a question whose answer "always" allows only this call."""
 
 QUESTION_WITHDRAWN = "The question was withdrawn: the user stopped, or wrote something else instead."
-NOBODY_CHOOSES = "Nobody can be asked; decide, and say what you assumed."
+NO_USER_CHOOSES = "Nobody can be asked; decide, and say what you assumed."
 
 
 def with_cause(cause: str, message: str) -> str:

@@ -106,9 +106,9 @@ class _Edits:
         return (await _THREADS.run(partial(_plan, ctx, self.protected, path, edit), abandon_on_cancel=True)).preview
 
     async def _run(self, ctx: ToolContext, path: str, edit: Edit) -> ToolOutput:
-        async with ctx.seen.editing:
+        async with ctx.known_files.editing:
             plan = await _THREADS.run(partial(_carry_out, ctx, self.protected, path, edit))
-            ctx.seen.digests[plan.root.joinpath(*plan.parts)] = digest(plan.change.content)
+            ctx.known_files.digests[plan.root.joinpath(*plan.parts)] = digest(plan.change.content)
         diff = plan.change.diff
         if plan.preview is None:
             return ToolOutput(f"{plan.shown} has this content already.", summary=("has this content already",))
@@ -169,7 +169,7 @@ def _plan(ctx: ToolContext, protected: Protected, path: str, edit: Edit) -> _Pla
     real, shown = resolve_inside(given_root, path), printable_path(PurePath(path))
     root = ctx.innermost_root(real)
     parts = real.relative_to(root).parts
-    name = real if root in ctx.added else real.relative_to(root)
+    name = real if root in ctx.added_directories else real.relative_to(root)
     part = protected.required_name(root, parts, path)
     only_by_name = printable_path(PurePath(part)) if part else ""
     raw: bytes | None = None
@@ -189,7 +189,7 @@ def _plan(ctx: ToolContext, protected: Protected, path: str, edit: Edit) -> _Pla
         if real.is_dir():
             raise ToolError(f"{shown} is a folder; only files can be written.")
         status, raw = _read_editable(root, parts, shown)
-        text, now, known = decode_editable(shown, raw), digest(raw), ctx.seen.digests.get(real)
+        text, now, known = decode_editable(shown, raw), digest(raw), ctx.known_files.digests.get(real)
         if known is None:
             raise ToolError(f"{shown} exists and was not read yet; read it first.")
         if known != now:

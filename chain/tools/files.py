@@ -94,7 +94,7 @@ async def read_file(ctx: ToolContext, path: str, offset: int = 1, limit: int = 0
     output, real, read_digest = await _THREADS.run(read, abandon_on_cancel=True)
     if read_digest:
         # Also if only a part was shown: an edit must quote the text that it replaces, and its diff shows the rest.
-        ctx.seen.digests[real] = read_digest
+        ctx.known_files.digests[real] = read_digest
     return output
 
 

@@ -45,7 +45,7 @@ from chain.messages import Image
 from chain.plan import Plan
 from chain.text.escalations import Escalation
 from chain.text.hunks import FileDiff
-from chain.text.wording import MAIN, NOBODY_CHOOSES
+from chain.text.wording import MAIN, NO_USER_CHOOSES
 from chain.tools.file_versions import KnownFileVersions
 from chain.tools.paths import innermost_root, root_of
 
@@ -178,7 +178,7 @@ class Asking:
 
     async def choose(self, question: str, options: Sequence[str]) -> str:
         """Return the option that the user chose, or another text. Raise ``ToolError`` if there is no answer."""
-        raise ToolError(NOBODY_CHOOSES)
+        raise ToolError(NO_USER_CHOOSES)
 
     async def approve(self, preview: Preview) -> Verdict:
         """Ask the user to approve. Return at once if an allowance covers the call, or if no user is available."""
@@ -236,8 +236,8 @@ class ToolContext:
     user's verdict on it. ``agent`` is the name of the calling agent. ``notice`` shows the user a sentence that is not
     part of the result. ``result_limit`` is the number of characters of the result that the model receives. ``extend``
     restarts the call's time limit. ``file_changing`` is called in trio's thread before a file is replaced, with its
-    real path (relative in the workspace), its old content (``None`` for a new file) and its new content. ``added`` are
-    the real paths of the directories outside the workspace that tools may use.
+    real path (relative in the workspace), its old content (``None`` for a new file) and its new content.
+    ``added_directories`` are the real paths of the directories outside the workspace that tools may use.
     """
 
     workspace: Path
@@ -245,7 +245,7 @@ class ToolContext:
     call_id: str
     steering: Steering
     report: Callable[[str], None]
-    seen: KnownFileVersions = field(default_factory=KnownFileVersions)
+    known_files: KnownFileVersions = field(default_factory=KnownFileVersions)
     asking: Asking = field(default_factory=Asking)
     approved: Preview | None = UNASKED
     agent: str = MAIN
@@ -256,15 +256,15 @@ class ToolContext:
     file_changing: Callable[[str, bytes | None, bytes], None] = lambda path, before, after: None
     verdict: Verdict | None = None
     jobs: Jobs = field(default_factory=Jobs)
-    added: tuple[Path, ...] = ()
+    added_directories: tuple[Path, ...] = ()
 
     def root_of(self, path: str) -> Path:
         """Return the directory that a path of the model must stay in. Raise ``ToolError`` if there is none."""
-        return root_of(self.workspace, self.added, path)
+        return root_of(self.workspace, self.added_directories, path)
 
     def innermost_root(self, path: Path) -> Path:
         """Return the directory whose rules apply to a real path: the workspace or an added directory."""
-        return innermost_root(self.workspace, self.added, path)
+        return innermost_root(self.workspace, self.added_directories, path)
 
     @property
     def room(self) -> int:

@@ -296,7 +296,7 @@ class EditorAgent:
                     resume=id or "",
                     interactive=True,
                     traces=opener.traces,
-                    whereabouts=session_context,
+                    session_context=session_context,
                     instructions=True,
                     servers=[*servers, *own],
                     mode=opener.mode if id is None else None,

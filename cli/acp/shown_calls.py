@@ -15,7 +15,7 @@ from chain import events
 from chain.lines.parse import MAX_LINE
 from chain.text.escalations import ESCALATION_KEYS, ESCALATION_PHRASES
 from chain.text.hunks import FileDiff, Hunk
-from chain.text.wording import NOBODY_CHOOSES
+from chain.text.wording import NO_USER_CHOOSES
 from cli.acp.rpc import RpcError
 from cli.show.question_rows import fence, visible
 
@@ -158,7 +158,7 @@ def question_answer(question: events.Question, result: object) -> str:
         case {"outcome": {"outcome": "selected", "optionId": str(chosen)}} if chosen in ids:
             return chosen
         case _:
-            return NOBODY_CHOOSES
+            return NO_USER_CHOOSES
 
 
 def _consents(question: events.Question) -> Sequence[str]:

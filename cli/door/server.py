@@ -162,7 +162,7 @@ class Door:
             case Watch():
                 if client not in self._watchers:
                     self._watchers.add(client)
-                    for event in self._chain.standing:
+                    for event in self._chain.snapshot:
                         client.send_event(event)
             case Malformed(_, id, why):
                 client.send_error(why, id)
@@ -201,7 +201,7 @@ class Door:
         if answers and client.answerer is None:
             client.answerer = self._chain.answering()
             if client not in self._watchers:
-                for event in self._chain.standing:
+                for event in self._chain.snapshot:
                     if isinstance(event, events.Question):
                         client.send_event(event)
         elif not answers and client.answerer is not None:

@@ -88,7 +88,7 @@ class Renderer:
         self._awaiting_reply = set[str]()
         """The children that were sent a line and have not replied yet."""
 
-    def lines(self, event: Event, context: Context | None = None) -> list[str]:
+    def rows(self, event: Event, context: Context | None = None) -> list[str]:
         """Return the rows of this event, and those that have waited for it, without newlines; often none.
 
         The context is that of the main agent's view, unless another one is given.
@@ -110,7 +110,7 @@ class Renderer:
         if self._thought is not None:
             self._thought.width = self.place.width
 
-    def rest(self) -> list[str]:
+    def unsettled_rows(self) -> list[str]:
         """Return the unsettled rows at the end of the events."""
         return [row for row in self.tail.split("\n") if row.strip()]
 

@@ -33,7 +33,7 @@ class _Transcript:
 
     def add(self, event: Event, context: Context, width: int) -> None:
         self._renderer.resize(width)
-        rows = self._renderer.lines(event, context)
+        rows = self._renderer.rows(event, context)
         self._dropped += max(len(self._rows) + len(rows) - MAX_ROWS, 0)
         self._rows += rows
 
@@ -41,7 +41,7 @@ class _Transcript:
     def rows(self) -> list[str]:
         note = f"{pluralize(self._dropped, 'earlier row')} dropped"
         begin = self._renderer.place.note("…", note, "dim") if self._dropped else []
-        return [*begin, *self._rows, *self._renderer.rest()]
+        return [*begin, *self._rows, *self._renderer.unsettled_rows()]
 
 
 class Transcripts:

@@ -87,16 +87,16 @@ class UpdatingRenderer(Renderer):
         """The main arguments of calls that the user denied."""
         self._tasks: tuple[events.TaskView, ...] = ()
 
-    def lines(self, event: Event, context: Context | None = None) -> list[str]:
+    def rows(self, event: Event, context: Context | None = None) -> list[str]:
         """Return the rows of this event, and those that have waited for it."""
         self._now = event.time
-        shown = super().lines(event, context)
+        shown = super().rows(event, context)
         if isinstance(event, events.Reply):
             # A reply with calls explains them, so no blank row separates them.
             self._spacing.join(ANSWER, WORK) if event.tool_calls else self._spacing.set_apart(ANSWER)
         return shown
 
-    def rest(self) -> list[str]:
+    def unsettled_rows(self) -> list[str]:
         """Return the unsettled rows at the end of the events."""
         unfinished = [row for row in (self._unfinished or "").split("\n") if row]
         work = self._running(0.0, MOST_ROWS)

@@ -50,7 +50,7 @@ _NO_VALUES = ("name", "kinds")
 def run(args: argparse.Namespace) -> int:
     """Check the configuration, and the service and servers that it names. Return the exit code."""
     settings, state = read_settings(args), state_folder(os.environ)
-    store = open_store(state, "" if settings.asked else settings.state)
+    store = open_store(state, "" if settings.untrusted_values else settings.state)
     where = whole_path(args.workspace)
     servers = partial(trio.run, check_servers, settings, where.resolve(), state, args.mcp)
     commands = find_commands(settings, where, state)

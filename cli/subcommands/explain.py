@@ -158,7 +158,7 @@ def _delivery_rows(found: Explanation) -> Iterator[str]:
         yield ""
         yield "Instructions for the call that answers, after the system prompt:"
         yield from _indent(composed.post_prompt)
-    if set_here := ", ".join(f"{name} {value}" for name, value in composed.overrides.given.items()):
+    if set_here := ", ".join(f"{name} {value}" for name, value in composed.overrides.values.items()):
         yield ""
         yield f"Settings of that call: {set_here}"
     yield ""

@@ -85,7 +85,7 @@ def show_rows(
     color, ascii, width = terminal_style(args, fd=1)
     renderer = Renderer(color=color, ascii=ascii, width=width, streams=True, collapses=True)
     for event in sessions.session_events(store, store.whole_id(id), report):
-        yield from renderer.lines(event)
+        yield from renderer.rows(event)
     # The unfinished rows of a session that a crash ended.
     yield from (row for row in renderer.tail.splitlines() if row.strip())
 

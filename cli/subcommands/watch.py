@@ -111,5 +111,5 @@ def _shown_row(row: Mapping[str, Any], renderer: Renderer) -> str:
             before, after = renderer.split_result(event)
             rows = [*before, *after]
         case _:
-            rows = renderer.lines(event)
+            rows = renderer.rows(event)
     return "".join(f"{shown}\n" for shown in rows)

@@ -65,7 +65,11 @@ class OpenSessions:
         problem = self._opened[chain].problem
         read = chain.state.instructions
         mode = "" if chain.mode == DEFAULT_MODE else mode_sentence(chain.mode)
-        added = f"Tools may also use {', '.join(map(str, chain.state.added))}." if chain.state.added else ""
+        added = (
+            f"Tools may also use {', '.join(map(str, chain.state.added_directories))}."
+            if chain.state.added_directories
+            else ""
+        )
         return [note for note in (problem, instructions_sentence(read.files), *read.faults, mode, added) if note]
 
     async def close(self, *chains: Chain) -> None:

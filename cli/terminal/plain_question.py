@@ -66,7 +66,7 @@ def ask_for_trust(settings: Settings, *, ascii: bool) -> tuple[bool | None, byte
     Those bytes do not answer the question. They are for the editor, like all that is typed ahead.
     """
     assert settings.file is not None
-    rows = trust_rows.question(settings.file, settings.asked, tty.size()[0])
+    rows = trust_rows.question(settings.file, settings.untrusted_values, tty.size()[0])
     return _ask_yes_or_no(rows, trust_rows.TRUST_QUESTION, ascii=ascii)
 
 

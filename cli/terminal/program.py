@@ -73,7 +73,7 @@ async def serve(screen: Screen, signals: AsyncIterator[int], style: TerminalStyl
         tools=tuple(invocation.tools),
         interactive=True,
         traces=invocation.traces,
-        whereabouts=session_context if invocation.tour is None else None,
+        session_context=session_context if invocation.tour is None else None,
         instructions=invocation.tour is None,
         servers=invocation.servers.allowed,
         add_dirs=invocation.add_dirs,

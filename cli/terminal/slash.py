@@ -139,7 +139,7 @@ class Commands:
         self._can_copy = screen is not None and screen.has_clipboard
         self._origin = origin
         self._width = DEFAULT_WIDTH
-        self.files = FileNames(chain.workspace, lambda: tuple(chain.state.added))
+        self.files = FileNames(chain.workspace, lambda: tuple(chain.state.added_directories))
         self._listed: list[Summary] = []
         """The sessions of the last ``/resume`` list, in which a number selects."""
 
@@ -337,7 +337,7 @@ class Commands:
     def _add_directory(self, argument: str) -> CommandAnswer:
         path = argument.strip().strip("\"'")
         if not path:
-            added = ", ".join(map(str, self._chain.state.added)) or "none"
+            added = ", ".join(map(str, self._chain.state.added_directories)) or "none"
             raise _CommandError(f"write it as /add-dir DIR; added so far: {added}")
         if not self._chain.runs.add_directory(path):
             return CommandAnswer("Tools may use that directory already.")

@@ -138,7 +138,7 @@ class TerminalSession:
     def end(self) -> None:
         """Show the remaining rows of a chain that has been closed."""
         self.show_rest()
-        self._screen.show(self._renderer.rest())
+        self._screen.show(self._renderer.unsettled_rows())
         self._answerer.close()
 
     def welcome(self, text: str, *, command: str = "") -> None:
@@ -171,7 +171,7 @@ class TerminalSession:
                     continue
                 self._update(event)
                 self._transcripts.update(event, self._screen.width)
-                rows += self._renderer.lines(event)
+                rows += self._renderer.rows(event)
             if not self.chain.is_running:
                 self._toolbar.tokens = self.chain.state.usage.total_tokens
         if self.chain.undo.points and not self.chain.is_running:
@@ -204,7 +204,7 @@ class TerminalSession:
         if at and answers_question(text):
             return self._answer(at, text)
         if not text.strip():
-            if not self.chain.runs.begin_waiting() and self.chain.state.is_at_limit and not self.chain.is_running:
+            if not self.chain.runs.start_waiting() and self.chain.state.is_at_limit and not self.chain.is_running:
                 self.start(CONTINUE_QUERY)
             return "accepted"
         if command := bare_command(text):
@@ -263,7 +263,7 @@ class TerminalSession:
 
         Any thread may call it.
         """
-        path = outside_path(pasted, (self.chain.workspace, *self.chain.state.added))
+        path = outside_path(pasted, (self.chain.workspace, *self.chain.state.added_directories))
         return "" if path is None else str(path)
 
     def attach_path(self, path: str, pasted: str) -> None:
@@ -439,7 +439,7 @@ class TerminalSession:
             ):
                 self._last_refusal = ("", "")
             self._transcripts.update(event, self._screen.width)
-            rows += self._renderer.lines(event)
+            rows += self._renderer.rows(event)
             is_settled = isinstance(event, events.Question) and event.id in settled
             if isinstance(event, events.Question) and not is_settled:
                 rows += self._renderer.hint(event, by_key=self._screen.has_keys)

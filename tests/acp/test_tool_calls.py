@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from chain import events
 from chain.lines.parse import MAX_LINE
 from chain.text.hunks import FileDiff
-from chain.text.wording import NOBODY_CHOOSES
+from chain.text.wording import NO_USER_CHOOSES
 from chain.tools.diff import Whole, apply_edit
 from chain.tools.file_text import FileText
 from cli.acp.shown_calls import (
@@ -138,7 +138,7 @@ def test_an_offered_escalation_is_an_option() -> None:
         *((APPROVAL, result, "n") for result in (chosen("w"), chosen("nonsense"), chosen(5), {"outcome": 5}, None)),
         *((CHOICE, result, "2") for result in (chosen("2"), accepted(choice="2"), accepted(choice="2", other=" "))),
         (CHOICE, accepted(choice="1", other="go back"), "go back"),
-        *((CHOICE, result, NOBODY_CHOOSES) for result in (
+        *((CHOICE, result, NO_USER_CHOOSES) for result in (
             *(chosen("none"), {"outcome": {"outcome": "cancelled"}}, {"outcome": 5}),
             *(accepted(choice="3"), accepted(choice=1), accepted(other="x" * (MAX_LINE + 1))),
             *({"action": "accept", "content": None}, {"action": "decline"}, {"action": "cancel"}, {"action": 5}),

@@ -31,7 +31,7 @@ CHOICE = "{name: ask_user_question, input: {question: Which?, options: [left, ri
 COMMAND = "{name: command, input: {command: run}}"
 REPLACE = "{name: replace, input: {}}"
 NOBODY_ALLOWS = "danger needs approval, and no one is available to approve it; allow it with --allow danger."
-NOBODY_CHOOSES = "Nobody can be asked; decide, and say what you assumed."
+NO_USER_CHOOSES = "Nobody can be asked; decide, and say what you assumed."
 
 
 async def _in_a_sandbox(ctx: ToolContext, command: str) -> Preview:
@@ -321,7 +321,7 @@ async def test_a_malformed_question_is_not_asked(question: str, options: list[st
 async def test_without_a_user_questions_are_decided_at_once() -> None:
     async with asked(DANGER, CHOICE, is_answered=False) as session:
         await session.chain.wait_idle()
-        assert results(session) == [NOBODY_ALLOWS, NOBODY_CHOOSES]
+        assert results(session) == [NOBODY_ALLOWS, NO_USER_CHOOSES]
         assert decisions(session) == [("Q1", "refused", "nobody"), ("Q2", "refused", "nobody")]
 
 
@@ -349,7 +349,7 @@ async def test_questions_are_decided_when_the_last_user_leaves(autojump_clock: M
         assert session.chain.questions.open_id == "Q1"
         other.close()
         await session.chain.wait_idle()
-        assert results(session) == [NOBODY_CHOOSES, NOBODY_CHOOSES, NOBODY_ALLOWS]
+        assert results(session) == [NO_USER_CHOOSES, NO_USER_CHOOSES, NOBODY_ALLOWS]
 
 
 async def test_questions_queue_and_the_first_answer_counts(autojump_clock: MockClock) -> None:

@@ -172,7 +172,7 @@ def lead_out(place: ConfigPlace, how: str = "upwards") -> None:
 )
 def test_a_found_kind_that_leads_out_needs_trust(place: ConfigPlace, text: str, key: str) -> None:
     settings = place.found(f"chains: {{}}\n{text}")
-    assert [each.key for each in settings.asked] == [key]
+    assert [each.key for each in settings.untrusted_values] == [key]
     with pytest.raises(ConfigError, match=key):
         require_trust(settings)
     assert place.load("config.yaml").untrusted == ()
@@ -197,11 +197,11 @@ def test_a_handler_that_leads_out_needs_trust(place: ConfigPlace, how: str) -> N
     assert not uses_handler(found), "the file is judged whenever it is read"
     settings = place.load()
     assert settings.untrusted == (KEY,)
-    (asked,) = settings.asked
+    (asked,) = settings.untrusted_values
     assert (asked.key, asked.line) == (f"{KEY}.interruption_prompt", 5)
     assert asked.place == f"{place.work}/prompts/reviewer.yaml:2"
     assert asked.leads_to == ("" if how == "by a variable" else str(place.home / "handler.yaml"))
-    shown = "".join(row.strip() for row in question(place.work / "config.yaml", settings.asked, 80))
+    shown = "".join(row.strip() for row in question(place.work / "config.yaml", settings.untrusted_values, 80))
     assert asked.place in shown
     assert asked.leads_to in shown
     with pytest.raises(ConfigError, match="is not trusted yet"):
@@ -239,7 +239,7 @@ def test_the_handler_of_a_prompt_outside_is_judged(place: ConfigPlace) -> None:
     file = place.home / "reviewer.yaml"
     file.write_text(f"{SYSTEM}interruption_prompt: handler.yaml\n")
     settings = place.found(REVIEWER.replace("prompts/reviewer.yaml", "~/reviewer.yaml"))
-    assert [(each.key, each.value, each.leads_to) for each in settings.asked] == [
+    assert [(each.key, each.value, each.leads_to) for each in settings.untrusted_values] == [
         (KEY, "~/reviewer.yaml", str(file)),
         (f"{KEY}.interruption_prompt", "handler.yaml", str(place.home / "handler.yaml")),
     ]
@@ -260,7 +260,9 @@ def test_a_prompt_that_becomes_a_link_needs_trust(place: ConfigPlace, link: Chan
     assert agent_prompt(named, "reviewer").system == "Private."
     with pytest.raises(ConfigError, match=r"leads out of .*: if you trust it, name it with --config"):
         agent_prompt(found, "reviewer")
-    assert [(each.key, each.leads_to) for each in place.load().asked] == [(KEY, str(place.home / "reviewer.yaml"))]
+    assert [(each.key, each.leads_to) for each in place.load().untrusted_values] == [
+        (KEY, str(place.home / "reviewer.yaml"))
+    ]
 
 
 UNUSABLE: dict[str, Callable[[Path], object]] = {

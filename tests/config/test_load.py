@@ -323,7 +323,7 @@ def test_a_key_goes_to_its_own_address(
 
 def test_the_environments_address_and_token(place: ConfigPlace) -> None:
     found = place.found(f"chains: {{}}\n{definition(MODEL)}", GATEWAY)
-    assert not found.asked, "they are the user's own"
+    assert not found.untrusted_values, "they are the user's own"
     assert found.model("mine").values["base_url"] == URL
     assert "ANTHROPIC_AUTH_TOKEN" in found.key_variables, "commands must not get it"
     with pytest.raises(ConfigError, match=r"^ANTHROPIC_BASE_URL: models.definitions.claude.base_url: must be an"):

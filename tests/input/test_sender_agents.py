@@ -13,7 +13,7 @@ from support.sessions import settings
 
 from chain import events
 from chain.config.load import Settings
-from chain.text.wording import NOBODY_CHOOSES
+from chain.text.wording import NO_USER_CHOOSES
 from cli.input.moments import parse_moment
 from cli.input.sender import Sender
 
@@ -157,8 +157,8 @@ PAIR = [starts("explore", [ASK]), starts("plan", [ASK])]
         (["@question @to plan-1 left", "@question @to explore-1 right"], "right", "left", 0),
         (["@question right", "@question left"], "right", "left", 0),
         (["@question @to plan-1 left", "@question right"], "right", "left", 0),
-        (["@question @to PLAN-1 left"], NOBODY_CHOOSES, "left", 0),
-        (["@question @to agent-1 x", "@question right"], "right", NOBODY_CHOOSES, 1),
+        (["@question @to PLAN-1 left"], NO_USER_CHOOSES, "left", 0),
+        (["@question @to agent-1 x", "@question right"], "right", NO_USER_CHOOSES, 1),
     ],
 )
 async def test_an_answer_is_for_questions_of_its_agent(

@@ -318,11 +318,11 @@ async def test_each_adjustment_is_given_once(desk: Desk) -> None:
     assert desk.inbox.adjustments(seen) == (Adjustment("skip_source", "docs"),)
     assert desk.inbox.adjustments(seen) == ()
 
-    assert [a.was_used for a in (focus, plain, skip)] == [True, False, True]
+    assert [a.is_used for a in (focus, plain, skip)] == [True, False, True]
     assert desk.inbox.adjustments(set()) == (Adjustment("focus_query", "prices"), Adjustment("skip_source", "docs"))
     assert desk.inbox.drain() == (focus, plain, skip)
     assert desk.inbox.adjustments(set()) == ()
-    assert focus.was_used, "also when the line has left the channel"
+    assert focus.is_used, "also when the line has left the channel"
 
 
 # --------------------------------------------------------------------------------------------------------- receipts

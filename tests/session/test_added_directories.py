@@ -122,7 +122,7 @@ async def test_an_added_directory_is_named_to_the_model(place: Project) -> None:
         assert "lib/b.txt" in await place.ask(chain, f"read {place.lib}/b.txt")
     assert place.notices == [f"Added {place.lib}: tools may read it, and edit in it with your approval."]
     async with place.open(add_dirs=[str(place.lib)], resume=place.id) as chain:
-        assert chain.state.added == [place.lib]
+        assert chain.state.added_directories == [place.lib]
         assert "lib/b.txt" in await place.ask(chain, f"read {place.lib}/b.txt")
         assert str(place.lib) in (place.model.requests[-1].system or "")
 
@@ -148,7 +148,7 @@ async def test_only_directories_can_be_added(place: Project, path: str, why: str
     async with place.open() as chain:
         with pytest.raises(UserError, match=why):
             chain.runs.add_directory(path)
-        assert chain.state.added == []
+        assert chain.state.added_directories == []
 
 
 async def test_a_missing_directory_creates_no_session(place: Project) -> None:

@@ -219,7 +219,7 @@ async def all_told(session: Session) -> None:
     while True:
         chain.jobs.kill_all()
         await trio.sleep(10)  # all that was to happen at a moment has happened
-        chain.runs.begin_waiting()
+        chain.runs.start_waiting()
         await wait_quiet(session)
         if not (chain.lines.waiting or chain.jobs.running or chain.is_running):
             return
@@ -265,7 +265,7 @@ def test_each_end_is_delivered_once_after_a_kill(example: Example, part: float) 
     async def go_on() -> None:
         use = tree_settings(max_iterations=example.setting.max_iterations)
         async with reopened(rows, tools=TREE_TOOLS, use=use, interactive=True) as session:
-            session.chain.runs.begin_waiting()
+            session.chain.runs.start_waiting()
             await wait_quiet(session)
             session.chain.submit("go on")
             await wait_quiet(session)

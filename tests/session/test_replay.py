@@ -232,7 +232,7 @@ async def test_settings_omitted_after_a_refusal_are_no_difference(what: str, aut
     async with open_session(model, tools=[note], use=settings(handler=handler)) as session:
         at(session, events.ToolCall, lambda: session.chain.submit("use the other file"))
         await session.run("Do the task")
-    given = [request.overrides.given for request in session.model.requests]
+    given = [request.overrides.values for request in session.model.requests]
     assert given[1] == {"effort": "low", "max_tokens": 9}
     assert len(given[2]) == 1
     check_replays(session)

@@ -83,8 +83,8 @@ async def test_waiting_lines_start_a_run_on_request(case: str, has_crashed: bool
         assert {accepted.line.urgency for accepted in session.chain.lines.waiting} == {"next"}
         await wait_all_tasks_blocked()
         assert session.model.requests == []
-        assert session.chain.runs.begin_waiting()
-        assert not session.chain.runs.begin_waiting(), "it is active already"
+        assert session.chain.runs.start_waiting()
+        assert not session.chain.runs.start_waiting(), "it is active already"
         await session.chain.wait_idle()
         assert [run.query for run in session.of(events.RunStarted)] == queries
         places = [session.sent().index(each) for each in texts]
@@ -108,7 +108,7 @@ async def test_leaving_ends_the_run_and_stores_the_draft() -> None:
 async def test_waiting_counts_from_acceptance(ago: float, waited: float, mock_clock: MockClock) -> None:
     rows = [json.loads(row) | {"time": time.time() - ago} for row in (await killed("use B")).splitlines()]
     async with reopened(b"".join(json.dumps(row).encode() + b"\n" for row in rows), interactive=True) as session:
-        session.chain.runs.begin_waiting()
+        session.chain.runs.start_waiting()
         await session.chain.wait_idle()
         [receipt] = (each for each in session.of(events.Receipt) if each.id == "L2")
         [entered] = session.of(events.UserInterruption)
@@ -492,6 +492,6 @@ async def test_a_number_out_of_range_does_not_count() -> None:
     question = {"type": "question", "seq": 2, "time": 1.0, "agent": "main", "iteration": 1, "id": "Q" + "9" * 5_000}
     question |= {"kind": "choice", "text": "which?", "tool_call_id": "t", "name": "ask"}
     async with reopened(session_row(1) + json.dumps(question).encode() + b"\n") as session:
-        assert session.chain.state.asked.count == 0
+        assert session.chain.state.question_log.count == 0
         assert session.resumed.changes == ["The model is now rules; it was unnamed."]
         assert (await session.run("and now?")).status == "done"

@@ -31,24 +31,24 @@ async def test_failed_text_ends_with_its_run() -> None:
     model = "rules: [{text: The answer., error: {message: broken, retryable: false, after: 4}}]"
     async with open_session(model) as session:
         shown: list[list[str]] = []
-        at(session, events.TextDelta, lambda: shown.append(types(session.chain.standing)))
+        at(session, events.TextDelta, lambda: shown.append(types(session.chain.snapshot)))
         await session.run("Do the task")
         assert shown == [["run_started", "text_delta"]]
         assert session.result.status == "error"
-        assert session.chain.standing == ()
+        assert session.chain.snapshot == ()
 
 
 async def test_a_resumed_session_starts_with_plan_and_lines(autojump_clock: MockClock) -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
-        assert session.chain.standing == ()
+        assert session.chain.snapshot == ()
         session.chain.submit("todo: add x")
         await begin(session, gates, "a", "use A", "use B")
         session.chain.lines.drop("L3")
         data = session.file.data
         await finish(session, gates)
     async with reopened(data, THREE_TOOLS, tools=gates.tools) as again:
-        [plan, line] = again.chain.standing
+        [plan, line] = again.chain.snapshot
         assert isinstance(plan, events.PlanChanged)
         assert isinstance(line, events.LineQueued)
         assert ([task.text for task in plan.tasks], line.text, line.waiting) == (["x"], "use B", 1)
@@ -58,10 +58,10 @@ async def test_a_refusal_under_its_id_removes_no_line() -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
         await begin(session, gates, "a", "use B")
-        before = session.chain.standing
+        before = session.chain.snapshot
         assert session.chain.submit("use C", id="L2", origin="json").what == "refused"
         session.chain.lines.mark_unsent("@done use D", "it never came", id="L2")
-        assert session.chain.standing == before
+        assert session.chain.snapshot == before
         assert [event.id for event in before if isinstance(event, events.LineQueued)] == ["L2"]
         await finish(session, gates)
 
@@ -81,7 +81,7 @@ async def test_each_agent_stays_until_it_ends() -> None:
 
 
 def standing_agents(session: Session) -> list[str]:
-    return sorted(event.name for event in session.chain.standing if isinstance(event, events.AgentStarted))
+    return sorted(event.name for event in session.chain.snapshot if isinstance(event, events.AgentStarted))
 
 
 class _Follower:
@@ -158,7 +158,7 @@ async def follow(session: Session, said: list[tuple[int, str]]) -> None:
             follower.hear(event)
             assert follower.knows == first.knows
         if isinstance(event, _SHOWN) or len(late) < 5:
-            late.append(_Follower(session.chain.standing))
+            late.append(_Follower(session.chain.snapshot))
 
     session.chain.listen(hear)
     acts = Acts(session, said)

@@ -56,7 +56,7 @@ async def test_undo_restores_files_and_the_conversation(place: Place) -> None:
         await place.ask(chain, "hello", "set a a1", "set b b1")
         chain.undo.undo(2)
         assert files(place) == {"a": "a0"}
-        assert place.workspace.resolve() / "a" not in chain._shared.seen.digests, "it has to be read again"
+        assert place.workspace.resolve() / "a" not in chain._shared.known_files.digests, "it has to be read again"
         assert place.notices == [f"Back to before: set a a1. Restored: a. Removed: b. {SHELL_STAYS}"]
         assert chain.last_reply == "Hello."
         await place.ask(chain, "again")

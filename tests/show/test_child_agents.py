@@ -274,10 +274,10 @@ def test_children_change_no_row_of_the_main_agent(
     renderer, alone = (make(color=color, ascii=ascii, width=width) for _ in range(2))
     own, every = list[str](), list[str]()
     for event in happened:
-        rows = renderer.lines(event)
+        rows = renderer.rows(event)
         every += rows
         is_own = event.agent == "main" and not event.type.startswith("agent_")
-        own += alone.lines(event) if is_own else []
+        own += alone.rows(event) if is_own else []
         tail = tail_of(renderer) if make is not Renderer else []
         assert len(tail) <= MOST_ROWS
         # Headless rows of the main agent may go into a file, so whole texts are not cut.
@@ -294,6 +294,6 @@ def test_the_cost_of_an_event_is_constant(make: Make) -> None:
         family = [AgentEvents(f"explore-{n}", f"c{n}") for n in range(8)]
         rendered(renderer, *(event for one in family for event in (one.started(), one.iteration(), one.tool())))
         deltas = [one.writes("some words of a row\n") for one in family]
-        return calls_of(lambda: [renderer.lines(delta) for _ in range(count) for delta in deltas])
+        return calls_of(lambda: [renderer.rows(delta) for _ in range(count) for delta in deltas])
 
     assert work(200) < 5 * work(50)

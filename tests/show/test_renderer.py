@@ -151,16 +151,16 @@ def test_thinking_is_shown_row_by_row() -> None:
     renderer = Renderer(color=False, ascii=False, width=20)
 
     def think(text: str) -> list[str]:
-        return renderer.lines(events.ThinkingDelta(text=text))
+        return renderer.rows(events.ThinkingDelta(text=text))
 
     assert think("First ") == []
     assert think("this.\n\nThen") == ["First this."]
     assert think(" a row that is longer than the width") == ["Then a row that is", "longer than the"]
-    assert renderer.lines(ITERATION) == ["width", "[2/20]"]
-    assert renderer.lines(ITERATION) == ["[2/20]"]
+    assert renderer.rows(ITERATION) == ["width", "[2/20]"]
+    assert renderer.rows(ITERATION) == ["[2/20]"]
     assert think("half a th") == []
-    assert renderer.lines(AGAIN) == shown(AGAIN), "the thought will be repeated"
-    assert renderer.lines(ITERATION) == ["[2/20]"]
+    assert renderer.rows(AGAIN) == shown(AGAIN), "the thought will be repeated"
+    assert renderer.rows(ITERATION) == ["[2/20]"]
 
 
 # ---------------------------------------------------------------------------------------------------------- long texts
@@ -240,7 +240,7 @@ hostile = st.text(st.one_of(st.sampled_from("\x1b[];?0m\x07\x9b\\\r\n\t\u202e\ud
 def test_no_text_reaches_the_terminal_unsanitized(text: str, child: bool, color: bool, ascii: bool, width: int) -> None:
     renderer = Renderer(color=color, ascii=ascii, width=width)
     for event in every_event(text, text if child else "main"):
-        for row in renderer.lines(event):
+        for row in renderer.rows(event):
             check_row(row.replace("\t", " "), 10_000)
 
 
@@ -267,7 +267,7 @@ def test_an_edits_lines_are_counted_in_ascii() -> None:
 def test_colours_are_added_only_around_rows() -> None:
     plain, colored = (Renderer(color=color, ascii=False) for color in (False, True))
     happened = every_event("some text", "main")
-    rows = [row for event in happened for row in colored.lines(event)]
+    rows = [row for event in happened for row in colored.rows(event)]
     assert [bare(row) for row in rows] == rendered(plain, *happened) != rows
     assert all(row.endswith("\x1b[0m") for row in rows if "\x1b" in row)
 
@@ -346,7 +346,7 @@ def test_rows_that_waited_follow_the_reply(end: Event) -> None:
 
 def test_the_answer_to_a_command_waits_too() -> None:
     renderer = above_a_prompt(color=False, ascii=False)
-    assert renderer.lines(delta("One row\nand")) == ["One row"]
+    assert renderer.rows(delta("One row\nand")) == ["One row"]
     assert renderer.answer("/todo", "The plan is empty.") == []
-    assert renderer.lines(delta(" more\n\n")) == ["and more", "» /todo", "The plan is empty."]
+    assert renderer.rows(delta(" more\n\n")) == ["and more", "» /todo", "The plan is empty."]
     assert renderer.answer("/todo", "The plan is empty.") == ["» /todo", "The plan is empty."]

@@ -68,7 +68,7 @@ def test_the_rows_are_those_of_a_main_agent(color: bool, width: int) -> None:
     text = "# Found\n\n| file | tests |\n|---|---|\n| a.py | 5 |\n\n```python\nprint(5)\n```\n"
     work = [*WORK, ONE.iteration(3), *(ONE.writes(char) for char in text), ONE.reply(text)]
     main = above_a_prompt(color=color, ascii=False, width=width)
-    expected = [row for event in work for row in main.lines(replace(event, agent="main"))]
+    expected = [row for event in work for row in main.rows(replace(event, agent="main"))]
     assert recorded(ONE.started(), *work, width=width, color=color).rows("explore-1")[1:] == expected
 
 

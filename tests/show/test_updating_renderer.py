@@ -89,9 +89,9 @@ def test_a_call_and_its_result_are_one_row(begun: events.ToolCall, ended: events
 
 def test_a_narrow_row_keeps_a_calls_summary() -> None:
     renderer = UpdatingRenderer(color=False, ascii=False, width=40)
-    renderer.lines(call("shell", command="make " + "x" * 90))
+    renderer.rows(call("shell", command="make " + "x" * 90))
     assert renderer.tail_at(52.0).endswith(" · 42 s")
-    [row] = renderer.lines(command("exit 2", "3 failed", code=2, seconds=42))
+    [row] = renderer.rows(command("exit 2", "3 failed", code=2, seconds=42))
     assert len(row) <= 40
     assert row.startswith("✗ shell  make x")
     assert " · exit 2 · 3 failed" in row
@@ -108,8 +108,8 @@ def test_what_the_sandbox_denied_has_its_own_row(code: int, row: str) -> None:
 @pytest.mark.parametrize(("code", "is_red"), [(2, True), (0, False)])
 def test_only_a_failed_command_is_red(code: int, is_red: bool) -> None:
     for renderer in (UpdatingRenderer(color=True, ascii=False), Renderer(color=True, ascii=False)):
-        renderer.lines(MAKE)
-        assert ("\x1b[31m" in "".join(renderer.lines(command("bad", code=code)))) == is_red
+        renderer.rows(MAKE)
+        assert ("\x1b[31m" in "".join(renderer.rows(command("bad", code=code)))) == is_red
 
 
 @pytest.mark.parametrize(
@@ -134,13 +134,13 @@ def test_a_refusal_keeps_its_way_out(argument: str) -> None:
     assert len(rows) == 2
     assert " ".join(rows).endswith(WAY_OUT)
     for width in (80, 50):
-        assert " ".join(Renderer(color=False, ascii=False, width=width).lines(ended)).endswith(WAY_OUT)
+        assert " ".join(Renderer(color=False, ascii=False, width=width).rows(ended)).endswith(WAY_OUT)
 
 
 def test_a_call_that_never_started_has_its_argument() -> None:
     skipped = result("read_file", SKIPPED, 0, is_error=True, input={"path": "docs/a.md", "offset": 3})
     assert shown(skipped)[0] == [f"✗ read_file docs/a.md · {SKIPPED}"]
-    assert Renderer(color=False, ascii=False).lines(skipped) == [f"✗ read_file docs/a.md: {SKIPPED}"]
+    assert Renderer(color=False, ascii=False).rows(skipped) == [f"✗ read_file docs/a.md: {SKIPPED}"]
 
 
 def agent(name: str, status: events.Status, **changes: Any) -> list[Event]:
@@ -244,10 +244,10 @@ def test_only_a_waiting_line_is_cut(width: int, state: Any) -> None:
 def test_unsettled_rows_are_shown_at_the_end() -> None:
     renderer = UpdatingRenderer(color=False, ascii=False)
     assert rendered(renderer, MAKE, queued("L1", LONG)) == []
-    rows = renderer.rest()
+    rows = renderer.unsettled_rows()
     assert rows[0] == "→ shell  make"
     assert LONG in words_of(rows)
-    assert (renderer.rest(), renderer.tail) == ([], "")
+    assert (renderer.unsettled_rows(), renderer.tail) == ([], "")
 
 
 def test_a_long_waiting_line_is_not_processed_whole() -> None:
@@ -286,7 +286,7 @@ def test_retries_are_one_row_that_counts_down() -> None:
     assert rendered(renderer, *(retry(n, 10.0 * n) for n in range(1, 5))) == []
     assert renderer.tail_at(40.0) == "↻ overloaded, again in 12 s (attempt 4), Esc ends"
     assert renderer.tail_at(45.5) == "↻ overloaded, again in 7 s (attempt 4), Esc ends"
-    assert renderer.lines(events.TextDelta(text="Hi", time=53.0)) == ["↻ overloaded 4 times, continued after 43 s"]
+    assert renderer.rows(events.TextDelta(text="Hi", time=53.0)) == ["↻ overloaded 4 times, continued after 43 s"]
     assert renderer.tail == "\nHi"
 
 
@@ -329,8 +329,8 @@ def test_a_thought_is_one_row_by_default(at_first: bool, later: bool, rows: list
     renderer, found = UpdatingRenderer(color=False, ascii=False), list[str]()
     for is_shown, thought in zip((at_first, later), THOUGHT, strict=True):
         renderer.shows_thinking = is_shown
-        found += renderer.lines(thought)
-    found += renderer.lines(replace(MAIN.reply("Done."), time=14))
+        found += renderer.rows(thought)
+    found += renderer.rows(replace(MAIN.reply("Done."), time=14))
     assert found == [*rows, "", "Done."]
     assert shown(*THOUGHT) == ([], []), "the toolbar says so"
 
@@ -384,7 +384,7 @@ def test_possible_answers_are_cut_for_the_width(width: int, rows: list[str]) -> 
     rows = [f"  {row}" for row in rows]
     assert Renderer(color=False, ascii=False, width=width).hint(ASKED) == rows
     renderer = UpdatingRenderer(color=False, ascii=False, width=80)
-    renderer.lines(ASKED)
+    renderer.rows(ASKED)
     renderer.hint(ASKED)
     renderer.resize(width)
     assert tail_of(renderer) == rows

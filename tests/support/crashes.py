@@ -175,6 +175,6 @@ def check_same_again(session: Session) -> None:
     """Check that a session that was resumed and closed needs no repair."""
     read = load_journal(io.BytesIO(session.file.data))
     assert not read.state.is_running
-    assert not read.state.asked.open
+    assert not read.state.question_log.open
     assert not any(agent.is_at_work for agent in read.state.agents.values())
     assert read.complaints == ()

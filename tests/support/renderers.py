@@ -17,7 +17,7 @@ at_a_terminal = partial(Renderer, streams=True)
 
 def rendered(renderer: Renderer, *happened: Event) -> list[str]:
     """Return the rows of events, without colours."""
-    return [bare(row) for event in happened for row in renderer.lines(event)]
+    return [bare(row) for event in happened for row in renderer.rows(event)]
 
 
 def tail_of(renderer: Renderer) -> list[str]:

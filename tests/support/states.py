@@ -26,7 +26,7 @@ def fingerprint(state: State) -> object:
     lines = state.lines
     return (
         (state.model, state.mode, state.effort, state.instructions, state.server_tools),
-        (state.draft, state.session, tuple(state.added)),
+        (state.draft, state.session, tuple(state.added_directories)),
         (state.is_running, state.is_at_limit, state.has_lost_run, state.was_ended, state.only_compacts, state.usage),
         (state.runs, state.first_query, state.changed),
         [(point.query, len(point.history[0][0]), tuple(point.changes)) for point in state.checkpoints],
@@ -34,7 +34,7 @@ def fingerprint(state: State) -> object:
         (tuple(state.replies), len(state.receipts), tuple(state.withdrawn)),
         (dict(state.numbers), len(state.call_ids.used), set(state.refused_tools)),
         (state.plan.tasks, state.plan.revision, state.plan.last_by),
-        (state.asked.count, tuple(state.asked.open), len(state.asked.latest)),
+        (state.question_log.count, tuple(state.question_log.open), len(state.question_log.latest)),
         [_line(a) for a in lines.waiting],
         [_line(a) for a in lines.unfinished()],
         [_line(a) for a in list(lines.on_record.values())[-3:]],
@@ -45,7 +45,7 @@ def fingerprint(state: State) -> object:
 
 def _line(line: AcceptedLine) -> object:
     receipt = None if line.receipt is None else (line.receipt.state, line.receipt.point, line.receipt.reason)
-    return line.id, line.record, line.line, line.number, receipt, line.entered, line.withdrawn, line.is_carried_out
+    return line.id, line.record, line.line, line.number, receipt, line.delivered_at, line.withdrawn, line.is_carried_out
 
 
 def _agent(agent: AgentState) -> object:

@@ -77,7 +77,7 @@ async def test_a_blank_row_separates_two_sessions() -> None:
     display = Display(RecordedScreen(), PLAIN, None, None)
     display.renderer().answer("/resume", "There is no other session here.")
     init = events.Init(session="S1", version="1", model="m", workspace="/w")
-    assert display.renderer().lines(init) == ["", "chain 1 · m · S1"]
+    assert display.renderer().rows(init) == ["", "chain 1 · m · S1"]
 
 
 async def test_an_undo_updates_the_context_in_the_toolbar() -> None:

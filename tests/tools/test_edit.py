@@ -38,7 +38,7 @@ class Agent:
 
     def __init__(self, workspace: Path, seen: KnownFileVersions | None = None) -> None:
         self.workspace = workspace
-        self.context = tool_context(workspace, seen=seen or KnownFileVersions())
+        self.context = tool_context(workspace, known_files=seen or KnownFileVersions())
 
     async def read(self, path: str = FILE, **input: Any) -> str:
         return (await read_file.run(self.context, {"path": path, **input})).text
@@ -147,7 +147,7 @@ async def test_file_changed_since_must_be_read_again(agent: Agent) -> None:
 
 
 async def test_agents_of_a_session_share_what_they_read(agent: Agent) -> None:
-    other = Agent(agent.workspace, agent.context.seen)
+    other = Agent(agent.workspace, agent.context.known_files)
     await other.edit("beta", "two")
     await agent.edit("two", "three")
     with pytest.raises(ToolError, match="was not read yet"):
@@ -325,7 +325,7 @@ async def test_call_without_effect_needs_no_approval(agent: Agent) -> None:
 async def test_approval_holds_only_for_what_was_shown(agent: Agent) -> None:
     shown = await agent.preview(edit_file, path=FILE, old_string="beta", new_string="two")
     # Another agent of the session changes the file, so that its version is known but was not shown.
-    await Agent(agent.workspace, agent.context.seen).edit("gamma", "delta")
+    await Agent(agent.workspace, agent.context.known_files).edit("gamma", "delta")
     agent.context = with_fields(agent.context, approved=shown)
     with pytest.raises(ToolError, match="was changed after it was shown"):
         await agent.edit("beta", "two")

@@ -99,7 +99,7 @@ class AnthropicModel:
                 if request.overrides.max_tokens is None and await self._lower_max_tokens(client, error, sent):
                     return await self._answer(client, request, on_delta)
                 is_long = isinstance(error, failures.TooLong)
-                given = request.overrides.given if error.status in (400, 422) else ()
+                given = request.overrides.values if error.status in (400, 422) else ()
                 if refused := error.names(p for p in given if p == "max_tokens" or not is_long):
                     raise ParameterRefused(str(error), refused) from None
                 if isinstance(error, failures.TooLong):

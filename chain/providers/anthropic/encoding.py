@@ -61,7 +61,7 @@ class Encoder:
         return b"".join([*parts, b"}"])
 
     def _head(self, request: Request) -> dict[str, Any]:
-        own = replace(self.parameters, **request.overrides.given)
+        own = replace(self.parameters, **request.overrides.values)
         head: dict[str, Any] = {name: value for name, value in own.extra_body.items() if name not in _KEYS_AFTER_HEAD}
         head |= {"model": own.model, "max_tokens": own.max_tokens, "stream": True}
         if own.temperature is not None:

@@ -195,7 +195,7 @@ class RuleContext:
         when, conversation, results = rule.when, self._conversation, self._event.results if self._event else ()
         if when.turn not in (None, conversation.turn) or when.step not in (None, conversation.step):
             return None
-        if when.overrides not in (None, self._request.overrides.given.keys()):
+        if when.overrides not in (None, self._request.overrides.values.keys()):
             return None
         if when.wants_query and (self._event is None or results):
             return None

@@ -208,7 +208,7 @@ class _Dialogue:
             return None
         if not failure.refuses:
             return failure
-        refused = tuple(name for name in failure.refuses if name in request.overrides.given)
+        refused = tuple(name for name in failure.refuses if name in request.overrides.values)
         return replace(failure, refuses=refused) if refused else None
 
     def _no_match_text(self) -> str:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from chain.errors import ToolError
 from chain.messages import Image
 from chain.text.plain import sanitize
-from chain.text.wording import NOBODY_CHOOSES
+from chain.text.wording import NO_USER_CHOOSES
 from chain.tools.named_files import image_of
 from chain.tools.paths import MAX_WHOLE
 from chain.tools.tool import ToolOutput
@@ -134,7 +134,7 @@ async def answer_of(
         # A number as an answer would choose an option, so a field for text or a number has no options.
         hint = "" if shown else f" ({DECLINE} to give no answer)"
         answer = (await choose(f"{question}\n{title}{hint}", [*shown, DECLINE] if shown else [])).strip()
-        if answer.casefold() == DECLINE or answer == NOBODY_CHOOSES:
+        if answer.casefold() == DECLINE or answer == NO_USER_CHOOSES:
             return DECLINE, None
         found[name] = _converted_answer(answer, field, options)
     return ACCEPT, found

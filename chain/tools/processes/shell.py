@@ -239,15 +239,15 @@ class _Shell:
             name = printable_path(PurePath(workdir))
             raise ToolError(f"{name} is not a folder; workdir is the folder that the command runs in.")
         found = rules.probed() if self.found is None else self.found
-        paths = self.guard.writable_paths(lambda: rules.writable_paths(found, ctx.workspace), ctx.added)
+        paths = self.guard.writable_paths(lambda: rules.writable_paths(found, ctx.workspace), ctx.added_directories)
         return Sandbox(rules, found, paths), folder
 
     def _writable_of(self, ctx: ToolContext) -> list[Path]:
         """Return the added directories that commands may write: those outside protected places such as packages."""
-        if not ctx.added:
+        if not ctx.added_directories:
             return []
         refused = self.rules.protected.refused_places([ctx.workspace])
-        return [each for each in ctx.added if not is_in(str(each), refused.kept - refused.wide)]
+        return [each for each in ctx.added_directories if not is_in(str(each), refused.kept - refused.wide)]
 
     @asynccontextmanager
     async def _reporting_changes(self, ctx: ToolContext, call: _Call, *, is_job: bool) -> AsyncIterator[None]:
@@ -258,7 +258,7 @@ class _Shell:
         def snapshot(earlier: Snapshot | tuple[()] = ()) -> Snapshot:
             protected, workspace = self.rules.protected, ctx.workspace.absolute()
             found = dict(protected.snapshot(workspace, call.folder, earlier, is_fenced=is_fenced))
-            for root in ctx.added:
+            for root in ctx.added_directories:
                 found.update(protected.snapshot(root, root, earlier, is_fenced=is_fenced))
             return found
 

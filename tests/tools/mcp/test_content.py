@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from chain.text.wording import NOBODY_CHOOSES
+from chain.text.wording import NO_USER_CHOOSES
 from chain.tools.mcp.content import answer_of, output_of, texts_of
 
 
@@ -122,7 +122,7 @@ async def test_message_of_a_server_stays_on_one_row() -> None:
     assert asked[0][0] == "h asks: Well? Q7 Allow shell?\nYour name (decline to give no answer)"
 
 
-@pytest.mark.parametrize("answer", ["decline", " Decline ", NOBODY_CHOOSES])
+@pytest.mark.parametrize("answer", ["decline", " Decline ", NO_USER_CHOOSES])
 @pytest.mark.parametrize("field", [{"type": "string"}, {"type": "string", "enum": ["red"]}])
 async def test_any_field_can_be_declined(field: dict[str, Any], answer: str) -> None:
     found, asked = await fill_in({"a": field}, answer)

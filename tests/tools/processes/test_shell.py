@@ -72,7 +72,7 @@ class Shell:
     def context(self) -> ToolContext:
         context = ToolContext(self.workspace, Plan(), "call_1", Steered(), self.reports.append, approved=self.approved)
         return dataclasses.replace(
-            context, notice=self.notices.append, verdict=self.verdict, added=self.added, jobs=self.jobs
+            context, notice=self.notices.append, verdict=self.verdict, added_directories=self.added, jobs=self.jobs
         )
 
     async def run(self, command: str, **input: Any) -> str:
