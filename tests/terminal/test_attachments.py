@@ -47,6 +47,7 @@ async def test_the_first_program_with_an_image_is_used(programs: Path) -> None:
 
 async def test_a_clipboard_that_hangs_or_is_endless(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     environ = {"PATH": str(programs)}
+    monkeypatch.setattr(attachments, "CLIPBOARD_S", 1e6)
     program(programs, "wl-paste", "cat pixel; exec cat /dev/zero")
     with pytest.raises(UserError, match="more than 5,242,880 bytes"):
         await Attachments().attach_clipboard(environ)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.journals import journals, receipts_of
 from support.prompt import prompt
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import MockClock
 
 from chain.config.load import load_settings
 from chain.errors import UserError
@@ -46,6 +46,7 @@ async def test_new_keeps_the_plan_and_what_the_user_chose(tmp_path: Path) -> Non
         )
         await at.idle()
         await at.send("and you", "I am the other model.")
+        assert any("Considering it." in row for row in at.screen.rows)
         await at.send("/effort", "Effort: high.")
         assert "accept edits" in "".join(text for _, text in at.user.toolbar(80, "", "", 0, ""))
         second = next(id for id in journals(tmp_path) if id != first)
@@ -122,7 +123,8 @@ async def test_ctrl_c(tmp_path: Path, mock_clock: MockClock, presses: str, effec
                 await at.send("/todo", "The plan is empty.")
             else:
                 has_cleared = at.user.ctrl_c(has_text=press == "text")
-                await wait_all_tasks_blocked()
+                if was_running:
+                    await at.screen.until(lambda: at.user.awaits_input or at.code is not None)
                 hints = at.screen.rows.count("Press Ctrl-C again to exit, or Ctrl-D.") - hints
                 found += ["clears"] * has_cleared + ["hints"] * hints
                 found += ["interrupts"] * (was_running and not at.is_running)
@@ -238,8 +240,7 @@ async def test_lines_go_to_the_agent_that_the_prompt_names(tmp_path: Path) -> No
         assert at.user.accept("/to explore-1 hello") == "keep"
         await at.screen.until_row("only main is")
         await at.send("look around")
-        await at.gate.started.wait()
-        await wait_all_tasks_blocked()
+        await at.screen.until(lambda: at.user.target("use B") == "explore-1")
         for typed, target, shown in (
             ("use B", "explore-1", "⏳ explore-1, next safe point"),
             ("/to main use C", "", "⏳ main, next safe point"),

@@ -117,8 +117,7 @@ async def test_a_full_queue_is_reported_once_for_each_line(tmp_path: Path) -> No
         await at.send("two")
         for text in ("three", "three", "four"):
             assert at.user.accept(text) == "later"
-        await wait_all_tasks_blocked()
-        assert at.screen.rows.count(FULL) == 2
+        await at.screen.until(lambda: at.screen.rows.count(FULL) == 2)
         await at.send("/drop", "↩ Dropped: two")
         await at.send("/queue", "one")
         await at.send("four")
