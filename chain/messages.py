@@ -144,7 +144,7 @@ def digest_of(block: Block) -> str:
     return hashlib.sha256(json.dumps(block_to_json(block), sort_keys=True).encode()).hexdigest()[:16]
 
 
-def with_images(block: Block, change: Callable[[Image], Block]) -> Block:
+def replace_images(block: Block, change: Callable[[Image], Block]) -> Block:
     """Return the block with each image replaced by ``change(image)``.
 
     An image of a tool result that becomes text is appended to the text of the result.
@@ -202,7 +202,7 @@ NO_IMAGE = "[image, no longer there]"
 """The text that replaces an image whose content was deleted."""
 
 
-def sent_form(block: Block) -> JsonObject:
+def block_to_request_json(block: Block) -> JsonObject:
     """Return the JSON of a block for a request, with the content of images."""
     match block:
         case Image(data=""):
@@ -211,9 +211,9 @@ def sent_form(block: Block) -> JsonObject:
             return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
         case ToolResult(text=text, is_error=True) if block.images:
             # Services refuse an image in a result that is marked as an error.
-            return _result_to_json(replace(block, text=f"Error: {text}", is_error=False), sent_form)
+            return _result_to_json(replace(block, text=f"Error: {text}", is_error=False), block_to_request_json)
         case ToolResult():
-            return _result_to_json(block, sent_form)
+            return _result_to_json(block, block_to_request_json)
         case _:
             return block_to_json(block)
 
@@ -322,7 +322,7 @@ class Overrides:
     effort: str | None = None
 
     @property
-    def given(self) -> dict[str, object]:
+    def given(self) -> dict[str, Any]:
         """The parameters that are set, by name."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 

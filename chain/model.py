@@ -1,7 +1,7 @@
 """The interface between the executor and a model.
 
-A model answers one request with one reply. It passes on pieces of text as they arrive; these are only for display, and
-only the returned reply counts. It never retries: a ``ModelError`` says whether a retry may succeed.
+A model answers one request with one reply. While the reply arrives, it reports pieces of text for display; only the
+returned reply counts. It never retries: a ``ModelError`` says whether a retry may succeed.
 """
 
 from __future__ import annotations

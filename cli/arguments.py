@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from cli.headless import Job
+    from cli.headless import HeadlessTask
     from cli.input.moments import ScheduledLine
 
 
@@ -137,9 +137,9 @@ def check_query(query: str) -> None:
         raise UserError(f"the query has {len(query):,} characters, and the limit is {MAX_LINE:,}; put it in a file")
 
 
-def read_job(args: argparse.Namespace, query: str | None) -> Job:
+def read_task(args: argparse.Namespace, query: str | None) -> HeadlessTask:
     """Return the job of a process without a prompt. Raise ``UserError``."""
-    from cli.headless import Job
+    from cli.headless import HeadlessTask
 
     is_live = args.input_format == "stream-json"
     if query is not None:
@@ -154,7 +154,7 @@ def read_job(args: argparse.Namespace, query: str | None) -> Job:
     reads_stdin = not leaves_stdin and not os.isatty(0)
     if query is None and within is None and not reads_stdin and not scheduled and not resumes(args):
         raise UserError("there is no query; give one, for example: chain -p 'List the files'")
-    return Job(query, scheduled, reads_stdin, args.output_format, args.input_format, notes, within)
+    return HeadlessTask(query, scheduled, reads_stdin, args.output_format, args.input_format, notes, within)
 
 
 def _piped_within(args: argparse.Namespace, query: str | None) -> float | None:

@@ -1,6 +1,6 @@
 """Signals that end the program, and immediate exits for when something does not end by itself.
 
-Trio is imported late, since the prompt appears first.
+Trio is imported late, because the prompt appears first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ UNRECEIVED_S = 1.0
 """Seconds without receiving a signal after which the next signal ends the program: something blocks it."""
 
 EXIT_S = 10.0
-"""Seconds that the process may take to end after its last output. A tool may never end."""
+"""Seconds that the process may take to end after its last output. A tool could delay the end forever."""
 
 _duties: list[Callable[[], object]] = []
 

@@ -11,7 +11,7 @@ from chain import events
 from chain.session import event_json
 from chain.text.plain import escape_json
 
-PARTS = 1_000
+TOKENS_PER_PIECE = 1_000
 """JSON tokens per piece of a large object."""
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
@@ -30,6 +30,6 @@ def row_of(event: Mapping[str, Any]) -> str:
 def pieces_of_row(event: events.Event, **more: str) -> Iterator[str]:
     """Yield the row of ``json_row`` in pieces, for an event that may be large."""
     parts = _ENCODER.iterencode({**event_json.to_json(event), **more})
-    while piece := "".join(itertools.islice(parts, PARTS)):
+    while piece := "".join(itertools.islice(parts, TOKENS_PER_PIECE)):
         yield escape_json(piece)
     yield "\n"

@@ -39,13 +39,11 @@ NO_ANSWER = 'a line does not answer a question; write {"type":"answer","id":"Q1"
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class HeadlessTask:
     """The task of a headless process.
 
-    ``notes`` are shown first; ``reads_stdin``: lines are read from standard input too.
-
-    If ``piped_within`` is given, all of standard input is appended to the query, provided that its first byte comes
-    within that many seconds. ``is_kept``: the session outlives the process.
+    ``notes`` are shown first. With ``reads_stdin``, standard input has lines; with ``piped_within``, all of it is
+    appended to the query if its first byte comes within that many seconds. ``is_kept``: the session is stored.
     """
 
     query: str | None = None
@@ -58,34 +56,36 @@ class Job:
     is_kept: bool = True
 
 
-async def run_job(
-    chain: Chain, job: Job, renderer: Renderer, *, stdin: int = 0, stdout: int = 1, stderr: int = 2
+async def run_headless(
+    chain: Chain, task: HeadlessTask, renderer: Renderer, *, stdin: int = 0, stdout: int = 1, stderr: int = 2
 ) -> int:
-    """Run the job and return the exit code."""
-    output = HeadlessOutput(chain, job.output, renderer, stdout=stdout, stderr=stderr)
-    return await _Headless(chain, job, stdin, output).run()
+    """Run the task and return the exit code."""
+    output = HeadlessOutput(chain, task.output, renderer, stdout=stdout, stderr=stderr)
+    return await _Headless(chain, task, stdin, output).run()
 
 
 class _Headless:
-    def __init__(self, chain: Chain, job: Job, fd: int, output: HeadlessOutput) -> None:
+    """One headless chain, from its first line to its exit code."""
+
+    def __init__(self, chain: Chain, task: HeadlessTask, fd: int, output: HeadlessOutput) -> None:
         self._chain = chain
-        self._job = job
+        self._task = task
         self._fd = fd
-        self._stdin = Lines(fd, JSON_BYTES if job.input == "stream-json" else TEXT_BYTES)
+        self._stdin = Lines(fd, JSON_BYTES if task.input == "stream-json" else TEXT_BYTES)
         self._output = output
         self._sender = Sender(chain, self._on_answer)
-        self._leaving = trio.CancelScope()
-        self._finishing: trio.CancelScope | None = None
+        self._work_scope = trio.CancelScope()
+        self._output_scope: trio.CancelScope | None = None
         self._signal: int | None = None
-        self._was_answered = False
+        self._has_answered = False
         self._has_begun = False
         self._problem = NO_QUERY
 
     async def run(self) -> int:
         async with leaving_at_signal(self._leave), background_task(self._output.run):
-            for note in (*self._job.notes, *self._resume_notes()):
+            for note in (*self._task.notes, *self._resume_notes()):
                 self._notify(note)
-            with self._leaving:
+            with self._work_scope:
                 await self._work()
             # A signal ends the work at once. The run that it interrupts still reports its ending.
             await self._chain.wait_idle()
@@ -95,15 +95,15 @@ class _Headless:
                 if isinstance(line, ScheduledLine):
                     self._sender.report_unsent(line, UNREAD)
             if not self._has_begun and self._signal is not None:
-                for each in self._job.scheduled:
+                for each in self._task.scheduled:
                     self._sender.report_unsent(each, NO_MOMENT)
             self._sender.discard(NO_ROOM)
-            is_done = self._was_answered or self._chain.runs.last_status is not None or self._signal is not None
+            is_done = self._has_answered or self._chain.runs.last_status is not None or self._signal is not None
             problem = "" if is_done else self._problem
-            with trio.CancelScope() as self._finishing:
+            with trio.CancelScope() as self._output_scope:
                 self._limit_output()
                 code = self._exit_code(problem)
-                id = "" if problem or not self._job.is_kept else self._chain.session_id
+                id = "" if problem or not self._task.is_kept else self._chain.session_id
                 await self._output.finish(code, problem, session=id)
         return max(self._exit_code(problem), 1) if self._output.failure else self._exit_code(problem)
 
@@ -130,7 +130,7 @@ class _Headless:
     async def _work(self) -> None:
         async with trio.open_nursery() as nursery:
             await nursery.start(self._sender.run)
-            is_asked = self._job.query is not None or self._job.piped_within is not None
+            is_asked = self._task.query is not None or self._task.piped_within is not None
             if is_asked and (query := await self._query()) is not None:
                 # No await from here to the start: after a signal no run may start.
                 await trio.lowlevel.checkpoint_if_cancelled()
@@ -138,12 +138,12 @@ class _Headless:
                     self._record(self._chain.start(query))
             if not is_asked or self._chain.is_running:
                 self._has_begun = True
-                for line in self._job.scheduled:
+                for line in self._task.scheduled:
                     self._sender.schedule(line)
-                if self._job.reads_stdin:
+                if self._task.reads_stdin:
                     nursery.start_soon(self._run_waiting_without_input)
                     await self._read()
-                if not self._was_answered:
+                if not self._has_answered:
                     self._run_waiting()
                 await self._settle()
             nursery.cancel_scope.cancel()
@@ -151,7 +151,7 @@ class _Headless:
     def _run_waiting(self) -> bool:
         """Start a run with the waiting lines of a resumed session. Return whether there were any."""
         has_begun = self._chain.runs.begin_waiting()
-        self._was_answered = self._was_answered or has_begun
+        self._has_answered = self._has_answered or has_begun
         return has_begun
 
     async def _run_waiting_without_input(self) -> None:
@@ -163,7 +163,7 @@ class _Headless:
 
     async def _query(self) -> str | None:
         """Return the query with the piped input, empty if there is neither; ``None`` if the input cannot be used."""
-        query, within = self._job.query, self._job.piped_within
+        query, within = self._task.query, self._task.piped_within
         if within is None:
             return query
         if query is None and not self._chain.lines.waiting:
@@ -178,7 +178,7 @@ class _Headless:
             else:
                 if piped is None:
                     self._notify(WITHOUT)
-                elif piped.replaced:
+                elif piped.has_invalid_bytes:
                     self._notify(NOT_UTF_8)
         return query
 
@@ -198,13 +198,13 @@ class _Headless:
         self._chain.stop_accepting()
         self._sender.close()
         self._chain.interrupt()
-        self._leaving.cancel()
+        self._work_scope.cancel()
         self._limit_output()
 
     def _limit_output(self) -> None:
         """After a signal, limit the last output to ``OUTPUT_GRACE_S`` from its start."""
-        if self._finishing is not None and self._signal is not None:
-            self._finishing.deadline = trio.current_time() + OUTPUT_GRACE_S
+        if self._output_scope is not None and self._signal is not None:
+            self._output_scope.deadline = trio.current_time() + OUTPUT_GRACE_S
 
     async def _read(self) -> None:
         """Send the lines of the input. Questions are answerable while the input is open and read."""
@@ -228,16 +228,16 @@ class _Headless:
                         self._record(self._chain.lines.refuse(text, why, id=id, origin="json"))
                     case None:
                         pass
-                if not self._sender.has_place:
+                if not self._sender.has_capacity:
                     # Unread lines cannot answer: a question must not wait for lines that wait for its answer.
                     answerer.close()
-                    await self._sender.wait_for_place()
+                    await self._sender.wait_for_capacity()
                     answerer = self._chain.answering()
         finally:
             answerer.close()
 
     def _parse(self, raw: RawLine) -> ScheduledLine | Interrupt | Drop | JsonAnswer | Malformed | None:
-        if self._job.input == "text":
+        if self._task.input == "text":
             return parse_moment(raw.text, strict=False)
         found = read_row(raw)
         assert not isinstance(found, Hello | Watch), "these are for the side door"
@@ -271,14 +271,14 @@ class _Headless:
         """Record the chain's answer to a line, and show it if no event does."""
         match answer.what:
             case "started":
-                self._was_answered = True
+                self._has_answered = True
             case "handled":
-                self._was_answered = True
+                self._has_answered = True
                 self._output.answer(answer.message)
-            case "refused" if not self._was_answered:
+            case "refused" if not self._has_answered:
                 self._problem = answer.message
             case "nothing" | "returned" if answer.message:
-                self._was_answered = True
+                self._has_answered = True
                 self._notify(answer.message)
             case _:
                 pass

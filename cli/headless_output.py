@@ -45,7 +45,7 @@ class HeadlessOutput:
         self._last: events.Result | None = None
         self._receipts: dict[object, events.Receipt] = {}
         self._unsent: list[str] = []
-        self._is_seen = renderer.shows_answers
+        self._is_one_terminal = renderer.shows_answers
         """Whether all output goes to one terminal."""
         self._tail = ""
         """The unfinished rows that the terminal shows."""
@@ -60,7 +60,7 @@ class HeadlessOutput:
         """Write events until ``finish`` is called and all is written."""
         with tty.watch_suspension() as others_wrote:
             while batch := await self._feed.batch():
-                if self._is_seen:
+                if self._is_one_terminal:
                     self._renderer.resize(tty.size(self._stderr)[0])
                 pieces = [piece for event in batch for piece in self._pieces(event)]
                 if others_wrote():

@@ -88,17 +88,17 @@ def _headless(args: argparse.Namespace, settings: Settings) -> int:
     from cli import headless
     from cli.door.server import side_door
 
-    job = arguments.read_job(args, args.query)
+    job = arguments.read_task(args, args.query)
     require_trust(settings)
     state = state_folder(os.environ)
     place = arguments.read_place(args, state, settings.state)
     servers = servers_of(settings, place.workspace, state, args.mcp)
-    store, unkept = open_store(state, settings.state), ""
+    store, store_note = open_store(state, settings.state), ""
     if not place.resume:
-        store, unkept = open_new_store(state, settings.state, keeps=not args.no_session)
+        store, store_note = open_new_store(state, settings.state, is_stored=not args.no_session)
     is_kept = not isinstance(store, MemoryStore)
     job = replace(job, is_kept=is_kept)
-    notes = [*job.notes, unkept, str(settings.passed_over or ""), *place.notes, *servers.notes_unattended]
+    notes = [*job.notes, store_note, str(settings.passed_over or ""), *place.notes, *servers.notes_unattended]
     streams = args.output_format == "text" and tty.is_one_terminal(1, 2)
 
     async def work() -> tuple[int, str]:
@@ -125,7 +125,7 @@ def _headless(args: argparse.Namespace, settings: Settings) -> int:
             more = [problem, instructions_sentence(read.files) if tells_all else "", *read.faults]
             more += [mode_sentence(chain.mode)] if args.mode or chain.mode != DEFAULT_MODE else []
             noted = replace(job, notes=tuple(filter(None, [*notes, *more])))
-            code = await headless.run_job(chain, noted, renderer(args, streams=streams))
+            code = await headless.run_headless(chain, noted, renderer(args, streams=streams))
             return code, chain.session_id if code == WRONG_USAGE and not place.resume else ""
 
     # With --stdin the query may be typed here.
@@ -169,7 +169,7 @@ def _interactive(args: argparse.Namespace, settings: Settings) -> int:
         add_dirs=arguments.read_add_dirs(args),
     )
     return startup.run_at_terminal(
-        lambda: nullcontext(_add_store(invocation, keeps=not args.no_session)),
+        lambda: nullcontext(_add_store(invocation, is_stored=not args.no_session)),
         history=None if args.no_session else state / "history",
         typed=typed,
         no_color=args.no_color,
@@ -178,17 +178,17 @@ def _interactive(args: argparse.Namespace, settings: Settings) -> int:
     )
 
 
-def _add_store(invocation: Invocation, *, keeps: bool) -> Invocation:
+def _add_store(invocation: Invocation, *, is_stored: bool) -> Invocation:
     """Return the invocation with the store of its sessions. Raise ``UserError``.
 
-    Without ``keeps``, or if the state folder cannot be written, the sessions are stored in memory.
+    If ``is_stored`` is false or the state folder cannot be written, the sessions are stored in memory.
     """
     from chain.app.sessions import MemoryStore, open_new_store, open_store
 
     place, address = invocation.place, invocation.settings.state
     if place.resume:
         return replace(invocation, store=open_store(invocation.state, address))
-    store, note = open_new_store(invocation.state, address, keeps=keeps)
+    store, note = open_new_store(invocation.state, address, is_stored=is_stored)
     place = replace(place, notes=(*place.notes, *filter(None, [note])))
     is_kept = not isinstance(store, MemoryStore)
     traces = invocation.traces if is_kept else None

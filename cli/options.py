@@ -146,9 +146,9 @@ _OTHER_NAMES = {
     "help models": "login",
     "-c": "resume",
 }
-"""Names that other programs, or other commands of chain, use for our options and commands."""
+"""Our options and commands, with the names that other programs or other commands of chain use for them."""
 
-_ELSEWHERE = {other: ours for ours, others in _OTHER_NAMES.items() for other in others.split()}
+_FOREIGN_NAMES = {other: ours for ours, others in _OTHER_NAMES.items() for other in others.split()}
 
 _JOINED = re.compile("-p(?![pvhc]*$)")
 """The option ``-p`` joined to its query, which other programs accept."""
@@ -261,7 +261,7 @@ def _check_values(args: argparse.Namespace, parser: argparse.ArgumentParser) -> 
         if not _has_option(args.command, action.dest):
             shown = " and ".join(f"chain {owner}" for owner in _owners(action.dest))
             raise UserError(
-                f"{name} is for {shown}" + (f"; a run has {_ELSEWHERE[name]}" if name in _ELSEWHERE else "")
+                f"{name} is for {shown}" + (f"; a run has {_FOREIGN_NAMES[name]}" if name in _FOREIGN_NAMES else "")
             )
         choices = CHOICES.get(action.dest)
         if choices and value not in choices:
@@ -279,7 +279,7 @@ def _query(args: argparse.Namespace, words: Sequence[str]) -> str | None:
     if words and not args.print:
         near = nearest_word(words[0], COMMANDS)
         if not resumes(args):  # for a resumed session "run" is a likely query
-            near = _ELSEWHERE.get(words[0].casefold(), near)
+            near = _FOREIGN_NAMES.get(words[0].casefold(), near)
     if len(words) > 1:
         hint = f", or did you mean chain {near}?" if near else ""
         raise UserError(f"there are {len(words)} words where one query is expected; put the query in quotes{hint}")
@@ -291,8 +291,8 @@ def _query(args: argparse.Namespace, words: Sequence[str]) -> str | None:
 
 def _unknown_option(name: str, names: Iterable[str]) -> str:
     long = [each for each in names if each.startswith("--")]
-    begun = next((each for each in long if each.startswith(name)), "")
-    near = _ELSEWHERE.get(name) or begun or nearest_name(f"--{name.lstrip('-')}", long, 0.75)
+    completed = next((each for each in long if each.startswith(name)), "")
+    near = _FOREIGN_NAMES.get(name) or completed or nearest_name(f"--{name.lstrip('-')}", long, 0.75)
     if near:
         return f"there is no option {name}: did you mean {near}?"
     return f"there is no option {name}; chain --help lists them, and a query that begins with - goes after --"

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from chain.errors import UserError
-from cli.arguments import one_word, read_job, read_mode
+from cli.arguments import one_word, read_mode, read_task
 from cli.options import COMMANDS, HELP, Information, parse_arguments
 
 
@@ -33,6 +33,7 @@ from cli.options import COMMANDS, HELP, Information, parse_arguments
         (["-p", "chek"], "", "chek"),
         (["-p", "--", "-x"], "", "-x"),
         (["--print", "run"], "", "run"),
+        (["-c", "run"], "", "run"),
         (["-pc", "run"], "", "run"),
         (["--model", "offline", "-p", "hello", "--say", "x"], "", "hello"),
     ],
@@ -111,7 +112,7 @@ def test_a_mode_has_a_hyphen_or_a_space(words: list[str], mode: str | None) -> N
 
 
 def test_stdin_is_awaited_without_a_limit() -> None:
-    assert read_job(parse_arguments(["-p", "hello", "--stdin"]), "hello").piped_within == math.inf
+    assert read_task(parse_arguments(["-p", "hello", "--stdin"]), "hello").piped_within == math.inf
 
 
 @pytest.mark.parametrize("argv", [["-h"], ["check", "--help"], ["--help", "--modle"]])

@@ -263,9 +263,9 @@ async def test_each_ending_has_its_exit_code(status: Status, autojump_clock: Moc
         found = (result.termination_reason, result.partial, result.phase_reached, result.partial_results)
         assert (result.status, found) == (status, FOUND.get(status, (None, False, None, ())))
         assert status != "max_iterations" or result.result == "Looking.", "the last text of the model"
-        told = event_json.to_json(result)
-        assert [told[k] for k in ("termination_reason", "partial", "phase_reached")] == list(found[:3])
-        assert told["partial_results"] == list(found[3])
+        as_json = event_json.to_json(result)
+        assert [as_json[k] for k in ("termination_reason", "partial", "phase_reached")] == list(found[:3])
+        assert as_json["partial_results"] == list(found[3])
         assert result.exit_code == session.chain.runs.exit_code() == ending.code
         assert session.chain.runs.exit_code(terminated=True) == 143
         session.chain.lines.mark_unsent("use C", "its moment did not come")
@@ -285,7 +285,7 @@ async def test_a_waiting_line_continues_a_truncated_run(max_iterations: int, aut
         assert [e.point for e in session.of(events.UserInterruption)] == ["B"]
 
 
-async def test_a_truncated_answer_to_an_aside_ends_the_run(autojump_clock: MockClock) -> None:
+async def test_a_truncated_aside_ends_the_run(autojump_clock: MockClock) -> None:
     model = """
 rules:
   - {when: {interruption: why}, text: Becau, stop_reason: max_tokens}

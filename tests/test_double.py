@@ -1,11 +1,10 @@
-"""The double of the Messages API: what it refuses, beside what it takes, and one conversation over real sockets."""
+"""The double of the Messages API: requests that it refuses and accepts, I7, and the prompt cache."""
 
 from __future__ import annotations
 
 from base64 import b64encode
 from typing import Any
 
-import anthropic
 import pytest
 from double import (
     NEWER,
@@ -16,15 +15,17 @@ from double import (
     Policy,
     PromptCache,
     RulesBroken,
-    calls,
     check,
     check_messages,
     reuse,
-    serve,
     text,
-    thinking,
 )
 from double.cache import LOOKBACK
+from support.wire import asked
+
+from chain.errors import ModelError
+from chain.messages import user_text
+from chain.model import Request
 
 HEADERS = {"x-api-key": "test-key", "anthropic-version": "2023-06-01"}
 NEW_HEADERS = {"authorization": "Bearer test-key", "anthropic-version": "2026-10-21"}
@@ -92,7 +93,7 @@ def without(name: str) -> dict[str, Any]:
 
 
 RULES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
-    # What the fault says, a request that is wrong, and one that is right beside it.
+    # The message, a request that is refused, and a similar one that is accepted.
     ("messages: Field required", without("messages"), body()),
     ("colour: Extra inputs are not permitted", body(colour="red"), body(stop_sequences=["END"])),
     ("model: claude-0", body(model="claude-0"), body(model=OLDER)),
@@ -157,9 +158,7 @@ RULES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("fault", "wrong", "right"), RULES)
-def test_each_rule_refuses_a_wrong_request_and_takes_a_right_one(
-    fault: str, wrong: dict[str, Any], right: dict[str, Any]
-) -> None:
+def test_each_rule(fault: str, wrong: dict[str, Any], right: dict[str, Any]) -> None:
     issued = Issued()
     issued.remember((SIGNED, call()))
     issued.remember((DARK,))
@@ -170,7 +169,7 @@ def test_each_rule_refuses_a_wrong_request_and_takes_a_right_one(
     assert check(right, HEADERS, issued=issued) is None
 
 
-def test_headers_and_versions_and_servers_that_want_alternating_roles() -> None:
+def test_headers_versions_and_alternating_roles() -> None:
     old = {"anthropic-version": "2023-06-01"}
     assert check(body(), old, policy=Policy(key=None)) is None
     wrong = (old, HEADERS | {"x-api-key": "no"}, HEADERS | {"anthropic-version": "2"})
@@ -180,7 +179,7 @@ def test_headers_and_versions_and_servers_that_want_alternating_roles() -> None:
     assert "roles must alternate" in str(check(body(Q, Q), HEADERS, policy=Policy(alternate=True)))
 
 
-def test_messages_as_a_program_keeps_them_may_have_what_it_does_not_send() -> None:
+def test_stored_messages_may_have_more_than_is_sent() -> None:
     kept = [Q, assistant({"type": "novelty"}, call(), SIGNED), user(result(content=[{"type": "image"}]))]
     assert check_messages(kept) is None
     assert "without `tool_result`" in str(check_messages([*kept[:2], Q]))
@@ -213,7 +212,7 @@ def test_a_conversation_only_grows(before: Any, grows: Any, breaks: Any, why: st
         assert (why in found) if is_broken else not found
 
 
-def test_what_is_declared_as_tail_goes_and_nothing_else_does() -> None:
+def test_only_a_declared_tail_may_go() -> None:
     for after, why in ((body(Q, A, Q), ""), (body(TAIL), ""), (body(TAIL, A, Q), "as tail"), (body(A, A), "to stay")):
         conversations = Conversations(tail=lambda request: int(request["messages"][-1] == TAIL))
         assert conversations.follow(body(TAIL)) is None
@@ -222,7 +221,7 @@ def test_what_is_declared_as_tail_goes_and_nothing_else_does() -> None:
     assert "at most 0" in (Conversations(tail=lambda _: 1).follow(body(Q)) or "")
 
 
-def test_agents_interleave_and_what_is_new_or_withdrawn_has_to_be_announced() -> None:
+def test_conversations_interleave_and_new_ones_are_expected() -> None:
     conversations = Conversations()
     assert conversations.follow(body(Q, A, Q)) is None
     assert conversations.follow(body(user("child"), system="c")) is not None
@@ -237,42 +236,31 @@ def test_agents_interleave_and_what_is_new_or_withdrawn_has_to_be_announced() ->
 # ---- the prompt cache
 
 
-def test_a_breakpoint_writes_what_a_later_one_reads_at_most_twenty_blocks_back() -> None:
+def test_a_breakpoint_reads_twenty_blocks_back() -> None:
     row = [said(f"number {i:02}") for i in range(40)]
     size = PromptCache().account(body(user(row[0]))).input
 
-    def asked(count: int, *marks: int, **fields: Any) -> dict[str, Any]:
+    def marked(count: int, *marks: int, **fields: Any) -> dict[str, Any]:
         return body(user(*({**b, **MARK} if i in marks else b for i, b in enumerate(row[:count]))), **fields)
 
     for reach, is_found in ((LOOKBACK - 1, True), (LOOKBACK, False)):
         cache = PromptCache()
-        assert cache.account(asked(3, 2)) == Account(0, 3 * size, 0, 0)
+        assert cache.account(marked(3, 2)) == Account(0, 3 * size, 0, 0)
         n = 3 + reach
         read = 3 * size if is_found else 0
-        account = cache.account(asked(n + 1, n - 1))
+        account = cache.account(marked(n + 1, n - 1))
         assert account == Account(read, n * size - read, size, 3 * size)
         assert reuse([account]) == is_found
-    assert cache.account(asked(3, 2, model=OLDER)).cache_read == 0
-    assert cache.account(asked(3, 2, **ADAPTIVE)) == Account(0, 3 * size, 0, 3 * size)
+    assert cache.account(marked(3, 2, model=OLDER)).cache_read == 0
+    assert cache.account(marked(3, 2, **ADAPTIVE)) == Account(0, 3 * size, 0, 3 * size)
 
 
 # ---- over real sockets
 
 
-async def test_the_sdk_streams_a_reply_and_what_breaks_a_rule_is_refused_and_raised() -> None:
-    script = [thinking("Hm.", calls(("look", {"at": "x"}), say="Looking.", text_chunk=3)), text("Done.")]
-    ask: dict[str, Any] = {"model": NEWER, "max_tokens": 100, **ADAPTIVE}
-    with pytest.raises(RulesBroken, match=r"request 2: messages\.1: `thinking`"):  # noqa: PT012 - the end raises
-        async with (
-            serve(script) as double,
-            anthropic.AsyncAnthropic(api_key="test-key", base_url=double.url, max_retries=0) as client,
-        ):
-            async with client.messages.stream(messages=[{"role": "user", "content": "q"}], **ask) as stream:
-                message = await stream.get_final_message()
-            seen = double.requests[0]
-            assert [block.to_dict() for block in message.content] == list(seen.reply)
-            assert (message.stop_reason, message.usage.input_tokens) == ("tool_use", double.accounts[0].input)
-            dropped = [{"role": "user", "content": "q"}, assistant(*seen.reply[1:]), user(result(seen.reply[2]["id"]))]
-            with pytest.raises(anthropic.BadRequestError, match="cannot be modified"):
-                await client.messages.create(messages=dropped, stream=True, **ask)
-            assert double.unplayed == 1, "a refused request takes no step"
+async def test_a_broken_rule_is_raised_at_the_end() -> None:
+    with pytest.raises(RulesBroken, match="request 1: `temperature` is deprecated"):  # noqa: PT012 - the end raises
+        async with asked([text("x")], temperature=0.5) as (double, model):
+            with pytest.raises(ModelError, match="is deprecated"):
+                await model.reply(Request("", (user_text("hello"),)), lambda delta: None)
+            assert double.unplayed == 1, "a refused request uses no step"

@@ -32,7 +32,7 @@ from chain.lines.parse import MAX_LINE
 from chain.messages import from_json
 from chain.tools.tool import JobEnd, ToolContext, tool
 from cli import headless
-from cli.headless import Job
+from cli.headless import HeadlessTask
 from cli.headless_output import Format
 from cli.input.moments import parse_moment
 from cli.input.stdin import FIRST_BYTE_S
@@ -97,14 +97,14 @@ class Headless(Printing):
             await self.news.wait()
         return self.code
 
-    def told(self, *types: str) -> list[dict[str, Any]]:
+    def objects_of(self, *types: str) -> list[dict[str, Any]]:
         """Return the JSON objects of these types."""
         return [o for o in self.objects if o["type"] in types]
 
     @property
     def ids(self) -> dict[str, str]:
         """The state of each receipt by its id."""
-        return {o["id"]: o["state"] for o in self.told("receipt")}
+        return {o["id"]: o["state"] for o in self.objects_of("receipt")}
 
     @property
     def last(self) -> dict[str, Any]:
@@ -136,7 +136,7 @@ async def opened(
     outs = [os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600) for path in paths]
     reading, writing = os.pipe()
     scheduled = tuple(parse_moment(say, strict=True) for say in says)
-    job = Job(query, scheduled, reads and piped_within is None, output, input, piped_within=piped_within)
+    job = HeadlessTask(query, scheduled, reads and piped_within is None, output, input, piped_within=piped_within)
     renderer = Renderer(color=False, ascii=False, width=100)
     file, read = left(before) if before else (None, None)
 
@@ -152,7 +152,9 @@ async def opened(
         return "a quick result"
 
     async def work() -> None:
-        stage.code = await headless.run_job(session.chain, job, renderer, stdin=reading, stdout=outs[0], stderr=outs[1])
+        stage.code = await headless.run_headless(
+            session.chain, job, renderer, stdin=reading, stdout=outs[0], stderr=outs[1]
+        )
         stage.news.set()
 
     try:
@@ -220,7 +222,7 @@ async def test_lines_that_need_no_run_are_answered(tmp_path: Path) -> None:
         assert await stage.end() == 0
         assert stage.session.model.requests == []
         assert stage.states == {"todo: add x": "handled", "status": "handled"}
-        _, status, stop = (o["message"] for o in stage.told("notice"))
+        _, status, stop = (o["message"] for o in stage.objects_of("notice"))
         assert "plan 0/1" in status
         assert stop.startswith("Nothing is running.")
         assert stage.last["status"] == "done"
@@ -261,7 +263,7 @@ async def test_a_line_is_sent_at_its_moment(tmp_path: Path, by: str) -> None:
         for each in [text, "task"] if by != "say" else ["task"]:
             stage.send(line(each) if by == "json" else each)
         assert await stage.end() == 0
-        (entered,) = stage.told("user_interruption")
+        (entered,) = stage.objects_of("user_interruption")
         assert (entered["message"], entered["point"], entered["iteration"]) == ("use B", "B", 2)
 
 
@@ -288,9 +290,9 @@ async def test_receipts_have_the_senders_ids(tmp_path: Path) -> None:
         assert await stage.end() == 3
         states = {**dict.fromkeys(("q", "b", "t", "L2", "L1", "f"), "delivered"), "bad": "refused", "mine": "refused"}
         assert stage.ids == {**states, "n": "unsent"}
-        assert {r["id"]: r["state"] for result in stage.told("result") for r in result["receipts"]} == states
-        assert [o["id"] for o in stage.told("line_queued")] == ["b", "t", "f", "L2", "L1"]
-        assert [o["ids"] for o in stage.told("user_interruption")] == [["b", "t", "L2", "L1"]]
+        assert {r["id"]: r["state"] for result in stage.objects_of("result") for r in result["receipts"]} == states
+        assert [o["id"] for o in stage.objects_of("line_queued")] == ["b", "t", "f", "L2", "L1"]
+        assert [o["ids"] for o in stage.objects_of("user_interruption")] == [["b", "t", "L2", "L1"]]
         assert stage.last["unsent"] == ["@iteration 9 never"]
 
 
@@ -312,7 +314,7 @@ async def test_an_urgent_line_skips_tools(tmp_path: Path) -> None:
         stage.send(line("use B", "u", urgent=True))
         await stage.until("line_queued", urgency="urgent", origin="json")
         assert await stage.end() == 0
-        (entered,) = stage.told("user_interruption")
+        (entered,) = stage.objects_of("user_interruption")
         assert (entered["ids"], entered["point"], entered["tools_skipped"]) == (["u"], "C", ["quick"])
 
 
@@ -328,7 +330,7 @@ async def test_waiting_lines_can_be_dropped(tmp_path: Path) -> None:
         assert await stage.end() == 3
         gone = {"l3": "dropped", "l11": "unsent", "d": "unsent"}
         assert stage.ids == {"q": "delivered", **{f"l{n}": "delivered" for n in range(12)}, **gone}
-        refused = [(o["id"], o["kind"], o["reason"].split(";")[0]) for o in stage.told("line_refused")]
+        refused = [(o["id"], o["kind"], o["reason"].split(";")[0]) for o in stage.objects_of("line_refused")]
         assert refused == [("q", "drop", "q is not waiting"), ("none", "drop", "none is not waiting")]
 
 
@@ -341,12 +343,12 @@ async def test_an_interrupt_ends_the_run_alone(tmp_path: Path) -> None:
         await stage.until("result", status="done")
         stage.send(line("again", "a"))
         assert await stage.end() == 130
-        results = stage.told("result")[:3]
+        results = stage.objects_of("result")[:3]
         assert [r["exit_code"] for r in results] == [130] * 3
         assert [r["result"] for r in results[:2]] == ["Interrupted. Tell the chain what to do instead.", "Done: hello"]
         receipts = [{r["id"]: r["state"] for r in result["receipts"]} for result in results]
         assert receipts == [{"q": "delivered", "b": "returned"}, {"h": "delivered"}, {"a": "delivered"}]
-        assert len(stage.told("init")) == 1
+        assert len(stage.objects_of("init")) == 1
         assert "[Interrupted: stopped while running, it may have had effects]" in stage.session.sent()
 
 
@@ -355,7 +357,7 @@ async def test_malformed_input_stops_nothing(tmp_path: Path, more: list[str]) ->
     async with opened(tmp_path, input="stream-json") as stage:
         stage.send("not json", "", *map(line, more))
         assert await stage.end() == (3 if more else 2)
-        (refused,) = stage.told("line_refused")
+        (refused,) = stage.objects_of("line_refused")
         assert (refused["origin"], refused["text"]) == ("json", "not json")
         assert refused["reason"].startswith("line 1 of the input was not understood (it is not a JSON object); write ")
         assert stage.last["status"] == ("done" if more else "error")
@@ -442,6 +444,8 @@ async def test_a_signal_interrupts_the_run(tmp_path: Path, number: signal.Signal
         await stage.until("tool_call", name="wait")
         stage.send("use B", *(f"line {n}" for n in range(10)))
         await stage.until("line_queued", count=10)
+        chain = stage.session.chain
+        chain.listen(lambda e: chain.submit("refused", origin="door") if e.type == "result" else None)
         strike(number)
         assert await stage.ended() == code
         assert (stage.last["status"], stage.last["exit_code"]) == ("interrupted", code)
@@ -521,7 +525,7 @@ async def test_piped_input_is_appended_to_the_query(tmp_path: Path) -> None:
         assert await stage.end() == 0
         assert stage.last["result"] == "Done: hello\n\n<stdin>\ntodo: add x\ngr\ufffd\ufffde\n</stdin>"
         assert len(stage.states) == 1
-        assert any("not UTF-8" in o["message"] for o in stage.told("notice"))
+        assert any("not UTF-8" in o["message"] for o in stage.objects_of("notice"))
 
 
 @pytest.mark.parametrize(
@@ -549,7 +553,7 @@ async def test_a_silent_pipe_is_ignored_with_a_notice(tmp_path: Path, clock: Moc
         clock.jump(FIRST_BYTE_S)
         assert await stage.ended() == 0
         assert stage.last["result"] == "Heard: more."
-        (notice,) = (o["message"] for o in stage.told("notice") if "standard input" in o["message"])
+        (notice,) = (o["message"] for o in stage.objects_of("notice") if "standard input" in o["message"])
         assert notice.endswith("--stdin waits for it, --no-stdin ignores it")
 
 
@@ -587,27 +591,6 @@ async def test_waiting_lines_go_with_a_query(tmp_path: Path, way: str) -> None:
         assert "USER INTERRUPTION: use B" in stage.session.sent()
 
 
-@pytest.mark.parametrize("c", ["c", "L"])
-async def test_ids_are_unique_within_one_process(tmp_path: Path, c: str) -> None:
-    """An id of the process before is told apart, in the journal and in the output."""
-    before = await killed("use B", id=f"{c}2")
-    async with opened(tmp_path, before=before, input="stream-json", is_checked=False) as stage:
-        stage.send(line("hello", f"{c}1"), line("status", f"{c}2"), line("again", f"{c}1"))
-        assert await stage.end() == 3
-        assert [e.query for e in stage.session.of(events.RunStarted)] == ["hello"]
-        assert {(o["id"], o["text"]): o["state"] for o in stage.told("receipt")} == {
-            (f"{c}1", "hello"): "delivered",
-            (f"{c}2 (before)", "use B"): "delivered",
-            (f"{c}2", "status"): "delivered",
-            (f"{c}1", "again"): "refused",
-        }
-        entered = [id for o in stage.told("user_interruption") for id in o["ids"]]
-        assert sorted(entered) == [f"{c}2", f"{c}2 (before)"]
-        on_record = {r["id"]: r["text"] for r in stage.session.records if r["type"] == "line"}
-        assert sorted(on_record.values()) == ["Do the task", "hello", "status", "use B"]
-        assert on_record[f"{c}2"] == "use B"
-
-
 # --------------------------------------------------------------------------------------------------------- questions
 
 
@@ -636,9 +619,9 @@ async def test_only_an_answer_in_json_decides(tmp_path: Path) -> None:
         await stage.until("line_refused", id="Q2", text="y")
         await stage.end()
         assert decisions(stage) == [("Q1", "allowed", "user"), ("Q2", "refused", "user")]
-        told = stage.told("question", "answer")
-        assert [o["type"] for o in told] == ["question", "answer"] * 2
-        assert told[0]["preview"] == "change a"
+        found = stage.objects_of("question", "answer")
+        assert [o["type"] for o in found] == ["question", "answer"] * 2
+        assert found[0]["preview"] == "change a"
 
 
 async def test_nobody_can_answer_after_the_input(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 import trio
 from support import open_session
 from support.documents import REFERENCE, block, rows, run, text_of
-from support.program import call_program, environ
+from support.program import call_at_home
 from support.servers import server
 
 from chain import events
@@ -68,28 +68,18 @@ def test_every_event_is_documented() -> None:
     assert shown == actual
 
 
-def test_every_exit_code_is_documented() -> None:
-    documented = {
-        s: int(code) for code, statuses in rows("exit-codes", "code") for s in re.findall(r"`(\w+)`", statuses)
-    }
-    assert documented == EXIT_CODES
+def test_every_word_of_lines_and_endings_is_documented() -> None:
+    codes = {s: int(code) for code, statuses in rows("exit-codes", "code") for s in re.findall(r"`(\w+)`", statuses)}
+    assert codes == EXIT_CODES
     assert "143, 130, 1, 4, 3" in text_of("exit-codes")
-
-
-def test_every_state_of_a_line_is_documented() -> None:
-    documented = {cells[0].strip("`") for cells in rows("lines", "state")} | {"refused", "unsent"}
-    assert documented == {*get_args(events.State)} - {"queued"}
-    assert all(f"`{state}`" in text_of("lines") for state in documented)
-
-
-def test_every_moment_is_documented() -> None:
-    documented = {re.findall(r"@\w+", moment)[0] for moment, _ in rows("moments", "moment") if "@" in moment}
-    assert documented == set(moments._USAGE)
-
-
-def test_every_stop_phrase_and_template_name_is_listed() -> None:
-    assert all(f"`{phrase}`" in text_of("lines") for phrase in lines.STOP_PHRASES)
+    states = {cells[0].strip("`") for cells in rows("lines", "state")} | {"refused", "unsent"}
+    assert states == {*get_args(events.State)} - {"queued"}
+    assert all(f"`{word}`" in text_of("lines") for word in (*states, *lines.STOP_PHRASES))
+    assert {re.findall(r"@\w+", each)[0] for each, _ in rows("moments", "moment") if "@" in each} == set(moments._USAGE)
     assert all(f"`${{{name}}}`" in text_of("handler-prompts") for name in TEMPLATE_NAMES)
+    actions = [re.findall(r"`chain sessions (\w+)", cells[0])[0] for cells in rows("sessions", "command")]
+    assert tuple(actions) == ACTIONS
+    assert set(re.findall(r"`--format (\w+)`", text_of("sessions"))) == set(FORMATS)
 
 
 def test_every_tool_is_documented_in_its_group(tmp_path: Path) -> None:
@@ -171,7 +161,7 @@ def test_the_example_of_a_handler_works(tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "one.txt").write_text("one\ntwo\n")
     query = ["-p", "Count the lines of every file in notes", "--say", "@iteration 2 how far are you?"]
-    done = call_program("--config", "mine.yaml", *query, cwd=tmp_path, environ=environ(tmp_path, {}))
+    done = call_at_home(tmp_path, "--config", "mine.yaml", *query)
     assert "INTERRUPTION at iteration 2" in done.stderr
     assert "total of 1" in done.stdout, done.stdout
 
@@ -202,15 +192,9 @@ def test_every_name_in_the_reference_exists() -> None:
 
 def test_ascii_applies_to_written_pages(tmp_path: Path) -> None:
     for words in (["help", "terminal"], ["help", "benchmark"], ["help"], ["check"], ["explain", "»?"]):
-        done = call_program(*words, "--ascii", "--model", "offline", cwd=tmp_path, environ=environ(tmp_path, {}))
+        done = call_at_home(tmp_path, *words, "--ascii", "--model", "offline")
         assert done.stdout.isascii(), words
         assert done.returncode == 0, done.stderr
-
-
-def test_the_session_commands_and_formats_are_documented() -> None:
-    documented = [re.findall(r"`chain sessions (\w+)", cells[0])[0] for cells in rows("sessions", "command")]
-    assert tuple(documented) == ACTIONS
-    assert set(re.findall(r"`--format (\w+)`", text_of("sessions"))) == set(FORMATS)
 
 
 RECIPES = {
@@ -231,7 +215,7 @@ def test_a_recipe_works(recipe: str, tmp_path: Path) -> None:
     subprocess.run(["sh", "-ec", "\n".join(before)], cwd=tmp_path, check=True)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     words = shlex.split(command)
-    done = call_program(*words[1:], cwd=tmp_path, environ=environ(tmp_path, {"PATH": path}))
+    done = call_at_home(tmp_path, *words[1:], PATH=path)
     assert (words[0], done.returncode) == ("chain", 0), done.stderr
     assert said in done.stdout
     assert file.read_text() == content

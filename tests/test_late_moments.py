@@ -67,11 +67,11 @@ async def test_requests_and_tools_wait_for_the_store() -> None:
         rules = "\n".join(["rules:", *(look_at % (n + 1) for n in range(steps)), "  - {text: Done.}"])
         async with open_session(rules, tools=[look], file=file) as session:
 
-            def hear(event: events.Event) -> None:
+            def note(event: events.Event) -> None:
                 if isinstance(event, events.TextDelta):
                     seen.append(file.synced == file.data)
 
-            session.chain.listen(hear)
+            session.chain.listen(note)
             assert (await session.run("Do the task")).status == "done"
         assert len(seen) > 2 * steps
         assert all(seen), "what they follow from is on the disk"

@@ -1,6 +1,7 @@
 """Messages and their JSON form, usage, and overrides."""
 
 import json
+from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
@@ -9,7 +10,9 @@ from hypothesis import strategies as st
 from support.drawn import drawn
 
 from chain.messages import (
+    NO_IMAGE,
     Block,
+    Image,
     Message,
     Opaque,
     Overrides,
@@ -21,6 +24,7 @@ from chain.messages import (
     assistant,
     block_from_json,
     block_to_json,
+    block_to_request_json,
     from_json,
     to_json,
 )
@@ -57,6 +61,16 @@ RESULT = {"type": "tool_result", "tool_use_id": "t1", "content": "ok"}
 def test_blocks_in_the_form_of_the_messages_api(block: Block, raw: dict[str, Any]) -> None:
     assert block_to_json(block) == raw
     assert block_from_json(raw) == block
+
+
+def test_images_in_a_request() -> None:
+    image = Image("image/png", "digest", "a.png", "AAAA")
+    sent = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
+    assert block_to_request_json(image) == sent
+    assert block_to_request_json(replace(image, data="")) == {"type": "text", "text": NO_IMAGE}
+    # Services refuse an image in a result that is marked as an error.
+    failed = ToolResult("t1", "ok", is_error=True, images=(image,))
+    assert block_to_request_json(failed) == {**RESULT, "content": [{"type": "text", "text": "Error: ok"}, sent]}
 
 
 @given(drawn(Message))

@@ -84,7 +84,7 @@ def play(tmp_path: Path) -> Play:
     return played
 
 
-async def test_an_explorer_searches_and_its_answer_is_passed_on(play: Play) -> None:
+async def test_an_explorer_answers_the_query(play: Play) -> None:
     async with play() as played:
         answer = await played.run("explore where the kettle is mentioned")
         assert played.calls("main") == ["explore"]

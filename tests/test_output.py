@@ -258,7 +258,7 @@ async def test_an_answer_without_a_run_is_the_result(tmp_path: Path, format: For
         assert [(r["id"], r["state"]) for r in stage.last["receipts"]] == [("L1", "handled")]
 
 
-async def test_stream_json_begins_with_init_and_ends_with_result(tmp_path: Path) -> None:
+async def test_stream_json_has_init_first_and_result_last(tmp_path: Path) -> None:
     """Events of the front end keep their place. After a later one the result is repeated."""
     async with opened(tmp_path, "stream-json") as stage:
         stage.output.put(events.Notice(message="before"))

@@ -78,15 +78,15 @@ def test_a_plan_has_a_bound() -> None:
 def test_every_change_is_announced_with_its_author() -> None:
     authors: list[tuple[str, int]] = []
     changes: list[PlanChange] = []
-    told: list[tuple[Task, ...]] = []
+    states: list[tuple[Task, ...]] = []
 
-    def hear(change: PlanChange) -> None:
+    def note(change: PlanChange) -> None:
         plan.apply(change)
         authors.append((change.by, len(plan.tasks)))
         changes.append(change)
-        told.append(plan.tasks)
+        states.append(plan.tasks)
 
-    plan = Plan(hear)
+    plan = Plan(note)
 
     plan.apply(PlanReplaced(("a",), "user"))
     plan.render()
@@ -102,7 +102,7 @@ def test_every_change_is_announced_with_its_author() -> None:
     assert authors == [("user", 2), ("model", 2), ("model", 1), ("user", 0)]
 
     tasks: tuple[Task, ...] = (Task("a"),)
-    for change, after in zip(changes, told, strict=True):
+    for change, after in zip(changes, states, strict=True):
         tasks = tasks_after(tasks, change)
         assert tasks == after, "the changes alone give the plan"
 

@@ -24,7 +24,8 @@ from typing import Any
 import pytest
 from support.house import ROOT
 from support.journals import journals, records
-from support.program import call_program, environ, run_program, start_program
+from support.program import call_at_home as call
+from support.program import environ, run_program, start_program
 from support.rows import check_order
 from support.stages import line
 
@@ -86,18 +87,13 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def call(home: Path, *args: str, stdin: bytes | int = b"", **variables: str) -> subprocess.CompletedProcess[str]:
-    """Call the program in this process. ``stdin`` is what it reads, or a descriptor."""
-    return call_program(*args, cwd=home, environ=environ(home, variables), stdin=stdin)
-
-
 def run(home: Path, *argv: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a program to its end."""
     return run_program(argv, cwd=home, env=environ(home, variables), stdin=subprocess.DEVNULL, text=True)
 
 
 @contextmanager
-def started(home: Path, *args: str, **more: Any) -> Iterator[subprocess.Popen[bytes]]:
+def start(home: Path, *args: str, **more: Any) -> Iterator[subprocess.Popen[bytes]]:
     """Start the program with the tools of ``DRIVER``. Its standard error is the file ``stderr``."""
     (home / "driver.py").write_text(DRIVER)
     os.mkfifo(home / "gate")
@@ -229,7 +225,13 @@ BAD = {
     "stdin and not": Bad((*NAMED, "--stdin", "--no-stdin"), ("--stdin", "--no-stdin")),
     "stdin twice": Bad((*NAMED, "--stdin", "--input-format", "stream-json"), ("--stdin", "--input-format")),
     "no stdin twice": Bad((*NAMED, "--no-stdin", "--input-format", "stream-json"), ("--no-stdin", "--input-format")),
-    "a config that was merely found": Bad(
+    "a new session without a state": Bad(("send", "--new", "x"), ("--new needs --state",)),
+    "answers without a state": Bad(("watch", "--answers"), ("--answers needs --state",)),
+    "a worker without a state": Bad(("worker",), ("needs the address of a Redis",)),
+    "a state that is a folder": Bad(("worker", "--state", "/tmp", *OFFLINE), ("is not the address of a Redis",)),
+    "a worker of no session": Bad(("worker", "--state", "redis://x/0", "-n", "0"), ("-n must be a number from 1",)),
+    "a wrong age": Bad(("worker", "--state", "redis://x/0", "--keep", "soon"), ("--keep must be a number of days",)),
+    "an untrusted configuration": Bad(
         QUERY,
         ("config.yaml", "base_url", "--config"),
         {"config.yaml": "chains: {}\nmodels: {definitions: {claude: {base_url: 'http://localhost:1'}}}\n"},
@@ -406,7 +408,7 @@ def test_standard_streams_may_be_closed(home: Path, args: tuple[str, ...], close
 def test_a_closed_pipe_is_no_error(home: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    with started(home, "-p", "long", stdin=subprocess.DEVNULL, stdout=writing) as process:
+    with start(home, "-p", "long", stdin=subprocess.DEVNULL, stdout=writing) as process:
         os.close(writing)
         assert process.wait() == 0
     assert not re.search("Traceback|Exception", (home / "stderr").read_text())
@@ -429,7 +431,7 @@ def send(process: subprocess.Popen[bytes], *lines: dict[str, Any]) -> None:
 
 
 def test_a_signal_interrupts_a_tool(home: Path) -> None:
-    with started(home, *JSON) as process:
+    with start(home, *JSON) as process:
         seen = objects(process)
         send(process, line("task", "q"))
         assert any(each["type"] == "tool_call" for each in seen)
@@ -448,7 +450,7 @@ def test_a_signal_interrupts_a_tool(home: Path) -> None:
 @pytest.mark.parametrize(("query", "pause"), [("task", 0.05), ("block", 0.5)])
 def test_a_second_signal_ends_a_hanging_program(home: Path, query: str, pause: float) -> None:
     (home / "stubborn").touch()
-    with started(home, "-p", query, "--output-format", "stream-json", stdin=subprocess.DEVNULL) as process:
+    with start(home, "-p", query, "--output-format", "stream-json", stdin=subprocess.DEVNULL) as process:
         assert process.stdout is not None
         for row in process.stdout:
             if (b"blocked" if query == "block" else b'"tool_call"') in row:
@@ -463,7 +465,7 @@ def test_a_second_signal_ends_a_hanging_program(home: Path, query: str, pause: f
 
 @pytest.mark.slow
 def test_a_full_pipe_does_not_delay_the_end(home: Path) -> None:
-    with started(home, "-p", "long", stdin=subprocess.DEVNULL) as process:
+    with start(home, "-p", "long", stdin=subprocess.DEVNULL) as process:
         assert process.stdout is not None
         assert os.read(process.stdout.fileno(), 1), "the answer comes when the run has ended"
         process.send_signal(signal.SIGTERM)

@@ -159,7 +159,7 @@ def scenario(*user: str, **options: Any) -> Callable[[Outcome], Outcome]:
 
 
 def is_done(played: Played) -> None:
-    """The task's run ended as if nobody had said anything."""
+    """The task's run ended as if the user had done nothing."""
     assert (played.task.status, played.task.result) == ("done", ANSWER)
 
 
@@ -231,8 +231,8 @@ def asks_how_it_goes_and_the_task_goes_on(played: Played) -> None:
 def steers_a_running_tool(played: Played) -> None:
     is_done(played)
     played.was_delivered("focus on prices")
-    heard = [e for e in played.session.of(events.ToolProgress) if e.text == "heard prices"]
-    assert len(heard) <= (played.when == "during")
+    used = [e for e in played.session.of(events.ToolProgress) if e.text == "heard prices"]
+    assert len(used) <= (played.when == "during")
 
 
 # ---- what comes next

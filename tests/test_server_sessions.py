@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import trio
 from hypothesis import strategies as st
-from support import Session, check_invariants, open_session, settings, sharded, wait_quiet
+from support import Session, check_invariants, open_session, settings, sharded
 from support.crashes import reopened
 from support.examples import fewer
 from support.processes import until, until_async
@@ -28,16 +28,16 @@ from support.servers import entry_of, heard, hostile, left_by, until_heard, with
 from chain import events
 from chain.app.replay import replay
 from chain.journal.reading import Reading
-from chain.messages import Text, sent_form
+from chain.messages import Text, block_to_request_json
 from chain.session.resume import load_journal
 
 _patient = pytest.fixture(autouse=True)(without_time_limits)
 
 
-def calling(*tools: str, text: str = "hello") -> str:
+def calling(*tools: str) -> str:
     """A model that calls tools of the server one after the other, and then repeats the last result."""
     rules = [
-        f"- {{when: {{step: {n}}}, tools: [{{name: mcp__h__{tool}, input: {{text: {text}}}}}]}}"
+        f"- {{when: {{step: {n}}}, tools: [{{name: mcp__h__{tool}, input: {{text: hello}}}}]}}"
         for n, tool in enumerate(tools, 1)
     ]
     return "\n".join(["rules:", *rules, '- {text: "Result: ${result}"}'])
@@ -77,16 +77,6 @@ async def test_a_call_asks_and_shows_its_arguments(log: Path) -> None:
     check_invariants(session)
 
 
-async def test_an_interrupt_cancels_a_call_at_its_server(log: Path) -> None:
-    async with serving(log, calling("hang"), interactive=True) as session:
-        await until_heard(log, "tools/call")
-        session.interrupt()
-        await until_heard(log, "notifications/cancelled")
-        await wait_quiet(session)
-    assert results(session)[0].startswith("[Interrupted")
-    check_invariants(session)
-
-
 async def test_an_elicitation_is_a_question(log: Path) -> None:
     async with serving(log, calling("ask"), interactive=True) as session:
         with session.chain.answering():
@@ -99,17 +89,6 @@ async def test_an_elicitation_is_a_question(log: Path) -> None:
             session.chain.answer(asked.id, "2")
             await session.chain.wait_idle()
     assert results(session) == ['You said {"action": "accept", "content": {"colour": "blue"}}.']
-
-
-@pytest.mark.slow
-async def test_a_server_may_ask_twice_in_a_call(log: Path) -> None:
-    async with serving(log, calling("ask", text="twice"), interactive=True) as session:
-        with session.chain.answering():
-            for id, text in (("Q2", "blue"), ("Q3", "accept")):
-                await until_async(lambda id=id: session.chain.questions.open_id == id)
-                session.chain.answer(id, text)
-            await session.chain.wait_idle()
-    assert results(session) == ['You said {"action": "accept", "content": {}}.']
 
 
 async def test_an_interrupt_withdraws_the_question_of_a_server(log: Path) -> None:
@@ -133,7 +112,7 @@ async def test_an_image_of_a_result_is_sent_and_stored(log: Path) -> None:
         await session.chain.wait_idle()
         [result] = session.model.requests[-1].messages[-1].results
     assert [image.media_type for image in result.images] == ["image/png"]
-    assert [block["type"] for block in sent_form(result)["content"]] == ["text", "image"]
+    assert [block["type"] for block in block_to_request_json(result)["content"]] == ["text", "image"]
     again = load_journal(session.file.data.splitlines(keepends=True)).state.main.history.conversation
     assert again.messages[-2].results[0].images == result.images
     check_invariants(session)

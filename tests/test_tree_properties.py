@@ -49,7 +49,7 @@ rules: [{match: ^enough, action: stop}, {match: ^wait, action: urgent}]
 
 @dataclass(frozen=True)
 class Setting:
-    """What a session is opened with; ``answers_s``: how long somebody is there to answer, ``None`` for always."""
+    """How a session is opened. ``answers_s``: seconds for which questions can be answered, ``None`` for always."""
 
     max_iterations: int = 6
     interactive: bool = False
@@ -144,7 +144,7 @@ class Example:
                 acts.at_once()
                 nursery.start_soon(acts.in_time, self.in_time)
                 if self.setting.answers_s is None:
-                    # A question that nobody ever answers stands as long as somebody could; nobody else waits for ever.
+                    # Only an unanswered question may wait forever.
                     with trio.move_on_after(1e6) as waited:
                         await wait_quiet(session)
                     assert waited.cancelled_caught <= (chain.questions.open_id is not None)

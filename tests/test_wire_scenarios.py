@@ -1,14 +1,17 @@
 """Whole sessions with the strict double as their service: it validates every request, and I7 to the block.
 
-There are scenarios with lines at many moments, a tree of agents, random runs, and a long run that shows what the prompt
-cache saves.
+There are scenarios with lines at many moments, such as a tree of agents and a conversation that outgrows the window,
+random runs, and a long run that shows what the prompt cache saves.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import random
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -18,6 +21,7 @@ from double import (
     Conversations,
     Cut,
     ErrorEvent,
+    Policy,
     PromptCache,
     Reset,
     Say,
@@ -35,11 +39,13 @@ from hypothesis import strategies as st
 from support import INTERRUPT, LINES, Acts, Session, check_invariants, check_silence, trying
 from support import settings as chain_settings
 from support.examples import counted, some
+from support.small_window import ASKS, SUMMARY
 from support.wire import TOOLS, wired
 from support.wire_bench import FINAL, HANDLER, THINKING, Bench, BenchScript, bench
 from trio.testing import MockClock
 
 from chain import events
+from chain.tools.tool import ToolContext, tool
 
 LOOK = calls(("look", {"at": "x"}), ("slow", {}), say="Let me look.", text_chunk=4)
 
@@ -88,6 +94,39 @@ def tree(body: Mapping[str, Any]) -> Step:
     return FINAL
 
 
+WINDOW = 20_000
+"""Tokens of the context window of the small service."""
+BIG = calls(("read", {"length": 29_000}), say="I read.")
+
+
+@tool(read_only=True)
+async def read(ctx: ToolContext, length: int) -> str:
+    """Read this many characters."""
+    return f"{ctx.call_id} ".ljust(length, "x")
+
+
+class SmallService:
+    """The script of a service with a small window, which counts 1.3 tokens for each that we estimate."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = [BIG, BIG, FINAL, BIG]
+        self.refused: list[str] = []
+        """The conversations that were too long."""
+        self.summaries = 0
+
+    def __call__(self, body: Mapping[str, Any]) -> Step:
+        read = {key: body.get(key) for key in ("system", "tools", "messages")}
+        tokens = math.ceil(len(json.dumps(read, ensure_ascii=False)) / 3.5 * 1.3)
+        if tokens > WINDOW:
+            self.refused.append(json.dumps(body["messages"]).replace('"cache_control": {"type": "ephemeral"}', ""))
+            return Status(400, message=f"prompt is too long: {tokens} tokens > {WINDOW} maximum")
+        if ASKS in json.dumps(body["messages"][-1]):
+            self.summaries += 1
+            return text(SUMMARY, usage={"input_tokens": tokens})
+        step = self.steps.pop(0) if self.steps else FINAL
+        return replace(step, usage={"input_tokens": tokens}) if isinstance(step, Say) else step
+
+
 SCENARIOS: dict[str, BenchScript] = {
     "an answer without tools": [FINAL],
     "one round of tools": [LOOK, FINAL],
@@ -108,6 +147,11 @@ SCENARIOS: dict[str, BenchScript] = {
     ],
     "the last iteration": [LOOK, LOOK, LOOK, LOOK],
     "a tree of agents": tree,
+    "a small window": SmallService(),
+}
+OPTIONS: dict[str, dict[str, Any]] = {
+    # The window is unknown, and compaction shortens the conversation.
+    "a small window": {"policy": Policy(window=0), "continuity": False, "context_window": 0}
 }
 LIMIT = 6
 ALL_LINES = [
@@ -127,7 +171,8 @@ async def play(one: Bench, name: str, at: list[tuple[int, str]]) -> Session:
     """Play a scenario with these lines at these moments, and another run after it."""
     limit = 2 if name == "the last iteration" else LIMIT
     use = chain_settings(max_iterations=limit, handler=HANDLER, agents=name == "a tree of agents")
-    async with one.open(SCENARIOS[name], tools=TOOLS, use=use) as session:
+    script = SmallService() if name == "a small window" else SCENARIOS[name]
+    async with one.open(script, tools=[*TOOLS, read], use=use) as session:
         if name == "a refusal":
             one.double.expect_withdrawal()
         known = {"main"}
@@ -146,6 +191,10 @@ async def play(one: Bench, name: str, at: list[tuple[int, str]]) -> Session:
             await session.chain.wait_idle()
         check_invariants(session, max_iterations=limit)
         check_silence(session, session.interrupted_at)
+    if isinstance(script, SmallService):
+        assert len(script.refused) == len(set(script.refused)), "a request that was too long is not repeated"
+        assert "context_full" not in [result.status for result in session.of(events.Result)]
+        assert at or script.summaries == 2
     return session
 
 
@@ -153,7 +202,7 @@ async def play(one: Bench, name: str, at: list[tuple[int, str]]) -> Session:
 @pytest.mark.parametrize("name", some([*SCENARIOS], every=5))
 async def test_lines_at_many_moments(name: str, system_messages: bool, mock_clock: MockClock) -> None:
     random.seed(0)  # of the pauses before retries
-    async with bench(mock_clock, at_once=3, system_messages=system_messages) as one:
+    async with bench(mock_clock, at_once=3, system_messages=system_messages, **OPTIONS.get(name, {})) as one:
 
         async def count() -> int:
             return len((await play(one, name, [])).events)
@@ -256,7 +305,7 @@ def long_script(body: Mapping[str, Any], n: int) -> Step:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("system_messages", [False, True])
-async def test_a_long_run_reads_repeated_input_from_the_cache(system_messages: bool, mock_clock: MockClock) -> None:
+async def test_a_long_run_uses_the_cache(system_messages: bool, mock_clock: MockClock) -> None:
     use = chain_settings(max_iterations=250, handler=HANDLER)
     lines = ["use the other file", "todo: add x", "why?", "context: it is late", "focus on prices", "!at once"]
     options: dict[str, Any] = {"thinking": THINKING, "system_messages": system_messages}

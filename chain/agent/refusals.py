@@ -13,7 +13,17 @@ from itertools import accumulate
 
 from chain.errors import ModelError
 from chain.journal.records import REFUSED, Removed
-from chain.messages import Block, Image, Message, Text, ToolCall, ToolResult, digest_of, is_signed_thinking, with_images
+from chain.messages import (
+    Block,
+    Image,
+    Message,
+    Text,
+    ToolCall,
+    ToolResult,
+    digest_of,
+    is_signed_thinking,
+    replace_images,
+)
 
 MAX_REQUEST_IMAGE_BYTES = 20_000_000
 """The limit, in bytes, of all images of a request. They are 27 MB as base64, and a request may have 32 MB."""
@@ -32,7 +42,7 @@ def apply_removal(messages: Sequence[Message], removed: Removed) -> Sequence[Mes
 
     def stub(block: Block) -> Block:
         if not remaining or not remaining[digest := digest_of(block)]:
-            return block if isinstance(block, Image) else with_images(block, stub)
+            return block if isinstance(block, Image) else replace_images(block, stub)
         remaining[digest] -= 1
         match block:
             case Image(name=name):

@@ -30,8 +30,8 @@ from chain.messages import Message, Overrides, Usage
 from chain.model import Delta, Model, Reply, Request, ToolSpec
 from chain.plan import Plan
 from chain.tools.calling import ToolLimits
+from chain.tools.file_versions import KnownFileVersions
 from chain.tools.registry import Registry
-from chain.tools.seen import KnownFileVersions
 from chain.tools.tool import Jobs
 
 

@@ -44,7 +44,7 @@ from chain.lines.inbox import Inbox
 from chain.messages import ToolCall, ToolResult, tool_results
 from chain.text.modes import READ_ONLY_DENIAL
 from chain.tools import calling
-from chain.tools.seen import digest
+from chain.tools.file_versions import digest
 from chain.tools.tool import Guidance, Tool, ToolContext, Verdict, can_run_in_parallel, kind_of
 
 INPUT_CUT_OFF = "The input was cut off by max_tokens; ask again with a shorter one."
@@ -115,7 +115,7 @@ class ToolCalls:
     def _find(self, call: ToolCall) -> Tool | str:
         """Return the tool of a call, or the reason why it cannot be run."""
         try:
-            return calling.find(self._context.spec.registry, call)
+            return calling.tool_for(self._context.spec.registry, call)
         except ToolError as error:
             return self._truncate(str(error))
 

@@ -70,7 +70,7 @@ class AgentView:
 
 @dataclass(eq=False)
 class AgentNode:
-    """An agent at work. ``run`` is ``None`` only for the main agent, between two runs.
+    """An active agent. ``run`` is ``None`` only for the main agent, between two runs.
 
     ``is_asked``: the agent had finished, and works for an ``agent_ask``. ``below`` are the agents that work for it,
     oldest first.
@@ -155,13 +155,12 @@ class AgentTree:
         self.main = main
 
     def find_agent(self, name: str) -> AgentNode:
-        """Return the agent at work with this name, ignoring case. Raise ``UserError`` if there is none."""
+        """Return the active agent with this name, ignoring case. Raise ``UserError`` if there is none."""
         nodes = {node.name: node for node in self.main.all() if not node.is_completing}
         folded = {known.casefold(): node for known, node in nodes.items()}
         found = nodes.get(name) or folded.get(name.casefold())
         if found is None:
-            at_work = f"only {self.main.name} is" if len(nodes) == 1 else f"those at work are {', '.join(nodes)}"
-            raise UserError(f"there is no agent {name!r:.80} at work; {at_work}")
+            raise UserError(f"there is no active agent {name!r:.80}; active: {', '.join(nodes)}")
         return found
 
     def target(self) -> AgentNode:

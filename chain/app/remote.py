@@ -76,10 +76,10 @@ class RemoteSession:
 
     async def events(self) -> AsyncIterator[Mapping[str, Any]]:
         """Yield the ``init`` and the events of the latest run, then all later events, without end."""
-        begun, init = await self._retry(partial(self._store.latest_run, self._server, self.id))
-        if not begun:
+        start, init = await self._retry(partial(self._store.latest_run, self._server, self.id))
+        if not start:
             self._say(NOT_BEGUN.format(id=self.id))
-        after, until = _preceding_id(begun) if begun else "0", None
+        after, until = _preceding_id(start) if start else "0", None
         while True:
             found = await self._retry(partial(self._store.events, self._server, self.id, after, wait_s=NEWS_WAIT_S))
             if not found:
@@ -87,9 +87,9 @@ class RemoteSession:
             if init is not None:
                 yield init
                 init = None
-            if found[0].place != begun if begun else until not in (None, found[0].before):
+            if found[0].place != start if start else until not in (None, found[0].before):
                 self._say(MISSED.format(id=self.id))
-            begun, after, until = "", found[-1].place, found[-1].until
+            start, after, until = "", found[-1].place, found[-1].until
             for each in found:
                 yield each.row
 
@@ -135,16 +135,16 @@ async def _find_session(store: RedisStore, server: RedisServer, workspace: str) 
 
     Raise ``SessionError``.
     """
-    ids = await store.ids_in(server, workspace, most=MAX_LISTED)
+    ids = await store.sessions_in(server, workspace, most=MAX_LISTED)
     if not ids:
         raise SessionError(f"no session of {workspace} is stored there; create one with chain send --new")
-    busy = await store.busy(server, ids)
-    if len(busy) > 1:
-        named = join_first(busy, 10)
+    active = await store.active_sessions(server, ids)
+    if len(active) > 1:
+        named = join_first(active, 10)
         raise SessionError(
             f"several sessions of {workspace} are open or have work: {named}; choose one with --session ID"
         )
-    return busy[0] if busy else ids[0]
+    return active[0] if active else ids[0]
 
 
 @asynccontextmanager
@@ -156,7 +156,7 @@ async def remote_session(
     Raise ``UserError``. If the server cannot be reached at first, nothing has been sent.
     """
     store = RedisStore(address, source="the state")
-    async with store.connected() as server:
+    async with store.connect() as server:
         if is_new:
             found = await store.create(server, str(await trio.Path(workspace).resolve()))
         elif id:

@@ -98,7 +98,7 @@ class Worker:
 
     async def run(self) -> None:
         """Run sessions until ``leave``. Raise ``SessionError`` if the server cannot be used at the start."""
-        async with self._store.connected() as server, trio.open_nursery() as sessions, trio.open_nursery() as nursery:
+        async with self._store.connect() as server, trio.open_nursery() as sessions, trio.open_nursery() as nursery:
             self.ready.set()
             nursery.start_soon(self._claim_sessions, server, sessions)
             if self._limits.keep_s is not None:
@@ -135,7 +135,7 @@ class Worker:
             while self._lost_leases:
                 await self._store.discount_death(server, self._lost_leases[0])
                 self._lost_leases.pop(0)  # removed only now, so that a failed report is repeated
-            for id in await self._store.due(server, only=self._limits.only):
+            for id in await self._store.due_sessions(server, only=self._limits.only):
                 if id in self._running:
                     continue  # two chains must not share a folder
                 lease = await self._store.claim_for_worker(server, id)

@@ -13,7 +13,7 @@ from chain.errors import SessionError
 from chain.events import Event
 from chain.journal.attachments import ReadAttachment
 from chain.journal.reading import Reading
-from chain.messages import Image, JsonObject, sent_form
+from chain.messages import Image, JsonObject, block_to_request_json
 from chain.session.listing import Summary as Summary
 from chain.session.memory_store import MemoryStore as MemoryStore
 from chain.session.restored_state import events_of_journal
@@ -45,12 +45,12 @@ def open_store(state: Path, address: str) -> Store:
     return RedisStore(address, source="the state")
 
 
-def open_new_store(state: Path, address: str, *, keeps: bool) -> tuple[Store, str]:
+def open_new_store(state: Path, address: str, *, is_stored: bool) -> tuple[Store, str]:
     """Return the store of a new session, and a note if the session is unexpectedly not stored.
 
-    Use memory if ``keeps`` is false or the state folder is not writable. Raise ``SessionError``.
+    Use memory if ``is_stored`` is false or the state folder is not writable. Raise ``SessionError``.
     """
-    if not keeps:
+    if not is_stored:
         return MemoryStore(), ""
     store = open_store(state, address)
     if address:
@@ -148,7 +148,7 @@ def _embed_image(block: Any, attachment: ReadAttachment) -> Any:  # noqa: ANN401
         case {"type": "image", "source": {"digest": str(digest), "media_type": str(media_type)}}:
             content = attachment(digest)
             data = "" if content is None else b64encode(content).decode()
-            return sent_form(Image(media_type, digest, "", data))
+            return block_to_request_json(Image(media_type, digest, "", data))
         case {"type": "tool_result", "content": list(content)}:
             return {**block, "content": [_embed_image(each, attachment) for each in content]}
         case _:

@@ -13,7 +13,7 @@ import re
 import shlex
 from collections.abc import Collection, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from chain.config import trust, yamlfile
@@ -88,7 +88,7 @@ class UntrustedCommand:
 class FoundCommands:
     """The commands by name, and the files that need the user's trust.
 
-    ``faults`` has a sentence about each unusable file, and ``notes`` one about each ignored part of a usable file.
+    ``faults`` has a sentence about each unusable file or model, and ``notes`` one about each ignored key.
     """
 
     commands: tuple[CustomCommand, ...] = ()
@@ -119,8 +119,11 @@ def find_commands(settings: Settings, workspace: Path, state: Path, built_in: Co
                 if is_foreign and not trust.is_trusted(digest := _digest(name, text), state):
                     untrusted.append(UntrustedCommand(name, file, digest))
                     continue
-                found[name], ignored = _parse(settings, name, file, text)
-                notes += ignored
+                command = _parse(name, file, text, notes)
+                if fault := _model_fault(settings, command):
+                    faults.append(fault)
+                    command = replace(command, model="")
+                found[name] = command
             except ConfigError as error:
                 faults.append(str(error))
     commands = tuple(found[name] for name in sorted(found))
@@ -181,26 +184,32 @@ def _digest(name: str, text: str) -> str:
     return hashlib.sha256(f"command {name}\n{text}".encode(errors="surrogatepass")).hexdigest()
 
 
-def _parse(settings: Settings, name: str, file: Path, text: str) -> tuple[CustomCommand, list[str]]:
-    """Return the command of a file, and notes on ignored front matter: other programs have more keys and models.
+def _parse(name: str, file: Path, text: str, notes: list[str]) -> CustomCommand:
+    """Return the command of a file. Append a note for each unknown key: files for other programs have more.
 
     Raise ``ConfigError``.
     """
     front_matter, body = _split(file, text)
     if not body:
         raise ConfigError("has no text; write what the model is to do", file=file)
-    given, notes, models = dict.fromkeys(_KEYS, ""), list[ConfigError](), settings.model_names
+    given = dict.fromkeys(_KEYS, "")
     for key, node in front_matter.items():
         if key not in _KEYS:
             why = f"unknown key {yamlfile.printable(key)} is ignored; a command may have {' and '.join(_KEYS)}"
-            notes.append(ConfigError(why, file=file, line=node.line))
-            continue
-        given[key] = "" if node.value is None else node.text().strip()
-        if key == "model" and given[key] and given[key] not in models:
-            hint = did_you_mean(given[key], models, f"the models are {', '.join(models)}", 0.5)
-            notes.append(node.error(f"there is no model {given[key]!r:.60}, so the current one is used: {hint}"))
-            given[key] = ""
-    return CustomCommand(name, file, body, **given), [str(note) for note in notes]
+            notes.append(str(ConfigError(why, file=file, line=node.line)))
+        elif node.value is not None:
+            given[key] = node.text().strip()
+    return CustomCommand(name, file, body, **given)
+
+
+def _model_fault(settings: Settings, command: CustomCommand) -> str:
+    """Return why the model of a command cannot be used; empty if it can."""
+    name, names = command.model, settings.model_names
+    if not name or name in names:
+        return ""
+    hint = did_you_mean(name, names, f"the models are {', '.join(names)}", 0.5)
+    why = f"there is no model {name!r:.60}, so /{command.name} uses the current one: {hint}"
+    return str(ConfigError(why, file=command.file))
 
 
 def _split(file: Path, text: str) -> tuple[dict[str, Node], str]:

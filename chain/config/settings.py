@@ -115,7 +115,7 @@ LEAST_SHARE = 0.05
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,56}")
 """A kind is the name of a tool, which has at most 64 of these characters. An agent's name adds a number to it."""
 
-_TAKEN = ("main", "root")
+_RESERVED_NAMES = ("main", "root")
 """The names of a session's first agent, and of its parent."""
 
 
@@ -214,9 +214,9 @@ def _check_name(name: str, node: Node) -> None:
     """Raise ``ConfigError`` if a kind of agent cannot have this name."""
     if not isinstance(node.value, dict | None) and (near := nearest_name(name, BOUNDS)):
         why = f"unknown key {printable(node.key)}: did you mean {near}?"
-    elif name.casefold() in _TAKEN:
-        taken = f"{' and '.join(_TAKEN)} are reserved"
-        why = f"{name} cannot be a kind of agent, since {taken}; use another name"
+    elif name.casefold() in _RESERVED_NAMES:
+        reserved = " and ".join(_RESERVED_NAMES)
+        why = f"{name} cannot be a kind of agent, because {reserved} are reserved; use another name"
     elif not _NAME.fullmatch(name):
         allowed = "1 to 56 letters of a-z and A-Z, digits, _ and -"
         why = f"{name!r:.60} cannot be a kind of agent: its name is {allowed}"

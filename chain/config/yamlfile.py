@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     import yaml
 
 MAX_YAML_BYTES = 128 * 1024
-"""The shipped files have at most 30 kB. Reading this much takes about 0.3 s with libyaml; without it, or to
-find what is wrong with the file, up to 3 s."""
+"""The limit of a file: the shipped ones have at most 30 kB. At the limit, reading takes about 0.3 s with libyaml, and
+up to 3 s without it or to locate a mistake."""
 MAX_YAML_DEPTH = 20
 MAX_YAML_VALUES = 20_000
 MAX_INTEGER = 10**15
 """Larger whole numbers are not exact as floats, and very long ones cannot be printed."""
 MAX_NUMBER = 40
-"""Characters of a number. The time to read one grows with their square: ``1:1:1...``, a number to the base 60, took
-seconds at the length that fits into a file."""
+"""The limit of a number in characters. The time to read one grows with the square of its length: ``1:1:1...``, a number
+to the base 60, took seconds at the length that fits into a file."""
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_]\w*)(?P<default>:-(?P<value>[^}]*))?\}|\$\{", re.ASCII)
 

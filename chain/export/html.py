@@ -91,23 +91,22 @@ def _content(event: outline.ShownEvent, urgency: str) -> tuple[str, str]:
     """Return the class and the content of an event's element."""
     match event:
         case events.Reply():
-            return "said", prose(event.text)
+            return "reply", prose(event.text)
         case events.ThinkingDelta():
             return "thought", f"<details><summary>Thought</summary>{_attributed_text(event.text.strip())}</details>"
         case events.UserInterruption():
             skipped = f" · skipped: {count_names(event.tools_skipped)}" if event.tools_skipped else ""
-            return "user landed", _attributed_text(
-                event.message, f"{phrases.describe_delivery(event, urgency)}{skipped}"
-            )
+            delivery = phrases.describe_delivery(event, urgency)
+            return "user delivered", _attributed_text(event.message, f"{delivery}{skipped}")
         case events.LineQueued():
             return "user", _attributed_text(event.text, f"Line {event.id} for {event.target_agent} ({urgency})")
         case events.Question():
             options = "".join(f"<li>{escape_text(option)}</li>" for option in event.options)
             sandbox = f"Sandbox: {', '.join(event.protections)}" if event.protections else ""
             content = _attributed_text(event.text, f"Question {event.id}") + (f"<ol>{options}</ol>" if options else "")
-            return "asked", content + _fold(event.preview) + _attributed_text("", sandbox)
+            return "question", content + _fold(event.preview) + _attributed_text("", sandbox)
         case events.Answer():
-            return "asked", _attributed_text(phrases.answer_sentence(event), f"Answer to {event.id}")
+            return "question", _attributed_text(phrases.answer_sentence(event), f"Answer to {event.id}")
         case events.PlanChanged():
             done = sum(task.state == "DONE" for task in event.tasks)
             count = f"{done} of {len(event.tasks)} done" if event.tasks else "now empty"
@@ -116,11 +115,11 @@ def _content(event: outline.ShownEvent, urgency: str) -> tuple[str, str]:
             return "plan", f"{_attributed_text('', f'Plan, changed by {event.by} · {count}')}<ol>{''.join(rows)}</ol>"
         case events.Result():
             status = escape_text(phrases.describe_status(event.status).capitalize())
-            return "ending", f'<p class="{_quality(event.status)}">{status}</p>{_attributed_text(event.result)}'
+            return "result", f'<p class="{_quality(event.status)}">{status}</p>{_attributed_text(event.result)}'
         case _:
             kind, text = phrases.describe_remark(event)
             summary = event.summary if isinstance(event, events.Compaction) else ""
-            return f"told {kind}", _attributed_text(text) + _fold(summary)
+            return f"remark {kind}", _attributed_text(text) + _fold(summary)
 
 
 def _call(call: outline.CallItem) -> Iterator[str]:
@@ -139,7 +138,7 @@ def _agent(agent: outline.AgentRun) -> Iterator[str]:
     status = f'<span class="{_quality(agent.status)}">{phrases.describe_status(agent.status)}</span>'
     end = f' id="e{agent.until}"' if agent.status is not None else ""
     yield (
-        f'<details class="work" id="{agent.anchor}" open>\n'
+        f'<details class="agent-run" id="{agent.anchor}" open>\n'
         f"<summary><b>{escape_text(agent.agent)}</b> "
         f"<small{end}>{status} · {pluralize(agent.iterations, 'iteration')} · {agent.took}</small></summary>\n"
         f"{_attributed_text(agent.task, 'Its task')}\n"
@@ -155,7 +154,7 @@ def _quality(status: events.Status | None) -> str:
 def _attributed_text(text: str, by: str = "") -> str:
     """Return a text below a row that names its author; an empty string for an empty text."""
     row = f'<p class="by">{escape_text(by)}</p>' if by else ""
-    return row + (f'<p class="words">{escape_text(text)}</p>' if text else "")
+    return row + (f'<p class="text">{escape_text(text)}</p>' if text else "")
 
 
 def _fold(text: str) -> str:

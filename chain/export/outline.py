@@ -117,7 +117,7 @@ class Iteration(_Stretch):
 
 @dataclass(slots=True, kw_only=True)
 class AgentRun(_Stretch):
-    """The work of an agent from its start to its end. That of the main agent (``depth`` 0) is a run of the session."""
+    """One activity of an agent, from its start to its end. That of the main agent (``depth`` 0) is a run."""
 
     agent: str
     task: str
@@ -160,7 +160,7 @@ class Outline:
     """The items before the first run."""
     runs: list[AgentRun] = field(default_factory=list)
     agents: list[AgentRun] = field(default_factory=list)
-    """The work of all agents, including runs, in the order of its start."""
+    """The activities of all agents, including runs, in the order of their starts."""
     waiting: list[Moment] = field(default_factory=list)
     """The lines that still wait at the end."""
     times: list[float] = field(default_factory=list)
@@ -184,7 +184,7 @@ class Outline:
         if self.times:
             yield "Began", phrases.local_time(self.times[0])
         if self.runs and not any(run.is_lost for run in self.runs):
-            yield "At work for", duration(sum(run.ended - run.time for run in self.runs))
+            yield "Active for", duration(sum(run.ended - run.time for run in self.runs))
         bad = sum(run.status != "done" for run in self.runs)
         yield "Runs", f"{len(self.runs):,}{f' ({bad:,} not done)' if bad else ''}"
         yield "Iterations", f"{sum(agent.iterations for agent in self.agents):,}"
@@ -208,7 +208,7 @@ class _Builder:
     def __init__(self) -> None:
         self._outline = Outline()
         self._started: dict[str, AgentRun] = {}
-        """The latest work of each agent in the active run."""
+        """The latest activity of each agent in the active run."""
         self._calls: dict[str, CallItem] = {}
         """The calls without a result."""
         self._waiting: dict[str, Moment] = {}
@@ -281,7 +281,7 @@ class _Builder:
         return run
 
     def _end_run(self, event: events.Result, at: int) -> None:
-        """Close the active run and all agents that are still at work in it."""
+        """End the active run and all agents that are still active in it."""
         run = self._started.get(MAIN)
         if run is None or run.status is not None:
             run = self._start_run(event, self._index(event))

@@ -42,12 +42,12 @@ def timeline(session: Outline) -> Iterator[str]:
         return
     places = _places(session.times)
     lanes: dict[str, list[AgentRun]] = {}
-    for work in session.agents:
-        lanes.setdefault(work.agent, []).append(work)
+    for run in session.agents:
+        lanes.setdefault(run.agent, []).append(run)
     first, last = (phrases.local_time(moment, "%H:%M:%S") for moment in (session.times[0], max(session.times)))
     yield f'<section class="timeline">\n<h2>Timeline</h2>\n{_KEY}'
-    for works in lanes.values():
-        yield from _lane(works, places)
+    for runs in lanes.values():
+        yield from _lane(runs, places)
     yield f'<div class="axis"><span>{first}</span><span>{last}</span></div>\n</section>\n'
 
 
@@ -60,21 +60,21 @@ def _places(times: Sequence[float]) -> list[float]:
     return [100 * place / width for place in places]
 
 
-def _lane(works: Sequence[AgentRun], places: Sequence[float]) -> Iterator[str]:
+def _lane(runs: Sequence[AgentRun], places: Sequence[float]) -> Iterator[str]:
     """Yield the lane of one agent: bars for iterations and calls, and pins above them."""
-    agent = works[0].agent
-    signs = sorted(sign for work in works for sign in _signs(work))
+    agent = runs[0].agent
+    signs = sorted(sign for run in runs for sign in _signs(run))
     levels = _levels([places[at] for at, *_ in signs])
     yield (
-        f'<div class="lane" style="--depth:{works[0].depth};--levels:{max(levels, default=-1) + 1}">\n'
-        f'<div class="agent"><a href="#{works[0].anchor}">{escape_text(agent)}</a></div>\n<div class="track">\n'
+        f'<div class="lane" style="--depth:{runs[0].depth};--levels:{max(levels, default=-1) + 1}">\n'
+        f'<div class="agent"><a href="#{runs[0].anchor}">{escape_text(agent)}</a></div>\n<div class="track">\n'
     )
-    for steps in _merge_close_parts((step for work in works for step in work.steps if step.number), places):
+    for steps in _merge_close_parts((step for run in runs for step in run.steps if step.number), places):
         numbers = " to ".join(dict.fromkeys(str(step.number) for step in (steps[0], steps[-1])))
         took = f" ({steps[0].took})" if len(steps) == 1 else ""
         yield _bar("bar", steps, places, f"{agent}, iteration {numbers}{took}")
     for calls in _merge_close_parts(
-        (item for work in works for item in work.items() if isinstance(item, CallItem)), places
+        (item for run in runs for item in run.items() if isinstance(item, CallItem)), places
     ):
         failed = " failed" if any(call.has_failed for call in calls) else ""
         title = f"{calls[0].name}: {calls[0].state}" if len(calls) == 1 else pluralize(len(calls), "call")
@@ -104,9 +104,9 @@ def _link(kind: str, at: int, style: str, title: str, sign: str = "") -> str:
     return f'<a class="{kind}" href="#e{at}" style="{style}" title="{title}">{escape_text(sign)}</a>\n'
 
 
-def _signs(work: AgentRun) -> Iterator[tuple[int, str, str, str]]:
+def _signs(run: AgentRun) -> Iterator[tuple[int, str, str, str]]:
     """Yield the agent's exchanges with the user, and a bad end: index, kind, sign and title of each."""
-    for item in work.items():
+    for item in run.items():
         match item:
             case Moment(at=at, event=events.UserInterruption() as event, urgency=urgency):
                 yield at, "", event.point, f"{phrases.describe_delivery(event, urgency)}. {event.message}"
@@ -114,9 +114,9 @@ def _signs(work: AgentRun) -> Iterator[tuple[int, str, str, str]]:
                 yield at, " asks", "?", f"Question {event.id}: {event.text}"
             case _:
                 pass
-    if work.status not in (None, "done"):
-        sign = "■" if phrases.was_stopped(work.status) else "!"
-        yield work.until, " ends", sign, f"{work.agent}: {phrases.describe_status(work.status)}"
+    if run.status not in (None, "done"):
+        sign = "■" if phrases.was_stopped(run.status) else "!"
+        yield run.until, " ends", sign, f"{run.agent}: {phrases.describe_status(run.status)}"
 
 
 def _levels(places: Sequence[float]) -> list[int]:

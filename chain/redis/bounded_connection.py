@@ -1,4 +1,4 @@
-"""A connection of ``coredis`` with a bound on the length of an answer."""
+"""A connection of ``coredis`` with a limit on the length of an answer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from coredis.connection import TCPConnection
 from coredis.exceptions import ConnectionError as LostConnection
 
 MAX_SERVER_ANSWER = 64 * 1024 * 1024
-"""Bytes of an answer. The longest answers are pages of a journal, and the library keeps a whole one in memory."""
+"""Bytes of an answer. The longest answers are pages of a journal; the library holds a whole answer in memory."""
 
 
 class BoundedConnection(TCPConnection):

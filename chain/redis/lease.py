@@ -29,13 +29,12 @@ LEASE_S = 10.0
 RENEWALS = 4
 """Renewals within the duration of one lease."""
 LEASE_MARGIN = 0.1
-"""The last fraction of a lease, which the holder does not use: its programs must have ended when the lease does."""
+"""The last fraction of a lease, which the holder leaves unused: its programs must end before the lease does."""
 SETTLING = 2
-"""Turns of the trio loop before a group is sent, so that it has all changes of an agent's step. Sending is expensive.
-"""
+"""Turns of the trio loop before a group is sent, so that it contains all changes of a step of an agent."""
 ROWS_PER_FETCH = 100
 LEASE_RETRY_S = 0.2
-"""Seconds before a request is repeated that the server did not answer."""
+"""Seconds before an unanswered request is repeated."""
 
 RELEASED = "the session was released"
 TAKEN_OVER = "another process has taken over the session"
@@ -94,17 +93,13 @@ class Lease:
         """Queue a row of the journal. Like the other methods, raise ``OSError`` if nothing can be written any more."""
         self._change("row", data)
 
-    def publish_receipt(self, record: Record | Unknown) -> None:
-        """Publish a line's receipt, in the same step as its record."""
-        if isinstance(record, Receipt):
-            self.settle_as(record)
+    def publish_receipt(self, record: Record | Unknown | events.Receipt) -> None:
+        """Publish a receipt as the status of its line. Ignore other records."""
+        if isinstance(record, Receipt | events.Receipt):
+            where = {"agent": record.agent, "iteration": record.iteration, "point": record.point}
+            self.publish_status(record.id, state=record.state, **where, reason=record.reason)
 
-    def settle_as(self, receipt: Receipt | events.Receipt) -> None:
-        """Publish a receipt as the status of its line."""
-        where = {"agent": receipt.agent, "iteration": receipt.iteration, "point": receipt.point}
-        self.settle(receipt.id, state=receipt.state, **where, reason=receipt.reason)
-
-    def settle(self, line: str, **status: object) -> None:
+    def publish_status(self, line: str, **status: object) -> None:
         """Publish the status of a line."""
         self._change("status", line.encode(errors="replace"), json.dumps(status))  # an id from JSON may be no UTF-8
 
@@ -122,7 +117,7 @@ class Lease:
         self._change("size", str(size))
 
     def hand_over(self) -> None:
-        """Refuse further changes, as if the process had ended, and let another worker continue after the release."""
+        """Refuse further changes, and let another worker continue the run after the release."""
         self._is_closed = True
         self.release_mode = "handed over"
 
@@ -244,13 +239,13 @@ async def hold_lease(lease: Lease) -> AsyncIterator[None]:
         try:
             yield
         finally:
-            # What was accepted is still written if the holder is cancelled; the end of the lease bounds it.
+            # Accepted changes are still written if the holder is cancelled, at most until the lease ends.
             with trio.CancelScope(shield=True):
                 await lease.release()
 
 
 def _row(fields: Sequence[bytes]) -> Row:
-    """Return the row of an entry; an empty one if it is not JSON of the form that we write."""
+    """Return the row of an entry; an empty one if the entry was not written by chain."""
     try:
         row = json.loads(fields[1])
     except (ValueError, IndexError, RecursionError):

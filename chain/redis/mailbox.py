@@ -1,8 +1,8 @@
 """Delivers the rows that other processes send to a session, and publishes its events.
 
-A row is removed from the server in the same step that writes the records of its effects, so it takes effect once, even
-if a process is killed. A row was accepted when it was sent: it waits until the inbox has room, and only rows that need
-no room overtake it.
+A row is removed from the server in the step that writes the records of its effects, so it takes effect once, even if a
+process is killed. A row was accepted when it was sent. It waits until the inbox has room; only rows that need no room
+overtake it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WAIT_S = 20.0
 MAX_PROMISE_S = 20.0
 """The longest time, in seconds, for which a watcher can offer to answer questions."""
 TEXT_PAUSE_S = 0.1
-"""Seconds for which text deltas are collected before they are published, because there are so many."""
+"""Seconds for which text deltas are collected before they are published, since there are many of them."""
 
 
 class Mailbox:
@@ -95,27 +95,26 @@ class Mailbox:
                 kind = parse_line(text, local=False).kind
                 said = chain.submit(text, id=id, local=False, origin="door")
                 if said.what == "refused":
-                    # It was accepted when it was sent, or it was sent again after a crash in which the server forgot
-                    # its status: then it has a receipt already.
+                    # After a crash in which the server lost its status, the line was sent again and has a receipt.
                     lost = Receipt(id=id, text=text, state="returned", reason=said.message, kind=kind)
                     known = (each for each in chain.lines.receipts if each.id == id and each.state != "refused")
-                    lease.settle_as(next(known, lost))
+                    lease.publish_receipt(next(known, lost))
                 elif said.what in ("handled", "nothing") or not said.id:
-                    lease.settle(id, state="handled", reason=said.message)
-                if said.what == "nothing":  # no event says so
+                    lease.publish_status(id, state="handled", reason=said.message)
+                if said.what == "nothing":  # the chain itself publishes no event
                     self._publish_event([Receipt(id=id, text=text, state="handled", reason=said.message, kind=kind)])
             case {"type": "answer", "question": str(question), "text": str(text)}:
                 said = chain.answer(question, text, origin="door")
-                lease.settle(id, state="returned" if said.what == "refused" else "handled", reason=said.message)
+                lease.publish_status(id, state="returned" if said.what == "refused" else "handled", reason=said.message)
             case {"type": "hello", "for_s": float() | int() as seconds} if seconds >= 0:
                 self._let_answer(chain, seconds)
             case _:
-                lease.settle(
+                lease.publish_status(
                     id, state="returned", reason="this worker does not support this request; update chain there"
                 )
 
     def _let_answer(self, chain: Chain, seconds: float) -> None:
-        """Let questions wait for a watcher's answer for so many seconds from now on."""
+        """Let questions wait for an answer of a watcher during the next ``seconds``."""
         until = trio.current_time() + min(seconds, MAX_PROMISE_S)
         if self._answering.deadline > trio.current_time():
             self._answering.deadline = max(until, self._answering.deadline)
@@ -131,14 +130,14 @@ class Mailbox:
         """Publish each event together with its record. Text deltas are collected for a moment."""
         feed = chain.feed()
 
-        def hear(event: Event) -> None:
+        def publish_pending(event: Event) -> None:
             if not isinstance(event, Piece):
                 with suppress(OSError):  # the lease is lost
                     self._publish_event(feed.take())
 
         with suppress(OSError):
             self._publish_event(() if chain.resumed is None else chain.resumed.recovered)
-            chain.listen(hear)
+            chain.listen(publish_pending)
             while batch := await feed.batch():
                 self._publish_event(batch)
                 await self._lease.sync()

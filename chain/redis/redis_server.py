@@ -1,7 +1,7 @@
 """The connection to a Redis server: its address, the checks of its configuration, and the translation of its errors.
 
-``Unreachable`` is a temporary error. Any other ``SessionError`` remains until somebody changes the server or the
-address. Credentials are part of the address and are never shown.
+``Unreachable`` is a temporary error. Any other ``SessionError`` remains until the server or the address is changed.
+Credentials are part of the address and are never shown.
 
 Each change is sent together with a command whose answer proves that the change is on the server's disk: ``WAITAOF``, or
 on a server before 7.2 the setting ``appendfsync always``.
@@ -33,7 +33,7 @@ DEFAULT_PORT = 6379
 SERVER_ANSWER_S = 5.0
 """Seconds to wait for an answer, which usually takes milliseconds."""
 SAFE_S = 4.0
-"""Seconds that ``WAITAOF`` may take: fewer, so that the server reports the timeout first."""
+"""Seconds that ``WAITAOF`` may take: fewer than ``SERVER_ANSWER_S``, so that the server reports the timeout."""
 OLDEST = (7, 0)
 HAS_WAITAOF = (7, 2)
 
@@ -41,11 +41,11 @@ FORM = "write redis://HOST[:PORT]/DB, or rediss:// for TLS"
 HOW_TO_BE_SAFE = "set appendonly yes and appendfsync always in redis.conf (chain help machines)"
 MAY_LOSE = "may lose the last second in a crash (appendonly is not yes, or appendfsync not always)"
 
-logging.getLogger("coredis").addHandler(logging.NullHandler())  # the library logs what our errors say
+logging.getLogger("coredis").addHandler(logging.NullHandler())  # its log messages repeat our errors
 
 Command: TypeAlias = tuple[Any, ...]
 """The name of a command, as bytes, and its arguments."""
-Connect: TypeAlias = Callable[[], "TCPConnection"]
+ConnectionFactory: TypeAlias = Callable[[], "TCPConnection"]
 
 _GET_SYNCS: Command = (b"CONFIG GET", b"appendonly", b"appendfsync")
 _WAITAOF: Command = (b"WAITAOF", 1, 0, int(SAFE_S * 1000))
@@ -92,11 +92,11 @@ def read_address(text: str, source: str = "--state") -> RedisAddress:
 
 
 class RedisServer:
-    """A connection to a server. Created by ``connected``."""
+    """A connection to a server. Created by ``connect``."""
 
-    def __init__(self, address: RedisAddress, connect: Connect, nursery: trio.Nursery) -> None:
+    def __init__(self, address: RedisAddress, new_connection: ConnectionFactory, nursery: trio.Nursery) -> None:
         self.address = address
-        self._connect = connect
+        self._new_connection = new_connection
         self._nursery = nursery
         self._idle: list[TCPConnection] = []
         self._proof = _GET_SYNCS
@@ -119,7 +119,7 @@ class RedisServer:
 
         ``wait_s`` is the time, in seconds, that the server may wait before it answers.
         """
-        with _translated(self.address):
+        with _translate_errors(self.address):
             connection = await self._idle_connection()
             requests = [connection.create_request(name, *rest, decode=False) for name, *rest in commands]
             is_shared = wait_s == 0 and self._proof is _GET_SYNCS  # otherwise these commands would delay others
@@ -132,7 +132,7 @@ class RedisServer:
             finally:
                 if not is_shared and requests[-1].complete:
                     self._idle.append(connection)
-                elif not is_shared:  # its answer may come later
+                elif not is_shared:  # a late answer must not be taken for that to a later command
                     connection.invalidate()
         while self._idle:
             self._idle.pop().invalidate()
@@ -143,7 +143,7 @@ class RedisServer:
         while self._idle:
             if (connection := self._idle.pop()).usable:
                 return connection
-        connection = self._connect()
+        connection = self._new_connection()
         with trio.fail_after(SERVER_ANSWER_S):
             await self._nursery.start(connection.run)
         return connection
@@ -188,7 +188,7 @@ class RedisServer:
 
 
 @asynccontextmanager
-async def connected(address: RedisAddress) -> AsyncIterator[RedisServer]:
+async def connect(address: RedisAddress) -> AsyncIterator[RedisServer]:
     """Connect to a server for the block, and check it. Raise ``SessionError``.
 
     A cancellation of the block leaves the connections open until the block has ended, so that it can still write.
@@ -199,7 +199,7 @@ async def connected(address: RedisAddress) -> AsyncIterator[RedisServer]:
         from chain.redis.bounded_connection import BoundedConnection
     except ModuleNotFoundError:
         raise SessionError(f"sessions in Redis need the extra redis: {install_command(REDIS)}") from None
-    connect = partial(
+    new_connection = partial(
         BoundedConnection,
         TCPLocation(address.host, address.port),
         connect_timeout=SERVER_ANSWER_S,
@@ -213,7 +213,7 @@ async def connected(address: RedisAddress) -> AsyncIterator[RedisServer]:
 
     async def hold_connections() -> None:
         async with trio.open_nursery() as nursery:
-            servers.append(RedisServer(address, connect, nursery))
+            servers.append(RedisServer(address, new_connection, nursery))
             ready.set()
             await over.wait()
             nursery.cancel_scope.cancel()
@@ -228,20 +228,20 @@ async def connected(address: RedisAddress) -> AsyncIterator[RedisServer]:
 
 
 @contextmanager
-def _translated(address: RedisAddress) -> Iterator[None]:
-    """Translate errors of the library in the block to ours."""
+def _translate_errors(address: RedisAddress) -> Iterator[None]:
+    """Translate errors of the library in the block to ``SessionError``."""
     from coredis import exceptions
 
     try:
         yield
     except (exceptions.RedisError, OSError, trio.TooSlowError) as error:
-        raise _sentence(error, address) from None
+        raise _session_error(error, address) from None
 
 
 _CREDENTIALS = "refuses the user name or the password; correct them in the address"
 _PASSWORD = "requires a password; write redis://:PASSWORD@HOST/DB"
 _TOO_OLD = "is too old, or is not a Redis; update it"
-_SENTENCES: Sequence[tuple[str, str]] = (
+_EXPLANATIONS: Sequence[tuple[str, str]] = (
     ("WRONGPASS", _CREDENTIALS),
     ("INVALID USERNAME", _CREDENTIALS),
     ("NOAUTH", _PASSWORD),
@@ -259,10 +259,10 @@ _SENTENCES: Sequence[tuple[str, str]] = (
 )
 _FORBIDDEN = ("NOPERM", "UNKNOWN COMMAND")
 _FOR_NOW = ("LOADING", "MASTERDOWN", "BUSY ", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "UNBLOCK")
-"""Temporary errors: of a start, a failover (``UNBLOCKED``), or replicas that lag behind."""
+"""Temporary errors: at a start, in a failover (``UNBLOCKED``), or while replicas lag behind."""
 
 
-def _sentence(error: BaseException, address: RedisAddress) -> SessionError:
+def _session_error(error: BaseException, address: RedisAddress) -> SessionError:
     from coredis import exceptions
 
     causes = [error]
@@ -277,7 +277,7 @@ def _sentence(error: BaseException, address: RedisAddress) -> SessionError:
     own_words = str(error).partition(" script: ")[0][:200]
     if any(word in folded for word in _FOR_NOW):
         return Unreachable(f"{who} cannot carry out a command at the moment: {own_words}")
-    for word, why in _SENTENCES:
+    for word, why in _EXPLANATIONS:
         if word in folded:
             return (Forbidden if word in _FORBIDDEN else SessionError)(f"{who} {why}")
     if isinstance(error, exceptions.ResponseError):

@@ -27,12 +27,13 @@ from chain.journal.journal import Journal
 from chain.redis import scripts
 from chain.redis.lease import LEASE_S, Lease, Row, claim, hold_lease
 from chain.redis.mailbox import Mailbox
-from chain.redis.redis_server import Command, RedisAddress, RedisServer, Unreachable, connected, read_address
+from chain.redis.redis_server import Command, RedisAddress, RedisServer, Unreachable, connect, read_address
 from chain.redis.scripts import key
 from chain.session.listing import Summary, from_text, match_id, summary_of, to_text
 from chain.session.resume import load_journal
 from chain.session.state import State
 from chain.session.store import OpenSession
+from chain.text.wording import FULL
 
 T = TypeVar("T")
 
@@ -42,9 +43,9 @@ MAX_DUE = 1_000
 MAX_SUMMARY = 2_000
 """Characters of a stored summary, without which the next list would read the journal again."""
 IN_LOOP_S = 2.0
-"""Seconds for which a blocking method may block a trio loop: fewer than between two renewals of a lease."""
+"""Seconds for which a method may block a trio loop: less than the time between two renewals of a lease."""
 CLAIM_PAUSES_S = (0.1, 0.3, 0.6, 0)
-"""Pauses between attempts to claim a session that a worker may just be releasing."""
+"""Pauses between attempts to claim a session, which a worker may be releasing at the moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class LineStatus:
 
 @dataclass(frozen=True, slots=True)
 class StoredEvent:
-    """An event of a session, its position in the stream, and the bytes of all events up to and including it."""
+    """An event of a session, its position in the stream, and the bytes of all events before it and up to its end."""
 
     place: str
     row: Row
@@ -80,9 +81,9 @@ class RedisStore:
         self.claimed: dict[str, Lease] = {}
         """The leases that a worker has claimed already, by session. ``resume`` uses them instead of claiming one."""
 
-    def connected(self) -> AbstractAsyncContextManager[RedisServer]:
+    def connect(self) -> AbstractAsyncContextManager[RedisServer]:
         """Connect to the server for the block."""
-        return connected(self.address)
+        return connect(self.address)
 
     # ------------------------------------------------------------------------------------------------ as a store
 
@@ -90,16 +91,16 @@ class RedisStore:
         """Raise ``SessionError`` if sessions would not be safe on the server."""
 
         async def check(server: RedisServer) -> None:
-            pass  # ``connected`` has checked it
+            pass  # ``connect`` has checked it
 
-        self._do(check)
+        self._run(check)
 
     @asynccontextmanager
     async def open_new(self, workspace: Path) -> AsyncIterator[OpenSession]:
         """Create a session and hold its lease for the duration of the block."""
-        async with self.connected() as server:
+        async with self.connect() as server:
             id = await self.create(server, os.path.realpath(workspace))  # noqa: ASYNC240 - its folders are known by now
-            async with self._held(server, id) as opened:
+            async with self._claim_and_open(server, id) as opened:
                 yield opened
 
     @asynccontextmanager
@@ -111,11 +112,11 @@ class RedisStore:
         if (lease := self.claimed.get(id)) is not None:
             yield await _open(lease)
             return
-        async with self.connected() as server, self._held(server, match_id(await _ids(server), id)) as opened:
+        async with self.connect() as server, self._claim_and_open(server, match_id(await _ids(server), id)) as opened:
             yield opened
 
     @asynccontextmanager
-    async def _held(self, server: RedisServer, id: str) -> AsyncIterator[OpenSession]:
+    async def _claim_and_open(self, server: RedisServer, id: str) -> AsyncIterator[OpenSession]:
         for pause in CLAIM_PAUSES_S:
             found = await claim(server, id, by_worker=False, length_s=self.lease_s)
             if found != "held":
@@ -133,14 +134,14 @@ class RedisStore:
         async def read(server: RedisServer) -> list[Summary]:
             ids = await _ids(server)
             if here is not None:
-                ids = await _working_in(server, ids, here, most=latest)
+                ids = await _filter_by_folder(server, ids, here, most=latest)
             return [await _summary(server, id) for id in ids[:latest]]
 
-        return self._do(read)
+        return self._run(read)
 
     def find(self, id: str) -> Summary:
         """Return the summary of a session."""
-        return self._do_with(id, _summary)
+        return self._run_for(id, _summary)
 
     def whole_id(self, id: str) -> str:
         """Return the full id of the session that a part of an id names."""
@@ -148,12 +149,12 @@ class RedisStore:
         async def whole(server: RedisServer, id: str) -> str:
             return id
 
-        return self._do_with(id, whole)
+        return self._run_for(id, whole)
 
     @contextmanager
     def rows(self, id: str) -> Iterator[Iterable[bytes]]:
         """Read the rows of a journal."""
-        yield self._do_with(id, _rows)
+        yield self._run_for(id, _rows)
 
     def attachment(self, id: str, digest: str) -> bytes | None:
         """Return the content of an attachment; ``None`` if it is gone."""
@@ -162,7 +163,7 @@ class RedisStore:
             (found,) = await server.ask((b"HGET", key(id, "files"), digest))
             return found if found is None else bytes(found)
 
-        return self._do_with(id, read)
+        return self._run_for(id, read)
 
     def delete(self, id: str) -> None:
         """Delete a session. Raise ``SessionError`` also if another process holds it."""
@@ -171,22 +172,22 @@ class RedisStore:
             if (await server.run(scripts.DELETE, id, ""))[0] == b"held":
                 raise SessionError(f"the session {id} is open in another process; end that first")
 
-        self._do_with(id, remove)
+        self._run_for(id, remove)
 
-    def _do_with(self, id: str, work: Callable[[RedisServer, str], Awaitable[T]]) -> T:
-        """Run ``work`` with a connection and the session's id in full, as ``_do`` does."""
+    def _run_for(self, id: str, work: Callable[[RedisServer, str], Awaitable[T]]) -> T:
+        """Run ``work`` with a connection and the session's id in full, as ``_run`` does."""
 
         async def run(server: RedisServer) -> T:
             return await work(server, match_id(await _ids(server), id))
 
-        return self._do(run)
+        return self._run(run)
 
-    def _do(self, work: Callable[[RedisServer], Awaitable[T]]) -> T:
+    def _run(self, work: Callable[[RedisServer], Awaitable[T]]) -> T:
         """Run ``work`` with a connection, in a thread and a loop of its own, and wait for it."""
         done: Future[T] = Future()
 
         async def run() -> T:
-            async with connected(self.address) as server:
+            async with connect(self.address) as server:
                 return await work(server)
 
         def in_thread() -> None:
@@ -203,11 +204,11 @@ class RedisStore:
 
     # ------------------------------------------------------------------------------------------------ for workers
 
-    async def due(self, server: RedisServer, *, only: str = "") -> list[str]:
+    async def due_sessions(self, server: RedisServer, *, only: str = "") -> list[str]:
         """Return the sessions that need a worker now, in random order; ``only`` those of a folder."""
         found = [id.decode() for id in await server.run(scripts.DUE_NOW, "", -1 if only else MAX_DUE)]
         if only:
-            found = await _working_in(server, found, only)
+            found = await _filter_by_folder(server, found, only)
         random.shuffle(found)  # so that workers do not all try the same one
         return found
 
@@ -217,7 +218,7 @@ class RedisStore:
         return found if isinstance(found, Lease) else None
 
     async def wait_for_work(self, server: RedisServer, seconds: float) -> None:
-        """Wait up to so many seconds until a session may need a worker."""
+        """Wait until a session may need a worker, at most ``seconds``."""
         await server.ask((b"BLPOP", scripts.WAKE, seconds), wait_s=seconds)
 
     async def discount_death(self, server: RedisServer, lease: Lease) -> None:
@@ -233,7 +234,7 @@ class RedisStore:
     # ---------------------------------------------------------------------------------- for senders and watchers
 
     async def create(self, server: RedisServer, workspace: str) -> str:
-        """Create a session that works in a folder, whose path is resolved. Return its id."""
+        """Create a session for a workspace, whose path is resolved. Return its id."""
         while True:
             id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
             if (await server.run(scripts.CREATE, id, os.fsencode(workspace)))[0] == b"ok":
@@ -251,7 +252,7 @@ class RedisStore:
             case b"known":
                 return LineStatus(**json.loads(more[0]))
             case b"full":
-                return LineStatus("refused", reason="Interruption channel full, try again")
+                return LineStatus("refused", reason=FULL)
             case b"none":
                 raise SessionError(_REFUSED["none"].format(id=id))
             case _:
@@ -264,12 +265,12 @@ class RedisStore:
             LineStatus("refused", reason="it never arrived there") if found is None else LineStatus(**json.loads(found))
         )
 
-    async def ids_in(self, server: RedisServer, workspace: str, *, most: int) -> list[str]:
-        """Return up to ``most`` sessions of a folder, whose path is resolved, most recently changed first."""
-        return (await _working_in(server, await _ids(server), workspace, most=most))[:most]
+    async def sessions_in(self, server: RedisServer, workspace: str, *, most: int) -> list[str]:
+        """Return the ids of up to ``most`` sessions of a resolved folder, most recently changed first."""
+        return (await _filter_by_folder(server, await _ids(server), workspace, most=most))[:most]
 
-    async def busy(self, server: RedisServer, ids: Sequence[str]) -> list[str]:
-        """Return those of the sessions that have a holder or need a worker."""
+    async def active_sessions(self, server: RedisServer, ids: Sequence[str]) -> list[str]:
+        """Return the sessions among these that have a holder or need a worker."""
         commands: list[Command] = [(b"TIME",)]
         for id in ids:
             commands += [(b"HGET", key(id, "meta"), b"until"), (b"ZSCORE", scripts.DUE, id)]
@@ -322,8 +323,10 @@ async def _ids(server: RedisServer) -> list[str]:
     return [each.decode(errors="replace") for each in found]
 
 
-async def _working_in(server: RedisServer, ids: Sequence[str], folder: str, *, most: int | None = None) -> list[str]:
-    """Return the first ``most`` of the sessions that work in a folder, in their order."""
+async def _filter_by_folder(
+    server: RedisServer, ids: Sequence[str], folder: str, *, most: int | None = None
+) -> list[str]:
+    """Return the first ``most`` of these sessions whose workspace is a folder, in their order."""
     found: list[str] = []
     for first in range(0, len(ids), RECORDS_PER_REQUEST):
         page = ids[first : first + RECORDS_PER_REQUEST]
@@ -346,8 +349,9 @@ async def _rows(server: RedisServer, id: str) -> list[bytes]:
 
 
 async def _files(server: RedisServer, id: str) -> dict[str, bytes]:
-    (found,) = await server.ask((b"HGETALL", key(id, "files")))
-    return {digest.decode(): content for digest, content in found.items()}
+    """Return the attachments, each from an answer of its own: all of them may exceed ``MAX_SERVER_ANSWER``."""
+    (digests,) = await server.ask((b"HKEYS", key(id, "files")))
+    return {digest.decode(): (await server.ask((b"HGET", key(id, "files"), digest)))[0] for digest in digests}
 
 
 def _ms(time_: Sequence[bytes]) -> int:

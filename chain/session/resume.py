@@ -33,7 +33,7 @@ from chain.journal.attachments import ReadAttachment
 from chain.journal.reading import Reading
 from chain.journal.records import Entry
 from chain.lines.accepted import AcceptedLine
-from chain.messages import Image, with_images
+from chain.messages import Image, replace_images
 from chain.session.jobs import record_lost
 from chain.session.restored_state import RestoredState
 from chain.session.runs import SessionRuns
@@ -97,7 +97,7 @@ def with_stored_images(entry: Entry, read_image: ReadAttachment) -> Entry:
         case (records.Line(images=images) | records.ToolFinished(images=images)) as record if images:
             return replace(entry, record=replace(record, images=tuple(map(load, images))))
         case records.Message(message=message) as record if message.images:
-            blocks = tuple(with_images(block, load) for block in message.blocks)
+            blocks = tuple(replace_images(block, load) for block in message.blocks)
             return replace(entry, record=replace(record, message=replace(message, blocks=blocks)))
         case _:
             return entry

@@ -31,7 +31,7 @@ class ToolLimits:
     result_limit: int = 30_000
 
 
-def find(registry: Registry, call: ToolCall) -> Tool:
+def tool_for(registry: Registry, call: ToolCall) -> Tool:
     """Check the input of a call and return its tool. Raise ``ToolError``."""
     tool = registry.get(call.name)
     try:
@@ -43,7 +43,7 @@ def find(registry: Registry, call: ToolCall) -> Tool:
     return tool
 
 
-async def preview(tool: Tool, call: ToolCall, context: ToolContext, rules: ToolLimits) -> Preview | None:
+async def preview(tool: Tool, call: ToolCall, context: ToolContext, limits: ToolLimits) -> Preview | None:
     """Return what a call would do; ``None`` if that needs no approval.
 
     For a tool without a preview function, it is the call's input. Raise ``ToolError`` if the call would fail.
@@ -55,9 +55,9 @@ async def preview(tool: Tool, call: ToolCall, context: ToolContext, rules: ToolL
         return Preview(shown if call.input else "", "", shown)
     assert isinstance(tool, Previewing)
     try:
-        with trio.move_on_after(rules.timeout_s):
+        with trio.move_on_after(limits.timeout_s):
             return await tool.preview(context, call.input)
-        raise ToolError(f"{tool.name} was not run: its preview took longer than {rules.timeout_s:g} s.")
+        raise ToolError(f"{tool.name} was not run: its preview took longer than {limits.timeout_s:g} s.")
     except ToolError:
         raise
     except BaseException as error:
@@ -74,25 +74,22 @@ def can_preview(tool: Tool) -> bool:
 
 
 async def run(
-    tool: Tool, call: ToolCall, context: ToolContext, rules: ToolLimits, limit: trio.CancelScope | None = None
+    tool: Tool, call: ToolCall, context: ToolContext, limits: ToolLimits, scope: trio.CancelScope | None = None
 ) -> ToolResult:
-    """Run the tool and return its result.
-
-    ``limit`` is the cancel scope whose deadline becomes the tool's time limit.
-    """
-    seconds = rules.timeout_s if tool.timeout_s is None else tool.timeout_s
-    scope = trio.CancelScope() if limit is None else limit
+    """Run the tool and return its result. The deadline of ``scope`` becomes the tool's time limit."""
+    seconds = limits.timeout_s if tool.timeout_s is None else tool.timeout_s
+    scope = scope or trio.CancelScope()
     output: object = None
     error: BaseException | None = None
-    last = math.inf
+    latest = math.inf
 
     def extend() -> None:
         # While a question is open there is no deadline.
-        scope.deadline = max(scope.deadline, min(trio.current_time() + seconds, last))
+        scope.deadline = max(scope.deadline, min(trio.current_time() + seconds, latest))
 
     try:
         scope.deadline = trio.current_time() + seconds
-        last = trio.current_time() + MAX_TIMES * seconds
+        latest = trio.current_time() + MAX_TIMES * seconds
         with scope:
             output = await tool.run(replace(context, extend=extend), call.input)
     except BaseException as raised:  # noqa: BLE001 - whatever a tool raises is its result
@@ -102,17 +99,17 @@ async def run(
             await trio.lowlevel.checkpoint_if_cancelled()
         error = raised
     if scope.cancelled_caught:
-        often = f"{MAX_TIMES} times " if scope.deadline >= last else ""
-        why = f"{tool.name} was stopped after {often}{seconds:g} s, its time limit; it may have had effects."
+        times = f"{MAX_TIMES} times " if scope.deadline >= latest else ""
+        why = f"{tool.name} was stopped after {times}{seconds:g} s, its time limit; it may have had effects."
         return error_result(call, why)
     if error is not None:
-        return error_result(call, truncate_middle(failure_message(tool.name, error), rules.result_limit))
+        return error_result(call, truncate_middle(failure_message(tool.name, error), limits.result_limit))
     text = _plain_text(output.text if isinstance(output, ToolOutput) else output)
     if not isinstance(text, str):
         return error_result(call, f"{tool.name} returned {type(text).__name__} instead of text.")
     if not isinstance(output, ToolOutput):
         output = ToolOutput(text)
-    text = truncate_middle(text, rules.result_limit)
+    text = truncate_middle(text, limits.result_limit)
     result = error_result(call, text) if output.is_error else ToolResult(call.id, text if text.strip() else NO_OUTPUT)
     return replace(result, images=output.images, exit_code=output.exit_code, summary=output.summary)
 

@@ -77,7 +77,7 @@ def decode_editable(path: str, raw: bytes) -> FileText:
     return text
 
 
-def change(path: str, text: FileText, edit: Edit) -> Change:
+def apply_edit(path: str, text: FileText, edit: Edit) -> Change:
     """Return the new content of a file and the difference. Raise ``ToolError`` if the edit cannot be made."""
     match edit:
         case Whole(given):
@@ -114,7 +114,7 @@ def _apply_replacement(path: str, text: FileText, edit: Replacement) -> str:
         )
     at = body.find(old)
     if body.find(old, at + 1) != -1:
-        # "aa" occurs in "aaa" twice, overlapping, but ``count`` counts one.
+        # ``count`` counts "aa" once in "aaa", where it occurs twice.
         n = next(_line_numbers(body, old))
         raise ToolError(f"old_string occurs twice in {path}, overlapping at line {n}: add the text around it.")
     return body[:at] + new + body[at + len(old) :]
@@ -125,11 +125,11 @@ def _describe_missing_text(path: str, body: str, old: str) -> str:
     alike, wanted = fold_lookalikes(body), fold_lookalikes(old)
     at = alike.find(wanted)
     n = alike.count("\n", 0, max(at, 0)) + 1
-    there = "\n".join(body.split("\n")[n - 1 : n + old.count("\n")]).rstrip("\r")
-    sides = ((path, differing_characters(there, old)), ("old_string", differing_characters(old, there)))
+    shown = "\n".join(body.split("\n")[n - 1 : n + old.count("\n")]).rstrip("\r")
+    sides = ((path, differing_characters(shown, old)), ("old_string", differing_characters(old, shown)))
     differing = [f"{which} has {join_first(names, MAX_NUMBERS)}" for which, names in sides if names]
     if at < 0 or not wanted or not differing:
-        return f"old_string is not in {path}: it must be there exactly, with spaces and ends of line."
+        return f"old_string is not in {path}: it must match exactly, with spaces and line ends."
     return (
         f"old_string is not in {path}, but a text at line {n} looks the same: {' and '.join(differing)}. "
         "Give the characters that are in the file."

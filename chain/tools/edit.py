@@ -20,8 +20,9 @@ import trio
 
 from chain.concurrency.threads import Threads
 from chain.errors import JournalError, ToolError, UserError
-from chain.tools.diff import Change, Edit, Replacement, Whole, change, decode_editable
+from chain.tools.diff import Change, Edit, Replacement, Whole, apply_edit, decode_editable
 from chain.tools.file_text import FileText
+from chain.tools.file_versions import digest
 from chain.tools.paths import (
     MAX_WHOLE,
     describe_broken_link,
@@ -31,8 +32,7 @@ from chain.tools.paths import (
     resolve_inside,
 )
 from chain.tools.protected import Protected
-from chain.tools.replace import Changed, replace
-from chain.tools.seen import digest
+from chain.tools.replace import ConcurrentChange, replace
 from chain.tools.tool import UNASKED, Preview, Subject, Tool, ToolContext, ToolOutput, tool
 
 _THREADS = Threads("edit")
@@ -154,7 +154,7 @@ def _carry_out(ctx: ToolContext, protected: Protected, path: str, edit: Edit) ->
         replace(str(plan.root), plan.parts, plan.change.content, plan.status, trio.from_thread.check_cancelled)
     except JournalError as error:
         raise ToolError(f"{plan.shown} was not changed, since undo could not restore it: {error}.") from None
-    except Changed:
+    except ConcurrentChange:
         raise ToolError(
             f"{plan.shown}, or a folder of its path, was changed by another program just now; read it again."
         ) from None
@@ -170,7 +170,7 @@ def _plan(ctx: ToolContext, protected: Protected, path: str, edit: Edit) -> _Pla
     root = ctx.innermost_root(real)
     parts = real.relative_to(root).parts
     name = real if root in ctx.added else real.relative_to(root)
-    part = protected.name_needed(root, parts, path)
+    part = protected.required_name(root, parts, path)
     only_by_name = printable_path(PurePath(part)) if part else ""
     raw: bytes | None = None
     status, text, now = None, FileText(), "no file"  # the state without a file
@@ -195,7 +195,7 @@ def _plan(ctx: ToolContext, protected: Protected, path: str, edit: Edit) -> _Pla
         if known != now:
             raise ToolError(f"{shown} was changed since it was read or written last; read it again.")
     # The real path: a link must not make an allowance's pattern cover another file.
-    made = change(printable_path(name), text, edit)
+    made = apply_edit(printable_path(name), text, edit)
     if len(made.content) > MAX_WHOLE:
         raise ToolError(f"{shown} would have {len(made.content):,} bytes, more than the {MAX_WHOLE:,} of a text file.")
     return _PlannedEdit(root, parts, name.as_posix(), shown, status, raw, now, made, only_by_name)

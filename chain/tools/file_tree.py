@@ -58,8 +58,8 @@ class Tree:
 
     def notes(self) -> list[str]:
         """Return sentences on what was left out."""
-        passed_over = (("Left out", self.left_out), ("Not readable", self.unreadable))
-        notes = [f"{what}: {join_first(names, MAX_OMISSIONS)}." for what, names in passed_over if names]
+        omitted = (("Left out", self.left_out), ("Not readable", self.unreadable))
+        notes = [f"{what}: {join_first(names, MAX_OMISSIONS)}." for what, names in omitted if names]
         if not self.complete:
             notes.append(f"Only the first {MAX_TREE_ENTRIES} files were read; give a subfolder for the others.")
         return notes

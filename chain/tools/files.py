@@ -29,8 +29,8 @@ from chain.text.search import BadPattern, Expressions, SearchBudget, TooSlow
 from chain.text.wording import join_first
 from chain.tools.file_text import FileText
 from chain.tools.file_tree import MAX_AROUND, MAX_OMISSIONS, Tree, TreeEntry, excerpt, walk
+from chain.tools.file_versions import digest
 from chain.tools.paths import MAX_WHOLE, open_file, printable_path, resolve_existing
-from chain.tools.seen import digest
 from chain.tools.tool import Tool, ToolContext, ToolOutput, tool
 
 if TYPE_CHECKING:

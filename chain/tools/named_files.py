@@ -22,8 +22,8 @@ from chain.errors import ToolError
 from chain.messages import Block, Image, Text
 from chain.text.wording import FILE_BEGIN, STDIN_BEGIN, pluralize
 from chain.tools.file_text import FileText
+from chain.tools.file_versions import KnownFileVersions, digest
 from chain.tools.paths import MAX_WHOLE, innermost_root, open_entries, open_file, printable_path, resolve_inside
-from chain.tools.seen import KnownFileVersions, digest
 
 MAX_ATTACHED_CHARS = 20_000
 """Characters of an attached file: about 6,000 tokens. The model can read the rest with a tool."""
@@ -84,12 +84,12 @@ class LineContent:
 
 @dataclass(frozen=True, slots=True)
 class _Attachment:
-    """The result of attaching one file: a short description and the ``blocks``, which are empty if it was left out.
+    """The attached ``blocks`` of one file with a short description, or without blocks the reason why it was left out.
 
     ``path`` and ``digest`` are set for a file that was read as text; ``size`` is in bytes.
     """
 
-    said: str
+    description: str
     blocks: tuple[Block, ...] = ()
     path: Path | None = None
     digest: str = ""
@@ -113,18 +113,18 @@ def read_named_files(
         found = [*sent, *((id, "its files", late) for id, _ in wanted)]
     blocks: dict[tuple[Block, ...], None] = {}  # an ordered set: a file that is named twice is attached once
     notes: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
-    for id, name, its in found:
-        going, left_out = notes.setdefault(id, ({}, {}))
-        if its.blocks:
-            blocks[its.blocks] = None
-            going[f"{name} ({its.said})"] = None
+    for id, name, each in found:
+        attached, left_out = notes.setdefault(id, ({}, {}))
+        if each.blocks:
+            blocks[each.blocks] = None
+            attached[f"{name} ({each.description})"] = None
         else:
-            left_out[f"{name}: {its.said}"] = None
-        if its.path is not None:
-            seen.digests[its.path] = its.digest
+            left_out[f"{name}: {each.description}"] = None
+        if each.path is not None:
+            seen.digests[each.path] = each.digest
     return Attachments(
         tuple(block for each in blocks for block in each),
-        {id: _note(list(going), list(left_out)) for id, (going, left_out) in notes.items()},
+        {id: _note(list(attached), list(left_out)) for id, (attached, left_out) in notes.items()},
     )
 
 
@@ -146,8 +146,8 @@ def names_in(text: str) -> Iterator[Sequence[str]]:
         yield names
 
 
-def _note(going: Sequence[str], left_out: Sequence[str]) -> str:
-    parts = [f"with {', '.join(going)}"] if going else []
+def _note(attached: Sequence[str], left_out: Sequence[str]) -> str:
+    parts = [f"with {', '.join(attached)}"] if attached else []
     return "; ".join([*parts, *(f"without {each}" for each in left_out)])
 
 
@@ -159,9 +159,9 @@ def _read_all(
     for id, names in wanted:
         for name in names:
             if name not in known:
-                is_full = sum(its is not None and bool(its.blocks) for its in known.values()) >= MAX_NAMED
-                its = known[name] = _attach(root, added, name, room, is_full=is_full)
-                room -= its.size if its is not None else 0
+                is_full = sum(each is not None and bool(each.blocks) for each in known.values()) >= MAX_NAMED
+                attachment = known[name] = _attach(root, added, name, room, is_full=is_full)
+                room -= attachment.size if attachment is not None else 0
             if (found := known[name]) is not None:
                 yield id, printable_path(PurePath(name)), found
                 break
@@ -229,13 +229,13 @@ def image_of(name: str, content: bytes) -> Image | None:
 
 
 def _attach_image(image: Image) -> _Attachment:
-    said = f"{image.media_type.removeprefix('image/').upper()}, {image.size:,} bytes"
-    return _Attachment(said, (Text(f"[Image {image.name}]"), image), size=image.size)
+    description = f"{image.media_type.removeprefix('image/').upper()}, {image.size:,} bytes"
+    return _Attachment(description, (Text(f"[Image {image.name}]"), image), size=image.size)
 
 
 def _attach_text(shown: str, file: FileText, raw: bytes, path: Path) -> _Attachment:
     text = file.body.replace("\r\n", "\n")
-    said = pluralize(len(file.lines), "line")
+    count = pluralize(len(file.lines), "line")
     body, more = text[:MAX_ATTACHED_CHARS], "".join(f"; {note}" for note in file.notes)
     if len(text) > MAX_ATTACHED_CHARS:
         whole = body.count("\n")
@@ -243,7 +243,7 @@ def _attach_text(shown: str, file: FileText, raw: bytes, path: Path) -> _Attachm
         here = f"lines 1 to {whole} are here" if whole else "its beginning is here"
         rest = f"line {whole + 1}" if whole else f"column {MAX_ATTACHED_CHARS + 1}"
         more += f"; {here}, and the rest can be read from {rest} on"
-    return _Attachment(said, (Text(f"[File {shown}, {said}{more}]\n{body}"),), path, digest(raw), len(raw))
+    return _Attachment(count, (Text(f"[File {shown}, {count}{more}]\n{body}"),), path, digest(raw), len(raw))
 
 
 def _attach_folder(root: Path, parts: tuple[str, ...], shown: str) -> _Attachment:

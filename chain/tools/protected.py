@@ -3,14 +3,14 @@
 ``app.toolbox`` makes one ``Protected`` for a session from its configuration. Other protected files are found on the
 disk at each use: the Python that runs chain, the code of servers, programs that git runs, and files of instructions.
 
-- ``processes.writable_paths`` uses ``refused``: the files that a command cannot write.
-- ``edit`` uses ``name_needed``: the files that an allowance covers only if it names them. These are all of them.
-- ``processes.shell`` takes a ``snapshot`` before and after a command, and reports the differences.
+- ``processes.writable_paths`` uses ``refused_places``: a command cannot write these files.
+- ``edit`` uses ``required_name``: an allowance covers a protected file only if it names the file.
+- ``processes.shell`` makes a ``snapshot`` before and after a command, and reports the differences.
 
 Landlock can protect a file only together with the folders above it, in which a command then cannot create, move or
-remove anything. So commands cannot write files that would run as code, or that would lift the sandbox without a
-question. Changes are only reported of files that git needs to write, that only the model reads, or that have to be
-trusted again after a change.
+remove anything. So only files that would run as code, or that would lift the sandbox without a question, are refused to
+commands. For files that git must write, that only the model reads, or that the user must trust again after a change,
+changes are only reported.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ INSTRUCTIONS = frozenset({"agents.md", "claude.md", ".mcp.json"})
 CONFIGURATION, _GIT = "config.yaml", ".git"
 
 MAX_FOLDERS = 300
-"""Folders of a workspace that are searched, top folders first: this takes some 10 ms before and after each command."""
+"""Folders of a workspace that are searched, top folders first: about 10 ms before and after each command."""
 MAX_CONFIG_PLACES = 50
 """Files and folders that the configuration of one repository names."""
 MAX_TEXT = 500_000
@@ -94,7 +94,7 @@ class Protected:
     servers: tuple[Launch, ...] = ()
     names: frozenset[str] = INSTRUCTIONS
 
-    def refused(self, folders: Iterable[Path]) -> Refused:
+    def refused_places(self, folders: Iterable[Path]) -> Refused:
         """Return the places that a command cannot write if it may write these folders. Reads the disk."""
         # Python searches the user's own folder of packages from the next start on, even if it does not exist yet.
         users = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
@@ -112,7 +112,7 @@ class Protected:
         }
         return Refused(frozenset(outermost), frozenset(others), frozenset(wide))
 
-    def name_needed(self, root: Path, parts: Sequence[str], path: str) -> str:
+    def required_name(self, root: Path, parts: Sequence[str], path: str) -> str:
         """Return the part of a path that an allowance must contain to cover this file; empty if it is not protected.
 
         ``parts`` are the real path below ``root``, and ``path`` is the path as the model wrote it. Reads the disk.
@@ -124,7 +124,7 @@ class Protected:
             # Also a folder that this file makes a repository, because its configuration may exist already.
             if _is_repository({name.casefold(), *(entry.name.casefold() for entry in _entries(folder))}):
                 return name if folder == root else folder.name
-        file, refused = root.joinpath(*parts), self.refused([root])
+        file, refused = root.joinpath(*parts), self.refused_places([root])
         wide = refused.wide.intersection(parent_folders(str(root)))
         places = {*self._reported_places(root, [root]), *refused.kept} - wide
         first_new = next((each for each in (*folders[1:], file) if not os.path.lexists(each)), root)
@@ -144,7 +144,7 @@ class Protected:
         # With the earlier places, because a command can create so many folders that these are not found again.
         places = {*self._reported_places(root, [root, folder]), *before}
         if not is_fenced:
-            refused = self.refused([root])
+            refused = self.refused_places([root])
             inside = [each for each in refused.kept if is_in(each, {str(root)})]
             places |= refused.kept | refused.open
             places |= {top for each in inside for top, _, _ in islice(os.walk(each), MAX_FOLDERS)}

@@ -27,7 +27,7 @@ _ACCESS_LIST = "system.posix_acl_access"
 _USERS_OWN = "user."
 
 
-class Changed(Exception):
+class ConcurrentChange(Exception):
     """An edit that was not made, because another program changed the file or a folder of its path."""
 
 
@@ -37,8 +37,9 @@ def replace(
     """Replace the content of a file atomically. ``parts`` is its path below ``root``. Mode, owner and access list stay.
 
     ``old`` is the file's status before its content was read. ``None`` means a new file, which is created with its
-    missing folders. ``check`` is called before the rename; if it raises, nothing has changed. Raise ``Changed`` and
-    ``OSError``.
+    missing folders. ``check`` is called before the rename; if it raises, nothing has changed.
+
+    Raise ``ConcurrentChange`` and ``OSError``.
     """
     *folders, name = parts
     made: list[Sequence[str]] = []
@@ -64,7 +65,10 @@ def replace(
 
 
 def remove(root: str, parts: Sequence[str], old: os.stat_result) -> None:
-    """Remove the file with these parts below ``root``, whose status was ``old``. Raise ``Changed`` and ``OSError``."""
+    """Remove the file with these parts below ``root``, whose status was ``old``.
+
+    Raise ``ConcurrentChange`` and ``OSError``.
+    """
     *folders, name = parts
     with _open_folder(root, folders) as folder:
         _check_place(root, folders, folder)
@@ -129,10 +133,10 @@ def _copy_status(descriptor: int, folder: int, name: str, old: os.stat_result) -
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ELOOP):
                 raise
-            raise Changed from None
+            raise ConcurrentChange from None
         with _closing_descriptor(now) as before:
             if not os.path.samestat(os.fstat(before), old):
-                raise Changed
+                raise ConcurrentChange
             _copy_attributes(descriptor, before)
     os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
 
@@ -161,7 +165,7 @@ def _rename_to_new(folder: int, temporary: str, name: str) -> None:
     try:
         os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
     except FileExistsError:
-        raise Changed from None
+        raise ConcurrentChange from None
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
@@ -178,7 +182,7 @@ def _check_same(folder: int, name: str, old: os.stat_result | None) -> None:
     except FileNotFoundError:
         now = None
     if _identity(now) != _identity(old):
-        raise Changed
+        raise ConcurrentChange
 
 
 def _identity(status: os.stat_result | None) -> tuple[int, ...]:
@@ -188,14 +192,14 @@ def _identity(status: os.stat_result | None) -> tuple[int, ...]:
 
 
 def _check_place(root: str, folders: Sequence[str], folder: int) -> None:
-    """Raise ``Changed`` unless the open folder still has these parts as its path."""
+    """Raise ``ConcurrentChange`` unless the open folder still has these parts as its path."""
     try:
         with _open_folder(root, folders) as now:
             is_same = os.path.samestat(os.fstat(now), os.fstat(folder))
     except (FileNotFoundError, NotADirectoryError):
         is_same = False
     if not is_same:
-        raise Changed
+        raise ConcurrentChange
 
 
 def _make_folders(root: str, folders: Sequence[str], made: list[Sequence[str]]) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path, PurePath
 
 from chain.errors import ToolError
 from chain.journal.records import FileChanged
+from chain.tools.file_versions import digest
 from chain.tools.paths import MAX_WHOLE, open_file
-from chain.tools.replace import Changed, remove, replace
-from chain.tools.seen import digest
+from chain.tools.replace import ConcurrentChange, remove, replace
 
 
 def restore_files(
@@ -33,7 +33,7 @@ def restore_files(
             root = Path(PurePath(path).anchor or workspace.resolve())
             parts = PurePath(path).relative_to(PurePath(path).anchor).parts
             was_restored, is_complete = _restore(root, parts, own, content_of)
-        except (OSError, ToolError, Changed):
+        except (OSError, ToolError, ConcurrentChange):
             was_restored, is_complete = False, False
         restored += [path] if was_restored else []
         left += [] if is_complete else [path]

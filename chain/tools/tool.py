@@ -46,8 +46,8 @@ from chain.plan import Plan
 from chain.text.escalations import Escalation
 from chain.text.hunks import FileDiff
 from chain.text.wording import MAIN, NOBODY_CHOOSES
+from chain.tools.file_versions import KnownFileVersions
 from chain.tools.paths import innermost_root, root_of
-from chain.tools.seen import KnownFileVersions
 
 ToolKind: TypeAlias = Literal["read", "search", "edit", "execute", "fetch", "plan", "ask", "delegate", "other"]
 """The purpose of a tool, for front ends. A tool of the kind ``delegate`` gives its task to another agent."""

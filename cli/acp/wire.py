@@ -90,7 +90,7 @@ class Wire:
 
     async def _receive(self, raw: RawLine, serve: Serve, hear: Hear) -> None:
         try:
-            message = rpc.read_message(raw.text, is_utf8=not raw.replaced, is_cut=raw.cut, most=MAX_RPC_ROW)
+            message = rpc.read_message(raw.text, is_utf8=not raw.has_invalid_bytes, is_cut=raw.is_cut, most=MAX_RPC_ROW)
         except RpcError as error:
             self.respond(error.id, error)
         else:

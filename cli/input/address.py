@@ -9,7 +9,7 @@ from chain.lines.parse import parse_line
 _TO = re.compile(r"/to\s+(\S+)(?:\s(.*))?", re.I | re.S)
 
 
-def begun_address(text: str) -> tuple[str, str]:
+def unfinished_address(text: str) -> tuple[str, str]:
     """Return the name after ``/to`` and the text after it, which may be empty; two empty strings for any other text."""
     found = _TO.fullmatch(text)
     return (found[1], found[2] or "") if found else ("", "")
@@ -17,7 +17,7 @@ def begun_address(text: str) -> tuple[str, str]:
 
 def split_address(text: str) -> tuple[str, str]:
     """Return the agent that a line is addressed to, empty without an address, and the line without the address."""
-    name, line = begun_address(text)
+    name, line = unfinished_address(text)
     return (name, line) if line.strip() else ("", text)
 
 

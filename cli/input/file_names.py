@@ -39,7 +39,7 @@ _NAMED = re.compile(r"""(?:^|(?<=[\s(\[{<>"'`,;:=|]))@(?:"([^"\n]+)"|([^\s"@][^\
 _BEHIND_NAME = re.compile(r"""(:L?\d+(-L?\d+)?)?[.,;:!?…)\]}>'`*|]*\Z""")
 """A range of lines after the name of a file, and punctuation that ends a sentence."""
 MAX_NAMED = 20
-"""Names of one line that are looked up."""
+"""Names of one line that are checked."""
 _NEEDS_QUOTES = re.compile(r"""[\s"']""")
 
 

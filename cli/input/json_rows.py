@@ -84,7 +84,7 @@ def read_row(raw: RawLine, *, at_door: bool = False) -> JsonRow | None:
     """Parse a row; return ``None`` for a blank one. ``Hello`` and ``Watch`` are accepted only at the side door."""
     if not raw.text.strip():
         return None
-    if raw.cut:
+    if raw.is_cut:
         begun = _ID.search(raw.text)
         found = _object(f"{{{begun[0]}}}") if begun else {}
         why = f"line {raw.number} of the input is too long; a line has at most {MAX_LINE:,} characters"

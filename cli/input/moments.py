@@ -87,17 +87,17 @@ class ScheduledLine:
     origin: events.Origin = "script"
 
     @property
-    def may_start(self) -> bool:
+    def can_start_run(self) -> bool:
         """Whether the line may start a run; a moment inside a run ends with the run."""
-        return isinstance(self.moment, Now | After) or self.follows_run
+        return isinstance(self.moment, Now | After) or self.is_after_run
 
     @property
-    def follows_run(self) -> bool:
+    def is_after_run(self) -> bool:
         """Whether the line is sent after a run. The end of a child agent is within a run, so it does not count."""
-        return isinstance(self.moment, AtDone) and self.is_for_all
+        return isinstance(self.moment, AtDone) and self.is_for_main
 
     @property
-    def is_for_all(self) -> bool:
+    def is_for_main(self) -> bool:
         """Whether the line is for the main agent or has no address. As a stop it then ends the whole run."""
         return not self.to or is_same_agent(MAIN, self.to)
 
@@ -194,7 +194,7 @@ MOMENT_EVENTS = (
 """The events that can be a moment."""
 
 
-def fires(moment: Moment, event: events.Event, to: str = "") -> bool:
+def is_due(moment: Moment, event: events.Event, to: str = "") -> bool:
     """Return whether an event is the moment of a line ``to`` an agent, by default main.
 
     Each agent counts its own iterations.

@@ -20,12 +20,12 @@ from chain import events
 from chain.chain import Answerer, Chain, SubmitResult
 from chain.concurrency.wakeup import Wakeup
 from chain.lines.parse import MAX_LINE
-from cli.input.moments import MOMENT_EVENTS, After, AtAgent, AtQuestion, Now, ScheduledLine, fires, is_same_agent
+from cli.input.moments import MOMENT_EVENTS, After, AtAgent, AtQuestion, Now, ScheduledLine, is_due, is_same_agent
 
-AHEAD = 1_000
+MAX_WAITING = 1_000
 """Lines that may wait for room, so that a later stop is still read; as many may wait for their moments."""
 
-AHEAD_CHARS = 20 * MAX_LINE
+MAX_WAITING_CHARS = 20 * MAX_LINE
 """Characters of the lines that may wait for room, and of the lines that may wait for their moments."""
 
 _COMPLETE = ("done", "cancelled")
@@ -47,10 +47,10 @@ class Sender:
         self._chain = chain
         self._on_answer = on_answer
         self._scheduled: list[ScheduledLine] = []
-        self._held: deque[ScheduledLine] = deque()
-        self._scheduled_chars = self._held_chars = 0
+        self._queued: deque[ScheduledLine] = deque()
+        self._scheduled_chars = self._queued_chars = 0
         """Running totals, so that the cost of a line does not depend on how many wait."""
-        self._has_held = Wakeup()
+        self._has_queued = Wakeup()
         self._progress = Wakeup()
         """Set when a line was sent or a run ended."""
         self._nursery: trio.Nursery | None = None
@@ -64,44 +64,44 @@ class Sender:
     @property
     def queued_count(self) -> int:
         """The number of lines that wait for room."""
-        return len(self._held)
+        return len(self._queued)
 
     @property
-    def has_place(self) -> bool:
-        """Whether the sender accepts another line to wait."""
-        return not (_is_full(self._held, self._held_chars) or _is_full(self._scheduled, self._scheduled_chars))
+    def has_capacity(self) -> bool:
+        """Whether the sender accepts another line that has to wait."""
+        return not (_is_full(self._queued, self._queued_chars) or _is_full(self._scheduled, self._scheduled_chars))
 
     @property
     def waiting(self) -> tuple[str, ...]:
         """The source texts of the lines that wait for their moment or for room."""
-        return tuple(line.written for line in (*self._scheduled, *self._held))
+        return tuple(line.written for line in (*self._scheduled, *self._queued))
 
     def report_unsent(self, line: ScheduledLine, reason: str) -> None:
         """Report that a line will not be sent."""
         self._chain.lines.mark_unsent(line.written, reason, id=line.id)
 
-    def discard(self, why_held: str = RUN_ENDED) -> None:
-        """Discard and report all lines that wait. ``why_held`` is the reason for those that wait for room."""
-        waiting = [*((line, NO_MOMENT) for line in self._scheduled), *((line, why_held) for line in self._held)]
+    def discard(self, why_queued: str = RUN_ENDED) -> None:
+        """Discard and report all lines that wait. ``why_queued`` is the reason for those that wait for room."""
+        waiting = [*((line, NO_MOMENT) for line in self._scheduled), *((line, why_queued) for line in self._queued)]
         self._scheduled.clear()
-        self._held.clear()
-        self._scheduled_chars = self._held_chars = 0
-        self._count_answers()
+        self._queued.clear()
+        self._scheduled_chars = self._queued_chars = 0
+        self._update_answerers()
         for line, reason in waiting:
             self.report_unsent(line, reason)
 
     def drop(self, id: str) -> bool:
         """Discard and report the line with its sender's ``id``. Return whether there was one."""
-        line = next((line for line in (*self._held, *self._scheduled) if id and line.id == id), None)
+        line = next((line for line in (*self._queued, *self._scheduled) if id and line.id == id), None)
         if line is None:
             return False
-        if line in self._held:
-            self._held.remove(line)
-            self._held_chars -= len(line.text)
+        if line in self._queued:
+            self._queued.remove(line)
+            self._queued_chars -= len(line.text)
             self._progress.set()
         else:
             self._unschedule(line)
-            self._count_answers()
+            self._update_answerers()
         self.report_unsent(line, DROPPED)
         return True
 
@@ -121,7 +121,7 @@ class Sender:
             self._answerers.clear()
             self._chain = chain
             self._listen_to(chain)
-            self._count_answers()
+            self._update_answerers()
         self._is_paused = False
         self._resumed.set()
 
@@ -133,12 +133,12 @@ class Sender:
         if isinstance(line.moment, Now):
             self._send(line)
         elif len(line.text) > MAX_LINE:
-            self._submit_at_once(line)  # it is too long, and is refused whatever its moment
+            self._submit(line)  # refused because of its length
         else:
             self._scheduled.append(line)
             self._scheduled_chars += len(line.text)
             if isinstance(line.moment, AtQuestion):
-                self._count_answers()
+                self._update_answerers()
                 self._answer_open()
             if isinstance(line.moment, After):
                 assert self._nursery is not None, "run() comes first"
@@ -149,26 +149,26 @@ class Sender:
         async with trio.open_nursery() as self._nursery:
             task_status.started()
             while True:
-                await self._has_held.wait()
-                while self._held:
-                    while self._held and self._has_room(self._held[0]):
-                        self._release(self._held.popleft())
+                await self._has_queued.wait()
+                while self._queued:
+                    while self._queued and self._has_room(self._queued[0]):
+                        self._release(self._queued.popleft())
                     # A stop may have emptied the queue meanwhile.
-                    if self._held:
+                    if self._queued:
                         await (self._resumed.wait() if self._is_paused else self._chain.lines.wait_for_change())
                 self._progress.set()
 
     async def drain(self) -> None:
         """Wait until no line is queued for room."""
-        while self._held:
+        while self._queued:
             await self._progress.wait()
 
-    async def wait_for_place(self) -> None:
-        """Wait until ``has_place``, so that an endless input is not read faster than it is sent."""
-        if _is_full(self._held, self._held_chars):
+    async def wait_for_capacity(self) -> None:
+        """Wait until ``has_capacity``, so that an endless input is not read faster than it is sent."""
+        if _is_full(self._queued, self._queued_chars):
             await self.drain()
         while _is_full(self._scheduled, self._scheduled_chars):
-            may_come = self._held or any(isinstance(line.moment, After) for line in self._scheduled)
+            may_come = self._queued or any(isinstance(line.moment, After) for line in self._scheduled)
             if self._chain.is_running or may_come:
                 await self._progress.wait()
             else:
@@ -186,8 +186,8 @@ class Sender:
             self._answer_open()
         if not isinstance(event, MOMENT_EVENTS):
             return
-        for line in [line for line in self._scheduled if fires(line.moment, event, line.to)]:
-            if line.follows_run and self._chain.is_running:
+        for line in [line for line in self._scheduled if is_due(line.moment, event, line.to)]:
+            if line.is_after_run and self._chain.is_running:
                 continue  # another run has begun: the line is sent after that one
             if isinstance(event, events.ToolCall) and self._chain.starts_agent(event):
                 self._scheduled[self._scheduled.index(line)] = replace(line, moment=AtAgent(event.id))
@@ -200,7 +200,7 @@ class Sender:
 
     def _answer_open(self) -> None:
         while (id := self._chain.questions.open_id) is not None:
-            line = next((line for line in self._scheduled if self._answers(line)), None)
+            line = next((line for line in self._scheduled if self._is_answer(line)), None)
             if line is None:
                 break
             self._unschedule(line)
@@ -208,14 +208,14 @@ class Sender:
             if answer.what == "answered":
                 break
             self.report_unsent(line, answer.message)
-        self._count_answers()
+        self._update_answerers()
 
-    def _answers(self, line: ScheduledLine) -> bool:
+    def _is_answer(self, line: ScheduledLine) -> bool:
         return isinstance(line.moment, AtQuestion) and (
             not line.to or is_same_agent(self._chain.questions.asker or "", line.to)
         )
 
-    def _count_answers(self) -> None:
+    def _update_answerers(self) -> None:
         """Register as an answerer of the questions for which a line waits, and unregister from all others."""
         wanted = {line.to.casefold() for line in self._scheduled if isinstance(line.moment, AtQuestion)}
         for agent in wanted - self._answerers.keys():
@@ -237,18 +237,19 @@ class Sender:
         self._progress.set()
 
     def _send(self, line: ScheduledLine) -> None:
+        """Submit a line, or queue it until there is room."""
         passes = self._chain.lines.needs_no_room(line.text, urgency=line.urgency, to=line.to)
-        if passes == "stop" and line.is_for_all:
-            overtaken, self._held, self._held_chars = self._held, deque(), 0
+        if passes == "stop" and line.is_for_main:
+            overtaken, self._queued, self._queued_chars = self._queued, deque(), 0
             for each in overtaken:
                 self.report_unsent(each, OVERTAKEN)
-        elif passes is None and len(line.text) <= MAX_LINE and (self._held or not self._has_room(line)):
+        elif passes is None and len(line.text) <= MAX_LINE and (self._queued or not self._has_room(line)):
             # A line that is too long is refused, for which it needs no room.
-            self._held.append(line)
-            self._held_chars += len(line.text)
-            self._has_held.set()
+            self._queued.append(line)
+            self._queued_chars += len(line.text)
+            self._has_queued.set()
             return
-        self._submit(line)
+        self._submit_unless_late(line)
 
     def _has_room(self, line: ScheduledLine) -> bool:
         has_room = self._chain.lines.has_room(line.text, urgency=line.urgency, local=False, to=line.to)
@@ -256,20 +257,20 @@ class Sender:
 
     def _release(self, line: ScheduledLine) -> None:
         """Send a queued line, unless the run that it waited for ended in a way that returns lines."""
-        self._held_chars -= len(line.text)
+        self._queued_chars -= len(line.text)
         last = self._chain.runs.last_status
-        if self._chain.is_running or last is None or last.startswith(_COMPLETE) or line.follows_run:
-            self._submit(line)
+        if self._chain.is_running or last is None or last.startswith(_COMPLETE) or line.is_after_run:
+            self._submit_unless_late(line)
         else:
             self.report_unsent(line, RUN_ENDED)
 
-    def _submit(self, line: ScheduledLine) -> None:
-        if not line.may_start and not self._chain.is_running:
+    def _submit_unless_late(self, line: ScheduledLine) -> None:
+        if not line.can_start_run and not self._chain.is_running:
             self.report_unsent(line, TOO_LATE)
         else:
-            self._submit_at_once(line)
+            self._submit(line)
 
-    def _submit_at_once(self, line: ScheduledLine) -> None:
+    def _submit(self, line: ScheduledLine) -> None:
         answer = self._chain.submit(
             line.text, urgency=line.urgency, id=line.id, local=False, origin=line.origin, to=line.to
         )
@@ -277,4 +278,4 @@ class Sender:
 
 
 def _is_full(lines: Sized, chars: int) -> bool:
-    return len(lines) >= AHEAD or chars >= AHEAD_CHARS
+    return len(lines) >= MAX_WAITING or chars >= MAX_WAITING_CHARS

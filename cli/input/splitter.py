@@ -18,18 +18,22 @@ JSON_BYTES = 12 * MAX_LINE + 4_096
 class RawLine:
     """A line as it was read.
 
-    ``replaced``: some bytes were not UTF-8. ``cut``: it was too long, and the end is missing.
+    ``has_invalid_bytes``: some bytes were not UTF-8, and were replaced. ``is_cut``: it was too long, and has no end.
     """
 
     text: str
     number: int
-    replaced: bool = False
-    cut: bool = False
+    has_invalid_bytes: bool = False
+    is_cut: bool = False
 
     @property
     def notice(self) -> str:
         """A note for the sender if bytes were replaced; else empty."""
-        return f"line {self.number} of the input is not UTF-8; its invalid bytes were replaced" if self.replaced else ""
+        return (
+            f"line {self.number} of the input is not UTF-8; its invalid bytes were replaced"
+            if self.has_invalid_bytes
+            else ""
+        )
 
 
 class Splitter:
@@ -67,12 +71,15 @@ class Splitter:
         self._is_cut = False
         if not is_cut:
             raw = raw.removesuffix(b"\r")
-        text, replaced = utf8_text(raw, at_start=self._number == 1, is_cut=is_cut)
-        return RawLine(text, self._number, replaced, is_cut)
+        text, has_invalid_bytes = utf8_text(raw, at_start=self._number == 1, is_cut=is_cut)
+        return RawLine(text, self._number, has_invalid_bytes, is_cut)
 
 
 def utf8_text(raw: bytes, *, at_start: bool = True, is_cut: bool = False) -> tuple[str, bool]:
-    """Decode bytes without a byte order mark. Return the text, and whether invalid bytes were replaced."""
+    """Decode bytes, without a byte order mark ``at_start``. Return the text, and whether invalid bytes were replaced.
+
+    ``is_cut``: the bytes may end within a character, which is left out.
+    """
     if at_start:
         raw = raw.removeprefix(codecs.BOM_UTF8)
     decoder = codecs.getincrementaldecoder("utf-8")

@@ -70,10 +70,10 @@ def _read_chunk(fd: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Piped:
-    """The piped input without trailing line ends. ``replaced``: some bytes were not UTF-8."""
+    """The piped input without trailing line ends. ``has_invalid_bytes``: some bytes were not UTF-8."""
 
     text: str
-    replaced: bool = False
+    has_invalid_bytes: bool = False
 
 
 def is_piped(fd: int) -> bool:
@@ -92,7 +92,7 @@ async def read_piped(fd: int, *, first_byte_s: float, on_wait: Callable[[], None
     """
     if first_byte_s < math.inf and not await _is_readable_within(fd, first_byte_s):
         return None
-    held = bytearray()
+    read = bytearray()
     has_warned = False
     while True:
         if not has_warned and not await _is_readable_within(fd, FIRST_BYTE_S):
@@ -104,10 +104,10 @@ async def read_piped(fd: int, *, first_byte_s: float, on_wait: Callable[[], None
         except OSError as error:
             raise UserError(f"standard input cannot be read: {error.strerror}; --no-stdin ignores it") from None
         if not chunk:
-            text, replaced = utf8_text(bytes(held))
-            return Piped(text.rstrip("\r\n"), replaced)
-        held += chunk
-        if len(held) > TEXT_BYTES:
+            text, has_invalid_bytes = utf8_text(bytes(read))
+            return Piped(text.rstrip("\r\n"), has_invalid_bytes)
+        read += chunk
+        if len(read) > TEXT_BYTES:
             raise UserError(
                 f"standard input holds more than the {MAX_LINE:,} characters that a query may have; put it in a file "
                 "and name that in the query, or ignore it with --no-stdin"

@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     if os.isatty(0):
         write(2, AT_TERMINAL)
     state, address = state_folder(os.environ), read_state(args)
-    store, note = open_new_store(state, address, keeps=not args.no_session)
+    store, note = open_new_store(state, address, is_stored=not args.no_session)
     if note:
         write(2, f"chain: {note}\n")
     is_kept = not isinstance(store, MemoryStore)

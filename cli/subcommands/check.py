@@ -293,8 +293,8 @@ def _values(settings: Settings) -> Iterator[tuple[str, object, str]]:
             yield from _flatten(f"chains.{name}", settings.chain(name))
     for server in settings.servers:
         yield f"mcp.{server.name}", server.target, ""
-    for name, may_start in settings.found_servers.items():
-        yield f"mcp.{name}", may_start, ""
+    for name, can_start_run in settings.found_servers.items():
+        yield f"mcp.{name}", can_start_run, ""
     with suppress(ConfigError):
         yield from _flatten("agents", settings.agents)
     for name in settings.kind_names:

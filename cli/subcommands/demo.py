@@ -87,7 +87,7 @@ def play(renderer: Renderer, *, has_input: bool = False) -> int:
     async def work() -> int:
         from chain.app.open import open_chain
         from cli import headless
-        from cli.headless import Job
+        from cli.headless import HeadlessTask
         from cli.input.moments import parse_moment
 
         # Signals before and after the run must not leave the folder behind.
@@ -97,8 +97,8 @@ def play(renderer: Renderer, *, has_input: bool = False) -> int:
             settings = load_settings(config=config, environ={}, cwd=folder, flags=flags)
             async with open_chain(settings, workspace=folder / "products", state=folder / "state") as chain:
                 notes = (ALONE, *([NOT_READ] if has_input else []))
-                job = Job(DEMO_QUERY, (parse_moment(LINE, strict=True),), notes=notes, is_kept=False)
-                return await headless.run_job(chain, job, renderer, stderr=1)
+                job = HeadlessTask(DEMO_QUERY, (parse_moment(LINE, strict=True),), notes=notes, is_kept=False)
+                return await headless.run_headless(chain, job, renderer, stderr=1)
 
     return trio.run(work)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from chain.chain import Chain
 from chain.lines.parse import parse_line
 from chain.text.wording import MAIN
-from cli.input.address import begun_address
+from cli.input.address import unfinished_address
 from cli.show.toolbar import Recipient
 
 LONGEST_PREFIX = 200
@@ -39,7 +39,7 @@ class Recipients:
     def find(self, typed: str) -> Recipient:
         """Return the recipient of a typed text. An unfinished address that names no agent yet is treated as text."""
         target, waiting = self._snapshot
-        name, text = begun_address(typed)
+        name, text = unfinished_address(typed)
         found = next((agent for agent in waiting if agent.casefold() == name.casefold()), "")
         if not name or not (found or text.strip()):
             # Plan commands and follow-ups always go to main. Only the beginning is parsed, since a paste may be long.

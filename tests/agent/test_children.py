@@ -154,6 +154,17 @@ async def test_a_stop_ends_waiting_for_a_busy_agent(is_at_once: bool) -> None:
         assert [text for text, is_error in agents.results("main") if not is_error] == ["Found.", "First.", "Third."]
 
 
+async def test_a_now_line_as_a_busy_agent_is_released() -> None:
+    async with family() as agents:
+        now = partial(agents.send, "!!use B", to="agent-1")
+        at(agents.session, events.ToolResult, now, agent="main", name="agent_ask")
+        asking = starts("agent", [asks("explore-1", answer="Second.")], answer="Done.")
+        await agents.begin([starts("explore")], [asks("explore-1", [WAIT], answer="First."), asking])
+        await agents.finish()
+        assert sorted(e.name for e in agents.session.of(events.AgentStarted)) == ["agent-1", "explore-1", "explore-1"]
+        assert agents.results("agent-1") == [(INTERRUPTED, True)]
+
+
 async def test_a_refusal_returns_lines_of_unanswered_runs() -> None:
     """A withdrawal reaches back to the last answer, and an interrupted agent has given none."""
     async with family() as agents:
@@ -352,11 +363,11 @@ async def test_an_allowed_call_waits_for_no_question() -> None:
             assert ended() == ["signed"], "it is allowed by the configuration"
             agents.session.chain.answer("Q1", "a")
             await agents.quiet()
-            assert ended() == ["signed", "changed", "changed"], "nobody has said which, and nobody has to"
+            assert ended() == ["signed", "changed", "changed"], "the open choice blocks none of them"
             agents.session.chain.answer("Q4", "1")
             await agents.finish()
-        told = [(e.id, e.by) for e in agents.session.of(events.Answer)]
-        assert told == [("Q2", "config"), ("Q1", "user"), ("Q3", "config"), ("Q4", "user")]
+        answers = [(e.id, e.by) for e in agents.session.of(events.Answer)]
+        assert answers == [("Q2", "config"), ("Q1", "user"), ("Q3", "config"), ("Q4", "user")]
 
 
 async def test_an_asked_agent_uses_the_current_model() -> None:

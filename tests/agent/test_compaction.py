@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -21,17 +21,10 @@ from chain.model import Delta, Model, Reply, Request, Window
 from chain.session.resume import load_journal
 from chain.text.wording import USER_WORDS
 from chain.tools import ask
-from chain.tools.tool import ToolContext, tool
+from chain.tools.tool import Tool, ToolContext, tool
 
 SUMMARY = "The goal is to count. Two files were read."
 ASKS = "The conversation is about to be shortened"
-
-
-def chars_in(request: Request) -> int:
-    """The characters of a request."""
-    texts = (getattr(b, "text", "") or getattr(b, "name", "") for m in request.messages for b in m.blocks)
-    beside = len(request.system) + sum(len(json.dumps(asdict(each))) for each in request.tools)
-    return sum(map(len, texts)) + beside
 
 
 def is_asked_for_summary(request: Request) -> bool:
@@ -40,21 +33,21 @@ def is_asked_for_summary(request: Request) -> bool:
 
 @dataclass
 class SmallModel(Model):
-    """A model with a window, which counts four characters a token, and refuses what is longer.
+    """A model with a window, which counts four characters a token and refuses longer requests.
 
-    ``acts`` makes its replies, in turn, ``None`` is a refusal; ``summary`` the text of one that is asked for, as well.
+    ``acts`` are its replies: a number is a call of ``read``, a text an answer, ``None`` a refusal. ``summary`` is the
+    reply to a request for one, once ``gate`` is set, or ``None`` for a refusal.
     """
 
-    acts: list[Callable[[Request], Message | None]]
+    acts: list[int | str | Message | None]
     window_tokens: int | None = 2_200
     summary: str | None = SUMMARY
-    refused: int = 0
     gate: trio.Event | None = None
-    """Whoever waits for a summary waits for this."""
-    asked: trio.Event = field(default_factory=trio.Event)
     limit: int = 2_200
     fails: int = 0
     name: str = "small"
+    asked: trio.Event = field(default_factory=trio.Event)
+    refused: int = 0
 
     @property
     def window(self) -> Window | None:
@@ -62,53 +55,38 @@ class SmallModel(Model):
 
     async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
         await trio.lowlevel.checkpoint()
-        tokens = chars_in(request) // 4
+        tokens = tokens_of(request)
         if tokens > self.limit:
             self.refused += 1
-            return Reply(Message("assistant", ()), "model_context_window_exceeded", asked_tokens=tokens)
+            return Reply(Message("assistant", ()), TOO_LONG, asked_tokens=tokens)
+        act: int | str | Message | None = self.summary
         if is_asked_for_summary(request):
             self.asked.set()
             if self.gate is not None:
                 await self.gate.wait()
             if self.fails:
                 raise ModelError("no summary today")
-            if self.summary is None:
-                return Reply(assistant([Text("no")]), "refusal", Usage(tokens, 5))
-            return Reply(assistant([Text(self.summary)]), "end_turn", Usage(tokens, len(self.summary) // 4))
-        message = self.acts.pop(0)(request)
-        if message is None:
-            return Reply(Message("assistant", ()), "refusal", Usage(tokens, 1))
-        reason = "tool_use" if message.calls else "end_turn"
-        return Reply(
-            message, reason, Usage(tokens, sum(len(b.text) for b in message.blocks if isinstance(b, Text)) // 4)
-        )
+        else:
+            act = self.acts.pop(0)
+        match act:
+            case None:
+                return Reply(assistant([Text("no")]), "refusal", Usage(tokens, 1))
+            case int():
+                act = assistant([ToolCall(f"c{act}", "read", {"n": act})])
+            case str():
+                act = assistant([Text(act)])
+        written = sum(len(block.text) for block in act.blocks if isinstance(block, Text))
+        return Reply(act, "tool_use" if act.calls else "end_turn", Usage(tokens, written // 4))
 
 
-def reads(n: int) -> Callable[[Request], Message]:
-    return lambda request: assistant([ToolCall(f"c{n}", "read", {"n": n})])
+def tokens_of(request: Request) -> int:
+    texts = (getattr(b, "text", "") or getattr(b, "name", "") for m in request.messages for b in m.blocks)
+    beside = len(request.system) + sum(len(json.dumps(asdict(each))) for each in request.tools)
+    return (sum(map(len, texts)) + beside) // 4
 
 
-def refuses(request: Request) -> None:
-    """Refuse the request."""
-
-
-def filling(*acts: Callable[[Request], Message | None], **options: Any) -> SmallModel:
-    """A model whose four calls fill its window, and what it does then."""
-    return SmallModel([*(reads(n) for n in range(1, 5)), *acts], **options)
-
-
-def says(text: str) -> Callable[[Request], Message]:
-    return lambda request: assistant([Text(text)])
-
-
-@tool
-async def read(context: ToolContext, n: int) -> str:
-    """Read something long."""
-    return f"row {n} " * 300
-
-
-def breaking_off(model: SmallModel) -> Callable[[Request, Callable[[Delta], None]], Awaitable[Reply]]:
-    """The model, whose first reply to a longer conversation shows a beginning, and then finds it too long."""
+def breaking_off(model: SmallModel) -> SmallModel:
+    """Make the model's first reply to a longer conversation show its beginning, and then find it too long."""
     reply, is_first = model.reply, True
 
     async def breaks_off(request: Request, on_delta: Callable[[Delta], None]) -> Reply:
@@ -119,26 +97,38 @@ def breaking_off(model: SmallModel) -> Callable[[Request, Callable[[Delta], None
             return Reply(assistant([Text("As far as")]), TOO_LONG, Usage(100, 1))
         return await reply(request, on_delta)
 
-    return breaks_off
+    model.reply = breaks_off  # type: ignore[method-assign]
+    return model
 
 
-@tool(name="read")
-async def brief(context: ToolContext, n: int) -> str:
-    """Read something short."""
-    return f"row {n}"
+@tool
+async def read(context: ToolContext, n: int) -> str:
+    """Read something long."""
+    return f"row {n} " * 300
+
+
+def reading(chars: int) -> Tool:
+    """A tool that reads this much."""
+
+    @tool(name="read")
+    async def page(context: ToolContext, n: int) -> str:
+        """Read a page."""
+        return f"row {n} ".ljust(chars)
+
+    return page
 
 
 async def test_a_nearly_full_window_is_compacted() -> None:
-    model = filling(says("done"))
+    model = SmallModel([1, 2, 3, 4, "done"])
     async with checked_session(model, tools=[read]) as session:
         result = await session.run("count the rows")
     assert (result.status, result.result) == ("done", "done")
     assert model.refused == 0
-    told = session.of(events.Compaction)
-    assert [(e.state, e.by) for e in told][:2] == [("started", "fill"), ("ended", "fill")]
-    assert told[1].summary == SUMMARY
-    assert told[1].tokens_after < told[1].tokens_before
-    [asked] = (chars_in(r) // 4 for r in session.model.requests if is_asked_for_summary(r))
+    states = session.of(events.Compaction)
+    assert [(e.state, e.by) for e in states][:2] == [("started", "fill"), ("ended", "fill")]
+    assert states[1].summary == SUMMARY
+    assert states[1].tokens_after < states[1].tokens_before
+    [asked] = (tokens_of(r) for r in session.model.requests if is_asked_for_summary(r))
     assert 1_800 < asked <= 2_200, "of all that fits"
     assert not [r for r in session.records if r["type"] == "request" and r.get("message")], "the summary has a record"
     first = session.model.requests[-1].messages[0].text
@@ -148,7 +138,7 @@ async def test_a_nearly_full_window_is_compacted() -> None:
 
 
 async def test_a_too_long_request_is_compacted() -> None:
-    model = SmallModel([reads(n) for n in range(1, 6)] + [says("done")], window_tokens=None)
+    model = SmallModel([*range(1, 6), "done"], window_tokens=None)
     async with checked_session(model, tools=[read]) as session:
         result = await session.run("count the rows")
     assert result.status == "done"
@@ -157,7 +147,7 @@ async def test_a_too_long_request_is_compacted() -> None:
 
 
 async def test_compaction_can_be_turned_off() -> None:
-    model = SmallModel([reads(n) for n in range(1, 6)], window_tokens=None)
+    model = SmallModel([*range(1, 6)], window_tokens=None)
     async with checked_session(model, tools=[read], use=settings(compact=False)) as session:
         assert (await session.run("count the rows")).status == "context_full"
         assert session.of(events.Compaction) == []
@@ -170,7 +160,7 @@ async def test_compaction_can_be_turned_off() -> None:
 async def test_without_a_summary_old_results_become_stubs(
     window: int | None, stubs: int, summary: dict[str, Any]
 ) -> None:
-    model = filling(says("done"), window_tokens=window, limit=window or 2_000, **summary)
+    model = SmallModel([1, 2, 3, 4, "done"], window_tokens=window, limit=window or 2_000, **summary)
     async with checked_session(model, tools=[read]) as session:
         assert (await session.run("count the rows")).status == "done"
     [stubbed] = (r["stubbed"] for r in session.records if r["type"] == "compacted")
@@ -184,8 +174,8 @@ async def test_without_a_summary_old_results_become_stubs(
 @pytest.mark.parametrize("point", ["A", "D"])
 async def test_lines_are_delivered_after_a_compaction(point: str) -> None:
     """At A where it comes before the first request of a run."""
-    first = [says(f"{n} " * 700) for n in range(4)] if point == "A" else [reads(n) for n in range(4)]
-    model = SmallModel([*first, *[says("done")] * 2])
+    first = [f"{n} " * 700 for n in range(4)] if point == "A" else [*range(4)]
+    model = SmallModel([*first, *["done"] * 2])
     async with checked_session(model, tools=[read]) as session:
         for n in range(4 if point == "A" else 0):
             await session.run(f"question {n}")
@@ -204,7 +194,7 @@ async def test_lines_are_delivered_after_a_compaction(point: str) -> None:
 
 
 async def test_an_interrupted_requested_compaction_leaves_no_note() -> None:
-    model = SmallModel([says("hi")], gate=trio.Event())
+    model = SmallModel(["hi"], gate=trio.Event())
     async with checked_session(model, interactive=True) as session:
         await session.run("a greeting")
         said = [r for r in session.records if r["type"] == "message"]
@@ -218,7 +208,7 @@ async def test_an_interrupted_requested_compaction_leaves_no_note() -> None:
 
 @pytest.mark.parametrize("end", ["stop", "interrupt"])
 async def test_a_stopped_compaction_changes_nothing(end: str) -> None:
-    model = filling(says("done"), says("done"), gate=trio.Event())
+    model = SmallModel([1, 2, 3, 4, "done", "done"], gate=trio.Event())
     async with checked_session(model, tools=[read]) as session:
         session.chain.submit("count the rows")
         await model.asked.wait()
@@ -235,7 +225,7 @@ async def test_a_stopped_compaction_changes_nothing(end: str) -> None:
 
 
 async def test_a_now_line_cuts_and_repeats_a_compaction() -> None:
-    model = filling(says("done"), says("done"), gate=trio.Event())
+    model = SmallModel([1, 2, 3, 4, "done", "done"], gate=trio.Event())
     async with checked_session(model, tools=[read]) as session:
         session.chain.submit("count the rows")
         await model.asked.wait()
@@ -251,7 +241,7 @@ async def test_a_now_line_cuts_and_repeats_a_compaction() -> None:
 
 
 async def test_the_user_may_request_a_compaction() -> None:
-    model = SmallModel([says("x" * 3_000), reads(1), says("done")], window_tokens=200_000, limit=200_000)
+    model = SmallModel(["x" * 3_000, 1, "done"], window_tokens=200_000, limit=200_000)
     async with checked_session(model, tools=[read], interactive=True) as session:
         await session.run("tell me much")
         session.chain.runs.compact("the   SKU numbers")
@@ -267,7 +257,7 @@ async def test_the_user_may_request_a_compaction() -> None:
 
 
 async def test_a_refusal_takes_words_out_of_a_summary() -> None:
-    model = SmallModel([says("hi"), reads(1), reads(2), reads(3), reads(4), refuses, says("fine")])
+    model = SmallModel(["hi", 1, 2, 3, 4, None, "fine"])
     async with checked_session(model, tools=[read]) as session:
         await session.run("a greeting")
         result = await session.run("the forbidden word")
@@ -282,7 +272,7 @@ async def test_a_refusal_takes_words_out_of_a_summary() -> None:
 
 
 async def test_a_refusal_after_stubs_withdraws_the_query() -> None:
-    model = filling(refuses, says("fine"), summary=None)
+    model = SmallModel([1, 2, 3, 4, None, "fine"], summary=None)
     async with checked_session(model, tools=[read]) as session:
         assert (await session.run("the forbidden word")).status == "refused"
         assert any(record["type"] == "compacted" for record in session.records)
@@ -291,7 +281,7 @@ async def test_a_refusal_after_stubs_withdraws_the_query() -> None:
 
 
 async def test_a_query_that_fits_no_window_is_returned() -> None:
-    model = SmallModel([says("fine")])
+    model = SmallModel(["fine"])
     async with checked_session(model) as session:
         result = await session.run("x" * 12_000)
         assert result.status == "context_full"
@@ -303,21 +293,16 @@ async def test_a_query_that_fits_no_window_is_returned() -> None:
 
 
 async def test_compactions_that_gain_little_are_not_repeated() -> None:
-    model = SmallModel([*(reads(n) for n in range(8)), says("done")], window_tokens=2_200, limit=9_000)
-    async with checked_session(model, tools=[brief]) as session:
+    model = SmallModel([*range(8), "done"], window_tokens=2_200, limit=9_000)
+    async with checked_session(model, tools=[reading(5)]) as session:
         result = await session.run("y" * 6_000)
     assert result.status == "done"
     assert len(session.of(events.Compaction)) <= 6
 
 
 async def test_long_words_of_the_user_leave_room() -> None:
-    @tool(name="read")
-    async def page(context: ToolContext, n: int) -> str:
-        """Read a page."""
-        return f"row {n} " * 60
-
-    model = SmallModel([*(reads(n) for n in range(5)), says("done")])
-    async with checked_session(model, tools=[page]) as session:
+    model = SmallModel([*range(5), "done"])
+    async with checked_session(model, tools=[reading(360)]) as session:
         await session.run("y" * 6_000)
     ended = [e for e in session.of(events.Compaction) if e.state == "ended"]
     assert ended
@@ -325,7 +310,7 @@ async def test_long_words_of_the_user_leave_room() -> None:
 
 
 async def test_a_compacted_conversation_contains_the_plan() -> None:
-    model = filling(reads(5), reads(6), says("done"))
+    model = SmallModel([1, 2, 3, 4, 5, 6, "done"])
     async with checked_session(model, tools=[read]) as session:
         at(session, events.IterationStarted, lambda: session.chain.submit("todo: add check the SKU"))
         await session.run("count the rows")
@@ -338,19 +323,18 @@ async def test_a_compacted_conversation_contains_the_plan() -> None:
 
 
 async def test_text_of_a_too_long_reply_is_retracted() -> None:
-    model = SmallModel([says("hi " * 500), says("fine")])
-    model.reply = breaking_off(model)  # type: ignore[method-assign]
+    model = breaking_off(SmallModel(["hi " * 500, "fine"]))
     async with checked_session(model) as session:
         await session.run("a greeting")
         assert (await session.run("go on")).result == "fine"
-    told = [type(e).__name__ for e in session.events if isinstance(e, events.TextDelta | events.Retry)]
-    assert told[-2:] == ["TextDelta", "Retry"]
+    found = [type(e).__name__ for e in session.events if isinstance(e, events.TextDelta | events.Retry)]
+    assert found[-2:] == ["TextDelta", "Retry"]
     assert "As far as" not in session.sent()
 
 
 @pytest.mark.parametrize("closes", [False, True])
 async def test_a_compaction_requested_last_follows_the_run(closes: bool) -> None:
-    model = SmallModel([says("x" * 3_000), says("done")], window_tokens=200_000, limit=200_000)
+    model = SmallModel(["x" * 3_000, "done"], window_tokens=200_000, limit=200_000)
     async with checked_session(model, interactive=True) as session:
         await session.run("tell me much")
         at(session, events.IterationStarted, lambda: session.chain.runs.compact("the numbers"))
@@ -365,7 +349,7 @@ async def test_a_compaction_requested_last_follows_the_run(closes: bool) -> None
 
 async def test_a_compaction_fails_on_a_full_disk() -> None:
     gate, file = trio.Event(), FullDisk()
-    model = filling(says("done"), gate=gate)
+    model = SmallModel([1, 2, 3, 4, "done"], gate=gate)
     file.room = math.inf
     async with open_session(model, tools=[read], file=file) as session:
         session.chain.submit("count the rows")
@@ -377,8 +361,8 @@ async def test_a_compaction_fails_on_a_full_disk() -> None:
 
 
 async def test_the_next_models_window_counts() -> None:
-    first = SmallModel([says("x" * 7_000)], window_tokens=200_000, limit=200_000)
-    then = SmallModel([says("fine")], limit=9_000, name="smaller")
+    first = SmallModel(["x" * 7_000], window_tokens=200_000, limit=200_000)
+    then = SmallModel(["fine"], limit=9_000, name="smaller")
     async with open_session(first) as session:
         await session.run("tell me much")
         session.chain.runs.use_model(then, None)
@@ -388,7 +372,7 @@ async def test_the_next_models_window_counts() -> None:
 
 async def test_answers_are_kept_word_for_word() -> None:
     asks = ToolCall("q", "ask_user_question", {"question": "Which year?", "options": ["2024", "2025"]})
-    model = SmallModel([lambda _: assistant([asks]), *(reads(n) for n in range(1, 6)), says("done")])
+    model = SmallModel([assistant([asks]), *range(1, 6), "done"])
     file = MemoryFile()
     async with checked_session(model, tools=[read, *ask.TOOLS], interactive=True, file=file) as session:
         session.chain.answering()
@@ -404,7 +388,7 @@ async def test_answers_are_kept_word_for_word() -> None:
 
 
 async def test_compacted_images_are_named() -> None:
-    model = SmallModel([says("seen " * 900), says("fine")], window_tokens=200_000, limit=200_000)
+    model = SmallModel(["seen " * 900, "fine"], window_tokens=200_000, limit=200_000)
     async with checked_session(model) as session:
         session.chain.submit("what is this?", images=[("shot.png", b"\x89PNG\r\n\x1a\n and so on")])
         await wait_quiet(session)
@@ -416,8 +400,7 @@ async def test_compacted_images_are_named() -> None:
 
 
 async def test_a_stop_during_a_compaction_keeps_shown_text() -> None:
-    model = SmallModel([says("hi " * 500), says("never")], gate=trio.Event())
-    model.reply = breaking_off(model)  # type: ignore[method-assign]
+    model = breaking_off(SmallModel(["hi " * 500, "never"], gate=trio.Event()))
     async with checked_session(model) as session:
         await session.run("a greeting")
         session.chain.submit("go on")
@@ -427,15 +410,14 @@ async def test_a_stop_during_a_compaction_keeps_shown_text() -> None:
         assert session.result.status == "cancelled"
         assert "As far as" in session.result.result
         model.gate = None
-        model.acts = [says("fine")]
+        model.acts = ["fine"]
         await session.run("and now?")
     assert "assistant: As far as" in session.sent()
 
 
 @pytest.mark.parametrize(("kind", "line"), [(events.Compaction, "use B"), (events.Retry, "!!use B")])
 async def test_a_used_up_budget_delivers_no_line(kind: type[events.Event], line: str) -> None:
-    model = SmallModel([says("hi " * 500)])
-    model.reply = breaking_off(model)  # type: ignore[method-assign]
+    model = breaking_off(SmallModel(["hi " * 500]))
     async with checked_session(model, use=settings(budget_tokens=300)) as session:
         await session.run("a greeting")
         at(session, kind, lambda: session.chain.submit(line))
@@ -446,7 +428,7 @@ async def test_a_used_up_budget_delivers_no_line(kind: type[events.Event], line:
 
 async def test_a_quotation_of_a_withdrawn_line_stays() -> None:
     quoting = "see:\n[run 2, query] the forbidden word\nand that"
-    model = SmallModel([says("hi"), reads(1), reads(2), reads(3), reads(4), refuses, says("fine")])
+    model = SmallModel(["hi", 1, 2, 3, 4, None, "fine"])
     async with checked_session(model, tools=[read]) as session:
         await session.run(quoting)
         assert (await session.run("the forbidden word")).status == "refused"
@@ -458,7 +440,7 @@ async def test_a_quotation_of_a_withdrawn_line_stays() -> None:
 
 @pytest.mark.parametrize("asked", [0, 300_000])
 async def test_too_long_is_not_believed_without_numbers(asked: int) -> None:
-    model = SmallModel([reads(1), says("never")], window_tokens=200_000, limit=200_000)
+    model = SmallModel([1, "never"], window_tokens=200_000, limit=200_000)
     ours = model.reply
 
     async def misjudges(request: Request, on_delta: Callable[[Delta], None]) -> Reply:
@@ -478,7 +460,7 @@ async def test_too_long_is_not_believed_without_numbers(asked: int) -> None:
 
 @pytest.mark.parametrize("later", ["", "the names"])
 async def test_a_cut_compaction_keeps_the_latest_focus(later: str) -> None:
-    model = SmallModel([says("hi " * 800), reads(1), says("done"), says("done")], window_tokens=None, gate=trio.Event())
+    model = SmallModel(["hi " * 800, 1, "done", "done"], window_tokens=None, gate=trio.Event())
     async with checked_session(model, tools=[read]) as session:
         await session.run("a greeting")
         at(session, events.ToolResult, lambda: session.chain.runs.compact("the numbers"))

@@ -324,16 +324,17 @@ async def test_a_stop_overrides_a_pause() -> None:
 async def test_a_refusal_withdraws_messages_and_returns_lines() -> None:
     model = """
 rules:
-  - {when: {user: forbidden}, text: No., stop_reason: refusal}
+  - {when: {interruption: add x}, text: No., stop_reason: refusal}
+  - {when: {user: forbidden}, tools: [{name: plan_list, input: {}}]}
   - {text: Answer.}
 """
     async with checked_session(model) as session:
         await session.run("Do the task")
+        at(session, events.ToolResult, lambda: session.chain.submit("todo: add x"))
         result = await session.run("the forbidden thing")
         assert (result.status, result.exit_code) == ("refused", 1)
-        assert session.state("L2") == "returned"
+        assert (session.state("L2"), session.state("L3")) == ("returned", "delivered"), "the todo is executed"
         assert (await session.run("Do another task")).status == "done"
-        assert "forbidden" not in session.sent()
         assert session.sent() == "user: Do the task\nassistant: Answer.\nuser: Do another task"
 
 
@@ -633,20 +634,6 @@ async def test_a_stop_with_a_used_id_stops() -> None:
         await session.chain.wait_idle()
         assert session.result.status == "cancelled_with_partial"
         assert [(r.id, r.state) for r in session.result.receipts] == [("a1", "delivered"), ("a1", "refused")]
-
-
-async def test_a_stop_on_a_full_disk_stops() -> None:
-    gate, disk = Gate(), FullDisk()
-    async with open_session(TWO_STEPS, tools=[gate.tool], file=disk) as session:
-        session.chain.submit("Do the task")
-        await gate.started.wait()
-        disk.full = True
-        assert session.chain.submit("stop", id="s1").what == "stopping"
-        assert [(r.id, r.state) for r in session.chain.lines.receipts if r.id == "s1"] == [("s1", "refused")]
-        disk.full = False
-        gate.open.set()
-        await session.chain.wait_idle()
-        assert (session.result.status, session.result.exit_code) == ("cancelled_with_partial", 3)
 
 
 # --------------------------------------------------------------------------------------------------------- threads

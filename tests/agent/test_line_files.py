@@ -56,8 +56,8 @@ async def test_files_are_read_at_the_delivery(workspace: Path) -> None:
         (workspace / "notes.txt").write_text("three\n")
         await finish(session, gates)
         assert blocks(session, "USER INTERRUPTION")[1:] == ["[File notes.txt, 1 line]\nthree\n"]
-        (told,) = [e for e in session.of(events.Receipt) if e.state == "delivered" and e.point != "start"]
-        assert told.reason == "with notes.txt (1 line)"
+        (receipt,) = [e for e in session.of(events.Receipt) if e.state == "delivered" and e.point != "start"]
+        assert receipt.reason == "with notes.txt (1 line)"
 
 
 def test_named_files_do_not_count_as_words() -> None:

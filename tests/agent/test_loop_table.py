@@ -1,7 +1,7 @@
 """The tables in the docstring of ``executor``, row by row, and two rows of ``state`` (the others: ``test_state``).
 
-The first table says what each act of the user does at each place of the loop. A place is an event: the act comes in the
-very step in which a listener hears of it. The clock jumps, so that nobody waits and it can be read what took its time.
+The first table says what each act of the user does at each place of the loop. A place is an event: the user acts in the
+step of that event. The clock jumps, so that durations can be checked exactly.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ PLACES = {
         SLOW, (events.TextDelta, 1), "BBN", cut=["The "], held_up=["The "], cuts="answering", phase="answering"
     ),
     "in a pause between two requests": Place(FAILS, 1, "BBN", remaining=20),
-    "in a pause between two requests, as it is told": Place(FAILS, (events.Retry, 1), "BBN", remaining=20),
+    "in a pause between two requests, in the step of its event": Place(FAILS, (events.Retry, 1), "BBN", remaining=20),
     "from the reply to its first tool": Place(
         TOOLS, (events.Reply, 1), "DCC", before=[CALLS], cut=[NEITHER], held_up=[NEITHER], phase="answering"
     ),
@@ -350,7 +350,7 @@ async def test_the_time_limit_keeps_shown_text(is_full: bool, autojump_clock: Mo
 async def test_an_unrecorded_note_is_appended_later(
     autojump_clock: MockClock,
 ) -> None:
-    """What was shown of the reply is lost: it would be told as one of the next run."""
+    """The shown text of the reply is lost, because it would be emitted as a reply of the next run."""
     disk = FullDisk()
     async with open_session(SLOW, file=disk) as session:
 

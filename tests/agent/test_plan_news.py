@@ -1,4 +1,4 @@
-"""What of the plan a model is told, and when."""
+"""Which changes of the plan a request tells the model."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from chain.plan import Plan, PlanNews
 
 
 @dataclass
-class Told:
-    """An agent that is told of a plan, from an empty conversation on."""
+class Informed:
+    """An agent with an empty conversation, whose requests contain news of a plan."""
 
     plan: Plan
     agent: str = "main"
@@ -27,13 +27,13 @@ class Told:
 
 def test_a_new_conversation_gets_the_plan() -> None:
     plan = Plan()
-    assert Told(plan).send() == ""
+    assert Informed(plan).send() == ""
     plan.add("a", "user")
-    assert "1. a" in Told(plan).send()
+    assert "1. a" in Informed(plan).send()
 
 
 def test_changes_by_the_user_are_sent_until_read() -> None:
-    main = Told(Plan())
+    main = Informed(Plan())
     main.plan.add("a", "user")
     assert "1. a" in main.send()
     assert "1. a" in main.send(), "no reply came"
@@ -46,7 +46,7 @@ def test_changes_by_the_user_are_sent_until_read() -> None:
 
 
 def test_a_change_during_a_reply_is_news() -> None:
-    main = Told(Plan())
+    main = Informed(Plan())
     assert main.send() == ""
     main.plan.add("a", "user")
     main.news.record_reply()
@@ -54,7 +54,7 @@ def test_a_change_during_a_reply_is_news() -> None:
 
 
 def test_the_models_own_change_settles_news() -> None:
-    main = Told(Plan())
+    main = Informed(Plan())
     main.plan.add("a", "user")
     main.plan.add("b", "main")
     assert main.send() == "", "it has read both in the result of its tool"
@@ -64,14 +64,14 @@ def test_the_models_own_change_settles_news() -> None:
 
 def test_a_change_by_another_agent_is_news() -> None:
     plan = Plan()
-    main, child = Told(plan), Told(plan, "plan-1")
+    main, child = Informed(plan), Informed(plan, "plan-1")
     plan.add("a", "plan-1")
     assert "1. a" in main.send()
     assert child.send() == ""
 
 
 def test_forgotten_changes_are_news_again() -> None:
-    main = Told(Plan())
+    main = Informed(Plan())
     main.plan.add("a", "user")
     main.send()
     main.news.record_reply()

@@ -85,7 +85,7 @@ async def test_a_line_after_it_goes_to_main() -> None:
         seen: list[str] = []
         at(agents.session, events.AgentEnded, lambda: seen.append(agents.send("use B")))
         await agents.begin([starts("explore", answer="Found.")], [WAIT])
-        assert seen == ["main"], "as soon as anybody hears that it has ended"
+        assert seen == ["main"], "in the step of its end"
         assert agents.send("use C") == "main"
         await agents.finish()
 
@@ -251,6 +251,22 @@ async def test_only_moved_lines_may_exceed_the_inbox() -> None:
         assert [i.ids for i in agents.interruptions("main")] == [("L2", "L3", "L4", "L5")]
 
 
+async def test_an_undeliverable_line_moves_to_the_parent() -> None:
+    class Disk(FullDisk):
+        def append(self, data: bytes) -> None:
+            super().append(data)
+            if b'"agent_ended"' in data:
+                self.full = False
+
+    disk = Disk()
+    async with family(file=disk) as agents:
+        await agents.begin([starts("explore", [WAIT])])
+        agents.send("use B" + "x" * 600)
+        disk.room = 700
+        await agents.finish()
+        assert [(i.ids, i.point) for i in agents.interruptions("main")] == [(("L2",), "D")]
+
+
 async def test_an_executed_todo_is_not_repeated_by_parents() -> None:
     """The disk took the change of the plan, but not the message that tells of it, which has the text twice."""
     disk = FullDisk()
@@ -290,10 +306,10 @@ async def test_the_targets_handler_prompt_applies() -> None:
         await agents.finish()
         urgencies = {(e.target_agent, e.urgency) for e in agents.session.of(events.LineQueued)}
         assert urgencies == {("explore-1", "urgent"), ("plan-1", "next")}
-        (told,) = [text for text in agents.texts("explore-1") if "hurry" in text]
-        assert told == f"FOR THE EXPLORER (explore-1, {work([WAIT])}): hurry up"
-        (told,) = [text for text in agents.texts("plan-1") if "hurry" in text]
-        assert told == "USER INTERRUPTION: hurry up"
+        (message,) = [text for text in agents.texts("explore-1") if "hurry" in text]
+        assert message == f"FOR THE EXPLORER (explore-1, {work([WAIT])}): hurry up"
+        (message,) = [text for text in agents.texts("plan-1") if "hurry" in text]
+        assert message == "USER INTERRUPTION: hurry up"
         sources = {e.agent: e.prompt_source.partition(":")[0] for e in agents.session.of(events.UserInterruption)}
         assert sources == {"explore-1": "yaml", "plan-1": "default"}
 
@@ -310,14 +326,14 @@ async def test_a_stop_rule_of_a_child_stops_all() -> None:
         }
 
 
-def everybody(agents: Family) -> list[tuple[str, str]]:
+def tree_of(agents: Family) -> list[tuple[str, str]]:
     return [(view.name, view.parent) for view in agents.session.chain.agents]
 
 
 async def test_the_view_of_the_agents() -> None:
     async with family() as agents:
         await agents.begin([starts("explore")], [starts("agent", [starts("plan", [WAIT])])])
-        assert everybody(agents) == [("main", ""), ("agent-1", "main"), ("plan-1", "agent-1"), ("explore-1", "main")]
+        assert tree_of(agents) == [("main", ""), ("agent-1", "main"), ("plan-1", "agent-1"), ("explore-1", "main")]
         views = {view.name: view for view in agents.session.chain.agents}
         assert {name: v.state for name, v in views.items()} == {
             "main": "executing",

@@ -1,10 +1,22 @@
 """How a run ends: each row of the two tables of ``chain/agent/state.py``."""
 
+import math
 from typing import get_args
 
 import pytest
+import trio
+from trio.testing import MockClock
 
-from chain.agent.state import MAX_RESULT_CHARS, MAX_RESULTS, Outcome, PartialResult, Run, keeps_lines, stop_outcome
+from chain.agent.state import (
+    MAX_RESULT_CHARS,
+    MAX_RESULTS,
+    Outcome,
+    PartialResult,
+    PausableDeadline,
+    Run,
+    keeps_lines,
+    stop_outcome,
+)
 from chain.events import Phase, Status
 from chain.session.exit_codes import EXIT_CODES, exit_code
 
@@ -189,3 +201,15 @@ def test_a_long_run_keeps_the_latest_results() -> None:
     assert (run.earlier, len(run.found)) == (MAX_RESULTS + 20, 1)
     assert "• 1,020 earlier results\n• read: xxx" in outcome.result
     assert "[1021 done, 0 skipped]" in outcome.result
+
+
+async def test_pauses_of_a_deadline_nest(mock_clock: MockClock) -> None:
+    scope = trio.CancelScope(deadline=trio.current_time() + 10)
+    deadline = PausableDeadline(scope)
+    deadline.pause()
+    deadline.pause()
+    mock_clock.jump(100)
+    deadline.resume()
+    assert scope.deadline == math.inf
+    deadline.resume()
+    assert scope.deadline == trio.current_time() + 10

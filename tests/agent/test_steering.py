@@ -1,14 +1,11 @@
-"""Lines that steer a run: where each kind enters, what the model and the tools are told, and what it changes.
-
-What stops a run is in ``test_stopping.py``.
-"""
+"""Lines that steer a run without stopping it: where each kind enters, and what models and tools receive."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import pytest
-from support import Session, at, checked_session, open_session, settings
+from support import SKIPPED, Session, at, checked_session, open_session, settings
 from support.gates import (
     SLOW_ANSWER,
     THREE_ROUNDS,
@@ -25,7 +22,6 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from chain import events
 from chain.errors import UserError
 
-SKIPPED = "[Skipped: user interrupted]"
 RESUME = "Your reply was shown to the user."
 
 
@@ -58,36 +54,22 @@ async def test_a_line_during_an_answer_enters_at_b(mock_clock: MockClock) -> Non
 async def test_a_line_is_queued_then_delivered() -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
-        assert not session.chain.is_running
         await begin(session, gates, "a", "shorter")
-        assert session.chain.is_running
         assert [(a.id, a.line.text) for a in session.chain.lines.waiting] == [("L2", "shorter")]
         assert (session.state("L1"), session.state("L2")) == ("delivered", "queued")
         assert session.chain.status().startswith("iteration 1, tools; 1 line waits")
         await finish(session, gates)
-        assert not session.chain.is_running
         assert session.chain.status().startswith("nothing is running; 0 lines wait")
-        told = [e for e in session.events if "L2" in (getattr(e, "id", ""), *getattr(e, "ids", ()))]
-        assert [e.type for e in told] == ["line_queued", "user_interruption", "receipt"]
-        receipt = told[-1]
-        assert isinstance(receipt, events.Receipt)
-        assert (receipt.state, receipt.agent, receipt.iteration, receipt.point) == ("delivered", "main", 1, "D")
-
-
-async def test_records_say_where_lines_entered() -> None:
-    gates = Gates()
-    async with open_session(THREE_TOOLS, tools=gates.tools) as session:
-        await begin(session, gates, "a", "shorter", "context: it is late")
-        await finish(session, gates)
-        found = [r for r in session.records if r["type"] == "message" and r["message"]["role"] == "user"]
-        told = [(r["is_interjection"], r["parent_id"], r["line_ids"], r["point"], r["agent"]) for r in found]
-        assert told == [
-            (False, "root", ["L1"], "start", "main"),
-            (False, "root", [], None, "main"),
-            (True, "root", ["L2", "L3"], "D", "main"),
+        found = [e for e in session.events if "L2" in (getattr(e, "id", ""), *getattr(e, "ids", ()))]
+        assert [e.type for e in found] == ["line_queued", "user_interruption", "receipt"]
+        assert (found[1].target_agent, found[1].parent_id, found[1].prompt_source) == ("main", "root", "default")
+        assert (found[2].state, found[2].agent, found[2].iteration, found[2].point) == ("delivered", "main", 1, "D")
+        messages = [r for r in session.records if r["type"] == "message" and r["message"]["role"] == "user"]
+        assert [(r["is_interjection"], r["line_ids"], r["point"]) for r in messages] == [
+            (False, ["L1"], "start"),
+            (False, [], None),
+            (True, ["L2"], "D"),
         ]
-        [entered] = session.of(events.UserInterruption)
-        assert (entered.target_agent, entered.parent_id, entered.prompt_source) == ("main", "root", "default")
 
 
 @pytest.mark.parametrize("line", ["shorter", "!shorter", "why?", "todo: add x", "focus on x", "context: x"])
@@ -199,7 +181,7 @@ async def test_used_guidance_ends_handled_unless_delivered(status: str) -> None:
             at(session, events.ToolResult, lambda: session.chain.submit("ignore prices"))
         result = await finish(session, gates, max_iterations=1)
         assert result.status == status
-        # On the way to the end of the tool a stop and the last iteration let it hear of the second as well.
+        # Except after an interrupt, the tool reaches another safe point and receives the second line too.
         second = "returned" if status == "interrupted" else "handled"
         assert (session.state("L2"), session.state("L3")) == ("handled", second)
         if status == "max_iterations":
@@ -233,11 +215,13 @@ async def test_each_delivery_resumes_the_task_once() -> None:
 
 async def test_a_reply_with_tool_calls_needs_no_resume() -> None:
     gates = Gates()
-    async with open_session(THREE_ROUNDS, tools=gates.tools) as session:
+    model = THREE_ROUNDS.replace("rules:", "rules:\n  - {when: {interruption: late}, text: Noted.}")
+    async with open_session(model, tools=gates.tools) as session:
+        at(session, events.Reply, lambda: session.chain.submit("context: it is late"), tool_calls=0)
         await begin(session, gates, "a", "why?")
         result = await finish(session, gates)
         assert RESUME not in session.sent()
-        assert result.result == "The answer."
+        assert (result.result, result.replies) == ("The answer.", ("The answer.", "Noted."))
 
 
 async def test_no_iteration_left_to_resume_is_max_iterations() -> None:

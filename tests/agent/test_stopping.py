@@ -1,13 +1,9 @@
-"""What stops a run, and what a run that was stopped leaves: stop phrases, and interrupts at every place of the loop.
-
-What steers a run without stopping it is in ``test_steering.py``.
-"""
+"""What stops and interrupts leave of a run: the shown text, the results and the conversation."""
 
 from __future__ import annotations
 
 import pytest
 from support import (
-    Session,
     at,
     checked_session,
     open_session,
@@ -17,10 +13,7 @@ from support.gates import THREE_TOOLS, Gates, begin, finish, started, tick
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
-
-STOPPED = "[The user stopped the run here]"
-INTERRUPTED_HERE = "[The user interrupted the run here]"
-QUESTION = "What would you like to do instead?"
+from chain.text.wording import INTERRUPT_NOTE, QUESTION, STOP_NOTE
 
 SURVEY = """
 rules:
@@ -29,12 +22,6 @@ rules:
   - {text: The whole answer., pace: {chunk: 10, delay_s: 10}}
 """
 """A tool that finds something and one that fails, then an answer in two pieces."""
-
-
-def texts(session: Session) -> list[str]:
-    """The texts of the conversation as the journal has them, and ``results`` for a message of these."""
-    found = [r["message"]["content"] for r in session.records if r["type"] == "message"]
-    return ["results" if c[0]["type"] == "tool_result" else c[0].get("text", "call") for c in found]
 
 
 async def test_interrupts_at_a_result_hit_the_next_run() -> None:
@@ -70,9 +57,7 @@ rules:
         result = session.result
         assert (result.status, result.phase_reached) == ("interrupted", "answering")
         assert result.result == "Interrupted. Tell the chain what to do instead."
-        messages = [r["message"] for r in session.records if r["type"] == "message"]
-        assert [b["type"] for m in messages for b in m["content"]] == ["text"] * 3
-        assert [t.strip() for t in texts(session)] == ["Do the task", "Let me loo", INTERRUPTED_HERE]
+        assert session.conversation == ["Do the task", "Let me loo", INTERRUPT_NOTE]
         assert started(session) == []
         await check_next_run(session)
 
@@ -88,7 +73,7 @@ async def test_an_interrupt_keeps_no_blank_text(shown: str, mock_clock: MockCloc
             await tick(mock_clock)
         session.interrupt()
         await session.chain.wait_idle()
-        assert texts(session) == ["Do the task", INTERRUPTED_HERE]
+        assert session.conversation == ["Do the task", INTERRUPT_NOTE]
         await check_next_run(session)
 
 
@@ -113,12 +98,10 @@ async def test_a_stop_after_tools_shows_results_and_text(is_shown: bool, mock_cl
         assert result.status == ("cancelled_during_synthesis" if is_shown else "cancelled_with_partial")
         assert result.partial_results == ("a is done",)
         assert result.result.split("\n\n") == (["The whole", LIST, note, QUESTION] if is_shown else [LIST, QUESTION])
-        assert [t.strip() for t in texts(session)[3:]] == (["The whole", STOPPED] if is_shown else [STOPPED])
+        assert session.conversation[3:] == (["The whole ", STOP_NOTE] if is_shown else [STOP_NOTE])
 
 
-async def test_a_stop_shows_nothing_of_a_broken_reply(
-    mock_clock: MockClock,
-) -> None:
+async def test_a_stop_shows_nothing_of_a_broken_reply(mock_clock: MockClock) -> None:
     model = "rules: [{text: The answer., error: {message: away, retryable: true, retry_after: 20, times: 1, after: 5}}]"
     async with checked_session(model) as session:
         session.chain.submit("Do the task")
@@ -127,7 +110,7 @@ async def test_a_stop_shows_nothing_of_a_broken_reply(
         await session.chain.wait_idle()
         assert (session.result.result, session.result.phase_reached) == (f"Cancelled. {QUESTION}", "thinking")
         assert [(r.state, r.reason) for r in session.chain.lines.receipts if r.id == "L2"] == [("handled", "")]
-        assert texts(session) == ["Do the task", STOPPED]
+        assert session.conversation == ["Do the task", STOP_NOTE]
 
 
 async def test_a_stop_at_the_result_finds_nothing_running() -> None:
@@ -148,7 +131,8 @@ async def test_several_stops_are_one_and_all_handled() -> None:
             assert session.chain.submit(phrase).what == "stopping"
         result = await finish(session, gates)
         assert len(session.of(events.Result)) == 1
-        assert texts(session).count(STOPPED) == 1
+        assert session.conversation.count(STOP_NOTE) == 1
         assert [session.state(f"L{n}") for n in range(2, 6)] == ["returned", "handled", "handled", "handled"]
+        assert result.exit_code == 3, "a line was returned"
         assert result.result.endswith(f"[1 done, 2 skipped]\n\n{QUESTION}")
         assert session.of(events.UserInterruption) == []

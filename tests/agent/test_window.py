@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from chain.agent.history import History
 from chain.agent.window import (
     CompactionRules,
     UserTexts,
     WindowUsage,
+    count_latest_fitting,
     length_of,
     oldest_results,
     replace_with_stubs,
@@ -55,3 +57,21 @@ def test_the_summary_prompt_names_the_focus() -> None:
     rules = CompactionRules(prompt="Sum up. ${focus}")
     assert rules.prompt_for("") == "Sum up."
     assert rules.prompt_for("the names") == "Sum up. What matters most to the user: the names"
+
+
+def test_kept_messages_do_not_begin_with_results() -> None:
+    call, result = ToolCall("c1", "look", {}), ToolResult("c1", "y" * 50)
+    messages = [ASKED, assistant([call]), Message("user", (result,)), assistant([Text("z" * 50)])]
+    assert count_latest_fitting(messages, 104) == 1, "the results fit, but not their call"
+    assert count_latest_fitting(messages, 106) == 3
+
+
+def test_answered_texts_survive_a_withdrawal() -> None:
+    history = History()
+    for text, id in (("the year 2024", ""), ("the forbidden word", "L2")):
+        history.append(user_text(text))
+        history.words.add(text, line_id=id)
+        if not id:
+            history.append(REPLY)
+    history.withdraw(["L2"])
+    assert history.words.select_rows(1_000) == ("[run 0, task] the year 2024", 0)

@@ -28,7 +28,7 @@ rules:
 """
 
 
-def explained(text: str, file: Path | None = None, max_iterations: int = 20) -> Explanation:
+def explanation(text: str, file: Path | None = None, max_iterations: int = 20) -> Explanation:
     return explain(text, PromptFile(file), max_iterations=max_iterations)
 
 
@@ -57,7 +57,7 @@ def handler(tmp_path: Path) -> Path:
 def test_the_matching_rule_decides(
     text: str, kind: str, urgency: str, number: int | None, row: int | None, is_composed: bool, handler: Path
 ) -> None:
-    found = explained(text, handler)
+    found = explanation(text, handler)
     assert (found.line.kind, found.line.urgency) == (kind, urgency)
     assert (found.rule and found.rules.index(found.rule) + 1, found.rule and found.rule.line) == (number, row)
     assert (len(found.rules), found.file, found.mistake) == (3, str(handler), None)
@@ -68,7 +68,7 @@ def test_the_matching_rule_decides(
     ("text", "words"), [("todo: add", "todo: add <task>"), ("!", "after the !"), ("x" * (MAX_LINE + 1), "100,000")]
 )
 def test_a_refused_line_says_why(text: str, words: str, handler: Path) -> None:
-    found = explained(text, handler)
+    found = explanation(text, handler)
     assert words in found.problem
     assert (found.is_ruled, found.rule, found.composed) == (False, None, None)
 
@@ -83,13 +83,13 @@ def test_a_refused_line_says_why(text: str, words: str, handler: Path) -> None:
     ],
 )
 def test_the_example_fits_the_line_and_the_limit(text: str, limit: int, post: str, handler: Path) -> None:
-    composed = explained(text, handler, limit).composed
+    composed = explanation(text, handler, limit).composed
     assert composed
     assert composed.post_prompt == post
 
 
 def test_a_run_of_one_iteration_delivers_nothing() -> None:
-    found = explained("use B", max_iterations=1)
+    found = explanation("use B", max_iterations=1)
     assert (found.composed, found.file, found.mistake) == (None, "", None)
 
 
@@ -103,7 +103,7 @@ def test_a_run_of_one_iteration_delivers_nothing() -> None:
 )
 def test_a_plan_command_says_what_was_done(text: str, handler_text: str, ends: str, handler: Path) -> None:
     handler.write_text(handler_text)
-    found = explained(text, handler)
+    found = explanation(text, handler)
     assert found.composed
     assert found.composed.text.endswith(ends)
     assert found.todo_direct == (handler_text is HANDLER)
@@ -125,7 +125,7 @@ def test_a_broken_handler_leaves_the_built_in_one(
         handler.unlink()
     else:
         handler.write_text(text)
-    found = explained("x" * 400, handler)
+    found = explanation("x" * 400, handler)
     assert found.mistake
     assert found.mistake.line == line
     assert words in str(found.mistake)

@@ -176,16 +176,11 @@ def test_a_huge_file_is_truncated(top: Path) -> None:
 @pytest.mark.parametrize("before", range(4))
 def test_a_character_is_not_divided_at_the_limit(top: Path, before: int) -> None:
     write(top / "AGENTS.md", "x" * before + "𝄞" * MAX_EACH)
-    read = read_instructions(top, NAMES)
-    assert read.files == ("AGENTS.md",)
-    assert read.text.removesuffix(f"\n{REST_LEFT_OUT}").endswith("𝄞")
-
-
-def test_a_file_of_the_limit_is_complete(top: Path) -> None:
+    assert read_instructions(top, NAMES).text.endswith(f"𝄞\n{REST_LEFT_OUT}")
     write(top / "AGENTS.md", "\ufeff" + "x" * (MAX_EACH - 3))
-    read = read_instructions(top, NAMES)
-    assert read.faults == ()
-    assert read.text.endswith("\n" + "x" * (MAX_EACH - 3))
+    complete = read_instructions(top, NAMES)
+    assert complete.faults == ()
+    assert complete.text.endswith("\n" + "x" * (MAX_EACH - 3))
 
 
 def test_all_files_together_are_limited(top: Path) -> None:
@@ -226,7 +221,7 @@ def block(what: str) -> str:
 
 
 @asynccontextmanager
-async def opened(
+async def open_project(
     model: Recorder, workspace: Path, state: Path, *, tools: Sequence[Tool] = (), **more: Any
 ) -> AsyncIterator[tuple[Chain, list[str]]]:
     """Open a chain and list its notices. At the end, check that a replay finds the same requests."""
@@ -254,7 +249,7 @@ async def run(chain: Chain, query: str = "Go") -> None:
 async def test_every_agent_gets_the_instructions(top: Path, tmp_path: Path) -> None:
     write(top / "AGENTS.md", "Use make.")
     model = new_model()
-    async with opened(model, top, tmp_path) as (chain, notices):
+    async with open_project(model, top, tmp_path) as (chain, notices):
         assert chain.state.instructions.files == ("AGENTS.md",)
         await run(chain, "explore")
         assert notices == [], "they were named at the start"
@@ -273,7 +268,7 @@ async def test_a_change_takes_effect_with_the_next_run(top: Path, tmp_path: Path
 
     write(top / "AGENTS.md", "Use make.")
     model = new_model()
-    async with opened(model, top, tmp_path, tools=[rewrite]) as (chain, notices):
+    async with open_project(model, top, tmp_path, tools=[rewrite]) as (chain, notices):
         await run(chain, "rewrite")
         assert notices == []
         for query in ("explore", "Go"):
@@ -290,7 +285,7 @@ async def test_a_change_takes_effect_with_the_next_run(top: Path, tmp_path: Path
 
 async def test_an_unusable_file_fails_no_run(top: Path, tmp_path: Path) -> None:
     model = new_model()
-    async with opened(model, top, tmp_path) as (chain, notices):
+    async with open_project(model, top, tmp_path) as (chain, notices):
         os.mkfifo(top / "AGENTS.md")
         for _ in range(2):
             await run(chain)
@@ -304,11 +299,11 @@ async def test_a_resumed_session_reads_them_again(top: Path, tmp_path: Path) -> 
     model, id = new_model(), ""
     for text in ("Use make.", "Use ninja.", "Use ninja."):
         write(top / "AGENTS.md", text)
-        async with opened(model, top, tmp_path, resume=id) as (chain, notices):
+        async with open_project(model, top, tmp_path, resume=id) as (chain, notices):
             id = chain.session_id
             await run(chain)
             assert notices == []
-    async with opened(model, top, tmp_path, resume=id, instructions=False) as (chain, _):
+    async with open_project(model, top, tmp_path, resume=id, instructions=False) as (chain, _):
         await run(chain)
     assert instructions_in(model) == [block("make"), block("ninja"), block("ninja"), "You are a test."]
     rows = read_recorded(FileStore(tmp_path), id)
@@ -340,7 +335,7 @@ async def test_a_hanging_disk_delays_a_run_briefly(
     write(top / "AGENTS.md", "Use make.")
     model = new_model()
     autojump_clock.autojump_threshold = float("inf")  # a thread that reads does not count as active
-    async with opened(model, top, tmp_path) as (chain, notices):
+    async with open_project(model, top, tmp_path) as (chain, notices):
         hanging.set()
         for _ in range(3):  # more often than there are threads
             chain.submit("Go")

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from support.configuration import Setting
+from support.configuration import ConfigPlace
 
 
 @pytest.fixture
@@ -19,5 +19,5 @@ def work(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def at(home: Path, work: Path) -> Setting:
-    return Setting(home, work)
+def place(home: Path, work: Path) -> ConfigPlace:
+    return ConfigPlace(home, work)

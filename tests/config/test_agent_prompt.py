@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
-from support.configuration import Setting
+from support.configuration import ConfigPlace
 
 from chain.app.prompt_files import AgentPrompt, agent_prompt
 from chain.config import trust
@@ -22,29 +22,29 @@ agents:
     prompt: prompts/reviewer.yaml
 """
 KEY = "agents.reviewer.prompt"
-Change: TypeAlias = Callable[[Setting], None]
+Change: TypeAlias = Callable[[ConfigPlace], None]
 SYSTEM = "messages: [{role: system, content: Review.}]\n"
 HANDLER = "messages: [{role: user, content: 'mine ${message}'}]\n"
 
 
 @pytest.fixture(autouse=True)
-def files(at: Setting) -> None:
+def files(place: ConfigPlace) -> None:
     """Write a prompt file and a handler prompt next to it, and another handler prompt outside the folder."""
-    (at.work / "prompts").mkdir()
-    (at.work / "prompts" / "reviewer.yaml").write_text(SYSTEM)
-    (at.work / "prompts" / "handler.yaml").write_text(HANDLER)
-    (at.home / "handler.yaml").write_text(HANDLER)
+    (place.work / "prompts").mkdir()
+    (place.work / "prompts" / "reviewer.yaml").write_text(SYSTEM)
+    (place.work / "prompts" / "handler.yaml").write_text(HANDLER)
+    (place.home / "handler.yaml").write_text(HANDLER)
 
 
-def name_handler(at: Setting, path: str) -> None:
+def name_handler(place: ConfigPlace, path: str) -> None:
     """Let the prompt file name a handler prompt."""
-    (at.work / "prompts" / "reviewer.yaml").write_text(f"{SYSTEM}interruption_prompt: {path}\n")
+    (place.work / "prompts" / "reviewer.yaml").write_text(f"{SYSTEM}interruption_prompt: {path}\n")
 
 
-def trusted(at: Setting) -> Settings:
+def load_trusted(place: ConfigPlace) -> Settings:
     """Trust the configuration that is in the folder, and load it again."""
-    remember_trust(at.found(REVIEWER), state_folder({"HOME": str(at.home)}))
-    return at.load()
+    remember_trust(place.found(REVIEWER), state_folder({"HOME": str(place.home)}))
+    return place.load()
 
 
 def uses_handler(settings: Settings) -> bool:
@@ -61,9 +61,9 @@ def uses_handler(settings: Settings) -> bool:
 
 
 @pytest.mark.parametrize("written", ["", "interruption_prompt:\n", "interruption_prompt: ''\n"])
-def test_a_prompt_file_may_name_no_handler(at: Setting, written: str) -> None:
-    (at.work / "prompts" / "reviewer.yaml").write_text(SYSTEM + written)
-    assert agent_prompt(at.named(REVIEWER), "reviewer") == AgentPrompt("Review.")
+def test_a_prompt_file_may_name_no_handler(place: ConfigPlace, written: str) -> None:
+    (place.work / "prompts" / "reviewer.yaml").write_text(SYSTEM + written)
+    assert agent_prompt(place.named(REVIEWER), "reviewer") == AgentPrompt("Review.")
 
 
 @pytest.mark.parametrize(
@@ -74,9 +74,9 @@ def test_a_prompt_file_may_name_no_handler(at: Setting, written: str) -> None:
         ("'${WHERE}/h.yaml'", "work/prompts/there/h.yaml"),
     ],
 )
-def test_a_handler_path_is_relative_to_the_prompt_file(at: Setting, tmp_path: Path, written: str, path: str) -> None:
-    name_handler(at, written)
-    handler = agent_prompt(at.named(REVIEWER, {"WHERE": "there"}), "reviewer").handler
+def test_a_handler_is_relative_to_its_prompt_file(place: ConfigPlace, tmp_path: Path, written: str, path: str) -> None:
+    name_handler(place, written)
+    handler = agent_prompt(place.named(REVIEWER, {"WHERE": "there"}), "reviewer").handler
     assert handler is not None
     assert handler.path == tmp_path / path
     _, mistake = handler.current()
@@ -95,50 +95,50 @@ def test_a_handler_path_is_relative_to_the_prompt_file(at: Setting, tmp_path: Pa
         ("messages:\n  - {role: user, content: x}\n", 2, "expected one of system"),
     ],
 )
-def test_a_mistake_in_a_prompt_file_has_its_line(at: Setting, text: str, line: int, words: str) -> None:
-    file = at.work / "prompts" / "reviewer.yaml"
+def test_a_mistake_in_a_prompt_has_its_line(place: ConfigPlace, text: str, line: int, words: str) -> None:
+    file = place.work / "prompts" / "reviewer.yaml"
     file.write_text(text)
     with pytest.raises(ConfigError) as caught:
-        agent_prompt(at.named(REVIEWER), "reviewer")
+        agent_prompt(place.named(REVIEWER), "reviewer")
     assert (caught.value.file, caught.value.line) == (str(file), line)
     assert words in caught.value.message
 
 
 @pytest.mark.parametrize("path", ["gone.yaml", '"a\\0b"', "x" * 5_000, "${NONE}"])
-def test_a_path_that_leads_nowhere_is_a_mistake(at: Setting, path: str) -> None:
-    name_handler(at, path)
-    at.found(REVIEWER)
+def test_a_path_that_leads_nowhere_is_a_mistake(place: ConfigPlace, path: str) -> None:
+    name_handler(place, path)
+    place.found(REVIEWER)
     with pytest.raises(ConfigError) as caught:
-        agent_prompt(at.named(REVIEWER.replace("prompts/reviewer.yaml", path)), "reviewer")
-    assert (caught.value.file, caught.value.line) == (str(at.work / "mine.yaml"), 5)
+        agent_prompt(place.named(REVIEWER.replace("prompts/reviewer.yaml", path)), "reviewer")
+    assert (caught.value.file, caught.value.line) == (str(place.work / "mine.yaml"), 5)
     assert caught.value.message.startswith(f"{KEY}: ")
 
 
-def test_a_kind_without_a_prompt_uses_the_agents(at: Setting) -> None:
-    name_handler(at, "handler.yaml")
-    settings = at.found(
+def test_a_kind_without_a_prompt_uses_the_agents(place: ConfigPlace) -> None:
+    name_handler(place, "handler.yaml")
+    settings = place.found(
         "chains: {}\nagents: {agent: {prompt: prompts/reviewer.yaml}, other: {description: x}, explore: {prompt: }}"
     )
     assert {agent_prompt(settings, name).system for name in ("agent", "other", "explore")} == {"Review."}
-    (at.work / "prompts" / "reviewer.yaml").unlink()
-    (at.work / "prompts" / "reviewer.yaml").symlink_to(at.home / "handler.yaml")
+    (place.work / "prompts" / "reviewer.yaml").unlink()
+    (place.work / "prompts" / "reviewer.yaml").symlink_to(place.home / "handler.yaml")
     with pytest.raises(ConfigError, match="leads out of"):
         agent_prompt(settings, "other")
-    none = at.named("agents: {agent: {prompt: null}, other: {description: x}}")
+    none = place.named("agents: {agent: {prompt: null}, other: {description: x}}")
     assert agent_prompt(none, "other") == agent_prompt(none, "agent") == AgentPrompt()
 
 
 # Trust
 
 
-def link_prompt(at: Setting) -> None:
-    (at.work / "prompts" / "reviewer.yaml").unlink()
-    (at.work / "prompts" / "reviewer.yaml").symlink_to(at.home / "reviewer.yaml")
+def link_prompt(place: ConfigPlace) -> None:
+    (place.work / "prompts" / "reviewer.yaml").unlink()
+    (place.work / "prompts" / "reviewer.yaml").symlink_to(place.home / "reviewer.yaml")
 
 
-def link_folder(at: Setting) -> None:
-    (at.work / "prompts").rename(at.work / "moved")
-    (at.work / "prompts").symlink_to(at.home)
+def link_folder(place: ConfigPlace) -> None:
+    (place.work / "prompts").rename(place.work / "moved")
+    (place.work / "prompts").symlink_to(place.home)
 
 
 LEADING_OUT = {
@@ -150,12 +150,12 @@ LEADING_OUT = {
 }
 
 
-def lead_out(at: Setting, how: str = "upwards") -> None:
+def lead_out(place: ConfigPlace, how: str = "upwards") -> None:
     """Let the prompt file name the handler prompt outside the folder."""
-    link = at.work / "prompts" / "link.yaml"
+    link = place.work / "prompts" / "link.yaml"
     link.unlink(missing_ok=True)
-    link.symlink_to(at.home / "handler.yaml")
-    name_handler(at, LEADING_OUT[how].replace("HOME", str(at.home)))
+    link.symlink_to(place.home / "handler.yaml")
+    name_handler(place, LEADING_OUT[how].replace("HOME", str(place.home)))
 
 
 @pytest.mark.parametrize(
@@ -170,97 +170,97 @@ def lead_out(at: Setting, how: str = "upwards") -> None:
         ("agents: {r: {description: x, tools: ['${HOME}']}}", "agents.r.tools"),
     ],
 )
-def test_a_found_kind_that_leads_out_needs_trust(at: Setting, text: str, key: str) -> None:
-    settings = at.found(f"chains: {{}}\n{text}")
+def test_a_found_kind_that_leads_out_needs_trust(place: ConfigPlace, text: str, key: str) -> None:
+    settings = place.found(f"chains: {{}}\n{text}")
     assert [each.key for each in settings.asked] == [key]
     with pytest.raises(ConfigError, match=key):
         require_trust(settings)
-    assert at.load("config.yaml").untrusted == ()
+    assert place.load("config.yaml").untrusted == ()
 
 
-def test_a_kind_within_the_folder_needs_no_trust(at: Setting) -> None:
-    name_handler(at, "handler.yaml")
+def test_a_kind_within_the_folder_needs_no_trust(place: ConfigPlace) -> None:
+    name_handler(place, "handler.yaml")
     more = "    tools: [shell]\n    model: offline\n    max_iterations: 3\n  max_depth: 2\n"
-    settings = at.found(REVIEWER + more)
+    settings = place.found(REVIEWER + more)
     assert settings.untrusted == ()
     assert uses_handler(settings)
-    assert (settings.required_folder(KEY), settings.required_folder("agents.explore.prompt")) == (at.work, None)
+    assert (settings.required_folder(KEY), settings.required_folder("agents.explore.prompt")) == (place.work, None)
 
 
 @pytest.mark.parametrize("how", LEADING_OUT)
-def test_a_handler_that_leads_out_needs_trust(at: Setting, how: str) -> None:
-    name_handler(at, "handler.yaml")
-    found, named = at.found(REVIEWER), at.named(REVIEWER)
+def test_a_handler_that_leads_out_needs_trust(place: ConfigPlace, how: str) -> None:
+    name_handler(place, "handler.yaml")
+    found, named = place.found(REVIEWER), place.named(REVIEWER)
     assert uses_handler(found)
-    lead_out(at, how)
+    lead_out(place, how)
     assert uses_handler(named)
     assert not uses_handler(found), "the file is judged whenever it is read"
-    settings = at.load()
+    settings = place.load()
     assert settings.untrusted == (KEY,)
     (asked,) = settings.asked
     assert (asked.key, asked.line) == (f"{KEY}.interruption_prompt", 5)
-    assert asked.place == f"{at.work}/prompts/reviewer.yaml:2"
-    assert asked.leads_to == ("" if how == "by a variable" else str(at.home / "handler.yaml"))
-    shown = "".join(row.strip() for row in question(at.work / "config.yaml", settings.asked, 80))
+    assert asked.place == f"{place.work}/prompts/reviewer.yaml:2"
+    assert asked.leads_to == ("" if how == "by a variable" else str(place.home / "handler.yaml"))
+    shown = "".join(row.strip() for row in question(place.work / "config.yaml", settings.asked, 80))
     assert asked.place in shown
     assert asked.leads_to in shown
     with pytest.raises(ConfigError, match="is not trusted yet"):
         agent_prompt(settings, "reviewer")
-    for again in (trusted(at), at.load("config.yaml")):
+    for again in (load_trusted(place), place.load("config.yaml")):
         assert again.untrusted == ()
         assert uses_handler(again)
 
 
-def test_trust_covers_what_the_prompt_file_says(at: Setting) -> None:
-    lead_out(at)
-    session = trusted(at)
+def test_trust_covers_what_the_prompt_file_says(place: ConfigPlace) -> None:
+    lead_out(place)
+    session = load_trusted(place)
     assert uses_handler(session)
-    (at.home / "other.yaml").write_text(HANDLER)
-    name_handler(at, "../../home/other.yaml")
+    (place.home / "other.yaml").write_text(HANDLER)
+    name_handler(place, "../../home/other.yaml")
     assert not uses_handler(session), "the open session never asked about this value"
-    assert at.load().untrusted == (KEY,)
-    lead_out(at)
+    assert place.load().untrusted == (KEY,)
+    lead_out(place)
     assert uses_handler(session)
-    assert at.load().untrusted == ()
+    assert place.load().untrusted == ()
 
 
-def test_trust_in_a_handler_excludes_the_prompts_path(at: Setting) -> None:
-    lead_out(at)
-    settings = trusted(at)
-    assert settings.required_folder(KEY) == at.work
-    (at.home / "reviewer.yaml").write_text(SYSTEM)
-    link_prompt(at)
+def test_trust_in_a_handler_excludes_the_prompts_path(place: ConfigPlace) -> None:
+    lead_out(place)
+    settings = load_trusted(place)
+    assert settings.required_folder(KEY) == place.work
+    (place.home / "reviewer.yaml").write_text(SYSTEM)
+    link_prompt(place)
     with pytest.raises(ConfigError, match="leads out of"):
         agent_prompt(settings, "reviewer")
-    assert at.load().untrusted == (KEY,)
+    assert place.load().untrusted == (KEY,)
 
 
-def test_the_handler_of_a_prompt_outside_is_judged(at: Setting) -> None:
-    file = at.home / "reviewer.yaml"
+def test_the_handler_of_a_prompt_outside_is_judged(place: ConfigPlace) -> None:
+    file = place.home / "reviewer.yaml"
     file.write_text(f"{SYSTEM}interruption_prompt: handler.yaml\n")
-    settings = at.found(REVIEWER.replace("prompts/reviewer.yaml", "~/reviewer.yaml"))
+    settings = place.found(REVIEWER.replace("prompts/reviewer.yaml", "~/reviewer.yaml"))
     assert [(each.key, each.value, each.leads_to) for each in settings.asked] == [
         (KEY, "~/reviewer.yaml", str(file)),
-        (f"{KEY}.interruption_prompt", "handler.yaml", str(at.home / "handler.yaml")),
+        (f"{KEY}.interruption_prompt", "handler.yaml", str(place.home / "handler.yaml")),
     ]
-    remember_trust(settings, state_folder({"HOME": str(at.home)}))
-    settings = at.load()
+    remember_trust(settings, state_folder({"HOME": str(place.home)}))
+    settings = place.load()
     assert uses_handler(settings)
-    (at.home / "other.yaml").write_text(HANDLER)
+    (place.home / "other.yaml").write_text(HANDLER)
     file.write_text(f"{SYSTEM}interruption_prompt: other.yaml\n")
     assert not uses_handler(settings)
 
 
 @pytest.mark.parametrize("link", [link_prompt, link_folder])
-def test_a_prompt_that_becomes_a_link_needs_trust(at: Setting, link: Change) -> None:
-    (at.home / "reviewer.yaml").write_text(SYSTEM.replace("Review", "Private"))
-    found, named = at.found(REVIEWER), at.named(REVIEWER)
+def test_a_prompt_that_becomes_a_link_needs_trust(place: ConfigPlace, link: Change) -> None:
+    (place.home / "reviewer.yaml").write_text(SYSTEM.replace("Review", "Private"))
+    found, named = place.found(REVIEWER), place.named(REVIEWER)
     assert agent_prompt(found, "reviewer").system == "Review."
-    link(at)
+    link(place)
     assert agent_prompt(named, "reviewer").system == "Private."
     with pytest.raises(ConfigError, match=r"leads out of .*: if you trust it, name it with --config"):
         agent_prompt(found, "reviewer")
-    assert [(each.key, each.leads_to) for each in at.load().asked] == [(KEY, str(at.home / "reviewer.yaml"))]
+    assert [(each.key, each.leads_to) for each in place.load().asked] == [(KEY, str(place.home / "reviewer.yaml"))]
 
 
 UNUSABLE: dict[str, Callable[[Path], object]] = {
@@ -278,8 +278,8 @@ UNUSABLE: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("what", UNUSABLE)
-def test_judging_never_opens_a_device(at: Setting, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    file, opened = at.work / "prompts" / "reviewer.yaml", list[str]()
+def test_judging_never_opens_a_device(place: ConfigPlace, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, opened = place.work / "prompts" / "reviewer.yaml", list[str]()
     file.unlink()
     UNUSABLE[what](file)
     opening = os.open
@@ -289,7 +289,7 @@ def test_judging_never_opens_a_device(at: Setting, what: str, monkeypatch: pytes
         return opening(path, *how, **more)
 
     monkeypatch.setattr(os, "open", record)
-    settings = at.found(REVIEWER)
+    settings = place.found(REVIEWER)
     assert (str(file) in opened) == file.is_file()
     # Of the links, one leads out of the folder, and the other never into it.
     assert settings.untrusted == ((KEY,) if file.is_symlink() else ())
@@ -297,12 +297,12 @@ def test_judging_never_opens_a_device(at: Setting, what: str, monkeypatch: pytes
         agent_prompt(settings, "reviewer")
 
 
-def test_a_file_too_large_to_judge_is_not_used(at: Setting) -> None:
+def test_what_is_too_large_to_judge_is_refused(place: ConfigPlace) -> None:
     filler = f"{SYSTEM}description: "
     filler += "x" * (trust.MAX_JUDGED_CHARS - len(filler))
-    (at.work / "prompts" / "filler.yaml").write_text(filler)
-    lead_out(at)
-    settings = at.found(
+    (place.work / "prompts" / "filler.yaml").write_text(filler)
+    lead_out(place)
+    settings = place.found(
         REVIEWER.replace("  reviewer:", "  filler: {description: x, prompt: prompts/filler.yaml}\n  reviewer:")
     )
     assert settings.untrusted == ()

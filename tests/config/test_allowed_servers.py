@@ -40,6 +40,8 @@ def test_an_answer_covers_one_entry_of_a_workspace(tmp_path: Path) -> None:
     remember_answer(first.unasked[0], tmp_path, state, is_allowed=True)
     assert names(servers_of(settings, tmp_path, state)) == (["git"], [])
     assert names(servers_of(settings, other, state)) == ([], ["git"])
+    (tmp_path / "link").symlink_to(tmp_path)
+    assert names(servers_of(settings, tmp_path / "link", state)) == (["git"], [])
     write_servers(tmp_path, git="another")
     assert names(servers_of(settings, tmp_path, state)) == ([], ["git"])
 

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from support.configuration import Setting
+from support.configuration import ConfigPlace
 
 from chain.config.commands import (
     MAX_COMMAND_BYTES,
@@ -17,34 +17,34 @@ from chain.config.commands import (
 
 
 @pytest.fixture(autouse=True)
-def own(at: Setting) -> Path:
+def own(place: ConfigPlace) -> Path:
     """The folder of the user's own commands."""
-    folder = at.home / ".config/chain/commands"
+    folder = place.home / ".config/chain/commands"
     folder.mkdir(parents=True)
     return folder
 
 
 @pytest.fixture
-def foreign(at: Setting) -> Path:
+def foreign(place: ConfigPlace) -> Path:
     """The folder of the workspace's commands."""
-    folder = at.work / ".chain/commands"
+    folder = place.work / ".chain/commands"
     folder.mkdir(parents=True)
     return folder
 
 
-def find(at: Setting, **environ: str) -> FoundCommands:
-    return find_commands(at.load(environ=environ), at.work, at.home / "state", ["help"])
+def find(place: ConfigPlace, **environ: str) -> FoundCommands:
+    return find_commands(place.load(environ=environ), place.work, place.home / "state", ["help"])
 
 
-def test_front_matter_is_optional(at: Setting, own: Path) -> None:
+def test_front_matter_is_optional(place: ConfigPlace, own: Path) -> None:
     (own / "Review.md").write_text("---\ndescription: Reviews a file\nmodel: offline\n---\n\nReview $1.\n")
     (own / "plain.md").write_text("Just do it.\n---\nAll of it.\n")
     (own / "notes.txt").write_text("no command")
-    assert find(at).commands == (
+    assert find(place).commands == (
         CustomCommand("plain", own / "plain.md", "Just do it.\n---\nAll of it."),
         CustomCommand("review", own / "Review.md", "Review $1.", "Reviews a file", "offline"),
     )
-    assert find(at, XDG_CONFIG_HOME=str(at.home / "xdg")).commands == ()
+    assert find(place, XDG_CONFIG_HOME=str(place.home / "xdg")).commands == ()
 
 
 @pytest.mark.parametrize(
@@ -63,11 +63,11 @@ def test_front_matter_is_optional(at: Setting, own: Path) -> None:
     ],
 )
 def test_an_unusable_file_gives_one_sentence(
-    at: Setting, own: Path, name: str, content: bytes, line: int | None, says: str
+    place: ConfigPlace, own: Path, name: str, content: bytes, line: int | None, says: str
 ) -> None:
     (own / name).write_bytes(content)
     (own / "good.md").write_text("Text.")
-    result = find(at)
+    result = find(place)
     assert [command.name for command in result.commands] == ["good"]
     (fault,) = result.faults
     assert says in fault
@@ -75,64 +75,65 @@ def test_an_unusable_file_gives_one_sentence(
     assert line is None or f"{own / name}:{line}: " in fault
 
 
-def test_keys_of_other_programs_are_ignored(at: Setting, own: Path) -> None:
+def test_keys_of_other_programs_are_ignored(place: ConfigPlace, own: Path) -> None:
     file = own / "fix.md"
     file.write_text(
         "---\nargument-hint: [issue]\ndescription: Fixes it\nallowed-tools: Bash(git:*), Read\nmodel: sonnet\n---\nFix."
     )
-    result = find(at)
+    result = find(place)
     assert result.commands == (CustomCommand("fix", file, "Fix.", "Fixes it"),)
-    assert result.faults == ()
+    assert result.faults == (
+        f"{file}: there is no model 'sonnet', so /fix uses the current one: the models are claude, offline",
+    )
     assert result.notes == (
         f"{file}:2: unknown key argument-hint is ignored; a command may have description and model",
         f"{file}:4: unknown key allowed-tools is ignored; a command may have description and model",
-        f"{file}:5: model: there is no model 'sonnet', so the current one is used: the models are claude, offline",
     )
 
 
-def test_a_pipe_and_a_crowded_folder_are_skipped(at: Setting, own: Path, foreign: Path) -> None:
+def test_a_pipe_and_a_crowded_folder_are_skipped(place: ConfigPlace, own: Path, foreign: Path) -> None:
     os.mkfifo(own / "pipe.md")
     for n in range(MAX_COMMANDS + 1):
         (foreign / f"c{n}.md").write_text("Text.")
-    result = find(at)
+    result = find(place)
     assert not result.commands
     assert not result.untrusted
     assert ["cannot be read" in result.faults[0], f"has {MAX_COMMANDS + 1} commands" in result.faults[1]] == [True] * 2
 
 
-def test_a_workspaces_command_needs_trust_in_its_content(at: Setting, foreign: Path) -> None:
+def test_a_workspaces_command_needs_trust_in_its_content(place: ConfigPlace, foreign: Path) -> None:
     file = foreign / "ship.md"
     file.write_text("---\nunknown: key\n---\nShip it.")
-    result = find(at)
+    result = find(place)
     assert not result.commands
     assert not result.faults, "an untrusted file is not parsed"
     assert [command.name for command in result.untrusted] == ["ship"]
     file.write_text("Ship it.")
-    trust_commands(find(at).untrusted, at.home / "state")
-    assert [command.body for command in find(at).commands] == ["Ship it."]
+    trust_commands(find(place).untrusted, place.home / "state")
+    assert [command.body for command in find(place).commands] == ["Ship it."]
     file.write_text("Ship it to mallory.")
-    assert not find(at).commands
-    assert [command.name for command in find(at).untrusted] == ["ship"]
+    assert not find(place).commands
+    assert [command.name for command in find(place).untrusted] == ["ship"]
 
 
-def test_the_users_own_command_takes_precedence(at: Setting, own: Path, foreign: Path) -> None:
+def test_the_users_own_command_takes_precedence(place: ConfigPlace, own: Path, foreign: Path) -> None:
     (own / "ship.md").write_text("Mine.")
     (foreign / "ship.md").write_text("Yours.")
-    result = find(at)
+    result = find(place)
     assert [command.body for command in result.commands] == ["Mine."]
     assert not result.untrusted
     assert "/ship is already one of your own commands" in result.faults[0]
 
 
-def test_no_link_leads_out_of_the_workspace(at: Setting, own: Path, foreign: Path) -> None:
+def test_no_link_leads_out_of_the_workspace(place: ConfigPlace, own: Path, foreign: Path) -> None:
     (own / "mine.md").write_text("Mine.")
     (foreign / "leak.md").symlink_to(own / "mine.md")
-    result = find(at)
+    result = find(place)
     assert not result.untrusted
     assert "leak.md: cannot be read" in result.faults[0]
-    foreign.rename(at.work / "moved")
+    foreign.rename(place.work / "moved")
     foreign.symlink_to(own)
-    result = find(at)
+    result = find(place)
     assert not result.untrusted
     assert "leads out of the workspace" in result.faults[0]
 

@@ -1,4 +1,4 @@
-"""The command that installs a library beside this program, however that was installed."""
+"""The command that installs the library of an extra into the environment of this program."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from support.house import ROOT
 from chain.config.extras import MCP, REDIS, install_command
 
 
-def test_the_libraries_are_those_of_the_project() -> None:
+def test_the_requirements_match_the_project() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert (extras["mcp"], extras["redis"]) == ([MCP], [REDIS])
 
 
-def test_the_command_is_that_of_the_installer(tmp_path: Path) -> None:
+def test_the_command_uses_the_installer(tmp_path: Path) -> None:
     venv = tmp_path / "react-chain"
     venv.mkdir()
     python = f"{venv}/bin/py thon"

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from support.configuration import Setting
+from support.configuration import ConfigPlace
 
 from chain.config.layers import find_file
 from chain.errors import ConfigError
@@ -20,10 +20,10 @@ from chain.errors import ConfigError
         ("chains:\n  default: [\n", 3, "is not valid YAML"),
     ],
 )
-def test_a_mistake_in_a_file_of_ours_is_an_error(at: Setting, text: str, line: int, words: str) -> None:
+def test_a_mistake_in_our_file_is_an_error(place: ConfigPlace, text: str, line: int, words: str) -> None:
     with pytest.raises(ConfigError, match=words) as error:
-        at.found(text)
-    assert str(error.value).startswith(f"{at.work / 'config.yaml'}:{line}: ")
+        place.found(text)
+    assert str(error.value).startswith(f"{place.work / 'config.yaml'}:{line}: ")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a configuration that was merely found may not do, what the user is shown of it, and how trust is stored."""
+"""The values of a found configuration that need trust, how they are shown, and how trust is stored."""
 
 import os
 import stat
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.configuration import Setting
+from support.configuration import ConfigPlace
 
 from chain.app.open import build_model
 from chain.app.prompt_files import prompt_file, system_prompt
@@ -54,20 +54,20 @@ def definition(text: str, name: str = "claude") -> str:
         ),
     ],
 )
-def test_a_found_file_needs_trust_for_these_keys(at: Setting, text: str, keys: list[str]) -> None:
+def test_a_found_file_needs_trust_for_these_keys(place: ConfigPlace, text: str, keys: list[str]) -> None:
     text = text if "chains:" in text else f"{text}\nchains: {{}}\n"
     environ = {**KEY, "AWS_SECRET": "s"}
-    got = at.found(text, environ)
+    got = place.found(text, environ)
     assert list(got.untrusted) == keys
     with pytest.raises(ConfigError) as caught:
         require_trust(got)
     assert all(key in str(caught.value) for key in keys)
-    assert f"--config {at.work / 'config.yaml'}" in str(caught.value)
+    assert f"--config {place.work / 'config.yaml'}" in str(caught.value)
     assert "hush" not in repr(got) + str(caught.value)
     for name in ("claude", "offline"):
         with pytest.raises(ConfigError):
             got.model(name)
-    for named in (at.load("config.yaml", environ), at.load(environ={**environ, "CHAIN_CONFIG": "config.yaml"})):
+    for named in (place.load("config.yaml", environ), place.load(environ={**environ, "CHAIN_CONFIG": "config.yaml"})):
         assert named.untrusted == ()
         assert named.model("claude").values["provider"] == "anthropic"
 
@@ -86,19 +86,19 @@ def test_a_found_file_needs_trust_for_these_keys(at: Setting, text: str, keys: l
         (defaults_folder() / "config.yaml").read_text(),
     ],
 )
-def test_a_found_file_may_set_what_is_harmless(at: Setting, text: str) -> None:
-    got = at.found(text, KEY)
+def test_a_found_file_may_set_what_is_harmless(place: ConfigPlace, text: str) -> None:
+    got = place.found(text, KEY)
     assert got.untrusted == ()
     assert got.model("claude").values["api_key"] == "sk-secret"
     require_trust(got)
 
 
-def test_the_users_own_file_needs_no_trust(at: Setting) -> None:
-    folder = at.home / ".config" / "chain"
+def test_the_users_own_file_needs_no_trust(place: ConfigPlace) -> None:
+    folder = place.home / ".config" / "chain"
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text("tools: {allow: [shell]}")
-    assert at.load().untrusted == ()
-    assert at.load().allow == ("shell",)
+    assert place.load().untrusted == ()
+    assert place.load().allow == ("shell",)
 
 
 # What is shown
@@ -124,8 +124,8 @@ chains: {}
 """
 
 
-def test_each_value_is_shown_as_written(at: Setting) -> None:
-    got = at.found(HOSTILE, {"ANTHROPIC_API_KEY": "sk-secret", "GH_TOKEN": "gh-secret"})
+def test_each_value_is_shown_as_written(place: ConfigPlace) -> None:
+    got = place.found(HOSTILE, {"ANTHROPIC_API_KEY": "sk-secret", "GH_TOKEN": "gh-secret"})
     assert [(each.line, each.key, each.value) for each in got.asked] == [
         (5, f"{CLAUDE}.base_url", "https://evil.example/v1"),
         (6, f"{CLAUDE}.api_key", "${ANTHROPIC_API_KEY:-x}"),
@@ -158,16 +158,16 @@ def test_each_value_is_shown_as_written(at: Setting) -> None:
         ),
     ],
 )
-def test_a_value_that_would_mislead_is_quoted(at: Setting, text: str, shown: str) -> None:
-    (each,) = at.found(f"{text}chains: {{}}\n").asked
+def test_a_value_that_would_mislead_is_quoted(place: ConfigPlace, text: str, shown: str) -> None:
+    (each,) = place.found(f"{text}chains: {{}}\n").asked
     assert each.value == shown
 
 
-def test_the_target_of_a_link_is_shown(at: Setting) -> None:
-    (at.work / "prompt.yaml").symlink_to(at.home / "id_rsa")
-    got = at.found("chains: {default: {system_prompt: prompt.yaml, interruption_prompt: '${X}/a'}}")
+def test_the_target_of_a_link_is_shown(place: ConfigPlace) -> None:
+    (place.work / "prompt.yaml").symlink_to(place.home / "id_rsa")
+    got = place.found("chains: {default: {system_prompt: prompt.yaml, interruption_prompt: '${X}/a'}}")
     assert {each.key: (each.value, each.leads_to) for each in got.asked} == {
-        "chains.default.system_prompt": ("prompt.yaml", str(at.home / "id_rsa")),
+        "chains.default.system_prompt": ("prompt.yaml", str(place.home / "id_rsa")),
         "chains.default.interruption_prompt": ("${X}/a", ""),
     }
 
@@ -187,11 +187,11 @@ NAMING_FILES = (
 
 @pytest.mark.parametrize("name", GOOD_FILES)
 @pytest.mark.parametrize("way", ["found", "named"])
-def test_a_file_that_becomes_a_link_is_refused(at: Setting, name: str, way: str) -> None:
+def test_a_file_that_becomes_a_link_is_refused(place: ConfigPlace, name: str, way: str) -> None:
     for each, text in GOOD_FILES.items():
-        (at.work / each).write_text(text)
-        (at.home / each).write_text(text.replace("mine", "private"))
-    got = getattr(at, way)(NAMING_FILES)
+        (place.work / each).write_text(text)
+        (place.home / each).write_text(text.replace("mine", "private"))
+    got = getattr(place, way)(NAMING_FILES)
     require_trust(got)
 
     def read_handler() -> None:
@@ -204,14 +204,14 @@ def test_a_file_that_becomes_a_link_is_refused(at: Setting, name: str, way: str)
         "handler.yaml": read_handler,
     }
     reads[name]()
-    (at.work / name).unlink()
-    (at.work / name).symlink_to(at.home / name)
+    (place.work / name).unlink()
+    (place.work / name).symlink_to(place.home / name)
     if way == "named":
         reads[name]()
         return
     with pytest.raises(ConfigError, match=r"leads out of .*: if you trust it, name it with --config") as caught:
         reads[name]()
-    assert caught.value.file == str(at.work / name)
+    assert caught.value.file == str(place.work / name)
 
 
 # Stored trust
@@ -219,43 +219,45 @@ def test_a_file_that_becomes_a_link_is_refused(at: Setting, name: str, way: str)
 ALLOWING = "chains: {}\ntools: {allow: [shell]}\n"
 
 
-def test_trust_is_stored_by_content(at: Setting, tmp_path: Path) -> None:
+def test_trust_is_stored_by_content(place: ConfigPlace, tmp_path: Path) -> None:
     text = "chains: {default: {system_prompt: p.yaml}}\ntools: {allow: [shell]}\n"
-    trusted = remember_trust(at.found(text), state_folder({"HOME": str(at.home)}))
+    trusted = remember_trust(place.found(text), state_folder({"HOME": str(place.home)}))
     assert trusted.untrusted == ()
     assert trusted.model("offline").values["provider"] == "scripted"
-    assert at.load().untrusted == at.found(f"# the same\n{text}").untrusted == ()
-    assert at.found("chains: {}\ntools: {allow: [shell, write_file]}").untrusted == ("tools.allow",)
+    assert place.load().untrusted == place.found(f"# the same\n{text}").untrusted == ()
+    assert place.found("chains: {}\ntools: {allow: [shell, write_file]}").untrusted == ("tools.allow",)
     clone = tmp_path / "clone"
     clone.mkdir()
-    assert Setting(at.home, clone).found(text).untrusted == ()
-    (clone / "p.yaml").symlink_to(at.home / "secret")
-    assert Setting(at.home, clone).found(text).untrusted == ("tools.allow", "chains.default.system_prompt")
+    assert ConfigPlace(place.home, clone).found(text).untrusted == ()
+    (clone / "p.yaml").symlink_to(place.home / "secret")
+    assert ConfigPlace(place.home, clone).found(text).untrusted == ("tools.allow", "chains.default.system_prompt")
 
 
-def test_only_the_owner_can_read_stored_trust(at: Setting) -> None:
-    environ = {"XDG_STATE_HOME": str(at.home / "state")}
-    state, got = at.home / "state" / "chain", at.found(ALLOWING, environ)
+def test_only_the_owner_can_read_stored_trust(place: ConfigPlace) -> None:
+    environ = {"XDG_STATE_HOME": str(place.home / "state")}
+    state, got = place.home / "state" / "chain", place.found(ALLOWING, environ)
     old = os.umask(0)
     try:
         remember_trust(got, state)
     finally:
         os.umask(old)
+    (state / "trusted").chmod(0o644)
+    remember_trust(got, state)
     assert is_trusted(got.digest, state)
     assert stat.S_IMODE((state / "trusted").stat().st_mode) == 0o600
     assert stat.S_IMODE(state.stat().st_mode) == 0o700
-    assert at.load(environ=environ).untrusted == ()
-    assert at.load().untrusted == ("tools.allow",)
+    assert place.load(environ=environ).untrusted == ()
+    assert place.load().untrusted == ("tools.allow",)
 
 
-def test_a_relative_state_folder_is_ignored(at: Setting) -> None:
-    remember_trust(at.found(ALLOWING), at.work / "planted" / "chain")
-    assert at.load(environ={"XDG_STATE_HOME": "planted"}).untrusted == ("tools.allow",)
+def test_a_relative_state_folder_is_ignored(place: ConfigPlace) -> None:
+    remember_trust(place.found(ALLOWING), place.work / "planted" / "chain")
+    assert place.load(environ={"XDG_STATE_HOME": "planted"}).untrusted == ("tools.allow",)
 
 
-def test_trust_that_cannot_be_stored_is_an_error(at: Setting) -> None:
-    (at.work / "file").write_text("")
+def test_trust_that_cannot_be_stored_is_an_error(place: ConfigPlace) -> None:
+    (place.work / "file").write_text("")
     with pytest.raises(UserError, match="cannot be stored"):
-        remember_trust(at.found(ALLOWING), at.work / "file" / "state")
+        remember_trust(place.found(ALLOWING), place.work / "file" / "state")
     with pytest.raises(ConfigError, match="set HOME"):
         state_folder({})

@@ -6,7 +6,6 @@ Each check yields complaints. A ``Record`` is a row of a journal, as JSON.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -70,18 +69,6 @@ def unanswered_effects(made: Iterable[str], journal: Sequence[Record]) -> Iterat
             yield f"{name} was written, and no answer in the journal allows it"
 
 
-def misjudged(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
-    """A call that had started before a kill is interrupted, and one that had not is skipped."""
-    started = {r["id"] for r in before if r["type"] == "tool_started"}
-    finished = {r["id"] for r in before if r["type"] == "tool_finished"}
-    results = {b["tool_use_id"]: b["content"] for b in _blocks(after, "tool_result")}
-    open_calls = {b["id"] for b in _blocks(before, "tool_use")}
-    for id in open_calls - {b["tool_use_id"] for b in _blocks(before, "tool_result")} - finished:
-        expected = "[Interrupted" if id in started else "[Skipped"
-        if not str(results.get(id)).startswith(expected):
-            yield f"the result of the call {id} is {results.get(id)!r:.80} instead of {expected}"
-
-
 def unreadable(journal: Sequence[Record]) -> Iterator[str]:
     """Every record is valid and of a known type, and they are numbered from 1."""
     for n, record in enumerate(journal, 1):
@@ -121,27 +108,6 @@ def changed(asked: Iterable[Asked], journal: Sequence[Record]) -> Iterator[str]:
             last.clear()
 
 
-def repeated(journal: Sequence[Record]) -> Iterator[str]:
-    """A plan command is carried out once if its line is delivered or handled, and else not at all."""
-    states = {r["id"]: r["state"] for r in journal if r["type"] == "receipt"}
-    texts = {r["id"]: r["text"] for r in journal if r["type"] == "line"}
-    wanted = Counter(
-        text.partition("todo: add ")[2]
-        for id, text in texts.items()
-        if "todo: add " in text and states.get(id) in ("delivered", "handled")
-    )
-    added = Counter(r["text"] for r in journal if r["type"] == "plan" and r["by"] == "user" and r["change"] == "added")
-    for task in wanted.keys() | added.keys():
-        if wanted[task] != added[task]:
-            yield f"the task {task!r} was added {added[task]} times by {wanted[task]} lines"
-
-
 def _bare(text: str) -> str:
     """Return the text of a line without its marker."""
     return text.lstrip("! ")
-
-
-def _blocks(journal: Sequence[Record], kind: str) -> Iterator[Mapping[str, Any]]:
-    for r in journal:
-        if r["type"] == "message":
-            yield from (block for block in r["message"]["content"] if block["type"] == kind)

@@ -54,17 +54,12 @@ def play(point: Point) -> Outcome:
         if seen[0].is_killed:
             made = [name for name in scenario.made if (home.folder / "work" / name).exists()]
             outcome.complaints += checks.unanswered_effects(made, home.records)
-        prefixes = [home.records]
         for n, kill in enumerate((*point.again, None), 1):
             before = home.records
             seen.append(home.run(resumed(f"recap {n} of it all", point.way, home.id), kill, may_fail=not before))
             if not seen[-1].is_killed and not home.records:
                 break  # nothing can be resumed; ``judge`` complains if that is a loss
-            # A power cut may have taken records of which nothing was told.
-            prefixes = [*(each for each in prefixes if home.records[: len(each)] == each), home.records]
         home.judge(seen)
-        for each in prefixes:
-            outcome.complaints += checks.misjudged(each, home.records)
     return outcome
 
 
@@ -140,7 +135,7 @@ class Home:
         outcome.complaints += checks.lost(texts, answers, journal)
         outcome.complaints += checks.invalid(self._asked)
         outcome.complaints += checks.changed(self._asked, journal)
-        for check in (checks.unreadable, checks.unsettled, checks.repeated):
+        for check in (checks.unreadable, checks.unsettled):
             outcome.complaints += check(journal)
 
     def _begin(self, scenario: Scenario, kill: Kill | None, stdin: int, stdout: int) -> int:

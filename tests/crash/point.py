@@ -68,7 +68,7 @@ class Point:
 
 
 def choose(scenario: str, calls: dict[Call, int], count: int, seed: int) -> list[Point]:
-    """Return points of a scenario that has so many ``calls``, spread from the first call to the last."""
+    """Return points of a scenario, spread from its first call to its last. ``calls`` is their number."""
     chance = random.Random(f"{seed} {scenario}")
     ways: Sequence[Way] = ("lines", "query")
     points = []

@@ -92,16 +92,6 @@ SCENARIOS = (
         weight=3,
     ),
     Scenario(
-        "cut",
-        [line("@iteration 1 todo: add sweep the stairs"), line("stream your words")],
-        [
-            Cue({"type": "text_delta", "text": "w"}, [line("now another word", now=True)]),
-            Cue({"type": "result"}, [line("stall until I stop you"), line("@after 0.02 stop")]),
-        ],
-        results=2,
-        weight=1,
-    ),
-    Scenario(
         "interrupted",
         [line("@iteration 1 then: work on what never was"), line("stream until I interrupt")],
         [
@@ -110,17 +100,6 @@ SCENARIOS = (
         ],
         results=2,
         codes=frozenset({130}),
-    ),
-    Scenario(
-        "refused",
-        [
-            line("@iteration 1 say it nicely"),
-            line("@iteration 1 todo: add say it again"),
-            line("@done work instead of that"),
-            line("refuse to do this"),
-        ],
-        results=2,
-        codes=frozenset({1}),
     ),
     Scenario(
         "questions",

@@ -23,6 +23,7 @@ from . import blocks, order, schema
 from .models import MODELS, Features
 from .order import Issued
 from .shapes import Body, Fault, Refused, fit, refuse
+from .steps import Step
 
 __all__ = ["Body", "Fault", "Issued", "Policy", "check", "check_headers", "check_messages"]
 
@@ -49,12 +50,13 @@ class Policy:
 
     ``key`` is the expected API key; ``None`` accepts any request. ``alternate`` refuses two messages in a row of one
     role, as some compatible servers do. ``window`` is the reported context window of each model in tokens; 0 reports
-    none.
+    none. ``lookup`` answers the requests for models, by path.
     """
 
     key: str | None = "test-key"
     alternate: bool = False
     window: int = 200_000
+    lookup: Callable[[str], Step] | None = None
 
 
 def check(

@@ -1,4 +1,4 @@
-"""The double itself: what it has seen, what it answers, and the listener."""
+"""The double: what it has seen, what it answers, and the listener."""
 
 from __future__ import annotations
 
@@ -23,20 +23,19 @@ from .steps import Block, Broken, Say, Status, Step
 from .stream import Facts, complete, error_body
 
 Script: TypeAlias = Sequence[Step] | Step | Callable[[Body, int], Step]
-"""The answers: one after the other; the same to every request; or chosen from the body and how many were chosen."""
+"""The steps in order, one step for all requests, or a function of the body and the number of earlier steps."""
 
 
 class RulesBroken(AssertionError):
-    """Requests broke rules, or rules that were to be broken were not."""
+    """Requests broke rules, or did not break rules that were expected to be broken."""
 
 
 @dataclass(slots=True, eq=False)
 class Seen:
-    """One request and what became of it. Names of headers are in lower case.
+    """A request. Header names are in lower case, and ``number`` counts from 1.
 
-    ``number`` counts from 1 over the requests for messages. ``fault`` is the rule of the API that it broke, ``breach``
-    what it broke beside those: I7, or a script that has no step left. ``reply`` are the blocks that it was answered
-    with, with their ids.
+    ``fault`` is the broken rule of the API, ``breach`` any other problem: a breach of I7, or the end of the script.
+    ``reply`` are the blocks of the answer.
     """
 
     number: int
@@ -55,15 +54,12 @@ class Seen:
 
     @property
     def complaints(self) -> list[str]:
-        """What is wrong with the request, if anything."""
+        """What is wrong with the request."""
         return [c for c in (self.fault and self.fault.message, self.breach) if c]
 
 
 class Double:
-    """A Messages API on loopback, as seen by a test. ``serve`` makes one.
-
-    ``requests`` are those for messages, ``lookups`` all others.
-    """
+    """A Messages API on loopback, opened by ``serve``. ``requests`` are those for messages, ``lookups`` all others."""
 
     def __init__(
         self, script: Script, policy: Policy, tail: Tail | None, *, continuity: bool, keep: bool, lean: bool
@@ -101,12 +97,12 @@ class Double:
 
     @property
     def unplayed(self) -> int:
-        """How many steps of the sequence are left."""
+        """The number of steps that are left."""
         return len(self._waiting)
 
     @property
     def accounts(self) -> list[Account]:
-        """What the answered requests cost, in order."""
+        """The accounts of the answered requests, in order."""
         return [r.account for r in self.requests if r.account is not None]
 
     @property
@@ -115,39 +111,38 @@ class Double:
         return reuse(self.accounts)
 
     def expect_fault(self, pattern: str, times: int = 1) -> None:
-        """Expect so many requests to break the rule whose message the pattern is found in (I7 included)."""
+        """Expect requests to break the rule whose message matches."""
         self._expected += [re.compile(pattern)] * times
 
     def expect_new_conversation(self) -> None:
-        """Let a coming request begin a conversation: of another session, or of a child agent."""
+        """Let a coming request start a conversation: of another session, or of a child agent."""
         self._conversations.expect_new()
 
     def expect_withdrawal(self) -> None:
-        """Let a coming request lack messages that the one before it had: after a refusal."""
+        """Let a coming request lack messages of the one before it, as after a refusal."""
         self._conversations.expect_withdrawal()
 
     def forget(self) -> None:
-        """Forget the conversations, and what was announced of them: the next request begins one, as the first did."""
+        """Forget the conversations, so that the next request starts one."""
         self._conversations = Conversations(self._tail)
 
     def check(self) -> None:
-        """Raise ``RulesBroken`` for everything that was broken and not expected, or expected and not broken."""
+        """Raise ``RulesBroken`` for rules that were broken and not expected, or expected and not broken."""
         expected = [*self._expected]
         problems: list[str] = []
         for seen in (*self.requests, *self.lookups):
             for complaint in seen.complaints:
-                met = next((e for e in expected if e.search(complaint)), None)
-                if met is None:
-                    problems.append(f"{seen.path} request {seen.number}: {complaint}")
-                else:
+                if (met := next((e for e in expected if e.search(complaint)), None)) is not None:
                     expected.remove(met)
+                else:
+                    problems.append(f"{seen.path} request {seen.number}: {complaint}")
         problems += [f"no request broke the rule {e.pattern!r}, as was expected" for e in expected]
         if problems:
             raise RulesBroken("\n".join(problems))
 
     @asynccontextmanager
     async def refusing(self) -> AsyncIterator[None]:
-        """Listen no more for the duration of the block: connections are refused, and open ones are closed."""
+        """Refuse connections for the duration of the block, and close the open ones."""
         port = int(self.url.rsplit(":", 1)[1])
         self._listening.cancel()
         await self._closed.wait()
@@ -162,21 +157,21 @@ class Double:
     # ---- answering
 
     def answer(self, asked: Asked) -> Callable[[Connection], Awaitable[bool]]:
-        """Decide what to answer to a request. Sync: nothing comes between two requests."""
+        """Decide how to answer a request. There is no await, so that requests are handled one by one."""
         path = asked.path.split("?")[0]
         is_message = (asked.method, path) == ("POST", "/v1/messages")
         others = self.requests if is_message else self.lookups
-        seen = Seen(len(others) + 1, path, asked.headers)
-        others.append(seen)
+        others.append(seen := Seen(len(others) + 1, path, asked.headers))
         usage = {"input_tokens": 1}
         if not is_message:
             step = self._look_up(asked, seen)
         elif self._lean:
             step = self._next(seen)
         else:
-            rules = partial(check, headers=seen.headers, issued=self._issued, policy=self._policy)
-            seen.fault = self._read(asked, seen) or rules(seen.body)
-            step = self._refusal(seen) if seen.fault else self._reply(seen, usage)
+            seen.fault = _read_body(asked, seen) or check(
+                seen.body, seen.headers, issued=self._issued, policy=self._policy
+            )
+            step = _refusal(seen) if seen.fault else self._reply(seen, usage)
         step = self._completed(step, seen)
         if is_message and (arrived := self._arrivals.pop(seen.number, None)) is not None:
             arrived.set()
@@ -185,54 +180,34 @@ class Double:
             seen.body = {}
         return partial(play, step, facts)
 
-    def _read(self, asked: Asked, seen: Seen) -> Fault | None:
-        """Fill in the body, unless it cannot be."""
-        if asked.body is None:
-            return Fault(413, "request_too_large", "Request exceeds the maximum allowed number of bytes.")
-        try:
-            body = json.loads(asked.body, parse_constant=_refuse_constant)
-            # Half a surrogate pair is no text. Escaped it passes json, so the text is encoded once more.
-            if rb"\ud" in asked.body.lower():
-                json.dumps(body, ensure_ascii=False).encode()
-        except (ValueError, RecursionError) as e:
-            return Fault(400, "invalid_request_error", f"The request body is not valid JSON: {e}")
-        if not isinstance(body, dict):
-            return Fault(400, "invalid_request_error", "body: Input should be a valid dictionary")
-        seen.body = body
-        return None
-
     def _reply(self, seen: Seen, usage: dict[str, int]) -> Step:
-        """The next step to a request that keeps the rules, which is accounted for if a reply at least begins."""
+        """Return the next step for a valid request. Account for the request if its reply starts."""
         blocks = flatten(seen.body)
         if self._continuity:
             seen.breach = self._conversations.follow(seen.body, blocks)
         step = self._next(seen)
         if isinstance(step, Say) or (isinstance(step, Broken) and step.after is not None):
             account = seen.account = self._cache.account(seen.body, blocks)
-            usage |= {
-                "input_tokens": account.input,
-                "cache_creation_input_tokens": account.cache_write,
-                "cache_read_input_tokens": account.cache_read,
-            }
+            usage["input_tokens"] = account.input
+            usage["cache_creation_input_tokens"] = account.cache_write
+            usage["cache_read_input_tokens"] = account.cache_read
         return step
 
     def _next(self, seen: Seen) -> Step:
         n, self._played = self._played, self._played + 1
-        if callable(self._script):
-            try:
-                return self._script(seen.body, n)
-            except Exception as e:  # noqa: BLE001 - a test's own code: its mistake is told at the end, with the rest
-                seen.breach = f"the script raised {e!r}"
-                return Status(500, message=seen.breach)
         if not isinstance(self._script, Sequence):
-            return self._script
-        if not self._waiting:
+            try:
+                return self._script(seen.body, n) if callable(self._script) else self._script
+            except Exception as e:  # noqa: BLE001 - an error of the test, which is reported at the end
+                seen.breach = f"the script raised {e!r}"
+        elif self._waiting:
+            return self._waiting.pop(0)
+        else:
             seen.breach = "the script has no step left for this request"
-            return Status(500, message=seen.breach)
-        return self._waiting.pop(0)
+        return Status(500, message=seen.breach)
 
     def _completed(self, step: Step, seen: Seen) -> Step:
-        """The step with the ids and signatures that its blocks lack."""
+        """Return the step with the missing ids and signatures of its blocks."""
         match step:
             case Say():
                 seen.reply = complete(step.blocks, seen.number)
@@ -245,6 +220,8 @@ class Double:
                 return step
 
     def _look_up(self, asked: Asked, seen: Seen) -> Step:
+        if self._policy.lookup is not None:
+            return self._policy.lookup(seen.path)
         seen.fault = check_headers(seen.headers, self._policy)
         match asked.method, seen.path.strip("/").split("/"):
             case _ if seen.fault is not None:
@@ -257,24 +234,19 @@ class Double:
                 seen.fault = Fault(404, "not_found_error", f"model: {name}")
             case _:
                 seen.fault = Fault(404, "not_found_error", "Not found")
-        return self._refusal(seen)
+        return _refusal(seen)
 
     def _model(self, name: str) -> dict[str, Any]:
-        most = {"max_input_tokens": self._policy.window, "max_tokens": MODELS[name].max_tokens}
-        known = most if self._policy.window else {}
-        return {"type": "model", "id": name, "display_name": name, "created_at": "2026-01-01T00:00:00Z", **known}
-
-    def _refusal(self, seen: Seen) -> Step:
-        assert seen.fault is not None
-        return Status(seen.fault.status, error_body(seen.fault.kind, seen.fault.message, f"req_{seen.number:06d}"))
+        limits = {"max_input_tokens": self._policy.window, "max_tokens": MODELS[name].max_tokens}
+        about = {"type": "model", "id": name, "display_name": name, "created_at": "2026-01-01T00:00:00Z"}
+        return {**about, **(limits if self._policy.window else {})}
 
     # ---- listening
 
     async def run(self, nursery: trio.Nursery) -> None:
         """Listen, with all tasks in this nursery."""
         self._nursery = nursery
-        port = await nursery.start(self._listen, 0)
-        self.url = f"http://127.0.0.1:{port}"
+        self.url = f"http://127.0.0.1:{await nursery.start(self._listen, 0)}"
 
     async def _listen(self, port: int, task_status: trio.TaskStatus[int]) -> None:
         self._listening, self._closed = trio.CancelScope(), trio.Event()
@@ -295,8 +267,29 @@ class Double:
             self.open_connections -= 1
 
 
+def _read_body(asked: Asked, seen: Seen) -> Fault | None:
+    """Set the body of a request. Return a fault if it cannot be parsed."""
+    if asked.body is None:
+        return Fault(413, "request_too_large", "Request exceeds the maximum allowed number of bytes.")
+    try:
+        body = json.loads(asked.body, parse_constant=_refuse_constant)
+        if rb"\ud" in asked.body.lower():  # json accepts an escaped lone surrogate, which UTF-8 cannot encode
+            json.dumps(body, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as e:
+        return Fault(400, "invalid_request_error", f"The request body is not valid JSON: {e}")
+    if not isinstance(body, dict):
+        return Fault(400, "invalid_request_error", "body: Input should be a valid dictionary")
+    seen.body = body
+    return None
+
+
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
+
+
+def _refusal(seen: Seen) -> Step:
+    assert seen.fault is not None
+    return Status(seen.fault.status, error_body(seen.fault.kind, seen.fault.message, f"req_{seen.number:06d}"))
 
 
 @asynccontextmanager
@@ -309,23 +302,21 @@ async def serve(
     keep: bool = True,
     lean: bool = False,
 ) -> AsyncIterator[Double]:
-    """A double that listens on loopback; ``double.url`` is where.
+    """Listen on loopback, at ``double.url``.
 
-    ``tail`` and ``continuity`` are about I7 (see ``continuity``; ``continuity=False`` does not check it). Without
-    ``keep`` the bodies of requests are forgotten, for long runs. ``lean`` is for benchmarks: nothing is parsed,
-    checked or accounted for.
+    ``tail`` returns the length of a request's tail for I7, which ``continuity=False`` does not check. Without ``keep``,
+    the bodies of requests are dropped. ``lean`` is for benchmarks: nothing is parsed, checked or accounted for.
 
-    At the end it raises ``RulesBroken`` if a request broke a rule and the test had not said so. An exception of the
-    test's own is more important: it gets the complaints as a note.
+    Raise ``RulesBroken`` at the end if a request broke a rule and the test has not expected that. An exception of the
+    test is raised instead, with the complaints as a note.
     """
     double = Double(script, policy or Policy(), tail, continuity=continuity, keep=keep, lean=lean)
     failure: Exception | None = None
     async with trio.open_nursery() as nursery:
         await double.run(nursery)
-        # The test's exception leaves as it is, not in the nursery's group: tests catch what they raised.
         try:
             yield double
-        except Exception as e:  # noqa: BLE001 - raised again below
+        except Exception as e:  # noqa: BLE001 - raised below, outside of the group of the nursery
             failure = e
         nursery.cancel_scope.cancel()
     try:

@@ -110,6 +110,11 @@ def test_reply_links_only_to_pages_and_mail(text: str, link: str | None) -> None
     assert (None if node is None else node.attributes["href"]) == link
 
 
+@pytest.mark.parametrize("text", ["> " * 30 + "deep", "x\n\n[deep]: http://example.org", "deep" + "a" * 100_000])
+def test_reply_keeps_text_that_the_parser_would_drop(text: str) -> None:
+    assert "deep" in prose(text)
+
+
 @trying(60)
 @given(st.sets(st.integers(0, 200), max_size=60))
 def test_incomplete_journal_is_a_page(lost: set[int]) -> None:
@@ -134,13 +139,13 @@ def test_header_has_the_facts_of_the_session() -> None:
 
 
 def test_agents_are_inside_the_calls_that_started_them() -> None:
-    assert "check the ledger of March" in parsed().css_first(".tool .work .tool .work").text()
-    assert "look at the appendix as well" in parsed().css_first(".tool .work .landed").text()
-    assert len(parsed().css(".landed")) == 5
+    assert "check the ledger of March" in parsed().css_first(".tool .agent-run .tool .agent-run").text()
+    assert "look at the appendix as well" in parsed().css_first(".tool .agent-run .delivered").text()
+    assert len(parsed().css(".delivered")) == 5
 
 
 def test_long_results_and_inputs_are_folded() -> None:
-    folded = [node.css_first("summary").text() for node in parsed().css(".tool > details:not(.work)")]
+    folded = [node.css_first("summary").text() for node in parsed().css(".tool > details:not(.agent-run)")]
     assert any(text.startswith("40 rows: reports/01.md") for text in folded)
     call = events.ToolCall(id="c", name="x", input={"a": "\x9b2J" * 100 + "the end"})
     assert "the end" in page_of([events.RunStarted(id="L1", query="x"), call])

@@ -113,11 +113,13 @@ def test_title_and_tokens() -> None:
 
 def test_line_that_still_waits_is_shown() -> None:
     happened = eventful().events
-    queued = next(n for n, e in enumerate(happened) if isinstance(e, events.LineQueued) and "appendix" in e.text)
-    story = outline_of(happened[: queued + 1])
-    assert [line.event for line in story.waiting] == [happened[queued]]
+    at, line = next((n, e) for n, e in enumerate(happened) if isinstance(e, events.LineQueued) and "appendix" in e.text)
+    story = outline_of(happened[: at + 1])
+    assert [waiting.event for waiting in story.waiting] == [line]
     for export in (html, markdown):
         assert "look at the appendix as well" in "".join(export(story))
+    dropped = events.Receipt(id=line.id, text=line.text, state="dropped")
+    assert outline_of([*happened[: at + 1], dropped]).waiting == []
     assert outline_of(happened).waiting == []
 
 

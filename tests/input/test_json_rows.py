@@ -61,7 +61,7 @@ def test_a_row_is_a_line_or_blank(text: str, row: JsonLine | None) -> None:
     assert read_row(RawLine(text, 1)) == row
 
 
-def test_a_cut_row_is_an_error_with_its_id() -> None:
-    row = read_row(RawLine('{"type":"line","id":"long","text":"xxx', 7, cut=True))
+def test_a_cut_row_is_an_identified_error() -> None:
+    row = read_row(RawLine('{"type":"line","id":"long","text":"xxx', 7, is_cut=True))
     assert isinstance(row, Malformed)
     assert (row.id, row.why) == ("long", "line 7 of the input is too long; a line has at most 100,000 characters")

@@ -20,7 +20,7 @@ from cli.input.moments import (
     Moment,
     Now,
     ScheduledLine,
-    fires,
+    is_due,
     parse_moment,
     read_script,
 )
@@ -147,5 +147,5 @@ OF_CHILD = tuple(replace(event, agent="explore-1") for event in (ITERATION, TOOL
         (After(0), "", []),
     ],
 )
-def test_a_moment_comes_at_an_event_of_its_agent(moment: Moment, to: str, expected: list[Event]) -> None:
-    assert [event for event in (*MAIN, *OF_CHILD) if fires(moment, event, to)] == expected
+def test_moments_come_at_events_of_their_agent(moment: Moment, to: str, expected: list[Event]) -> None:
+    assert [event for event in (*MAIN, *OF_CHILD) if is_due(moment, event, to)] == expected

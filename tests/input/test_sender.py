@@ -15,7 +15,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
 from cli.input.moments import AtIteration, ScheduledLine, parse_moment
-from cli.input.sender import AHEAD, AHEAD_CHARS, Sender
+from cli.input.sender import MAX_WAITING, MAX_WAITING_CHARS, Sender
 
 RULES = """
 rules:
@@ -87,7 +87,7 @@ async def opened(*, inbox_size: int = 10, handler: str = "") -> AsyncIterator[Se
 # ---------------------------------------------------------------------------------------------------------- moments
 
 
-async def test_a_line_without_a_moment_is_sent_at_once() -> None:
+async def test_a_line_without_moment_is_sent_at_once() -> None:
     async with opened() as stage:
         stage.schedule("task")
         await stage.gate.started.wait()
@@ -106,7 +106,7 @@ async def test_each_moment_comes_once() -> None:
         assert stage.sent == ["one", "more", "at the answer", "task again"]
 
 
-async def test_a_line_comes_after_the_event_of_its_moment() -> None:
+async def test_a_line_follows_the_event_of_its_moment() -> None:
     async with opened() as stage:
         stage.schedule("@iteration 2 say")
         await stage.begin()
@@ -148,7 +148,7 @@ async def test_a_delayed_line_can_start_a_run(autojump_clock: MockClock) -> None
         assert stage.statuses == ["done"]
 
 
-async def test_a_moment_that_does_not_come_leaves_its_line() -> None:
+async def test_a_moment_that_never_comes_leaves_its_line() -> None:
     lines = ["@after 99 late", "@iteration 9 never", "@tool other never either"]
     async with opened() as stage:
         stage.schedule(*lines)
@@ -266,10 +266,10 @@ async def test_a_line_after_a_stop_starts_a_run() -> None:
 # -------------------------------------------------------------------------------------------------------------- limits
 
 
-async def test_a_full_sender_waits_while_a_moment_may_come() -> None:
+async def test_a_full_sender_waits_for_possible_moments() -> None:
     async with opened() as stage, trio.open_nursery() as nursery:
-        await stage.begin(*(f"@iteration 2 line {n}" for n in range(AHEAD)))
-        nursery.start_soon(stage.sender.wait_for_place)
+        await stage.begin(*(f"@iteration 2 line {n}" for n in range(MAX_WAITING)))
+        nursery.start_soon(stage.sender.wait_for_capacity)
         await wait_all_tasks_blocked()
         assert len(nursery.child_tasks) == 1
         stage.gate.open.set()
@@ -280,19 +280,19 @@ async def test_a_full_sender_waits_while_a_moment_may_come() -> None:
 
 async def test_a_full_sender_waits_for_a_delayed_line(autojump_clock: MockClock) -> None:
     async with opened() as stage:
-        stage.schedule("@after 30 task", *(f"@iteration 9 line {n}" for n in range(AHEAD - 1)))
+        stage.schedule("@after 30 task", *(f"@iteration 9 line {n}" for n in range(MAX_WAITING - 1)))
         begun = trio.current_time()
-        await stage.sender.wait_for_place()
+        await stage.sender.wait_for_capacity()
         assert trio.current_time() == begun + 30
         await stage.finish()
-        assert len(stage.sender.waiting) == AHEAD - 1
+        assert len(stage.sender.waiting) == MAX_WAITING - 1
 
 
 async def test_the_oldest_line_gives_way_without_a_run() -> None:
     async with opened() as stage:
-        stage.schedule(*(f"@iteration 2 line {n}" for n in range(AHEAD)))
-        await stage.sender.wait_for_place()
-        assert len(stage.sender.waiting) == AHEAD - 1
+        stage.schedule(*(f"@iteration 2 line {n}" for n in range(MAX_WAITING)))
+        await stage.sender.wait_for_capacity()
+        assert len(stage.sender.waiting) == MAX_WAITING - 1
         [unsent] = [r for r in stage.session.of(events.Receipt) if r.state == "unsent"]
         assert (unsent.text, unsent.reason) == ("@iteration 2 line 0", "too many lines are waiting for their moments")
 
@@ -300,27 +300,35 @@ async def test_the_oldest_line_gives_way_without_a_run() -> None:
 async def test_waiting_lines_are_limited_in_characters() -> None:
     async with opened() as stage:
         stage.schedule(*(f"@iteration 2 {n} {'x' * 90_000}" for n in range(25)))
-        await stage.sender.wait_for_place()
-        assert sum(map(len, stage.sender.waiting)) < AHEAD_CHARS
+        await stage.sender.wait_for_capacity()
+        assert sum(map(len, stage.sender.waiting)) < MAX_WAITING_CHARS
         stage.schedule("@iteration 2 " + "x" * 200_000)
         [refused] = [r for r in stage.session.of(events.Receipt) if r.state == "refused"]
         assert "100,000" in refused.reason
 
 
+async def test_every_sent_line_frees_its_place() -> None:
+    async with opened() as stage:
+        await stage.begin(*TWELVE[:10], *(f"{n} {'x' * 90_000}" for n in range(25)))
+        assert not stage.sender.has_capacity
+        await stage.finish()
+        assert stage.sender.has_capacity
+
+
 async def test_every_removed_line_frees_its_place() -> None:
     async with opened() as stage:
         await stage.begin(*TWELVE[:10], *(f"{n} {'x' * 90_000}" for n in range(25)))
-        assert not stage.sender.has_place
+        assert not stage.sender.has_capacity
         stage.schedule("stop")
-        assert (stage.sender.queued_count, stage.sender.has_place) == (0, True)
+        assert (stage.sender.queued_count, stage.sender.has_capacity) == (0, True)
         for n in range(25):
             stage.sender.schedule(ScheduledLine(AtIteration(99), "x" * 90_000, "long", id=str(n)))
-        assert not stage.sender.has_place
+        assert not stage.sender.has_capacity
         assert all(stage.sender.drop(str(n)) for n in range(10))
-        assert stage.sender.has_place
+        assert stage.sender.has_capacity
         stage.schedule(*(f"@iteration 99 {n} {'x' * 90_000}" for n in range(25)))
         stage.sender.discard()
-        assert stage.sender.has_place
+        assert stage.sender.has_capacity
         await stage.finish()
 
 

@@ -83,7 +83,7 @@ async def opened(use: Settings | None = None) -> AsyncIterator[Sending]:
         ("@tool explore !say", "explore-1", "A", 0),
     ],
 )
-async def test_a_line_is_sent_at_a_moment_of_its_agent(line: str, agent: str, point: str, iteration: int) -> None:
+async def test_a_line_awaits_a_moment_of_its_agent(line: str, agent: str, point: str, iteration: int) -> None:
     async with opened() as stage:
         if not line.startswith("@to "):
             stage.schedule(line)
@@ -104,7 +104,7 @@ async def test_lines_after_an_agent_go_to_its_parent() -> None:
         assert stage.delivered == [("say", "agent-1", "D", 1), ("after all", "main", "start", 0)]
 
 
-async def test_a_moment_of_a_child_never_starts_a_run() -> None:
+async def test_moments_of_a_child_never_start_a_run() -> None:
     async with opened() as stage:
         stage.schedule("@done @to explore-1 say", "@answer @to explore-1 more")
         await stage.agents.begin([starts("explore", [WAIT])])
@@ -116,7 +116,7 @@ async def test_a_moment_of_a_child_never_starts_a_run() -> None:
         assert stage.unsent == ["@answer @to explore-1 more"]
 
 
-async def test_a_call_that_starts_no_agent_sends_its_lines() -> None:
+async def test_a_call_without_an_agent_sends_its_lines() -> None:
     async with opened() as stage:
         stage.schedule("@tool explore say", "@tool explore second")
         nothing: Call = ["explore", {"task": " "}]
@@ -125,7 +125,7 @@ async def test_a_call_that_starts_no_agent_sends_its_lines() -> None:
         assert stage.delivered == [("say", "main", "D", 1), ("second", "main", "D", 1)]
 
 
-async def test_a_stop_before_the_agent_starts_leaves_its_line() -> None:
+async def test_a_stop_before_the_agent_leaves_its_line() -> None:
     async with opened() as stage:
         chain = stage.agents.session.chain
         chain.listen(lambda e: chain.submit("stop") and None if isinstance(e, events.ToolCall) else None)
@@ -239,7 +239,7 @@ async def test_a_stop_of_the_run_discards_queued_lines(stop: str) -> None:
         ("{}", "stop", [("three", "plan-1")]),
     ],
 )
-async def test_a_queued_line_of_an_ended_agent_is_refused(
+async def test_queued_lines_of_an_ended_agent_are_refused(
     kinds: str, line: str, delivered: list[tuple[str, str]]
 ) -> None:
     async with opened(settings(agents=True, inbox_size=1, kinds=kinds)) as stage:

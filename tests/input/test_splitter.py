@@ -61,10 +61,10 @@ def test_no_bytes_are_lost(chunks: list[bytes]) -> None:
 
 def test_invalid_bytes_are_replaced_with_a_notice() -> None:
     first, second, third = split(b"gr\xfc\xdfe\nfine\n\xed\xa0\x80")
-    assert first == RawLine("gr\ufffd\ufffde", 1, replaced=True)
+    assert first == RawLine("gr\ufffd\ufffde", 1, has_invalid_bytes=True)
     assert first.notice == "line 1 of the input is not UTF-8; its invalid bytes were replaced"
     assert (second, second.notice) == (RawLine("fine", 2), "")
-    assert third.replaced
+    assert third.has_invalid_bytes
     assert third.text.strip("\ufffd") == ""
 
 
@@ -86,8 +86,8 @@ def test_a_cut_line_is_longer_than_the_limit(prefix: bytes, tail: str) -> None:
     """So that it is refused, and not accepted as a shorter line."""
     first, second = split(prefix + f"{LONGEST}{tail}\nnext\n".encode())
     assert len(first.text) > MAX_LINE
-    assert first.cut == (first.text != f"{LONGEST}{tail}".removesuffix("\r"))
-    assert not first.replaced
+    assert first.is_cut == (first.text != f"{LONGEST}{tail}".removesuffix("\r"))
+    assert not first.has_invalid_bytes
     assert second == RawLine("next", 2)
 
 
@@ -101,4 +101,4 @@ def test_an_endless_line_takes_bounded_memory() -> None:
     finally:
         tracemalloc.stop()
     long, last = splitter.add(b"\nlast\n")
-    assert (long.cut, len(long.text), last) == (True, TEXT_BYTES, RawLine("last", 2))
+    assert (long.is_cut, len(long.text), last) == (True, TEXT_BYTES, RawLine("last", 2))

@@ -1,4 +1,4 @@
-"""Handler prompts: what a file may say, what is wrong with it, and what the model is told about waiting lines."""
+"""Handler prompts: what a file may say, what is wrong with it, and the messages composed from waiting lines."""
 
 import pytest
 from hypothesis import given
@@ -31,7 +31,7 @@ rules:
 """
 
 
-def told(prompt: InterruptionPrompt, *texts: str, situation: Situation = AT_D) -> Composed:
+def composed_of(prompt: InterruptionPrompt, *texts: str, situation: Situation = AT_D) -> Composed:
     return compose(prompt, [Arrival(parse_line(text)) for text in texts], situation)
 
 
@@ -74,7 +74,7 @@ def test_the_built_in_prompt() -> None:
         "Your reply was shown to the user. Continue the task, as the user's messages changed it. "
         "If it is already complete, give the final answer."
     )
-    assert "plan tools" in told(BUILT_IN_PROMPT, "todo: add x").post_prompt
+    assert "plan tools" in composed_of(BUILT_IN_PROMPT, "todo: add x").post_prompt
 
 
 def test_entries_of_one_role_are_joined() -> None:
@@ -88,7 +88,7 @@ def test_entries_of_one_role_are_joined() -> None:
     )
 
     assert prompt.post_prompt == "One.\n\nTwo."
-    assert told(prompt, "hurry").text == "hurry\n\nPlease."
+    assert composed_of(prompt, "hurry").text == "hurry\n\nPlease."
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_every_template_name() -> None:
     ids=["a dollar", "without a message", "an escaped message", "several lines"],
 )
 def test_the_template_of_the_message(template: str, lines: list[str], text: str) -> None:
-    assert told(parse_prompt(user_entry(template), FILE), *lines).text == text
+    assert composed_of(parse_prompt(user_entry(template), FILE), *lines).text == text
 
 
 def test_an_outcome_is_appended() -> None:
@@ -243,7 +243,7 @@ def test_a_template_may_place_the_outcome() -> None:
 def test_the_post_prompt_is_a_template() -> None:
     prompt = parse_prompt("messages: [{role: system, content: 'Iteration ${iteration}, lines: ${message}'}]", FILE)
 
-    assert told(prompt, "one", "two").post_prompt == "Iteration 3, lines: one\n\ntwo"
+    assert composed_of(prompt, "one", "two").post_prompt == "Iteration 3, lines: one\n\ntwo"
 
 
 @pytest.mark.parametrize(
@@ -260,11 +260,11 @@ def test_the_post_prompt_is_a_template() -> None:
     ],
 )
 def test_only_asides_resume_the_task(lines: list[str], comes_back: bool) -> None:
-    assert told(BUILT_IN_PROMPT, *lines).resume == (BUILT_IN_PROMPT.resume if comes_back else None)
+    assert composed_of(BUILT_IN_PROMPT, *lines).resume == (BUILT_IN_PROMPT.resume if comes_back else None)
 
 
 def test_a_blank_resume_text_is_replaced() -> None:
-    assert told(parse_prompt("resume: ${outcome}", FILE), "what now?").resume == BUILT_IN_PROMPT.resume
+    assert composed_of(parse_prompt("resume: ${outcome}", FILE), "what now?").resume == BUILT_IN_PROMPT.resume
 
 
 def test_no_lines_make_no_message() -> None:
@@ -279,7 +279,7 @@ anything = st.text(st.characters(codec="utf-8"), min_size=1)
 def test_verbatim_texts_are_unchanged(texts: list[str]) -> None:
     verbatim = [" " + text for text in texts]
 
-    text = told(BUILT_IN_PROMPT, *verbatim).text
+    text = composed_of(BUILT_IN_PROMPT, *verbatim).text
 
     assert text == "\n\n".join(f"USER INTERRUPTION: {typed.strip()}" for typed in texts)
 

@@ -53,7 +53,7 @@ def test_edits_that_keep_size_and_time_are_seen(path: Path) -> None:
 
 def test_each_breakage_is_reported_once(path: Path) -> None:
     file = PromptFile(path)
-    told: list[str] = []
+    errors: list[str] = []
     sources = []
     for text in [None, GOOD, BROKEN, GOOD, None, BROKEN, BROKEN + "# again\n"]:
         if text is None:
@@ -62,13 +62,13 @@ def test_each_breakage_is_reported_once(path: Path) -> None:
             save(path, text)
         for _ in range(2):
             prompt, error = file.current()
-            told.append("" if error is None else str(error))
+            errors.append("" if error is None else str(error))
             sources.append((prompt.source, prompt.post_prompt == "Be brief."))
 
     used, default = (f"yaml:{path}", True), ("default", False)
     missing = f"{path}: cannot be read: No such file or directory"
     broken = f"{path}:2: unknown key mesages: did you mean messages?"
-    assert told == [missing, "", "", "", broken, "", "", "", missing, "", broken, "", broken, ""]
+    assert errors == [missing, "", "", "", broken, "", "", "", missing, "", broken, "", broken, ""]
     assert sources == [default] * 2 + [used] * 2 + [default] * 2 + [used] * 2 + [default] * 6
 
 

@@ -35,8 +35,8 @@ BAIT = "a" * 60 + "!"
 """What that expression is not found in, which it would take longer to see than the world has existed."""
 
 
-def told(handler: str, *texts: str) -> Composed:
-    """What the model is told about some lines by a handler file."""
+def composed_of(handler: str, *texts: str) -> Composed:
+    """Compose a message of these lines by a handler file."""
     return compose(parse_prompt(handler, "h.yaml"), [Arrival(parse_line(text)) for text in texts], AT_D)
 
 
@@ -101,7 +101,7 @@ def test_deliver_leaves_the_urgency(action: str) -> None:
     assert ruled(rules, "!use B") == parse_line("!use B")
 
 
-# -------------------------------------------------------------------------------------------- what the model is told
+# -------------------------------------------------------------------------------------------- composing messages
 
 TWO_RULES = """\
 config: {max_tokens: 1500, effort: high}
@@ -141,22 +141,22 @@ rules:
     ],
 )
 def test_a_rule_overrides_the_handler(line: str, expected: Composed) -> None:
-    assert told(TWO_RULES, line) == expected
+    assert composed_of(TWO_RULES, line) == expected
 
 
 def test_a_rule_inherits_the_built_in_messages() -> None:
     rules = "rules: [{match: ., config: {effort: low}}]"
-    assert told(rules, "use B") == Composed("USER INTERRUPTION: use B", "", Overrides(effort="low"), None)
-    assert told(rules, "why?").resume == BUILT_IN_PROMPT.resume
+    assert composed_of(rules, "use B") == Composed("USER INTERRUPTION: use B", "", Overrides(effort="low"), None)
+    assert composed_of(rules, "why?").resume == BUILT_IN_PROMPT.resume
 
 
 def test_each_line_is_composed_by_its_rule() -> None:
-    text = told(TWO_RULES, "use B", "deploy it", "note this").text
+    text = composed_of(TWO_RULES, "use B", "deploy it", "note this").text
     assert text == "SAID: use B\n\nOPS: deploy it\n\nNOTE\n\nnote this"
 
 
 def test_post_prompts_are_joined_without_repeats() -> None:
-    assert told(TWO_RULES, "price", "use B", "deploy", "note this", "price").post_prompt == (
+    assert composed_of(TWO_RULES, "price", "use B", "deploy", "note this", "price").post_prompt == (
         "Count in euros.\n\nDeal with it.\n\nLine 5: take care."
     )
 
@@ -171,7 +171,7 @@ def test_post_prompts_are_joined_without_repeats() -> None:
     ],
 )
 def test_later_configs_and_larger_token_limits_win(lines: list[str], expected: Overrides) -> None:
-    assert told(TWO_RULES, *lines).overrides == expected
+    assert composed_of(TWO_RULES, *lines).overrides == expected
 
 
 @pytest.mark.parametrize(
@@ -183,12 +183,12 @@ def test_later_configs_and_larger_token_limits_win(lines: list[str], expected: O
     ],
 )
 def test_every_rule_must_allow_resuming(lines: list[str], resume: str) -> None:
-    assert told(TWO_RULES, *lines).resume == resume
+    assert composed_of(TWO_RULES, *lines).resume == resume
 
 
 def test_the_first_own_resume_text_wins() -> None:
-    assert told(TWO_RULES, "why?", "price?", "stock?", "a price?").resume == "After price?\n\na price?, go on."
-    assert told(TWO_RULES, "stock?", "price?").resume == "On with it."
+    assert composed_of(TWO_RULES, "why?", "price?", "stock?", "a price?").resume == "After price?\n\na price?, go on."
+    assert composed_of(TWO_RULES, "stock?", "price?").resume == "On with it."
 
 
 @pytest.mark.parametrize(
@@ -196,13 +196,13 @@ def test_the_first_own_resume_text_wins() -> None:
     [("resume: Hop.", "Hop."), ("resume: false", BUILT_IN_PROMPT.resume), ("", BUILT_IN_PROMPT.resume)],
 )
 def test_resume_true_in_a_rule(handler: str, resume: str) -> None:
-    assert told(f"{handler}\nrules: [{{match: ., resume: true}}]", "why?").resume == resume
+    assert composed_of(f"{handler}\nrules: [{{match: ., resume: true}}]", "why?").resume == resume
 
 
 def test_the_documented_and_shipped_rules_work() -> None:
     example = block("handler-prompts", "handler")
     assert [rule.action for rule in parse_prompt(example, "h.yaml").rules] == ["urgent", "deliver"]
-    assert told(example, "why?").resume == BUILT_IN_PROMPT.resume
+    assert composed_of(example, "why?").resume == BUILT_IN_PROMPT.resume
 
     shipped = (ROOT / "prompts" / "interruption_handler.yaml").read_text(encoding="utf-8")
     before, mark, rules = shipped.partition("\n#rules:\n")
@@ -210,7 +210,7 @@ def test_the_documented_and_shipped_rules_work() -> None:
     assert parse_prompt(shipped, "h.yaml").rules == ()
     assert apply_rule(parse_prompt(used, "h.yaml"), parse_line("Wait, that is the wrong file")).urgency == "urgent"
     assert apply_rule(parse_prompt(used, "h.yaml"), parse_line("that is enough")).kind == "stop"
-    assert told(used, "btw, it is late").text == "NOTE FROM THE USER: btw, it is late"
+    assert composed_of(used, "btw, it is late").text == "NOTE FROM THE USER: btw, it is late"
 
 
 # --------------------------------------------------------------------------------------- searches that come to an end

@@ -29,10 +29,10 @@ class Desk:
     def __init__(self, size: int = 10) -> None:
         self.disk = FullDisk()
         self.journal = Journal(self.disk)
-        self.told: list[events.Event] = []
+        self.emitted: list[events.Event] = []
         self.state = SessionState()
-        self.ledger = Ledger(self.journal, self.state.lines, self.told.append)
-        self.journal.connect(self.state.apply, self.told.append)
+        self.ledger = Ledger(self.journal, self.state.lines, self.emitted.append)
+        self.journal.connect(self.state.apply, self.emitted.append)
         self.inbox = Inbox(self.ledger, agent="main", size=size)
 
     def put(self, text: str, *, id: str = "") -> AcceptedLine:
@@ -61,7 +61,7 @@ class Desk:
         return {r.id: r.state for r in self.ledger.receipts}
 
     def of(self, type: type[events.Event]) -> list[Any]:
-        return [e for e in self.told if isinstance(e, type)]
+        return [e for e in self.emitted if isinstance(e, type)]
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ async def test_queued_lines_are_published_after_the_sync(synced: Desk) -> None:
     synced.put("focus on prices")
     synced.put("status")
     await wait_all_tasks_blocked()
-    assert synced.told == []
+    assert synced.emitted == []
 
     synced.disk.release()
     await wait_all_tasks_blocked()
@@ -138,9 +138,9 @@ async def test_a_full_inbox_refuses() -> None:
 
     assert refused == "Interruption channel full, try again"
     assert texts(desk.inbox.waiting()) == ["a", "b"]
-    (told,) = desk.of(events.LineRefused)
-    assert (told.id, told.text, told.kind, told.urgency, told.target_agent) == ("mine", "c", "redirect", "next", "main")
-    assert (told.waiting, told.reason, told.iteration) == (2, "Interruption channel full, try again", 3)
+    (event,) = desk.of(events.LineRefused)
+    assert (event.id, event.text, event.kind, event.urgency) == ("mine", "c", "redirect", "next")
+    assert (event.waiting, event.reason, event.iteration) == (2, "Interruption channel full, try again", 3)
     assert [r["text"] for r in desk.records] == ["a", "b"], "it was never accepted, so the journal does not know it"
 
 
@@ -193,6 +193,14 @@ async def test_renaming_avoids_used_ids(desk: Desk) -> None:
     assert set(desk.states) == {before.id, "L1 (before)", "L1"}
 
 
+async def test_a_reopened_session_keeps_the_order_of_acceptance(desk: Desk) -> None:
+    opening = records.Session("id", "0", "model", "/")
+    starting = records.Line("L1", "a", "redirect", "next", "main", "prompt", "starts")
+    for each in (opening, starting, records.Line("L2", "b", "redirect", "next", "main"), opening):
+        desk.journal.record(each)
+    assert texts(desk.inbox.waiting()) == ["a", "b"], "also of a line whose run never began"
+
+
 async def test_an_unwritable_line_is_refused(desk: Desk) -> None:
     desk.disk.full = True
 
@@ -201,7 +209,7 @@ async def test_an_unwritable_line_is_refused(desk: Desk) -> None:
     assert "No space left on device" in refused
     assert (desk.inbox.waiting(), desk.inbox.has_urgent, desk.records) == ((), False, [])
     assert [r.state for r in desk.ledger.receipts] == ["refused"]
-    assert [e.type for e in desk.told] == ["line_refused", "receipt"]
+    assert [e.type for e in desk.emitted] == ["line_refused", "receipt"]
     desk.disk.full = False
     assert desk.put("again").id == "L1"
 
@@ -273,8 +281,7 @@ async def test_a_dropped_line_leaves_the_others_in_order(synced: Desk) -> None:
     assert (receipt.point, receipt.waited_s) == (None, None)
     record = synced.records[-1]
     assert (record["type"], record["id"], record["state"], record["reason"]) == ("receipt", "L2", "dropped", "edited")
-    told = [e.type for e in synced.told if getattr(e, "id", "") == "L2"]
-    assert told == ["line_queued", "receipt"]
+    assert [e.type for e in synced.emitted if getattr(e, "id", "") == "L2"] == ["line_queued", "receipt"]
 
 
 async def test_only_waiting_lines_can_be_dropped(desk: Desk) -> None:
@@ -375,8 +382,8 @@ async def test_a_receipt_says_where_and_how_long_after(synced: Desk, mock_clock:
 async def test_unsent_lines_are_published_and_counted(desk: Desk) -> None:
     desk.ledger.mark_unsent("@iteration 9 hurry", "too late", "main", id="mine", iteration=3)
 
-    (told,) = desk.of(events.Receipt)
-    assert (told.id, told.text, told.state, told.reason) == ("mine", "@iteration 9 hurry", "unsent", "too late")
+    (event,) = desk.of(events.Receipt)
+    assert (event.id, event.text, event.state, event.reason) == ("mine", "@iteration 9 hurry", "unsent", "too late")
     assert (desk.ledger.unsent, desk.ledger.settled()) == (1, LineOutcomes(unsent=("@iteration 9 hurry",)))
 
 

@@ -14,9 +14,7 @@ from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -49,7 +47,7 @@ from chain.config.load import load_settings
 from chain.errors import ModelError, ParameterRefused
 from chain.messages import TOO_LONG, Image, Message, Overrides, Usage, user_text
 from chain.model import Reply, Request, Window
-from chain.providers.anthropic.client import AnthropicModel
+from chain.providers.anthropic.client import MAX_WINDOW_REQUESTS, AnthropicModel
 from chain.providers.anthropic.service import SERVICE_CONNECT_S, Parameters, Price, Service
 from chain.session import event_json
 
@@ -152,7 +150,7 @@ async def test_a_retry_sends_the_same_bytes(clock: MockClock) -> None:
         assert "Half" not in wire.session.file.data.decode()
 
 
-async def test_the_model_works_again_when_the_service_is_back() -> None:
+async def test_the_model_recovers_with_the_service() -> None:
     async with asked(text("x")) as (double, model):
         await ask(model)
         async with double.refusing():
@@ -200,7 +198,7 @@ async def test_a_reply_has_a_timeout(clock: MockClock) -> None:
         (Status(413, message="Too big"), 25_000),
     ],
 )
-async def test_a_request_that_is_too_long_is_no_error(step: Step, tokens: int) -> None:
+async def test_a_too_long_request_is_no_error(step: Step, tokens: int) -> None:
     async with asked([step]) as (_, model):
         request = replace(HELLO, messages=(user_text("long " * 20_000),))
         reply = await model.reply(request, lambda delta: None)
@@ -214,6 +212,27 @@ async def test_an_unknown_window_is_requested_from_the_service() -> None:
         for _ in range(3):
             await ask(model)
         assert model.window == Window(200_000, 1_000)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [Status(200, b"[]"), Status(200, b'{"max_tokens": "x"}'), Raw(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{")],
+)
+async def test_a_window_that_cannot_be_read_is_unknown(answer: Step) -> None:
+    async with asked(text("x", delay_between=0.05), policy=Policy(lookup=lambda path: answer), context_window=0) as (
+        _,
+        model,
+    ):
+        assert (await ask(model)).message.text == "x"
+        assert model.window is None
+
+
+async def test_the_requests_for_the_window_are_limited() -> None:
+    service = Policy(lookup=lambda path: Stall(None))
+    async with asked(text("x", delay_between=0.02), policy=service, context_window=0) as (double, model):
+        for _ in range(MAX_WINDOW_REQUESTS + 2):
+            await ask(model)
+        assert len(double.lookups) <= MAX_WINDOW_REQUESTS
 
 
 async def test_an_exception_of_the_caller_is_raised() -> None:
@@ -256,7 +275,7 @@ async def test_a_refused_image_is_named() -> None:
 
 
 @pytest.mark.parametrize("temperature", [0, 0.3])
-async def test_a_temperature_is_sent_in_an_older_api_version(temperature: float) -> None:
+async def test_temperature_is_sent_in_an_older_version(temperature: float) -> None:
     async with asked(text("x"), model=OLDER) as (double, model):
         await ask(model)
         await ask(model, temperature=temperature)
@@ -264,7 +283,7 @@ async def test_a_temperature_is_sent_in_an_older_api_version(temperature: float)
     assert [r.headers["anthropic-version"] for r in double.requests] == ["2026-10-21", "2023-06-01"]
 
 
-async def test_a_refused_setting_of_the_model_is_an_error() -> None:
+async def test_refused_settings_of_models_are_errors() -> None:
     async with asked(temperature=0.5) as (double, model):
         double.expect_fault("deprecated for this model")
         error = await error_of(model)
@@ -272,7 +291,7 @@ async def test_a_refused_setting_of_the_model_is_an_error() -> None:
     assert not error.retryable
 
 
-async def test_a_reply_names_the_model_that_signed_its_thinking() -> None:
+async def test_a_reply_names_the_signing_model() -> None:
     async with asked([thinking("Hm.", text("x")), text("y")]) as (_, model):
         assert [(await ask(model)).message.model for _ in range(2)] == [NEWER, ""]
 
@@ -509,24 +528,12 @@ async def test_a_check_of_an_address_without_a_server() -> None:
 async def test_a_check_of_a_server_that_lists_models(
     status: int, answer: Any, is_good: bool | None, words: str
 ) -> None:
-    class Server(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            is_list = self.path.startswith("/v1/models?")
-            body = json.dumps(answer if is_list else {"error": {"message": "no"}}).encode()
-            self.send_response(status if is_list or status >= 500 else 404)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def lookup(path: str) -> Step:
+        is_list = path == "/v1/models"
+        return Status(status, json.dumps(answer).encode()) if is_list or status >= 500 else Status(404, message="no")
 
-        def log_message(self, *_: object) -> None:
-            """Write no log."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
-        thread = Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        found = await check(model_at(f"http://127.0.0.1:{server.server_address[1]}", model="mine", key=None))
-        server.shutdown()
-        thread.join()
+    async with asked(policy=Policy(lookup=lookup), model="mine", key=None) as (_, model):
+        found = await check(model)
     assert found.is_good is is_good
     assert words in found.message
 
@@ -620,7 +627,7 @@ async def test_a_session_shows_and_stores_no_secrets(
     assert len(caplog.records) > 100
 
 
-def test_settings_and_models_have_no_secrets_in_their_repr(tmp_path: Path) -> None:
+def test_a_repr_contains_no_secrets(tmp_path: Path) -> None:
     more = f"extra_headers: {{X-Gateway-Token: {SECRETS['header']}}}"
     (tmp_path / "config.yaml").write_text(CONFIG.format(model=NEWER, key=SECRETS["key"], more=more))
     settings = load_settings(config=tmp_path / "config.yaml", environ={}, cwd=tmp_path, flags={})

@@ -220,7 +220,7 @@ def test_extra_body_replaces_no_own_field() -> None:
         (Overrides(), (4000, 0.5, {"effort": "low"})),
     ],
 )
-def test_parameters_of_a_call_override_those_of_the_model(overrides: Overrides, sent: tuple[Any, ...]) -> None:
+def test_parameters_of_a_call_override_the_model(overrides: Overrides, sent: tuple[Any, ...]) -> None:
     raw = body(with_=parameters(OLDER, 4000, temperature=0.5, effort="low"), overrides=overrides)
     assert (raw["max_tokens"], raw["temperature"], raw["output_config"]) == sent
     assert check(raw, OLD_HEADERS) is None
@@ -348,9 +348,7 @@ def test_the_service_accepts_any_conversation(
 
 
 @given(conversations(), st.lists(st.lists(texts, max_size=2), min_size=13, max_size=13))
-def test_any_conversation_grows_and_is_read_from_the_cache(
-    histories: list[list[Message]], tails: list[list[str]]
-) -> None:
+def test_any_conversation_is_read_from_the_cache(histories: list[list[Message]], tails: list[list[str]]) -> None:
     encoder, cache, accounts = Encoder(parameters()), PromptCache(), list[Account]()
     lengths = iter(len(t) for t in tails)
     follow = Conversations(tail=lambda _: next(lengths))

@@ -14,6 +14,9 @@ from chain.providers.anthropic.failures import BadStatus, Failures, TooLong, ret
 from chain.providers.anthropic.service import Parameters, Service
 from chain.providers.anthropic.stream import ServiceError
 
+REPLY_TOO_LARGE = (
+    "'max_tokens' is too large: 5. This model's maximum context length is 4096 tokens and your request has"
+)
 PAGE = "<html><body><h1>Bad Gateway</h1></body></html>"
 
 
@@ -23,7 +26,7 @@ def failures(**service: Any) -> Failures:
 
 def of_status(status: int, said: str) -> ModelError:
     body = json.dumps({"type": "error", "error": {"type": "x", "message": said}}) if said and said != PAGE else said
-    return failures(base_url="http://host/v1").of_status(BadStatus(status, body, 2.0))
+    return failures(base_url="http://host/v1", api_key="sk-key").of_status(BadStatus(status, body, 2.0))
 
 
 @pytest.mark.parametrize(
@@ -31,7 +34,7 @@ def of_status(status: int, said: str) -> ModelError:
     [
         # ``cause`` is None if a retry cannot succeed.
         (400, "No", "refused the request: No; check the model's settings", None),
-        (401, "No", "rejected the API key: No; check api_key of the model", None),
+        (401, "No\nsk-key", "rejected the API key: No …; check api_key of the model", None),
         (402, "No credit", "answered 402: No credit; check base_url", None),
         (403, "No", "may not use mine at http://host/v1: No; use another key or model", None),
         (403, PAGE, "an HTML page, so a proxy or another server answered", None),
@@ -69,6 +72,7 @@ def test_a_status_as_an_error(status: int, said: str, message: str, cause: str |
         ("maximum context length is 32768 tokens and your request has 40000 input tokens.", 40_000, 32_768),
         ("maximum context length is 131072 tokens. However, you requested about 140000 tokens", 140_000, 131_072),
         ("The prompt (total length 9000) is longer than the maximum model length of 8192.", 9_000, 8_192),
+        (f"{REPLY_TOO_LARGE} 4000 input tokens", 4_000, 4_096),
         ("Your input exceeds the context window of this model.", 0, 0),
         ("the prompt exceeds the model's context window", 0, 0),
         ("The number of tokens is greater than the context length.", 0, 0),
@@ -95,8 +99,7 @@ def test_messages_about_a_request_that_is_too_long(said: str, tokens: int, windo
         "The 1M context window beta is not available for your organization",
         "context_management: context window strategy clear_tool_uses is not supported",
         "tools.3.custom.description: input is too long (max 1024 characters)",
-        "'max_tokens' is too large: 5000. This model's maximum context length is 4096 tokens and your request has 1000 "
-        "input tokens",
+        f"{REPLY_TOO_LARGE} 1000 input tokens",
     ],
 )
 def test_messages_about_other_limits(said: str) -> None:
@@ -123,6 +126,6 @@ def test_secrets_are_redacted() -> None:
     url = "http://u:pa@ssword1@127.0.0.1:1/v1?key=topsecret"
     service = failures(api_key="sk-key", base_url=url, extra_headers={"X-Token": "Bearer headersecret", "X-Short": "1"})
     said = "topsecret pa@ssword1 bodysecret sk-key headersecret\nBearer headersecret 1"
-    assert service.redacted(said) == "… … … … … … 1"
-    assert len(service.redacted("x" * 1_000)) == 500
+    assert service.redact(said) == "… … … … … … 1"
+    assert len(service.redact("x" * 1_000)) == 500
     assert re.fullmatch("http://127.0.0.1:1/v1 is not .*", str(service.of_exception(httpx2.InvalidURL("ssword1@"))))

@@ -235,7 +235,7 @@ async def test_a_folder_is_summarised_from_its_files(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("query", ["how many lines does prompts/big.log have?", COUNT])
-async def test_a_file_that_is_too_large_to_count_is_named(driver: Driver, query: str) -> None:
+async def test_a_file_too_large_to_count(driver: Driver, query: str) -> None:
     with (driver.workspace / "prompts/big.log").open("wb") as file:
         file.truncate(files.MAX_WHOLE + 1)
     text = await driver.run(query)
@@ -307,7 +307,7 @@ async def test_the_plan_is_changed_in_plain_words(driver: Driver) -> None:
         ("focus on the yaml files", 'Read: "focus on the yaml files".'),
         ("status\nhurry up", "I work on"),
         ("hurry up\ntodo: add x", "Noted (Done: task 1 added: x)."),
-        ("add call Ann to the plan", "That goes on the plan."),
+        ("add call Ann to the plan", "I add it to the plan."),
     ],
 )
 async def test_a_line_is_answered_and_the_task_once(driver: Driver, line: str, says: str, moment: int) -> None:
@@ -325,14 +325,14 @@ async def test_a_todo_list_of_several_rows_is_shown(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("line", ["hurry up", "status", "read prompts/system.yaml"])
-async def test_a_line_right_after_an_aside_keeps_the_answer(driver: Driver, line: str) -> None:
+async def test_lines_after_an_aside_keep_the_answer(driver: Driver, line: str) -> None:
     text = await driver.run(COUNT, {2: "todo: add x", 3: line})
     assert driver.replies[2].text == "Noted (Done: task 1 added: x)."
     assert text.endswith("two words" if line.startswith("read") else TOTAL)
     assert sum("total of" in reply.text for reply in driver.replies) == (not line.startswith("read"))
 
 
-async def test_a_failed_plan_call_does_not_stop_the_task(driver: Driver) -> None:
+async def test_failed_plan_calls_do_not_stop_tasks(driver: Driver) -> None:
     text = await driver.run(COUNT, {2: "task 7 is done"})
     assert "That did not work: there is no task 7" in text
     assert text.endswith(TOTAL)
@@ -379,7 +379,7 @@ async def test_skipped_calls_are_repeated_and_not_reported(driver: Driver) -> No
 # ---------------------------------------------------------------------------------------------- the demonstration
 
 
-async def test_a_product_is_analysed_from_its_table_and_notes(driver: Driver) -> None:
+async def test_a_product_is_analysed(driver: Driver) -> None:
     text = await driver.run(ANALYZE)
     assert driver.calls == [["list_files"], ["search_files"], ["plan_list", "read_file", "read_file"], []]
     assert text.splitlines()[:5] == ["SKU123: Pot", "", "- price: 34.00", "- stock: 12", "- rating: 3.8"]
@@ -427,9 +427,9 @@ async def reply_to(*conversation: Message, offered: tuple[str, ...] = (*FILE_TOO
     return (await OneConversation(ScriptedModel(RULES)).reply(Request("system", conversation, tools))).message
 
 
-def calls_of(message: Message) -> list[tuple[str, object]]:
-    """Return the tools that are called, each with the first value of its input."""
-    return [(call.name, next(iter(call.input.values()), "")) for call in message.calls]
+def calls_of(message: Message) -> list[tuple[object, ...]]:
+    """Return the tools that are called, each with the values of its input."""
+    return [(call.name, *call.input.values()) for call in message.calls]
 
 
 @pytest.mark.parametrize(
@@ -459,25 +459,14 @@ async def test_an_explorer_for_each_part_of_the_query(query: str, tasks: list[st
         ("let an agent list files in docs", ("agent", "list files in docs")),
         ("Have another agent to explore kettle and lid", ("agent", "explore kettle and lid")),
         ("plan how to change the lid", ("plan", "plan how to change the lid")),
-        ("ask explore-2 where the lid is", ("agent_ask", "explore-2")),
-        ("ask the latest explorer, about the lid", ("agent_ask", "explorer")),
+        ("ask explore-2 where the lid is", ("agent_ask", "explore-2", "explore where the lid is")),
+        ("ask the latest explorer, about the lid", ("agent_ask", "explorer", "explore about the lid")),
+        ("Ask the explorer to count the lines in docs", ("agent_ask", "explorer", "count the lines in docs")),
+        ("ask explore-1: to search for lid", ("agent_ask", "explore-1", "search for lid")),
     ],
 )
-async def test_other_agents_get_their_tasks(query: str, call: tuple[str, str]) -> None:
+async def test_other_agents_get_their_tasks(query: str, call: tuple[str, ...]) -> None:
     assert calls_of(await reply_to(user_text(query))) == [call]
-
-
-@pytest.mark.parametrize(
-    ("query", "question"),
-    [
-        ("ask the latest explorer, about the lid", "explore about the lid"),
-        ("ask explore-1 what it found", "explore what it found"),
-        ("Ask the explorer to count the lines in docs", "count the lines in docs"),
-        ("ask explore-1: to search for lid", "search for lid"),
-    ],
-)
-async def test_a_question_is_a_task_for_an_explorer(query: str, question: str) -> None:
-    assert [call.input["question"] for call in (await reply_to(user_text(query))).calls] == [question]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a service refuses, from its words: the place it names, or else what is suspected."""
+"""The content that a service refuses, found from its error message."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def found(said: str, status: int = 400, request: Request = REQUEST) -> tuple[str
 @pytest.mark.parametrize(
     ("said", "what"),
     {
-        # Neighbouring messages of the user's are one turn, and thinking of another model is not sent.
+        # Adjacent user messages are one turn, and thinking of another model is not sent.
         "messages.0.content.2.image.source.base64: image exceeds 5 MB maximum": ("content", B.digest),
         "messages[0].content[1].image_url: Invalid image": ("content", A.digest),
         "messages.1.content.0: this text is blocked": ("content", digest_of(Text("Hm."))),
@@ -65,18 +65,18 @@ def found(said: str, status: int = 400, request: Request = REQUEST) -> tuple[str
         "whatever it is": ("images",),
     }.items(),
 )
-def test_what_a_service_refuses(said: str, what: tuple[str, ...]) -> None:
+def test_refused_content(said: str, what: tuple[str, ...]) -> None:
     assert found(said) == what
 
 
 @pytest.mark.parametrize("status", [400, 404, 413, 415, 422, 500, 501])
-def test_a_status_that_may_be_because_of_an_image(status: int) -> None:
+def test_statuses_that_an_image_may_cause(status: int) -> None:
     assert found("no", status, SEEING) == ("oldest images" if status == 413 else "images",)
     assert found("no", status, PLAIN) == ()
 
 
 @pytest.mark.parametrize("status", [401, 402, 403, 408, 409, 429, 502, 503, 504, 529])
-def test_a_status_that_says_nothing_of_the_request(status: int) -> None:
+def test_statuses_that_no_content_causes(status: int) -> None:
     assert found("messages.0.content.1: no image", status, SEEING) == ()
 
 
@@ -90,11 +90,11 @@ def test_a_status_that_says_nothing_of_the_request(status: int) -> None:
         ("overloaded_error", ()),
     ],
 )
-def test_an_error_that_comes_as_an_event(kind: str, what: tuple[str, ...]) -> None:
+def test_error_events(kind: str, what: tuple[str, ...]) -> None:
     assert refused_content(ServiceError(kind, "no"), SEEING, MODEL) == what
 
 
-def test_images_that_are_gone_and_thinking_that_is_not_sent_are_not_suspected() -> None:
+def test_content_that_is_not_sent_is_not_suspected() -> None:
     gone = replace(SEEING, messages=(Message("user", (replace(A, data=""),)), OTHERS, user_text("go on")))
     assert found("thinking is not supported", 400, gone) == ()
     redacted = Message("assistant", (Opaque({"type": "redacted_thinking", "data": "x"}), Text("Hm.")), MODEL)

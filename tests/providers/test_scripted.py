@@ -201,6 +201,7 @@ JOB = "[JOB J1] exit code 0 after 3 s\n$ make\n\nDone."
         (TASK, [*FIRST, line("quiet"), STOPPED, user_text("again")], "First.", "first"),
         (TASK, [*FIRST, line("quiet"), INTERRUPTED, user_text("again")], "First.", "first"),
         ("rules: [{text: '${query}'}]", [GO, STOPPED], "go", ""),
+        (TASK, [GO, line("status"), STOPPED, user_text("Please continue.")], "First.", "first"),
         # With "and: work", a final answer waits until the task is resumed.
         (WORK, [*FIRST, line("status")], "At call 2.\n\nNext I look.", "look"),
         (WORK, [*FIRST, *called("again"), line("status")], "At call 3.\n\nNext I look.", "look"),
@@ -215,7 +216,7 @@ async def test_a_reply_to_lines_and_the_task(rules: str, messages: list[Message]
     assert (reply.message.text, " ".join(call.name for call in reply.message.calls)) == (says, calls)
 
 
-async def test_the_task_is_answered_after_results_for_a_line() -> None:
+async def test_the_task_continues_after_results_for_lines() -> None:
     scripted, messages = model(TASK), [*LOOKED, line("add tea")]
     reply = await answer(scripted, messages)
     (call,) = reply.message.calls
@@ -333,7 +334,7 @@ async def test_the_sources_of_lists() -> None:
         ("find tea in <stdin>\ntea\n</stdin>", "0 "),
     ],
 )
-async def test_a_list_of_rows_of_stdin_with_a_text(query: str, found: str) -> None:
+async def test_a_list_of_matching_stdin_rows(query: str, found: str) -> None:
     rules = r"""
         rules:
           - when: {user: 'find (?P<what>\S*)'}
@@ -410,7 +411,7 @@ async def test_max_tokens_truncates_the_reply(limit: int, blocks: Any, cut: set[
     assert reply.usage.output_tokens <= limit
 
 
-async def test_a_request_that_is_too_long_uses_no_rule() -> None:
+async def test_a_too_long_request_uses_no_rule() -> None:
     rules = "rules: [{when: {user: long}, text: One., times: 1}, {text: Another.}]"
     limited = OneConversation(ScriptedModel.parse(rules, context_window=100))
     too_long = await answer(limited, [user_text("long " * 100)])
@@ -550,7 +551,7 @@ def test_an_error_names_its_line(text: str, line: int, says: str) -> None:
     assert says in caught.value.message
 
 
-def test_the_name_is_given_or_that_of_the_file(tmp_path: Path) -> None:
+def test_the_default_name_is_the_file_name(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("rules: [{text: x}]")
     assert ScriptedModel.load(tmp_path / "mine.yaml").name == "mine"
     assert ScriptedModel.parse("name: other\nrules: []", "my.yaml").name == "other"

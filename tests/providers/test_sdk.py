@@ -21,7 +21,7 @@ from pydantic import ConfigDict, TypeAdapter
 from support import OneConversation
 from support.wire import KEY, TOOLS, asked
 
-from chain.messages import Image, Message, ToolResult, Usage, sent_form, tool_results, user_text
+from chain.messages import Image, Message, ToolResult, Usage, block_to_request_json, tool_results, user_text
 from chain.model import Reply, Request, ToolSpec, Window
 from chain.providers.anthropic.checking import sdk_client
 from chain.providers.anthropic.connection import new_client
@@ -82,7 +82,7 @@ def answers(reply: Message) -> tuple[Message, ...]:
 
 
 @pytest.mark.parametrize("name", TALKS)
-async def test_a_conversation_equals_that_of_the_sdk(name: str) -> None:
+async def test_a_conversation_is_like_the_sdk(name: str) -> None:
     parameters, first = TALKS[name]
     steps = [first, text("The end.")]
     async with asked(steps, **parameters) as (ours, model):
@@ -107,7 +107,9 @@ async def test_a_conversation_equals_that_of_the_sdk(name: str) -> None:
         assert compared(our) == compared(their)
         check_types(our.body)
     for reply, message in zip(replies, said, strict=True):
-        assert [sent_form(block) for block in reply.message.blocks] == [block.to_dict() for block in message.content]
+        assert [block_to_request_json(block) for block in reply.message.blocks] == [
+            block.to_dict() for block in message.content
+        ]
         assert reply.stop_reason == message.stop_reason
         used = message.usage
         read, written = used.cache_read_input_tokens or 0, used.cache_creation_input_tokens or 0
@@ -156,7 +158,7 @@ def read_all(checked: Any) -> None:
 
 
 @pytest.mark.parametrize("user", ["", "me:pass%20wörd@", "me@"])
-async def test_the_request_for_the_window_equals_that_of_the_sdk(user: str) -> None:
+async def test_the_window_is_requested_like_the_sdk(user: str) -> None:
     async with asked([text("x")], policy=Policy(key=None), user=user, context_window=0) as (ours, model):
         await OneConversation(model).reply(Request("", (user_text("x"),)))
         assert model.window == Window(200_000, 1000)
@@ -191,7 +193,7 @@ ENVIRONMENTS: tuple[dict[str, str], ...] = (
 
 @pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("name", SERVICES)
-def test_a_client_equals_that_of_the_sdk(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_is_like_the_sdk(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     service = SERVICES[name]
     for environment in ENVIRONMENTS:
         with monkeypatch.context() as patch:

@@ -224,7 +224,7 @@ SIGNED = {"type": "thinking", "thinking": "Hm.", "signature": "s"}
         (a_text("x") + begin(1, **SIGNED) + done(), 2),
     ],
 )
-def test_signed_thinking_after_the_last_call_is_an_error(data: bytes, count: int | None) -> None:
+def test_signed_thinking_after_calls_is_an_error(data: bytes, count: int | None) -> None:
     if count is None:
         assert "thinking after its last call" in broken(START + data)
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ _COLOURS = {
 _STYLE = (
     "text{font-family:ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,monospace;font-size:14px;white-space:pre}"
     "@media(prefers-reduced-motion:reduce){g{animation:none!important}}"
-    ".b{font-weight:bold}.i{font-style:italic}.u{text-decoration:underline}.s{text-decoration:line-through}"
+    ".b{font-weight:bold}"
 )
 
 
@@ -33,10 +33,9 @@ class Cell:
     """A character of the screen with its style; ``columns`` is 2 for a wide one."""
 
     text: str
-    columns: int
     colour: str
-    classes: str
-    is_reversed: bool
+    is_bold: bool
+    columns: int = 1
 
 
 Row = tuple[Cell, ...]
@@ -101,21 +100,18 @@ def recording(frames: Sequence[Frame], columns: int, *, rest_s: float, about: st
 def _drawn(row: Row) -> str:
     """Draw a row at the height 0: each stretch of one style at its own column, so that fonts cannot shift the next."""
     parts, x = [], 0
-    for (colour, classes, is_reversed, is_wide), cells in itertools.groupby(
-        row, key=lambda c: (c.colour, c.classes, c.is_reversed, c.columns != 1 or not c.text.isascii())
+    for (colour, is_bold, is_wide), cells in itertools.groupby(
+        row, key=lambda c: (c.colour, c.is_bold, c.columns != 1 or not c.text.isascii())
     ):
         stretch = list(cells)
         taken = sum(cell.columns for cell in stretch)
         text = "".join(cell.text for cell in stretch)
-        if is_reversed:
-            parts.append(f'<rect x="{x * CELL:.1f}" y="0" width="{taken * CELL:.1f}" height="{ROW}" fill="{colour}"/>')
         if text.strip():
             place = " ".join(f"{(x + sum(c.columns for c in stretch[:n])) * CELL:.1f}" for n in range(len(stretch)))
             where = place if is_wide else f"{x * CELL:.1f}"
             length = "" if is_wide else f' textLength="{taken * CELL:.1f}"'
-            named = f' class="{classes}"' if classes else ""
-            fill = BACKGROUND if is_reversed else colour
-            parts.append(f'<text x="{where}" y="{ROW - 5}"{length} fill="{fill}"{named}>{escape(text)}</text>')
+            bold = ' class="b"' if is_bold else ""
+            parts.append(f'<text x="{where}" y="{ROW - 5}"{length} fill="{colour}"{bold}>{escape(text)}</text>')
         x += taken
     return "".join(parts)
 
@@ -125,12 +121,10 @@ def _cells(screen: Screen, y: int) -> Row:
     for data, look in screen.cells(y):
         if not data:  # the second half of a wide character
             if cells:
-                cells[-1] = Cell(cells[-1].text, 2, cells[-1].colour, cells[-1].classes, cells[-1].is_reversed)
+                cells[-1] = replace(cells[-1], columns=2)
             continue
-        names = (("b", look.bold), ("i", look.italics), ("u", look.underscore), ("s", look.strikethrough))
-        colour = _colour(look.fg)
-        cells.append(Cell(data, 1, colour, " ".join(name for name, is_on in names if is_on), look.reverse))
-    while cells and not cells[-1].text.strip() and not cells[-1].is_reversed:
+        cells.append(Cell(data, _colour(look.fg), look.bold))
+    while cells and not cells[-1].text.strip():
         cells.pop()
     return tuple(cells)
 
@@ -140,6 +134,5 @@ def _colour(name: str) -> str:
         return TEXT
     if name == "faint":
         return FADED
-    if name.startswith("bright"):
-        name = name.removeprefix("bright")
+    name = name.removeprefix("bright")
     return _COLOURS.get(name) or (f"#{name}" if len(name) == 6 else TEXT)

@@ -14,7 +14,7 @@ from chain.redis.redis_store import RedisStore
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[redis.OwnRedis]:
-    """Start a server that keeps what it acknowledges."""
+    """Start a server that stores changes before it acknowledges them."""
     with redis.own_redis(tmp_path / "redis") as found:
         yield found
 
@@ -28,5 +28,5 @@ def store(server: redis.OwnRedis) -> RedisStore:
 @pytest.fixture
 async def link(store: RedisStore) -> AsyncIterator[RedisServer]:
     """Open a connection to the server."""
-    async with store.connected() as found:
+    async with store.connect() as found:
         yield found

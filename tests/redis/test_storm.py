@@ -124,9 +124,9 @@ async def storm(folder: Path, server: redis.OwnRedis) -> AsyncIterator[Storm]:
 
 
 @pytest.mark.timeout(DURATION_S + SETTLE_S)
-async def test_accepted_lines_end_in_one_state_in_a_storm(tmp_path: Path, server: redis.OwnRedis) -> None:
+async def test_accepted_lines_survive_a_storm(tmp_path: Path, server: redis.OwnRedis) -> None:
     store = RedisStore(server.address)
-    async with storm(tmp_path, server) as raging, store.connected() as link:
+    async with storm(tmp_path, server) as raging, store.connect() as link:
         ids = []
         for n in range(SESSIONS):
             (tmp_path / f"w{n}").mkdir()

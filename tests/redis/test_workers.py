@@ -28,8 +28,6 @@ from chain.chain import Chain
 from chain.config.load import Settings, load_settings
 from chain.errors import SessionError, ToolError
 from chain.redis import mailbox, scripts
-from chain.redis.lease import Lease
-from chain.redis.redis_server import RedisServer
 from chain.redis.redis_store import RedisStore
 from chain.text.wording import GO_ON
 
@@ -201,7 +199,7 @@ def is_done(row: Row) -> bool:
 # ---------------------------------------------------------------------------------------------------- lines and runs
 
 
-async def test_a_line_starts_a_run_and_has_an_outcome(place: Place) -> None:
+async def test_lines_start_runs_and_have_outcomes(place: Place) -> None:
     async with place.working() as working, place.watched() as session:
         id, known = await session.send("work on it")
         assert known.state == "queued"
@@ -214,7 +212,7 @@ async def test_a_line_starts_a_run_and_has_an_outcome(place: Place) -> None:
         assert (await session.outcome(id)).state == "handled"
         await session.send("and again")
         await event(session, lambda row: ended(row) and row["result"] == "Done: and again")
-    async with place.store.connected() as link:
+    async with place.store.connect() as link:
         rows = [each.row for each in await place.store.events(link, session.id, "0", wait_s=0.01)]
     assert [row["type"] for row in rows].count("run_started") == 1, "only the events of the last run are stored"
 
@@ -258,7 +256,7 @@ async def test_lines_that_need_no_room_wait_too(place: Place) -> None:
 @pytest.mark.parametrize("is_forgotten", [False, True], ids=["", "the server has lost the status"])
 async def test_a_line_that_is_sent_twice_counts_once(place: Place, is_forgotten: bool) -> None:
     row = {"id": "one", "type": "line", "text": "work on it"}
-    async with place.store.connected() as link, place.watched() as session:
+    async with place.store.connect() as link, place.watched() as session:
         for _ in range(2):
             assert (await place.store.submit(link, session.id, row, needs_room=True)).state == "queued"
         async with place.working():
@@ -290,7 +288,7 @@ async def test_malformed_rows_are_skipped(place: Place) -> None:
 
 async def test_events_are_published_with_their_records(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mailbox, "TEXT_PAUSE_S", math.inf)
-    async with place.opened(Steps(is_open=True)) as chain, place.store.connected() as link:
+    async with place.opened(Steps(is_open=True)) as chain, place.store.connect() as link:
         chain.start("work on it")
         await chain.wait_idle()
         types, after = list[str](), "0"
@@ -358,7 +356,7 @@ async def test_a_stopped_run_is_not_resumed(place: Place) -> None:
         assert second.steps.count == 0
 
 
-async def test_a_run_without_a_dead_worker_is_not_resumed(place: Place) -> None:
+async def test_runs_without_a_worker_are_not_resumed(place: Place) -> None:
     steps = Steps()
     async with place.watched() as session, place.working(steps, lease_s=LONG_S) as first:
         await session.send("work on it")
@@ -414,24 +412,6 @@ async def test_a_lost_session_counts_no_death(place: Place, is_away: bool) -> No
         await event(session, is_done)
 
 
-async def test_every_lost_session_is_reported(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    worker = place.worker(Steps(), print, at_once=2)
-    discount, told = RedisStore.discount_death, list[str]()
-    async with worker._store.connected() as link:
-        leases = [Lease(link, id, 10) for id in ("one", "two")]
-
-        async def lose_another(store: RedisStore, link: RedisServer, lease: Lease) -> None:
-            if not told:
-                worker._lost_leases.append(leases[1])
-            told.append(lease.id)
-            await discount(store, link, lease)
-
-        monkeypatch.setattr(RedisStore, "discount_death", lose_another)
-        worker._lost_leases.append(leases[0])
-        assert await worker._claim_next(link) is None
-    assert told == ["one", "two"]
-
-
 async def test_a_lost_session_waits_for_its_running_tool(place: Place) -> None:
     steps = Steps(is_deaf=True)
     async with place.watched() as session, place.working(steps, lease_s=0.8, at_once=2) as working:
@@ -462,7 +442,7 @@ async def test_a_chain_stops_when_its_session_is_lost(place: Place) -> None:
 # ------------------------------------------------------------------------------------- leaving, and choosing sessions
 
 
-async def test_a_leaving_worker_hands_over_at_a_safe_point(place: Place) -> None:
+async def test_a_leaving_worker_hands_over(place: Place) -> None:
     first = Steps()
     async with place.watched() as session:
         async with place.working(first, lease_s=LONG_S) as leaving:
@@ -520,7 +500,7 @@ async def test_a_worker_of_one_folder(place: Place) -> None:
 
 
 async def test_a_missing_folder_is_reported(place: Place) -> None:
-    async with place.store.connected() as link, place.working() as working:
+    async with place.store.connect() as link, place.working() as working:
         id = await place.store.create(link, "/not/there")
         await place.store.submit(link, id, {"id": "one", "type": "line", "text": "hello"}, needs_room=True)
         await working.said.came.wait()

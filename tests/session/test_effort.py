@@ -13,13 +13,14 @@ from support.trees import tree_settings
 
 from chain import events
 from chain.errors import ParameterRefused
-from chain.journal.records import Effort, Entry, Model
+from chain.journal import records
+from chain.journal.records import Entry
 from chain.messages import Message, Text, ToolCall
-from chain.model import Delta, Reply, Request
+from chain.model import Delta, Model, Reply, Request
 from chain.session.restored_state import RestoredState
 
 
-class Picky:
+class Picky(Model):
     """A model that calls a tool once in each run, and refuses some efforts."""
 
     name = "picky"
@@ -39,12 +40,6 @@ class Picky:
         self._calls += 1
         call = ToolCall(f"c{self._calls}", self._tool, {} if self._tool == "look" else {"task": "look around"})
         return Reply(Message("assistant", (call,)), "tool_use")
-
-    async def prepare(self) -> None:
-        """Do nothing."""
-
-    async def aclose(self) -> None:
-        """Do nothing."""
 
 
 def efforts(session: Session) -> list[str | None]:
@@ -99,7 +94,7 @@ async def test_child_agents_use_it_too() -> None:
 
 def test_model_and_effort_are_restored_with_notices() -> None:
     state, notices = RestoredState(), list[str]()
-    changes = [Model("one"), Model("two", once=True), Effort("high"), Effort("")]
+    changes = [records.Model("one"), records.Model("two", once=True), records.Effort("high"), records.Effort("")]
     for seq, record in enumerate(changes, start=1):
         notices += [event.message for event in state.read(Entry(seq, 1.0, record)) if isinstance(event, events.Notice)]
     assert notices == [

@@ -83,6 +83,11 @@ async def test_other_pieces_stay_separate(one: Event, other: Event) -> None:
     assert await waiting(feed_of(one, other)) == [one, other]
 
 
+async def test_thinking_between_two_texts_stays_there() -> None:
+    pieces = [text("a"), ThinkingDelta(text="b", iteration=1), text("c")]
+    assert await waiting(feed_of(*pieces)) == pieces
+
+
 pieces = st.text("abc", max_size=3)
 some_agent = st.sampled_from(["main", "explore"])
 some_events = st.one_of(

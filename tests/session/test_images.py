@@ -20,7 +20,7 @@ from chain.app.sessions import FileStore, export
 from chain.journal import json as record_json
 from chain.journal import records
 from chain.journal.attachments import attachments_folder, read_attachment, store_attachment
-from chain.messages import NO_IMAGE, Image, Message, Text, sent_form
+from chain.messages import NO_IMAGE, Image, Message, Text, block_to_request_json
 from chain.session.resume import with_stored_images
 
 PIXEL = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
@@ -61,7 +61,7 @@ async def test_an_image_is_sent_and_recorded_by_its_digest(workspace: Path) -> N
         assert [type(block) for block in messages[0].blocks] == [Text, Text, Image]
         [image] = images(messages)
         assert (image.media_type, image.name, b64decode(image.data)) == ("image/png", "dot.png", PIXEL)
-        sent = [{"role": m.role, "content": [sent_form(b) for b in m.blocks]} for m in messages]
+        sent = [{"role": m.role, "content": [block_to_request_json(b) for b in m.blocks]} for m in messages]
         assert check_messages(sent) is None
         assert next(r for r in session.chain.lines.receipts).reason == f"with dot.png (PNG, {len(PIXEL):,} bytes)"
         await session.run("And on @dot.png?")
@@ -104,7 +104,7 @@ async def test_a_missing_image_is_a_text(content: bytes | None, place: Place) ->
         file.write_bytes(content)
     await run(place, "Sure?", resume=place.id)
     [image] = images(place.model.requests[-1].messages)
-    assert sent_form(image) == {"type": "text", "text": NO_IMAGE}
+    assert block_to_request_json(image) == {"type": "text", "text": NO_IMAGE}
     assert NO_IMAGE in "".join(export(FileStore(place.state), place.id, "json"))
 
 

@@ -1,4 +1,4 @@
-"""Random trees of agents with background jobs that end at every moment: each end is delivered once, or said not to be.
+"""Random trees of agents with background jobs that end at any moment: each end is delivered once or reported.
 
 The user sends lines, stops, interrupts and kills jobs; the session is closed in the middle, or its program is killed.
 """
@@ -236,7 +236,7 @@ def check_jobs(session: Session, *, may_wait: bool = False, is_resumed: bool = F
     assert session.chain.jobs.running == ()
     states = {r.id: r.state for r in session.chain.lines.receipts}
     last = session.chain.lines.settled().receipts
-    listed = {r.id: r.state for told in [*(e.receipts for e in session.of(events.Result)), last] for r in told}
+    listed = {r.id: r.state for receipts in [*(e.receipts for e in session.of(events.Result)), last] for r in receipts}
     for _, id in lines:
         assert states[id] in FINAL or (may_wait and states[id] == "queued"), f"{id} is {states[id]}"
         assert is_resumed or states[id] == "queued" or listed[id] == states[id], f"{id} is not in a result"

@@ -105,8 +105,8 @@ async def test_a_job_that_wakes_starts_a_run() -> None:
         await works.end("a")
         await session.chain.wait_idle()
         assert [e.result for e in session.of(events.Result)] == ["Started.", "So it ended."]
-        (told,) = session.of(events.UserInterruption)
-        assert (told.point, told.iteration) == ("A", 0)
+        (interruption,) = session.of(events.UserInterruption)
+        assert (interruption.point, interruption.iteration) == ("A", 0)
 
 
 async def test_jobs_killed_together_end_in_their_order() -> None:

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 import trio
-from support import Acts, at, open_session, settings, wait_quiet
-from support.crashes import left
+from support import at, open_session, settings, wait_quiet
+from support.crashes import reopened
+from support.eventful import TOOLS, eventful
+from support.examples import some
 from support.house import ROOT
 from support.models import RandomModel, Step
 from support.replays import check_replays
-from support.trees import FIRST, SECOND, TREE_TOOLS, Tree, TreeModel, tree_settings
+from support.trees import Tree, TreeModel, tree_settings
 from trio.testing import MockClock
 
 from chain import events
@@ -257,39 +259,14 @@ async def test_no_rule_matches_a_query() -> None:
 # ------------------------------------------------------------------------------------------------- after a crash
 
 
-def work(tool: str, answer: str) -> list[Step]:
-    return [Step((Text("I begin."), ToolCall("c0", tool, {}), ToolCall("c1", "slow", {}))), Step((Text(answer),))]
+def test_a_crash_at_any_record_is_no_difference() -> None:
+    async def check(data: bytes) -> None:
+        use = tree_settings(max_iterations=20, worker=4, explore=6)
+        async with reopened(data, tools=TOOLS, use=use, interactive=True) as session:
+            session.chain.submit("and the next")
+            await wait_quiet(session)
+        check_replays(session)
 
-
-FAMILY = Tree(
-    {
-        FIRST: [
-            Step((ToolCall("c0", "explore", {"task": "look"}), ToolCall("c1", "agent", {"task": "do"}))),
-            Step((ToolCall("c0", "plan_add_task", {"task": "check it"}),)),
-            Step((Text("All."),)),
-        ],
-        "look": [Step((ToolCall("c0", "watch", {"seconds": 0.5}),)), Step((Text("Seen."),))],
-        "do": work("slow", "It is done."),
-        SECOND: work("watch", "Again."),
-    }
-)
-
-
-async def test_a_crash_at_any_record_is_no_difference(autojump_clock: MockClock) -> None:
-    with_agents = tree_settings()
-    opened = open_session(TreeModel(FAMILY), tools=TREE_TOOLS, use=with_agents)
-    async with opened as session, trio.open_nursery() as nursery:
-        session.chain.submit(FIRST)
-        user = Acts(session, [])
-        says = [(0.7, "use the other file"), (0.8, "todo: add x"), (0.9, "then: task again")]
-        nursery.start_soon(user.in_time, says)
-        await trio.sleep(1)
-        await wait_quiet(session)
-    rows = session.file.data.splitlines(keepends=True)
-    for end in range(1, len(rows), 4):
-        file, read = left(b"".join(rows[:end]))
-        model = TreeModel(FAMILY, "second")
-        async with open_session(model, tools=TREE_TOOLS, use=with_agents, file=file, resume=read) as again:
-            again.chain.submit(SECOND)
-            await wait_quiet(again)
-        check_replays(again)
+    rows = eventful().journal.splitlines(keepends=True)
+    for end in some(range(1, len(rows)), every=10):
+        trio.run(check, b"".join(rows[:end]))

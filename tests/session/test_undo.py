@@ -18,9 +18,9 @@ from chain.errors import UserError
 from chain.journal.records import FileChanged
 from chain.session.checkpoints import SHELL_STAYS
 from chain.tools.edit import edit_tools
+from chain.tools.file_versions import digest
 from chain.tools.files import TOOLS
 from chain.tools.restoring import restore_files
-from chain.tools.seen import digest
 
 RULES = r"""
 rules:
@@ -132,7 +132,7 @@ async def test_undo_is_refused_without_a_run_or_during_one(place: Place) -> None
 
 
 async def test_undo_after_a_kill_at_every_record(place: Place, tmp_path: Path) -> None:
-    """The program is killed after each record, with the file changed or not yet: copies of the disk stand for that."""
+    """A kill after each record, before or after the change of a file, is a copy of the disk at that time."""
     copies: list[Path] = []
 
     def copy() -> None:

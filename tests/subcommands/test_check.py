@@ -74,7 +74,7 @@ def after(rows: list[str], row: str) -> list[str]:
     return rows[rows.index(row) + 1 :]
 
 
-def differing(rows: list[str]) -> list[str]:
+def different_keys(rows: list[str]) -> list[str]:
     """Return the keys in the first group of rows."""
     first = "\n".join(rows).split("\n\n")[1].splitlines()[1:]
     return [row.partition(":")[0] for row in first if not row.startswith((" ", "problem"))]
@@ -128,7 +128,7 @@ def test_a_secret_is_only_said_to_be_set(folder: Path) -> None:
         "models.definitions.claude.base_url: https://gateway.example  (ANTHROPIC_BASE_URL)",
     ):
         assert row in rows
-    assert "models.definitions.claude.base_url" in differing(rows)
+    assert "models.definitions.claude.base_url" in different_keys(rows)
 
 
 @pytest.mark.parametrize(
@@ -150,12 +150,12 @@ def test_differences_come_first(folder: Path) -> None:
     assert is_good
     chain = [f"chains.default.{key}" for key in ("system_prompt", "interruption_prompt", "max_iterations")]
     reviewer = [f"agents.reviewer.{key}" for key in ("description", "prompt", "tools", "model", "max_iterations")]
-    assert differing(rows) == [
+    assert different_keys(rows) == [
         *("models.definitions.offline.script", *chain),
         *("agents.max_depth", "agents.explore.tools", *reviewer),
     ]
     rows, _ = check(read(folder, "chains: {default: {max_iterations: 100, timeout_s: 5}}\n"))
-    assert differing(rows) == ["chains.default.timeout_s"], "a default that is written does not differ"
+    assert different_keys(rows) == ["chains.default.timeout_s"], "a default that is written does not differ"
     assert "chains.default.max_iterations: 100  (config.yaml:1)" in rows
     rows, _ = check(load_settings(config=None, environ={"HOME": str(folder), **KEY}, cwd=folder.parent))
     assert [row for row in rows if row == "Defaults:" or row.startswith("Different")] == ["Defaults:"]
@@ -165,7 +165,7 @@ def test_defaults_are_only_counted_without_v(folder: Path) -> None:
     (folder / "handler.yaml").unlink()
     rows, is_good = check_configuration(read(folder), workspace=folder)
     assert not is_good
-    assert differing(rows)[-2:] == ["chains.default.interruption_prompt", "chains.default.max_iterations"]
+    assert different_keys(rows)[-2:] == ["chains.default.interruption_prompt", "chains.default.max_iterations"]
     assert not any(row.startswith("models.definitions.claude.") for row in rows)
     (hidden,) = [row for row in rows if row.endswith(" default values not shown; chain check -v shows all")]
     everything, _ = check(read(folder), workspace=folder)
@@ -309,9 +309,7 @@ def test_what_no_run_needs_is_no_problem(folder: Path, text: str, flags: dict[st
         ("kind.yaml", None, "kind.yaml: ", "reviewer.yaml:2 names it"),
     ],
 )
-def test_every_file_is_checked_as_a_run_reads_it(
-    folder: Path, name: str, text: str | None, place: str, words: str
-) -> None:
+def test_every_file_is_read_as_in_a_run(folder: Path, name: str, text: str | None, place: str, words: str) -> None:
     (folder / "other.yaml").write_text("rules: []\n")
     if text is None:
         (folder / name).unlink()

@@ -35,7 +35,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def explained(capfd: pytest.CaptureFixture[str], words: Sequence[str], chain: str = "default") -> dict[str, str]:
+def explanation(capfd: pytest.CaptureFixture[str], words: Sequence[str], chain: str = "default") -> dict[str, str]:
     """Return the rows of an explanation by their heads."""
     assert main(["explain", "--config", "mine.yaml", "--chain", chain, *words]) == 0
     rows = capfd.readouterr().out.splitlines()
@@ -56,7 +56,7 @@ def explained(capfd: pytest.CaptureFixture[str], words: Sequence[str], chain: st
     ],
 )
 def test_the_words_make_the_line(words: list[str], line: str, capfd: pytest.CaptureFixture[str]) -> None:
-    assert explained(capfd, words)["line"] == line
+    assert explanation(capfd, words)["line"] == line
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_the_words_make_the_line(words: list[str], line: str, capfd: pytest.Capt
 def test_each_kind_has_its_effects(
     line: str, kind: str, active: str, idle: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    rows = explained(capfd, [line])
+    rows = explanation(capfd, [line])
     assert rows["kind"].startswith(kind)
     assert active in rows[ACTIVE]
     assert idle in rows[IDLE]
@@ -98,24 +98,24 @@ def test_each_kind_has_its_effects(
     ],
 )
 def test_a_prompts_own_meaning_is_shown(line: str, head: str, words: str, capfd: pytest.CaptureFixture[str]) -> None:
-    shown = {name: text for name, text in explained(capfd, [line]).items() if name.startswith("at a prompt")}
+    shown = {name: text for name, text in explanation(capfd, [line]).items() if name.startswith("at a prompt")}
     assert [*shown] == ([head] if head else [])
     assert words in shown.get(head, "")
 
 
 def test_an_address_is_shown_apart(capfd: pytest.CaptureFixture[str]) -> None:
-    rows = explained(capfd, ["/to", "explore-1", "!use B"])
+    rows = explanation(capfd, ["/to", "explore-1", "!use B"])
     assert rows["kind"] == "urgent redirect"
     assert rows["to"].startswith("explore-1,")
-    assert explained(capfd, ["/to", "explore-1"])["kind"] == "local command"
+    assert explanation(capfd, ["/to", "explore-1"])["kind"] == "local command"
 
 
 def test_the_rule_is_shown_with_its_place(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file = place / "handler.yaml"
-    assert explained(capfd, ["deploy it"])["rule"] == f"1 of 1 in {file}:3, action stop: ^deploy"
-    assert explained(capfd, ["hello"])["rule"] == f"none of 1 rule in {file} matches"
-    assert "built-in" in explained(capfd, ["deploy it"], chain="bare")["rule"]
-    rows = explained(capfd, ["deploy it"], chain="broken")
+    assert explanation(capfd, ["deploy it"])["rule"] == f"1 of 1 in {file}:3, action stop: ^deploy"
+    assert explanation(capfd, ["hello"])["rule"] == f"none of 1 rule in {file} matches"
+    assert "built-in" in explanation(capfd, ["deploy it"], chain="bare")["rule"]
+    rows = explanation(capfd, ["deploy it"], chain="broken")
     assert rows["problem"].startswith(f"{place / 'gone.yaml'}: ")
     assert rows["kind"] == "redirect"
 

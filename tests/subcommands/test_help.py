@@ -31,7 +31,7 @@ def test_the_index_has_a_row_for_each_topic() -> None:
         ("commands", "# The terminal"),
     ],
 )
-def test_a_topic_is_found_by_a_part_of_its_name(words: str, title: str) -> None:
+def test_part_of_a_name_finds_a_topic(words: str, title: str) -> None:
     assert read_topic(words).splitlines()[0] == title
 
 

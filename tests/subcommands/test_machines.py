@@ -97,26 +97,9 @@ def test_another_worker_finishes_a_killed_ones_run(commands: Commands) -> None:
     assert "[Interrupted: stopped while running, it may have had effects]" in shown
     assert commands.call("-r", session, "-p", "and more").returncode == 0
     assert session in commands.run("sessions")
+    assert "no session of" in commands.call("send", "--workspace", str(commands.folder.parent), "hello").stderr
     second.terminate()
     _, log = second.communicate()
     assert second.returncode == 0
     assert f"resumes the session {session}, in {commands.folder}" in log.decode()
     assert f"releases the session {session}" in log.decode()
-
-
-def test_shared_sessions_need_an_address(commands: Commands) -> None:
-    assert "no session of" in commands.call("send", "hello").stderr
-    del commands.environ["CHAIN_STATE"]
-    for words, why in (
-        (("send", "--new", "x"), "--new needs --state"),
-        (("watch", "--answers"), "--answers needs --state"),
-        (("worker",), "needs the address of a Redis"),
-        (("worker", "--state", "/tmp"), "is not the address of a Redis"),
-        (("worker", "--state", "redis://x/0", "-n", "0"), "-n must be a number from 1"),
-        (("worker", "--state", "redis://x/0", "--keep", "soon"), "--keep must be a number of days"),
-        (("-p", "x", "--keep", "1d"), "--keep is for chain worker"),
-    ):
-        done = commands.call(*words)
-        assert done.returncode in (1, 2)
-        assert why in done.stderr, (words, done.stderr)
-        assert len(done.stderr.splitlines()) == 1

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.house import ROOT
 from support.journals import journal_files
-from support.program import call_program, environ
-
-
-def chain(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return call_program(*words, cwd=home, environ=environ(home, {}))
+from support.program import call_at_home as chain
 
 
 @pytest.fixture

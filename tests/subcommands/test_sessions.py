@@ -5,21 +5,16 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from support.journals import journal_files
-from support.program import call_program, environ
+from support.program import call_at_home as chain
 from support.screen import Screen
 
 QUERY = "Count the lines of every file in notes"
-
-
-def chain(home: Path, *words: str, typed: str = "", stdout: int | None = None) -> subprocess.CompletedProcess[str]:
-    return call_program(*words, cwd=home, environ=environ(home, {}), stdin=typed, stdout=stdout)
 
 
 @pytest.fixture(scope="module")
@@ -65,22 +60,20 @@ def test_a_session_is_shown_as_in_a_terminal(stored: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("options", "is_painted"), [([], True), (["--no-color"], False)])
-def test_a_terminal_shows_colours(options: list[str], is_painted: bool, stored: Path) -> None:
+@pytest.mark.parametrize(
+    ("options", "rows", "is_painted", "is_paged"),
+    [([], 60, True, False), (["--no-color"], 60, False, False), ([], 8, True, True)],
+)
+def test_a_terminal_shows_colours_and_a_pager(
+    options: list[str], rows: int, is_painted: bool, is_paged: bool, stored: Path
+) -> None:
     words = [sys.executable, "-m", "cli", "sessions", "show", journals(stored)[0].stem, *options]
-    with Screen(words, home=stored, rows=60, columns=80) as screen:
+    env = {"PAGER": "tail -n 2", "TERM": "xterm"}
+    with Screen(words, home=stored, rows=rows, columns=80, env=env) as screen:
         screen.until("✓ done")
         assert screen.wait() == 0
-    assert (b"\x1b[1m" in screen.raw) == is_painted
-
-
-@pytest.mark.slow
-def test_a_long_session_is_shown_by_the_pager(stored: Path) -> None:
-    words = [sys.executable, "-m", "cli", "sessions", "show", journals(stored)[0].stem]
-    with Screen(words, home=stored, rows=8, columns=80, env={"PAGER": "tail -n 2", "TERM": "xterm"}) as screen:
-        screen.until("✓ done")
-        assert screen.wait() == 0
-    assert QUERY not in screen.everything
+    assert (b"\x1b[32m" in screen.raw) == is_painted
+    assert (QUERY not in screen.everything) == is_paged
 
 
 @pytest.mark.parametrize("words", [["show"], *(["export", "--format", name] for name in ("md", "json", "html"))])
@@ -141,7 +134,7 @@ def test_only_a_yes_deletes_a_session(answer: str, stored: Path) -> None:
     path = journals(stored)[0]
     copy = path.with_name("20200101-000000-000000.jsonl")
     copy.write_bytes(path.read_bytes())
-    done = chain(stored, "sessions", "delete", "20200101", typed=answer)
+    done = chain(stored, "sessions", "delete", "20200101", stdin=answer)
     assert f"Delete session {copy.stem} ({QUERY})? [y/N] " in done.stderr
     is_yes = answer.strip().lower() in ("y", "yes")
     assert (done.returncode, copy.exists()) == ((0, False) if is_yes else (1, True))
@@ -154,7 +147,7 @@ def test_an_open_session_is_marked_and_not_deleted(stored: Path) -> None:
     with path.open("rb+") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         assert [row[:2] for row in chain(stored, "sessions").stdout.splitlines()][1:3] == ["  ", "● "]
-        done = chain(stored, "sessions", "delete", path.stem, typed="y\n")
+        done = chain(stored, "sessions", "delete", path.stem, stdin="y\n")
     assert done.returncode == 2
     assert "open in another process" in done.stderr
     assert "[y/N]" not in done.stderr

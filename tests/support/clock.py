@@ -1,4 +1,4 @@
-"""Time in tests: only that of trio's test clock passes, so nobody waits for it."""
+"""Time in tests: only the time of trio's mock clock passes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from trio.testing import MockClock
 
 
 async def pass_time(seconds: float) -> None:
-    """Let time pass, which is a checkpoint if it is none. Under a real clock it is an error."""
+    """Let time pass. It is a checkpoint even for 0 seconds, and an error with a real clock."""
     assert not seconds or isinstance(trio.lowlevel.current_clock(), MockClock), "this would be a real sleep"
     await trio.sleep(seconds)

@@ -1,4 +1,4 @@
-"""A configuration on the disk, to be loaded as one that was named or one that was found."""
+"""A configuration on the disk, loaded as a named file or as a found one."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from chain.config.load import Settings, load_settings
 from chain.errors import ConfigError
 
 
-class Setting:
-    """A home, a folder to work in, and a way to load what is in them."""
+class ConfigPlace:
+    """A home and a working folder, and ways to load the configuration in them."""
 
     def __init__(self, home: Path, work: Path) -> None:
         self.home, self.work = home, work
@@ -26,16 +26,17 @@ class Setting:
         )
 
     def named(self, text: str, environ: Mapping[str, str] | None = None, **flags: object) -> Settings:
-        """Load a file that is named, so trusted."""
+        """Write a file, and load it as one that the user names, which is trusted."""
         (self.work / "mine.yaml").write_text(text)
         return self.load("mine.yaml", environ, **flags)
 
     def found(self, text: str, environ: Mapping[str, str] | None = None, **flags: object) -> Settings:
-        """Load a file that lies in the folder."""
+        """Write ``config.yaml``, and load it as one that is found in the folder."""
         (self.work / "config.yaml").write_text(text)
         return self.load(None, environ, **flags)
 
     def refusal(self, text: str, environ: Mapping[str, str] | None = None, **flags: object) -> ConfigError:
+        """Return the error that loading a named file raises."""
         with pytest.raises(ConfigError) as caught:
             self.named(text, environ, **flags)
         return caught.value

@@ -33,7 +33,7 @@ def reopened(data: bytes, model: Model | str = ANSWER, **options: Any) -> Abstra
 
 
 def left(data: bytes) -> tuple[MemoryFile, LoadedSession]:
-    """A journal that ends anywhere, as a file to go on with, and what it says."""
+    """Return a journal that ends anywhere as a file, and the result of reading it."""
     file = MemoryFile()
     # What ``DiskFile`` writes before the next record.
     file.data = file.synced = data if data.endswith(b"\n") or not data else data + b"\0\n"
@@ -41,9 +41,9 @@ def left(data: bytes) -> tuple[MemoryFile, LoadedSession]:
 
 
 def check_readable(session: Session) -> None:
-    """The journal tells what was heard, and any beginning of it is one of valid conversations.
+    """Check that a journal leads to the emitted events, and every prefix of it to valid conversations.
 
-    Of one in twelve sessions: it takes longer than most of them.
+    Only one session in twelve is checked, since this takes longer than most of them.
     """
     data = session.file.data
     if zlib.crc32(data) % 12:
@@ -56,7 +56,7 @@ def check_readable(session: Session) -> None:
 
 
 def check_conversations(read: LoadedSession) -> None:
-    """I2: what each agent would be asked with, once its open calls are answered."""
+    """I2: check the next request of each agent, with its open calls answered."""
     for agent in read.state.agents.values():
         if agent.history.conversation.messages:
             assert check_messages(_answered(agent)) is None
@@ -100,14 +100,13 @@ _KEYS: dict[type[events.Event], Callable[[Any], object]] = {
         e.termination_reason,
     ),
 }
-"""What a journal tells of each event. More calls were heard to begin, since some could not be run, and more iterations,
-since some were cut before their model call."""
+"""The recorded fields of each event. Calls and iterations may be emitted without a record, if they were cut early."""
 
 _NEVER_RECORDED = ("refused", "unsent", "started", "failed")
 
 
 def check_retold(session: Session) -> None:
-    """What the journal tells is what was heard, for each agent and type in the same order."""
+    """Check that the journal leads to the emitted events, for each agent and type in the same order."""
     told = _by_agent(events_of_journal(Reading(io.BytesIO(session.file.data))))
     heard = _by_agent(session.events)
     for key in told.keys() | heard.keys():
@@ -176,7 +175,7 @@ def check_went_on(session: Session, before: int) -> None:
 
 
 def check_same_again(session: Session) -> None:
-    """What was resumed and has ended properly leaves nothing to be mended."""
+    """Check that a session that was resumed and closed needs no repair."""
     read = load_journal(io.BytesIO(session.file.data))
     assert not read.state.is_running
     assert not read.state.asked.open

@@ -1,7 +1,4 @@
-"""The journal's file in memory, and disks that are slow, full or broken.
-
-They are implementations of the contract that the package itself defines (``JournalFile``).
-"""
+"""Implementations of ``JournalFile`` in memory: disks that are slow, full or broken."""
 
 from __future__ import annotations
 
@@ -18,17 +15,14 @@ from .clock import pass_time
 
 
 class MemoryFile:
-    """A journal's file in memory. No thread, since the test clock would run on while one works.
-
-    While it is held, nothing that is written comes to the disk.
-    """
+    """A journal's file in memory, without a thread, since the test clock would continue while a thread works."""
 
     writes_later = False
 
     def __init__(self, sync_s: float = 0) -> None:
         self.data = b""
         self.beside: dict[str, bytes] = {}
-        """The files beside it, by their digests."""
+        """The attachments by their digests."""
         self.synced = b""
         self._sync_s = sync_s
         self._go_on = trio.Event()
@@ -46,11 +40,11 @@ class MemoryFile:
         self.data += data
 
     def hold(self) -> None:
-        """Let no sync end."""
+        """Block all syncs."""
         self._go_on = trio.Event()
 
     def release(self) -> None:
-        """Let all syncs end."""
+        """Let all blocked syncs end."""
         self._go_on.set()
 
     async def sync(self) -> None:
@@ -66,7 +60,7 @@ class MemoryFile:
 
 
 class BackgroundFile(MemoryFile):
-    """A file in a store behind a network: what is appended is written by the next sync. It counts these."""
+    """A file in a store behind a network, which writes at the next sync. It counts its syncs."""
 
     writes_later = True
 
@@ -80,18 +74,18 @@ class BackgroundFile(MemoryFile):
 
 
 SMALL = 420
-"""Bytes of a record that a nearly full disk still takes: every line and receipt, and no long result or reply."""
+"""The bytes of a record for which a nearly full disk has room: lines and receipts, but no long result or reply."""
 
 
 class FullDisk(MemoryFile):
-    """A disk that takes no record of more than ``room`` bytes, and on request fails to sync."""
+    """A disk with room for records of up to ``room`` bytes. Syncs fail if it is ``broken``."""
 
     room: float = math.inf
     broken = False
 
     @property
     def full(self) -> bool:
-        """Whether it takes nothing at all."""
+        """Whether it has no room at all."""
         return self.room == 0
 
     @full.setter
@@ -110,7 +104,7 @@ class FullDisk(MemoryFile):
 
 @contextmanager
 def files_at_most(size: int) -> Iterator[None]:
-    """The operating system takes the first bytes of a write, up to this size of a file, and refuses the rest."""
+    """Limit the size of files: the operating system writes the bytes of a write that fit, and refuses the others."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:

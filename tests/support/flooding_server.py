@@ -1,4 +1,4 @@
-"""A server of tools that answers a call with more than anybody can take, over its standard streams or over HTTP.
+"""An MCP server that answers a call with an endless stream of data, over its standard streams or over HTTP.
 
 ``flooding_server.py stdio ACT`` or ``flooding_server.py http ACT``, which writes its port.
 """
@@ -26,7 +26,7 @@ DATA = {
 
 
 def messages(id: int) -> Iterator[bytes]:
-    """What it sends without end, once it was asked."""
+    """Yield the messages that answer a call, without end."""
     if ACT == "results":
         yield from (RESULT % (n, DATA["wide"]) for n in count(id))
     elif ACT == "asks":
@@ -44,7 +44,7 @@ def messages(id: int) -> Iterator[bytes]:
 
 
 def answered(asked: dict[str, object], send: Callable[[bytes], object]) -> bool:
-    """Answer what comes before a call. Whether it was that."""
+    """Answer a request other than a call. Return whether it was one."""
     info = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "f", "version": "1"}}
     found = {"initialize": info, "tools/list": {"tools": [{"name": "t", "inputSchema": {"type": "object"}}]}}
     if (result := found.get(str(asked.get("method")))) is not None:
@@ -88,7 +88,7 @@ def serve(connection: socket.socket) -> None:
 def serve_quietly(connection: socket.socket) -> None:
     try:
         serve(connection)
-    except OSError:  # the other side has gone
+    except OSError:  # the client has disconnected
         connection.close()
 
 

@@ -1,7 +1,7 @@
-"""A server of tools that misbehaves as its arguments say, without any library, so that it starts at once.
+"""An MCP server that misbehaves as its arguments say: ``hostile_server.py LOG [ACT...]``.
 
-``hostile_server.py LOG [WHAT...]``: every method that it hears is a row of the file LOG, and what it started too. It is
-started thousands of times, so it imports what few need when they do.
+It appends every received method, and every process that it starts, to the file LOG. Tests start it thousands of times,
+so it uses no library and imports some modules late.
 """
 
 import json
@@ -47,10 +47,7 @@ def text(*texts: str) -> dict[str, object]:
 
 
 def leave_behind() -> None:
-    """Start what tries to get away: in a session of its own, after two forks, deaf to signals.
-
-    It is in the log when this returns: whoever hears of it looks there.
-    """
+    """Start a process that tries to escape: in its own session, after two forks, ignoring signals. Log it first."""
     import _signal
 
     logged, end = os.pipe()
@@ -218,7 +215,7 @@ for row in sys.stdin:
             call(id, message["params"])
         case "notifications/cancelled":
             log(f"cancelled {message['params']['requestId']}")
-            for each in late:  # it answers all the same
+            for each in late:  # it answers nevertheless
                 send({"id": each, "result": text("Too late.")})
         case "answer" if id - 1000 in asked:
             asked.pop(id)

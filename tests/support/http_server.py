@@ -1,4 +1,4 @@
-"""A server of tools over HTTP, in the test's own process, that can be started again and refuse."""
+"""An MCP server over HTTP in the process of the test, which can restart and refuse requests."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ TOOL = {"name": "t", "inputSchema": {"type": "object"}}
 
 
 class HttpServer:
-    """Knows one session at a time. ``status`` is what it answers calls with, 0 for hanging up.
+    """A server with one session at a time. ``status`` answers calls; 0 closes the connection.
 
-    An address that is in ``PAGES`` answers whatever is asked with that; ``/dropped`` drops the streams of calls.
+    A path in ``PAGES`` answers every request with that page. ``/dropped`` drops the streams of calls.
     """
 
     def __init__(self) -> None:
@@ -27,20 +27,20 @@ class HttpServer:
         self.session = 0
         self.status = 200
         self.body: dict[str, Any] = {}
-        """What stands in an answer that refuses."""
+        """The body of an answer other than 200."""
         self.unknown = _json(404, {"id": None, "error": {"code": -32001, "message": "Session not found"}})
-        """What it answers to a session that it does not know."""
+        """The answer to an unknown session."""
         self.answer: Callable[[int], bytes] | None = None
-        """The whole response to a call, by the id of that."""
+        """Returns the whole response to the call with an id."""
         self.notified = response(202, b"")
         """The response to a notification; empty for hanging up."""
         self.calls = 0
         self.cursors: list[str] = []
-        """The cursors of the pages of tools that it was asked for."""
+        """The cursors of the requested pages of tools."""
         self.page: Callable[[str], dict[str, Any]] = lambda cursor: {"tools": [TOOL]}
 
     def entry(self, path: str = "mcp") -> ToolServer:
-        """As a configuration names it."""
+        """Return the server of a configuration."""
         return server({"url": f"http://127.0.0.1:{self.port}/{path}"})
 
     async def serve(self, stream: trio.SocketStream) -> None:
@@ -108,7 +108,7 @@ def _json(status: int, message: dict[str, Any], more: str = "") -> bytes:
 
 
 def response(status: int, body: bytes, more: str = "") -> bytes:
-    """A response with more headers, each with its end of line."""
+    """Return a response. ``more`` are headers, each with its line end."""
     return f"HTTP/1.1 {status} Status\r\ncontent-length: {len(body)}\r\n{more}\r\n".encode() + body
 
 
@@ -125,7 +125,7 @@ PAGES = {
 
 @asynccontextmanager
 async def http_server(made: HttpServer) -> AsyncIterator[HttpServer]:
-    """Serve at an address of this machine."""
+    """Serve on loopback for the duration of the block."""
     async with trio.open_nursery() as nursery:
         (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
         made.port = listener.socket.getsockname()[1]

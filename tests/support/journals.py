@@ -1,4 +1,4 @@
-"""What the sessions of a program left on the disk."""
+"""The journals that a program wrote."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Receipt:
-    """What became of a line, as the journal has it; ``queued`` while nothing has."""
+    """The recorded state of a line; ``queued`` without a receipt."""
 
     text: str
     kind: str
@@ -21,7 +21,7 @@ class Receipt:
 
 
 def journals(home: Path) -> dict[str, list[dict[str, Any]]]:
-    """The records of each session by its id, the latest last; without a last one that is torn."""
+    """Return the records of each session by its id, the latest session last, without a torn record."""
     found = {}
     for path in journal_files(home):
         found[path.stem] = [json.loads(row) for row in path.read_bytes().split(b"\n")[:-1]]
@@ -29,23 +29,23 @@ def journals(home: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def journal_files(home: Path) -> list[Path]:
-    """The sessions' journals, the latest last."""
+    """Return the journals, the latest last."""
     return sorted((home / "state/chain/sessions").glob("*.jsonl"), key=lambda path: path.stat().st_mtime_ns)
 
 
 def records(home: Path) -> list[dict[str, Any]]:
-    """The records of the only session."""
+    """Return the records of the only session."""
     (found,) = journals(home).values()
     return found
 
 
 def receipts(home: Path) -> dict[str, Receipt]:
-    """Each line of the only session by its id, in the order of acceptance, with what became of it last."""
+    """Return the last state of each line of the only session by its id, in the order of acceptance."""
     return receipts_of(records(home))
 
 
 def receipts_of(found: Sequence[Mapping[str, Any]]) -> dict[str, Receipt]:
-    """The same of these records."""
+    """Return the last state of each line in these records."""
     lines: dict[str, Receipt] = {}
     for record in found:
         if record["type"] == "line":

@@ -1,4 +1,4 @@
-"""A session that was killed in the middle of a run, or left by its user."""
+"""Sessions whose program was killed in the middle of a run, or left by its user."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .sessions import Session, open_session, wait_quiet
 
 
 async def killed(*lines: str, model: str = TWO_STEPS, id: str = "") -> bytes:
-    """What is left of a session that was killed while a tool ran and these lines waited; ``id`` is of one alone."""
+    """Return the journal of a session that was killed while a tool ran and these lines waited."""
     gate = Gate()
     async with open_session(model, tools=[gate.tool], interactive=True) as session:
         session.chain.submit("Do the task")
@@ -24,7 +24,7 @@ async def killed(*lines: str, model: str = TWO_STEPS, id: str = "") -> bytes:
 
 
 async def departed(*lines: str, draft: str = "") -> Session:
-    """A session whose program ended while a tool ran and these lines waited, with a draft in the editor."""
+    """Return a session whose user left it while a tool ran and these lines waited, with a draft in the editor."""
     gate = Gate()
     async with open_session(TWO_STEPS, tools=[gate.tool], interactive=True) as session:
         session.chain.submit("Do the task")

@@ -1,4 +1,4 @@
-"""The shipped rules of the offline model, without the pace that lets people watch."""
+"""The shipped rules of the offline model, without its pauses."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ PROMPTS = ROOT / "prompts"
 
 
 def offline_rules() -> RuleFile:
-    """The rules at full speed."""
+    """Return the rules without their delays."""
     text = (PROMPTS / "offline_model.yaml").read_text(encoding="utf-8")
     return reader.read_rules(yamlfile.parse(text.replace("delay_s: 0.01", "delay_s: 0"), "offline_model.yaml"))

@@ -83,6 +83,13 @@ def call_program(
     return subprocess.CompletedProcess(args, code, *outputs)
 
 
+def call_at_home(
+    home: Path, *args: str, stdin: str | bytes | int = b"", stdout: int | None = None, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Call the program in its home folder, with these variables."""
+    return call_program(*args, cwd=home, environ=environ(home, variables), stdin=stdin, stdout=stdout)
+
+
 @contextmanager
 def _streams(*descriptors: int) -> Iterator[None]:
     """Replace the standard streams by these descriptors."""

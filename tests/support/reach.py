@@ -106,7 +106,7 @@ def rows(given: dict[str, Any]) -> Iterator[tuple[str, Callable[[], object]]]:
         for path in PROC_READ:
             yield f"read {path} of {name}", partial(open_file, f"/proc/{pid}/{path}", READ)
         for path in PROC_CHECKED:
-            yield f"look into {path} of {name}", partial(read_byte, f"/proc/{pid}/{path}")
+            yield f"read a byte of {path} of {name}", partial(read_byte, f"/proc/{pid}/{path}")
         for path in PROC_WRITTEN:
             yield f"write {path} of {name}", partial(open_file, f"/proc/{pid}/{path}", WRITTEN)
     yield from to_all(given["signalled"])

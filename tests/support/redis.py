@@ -1,4 +1,4 @@
-"""A Redis of the tests' own, on a free port and in a folder of its own."""
+"""A Redis server for tests, on a free port and in its own folder."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ models: {{default: test, definitions: {{test: {{provider: scripted, script: {RUL
 chains: {{default: {{model: test, system_prompt: null, tools: [todo, ask], max_iterations: 50}}}}
 instructions: []
 """
-"""What workers are configured with."""
+"""The configuration of workers."""
 
 
 class OwnRedis:
-    """A server that can be killed and started again. ``options`` are those of its command line."""
+    """A server that can be killed and restarted. ``options`` are those of its command line."""
 
     def __init__(self, folder: Path, options: Sequence[str] = SAFE, program: str | None = PROGRAM) -> None:
         assert program is not None
@@ -95,7 +95,7 @@ class OwnRedis:
         return said.startswith((b"+PONG", b"-NOAUTH"))
 
     def command(self, *words: str) -> bytes:
-        """The raw answer to a command, of which a few bytes are read."""
+        """Return the first bytes of the raw answer to a command."""
         with socket.create_connection(("127.0.0.1", self.port)) as peer:
             peer.sendall(f"*{len(words)}\r\n".encode())
             for word in words:
@@ -116,7 +116,7 @@ class OwnRedis:
 
 
 def has_tls() -> bool:
-    """Whether the server was built with TLS."""
+    """Return whether the server was built with TLS."""
     assert PROGRAM is not None
     words = [PROGRAM, "--port", "0", "--tls-port", "6379"]  # it does not start without a certificate
     return b"No tls-cert-file" in subprocess.run(words, capture_output=True).stdout
@@ -130,4 +130,4 @@ def own_redis(folder: Path, options: Sequence[str] = SAFE, program: str | None =
         yield server
     finally:
         server.kill()
-        gc.collect()  # here it is known what coredis leaves of connections that could not be made
+        gc.collect()  # collects what coredis leaves of failed connections, while its warnings are ignored

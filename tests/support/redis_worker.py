@@ -1,6 +1,6 @@
-"""A worker that is a process of its own, for tests that kill it: ADDRESS STATE CONFIG LOG LEASE_S AT_ONCE.
+"""A worker in its own process, for tests that kill it: ADDRESS STATE CONFIG LOG LEASE_S AT_ONCE.
 
-Its tool ``step`` takes a moment, and notes in the file LOG that it began.
+Its tool ``step`` takes a moment, and writes a row to the file LOG when it starts.
 """
 
 from __future__ import annotations

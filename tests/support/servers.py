@@ -1,4 +1,4 @@
-"""Servers of tools for tests: ours that misbehaves, and what it has heard."""
+"""MCP servers for tests: a program that misbehaves, and the log of its requests."""
 
 from __future__ import annotations
 
@@ -31,10 +31,7 @@ PROGRAM = Path(__file__).parent / "hostile_server.py"
 
 
 def without_time_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait for servers as long as it takes: how fast they start, answer and end decides nothing.
-
-    This imports the client of ``mcp``, too, which takes long.
-    """
+    """Remove the timeouts of servers, so that no test depends on their speed. Imports the slow client of ``mcp``."""
     from chain.tools.mcp import connection
 
     for module, limits in {
@@ -47,43 +44,43 @@ def without_time_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def entry_of(log: Path, *acts: str) -> dict[str, Any]:
-    """The entry of a server that misbehaves so, and writes what it hears to a file."""
+    """Return the entry of a server that misbehaves in these ways, and logs its requests to a file."""
     return {"command": sys.executable, "args": ["-S", str(PROGRAM), str(log), *acts]}
 
 
 def server(entry: dict[str, Any], name: str = "h", *, is_found: bool = False) -> ToolServer:
-    """A server by its entry."""
+    """Return the server of an entry."""
     return read_server(name, yamlfile.parse(json.dumps(entry), "test.yaml"), is_found=is_found)
 
 
 def hostile(log: Path, *acts: str, name: str = "h", trust_hints: bool = False) -> ToolServer:
-    """One that misbehaves."""
+    """Return a server that misbehaves."""
     return server({**entry_of(log, *acts), "trust_hints": trust_hints}, name)
 
 
 def heard(log: Path) -> list[str]:
-    """What it has heard, row by row."""
+    """Return the rows of the log."""
     return log.read_text().splitlines() if log.exists() else []
 
 
 async def until_heard(log: Path, row: str, times: int = 1) -> None:
-    """Wait until it has heard it so often."""
+    """Wait until the log has a row this many times."""
     await until_async(lambda: heard(log).count(row) >= times)
 
 
 def left_by(log: Path) -> list[int]:
-    """The processes that it has started and that live."""
+    """Return the live processes that the server has started."""
     pids = [int(row.split()[1]) for row in heard(log) if row.startswith("left ")]
     return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
 
 def context(workspace: Path, report: Callable[[str], None] = lambda text: None, **more: Any) -> ToolContext:
-    """What a call has."""
+    """Return the context of a call."""
     return ToolContext(workspace, Plan(), "call_1", Steered(), report, **more)
 
 
 class Running:
-    """Servers that run without a session, and what they have told."""
+    """Servers that run without a session, and their notices."""
 
     def __init__(self, servers: Servers, notices: list[str], workspace: Path) -> None:
         self.servers = servers
@@ -91,12 +88,12 @@ class Running:
         self.workspace = workspace
 
     async def tools(self) -> list[str]:
-        """The tools that they offer, without ``mcp__``."""
+        """Return the offered tools, without ``mcp__``."""
         offered = await self.servers.offer()
         return [tool.name.removeprefix("mcp__") for tool in offered.tools]
 
     async def call(self, tool: str, report: Callable[[str], None] = lambda text: None, **input: Any) -> str:
-        """The text of what a call gives back."""
+        """Return the text of a result. Raise ``ToolError`` for an error."""
         server, _, name = tool.partition("__")
         output = await self.servers.by_name[server].call(name, context(self.workspace, report), input)
         if output.is_error:
@@ -106,7 +103,7 @@ class Running:
 
 @asynccontextmanager
 async def running(workspace: Path, *servers: ToolServer) -> AsyncIterator[Running]:
-    """Start servers, and end them."""
+    """Run servers for the duration of the block."""
     guard, notices = Guard(), list[str]()
     folder, environ = workspace / "servers", dict(os.environ)
     environment = LaunchEnvironment(guard, workspace, folder, environ, environ, frozenset())

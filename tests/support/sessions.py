@@ -1,7 +1,4 @@
-"""A chain in memory, a recording model, and everything that can be known of the two.
-
-Nothing here stands in for our own code.
-"""
+"""A chain in memory with a model that records its requests. Nothing here replaces our own code."""
 
 from __future__ import annotations
 
@@ -36,10 +33,7 @@ INTERRUPTED = "[Interrupted: stopped while running, it may have had effects]"
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something that the journal does not hold, and where in it that happened: bytes written, bytes on the disk.
-
-    A request to the model, an event, or ``None`` for an interrupt.
-    """
+    """A request, an event, or an interrupt (``None``), with the bytes of the journal that were written and synced."""
 
     written: int
     synced: int
@@ -48,7 +42,7 @@ class Mark:
 
 @dataclass
 class Recorder:
-    """A model that hands every request on to another, and keeps it."""
+    """A model that records each request and passes it to another model."""
 
     inner: Model
     requests: list[Request] = field(default_factory=list)
@@ -80,7 +74,7 @@ class Recorder:
 
 @dataclass
 class OneConversation:
-    """A model that is asked directly, without a chain: what it keeps of a conversation is kept between its requests."""
+    """A model that is called without a chain. Its memory of the conversation lasts from request to request."""
 
     model: Model
     memory: Memory = field(default_factory=dict)
@@ -94,7 +88,7 @@ _MARKED = events.LineQueued | events.IterationStarted | events.ToolCall | events
 
 @dataclass
 class Session:
-    """An open chain and everything that can be known of it."""
+    """An open chain, its requests, events and journal."""
 
     chain: Chain
     model: Recorder
@@ -104,33 +98,33 @@ class Session:
     marks: list[Mark] = field(default_factory=list)
     is_closing: bool = False
     interrupted_at: list[int] = field(default_factory=list)
-    """How many events there were at each interrupt."""
+    """The number of events at each interrupt."""
     models: list[Recorder] = field(default_factory=list)
-    """The models that ``ask`` changed to."""
+    """The models that ``ask`` switched to."""
     use: Settings | None = None
-    """What it was opened with."""
+    """The settings that it was opened with."""
     prompts: dict[str, int] = field(default_factory=dict)
-    """When the files beside its configuration had been written, by their names."""
+    """The modification times of the files next to its configuration, by their names."""
     tools: tuple[Tool, ...] = ()
     addressed: dict[str, str] = field(default_factory=dict)
-    """To whom lines were sent, by ids; empty for no address. Only of those of which it is known."""
+    """The addresses of lines by their ids, as far as they are known; empty for no address."""
     states: dict[int, object] = field(default_factory=dict)
-    """The state after each record, as far as ``fingerprint`` shows it, by the records' ``seq``."""
+    """The ``fingerprint`` of the state after each record, by the ``seq`` of the record."""
     is_watched: bool = False
-    """Whether its states are noted."""
+    """Whether ``states`` is filled."""
     has_unwritten: bool = False
-    """Whether a record could not be written, so that the journal gives another state."""
+    """Whether a record could not be written, so that the journal leads to another state."""
     walk: object = None
-    """How far the checks have come in it (``walk.walked``)."""
+    """The progress of the checks (``walk.walked``)."""
     _parsed: bytes = b""
     _records: list[dict[str, Any]] = field(default_factory=list)
 
     def mark(self, what: Request | events.Event | None) -> None:
-        """Note that this happens now."""
+        """Record that this happens now."""
         self.marks.append(Mark(len(self.file.data), len(self.file.synced), what))
 
     def hear(self, event: events.Event) -> None:
-        """Keep an event."""
+        """Record an event."""
         self.events.append(event)
         if isinstance(event, _MARKED):
             self.mark(event)
@@ -143,7 +137,7 @@ class Session:
         self.chain.interrupt()
 
     def ask(self, model: Model) -> None:
-        """Change to another model; it counts as the same one, whoever replies."""
+        """Switch to another model. Its requests are recorded with those of the first."""
         other = Recorder(model, self.model.requests, self.mark)
         self.chain.use_model(other)
         self.models.append(other)
@@ -166,7 +160,7 @@ class Session:
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """The journal, without what a crash has torn. A row that was parsed before is not parsed again."""
+        """The records of the journal without torn rows. Each row is parsed once."""
         data = self.file.data[: self.file.data.rfind(b"\n") + 1]
         if not data.startswith(self._parsed):
             self._parsed, self._records = b"", []
@@ -176,11 +170,11 @@ class Session:
         return self._records[:]
 
     def state(self, id: str) -> str:
-        """What became of a line."""
+        """Return the state of a line."""
         return next(r.state for r in self.chain.lines.receipts if r.id == id)
 
     def sent(self, n: int = -1) -> str:
-        """The text of the conversation that request ``n`` carried, a message a line."""
+        """Return the conversation in request ``n``, one row for each message."""
         return "\n".join(
             f"{m.role}: {m.text or ', '.join(r.text for r in m.results) or [c.name for c in m.calls]}"
             for m in self.model.requests[n].messages
@@ -188,7 +182,7 @@ class Session:
 
     @property
     def conversation(self) -> list[str]:
-        """The conversation as the journal has it, a text for each message."""
+        """The recorded conversation, one text for each message."""
         messages = [record["message"]["content"] for record in self.records if record["type"] == "message"]
         return [" | ".join(b.get("text") or b.get("content") or b.get("name") for b in blocks) for blocks in messages]
 
@@ -200,7 +194,7 @@ class Session:
 
 
 def at(session: Session, kind: type[events.Event], action: Callable[[], object], nth: int = 1, **fields: Any) -> None:
-    """Do something in the very step of the nth event of this kind that has these fields."""
+    """Call ``action`` in the step of the nth event of this kind that has these fields."""
     seen = 0
 
     def on_event(event: events.Event) -> None:
@@ -214,7 +208,7 @@ def at(session: Session, kind: type[events.Event], action: Callable[[], object],
 
 
 async def wait_quiet(session: Session) -> None:
-    """Wait until all is told, also of what a listener does on hearing of the end."""
+    """Wait until the chain is idle and no listener has started another run."""
     heard = -1
     while heard != len(session.events):
         heard = len(session.events)
@@ -222,11 +216,11 @@ async def wait_quiet(session: Session) -> None:
 
 
 _FOLDERS = TemporaryDirectory(prefix="chain-test-")
-"""For the files of the tests' settings; gone with the process."""
+"""The files of the tests' settings. They are deleted when the process ends."""
 
 
 def written_at(use: Settings) -> dict[str, int]:
-    """When the files beside a configuration were written, by their names."""
+    """Return the modification times of the files next to a configuration, by their names."""
     assert use.file is not None
     with os.scandir(use.file.parent) as found:
         return {each.name: each.stat().st_mtime_ns for each in found if each.name.endswith(".yaml")}
@@ -251,10 +245,10 @@ def settings(
     models: str = "{}",
     compact: bool = True,
 ) -> Settings:
-    """Settings read from a file, as a user's are; made once for each combination.
+    """Return settings that are read from a file, once for each combination.
 
-    ``kinds`` and ``files`` are JSON, by names; so are ``models``, each with its number
-    of attempts, ``null`` for no bound.
+    ``kinds`` and ``files`` are JSON objects by names. ``models`` too: each has its number of attempts, ``null`` for no
+    limit.
     """
     folder = Path(mkdtemp(dir=_FOLDERS.name))
     (folder / "system.yaml").write_text("messages: [{role: system, content: You are a test.}]")
@@ -305,7 +299,7 @@ async def open_session(
     plan: Iterable[Task] = (),
     servers: Sequence[ToolServer] = (),
 ) -> AsyncIterator[Session]:
-    """A chain in memory; ``model`` may be the text of a rule file."""
+    """Open a chain in memory. ``model`` may be the text of a rule file."""
     inner = ScriptedModel.parse(model) if isinstance(model, str) else model
     recorder, file = Recorder(inner), file or MemoryFile()
     chosen = use or settings()

@@ -1,4 +1,4 @@
-"""What front ends without a screen make of a session."""
+"""Sessions with front ends that have no screen."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .sessions import Session
 
 @dataclass
 class Stage:
-    """A session, and what became of its lines and runs."""
+    """A session with the states of its lines and runs."""
 
     session: Session
 
@@ -24,18 +24,18 @@ class Stage:
 
     @property
     def states(self) -> dict[str, str]:
-        """What became of each line, by its text."""
+        """The state of each line, by its text."""
         return {r.text: r.state for r in self.session.chain.lines.receipts}
 
     @property
     def delivered(self) -> list[tuple[str, str | None]]:
-        """Every line that reached the model, with the point."""
+        """The delivered lines, with their safe points."""
         return [(r.text, r.point) for r in self.session.chain.lines.receipts if r.state == "delivered"]
 
 
 @dataclass
 class Printing(Stage):
-    """A session that is told of in two files, which stand for standard output and standard error."""
+    """A session whose standard output and standard error are two files."""
 
     paths: tuple[Path, Path]
 

@@ -1,4 +1,4 @@
-"""The state of a running session, to be compared with the state that its journal gives."""
+"""Comparison of the state of a running session with the state that its journal leads to."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def fingerprint(state: State) -> object:
-    """Everything in a state that may change, and of what only grows how long it is."""
+    """Return all of a state that may change, and the lengths of what only grows."""
     lines = state.lines
     return (
         (state.model, state.mode, state.effort, state.instructions, state.server_tools),
@@ -68,18 +68,18 @@ def _agent(agent: AgentState) -> object:
 
 
 ONE_IN = 8
-"""Of so many sessions of a random test one is watched, since that takes longer than most of them. All others are."""
+"""In a random test, one session of this number is watched, since that takes long. Other tests watch every session."""
 
 _random = count()
 
 
 def is_chosen() -> bool:
-    """Return whether the session that is opened now is watched."""
+    """Return whether to watch the session that is being opened."""
     return not currently_in_test_context() or next(_random) % ONE_IN == 0
 
 
 def watch_states(session: Session) -> None:
-    """Note the state of a running session after each record that is in its journal."""
+    """Record the state of a running session after each record."""
     if session.is_watched:
         return
     session.is_watched = True
@@ -87,17 +87,17 @@ def watch_states(session: Session) -> None:
     apply = journal._apply
 
     def watched(entry: Entry) -> Sequence[Event]:
-        told = apply(entry)
+        found = apply(entry)
         # A record that could not be written has the number of the one before it.
         session.has_unwritten |= entry.seq in session.states
         session.states[entry.seq] = fingerprint(state)
-        return told
+        return found
 
     journal.connect(watched, journal._emit)
 
 
 def check_states(session: Session) -> None:
-    """After each record the running session was what any reader makes of the journal up to there."""
+    """Check that after each record the running session had the state of a reader of the journal."""
     if session.has_unwritten or not session.is_watched:
         return
     state = RestoredState()

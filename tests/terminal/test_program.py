@@ -238,7 +238,7 @@ rules:
 async def test_lines_go_to_the_agent_that_the_prompt_names(tmp_path: Path) -> None:
     async with prompt(tmp_path, AGENTS, groups=["agents"], kinds={"explore": {"tools": ["wait"]}}) as at:
         assert at.user.accept("/to explore-1 hello") == "keep"
-        await at.screen.until_row("only main is")
+        await at.screen.until_row("active: main")
         await at.send("look around")
         await at.screen.until(lambda: at.user.target("use B") == "explore-1")
         for typed, target, shown in (

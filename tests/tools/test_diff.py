@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chain.errors import ToolError
-from chain.tools.diff import Change, Edit, Replacement, Whole, change, decode_editable
+from chain.tools.diff import Change, Edit, Replacement, Whole, apply_edit, decode_editable
 
 
 def edited(old: bytes, edit: Edit) -> Change:
-    return change("f", decode_editable("f", old), edit)
+    return apply_edit("f", decode_editable("f", old), edit)
 
 
 def refused(old: bytes, edit: Callable[[], Edit]) -> str:
@@ -92,11 +92,11 @@ def test_replacement_changes_only_its_place(old: str, data: st.DataObject) -> No
 
 def test_diff_has_three_lines_of_context() -> None:
     old = "".join(f"{n}\n" for n in range(1, 31))
-    new = old.replace("10\n", "ten\nand more\n").replace("25\n", "")
+    new = old.replace("\n3\n", "\nthree\nand more\n").replace("\n10\n", "\n").replace("\n18\n", "\n")
     assert edited(old.encode(), Whole(new)).diff.text.split("\n") == [
-        "f +2 −2",
-        *("@@ -7,7 +7,8 @@", " 7", " 8", " 9", "-10", "+ten", "+and more", " 11", " 12", " 13"),
-        *("@@ -22,7 +23,6 @@", " 22", " 23", " 24", "-25", " 26", " 27", " 28"),
+        "f +2 −3",
+        *("@@ -1,13 +1,13 @@", " 1", " 2", "-3", "+three", "+and more", " 4", " 5", " 6", " 7", " 8", " 9", "-10"),
+        *(" 11", " 12", " 13", "@@ -15,7 +15,6 @@", " 15", " 16", " 17", "-18", " 19", " 20", " 21"),
     ]
 
 
@@ -139,8 +139,9 @@ def test_edit_keeps_line_ends_and_byte_order_mark(old: bytes, edit: Edit, conten
 
 
 REFUSED: dict[str, tuple[bytes, str, str, str]] = {
-    "not there": (b"a\n", "b", "c", "old_string is not in f: it must be there exactly"),
+    "not there": (b"a\n", "b", "c", "old_string is not in f: it must match exactly"),
     "other line ends": (b"a\r\nb\nc", "a\nb", "c", "at line 1 looks the same: f has CR LF."),
+    "twice": (b"x\na\nx\n", "x", "c", "old_string occurs 2 times in f, at the lines 1, 3:"),
     "several": (b"x\na\nx x\n", "x", "c", "old_string occurs 3 times in f, at the lines 1, 3, 3:"),
     "many": (b"x\n" * 1234, "x", "c", "occurs 1,234 times in f, at the lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and"),
     "overlapping": (b"\naaa\n", "aa", "c", "old_string occurs twice in f, overlapping at line 2"),
@@ -158,7 +159,7 @@ REFUSED: dict[str, tuple[bytes, str, str, str]] = {
     "invisible": ("a\u200bb\n".encode(), "ab", "c", "f has U+200B (ZERO WIDTH SPACE)."),
     "wide letters": ("ＡＢ\n".encode(), "AB", "c", "f has U+FF21 (FULLWIDTH LATIN CAPITAL LETTER A), U+FF22"),
     "second line differs": (b"a\r\nb\xc2\xa0c\r\n", "a\nb c", "x", "at line 1 looks the same: f has U+00A0"),
-    "not a lookalike": ("a\xa0b\n".encode(), "b\xa0a", "c", "it must be there exactly"),
+    "not a lookalike": ("a\xa0b\n".encode(), "b\xa0a", "c", "it must match exactly"),
     "only line ends changed": (b"a\r\nb\r\n", "a\nb", "a\r\nb", "are the same, since the lines of f end with"),
     "NUL": (b"a\n", "a", "\0", "would contain a NUL"),
     "half a character": (b"a\n", "a", "\ud800", "half a character"),

@@ -23,10 +23,10 @@ from chain.messages import ToolCall
 from chain.text.hunks import FileDiff, Hunk
 from chain.tools import calling, edit, files
 from chain.tools.edit import edit_tools
+from chain.tools.file_versions import KnownFileVersions
 from chain.tools.files import read_file, search_files
 from chain.tools.paths import MAX_WHOLE
 from chain.tools.replace import replace
-from chain.tools.seen import KnownFileVersions
 from chain.tools.tool import Preview, ToolOutput
 
 TOOLS = write_file, edit_file = edit_tools()
@@ -163,7 +163,7 @@ async def test_part_of_a_huge_file_does_not_count(workspace: Path, monkeypatch: 
 
 
 async def test_concurrent_edits_lose_nothing(agent: Agent) -> None:
-    words = [f"word{n}" for n in range(20)]
+    words = [f"word{n}" for n in range(8)]
     await agent.write("words.txt", "\n".join(words))
     async with trio.open_nursery() as nursery:
         for word in words:

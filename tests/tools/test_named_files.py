@@ -13,8 +13,8 @@ from support.sockets import bind
 from chain.messages import Image, Text
 from chain.text.wording import FILE_BEGIN, STDIN_BEGIN, STDIN_END
 from chain.tools import named_files
+from chain.tools.file_versions import KnownFileVersions, digest
 from chain.tools.named_files import MAX_ATTACHED_CHARS, MAX_NAMED, Attachments, LineContent, image_of, read_named_files
-from chain.tools.seen import KnownFileVersions, digest
 
 PNG = b"\x89PNG\r\n\x1a\n"
 A_TXT = "[File a.txt, 2 lines]\nalpha\nbeta\n"

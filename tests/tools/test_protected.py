@@ -140,7 +140,7 @@ async def test_write_to_a_protected_file_is_refused_or_reported(
 @pytest.mark.skipif(sys.platform != "linux", reason="the tool is for Linux")
 async def test_notice_says_if_the_disk_is_too_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, (notice,) = await run_command(tmp_path, ShellRules("off"), "true", monkeypatch, INSPECTION_S=0)
-    assert notice.startswith("Whether a command changed what git runs")
+    assert notice.startswith("Could not check within ")
 
 
 @pytest.mark.parametrize("by", ["its own path", "a link"])
@@ -152,7 +152,7 @@ def test_allowance_must_name_each_protected_file(work: Path, by: str) -> None:
         if by == "a link":
             (work / f"docs/{n}").symlink_to(work / path)
             given = f"docs/{n}"
-        needed[path] = protected.name_needed(work, real.relative_to(work).parts, given)
+        needed[path] = protected.required_name(work, real.relative_to(work).parts, given)
     expected = {path: (work / path).resolve().name for path in needed}
     expected |= {path: ".git" for path in needed if ".git/" in path and not (work / path).is_symlink()}
     expected |= {"tree/.git": ".git", "bare/hooks/update": "bare", **dict.fromkeys(FREE.split()[:-1], "")}
@@ -174,7 +174,7 @@ NAMES = [
 
 @pytest.mark.parametrize(("path", "part"), NAMES)
 def test_new_file_must_be_named_too(work: Path, path: str, part: str) -> None:
-    assert Protected().name_needed(work, Path(path).parts, path) == part
+    assert Protected().required_name(work, Path(path).parts, path) == part
 
 
 REPOSITORIES = [
@@ -190,7 +190,7 @@ def test_file_that_completes_a_repository_must_be_named(tmp_path: Path, paths: s
     root = tmp_path.resolve()
     asked = []
     for path in paths.split():
-        asked.append(Protected().name_needed(root, Path(path).parts, path))
+        asked.append(Protected().required_name(root, Path(path).parts, path))
         write(root, path)
     assert asked == [*[""] * (len(asked) - 1), part]
 
@@ -226,7 +226,7 @@ def test_code_of_servers_is_protected(tmp_path: Path, command: str, starts_here:
         write(root, path)
     (root / "link").symlink_to("docs")
     launch = Launch(tuple(command.format(root=root).split()), {}, root if starts_here else None)
-    refused = Protected(servers=(launch,)).refused([root])
+    refused = Protected(servers=(launch,)).refused_places([root])
     paths = [str(root / path) for path in (*kept.split(), *free.split())]
     is_refused = [is_in(each, refused.kept) or _is_new_in(each, refused.open) for each in paths]
     assert is_refused == [True] * len(kept.split()) + [False] * len(free.split())
@@ -241,7 +241,7 @@ def test_environment_of_a_server_names_code(tmp_path: Path) -> None:
     root = tmp_path.resolve()
     write(root, "lib/helper.py")
     launch = Launch(("python3", "-c", "import helper"), {"PYTHONPATH": f"/opt:{root}/lib", "NOTE": f"{root}"})
-    assert Protected(servers=(launch,)).refused([root]).kept >= {f"{root}/lib"}
+    assert Protected(servers=(launch,)).refused_places([root]).kept >= {f"{root}/lib"}
 
 
 def test_server_file_is_trusted_once_a_server_is_allowed(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from support.examples import some
 
 from chain.tools import paths
 from chain.tools import replace as module
-from chain.tools.replace import Changed
+from chain.tools.replace import ConcurrentChange
 
 OLD, NEW = b"old\n" * 3, b"new\n" * 50_000
 FILE = "docs/a.txt"
@@ -228,7 +228,7 @@ def test_concurrent_change_is_left_alone(root: Path, path: str, change: Callable
         change(root)
         after.update(snapshot(root.parent))
 
-    with pytest.raises(Changed):
+    with pytest.raises(ConcurrentChange):
         replace(root, path, check=check)
     assert snapshot(root.parent) == {path: found for path, found in after.items() if ".chain-" not in path}
 

@@ -65,49 +65,32 @@ def test_decorator_sets_the_other_fields() -> None:
     }
 
 
-async def no_context() -> str:
-    """Nothing to work with."""
-    return ""
+SIGNATURES = [
+    ("def f(ctx: ToolContext) -> str", "f cannot be a tool: it must be defined with async def"),
+    ("async def f() -> str", "its first parameter must be the context"),
+    ("async def f(*, ctx: ToolContext) -> str", "its first parameter must be the context"),
+    ("async def f(ctx: ToolContext, path) -> str", "its parameter path needs a type"),
+    ("async def f(ctx: ToolContext, path: str, /) -> str", "its parameter path cannot be passed by name"),
+    ("async def f(ctx: ToolContext, *paths: str) -> str", "its parameter paths cannot be passed by name"),
+    ("async def f(ctx: ToolContext, **paths: str) -> str", "its parameter paths cannot be passed by name"),
+]
 
 
-async def untyped(ctx: ToolContext, path) -> str:  # type: ignore[no-untyped-def]  # noqa: ANN001
-    """A path of no type."""
-    return ""
-
-
-async def many(ctx: ToolContext, *paths: str) -> str:
-    """Many paths."""
-    return ""
-
-
-async def by_place(ctx: ToolContext, path: str, /) -> str:
-    """A path that has no name."""
-    return ""
-
-
-async def by_name(*, ctx: ToolContext) -> str:
-    """A context that is not the first."""
-    return ""
+@pytest.mark.parametrize(("signature", "says"), SIGNATURES)
+def test_function_with_another_signature_is_refused(signature: str, says: str) -> None:
+    made: dict[str, Any] = {}
+    exec(f"{signature}: 'Do it.'", globals(), made)
+    with pytest.raises(TypeError, match=says):
+        tool(made["f"])
 
 
 async def undescribed(ctx: ToolContext) -> str:
     return ""
 
 
-def waiting(ctx: ToolContext) -> str:
-    """Block everything."""
-    return ""
-
-
 @pytest.mark.parametrize(
     ("function", "how", "says"),
     [
-        (waiting, {}, "waiting cannot be a tool: it must be defined with async def"),
-        (no_context, {}, "no_context cannot be a tool: its first parameter must be the context"),
-        (by_name, {}, "by_name cannot be a tool: its first parameter must be the context"),
-        (untyped, {}, "untyped cannot be a tool: its parameter path needs a type"),
-        (many, {}, "many cannot be a tool: its parameter paths cannot be passed by name"),
-        (by_place, {}, "by_place cannot be a tool: its parameter path cannot be passed by name"),
         (undescribed, {}, "undescribed cannot be a tool: it needs a docstring"),
         (echo.function, {"timeout_s": 0}, "its timeout_s must be a positive number or None, not 0"),
         (echo.function, {"timeout_s": float("nan")}, "not nan"),
@@ -118,7 +101,7 @@ def waiting(ctx: ToolContext) -> str:
         (echo.function, {"name": "echo\n"}, "must have 1 to 64"),
     ],
 )
-def test_function_that_cannot_be_a_tool_is_refused(function: Any, how: dict[str, Any], says: str) -> None:
+def test_unusable_fields_are_refused(function: Any, how: dict[str, Any], says: str) -> None:
     with pytest.raises(TypeError) as caught:
         tool(**how)(function)
     assert says in str(caught.value)
@@ -242,10 +225,10 @@ def doubler(**fields: Any) -> Doubler:
 
 async def test_any_object_with_the_interface_is_a_tool() -> None:
     registry, call = Registry.of([Doubler()]), ToolCall("t1", "double", {"n": 21})
-    result = await calling.run(calling.find(registry, call), call, tool_context(), calling.ToolLimits())
+    result = await calling.run(calling.tool_for(registry, call), call, tool_context(), calling.ToolLimits())
     assert result.text == "42"
     with pytest.raises(ToolError, match="n is missing"):
-        calling.find(registry, ToolCall("t1", "double", {}))
+        calling.tool_for(registry, ToolCall("t1", "double", {}))
 
 
 async def takes_event(ctx: ToolContext, event: trio.Event) -> str:

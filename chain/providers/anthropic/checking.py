@@ -27,14 +27,14 @@ MAX_LIST = 4 * 1024 * 1024
 
 async def check(parameters: Parameters, service: Service) -> ModelCheck:
     """Ask the service whether it accepts the key and has the model."""
-    asked = _Check(parameters, service)
+    checked = _Check(parameters, service)
     try:
         client = await _THREADS.run(lambda: sdk_client(service), abandon_on_cancel=True)
     except Exception as error:  # noqa: BLE001 - reported to the user
-        return ModelCheck(False, str(asked.failures.of_building(error)))
+        return ModelCheck(False, str(checked.failures.of_building(error)))
     try:
         with trio.move_on_after(SETTINGS_CHECK_S):
-            return await asked.model(client)
+            return await checked.find_model(client)
         return ModelCheck(None, f"{service.label} did not answer within {SETTINGS_CHECK_S:g} s")
     finally:
         await client.aclose()
@@ -65,19 +65,22 @@ def sdk_client(service: Service) -> Client:
 
 
 class _Check:
+    """A check of one model."""
+
     def __init__(self, parameters: Parameters, service: Service) -> None:
         self._name = parameters.model
         self._service = service
         self.failures = failures.Failures(parameters, service)
 
-    async def model(self, client: Client) -> ModelCheck:
+    async def find_model(self, client: Client) -> ModelCheck:
+        """Request the description of the model, or find it in the list of all models."""
         where = self._service.label
         try:
             answer = await client.get(f"/v1/models/{quote(self._name, safe='')}", MAX_LIST)
         except failures.BadStatus as bad:
             problem = self.failures.of_status(bad)
             if bad.status in (404, 405):
-                return await self._list(client, str(problem))
+                return await self._find_in_list(client, str(problem))
             # A temporary failure says nothing about the settings.
             return ModelCheck(None if problem.retryable else False, str(problem))
         except Exception as error:  # noqa: BLE001 - translated, or raised again
@@ -88,7 +91,7 @@ class _Check:
             return ModelCheck(False, f"{where} answered with an HTML page; check base_url")
         return ModelCheck(True, f"{where} {'accepts the key and ' if self._service.api_key else ''}has {self._name}")
 
-    async def _list(self, client: Client, problem: str) -> ModelCheck:
+    async def _find_in_list(self, client: Client, problem: str) -> ModelCheck:
         """Find the model in the list of all models, because many servers have no request for a single one."""
         where = self._service.label
         try:

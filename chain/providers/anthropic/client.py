@@ -92,7 +92,7 @@ class AnthropicModel:
         body = encoder.encode(request)
         with trio.move_on_after(self._service.timeout_s):
             try:
-                reply = await self._ask(client, body, on_delta)
+                reply = await self._send(client, body, on_delta)
                 model = self.name if any(map(is_signed_thinking, reply.message.blocks)) else ""
                 return replace(reply, message=replace(reply.message, model=model), usage=self._with_price(reply.usage))
             except RequestRefused as error:
@@ -133,8 +133,7 @@ class AnthropicModel:
         return reply
 
     async def _request_window(self, client: Client) -> None:
-        # After any error the window stays unknown.
-        with suppress(failures.BadStatus, failures.Unreached, OSError, ValueError, KeyError, TypeError):
+        with suppress(Exception):  # after any error the window stays unknown
             answer = json.loads(await client.get(f"/v1/models/{quote(self.name, safe='')}", MAX_MODEL))
             longest, tokens = answer.get("max_tokens"), answer.get("max_input_tokens")
             if isinstance(longest, int) and longest > 0:
@@ -197,7 +196,7 @@ class AnthropicModel:
                     raise self._failures.of_building(error) from None
             return self._client
 
-    async def _ask(self, client: Client, body: bytes, on_delta: Callable[[Delta], None]) -> Reply:
+    async def _send(self, client: Client, body: bytes, on_delta: Callable[[Delta], None]) -> Reply:
         reader = ReplyReader()
         headers = {"content-type": "application/json", "accept": "text/event-stream"}
         if _SAMPLING.search(body, 0, body.index(b'"messages":[')):

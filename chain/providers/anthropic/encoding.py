@@ -14,14 +14,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from chain.messages import Block, Message, Role, Thinking, is_signed_thinking, sent_form
+from chain.messages import Block, Message, Role, Thinking, block_to_request_json, is_signed_thinking
 from chain.model import Request, ToolSpec
 from chain.providers.anthropic.service import Parameters
 
 MARKED_ENDS = 3
+"""The latest requests whose ends have a breakpoint."""
 
 OPEN_TURNS = 2 * MARKED_ENDS
 """Turns whose blocks are cached one by one, because they may still gain or lose a breakpoint, or gain blocks.
@@ -59,16 +61,14 @@ class Encoder:
         return b"".join([*parts, b"}"])
 
     def _head(self, request: Request) -> dict[str, Any]:
-        own, one_call = self.parameters, request.overrides
-        temperature = _override(one_call.temperature, own.temperature)
-        effort = _override(one_call.effort, own.effort)
+        own = replace(self.parameters, **request.overrides.given)
         head: dict[str, Any] = {name: value for name, value in own.extra_body.items() if name not in _KEYS_AFTER_HEAD}
-        head |= {"model": own.model, "max_tokens": _override(one_call.max_tokens, own.max_tokens), "stream": True}
-        if temperature is not None:
-            head["temperature"] = temperature
-        if effort is not None:
+        head |= {"model": own.model, "max_tokens": own.max_tokens, "stream": True}
+        if own.temperature is not None:
+            head["temperature"] = own.temperature
+        if own.effort is not None:
             given = head.get("output_config")
-            head["output_config"] = {**(given if isinstance(given, Mapping) else {}), "effort": effort}
+            head["output_config"] = {**(given if isinstance(given, Mapping) else {}), "effort": own.effort}
         if own.thinking is not None:
             head["thinking"] = dict(own.thinking)
         if own.stop_sequences:
@@ -106,7 +106,7 @@ class Encoder:
             self._count, self._open_turns, self._closed_turns = 0, [], bytearray()
         for message in messages[self._count :]:
             self._count, self._last = self._count + 1, message
-            blocks = [dumps(sent_form(b)) for b in _sendable_blocks(message, self.parameters.model)]
+            blocks = [dumps(block_to_request_json(b)) for b in _sendable_blocks(message, self.parameters.model)]
             if not blocks:
                 continue
             if not self._open_turns or self._open_turns[-1][0] != message.role:
@@ -121,7 +121,7 @@ def dumps(value: Any) -> bytes:  # noqa: ANN401 - any JSON
     return _ENCODER.encode(value).encode(errors="replace")
 
 
-def sent_turns(messages: Iterable[Message], model: str) -> list[list[Block]]:
+def request_turns(messages: Iterable[Message], model: str) -> list[list[Block]]:
     """Return the blocks of each turn of a request, as a service numbers them."""
     sent = ((message.role, block) for message in messages for block in _sendable_blocks(message, model))
     return [[block for _, block in turn] for _, turn in groupby(sent, key=lambda pair: pair[0])]
@@ -143,7 +143,3 @@ def _turn(role: Role, blocks: Sequence[bytes]) -> bytes:
 
 def _with_breakpoint(block: bytes) -> bytes:
     return block[:-1] + _CACHED
-
-
-def _override(one_call: Any, own: Any) -> Any:  # noqa: ANN401 - a setting of any type
-    return own if one_call is None else one_call

@@ -88,7 +88,7 @@ class Failures:
     def of_status(self, answer: BadStatus) -> ModelError:
         """Return the error for an HTTP status (https://docs.anthropic.com/en/api/errors)."""
         where, status, cause = self._service.label, answer.status, f"failed with {answer.status}"
-        said = self.redacted(_error_text(answer.body))
+        said = self.redact(_error_text(answer.body))
         match status:
             case 400 | 413 if _TOO_LONG.search(said):
                 too_long = TooLong(said, said)
@@ -108,10 +108,8 @@ class Failures:
             case 413:
                 why = f"the request is too large for {where}: {said}; /new starts a new conversation"
             case 429:
-                cause, why = (
-                    "rate limited",
-                    f"{where} limits the rate of requests: {said}; wait, or get a higher limit",
-                )
+                cause = "rate limited"
+                why = f"{where} limits the rate of requests: {said}; wait, or get a higher limit"
             case 529:
                 cause, why = "overloaded", f"{where} is overloaded: {said}; try again later"
             case _ if status >= 500 or status in (408, 409):
@@ -133,24 +131,18 @@ class Failures:
         where, host = self._service.label, self._service.host
         match error:
             case ServiceError():
-                said = self.redacted(error.said)
+                said = self.redact(error.said)
                 return TooLong(said, said) if _TOO_LONG.search(said) else ServiceError(error.kind, said)
             case ModelError():
-                error.args = (self.redacted(str(error)),)
+                error.args = (self.redact(str(error)),)
                 return error
             case Unreached(__cause__=httpx2.ConnectTimeout()):
-                why = (
-                    f"{where} cannot be reached (no answer for {SERVICE_CONNECT_S:g} s); check the network and base_url"
-                )
-                return ModelError(why, retryable=True, cause=f"no connection to {host}")
+                return self._unreached(f"no answer for {SERVICE_CONNECT_S:g} s")
             case Unreached(__cause__=httpx2.TimeoutException()) | httpx2.TimeoutException():
-                seconds = f"{self._service.idle_timeout_s:g} s"
-                why, cause = f"{where} sent nothing for {seconds} (idle_timeout_s)", f"no answer from {host}"
-                return ModelError(why, retryable=True, cause="" if has_begun else cause)
+                why = f"{where} sent nothing for {self._service.idle_timeout_s:g} s (idle_timeout_s)"
+                return ModelError(why, retryable=True, cause="" if has_begun else f"no answer from {host}")
             case Unreached():
-                said = self._message_of(error.__cause__ or error)
-                why = f"{where} cannot be reached ({said}); check the network and base_url"
-                return ModelError(why, retryable=True, cause=f"no connection to {host}")
+                return self._unreached(self._message_of(error.__cause__ or error))
             case httpx2.InvalidURL():
                 return ModelError(f"{where} is not an address; correct base_url")
             case httpx2.TransportError() | httpx2.StreamError() | httpx2.DecodingError():
@@ -160,6 +152,10 @@ class Failures:
             case _:
                 raise error
 
+    def _unreached(self, said: str) -> ModelError:
+        why = f"{self._service.label} cannot be reached ({said}); check the network and base_url"
+        return ModelError(why, retryable=True, cause=f"no connection to {self._service.host}")
+
     def of_building(self, error: Exception) -> ModelError:
         """Return the error for a client that could not be built."""
         return ModelError(
@@ -168,14 +164,14 @@ class Failures:
             "check the installation, base_url, and the certificates and proxies of the environment"
         )
 
-    def redacted(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """Return the text on one row, truncated, without the key and other secrets of the settings."""
         for secret in self._secrets:
             text = text.replace(secret, "…")
         return " ".join(text.split())[:MAX_QUOTED]
 
     def _message_of(self, error: BaseException) -> str:
-        return self.redacted(str(error)) or type(error).__name__
+        return self.redact(str(error)) or type(error).__name__
 
 
 def is_connect_failure(error: Exception) -> bool:

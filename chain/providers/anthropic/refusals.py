@@ -10,7 +10,7 @@ import re
 
 from chain.messages import Block, ToolResult, digest_of, is_signed_thinking
 from chain.model import Request
-from chain.providers.anthropic.encoding import sent_turns
+from chain.providers.anthropic.encoding import request_turns
 from chain.providers.anthropic.stream import RequestRefused
 
 _OF_REQUEST = frozenset({400, 404, 413, 415, 422, 500, 501})
@@ -31,7 +31,7 @@ def refused_content(error: RequestRefused, request: Request, model: str) -> tupl
     if error.status not in _OF_REQUEST:
         return ()
     said, tools = error.said, [tool.name for tool in request.tools]
-    turns = sent_turns(request.messages, model)
+    turns = request_turns(request.messages, model)
     has_images = any(image.data for message in request.messages for image in message.images)
     if has_images and (error.status == 413 or _TOO_MANY.search(said)):
         return ("oldest images",)

@@ -45,7 +45,7 @@ class Service:
         if self.base_url is None:
             return "the Anthropic API"
         url = urlsplit(self.base_url)
-        return f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}"
+        return f"{url.scheme}://{self.host}{url.path}"
 
 
 @dataclass(frozen=True, slots=True)

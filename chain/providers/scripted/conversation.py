@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from chain.text.search import Match, Pattern
 
 MAX_SEARCH_S = 1.0
-"""Seconds of processor time for all searches of one reply, which block everything else. The shipped rules need some
+"""Seconds of processor time for all searches of one reply, which block the trio loop. The shipped rules need some
 milliseconds."""
 
 

@@ -17,7 +17,7 @@ answered like the latest results, or the query, before it.
 ``and: work`` in a rule for an interruption does the same if the task's rule calls tools. If it would only answer, the
 reply has only the output for the interruption, and the task is answered after a message that asks to continue. Use it
 for lines that are followed by such a message (SPEC, section 5): otherwise the task would be answered twice. It means
-``continue`` if another line of the request has ``and: continue``, and if no results are there yet.
+``continue`` if another line of the request has ``and: continue``, and if there are no results yet.
 
 ``from: stdin`` is the text between a line ``<stdin>`` and a last line ``</stdin>`` in the query.
 

@@ -108,8 +108,8 @@ def messages_text(result: _Json) -> str:
     texts = []
     for message in messages:
         if isinstance(message, dict):
-            said = "\n\n".join(texts_of([message.get("content")])[0])
-            texts.append(said if message.get("role") == "user" else f"Assistant: {said}")
+            text = "\n\n".join(texts_of([message.get("content")])[0])
+            texts.append(text if message.get("role") == "user" else f"Assistant: {text}")
     return "\n\n".join(texts)
 
 
@@ -117,13 +117,13 @@ async def answer_of(
     server: str, message: str, schema: _Json, url: str, choose: Choose
 ) -> tuple[str, dict[str, Any] | None]:
     """Ask the user the question of a server. Return the action and the answers. Raise ``ToolError`` if none comes."""
-    said = f"{server} asks: {one_row(message)}"
+    question = f"{server} asks: {one_row(message)}"
     if url:
-        answer = await choose(f"{said}\nIt asks you to open {one_row(url)}", ["done", DECLINE])
+        answer = await choose(f"{question}\nIt asks you to open {one_row(url)}", ["done", DECLINE])
         return (ACCEPT, None) if answer == "done" else (DECLINE, None)
     fields = _fields_to_ask(schema)
     if not fields:
-        return (ACCEPT, {}) if await choose(said, [ACCEPT, DECLINE]) == ACCEPT else (DECLINE, None)
+        return (ACCEPT, {}) if await choose(question, [ACCEPT, DECLINE]) == ACCEPT else (DECLINE, None)
     if len(fields) > MAX_FIELDS:
         return DECLINE, None
     found: dict[str, Any] = {}
@@ -132,8 +132,8 @@ async def answer_of(
         options = _options(field)
         shown = list(options)[:MAX_FIELDS]
         # A number as an answer would choose an option, so a field for text or a number has no options.
-        asked = f"{said}\n{title}" if shown else f"{said}\n{title} ({DECLINE} to give no answer)"
-        answer = (await choose(asked, [*shown, DECLINE] if shown else [])).strip()
+        hint = "" if shown else f" ({DECLINE} to give no answer)"
+        answer = (await choose(f"{question}\n{title}{hint}", [*shown, DECLINE] if shown else [])).strip()
         if answer.casefold() == DECLINE or answer == NOBODY_CHOOSES:
             return DECLINE, None
         found[name] = _converted_answer(answer, field, options)

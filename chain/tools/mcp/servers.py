@@ -235,8 +235,8 @@ class ManagedServer:
             again = "; its next call restarts it" if self.tools else ""
             yield f"The server {name} is not running: {self._error}{again}"
         elif self.state == "starting" and not self._error:
-            late = f"The server {name} has not started within {self.start_s or FIRST_S:g} s"
-            yield f"{late}: until then, new runs do not have its tools."
+            late = f"The server {name} did not start within {self.start_s or FIRST_S:g} s"
+            yield f"{late}; once it has started, new runs have its tools."
         if self._left_out:
             yield self._left_out
 

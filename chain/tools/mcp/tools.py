@@ -72,8 +72,10 @@ def tools_of(server: ToolServer, listed: Iterable[_Json]) -> tuple[tuple[Offered
                 raise ToolError(f"there are more than {MAX_TOOLS}")
             if full in found:
                 raise ToolError("its name is used twice")
-            if len(full) > _MAX_NAME or not _OTHER.sub("", name):
-                raise ToolError(f"a whole name has at most {_MAX_NAME} characters, and some of a-z, A-Z, 0-9, _ and -")
+            if len(full) > _MAX_NAME:
+                raise ToolError(f"its name with the prefix has more than {_MAX_NAME} characters")
+            if not _OTHER.sub("", name):
+                raise ToolError("its name has none of the characters a-z, A-Z, 0-9, _ and -")
             description, schema = _description(server, raw), raw.get("inputSchema")
             size, parts = _measure(schema)
             chars += len(description) + size
@@ -81,11 +83,7 @@ def tools_of(server: ToolServer, listed: Iterable[_Json]) -> tuple[tuple[Offered
             if chars > MAX_OFFER_CHARS or values > MAX_ALL_VALUES:
                 raise ToolError("all of them together are too large")
             assert isinstance(schema, dict)
-            unions = {key: schema[key] for key in _UNIONS if key in schema}
-            if unions:  # services refuse them there; the server checks its input itself
-                description += f"\n\nThe input must fit this as well: {json.dumps(unions, ensure_ascii=False)}"
-            rest = {key: value for key, value in schema.items() if key not in ("$schema", *_UNIONS)}
-            schema = {"type": "object", "properties": {}, **rest}
+            description, schema = _without_unions(description, schema)
             _check_schema(schema)
         except ToolError as fault:
             faults.append(f"{name[:40]!r} ({fault})")
@@ -93,7 +91,7 @@ def tools_of(server: ToolServer, listed: Iterable[_Json]) -> tuple[tuple[Offered
         only_reads = server.trust_hints and isinstance(hints, dict) and hints.get("readOnlyHint") is True
         first[full] = raw
         found[full] = OfferedTool(full, description, schema, only_reads, not only_reads, server.name, name)
-    left_out = f"Of the tools of {server.name} were left out: {join_first(faults, MAX_NAMED_TOOLS)}." if faults else ""
+    left_out = f"Some tools of {server.name} were left out: {join_first(faults, MAX_NAMED_TOOLS)}." if faults else ""
     return tuple(found.values()), left_out
 
 
@@ -128,6 +126,18 @@ def _measure(schema: object) -> tuple[int, int]:
     if (size := len(json.dumps(schema))) > MAX_SCHEMA:
         raise ToolError(f"its schema has more than {MAX_SCHEMA:,} characters")
     return size, len(levels)
+
+
+def _without_unions(description: str, schema: _Json) -> tuple[str, _Json]:
+    """Move unions at the top of a schema to the description, because services refuse them there.
+
+    The server checks its input itself.
+    """
+    unions = {key: schema[key] for key in _UNIONS if key in schema}
+    if unions:
+        description += f"\n\nThe input must fit this as well: {json.dumps(unions, ensure_ascii=False)}"
+    rest = {key: value for key, value in schema.items() if key not in ("$schema", *_UNIONS)}
+    return description, {"type": "object", "properties": {}, **rest}
 
 
 def _check_schema(schema: _Json) -> None:

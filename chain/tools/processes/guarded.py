@@ -212,8 +212,11 @@ class Guard:
         self._programs.add(program)
         try:
             request = {
-                **{"argv": argv, "cwd": str(cwd), "env": dict(env)},
-                **{"fence": None if fence is None else fence._asdict(), "with": [*given][1:]},
+                "argv": argv,
+                "cwd": str(cwd),
+                "env": dict(env),
+                "fence": None if fence is None else fence._asdict(),
+                "with": [*given][1:],
             }
             with contextlib.suppress(trio.BrokenResourceError):  # the end of the control socket is handled later
                 await program.control.send_all(json.dumps(request).encode() + b"\n")

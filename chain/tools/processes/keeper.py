@@ -211,17 +211,27 @@ def _report_end(control: socket.socket, status: int, children: ChildList | None)
 # ---------------------------------------------------------------------------------------------------------- processes
 
 
+_CHILDREN = "/proc/thread-self/children"
+
+
 class ChildList:
     """The children of this process, zombies too. One may be missing while others end.
 
-    The list is opened once: it must be readable also when the limit of open files has been lowered to none.
+    The list is opened once: it must be readable also when the limit of open files has been lowered to none. On a kernel
+    without such lists (``CONFIG_PROC_CHILDREN``), all processes are searched.
     """
 
     def __init__(self) -> None:
-        self._file = os.open("/proc/thread-self/children", os.O_RDONLY | os.O_CLOEXEC)
+        self._file: int | None = None
+        with contextlib.suppress(FileNotFoundError):
+            self._file = os.open(_CHILDREN, os.O_RDONLY | os.O_CLOEXEC)
 
     def read(self) -> list[int]:
         """Return the pids of the children."""
+        if self._file is None:
+            return [
+                pid for name in os.listdir("/proc") if name.isdecimal() and _stat(pid := int(name))[1] == os.getpid()
+            ]
         os.lseek(self._file, 0, os.SEEK_SET)
         read = bytearray()
         while chunk := os.read(self._file, _CHUNK):
@@ -230,12 +240,15 @@ class ChildList:
 
     def first_children(self) -> list[int]:
         """Return the pids of a few children, without reading the whole list: a fork storm could extend it faster."""
+        if self._file is None:
+            return self.read()
         os.lseek(self._file, 0, os.SEEK_SET)
         return [*map(int, os.read(self._file, _FEW).rpartition(b" ")[0].split())]
 
     def close(self) -> None:
         """Close the list."""
-        os.close(self._file)
+        if self._file is not None:
+            os.close(self._file)
 
 
 def reap(options: int = 0) -> Iterator[tuple[int, int]]:
@@ -294,11 +307,17 @@ def count_running(pids: Iterable[int]) -> int:
 
 
 def _is_running(pid: int) -> bool:
+    return _stat(pid)[0] not in "ZX"
+
+
+def _stat(pid: int) -> tuple[str, int]:
+    """Return the state of a process, ``X`` if it has ended, and its parent."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+            state, parent, *_ = file.read().rpartition(")")[2].split()
     except OSError:
-        return False
+        return "X", 0
+    return state, int(parent)
 
 
 def kill_tree(pids: Sequence[int]) -> None:

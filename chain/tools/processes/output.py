@@ -7,7 +7,7 @@ from collections import deque
 
 from chain.tools.processes.screen import Screen
 
-KEPT_OUTPUT = 1_000_000
+MAX_STORED = 1_000_000
 """Characters stored of the start, and of the end: far more than a result may have."""
 
 MAX_REPORT = 4_000
@@ -46,14 +46,14 @@ class Tail:
 class Output:
     """The output of one command, as a terminal shows it at the end. The start and the end of it are stored."""
 
-    def __init__(self, kept: int = KEPT_OUTPUT, shown: int = MAX_REPORT) -> None:
+    def __init__(self, stored: int = MAX_STORED, reported: int = MAX_REPORT) -> None:
         self._screen = Screen()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._head: list[str] = []
-        self._room = kept
-        self._tail = Tail(kept)
-        self._shown = shown
-        self._unseen = Tail(shown)
+        self._room = stored
+        self._tail = Tail(stored)
+        self._reported = reported
+        self._unseen = Tail(reported)
         self._has_begun_row = False
         """Whether the last call of ``unseen`` left a row without a line end."""
         self._size = 0
@@ -108,6 +108,6 @@ class Output:
         self._has_begun_row = cut < len(text)
         if not cut:
             return ""
-        self._unseen = Tail(self._shown)
+        self._unseen = Tail(self._reported)
         self._unseen.add(text[cut:])
         return f"[{left_out:,} characters not shown]\n{text[:cut]}" if left_out else text[:cut]

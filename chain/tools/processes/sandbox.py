@@ -88,7 +88,7 @@ class ShellRules:
         """Return the paths that a command may write; ``None`` for no limit. Blocks. Raise ``ToolError``."""
         if not found.writes or "writes" not in self.wanted:
             return None
-        return WritablePaths(workspace, self.writable, self.protected.refused([workspace, *self.writable]))
+        return WritablePaths(workspace, self.writable, self.protected.refused_places([workspace, *self.writable]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +108,8 @@ class Sandbox:
     @property
     def gap_sentences(self) -> tuple[str, ...]:
         """For each missing protection, a sentence that says what a command can do."""
-        held = {*self.active_protections, *(("unix_sockets",) if "network" in self.active_protections else ())}
-        return tuple(sentence for name, sentence in self._sentences.items() if name not in held)
+        active = {*self.active_protections, *(("unix_sockets",) if "network" in self.active_protections else ())}
+        return tuple(sentence for name, sentence in self._sentences.items() if name not in active)
 
     def extra_writable_sentence(self, workspace: Path) -> str:
         """Return a sentence that names the additional writable paths of the settings; empty if there are none."""
@@ -128,9 +128,9 @@ class Sandbox:
 
     def closed_folders_sentence(self, workspace: Path) -> str:
         """Return a sentence about protected places inside writable ones; empty if there are none."""
-        if self.paths is None or not self.paths.closed:
+        if self.paths is None or not self.paths.closed_folders:
             return ""
-        both = (self.paths.kept or self.paths.closed, self.paths.closed)
+        both = (self.paths.protected or self.paths.closed_folders, self.paths.closed_folders)
         needed, folders = (_name_paths(each, workspace.resolve()) for each in both)
         return (
             f"A command cannot change {needed}, which chain uses outside the sandbox. So it cannot create, move or "
@@ -162,8 +162,8 @@ class Sandbox:
         """
         # Some programs print nothing, such as curl -s.
         said = output[-_SEARCHED:].strip() or ("could not connect" if "://" in command else "")
-        held = (name for name in _SIGNS if name in self.active_protections)
-        name = next((each for each in held if re.search(_SIGNS[each], said, re.IGNORECASE | re.DOTALL)), "")
+        active = (name for name in _SIGNS if name in self.active_protections)
+        name = next((each for each in active if re.search(_SIGNS[each], said, re.IGNORECASE | re.DOTALL)), "")
         key = ESCALATION_KEYS["network" if name in self.escalations else "outside"]
         hint = f"approve with {key}" if can_approve else "see chain help sandbox"
         return f"{DENIED_BY_SANDBOX}{name} denied; {hint}]" if name else ""

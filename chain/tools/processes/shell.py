@@ -26,7 +26,9 @@ from chain.concurrency.nurseries import background_task
 from chain.concurrency.threads import Threads
 from chain.concurrency.wakeup import Wakeup
 from chain.errors import ToolError, UserError
+from chain.text.escalations import DENIED_BY_SANDBOX
 from chain.text.wording import join_first, pluralize, truncate
+from chain.tools.file_versions import digest
 from chain.tools.lookalikes import escape_lookalikes
 from chain.tools.paths import printable_path, resolve_existing
 from chain.tools.processes.environment import unattended_environment
@@ -35,7 +37,6 @@ from chain.tools.processes.output import Output
 from chain.tools.processes.probe import Protections
 from chain.tools.processes.sandbox import Sandbox, ShellRules
 from chain.tools.protected import Snapshot, changed_files, is_in
-from chain.tools.seen import digest
 from chain.tools.tool import UNASKED, JobEnd, Preview, Subject, Tool, ToolContext, ToolOutput, Verdict, tool
 
 COMMAND_TIMEOUT_S = 120.0
@@ -48,7 +49,7 @@ MAX_COMMAND = 131_071
 """Bytes that Linux accepts as one argument of a program: MAX_ARG_STRLEN without the NUL at its end."""
 
 PROGRESS_S = 0.1
-"""Seconds between two reports of output: more would keep the terminal and other tasks busy."""
+"""Seconds between two reports of output: more frequent ones would occupy the terminal and other tasks."""
 
 INSPECTION_S = 1.0
 """Seconds for each search for changes of protected files, before and after a command."""
@@ -132,17 +133,10 @@ class _Shell:
     found: Protections | None
 
     async def preview(
-        self,
-        ctx: ToolContext,
-        command: str,
-        timeout_s: float = COMMAND_TIMEOUT_S,
-        workdir: str = ".",
-        background: bool = False,
-        wake: bool = False,
+        self, ctx: ToolContext, command: str, timeout_s: float, workdir: str, background: bool, wake: bool
     ) -> Preview | None:
         """Return the preview for the question to the user. Raise ``ToolError`` if the command would be refused."""
-        how = _how_in_background(timeout_s, wakes=wake) if background or wake else ""
-        return (await self._check(ctx, command, timeout_s, workdir, how)).preview
+        return (await self._check(ctx, command, timeout_s, workdir, background, wake)).preview
 
     async def run(
         self,
@@ -166,13 +160,12 @@ class _Shell:
         this session does; at most 8 run. A message `[JOB J1] ...` reports its end. With `wake` that message also starts
         a run if none is active. `job_output` and `job_kill` read its output and end it.
         """
-        how = _how_in_background(timeout_s, wakes=wake) if background or wake else ""
-        call = await self._check(ctx, command, timeout_s, workdir, how)
+        call = await self._check(ctx, command, timeout_s, workdir, background, wake)
         if ctx.approved is not UNASKED and ctx.approved != call.preview:
             raise ToolError("The command was not run: it or its folder has changed since it was approved.")
         verdict = ctx.verdict or Verdict(True)
         call = replace(call, sandbox=call.sandbox.escalated(verdict.escalation))
-        if how:
+        if background or wake:
             return self._start_job(ctx, command, call, wakes=wake)
         output = Output()
         status = await _run_with_reports(output, ctx.progress, partial(self._execute, ctx, command, call, timeout_s))
@@ -217,8 +210,11 @@ class _Shell:
         id = ctx.jobs.start(ctx.agent, ctx.call_id, command, run, wakes=wakes)
         return ToolOutput(f"[job {id} started]", summary=(f"job {id} started",))
 
-    async def _check(self, ctx: ToolContext, command: str, timeout_s: float, workdir: str, how: str) -> _Call:
-        """Raise ``ToolError`` if the command must not run."""
+    async def _check(
+        self, ctx: ToolContext, command: str, timeout_s: float, workdir: str, background: bool, wake: bool
+    ) -> _Call:
+        """Return the call with its sandbox and preview. Raise ``ToolError`` if the command must not run."""
+        how = _how_in_background(timeout_s, wakes=wake) if background or wake else ""
         if not command.strip():
             raise ToolError("The command is empty.")
         if "\0" in command:
@@ -250,7 +246,7 @@ class _Shell:
         """Return the added directories that commands may write: those outside protected places such as packages."""
         if not ctx.added:
             return []
-        refused = self.rules.protected.refused([ctx.workspace])
+        refused = self.rules.protected.refused_places([ctx.workspace])
         return [each for each in ctx.added if not is_in(str(each), refused.kept - refused.wide)]
 
     @asynccontextmanager
@@ -275,13 +271,13 @@ class _Shell:
                 ctx.notice(_change_notice(sorted(files), ctx.workspace))
 
         async def report_first_changes() -> None:
-            told = set[str]()
+            reported = set[str]()
             while before is not None:
                 await trio.sleep(INSPECTION_PERIOD_S)
                 with trio.move_on_after(INSPECTION_S):
                     found = await changes()
-                    report(found - told)
-                    told |= found
+                    report(found - reported)
+                    reported |= found
 
         with trio.move_on_after(INSPECTION_S):
             before = await _THREADS.run(snapshot, abandon_on_cancel=True)
@@ -294,8 +290,8 @@ class _Shell:
             with trio.move_on_after(INSPECTION_S if before is not None else 0, shield=True):
                 found = await changes()
             if before is None or found is None:
-                what = "changed what git runs, or what chain trusts"
-                ctx.notice(f"Whether a command {what}, could not be inspected within {INSPECTION_S:g} s.")
+                what = "whether a command changed files that git runs or chain trusts"
+                ctx.notice(f"Could not check within {INSPECTION_S:g} s {what}.")
             else:
                 report(found)
 
@@ -328,7 +324,7 @@ def _preview(
 
 def _change_notice(files: Sequence[str], workspace: Path) -> str:
     named = join_first([printable_path(PurePath(os.path.relpath(file, workspace))) for file in files], MAX_FILES)
-    return f"A command changed {named}: what is there runs or is trusted outside of the sandbox."
+    return f"A command changed {named}: git or chain uses this outside the sandbox."
 
 
 def _how_in_background(timeout_s: float, *, wakes: bool) -> str:
@@ -374,13 +370,17 @@ async def _run_with_reports(
 
 
 def _result(output: Output, code: int | None, left: str, end: str, refused: str) -> ToolOutput:
-    """Return the result of a command. It is an error if the command was stopped and has no exit code."""
+    """Return the result of a command. It is an error if the command was stopped and has no exit code.
+
+    The rows of the shell follow the output, and its last row is in the summary only if it is no imitation of
+    ``refused``: a command could otherwise make the user lift a restriction.
+    """
     text = output.text()
     rows = [text.removesuffix("\n")] if text else []
     whole = "\n".join([*rows, *filter(None, [output.note, left, end, refused])])
     last = truncate(text.rstrip().rpartition("\n")[2].strip(), LONGEST_ROW)
     short = end if code is None or code < 0 else f"exit {code}" if code else ""
-    summary = (short, refused, left, last)
+    summary = (short, refused, left, "" if last.startswith(DENIED_BY_SANDBOX) else last)
     return ToolOutput(whole, is_error=code is None, exit_code=code, summary=tuple(part for part in summary if part))
 
 

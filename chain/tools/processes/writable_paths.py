@@ -19,7 +19,7 @@ from chain.tools.processes import fence
 from chain.tools.protected import Refused, is_in, links_and_target, parent_folders
 
 Id = tuple[int, int]
-"""Device and inode: they identify a file by whatever path."""
+"""Device and inode, which identify a file by any of its paths."""
 
 
 class WritablePaths:
@@ -39,14 +39,14 @@ class WritablePaths:
         self.is_exposed = any(is_in(each, refused.kept - refused.wide) for each in chosen)
         """Whether commands may change this program, because the user made one of its directories writable."""
         closed = {parent for place in refused.kept | refused.open for parent in parent_folders(place)}
-        self._kept, self._closed = refused.kept, closed | refused.open
+        self._protected, self._closed = refused.kept, closed | refused.open
         inside = (
             each for each in refused.kept if is_in(each, chosen) and refused.kept.isdisjoint(parent_folders(each))
         )
-        self.kept = tuple(sorted(inside))
+        self.protected = tuple(sorted(inside))
         """The protected places in the directories that commands may write."""
         outside = (each for each in self._closed if not is_in(each, refused.kept))
-        self.closed = () if self.is_exposed else tuple(sorted(each for each in outside if is_in(each, chosen)))
+        self.closed_folders = () if self.is_exposed else tuple(sorted(each for each in outside if is_in(each, chosen)))
         """The directories directly in which no command creates, moves or removes anything."""
         self._descriptors: list[int] = []
         for each in (*chosen, *fence.DEVICES):
@@ -58,8 +58,8 @@ class WritablePaths:
 
         Blocks. Raise ``OSError`` if there are no such rules.
         """
-        kept, closed = (set(), set()) if self.is_exposed else (_ids(self._kept), _ids(self._closed))
-        parts = (_writable_parts(each, kept, closed) for each in self._descriptors)
+        protected, closed = (set(), set()) if self.is_exposed else (_ids(self._protected), _ids(self._closed))
+        parts = (_writable_parts(each, protected, closed) for each in self._descriptors)
         return fence.rules(chain([temporary], *parts), signals=signals)
 
     def close(self) -> None:
@@ -81,10 +81,10 @@ def _id(status: os.stat_result) -> Id:
     return status.st_dev, status.st_ino
 
 
-def _writable_parts(descriptor: int, kept: set[Id], closed: set[Id]) -> Iterator[int]:
+def _writable_parts(descriptor: int, protected: set[Id], closed: set[Id]) -> Iterator[int]:
     """Yield descriptors of the writable parts of a file or directory, each open until the next is requested."""
     status = os.fstat(descriptor)
-    if _id(status) in kept or stat.S_ISLNK(status.st_mode):
+    if _id(status) in protected or stat.S_ISLNK(status.st_mode):
         return
     if _id(status) not in closed:
         yield descriptor
@@ -98,6 +98,6 @@ def _writable_parts(descriptor: int, kept: set[Id], closed: set[Id]) -> Iterator
         except OSError:
             continue  # it was removed
         try:
-            yield from _writable_parts(part, kept, closed)
+            yield from _writable_parts(part, protected, closed)
         finally:
             os.close(part)

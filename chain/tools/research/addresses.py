@@ -34,28 +34,28 @@ _ISATAP = 0x5EFE
 """Precedes the IPv4 address in the second half of an address that is tunnelled to it (RFC 5214)."""
 
 
-class Unreadable(Exception):
+class SourceError(Exception):
     """A source that cannot be read. The message follows the source's name: ``answered 404 Not Found``."""
 
 
 def parse_url(address: str, base: httpx2.URL | None = None) -> httpx2.URL:
-    """Return the URL of a page, relative to ``base``. Raise ``Unreadable`` if it may not be requested."""
+    """Return the URL of a page, relative to ``base``. Raise ``SourceError`` if it may not be requested."""
     import httpx2
 
     try:
         url = base.join(address) if base else httpx2.URL(address)
         host = host_in(url)
     except (httpx2.InvalidURL, ValueError):
-        raise Unreadable(_NO_URL) from None
+        raise SourceError(_NO_URL) from None
     if url.scheme not in ("http", "https"):
-        raise Unreadable("is not an http or https address")
+        raise SourceError("is not an http or https address")
     # The system would use the lower bits of a port that is too large.
     if not (_HOST_NAME.fullmatch(host) or parse_ip(host)) or not 0 < (url.port or 1) < 65536:
-        raise Unreadable(_NO_URL)
+        raise SourceError(_NO_URL)
     if len(str(url)) > MAX_URL:
-        raise Unreadable(f"has more than {MAX_URL} characters")
+        raise SourceError(f"has more than {MAX_URL} characters")
     if url.userinfo:
-        raise Unreadable("contains a user name or a password; leave them out")
+        raise SourceError("contains a user name or a password; leave them out")
     return url
 
 
@@ -68,7 +68,7 @@ def host_of(address: str) -> str:
     """Return the host of an address, normalized; empty for an invalid address."""
     try:
         return normalize_host(host_in(parse_url(address)))
-    except Unreadable:
+    except SourceError:
         return ""
 
 

@@ -18,8 +18,8 @@ from collections.abc import Iterable, Sequence
 from ipaddress import ip_network
 
 from chain.text.wording import truncate
+from chain.tools.file_versions import digest
 from chain.tools.research.addresses import IPAddress, is_public, normalize_host, parse_ip
-from chain.tools.seen import digest
 from chain.tools.tool import Asking, Preview
 
 _LOCAL = tuple(map(ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")))
@@ -32,7 +32,7 @@ MAX_URL_CHARS = 500
 """Characters of each URL in a question."""
 
 
-class Refused(Exception):
+class HostRefused(Exception):
     """A host that may not be visited. The message is the reason."""
 
 
@@ -62,7 +62,7 @@ class HostApprovals:
     async def check_host(self, host: str, urls: Sequence[str]) -> None:
         """Ask the user to approve a host, unless it was decided before. ``urls`` are to be fetched from it.
 
-        Raise ``Refused``.
+        Raise ``HostRefused``.
         """
         if covers(self._entries, host) or normalize_host(host) in self.by_user:
             return
@@ -72,7 +72,7 @@ class HostApprovals:
         await self._ask(host, "\n".join([f"research visits {host}:", *shown]))
 
     async def check_ips(self, host: str, ips: Iterable[IPAddress]) -> None:
-        """Ask the user to approve each IP address of an approved name that is not public. Raise ``Refused``."""
+        """Ask the user to approve each IP address of an approved name that is not public. Raise ``HostRefused``."""
         name = normalize_host(host)
         if name == "localhost" or name.endswith(".localhost"):  # RFC 6761
             return
@@ -89,7 +89,7 @@ class HostApprovals:
             preview = Preview(text=text, subject=subject, digest=digest(text.encode()), always="subject")
             verdict = await self._asking.approve(preview)
             if verdict.withdrawn:
-                raise Refused(verdict.reason.strip() or "nobody decided")  # the next source asks again
+                raise HostRefused(verdict.reason.strip() or "no one answered")  # the next source asks again
             self._decisions[key] = "" if verdict.allowed else verdict.reason.strip() or "the user refused"
         if reason := self._decisions[key]:
-            raise Refused(reason)
+            raise HostRefused(reason)

@@ -30,14 +30,14 @@ from chain.tools.processes.guarded import Guard
 from chain.tools.research import page_text
 from chain.tools.research.addresses import (
     IPAddress,
-    Unreadable,
+    SourceError,
     host_in,
     host_of,
     normalize_host,
     parse_ip,
     parse_url,
 )
-from chain.tools.research.hosts import HostApprovals, Refused
+from chain.tools.research.hosts import HostApprovals, HostRefused
 from chain.tools.research.ranking import Row
 from chain.version import VERSION
 
@@ -84,7 +84,7 @@ class WebPage:
 async def fetch(address: str, approvals: HostApprovals, later: Collection[str] = ()) -> WebPage:
     """Return the page at an address, after redirects. Questions also show the addresses in ``later``.
 
-    Raise ``Refused`` if the first host may not be visited, else ``Unreadable``.
+    Raise ``HostRefused`` if the first host may not be visited, else ``SourceError``.
     """
     url = parse_url(address)
     with trio.move_on_after(SOURCE_S) as limit:
@@ -101,16 +101,16 @@ async def fetch(address: str, approvals: HostApprovals, later: Collection[str] =
                     with _paused(limit):
                         await approvals.check_ips(host, ips.values())
                     targets = list(ips)[:MAX_IPS]
-            except Refused as refused:
+            except HostRefused as refused:
                 if hop == 0:
                     raise
-                raise Unreadable(f"redirects to {host}, which was refused: {refused}") from None
+                raise SourceError(f"redirects to {host}, which was refused: {refused}") from None
             answer = await _get(url, targets)
             if isinstance(answer, WebPage):
                 return answer
             url = answer
-        raise Unreadable(f"redirects more than {MAX_REDIRECTS} times")
-    raise Unreadable(f"took longer than {SOURCE_S:g} s")
+        raise SourceError(f"redirects more than {MAX_REDIRECTS} times")
+    raise SourceError(f"took longer than {SOURCE_S:g} s")
 
 
 @contextmanager
@@ -121,20 +121,20 @@ def _paused(limit: trio.CancelScope) -> Iterator[None]:
 
 
 async def _resolve(host: str) -> dict[str, IPAddress]:
-    """Resolve a host. Return its IP addresses by their text, in the order to try them. Raise ``Unreadable``."""
+    """Resolve a host. Return its IP addresses by their text, in the order to try them. Raise ``SourceError``."""
     try:
         found = await trio.socket.getaddrinfo(host, None, type=trio.socket.SOCK_STREAM)
     except (OSError, UnicodeError):
-        raise Unreadable(f"cannot be reached: the name {host} was not found") from None
+        raise SourceError(f"cannot be reached: the name {host} was not found") from None
     texts = [str(address[0]) for *_, address in found]
     ips = {text: ip for text in texts if (ip := parse_ip(text)) is not None}
     if not ips:
-        raise Unreadable(f"cannot be reached: the name {host} has no address")
+        raise SourceError(f"cannot be reached: the name {host} has no address")
     return ips
 
 
 async def _get(url: httpx2.URL, targets: Sequence[str]) -> WebPage | httpx2.URL:
-    """Return the page, or the URL that it redirects to, from the first target that answers. Raise ``Unreadable``."""
+    """Return the page, or the URL that it redirects to, from the first target that answers. Raise ``SourceError``."""
     import httpx2
 
     headers = {
@@ -167,17 +167,17 @@ async def _get(url: httpx2.URL, targets: Sequence[str]) -> WebPage | httpx2.URL:
             with trio.move_on_after(CLOSE_S, shield=True):
                 await client.aclose()
     except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, ImportError, OSError, ValueError) as error:
-        raise Unreadable(_fetch_problem(error)) from None
+        raise SourceError(_fetch_problem(error)) from None
 
 
 def _tls() -> ssl.SSLContext:
-    """Return the TLS context that checks certificates. Reads many files. Raise ``Unreadable``."""
+    """Return the TLS context that checks certificates. Reads many files. Raise ``SourceError``."""
     import httpx2
 
     try:
         return httpx2.create_ssl_context()
     except (OSError, ValueError) as error:
-        raise Unreadable(f"cannot be reached: the trusted certificates cannot be read ({error})") from None
+        raise SourceError(f"cannot be reached: the trusted certificates cannot be read ({error})") from None
 
 
 async def _answer(url: httpx2.URL, response: httpx2.Response) -> WebPage | httpx2.URL:
@@ -187,27 +187,27 @@ async def _answer(url: httpx2.URL, response: httpx2.Response) -> WebPage | httpx
     if response.has_redirect_location and (location := headers["location"]):
         try:
             return parse_url(location, base=url)
-        except Unreadable as error:
-            raise Unreadable(f"redirects to an address that {error}") from None
+        except SourceError as error:
+            raise SourceError(f"redirects to an address that {error}") from None
     if not response.is_success:
         phrase = httpx2.codes.get_reason_phrase(response.status_code)
-        raise Unreadable(f"answered {response.status_code} {phrase}".rstrip())
+        raise SourceError(f"answered {response.status_code} {phrase}".rstrip())
     content_type = headers.get("content-type", "")
     kind = content_type.partition(";")[0].strip().casefold()
     if not _TEXT.fullmatch(kind):
-        raise Unreadable(f"is {kind[:60]!r}; only text can be read (HTML, plain text, Markdown, JSON, XML)")
+        raise SourceError(f"is {kind[:60]!r}; only text can be read (HTML, plain text, Markdown, JSON, XML)")
     raw, was_cut = await _read(response, headers.get("content-encoding", "").strip().casefold())
     charset = _CHARSET.search(content_type)
     if b"\0" in raw[:1024] and not charset and not raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise Unreadable("is not text, although its server declares text")
+        raise SourceError("is not text, although its server declares text")
     is_html = kind in _HTML or (not kind and raw.lstrip().startswith(b"<"))
     return WebPage(str(url), raw, "html" if is_html else "text", charset[1] if charset else "", was_cut)
 
 
 async def _read(response: httpx2.Response, coding: str) -> tuple[bytes, bool]:
-    """Return the decompressed body up to its limit, and whether there was more. Raise ``Unreadable``."""
+    """Return the decompressed body up to its limit, and whether there was more. Raise ``SourceError``."""
     if coding not in ("", "identity", "gzip", "x-gzip", "deflate"):
-        raise Unreadable(f"is compressed as {coding[:40]!r}, which was not requested")
+        raise SourceError(f"is compressed as {coding[:40]!r}, which was not requested")
     # Not by httpx2, which decompresses a whole chunk at once: one byte may expand to a thousand.
     unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32) if coding not in ("", "identity") else None
     raw, is_broken = bytearray(), False
@@ -222,7 +222,7 @@ async def _read(response: httpx2.Response, coding: str) -> tuple[bytes, bool]:
             if is_broken or len(raw) > MAX_SOURCE_BYTES:
                 reading.cancel()
     if is_broken:
-        raise Unreadable("cannot be decompressed")
+        raise SourceError("cannot be decompressed")
     return bytes(raw[:MAX_SOURCE_BYTES]), len(raw) > MAX_SOURCE_BYTES
 
 
@@ -247,18 +247,11 @@ def _fetch_problem(error: BaseException) -> str:
     return f"cannot be reached: {str(error) or type(error).__name__}"
 
 
-async def text_of_page(page: WebPage, guard: Guard | None = None) -> list[Row]:
-    """Return the text of a page in paragraphs or lines. A guarded program extracts it, with a time limit.
+async def text_of_page(page: WebPage, guard: Guard) -> list[Row]:
+    """Return the text of a page in paragraphs or lines. A program under the ``guard`` extracts it, with a time limit.
 
-    Without a ``guard``, one is started for this page. Raise ``Unreadable`` if its text cannot be extracted, and
-    ``ToolError`` if the guard cannot be started.
+    Raise ``SourceError`` if the text cannot be extracted, and ``ToolError`` if the guard cannot be started.
     """
-    if guard is None:
-        guard = Guard()
-        try:
-            return await text_of_page(page, guard)
-        finally:
-            await guard.close()
     library, written = await _THREADS.run(_library, abandon_on_cancel=True), bytearray()
     status = await guard.run(
         [sys.executable, "-I", "-S", page_text.__file__, library, page.kind, page.charset],
@@ -269,7 +262,7 @@ async def text_of_page(page: WebPage, guard: Guard | None = None) -> list[Row]:
         input=page.raw,
     )
     if status.code != 0:
-        raise Unreadable(
+        raise SourceError(
             "was fetched, but its text could not be extracted: its HTML is too deeply nested, too large or malformed"
         )
     where = f"{page.address}: {'paragraph' if page.kind == 'html' else 'line'} "

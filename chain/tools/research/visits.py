@@ -25,8 +25,8 @@ from chain.tools.file_text import FileText
 from chain.tools.file_tree import walk
 from chain.tools.paths import open_file
 from chain.tools.processes.guarded import Guard
-from chain.tools.research.addresses import Unreadable, host_of, parse_ip
-from chain.tools.research.hosts import HostApprovals, Refused
+from chain.tools.research.addresses import SourceError, host_of, parse_ip
+from chain.tools.research.hosts import HostApprovals, HostRefused
 from chain.tools.research.page_text import MAX_ROWS, pieces
 from chain.tools.research.pages import MAX_SOURCE_BYTES, SOURCE_S, fetch, text_of_page
 from chain.tools.research.plan import MAX_NAME, ResearchPlan, is_address, may_be_host
@@ -60,7 +60,7 @@ class _Hosts(Subject):
 HOSTS = _Hosts()
 
 
-def research_tools(hosts: tuple[str, ...] = (), guard: Guard | None = None) -> tuple[Tool, ...]:
+def research_tools(hosts: tuple[str, ...], guard: Guard) -> tuple[Tool, ...]:
     """Return the tool ``research``. These hosts and their subdomains need no approval.
 
     The ``guard`` runs the program that extracts the text of pages.
@@ -78,7 +78,7 @@ def research_tools(hosts: tuple[str, ...] = (), guard: Guard | None = None) -> t
         user can redirect a running call; the result says what was changed.
         """
         if not terms_of(topic) or len(topic) > MAX_TOPIC:
-            raise ToolError(f"The topic must have 1 to {MAX_TOPIC} characters, in words that can be looked for.")
+            raise ToolError(f"The topic must have 1 to {MAX_TOPIC:,} characters and not be blank.")
         if not 1 <= len(sources) <= MAX_SOURCES:
             raise ToolError(f"sources must name 1 to {MAX_SOURCES} paths or addresses; it names {len(sources)}.")
         return await _Research(ctx, hosts, ResearchPlan.of(topic, sources), guard).run()
@@ -89,7 +89,7 @@ def research_tools(hosts: tuple[str, ...] = (), guard: Guard | None = None) -> t
 class _Research:
     """One call of the tool."""
 
-    def __init__(self, ctx: ToolContext, hosts: Sequence[str], plan: ResearchPlan, guard: Guard | None) -> None:
+    def __init__(self, ctx: ToolContext, hosts: Sequence[str], plan: ResearchPlan, guard: Guard) -> None:
         self._ctx = ctx
         self._guard = guard
         self._approvals = HostApprovals(ctx.asking, hosts)
@@ -129,26 +129,26 @@ class _Research:
         try:
             source = await self._read(name)
             report = await _THREADS.run(partial(report_of, self._plan, name, source), abandon_on_cancel=True)
-        except Refused as refused:
+        except HostRefused as refused:
             settled = self._plan.skipped
             report = Report(name, f"refused: {on_one_row(str(refused))}")
-        except (Unreadable, ToolError) as error:
+        except (SourceError, ToolError) as error:
             report = Report(name, on_one_row(str(error)))
         settled.append(name)
         self._reports[name] = report
         self._ctx.progress(f"{on_one_row(name)}: {report.outcome}")
 
     async def _read(self, name: str) -> Source:
-        """Read a source. Raise ``Refused``, ``Unreadable`` or ``ToolError``."""
+        """Read a source. Raise ``HostRefused``, ``SourceError`` or ``ToolError``."""
         by_user = self._plan.by_user
         if len(name) > MAX_NAME:
-            raise Unreadable(f"has more than {MAX_NAME} characters")
+            raise SourceError(f"has more than {MAX_NAME} characters")
         if is_address(name):
             return await self._read_page(name)
         try:
             with trio.move_on_after(SOURCE_S):
                 return await _THREADS.run(partial(_read_files, self._ctx.root_of(name), name), abandon_on_cancel=True)
-            raise Unreadable(f"took longer than {SOURCE_S:g} s")
+            raise SourceError(f"took longer than {SOURCE_S:g} s")
         except ToolError as error:
             if not may_be_host(name):
                 raise

@@ -6,7 +6,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from chain.config.servers import find_servers
 from chain.errors import ToolError
 from chain.tools.mcp import connection, tools, traffic
 from chain.tools.mcp import servers as life
+from chain.tools.tool import Asking
 
 _patient = pytest.fixture(autouse=True)(without_time_limits)
 
@@ -96,6 +97,24 @@ async def test_cancelled_call_is_cancelled_at_the_server(log: Path, made: Runnin
             nursery.cancel_scope.cancel()
         await until_heard(log, "notifications/cancelled", n)
     assert await made.call("h__echo", text="on") == "on"  # not the late answer
+
+
+async def test_question_of_a_server_ends_with_its_call(log: Path, made: Running) -> None:
+    asked, withdrawn = trio.Event(), trio.Event()
+
+    class User(Asking):
+        async def choose(self, question: str, options: Sequence[str]) -> str:
+            asked.set()
+            try:
+                await trio.sleep_forever()
+            finally:
+                withdrawn.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(made.servers.by_name["h"].call, "ask", context(log.parent, asking=User()), {})
+        await asked.wait()
+        nursery.cancel_scope.cancel()
+    await withdrawn.wait()
 
 
 @pytest.mark.slow
@@ -247,7 +266,7 @@ async def test_first_run_waits_and_reports_a_late_server_once(log: Path) -> None
         for _ in range(3):
             await made.tools()
         assert made.notices == [
-            "The server h has not started within 0.2 s: until then, new runs do not have its tools."
+            "The server h did not start within 0.2 s; once it has started, new runs have its tools."
         ]
 
 

@@ -63,7 +63,7 @@ def test_names_are_mapped_and_stay_distinct() -> None:
         "a_b_3": "a_b",
         "two_words___": "two words: ä",
     }
-    assert why == "Of the tools of h were left out: 'a.b' (its name is used twice)."
+    assert why == "Some tools of h were left out: 'a.b' (its name is used twice)."
 
 
 def nested(levels: int) -> dict[str, Any]:
@@ -76,11 +76,11 @@ def nested(levels: int) -> dict[str, Any]:
 OTHER_TYPES = [each for n in range(2_000) for each in (n, str(n))]
 
 LEFT_OUT: dict[str, tuple[dict[str, Any], str]] = {
-    "no ASCII in the name": (tool("作成"), "a whole name has at most"),
-    "no name": (tool(""), "a whole name has at most"),
-    "number as name": (tool(5), "a whole name has at most"),
-    "long name": (tool("a." * 40), "a whole name has at most"),
-    "huge name": (tool("." * 3_000_000), "a whole name has at most"),
+    "no ASCII in the name": (tool("作成"), "its name has none of the characters"),
+    "no name": (tool(""), "its name has none of the characters"),
+    "number as name": (tool(5), "its name has none of the characters"),
+    "long name": (tool("a." * 40), "its name with the prefix has more than 64"),
+    "huge name": (tool("." * 3_000_000), "its name with the prefix has more than 64"),
     "long title": (tool("t", title="x" * 1_000_000), "its description has more than 10,000 characters"),
     "long description": (tool("t", description="x" * 10_001), "its description has more than 10,000 characters"),
     "schema is a text": (tool("t", inputSchema="text"), "its input is not an object"),
@@ -101,7 +101,7 @@ LEFT_OUT: dict[str, tuple[dict[str, Any], str]] = {
 def test_unusable_tool_is_left_out(listed: dict[str, Any], why: str) -> None:
     found, sentence = tools.tools_of(SERVER, [listed, tool("good")])
     assert [each.name for each in found] == ["mcp__h__good"]
-    assert sentence.startswith("Of the tools of h were left out: ")
+    assert sentence.startswith("Some tools of h were left out: ")
     assert why in sentence
     assert sentence.isprintable()
 

@@ -2,12 +2,10 @@
 
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from chain.tools.processes.guarded import Guard
 
 if sys.platform != "linux":
     collect_ignore_glob = ["test_*"]
@@ -18,11 +16,3 @@ def tmp_path() -> Iterator[Path]:
     """Return a folder on the disk: the sandbox lets commands write to shared memory."""
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder)
-
-
-@pytest.fixture
-async def guard() -> AsyncIterator[Guard]:
-    guard = Guard()
-    yield guard
-    await guard.close()
-    assert not guard.folder.exists()

@@ -146,7 +146,7 @@ for kind in (2, 3):
 
 
 @needs("unix_sockets")
-async def test_unix_sockets_are_refused_although_the_network_is_allowed(yard: Yard) -> None:
+async def test_unix_sockets_are_refused_with_the_network_allowed(yard: Yard) -> None:
     (yard.work / "services.py").write_text(SERVICES)
     with socket.create_server(("127.0.0.1", 0)) as server:
         command = f"$PYTHON services.py {server.getsockname()[1]}"

@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import uuid
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from support.fences import full_fence
 from support.processes import DEADLINE_S, marked, until, until_async
 
 from chain.errors import ToolError
-from chain.tools.processes import guarded
+from chain.tools.processes import guarded, keeper
 from chain.tools.processes.guarded import ExitStatus, Guard
 
 
@@ -199,29 +200,6 @@ async def test_a_lost_keeper_ends_only_its_command(commands: Commands, how: str)
     assert said == ["still here\n"]
 
 
-async def test_a_killed_spare_keeper_is_replaced(commands: Commands) -> None:
-    guard = await commands.guard_pid()
-
-    def keepers() -> list[int]:
-        return [*map(int, Path(f"/proc/{guard}/task/{guard}/children").read_text().split())]
-
-    await until_async(lambda: len(keepers()) == 1)
-    os.kill(guard, signal.SIGSTOP)
-    (spare,) = keepers()
-    os.kill(spare, signal.SIGKILL)
-    await until_async(lambda: ") Z " in Path(f"/proc/{spare}/stat").read_text())
-    ended: list[ExitStatus] = []
-
-    async def run() -> None:
-        ended.append(await commands.run("exit 3"))
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(run)
-        await trio.testing.wait_all_tasks_blocked()
-        os.kill(guard, signal.SIGCONT)
-    assert ended == [ExitStatus(3)]
-
-
 LIMIT_WATCHERS = """
 import resource, sys
 keeper = int(sys.argv[1])
@@ -292,6 +270,18 @@ async def test_unkillable_processes_are_reported(commands: Commands, mock_clock:
     for pid in said.split():
         os.kill(int(pid), signal.SIGCONT)
     until(lambda: not commands.left)
+
+
+def test_children_are_found_without_lists_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeper, "_CHILDREN", "/no/such/file")
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        children = keeper.ChildList()
+        try:
+            assert process.pid in children.read()
+            assert process.pid in children.first_children()
+        finally:
+            process.kill()
+            children.close()
 
 
 # --------------------------------------------------------------------------------------------- chain's own process

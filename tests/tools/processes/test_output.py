@@ -9,8 +9,8 @@ import pytest
 from chain.tools.processes.output import Output
 
 
-def ended(*chunks: bytes, kept: int = 1_000) -> Output:
-    output = Output(kept)
+def ended(*chunks: bytes, stored: int = 1_000) -> Output:
+    output = Output(stored)
     for chunk in chunks:
         output.add(chunk)
     output.end()
@@ -27,14 +27,14 @@ def test_a_chunk_may_end_within_a_character() -> None:
 @pytest.mark.parametrize("chunk", [1, 7, 64, 5_000])
 def test_a_long_output_is_stored_without_its_middle(chunk: int) -> None:
     raw = b"".join(b"%05d" % n for n in range(1_000))
-    output = ended(*(raw[n : n + chunk] for n in range(0, len(raw), chunk)), kept=100)
+    output = ended(*(raw[n : n + chunk] for n in range(0, len(raw), chunk)), stored=100)
     assert output.text() == f"{raw[:100].decode()}\n[4,800 of 5,000 characters left out]\n{raw[-100:].decode()}"
     assert output.note == "The output had 5,000 characters; 4,800 of them were not kept."
 
 
 @pytest.mark.parametrize("size", [0, 1, 99, 100, 101, 199, 200])
 def test_an_output_that_fits_is_stored_whole(size: int) -> None:
-    output = ended(b"x" * size, kept=100)
+    output = ended(b"x" * size, stored=100)
     assert (output.text(), output.note) == ("x" * size, "")
 
 
@@ -62,8 +62,10 @@ def test_whole_rows_are_reported_before_incomplete_ones() -> None:
 
 
 def test_the_end_of_a_flood_is_reported() -> None:
-    output = Output(shown=20)
+    output = Output(reported=20)
     output.add(b"".join(b"%03d\n" % n for n in range(100)))
     assert output.unseen() == "[380 characters not shown]\n095\n096\n097\n098\n099\n"
     output.add(b"next\n")
     assert output.unseen() == "next\n"
+    output.add(b"x" * 50)
+    assert output.unseen() == f"[30 characters not shown]\n{'x' * 20}"

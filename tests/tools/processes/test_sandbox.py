@@ -86,7 +86,7 @@ def test_a_refusal_is_recognized_in_the_output(output: str, name: str) -> None:
     assert ("network" in online, "unix_sockets" in online) == (False, "docker.sock" in output)
 
 
-def test_a_silent_command_with_an_address_names_the_network() -> None:
+def test_silence_after_an_address_names_the_network() -> None:
     assert "network denied" in Sandbox(ShellRules(), ALL).refusal("curl -s https://example.org", "\n")
 
 

@@ -109,8 +109,8 @@ def test_protected_places_are_refused_and_others_allowed(work: Path, allowing: A
     (work / "new").mkdir()  # by the user, or by another tool
     assert succeeding(paths, work, "touch new/file") == ["touch new/file"]
     assert not paths.is_exposed
-    assert paths.kept == (str(work / "lib/ours"), str(work / "venv"))
-    assert paths.closed == (str(work), str(work / "lib"))
+    assert paths.protected == (str(work / "lib/ours"), str(work / "venv"))
+    assert paths.closed_folders == (str(work), str(work / "lib"))
 
 
 def test_nothing_is_added_to_a_folder_of_modules(work: Path, allowing: Allowing) -> None:
@@ -138,13 +138,13 @@ def test_a_protected_folder_can_be_chosen(
     refused = refusing(*(work.parent / each for each in kept))
     paths = allowing(*(work.parent / each for each in chosen), refused=refused)
     assert paths.is_exposed == is_exposed
-    assert not is_exposed or paths.closed == ()
+    assert not is_exposed or paths.closed_folders == ()
     assert bool(succeeding(paths, work, "touch venv/bin/new")) == (is_exposed or not kept)
 
 
-def test_a_folder_in_a_wide_protected_one_is_allowed(work: Path, allowing: Allowing) -> None:
+def test_folders_in_wide_protected_ones_are_allowed(work: Path, allowing: Allowing) -> None:
     paths = allowing(work, refused=refusing(wide=(work.parent,)))
-    assert (paths.is_exposed, paths.closed) == (False, ())
+    assert (paths.is_exposed, paths.closed_folders) == (False, ())
 
 
 def test_a_link_that_replaces_a_folder_allows_nothing(work: Path, allowing: Allowing) -> None:
@@ -157,7 +157,7 @@ def test_a_link_that_replaces_a_folder_allows_nothing(work: Path, allowing: Allo
     assert succeeding(paths, work, *commands) == commands[2:]
 
 
-def test_a_link_inside_a_writable_folder_is_an_error(work: Path, allowing: Allowing) -> None:
+def test_links_inside_writable_folders_are_an_error(work: Path, allowing: Allowing) -> None:
     """A command of an earlier session may have created it."""
     (work / "build").symlink_to("../outside")
     with pytest.raises(ToolError, match="behind a link"):
@@ -173,7 +173,7 @@ def test_a_link_inside_a_writable_folder_is_an_error(work: Path, allowing: Allow
     [sys.prefix, sys.executable, os.path.realpath(sys.executable), os.__file__, protected.__file__, pytest.__file__],
 )
 def test_the_files_of_this_program_are_protected(place: str) -> None:
-    assert any(Path(place).is_relative_to(each) for each in Protected().refused([]).kept)
+    assert any(Path(place).is_relative_to(each) for each in Protected().refused_places([]).kept)
 
 
 def test_every_link_to_this_program_is_protected(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,7 +182,7 @@ def test_every_link_to_this_program_is_protected(work: Path, monkeypatch: pytest
     (work / "modules").symlink_to("lib/theirs")
     monkeypatch.setattr(sys, "executable", str(work / "python"))
     monkeypatch.syspath_prepend(str(work / "modules"))
-    found = Protected().refused([])
+    found = Protected().refused_places([])
     assert {str(work / each) for each in ("python", "lib/python", "venv/bin/python")} <= found.kept
     assert {str(work / each) for each in ("modules", "lib/theirs")} <= found.open
 
@@ -191,7 +191,7 @@ def test_installed_packages_are_protected_and_sources_open(work: Path, monkeypat
     (work / "lib/some-1.0.dist-info").mkdir()
     for folder in ("lib", "src"):
         monkeypatch.syspath_prepend(str(work / folder))
-    found = Protected().refused([])
+    found = Protected().refused_places([])
     assert str(work / "lib") in found.kept
     assert str(work / "src") in found.open
 
@@ -210,7 +210,7 @@ def test_a_loaded_module_and_its_cache_are_protected(
         for name in names:
             import_module(name)
         monkeypatch.setattr(sys, "pycache_prefix", str(work / "venv/cache"))
-        refused = Protected().refused([])
+        refused = Protected().refused_places([])
         paths = allowing(work, refused=refused)
         commands = ("echo x >> src/__pycache__/*.pyc", "rm src/__pycache__/*.pyc", "mv src/__pycache__ lib/")
         assert succeeding(paths, work, *commands, "mkdir venv/cache", "touch src/__init__.py") == []
@@ -227,5 +227,5 @@ def test_user_packages_are_closed_if_python_searches_them(
 ) -> None:
     monkeypatch.setattr(site, "USER_SITE", str(work / "src/site-packages"))
     monkeypatch.setattr(site, "ENABLE_USER_SITE", is_searched)
-    paths = allowing(work, refused=Protected().refused([]))
+    paths = allowing(work, refused=Protected().refused_places([]))
     assert bool(succeeding(paths, work, "mkdir src/site-packages")) == (not is_searched)

@@ -6,7 +6,7 @@ import pytest
 from support.site import Asked
 
 from chain.tools.research.addresses import is_public, parse_ip
-from chain.tools.research.hosts import HostApprovals, Refused, covers
+from chain.tools.research.hosts import HostApprovals, HostRefused, covers
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ async def is_approved(approvals: HostApprovals, host: str, *ips: str) -> bool:
     try:
         await approvals.check_host(host, [f"http://{host}/"])
         await approvals.check_ips(host, [ip_address(each) for each in ips])
-    except Refused:
+    except HostRefused:
         return False
     return True
 

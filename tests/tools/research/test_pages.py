@@ -14,8 +14,8 @@ from support.certificates import self_signed
 from support.site import Answer, Asked, Names, Site, open_site
 
 from chain.tools.research import pages
-from chain.tools.research.addresses import Unreadable, host_of
-from chain.tools.research.hosts import HostApprovals, Refused
+from chain.tools.research.addresses import SourceError, host_of
+from chain.tools.research.hosts import HostApprovals, HostRefused
 from chain.tools.research.pages import MAX_SOURCE_BYTES, WebPage
 from chain.version import VERSION
 
@@ -48,7 +48,7 @@ async def fetch(address: str, user: Asked | None = None, by_user: tuple[str, ...
 
 
 async def failure(address: str, user: Asked | None = None) -> str:
-    with pytest.raises(Unreadable) as caught:
+    with pytest.raises(SourceError) as caught:
         await fetch(address, user)
     return str(caught.value)
 
@@ -108,7 +108,7 @@ async def test_a_redirect_to_another_host_needs_approval(names: Names) -> None:
 async def test_a_private_address_needs_approval(names: Names) -> None:
     """Also of an approved name, and after a redirect."""
     async with open_site(x=Answer(b"x")) as site:
-        with pytest.raises(Refused, match="no"):
+        with pytest.raises(HostRefused, match="no"):
             await fetch(site.at("/x", "a.test"), Asked({"127.0.0.1": "no"}))
         assert not site.asked
         site.redirect("/x", "http://169.254.169.254/latest/meta-data/")
@@ -116,7 +116,7 @@ async def test_a_private_address_needs_approval(names: Names) -> None:
 
 
 async def test_a_name_is_resolved_after_its_approval(names: Names) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(HostRefused):
         await fetch("http://secret-data.a.test/", Asked({"secret-data.a.test": "no"}))
     assert names.asked == []
 

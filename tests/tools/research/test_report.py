@@ -86,7 +86,7 @@ def test_preferred_places_are_listed_first(is_alone: bool) -> None:
         assert rows[heading + 1] == "a:111: copper wires"
 
 
-def test_a_long_row_shows_the_part_with_the_term() -> None:
+def test_a_long_row_shows_its_matching_part() -> None:
     (place,) = report("a", ["x " * 500 + "wire" + " y" * 500]).places
     assert "wire" in place[0].text
     assert len(place[0].text) < 250

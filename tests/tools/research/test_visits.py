@@ -13,6 +13,7 @@ from chain import events
 from chain.errors import ToolError
 from chain.lines.parse import Adjustment, parse_line
 from chain.plan import Plan
+from chain.tools.processes.guarded import Guard
 from chain.tools.research import visits
 from chain.tools.research.report import MAX_RESULT
 from chain.tools.research.visits import research_tools
@@ -55,13 +56,14 @@ class Use:
     """Calls of the tool in a workspace, and the rows that they reported."""
 
     workspace: Path
+    guard: Guard
     hosts: tuple[str, ...] = ()
     asked: Asked = field(default_factory=Asked)
     rows: list[str] = field(default_factory=list)
     result_limit: int = 30_000
 
     async def __call__(self, topic: str, *sources: str, steering: Any = None) -> str:
-        (tool,) = research_tools(self.hosts)
+        (tool,) = research_tools(self.hosts, self.guard)
         context = ToolContext(
             *(self.workspace, Plan(), "call_1", steering or Steered(), self.rows.append),
             asking=self.asked,
@@ -75,12 +77,12 @@ class Use:
 
 
 @pytest.fixture
-def use(tmp_path: Path) -> Use:
+def use(tmp_path: Path, guard: Guard) -> Use:
     (tmp_path / "secret.txt").write_text("the wire is secret\n")
     for name, text in FILES.items():
         (tmp_path / "work" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "work" / name).write_text(text)
-    return Use(tmp_path / "work")
+    return Use(tmp_path / "work", guard)
 
 
 def part(result: str, name: str) -> list[str]:
@@ -294,7 +296,7 @@ rules:
     ids=["steered", "stopped"],
 )
 async def test_lines_of_a_session_reach_the_running_tool(
-    lines: list[str], outcomes: dict[str, str], counts: str
+    guard: Guard, lines: list[str], outcomes: dict[str, str], counts: str
 ) -> None:
     use = sessions.settings(max_iterations=18 if len(lines) > 1 else 17)
     assert use.file is not None
@@ -302,7 +304,7 @@ async def test_lines_of_a_session_reach_the_running_tool(
         path = use.file.parent / f"r-{name}"
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
-    async with sessions.open_session(RULES, tools=research_tools(), use=use) as session:
+    async with sessions.open_session(RULES, tools=research_tools((), guard), use=use) as session:
         sessions.at(session, events.ToolProgress, lambda: [session.chain.submit(line) for line in lines])
         await session.run("Research the poles")
         (result,) = session.of(events.ToolResult)
@@ -333,7 +335,7 @@ async def test_a_page_is_searched_by_paragraph(use: Use) -> None:
     assert text in use.asked.previews[0].text
 
 
-@pytest.mark.parametrize(("answer", "reason"), [("not\nthat one", "not that one"), ("?", "nobody decided")])
+@pytest.mark.parametrize(("answer", "reason"), [("not\nthat one", "not that one"), ("?", "no one answered")])
 async def test_a_refused_host_skips_its_source(use: Use, answer: str, reason: str) -> None:
     use.asked.answers["127.0.0.1"] = answer
     async with open_site(page=HTML) as site:
