@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from support.processes import until
 from support.servers import PROGRAM, entry_of, heard, left_by
-from support.terminal import CTRL_C, Start, idle, quit, send
+from support.terminal import CTRL_C, Start, configure, idle, quit, send
 
 pytest_plugins = ["support.terminal"]
 
@@ -31,13 +31,7 @@ ASKED = "Start it? [y/N]"
 @pytest.fixture
 def work(tmp_path: Path) -> Path:
     """A workspace that names a server."""
-    (tmp_path / "test.yaml").write_text(
-        "models: {default: test, definitions: {test: {provider: scripted, script: rules.yaml}}}\n"
-        "chains: {default: {model: test, tools: [mcp]}}\n"
-    )
-    (tmp_path / "rules.yaml").write_text(RULES)
-    work = tmp_path / "work"
-    work.mkdir()
+    work = configure(tmp_path, RULES, "mcp")
     name_server(work, tmp_path / "log")
     return work
 
