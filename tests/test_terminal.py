@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from support.journals import receipts, records
+from support.journals import receipts
 from support.screen import Screen
 from support.terminal import (
     COLOUR,
@@ -165,20 +165,6 @@ def test_ctrl_c_clears_interrupts_and_exits(screen: Screen) -> None:
 
     left(screen, 130)
     assert states(screen) == {"hang": "delivered", "waits": "returned"}
-
-
-def test_sigterm_closes_the_session_and_names_unsent_text(screen: Screen) -> None:
-    busy(screen, "gates a b")
-    send(screen, "waits").until("📤 Interrupting: waits")
-    screen.type("half a thought")
-    screen.until(edits("half a thought"))
-
-    screen.kill(signal.SIGTERM)
-
-    left(screen, 143)
-    assert {"Not sent: half a thought", "1 line stays queued in the session."} <= {*screen.rows}
-    result, draft = records(screen.home)[-2:]
-    assert (result["type"], result["status"], draft["text"]) == ("result", "interrupted", "half a thought")
 
 
 def test_ctrl_z_suspends_and_fg_resumes(start: Start) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.journals import journals, receipts_of
 from support.screen import Screen
-from support.terminal import CTRL_C, CTRL_D, LIMITS, Start, configure, journal, send, states
+from support.terminal import CTRL_C, CTRL_D, Start, configure, journal, send, states
 
 pytest_plugins = ["support.terminal"]
 
@@ -94,10 +94,3 @@ def test_the_loss_of_the_terminal_ends_the_program(start: Start) -> None:
     screen = start(env=DUMB).until(prompts())
     screen.hang_up()
     assert screen.wait() == 143
-
-
-def test_ctrl_c_exits_although_a_tool_never_ends(start: Start) -> None:
-    screen = start(env=DUMB, never=[*LIMITS, "cli.terminal.terminal_session.CLOSING_S"]).until(prompts())
-    send(screen, "stone").until("→ stone").type(CTRL_D)
-    screen.until("Waiting for the running tool to end").type(CTRL_C)
-    left(screen, 130)

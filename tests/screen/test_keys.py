@@ -203,13 +203,6 @@ async def test_shift_tab_changes_the_mode(sent: str) -> None:
     assert await editor.press("a text", sent, "!") == ("a text!", ["mode"])
 
 
-async def test_shift_tab_goes_back_in_an_open_menu() -> None:
-    editor = Editor()
-    await editor.press("/st")
-    editor.buffer._set_completions([Completion(text, -3) for text in ("/status", "/stop")])
-    assert await editor.press(DOWN, DOWN, "\x1b[Z") == ("/status", [])
-
-
 @pytest.mark.parametrize("begun", ["\x1b[", "\x1b[1;", "\x1bO", "\x1b]11;rgb", "\x1bP1$"])
 def test_a_control_key_ends_a_sequence(begun: str) -> None:
     found = list[KeyPress]()
@@ -257,7 +250,10 @@ async def test_keys_move_and_delete_by_graphemes(sign: str) -> None:
         assert (await Editor().press(f"a{sign}{sign}", keys))[0] == text
 
 
-@pytest.mark.parametrize(("keys", "chosen"), [("", "/st"), (DOWN, "/status"), (UP, "/stop"), (DOWN + UP, "/st")])
+@pytest.mark.parametrize(
+    ("keys", "chosen"),
+    [("", "/st"), (DOWN, "/status"), (UP, "/stop"), (DOWN + UP, "/st"), (DOWN + DOWN + "\x1b[Z", "/status")],
+)
 async def test_arrows_choose_in_a_menu_that_esc_closes(keys: str, chosen: str) -> None:
     editor = Editor()
     await editor.press("/st")
@@ -352,10 +348,6 @@ async def test_text_long_after_alt_and_a_key_is_text(key: str) -> None:
     await editor.press(key)
     editor.parser._fed_at -= LONGEST_GAP_S
     assert await editor.press("2 files") == ("2 files", [])
-
-
-async def test_no_binding_makes_esc_wait() -> None:
-    assert {b.keys for b in Editor().keyboard.bindings().bindings if b.keys[0] == "escape"} == {("escape",)}
 
 
 PASTED = "\x1b[200~/out/a.png \x1b[201~"
