@@ -23,7 +23,7 @@ from cli.acp import turns
 from cli.acp.editor_offer import EditorOffer
 from cli.acp.rpc import CANCELLED, INTERNAL_ERROR, RpcError
 from cli.acp.shown_calls import question_answer, question_request
-from cli.acp.turns import Pending, cancelled
+from cli.acp.turns import PendingPrompt, cancelled
 from cli.acp.updates import Update, UpdateBuilder
 from cli.acp.wire import IncomingCall, Wire
 from cli.input.address import split_address
@@ -71,7 +71,7 @@ class EditorSession:
         self._notify = notify
         self._features = features
         self._builder = UpdateBuilder(chain.workspace, kinds)
-        self._pending: dict[IncomingCall, Pending] = {}
+        self._pending: dict[IncomingCall, PendingPrompt] = {}
         self._feed = chain.feed()
         self._ending: float | None = None
         """The run that was interrupted or stopped last. It may have ended."""
@@ -109,7 +109,7 @@ class EditorSession:
         call.on_cancel = partial(self._cancel_prompt, call)
         if self.offer.has(text):
             self._carry_out(call, text)
-        elif call.method == STEERING or not self._starts_prompt(call, text):
+        elif call.method == STEERING or not self._start_server_prompt(call, text):
             if self._held or self._is_ending:
                 self._held[call] = text, images  # a run that is ending would return it
             else:
@@ -200,11 +200,11 @@ class EditorSession:
         if call.method == STEERING:
             _answer_steering(call, "", "injected" if begun is None else "startedNewTurn", "handled")
         elif begun is not None:
-            self._pending[call] = Pending("", begun)
+            self._pending[call] = PendingPrompt("", begun)
         if begun is None:
-            self._say(SubmitResult("handled", message=said), call)
+            self._answer_without_run(SubmitResult("handled", message=said), call)
 
-    def _starts_prompt(self, call: IncomingCall, text: str) -> bool:
+    def _start_server_prompt(self, call: IncomingCall, text: str) -> bool:
         """Start the prompt of a server, if a text names one. Return whether it does; its run answers the call."""
 
         def begin(text: str) -> None:
@@ -213,7 +213,7 @@ class EditorSession:
                 failed(answer.message)
             else:
                 self._builder.expect(answer.id)
-                self._pending[call] = Pending(answer.id)
+                self._pending[call] = PendingPrompt(answer.id)
 
         def failed(why: str) -> None:
             call.answer(RpcError(INTERNAL_ERROR, why))
@@ -232,17 +232,17 @@ class EditorSession:
         if call.method == STEERING:
             _answer_steering(call, answer.id, "startedNewTurn" if answer.what == "started" else "injected", answer.what)
             if answer.message:
-                self._say(answer, call)
+                self._answer_without_run(answer, call)
         elif answer.what in ("started", "queued", "stopping"):
-            self._pending[call] = Pending(answer.id)
+            self._pending[call] = PendingPrompt(answer.id)
         else:
-            self._say(answer, call)
+            self._answer_without_run(answer, call)
 
-    def _say(self, answer: SubmitResult, call: IncomingCall) -> None:
+    def _answer_without_run(self, answer: SubmitResult, call: IncomingCall) -> None:
         """Send the answer to a line that needs no run after the updates for its changes, and then answer its prompt."""
         result = cancelled(answer.id) if answer.what == "returned" else turns.answer("end_turn", answer.id)
         notice = None if answer.id else events.Notice(message=answer.message)
-        self._pending[call] = Pending(answer.id, text=answer.message, answer=result, notice=notice)
+        self._pending[call] = PendingPrompt(answer.id, text=answer.message, answer=result, notice=notice)
         if notice is not None:
             self._feed.put(notice)
 
@@ -251,7 +251,7 @@ class EditorSession:
         match event:
             case events.Result():
                 answers_prompt = any(each.ends_with_run for each in self._pending.values())
-                await self._update(self._builder.updates(event, tells_errors=not answers_prompt))
+                await self._update(self._builder.updates(event, includes_errors=not answers_prompt))
             case events.Question():
                 await self._ask(event, nursery)
             case events.Answer(id=id):
@@ -269,7 +269,7 @@ class EditorSession:
             if (answer := pending.answer_by(event)) is not None:
                 del self._pending[call]
                 if pending.text:
-                    await self._update([self._builder.say(pending.text)])
+                    await self._update([self._builder.message(pending.text)])
                 call.answer(answer)
         if isinstance(event, events.Result):
             self._submit_held()

@@ -97,7 +97,7 @@ class EditorAgent:
         async with trio.open_nursery() as self._updates:
             async with trio.open_nursery() as self._tasks:
                 with self._reading:
-                    await self._wire.run(self._serve, self._hear)
+                    await self._wire.run(self._on_request, self._on_notification)
                 self._is_leaving = True
                 for session in self._sessions.values():
                     session.leaving.set()
@@ -108,7 +108,7 @@ class EditorAgent:
         """Stop reading, and end."""
         self._reading.cancel()
 
-    def _serve(self, call: IncomingCall) -> None:
+    def _on_request(self, call: IncomingCall) -> None:
         method = self._methods.get(call.method)
         if method is None:
             raise RpcError(METHOD_NOT_FOUND, f"there is no method {call.method!r:.200}")
@@ -116,7 +116,7 @@ class EditorAgent:
             raise RpcError(INVALID_REQUEST, "initialize comes first")
         method(call)
 
-    def _hear(self, method: str, given: Mapping[str, Any]) -> None:
+    def _on_notification(self, method: str, given: Mapping[str, Any]) -> None:
         id = given.get("sessionId")
         if method == "session/cancel" and isinstance(id, str) and id in self._sessions:
             self._sessions[id].cancel()

@@ -17,7 +17,7 @@ from chain.text.escalations import ESCALATION_KEYS, ESCALATION_PHRASES
 from chain.text.hunks import FileDiff, Hunk
 from chain.text.wording import NOBODY_CHOOSES
 from cli.acp.rpc import RpcError
-from cli.show.question_rows import visible
+from cli.show.question_rows import fence, visible
 
 Content: TypeAlias = Mapping[str, Any]
 
@@ -134,8 +134,7 @@ def question_request(
         offered = (*numbered, (_NONE, "None of these", "reject_once"))
     if question.protections:
         about["protections"] = list(question.protections)
-        fence = text_content(f"Fenced in: {', '.join(question.protections)}", is_markdown=True)
-        call["content"] = [*call.get("content", ()), fence]
+        call["content"] = [*call.get("content", ()), text_content(fence(question), is_markdown=True)]
     options = [{"optionId": id, "name": name, "kind": kind} for id, name, kind in offered]
     return "session/request_permission", {"toolCall": call, "options": options, "_meta": {"chain": about}}
 

@@ -30,7 +30,7 @@ STOP_REASONS: Mapping[events.Status, StopReason] = {
 
 
 @dataclass(slots=True)
-class Pending:
+class PendingPrompt:
     """A prompt that has no answer yet, or a request whose text is still to be sent.
 
     ``line`` is empty if no line is on record: for a command, and for a stop that could not be recorded. ``run`` is the

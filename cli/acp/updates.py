@@ -51,17 +51,17 @@ class UpdateBuilder:
     """The number of finished messages of each agent."""
     _shown: list[str] = field(default_factory=list)
     """The pieces of the main agent's text since its last message."""
-    _own: set[str] = field(default_factory=set)
+    _own_lines: set[str] = field(default_factory=set)
     _window: int = 0
     _prefix: str = field(default_factory=lambda: secrets.token_hex(4))
     """Makes the ids of messages differ from those of an earlier process."""
 
     def expect(self, line: str) -> None:
         """Omit this line when it starts a run, since the editor shows its own prompt already."""
-        self._own.add(line)
+        self._own_lines.add(line)
 
-    def updates(self, event: events.Event, *, tells_errors: bool = True) -> Sequence[Update]:
-        """Return the updates for an event. Without ``tells_errors``, omit the error of a failed run."""
+    def updates(self, event: events.Event, *, includes_errors: bool = True) -> Sequence[Update]:
+        """Return the updates for an event. The error of a failed run is omitted unless ``includes_errors``."""
         match event:
             case events.TextDelta(agent=agent, text=text):
                 if agent == MAIN:
@@ -74,24 +74,27 @@ class UpdateBuilder:
                 return []
             case events.Retry(reason=reason, delay_s=delay):
                 note = f"{reason}; asked again in {delay:.0f} s. The text of this reply so far does not count."
-                return [self._whole("agent_thought_chunk", note, event)]
+                return [self._whole_message("agent_thought_chunk", note, event)]
             case events.UsageReport(agent="main", context_window=int(size)):
                 self._window = size
-                return [_filled(event.context_tokens, size)]
+                return [_window_usage(event.context_tokens, size)]
             case events.Compaction(agent="main", state="ended" | "failed"):
                 is_filled = event.state == "ended" and self._window
-                filled = [_filled(event.tokens_after, self._window)] if is_filled else []
-                return [self._whole("agent_thought_chunk", f"{phrases.describe_compaction(event)}.", event), *filled]
+                filled = [_window_usage(event.tokens_after, self._window)] if is_filled else []
+                return [
+                    self._whole_message("agent_thought_chunk", f"{phrases.describe_compaction(event)}.", event),
+                    *filled,
+                ]
             case events.RunStarted(id=id, query=text):
                 self._end_messages(event.agent)
-                is_shown = id in self._own
-                self._own.discard(id)
-                return [] if is_shown or not text else [self._whole("user_message_chunk", text, event)]
+                is_shown = id in self._own_lines
+                self._own_lines.discard(id)
+                return [] if is_shown or not text else [self._whole_message("user_message_chunk", text, event)]
             case events.UserInterruption(message=text) if text:
-                update = self._whole("user_message_chunk", text, event)
+                update = self._whole_message("user_message_chunk", text, event)
                 fields = to_json(event)
                 about = {name: fields[name] for name in ("ids", "point", "iteration", "waited_s", "tools_skipped")}
-                return [{**update, "_meta": {"chain": {**self._of(event.agent), **about}}}]
+                return [{**update, "_meta": {"chain": {**self._agent_meta(event.agent), **about}}}]
             case events.Question():
                 return [self._announce(event)]
             case events.ToolCall():
@@ -102,17 +105,17 @@ class UpdateBuilder:
                 return [self._end(event)]
             case events.AgentStarted(name=name, parent_id=parent, task=task):
                 self._parents[name] = parent
-                return [self._of_call(parent, event.agent, title=as_title(f"{name}: {task}"))]
+                return [self._call_update(parent, event.agent, title=as_title(f"{name}: {task}"))]
             case events.PlanChanged(tasks=tasks):
-                return [{"sessionUpdate": "plan", "entries": [_entry(task) for task in tasks]}]
+                return [{"sessionUpdate": "plan", "entries": [_plan_entry(task) for task in tasks]}]
             case events.Result():
-                return self._result(event, tells_errors=tells_errors)
+                return self._result(event, includes_errors=includes_errors)
             case _:
                 return []
 
-    def say(self, text: str) -> Update:
+    def message(self, text: str) -> Update:
         """Return the update for the answer to a prompt that needs no model."""
-        return self._whole("agent_message_chunk", text, events.TextDelta(text=text))
+        return self._whole_message("agent_message_chunk", text, events.TextDelta(text=text))
 
     def _chunk(self, voice: Voice, text: str, event: events.Event) -> Update:
         id = f"{self._prefix}-{event.agent}-{self._messages[event.agent]}-{voice}"
@@ -123,31 +126,31 @@ class UpdateBuilder:
         if agent == MAIN:
             self._shown.clear()
 
-    def _whole(self, voice: Voice, text: str, event: events.Event) -> Update:
+    def _whole_message(self, voice: Voice, text: str, event: events.Event) -> Update:
         self._end_messages(event.agent)
         update = self._chunk(voice, text, event)
         self._end_messages(event.agent)
         return update
 
-    def _result(self, event: events.Result, *, tells_errors: bool) -> Sequence[Update]:
+    def _result(self, event: events.Result, *, includes_errors: bool) -> Sequence[Update]:
         shown = "".join(self._shown).strip()
         self._end_messages(event.agent)
         is_error = event.status in ("error", "empty", "context_full")
         text = event.result.strip()
-        if (event.status in _SILENT and not (is_error and tells_errors)) or text in event.replies:
+        if (event.status in _SILENT and not (is_error and includes_errors)) or text in event.replies:
             return []
         rest = text.removeprefix(shown).strip() if shown else text
-        return [self.say(rest)] if rest else []
+        return [self.message(rest)] if rest else []
 
     def _announce(self, event: events.Question) -> Update:
         """Return the update for a question's call. An approval is asked before its call starts, so that is pending."""
         known = self._calls.get(event.tool_call_id)
         if event.kind == "choice" and known is not None:
-            return self._of_call(event.tool_call_id, event.agent, title=as_title(event.text))
+            return self._call_update(event.tool_call_id, event.agent, title=as_title(event.text))
         call = self._calls.setdefault(event.tool_call_id, _AnnouncedCall())
         diff = event.diff
         call.content = shown_calls.preview_content(diff, event.preview, self.workspace)
-        return self._of_call(
+        return self._call_update(
             event.tool_call_id,
             event.agent,
             is_new=known is None,
@@ -161,7 +164,7 @@ class UpdateBuilder:
     def _start(self, event: events.ToolCall) -> Update:
         is_new = event.id not in self._calls
         self._calls.setdefault(event.id, _AnnouncedCall())
-        return self._of_call(
+        return self._call_update(
             event.id,
             event.agent,
             is_new=is_new,
@@ -176,12 +179,12 @@ class UpdateBuilder:
             return []
         separator = "" if not call.progress or call.progress.endswith("\n") else "\n"
         call.progress = (call.progress + separator + event.text)[-MAX_SHOWN_OUTPUT:]
-        return [self._of_call(event.id, event.agent, content=[*call.content, text_content(call.progress)])]
+        return [self._call_update(event.id, event.agent, content=[*call.content, text_content(call.progress)])]
 
     def _end(self, event: events.ToolResult) -> Update:
         call = self._calls.pop(event.id, None)
         result = text_content(event.text, is_markdown=self.kinds.get(event.name) == "delegate")
-        return self._of_call(
+        return self._call_update(
             event.id,
             event.agent,
             is_new=call is None,
@@ -199,15 +202,15 @@ class UpdateBuilder:
         kind = self.kinds.get(name, "other")
         return shown_calls.WIRE_KINDS.get(kind, kind)
 
-    def _of_call(self, id: str, agent: str, *, is_new: bool = False, **fields: object) -> Update:
+    def _call_update(self, id: str, agent: str, *, is_new: bool = False, **fields: object) -> Update:
         what = "tool_call" if is_new else "tool_call_update"
         return {"sessionUpdate": what, "toolCallId": id, **fields, **self._meta(agent)}
 
     def _meta(self, agent: str) -> Mapping[str, Any]:
-        about = self._of(agent)
+        about = self._agent_meta(agent)
         return {"_meta": {"chain": about}} if about else {}
 
-    def _of(self, agent: str) -> Mapping[str, Any]:
+    def _agent_meta(self, agent: str) -> Mapping[str, Any]:
         """Return an agent and the call that started it; nothing for the main agent."""
         if agent == MAIN:
             return {}
@@ -215,10 +218,10 @@ class UpdateBuilder:
         return {"agent": agent, **({"parentToolCallId": parent} if parent != ROOT else {})}
 
 
-def _filled(tokens: int, window: int) -> Update:
+def _window_usage(tokens: int, window: int) -> Update:
     return {"sessionUpdate": "usage_update", "used": tokens, "size": window}
 
 
-def _entry(task: events.TaskView) -> Mapping[str, Any]:
+def _plan_entry(task: events.TaskView) -> Mapping[str, Any]:
     failed = f" (failed{f': {task.reason}' if task.reason else ''})" if task.state == "FAILED" else ""
     return {"content": f"{task.text}{failed}", "priority": "medium", "status": _TASK_STATES[task.state]}

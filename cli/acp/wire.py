@@ -26,11 +26,11 @@ MAX_REQUESTS = 100
 """Unanswered requests of the peer: one for each session, and a prompt for each line that can wait."""
 
 
-Serve: TypeAlias = Callable[["IncomingCall"], None]
-"""Serves a request, now or later, without blocking. Raises ``RpcError`` to answer with it."""
+OnRequest: TypeAlias = Callable[["IncomingCall"], None]
+"""Serves a request, now or later, without blocking. It may raise ``RpcError``, which answers the request."""
 
-Hear: TypeAlias = Callable[[str, Mapping[str, Any]], None]
-"""Handles a notification without blocking. Ignores an unknown one."""
+OnNotification: TypeAlias = Callable[[str, Mapping[str, Any]], None]
+"""Handles a notification without blocking. It ignores an unknown one."""
 
 
 @dataclass(slots=True, eq=False)
@@ -61,11 +61,11 @@ class Wire:
         self._asked: dict[Id, trio.MemorySendChannel[object]] = {}
         self._last_id = 0
 
-    async def run(self, serve: Serve, hear: Hear) -> None:
+    async def run(self, on_request: OnRequest, on_notification: OnNotification) -> None:
         """Read and serve messages until the input ends."""
         while (raw := await self._next_row()) is not None:
             if raw.text.strip():
-                await self._receive(raw, serve, hear)
+                await self._receive(raw, on_request, on_notification)
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Send a notification when the outbox has room for it."""
@@ -88,7 +88,7 @@ class Wire:
         """Send an answer."""
         self._outbox.put(rpc.response_row(id, result))
 
-    async def _receive(self, raw: RawLine, serve: Serve, hear: Hear) -> None:
+    async def _receive(self, raw: RawLine, on_request: OnRequest, on_notification: OnNotification) -> None:
         try:
             message = rpc.read_message(raw.text, is_utf8=not raw.has_invalid_bytes, is_cut=raw.is_cut, most=MAX_RPC_ROW)
         except RpcError as error:
@@ -100,34 +100,34 @@ class Wire:
                     asked.send_nowait(message.result)
                 return
             if message.is_notification:
-                self._notified(message.method, message.params, hear)
+                self._notify(message.method, message.params, on_notification)
                 return
-            self._begin(message, serve)
+            self._serve(message, on_request)
         # A peer that does not read answers is not read either. A cancellation behind a few of them still is.
         await self._outbox.wait_for_room(2 * ROOM)
 
-    def _begin(self, request: RpcRequest, serve: Serve) -> None:
+    def _serve(self, request: RpcRequest, on_request: OnRequest) -> None:
         id, params = request.id, request.params
         if id in self.calls:
-            refusal = RpcError(INVALID_REQUEST, f"the id {id!r} is in work already; give each request its own")
+            refusal = RpcError(INVALID_REQUEST, f"the id {id!r} is in use; give each request its own id")
         elif len(self.calls) >= MAX_REQUESTS:
-            refusal = RpcError(INVALID_REQUEST, f"{MAX_REQUESTS} requests are in work; wait for answers")
+            refusal = RpcError(INVALID_REQUEST, f"{MAX_REQUESTS} requests have no answer yet; wait for answers")
         elif not isinstance(params, dict):
             refusal = RpcError(INVALID_PARAMS, "params must be an object")
         else:
             call = self.calls[id] = IncomingCall(self, id, request.method, params)
             try:
-                serve(call)
+                on_request(call)
             except RpcError as error:
                 call.answer(error)
             return
         self.respond(id, refusal)
 
-    def _notified(self, method: str, params: object, hear: Hear) -> None:
+    def _notify(self, method: str, params: object, on_notification: OnNotification) -> None:
         if not isinstance(params, dict):
             return
         if method != "$/cancel_request":
-            hear(method, params)
+            on_notification(method, params)
             return
         id = params.get("requestId")
         if type(id) in (int, str) and id in self.calls:  # true is not an id, although it equals 1

@@ -1,6 +1,6 @@
 """The client of a side door: finds a running chain, and exchanges rows with it.
 
-It blocks: a program that sends one line has nothing else to do, and should start quickly.
+It blocks, without trio, so that a program which sends one line starts quickly.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ class ClientRefused(ConnectionError):
 
 
 class DoorClient(AbstractContextManager["DoorClient"]):
-    """A connection to a running chain. A context manager."""
+    """A connection to a running chain, as a context manager that closes it."""
 
     def __init__(self, path: Path, *, removes: bool = True) -> None:
-        """Connect. Raise ``OSError`` if there is no chain. If it ``removes``, delete a stale socket."""
+        """Connect. Raise ``OSError`` if no chain listens. If ``removes``, delete a stale socket."""
         self.path = path
         self._socket = sockets.connect(path, timeout_s=GREETING_S, removes=removes)
         self._file = self._socket.makefile("rb")
         self._rows = self._read()
         self.init: Mapping[str, Any] = {}
         self.session = self.workspace = ""
-        """The id of its session, and the workspace."""
+        """The id and the workspace of the session."""
         self.was_killed = False
         """Whether the chain was killed. Known when its rows have ended."""
 
@@ -71,7 +71,7 @@ class DoorClient(AbstractContextManager["DoorClient"]):
                     if again.session == self.session:
                         raise UserError(CUT_OFF_MESSAGE)
             except OSError as error:
-                self.was_killed |= isinstance(error, ConnectionRefusedError)  # who ends in good order removes it
+                self.was_killed |= isinstance(error, ConnectionRefusedError)  # otherwise it removed its socket
 
     def close(self) -> None:
         """Close the connection."""
@@ -94,19 +94,20 @@ def find_chain(state: Path, environ: Mapping[str, str], *, session: str, workspa
     """Connect to the chain of a session, or else to the only one of a workspace. Raise ``UserError``."""
     with ExitStack() as stack:
         here, doors = os.path.realpath(workspace), list(sockets.sockets(state, environ))
-        # A door has the name of its session.
-        asked = [path for path in doors if path.name == session] or [p for p in doors if p.name.startswith(session)]
+        # A door is named after its session.
+        candidates = [path for path in doors if path.name == session]
+        candidates = candidates or [path for path in doors if path.name.startswith(session)]
 
         def is_meant(client: DoorClient) -> bool:
             return bool(session) or os.path.realpath(client.workspace) == here
 
-        there, problems = _connect_all(asked, is_meant, stack)
-        meant = [each for each in there if is_meant(each)]
-        # One of those that cannot be reached may be meant as well.
+        clients, problems = _connect_all(candidates, is_meant, stack)
+        meant = [each for each in clients if is_meant(each)]
+        # A chain that cannot be reached may be meant, too.
         others = [id for id in problems if session or _works_in(here, id, state)] if meant else []
         if len(meant) == 1 and not others:
             stack.pop_all()
-            for each in there:
+            for each in clients:
                 if each is not meant[0]:
                     each.close()
             return meant[0]
@@ -114,8 +115,8 @@ def find_chain(state: Path, environ: Mapping[str, str], *, session: str, workspa
         if meant:
             problem = f"{len(meant) + len(others)} chains could be meant"
         elif session:
-            there, problems = _connect_all(doors, lambda client: False, stack)
-        named = "; ".join(_named(meant or there, state))
+            clients, problems = _connect_all(doors, lambda client: False, stack)
+        named = "; ".join(_described(meant or clients, state))
         choice = f"name one by --session ID: {named}" if named else ""
         hints = [*problems.values(), choice or ("" if problems else "start one with: chain")]
         raise UserError("; ".join([problem, *filter(None, hints)]))
@@ -126,7 +127,7 @@ def _connect_all(
 ) -> tuple[list[DoorClient], dict[str, str]]:
     """Connect to chains. Return them, and why others cannot be reached, by session.
 
-    All are asked at the same time, since one may hang.
+    They are awaited at the same time, since one may hang.
     """
     found, problems = list[DoorClient](), dict[str, str]()
     with selectors.DefaultSelector() as asked:
@@ -173,10 +174,10 @@ def _works_in(folder: str, id: str, state: Path) -> bool:
         return False
 
 
-def _named(there: Sequence[DoorClient], state: Path) -> Iterator[str]:
+def _described(clients: Sequence[DoorClient], state: Path) -> Iterator[str]:
     from chain.app import sessions  # only for a mistake
 
-    for each in there:
+    for each in clients:
         query = ""
         with suppress(UserError):
             query = sessions.FileStore(state).find(each.session).query

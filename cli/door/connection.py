@@ -28,13 +28,13 @@ _CHUNK = 65_536
 
 
 class Connection:
-    """A client. ``do`` is called with each of its rows."""
+    """A client. ``on_row`` is called with each of its rows."""
 
-    def __init__(self, stream: trio.SocketStream, do: Callable[[Connection, JsonRow], None]) -> None:
+    def __init__(self, stream: trio.SocketStream, on_row: Callable[[Connection, JsonRow], None]) -> None:
         self.answerer: Answerer | None = None
         """Its offer to answer questions, if it made one."""
         self._stream = stream
-        self._do = do
+        self._on_row = on_row
         self._outbox = Outbox(self._write)
         self._scope = trio.CancelScope()
         self._is_closing = False
@@ -91,7 +91,7 @@ class Connection:
                     if row is not None and not self._is_closing:
                         if raw.notice:
                             self.send_event(events.Notice(message=raw.notice))
-                        self._do(self, row)
+                        self._on_row(self, row)
                     # Many rows may come at once, and other tasks have to run.
                     await trio.lowlevel.checkpoint()
         # A last row without its end is ignored: the client left while it sent it.

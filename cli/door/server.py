@@ -2,8 +2,8 @@
 
 A client never blocks anything: a row is carried out in one step in trio's thread, like a typed line.
 
-A client gets ``init``, then the answers to its own rows and the receipts of its own lines. A client that promised to
-answer gets the questions too, and one that watches gets everything.
+A client gets ``init``, then the answers to its own rows and the receipts of its own lines. A client that offered to
+answer also gets the questions, and a client that watches gets everything.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LAST_S = 1.0
 """Seconds for the clients to read the rest when the door closes."""
 
 TOO_MANY_CLIENTS = f"the side door has {MAX_CLIENTS} clients already; try again later"
-NOT_ASKED = 'a client that answers says so first: {"type":"hello","answers":true}'
+NOT_AN_ANSWERER = 'to answer questions, first send {"type":"hello","answers":true}'
 CLOSING = "the chain is closing"
 IDLE = "Nothing is running."
 
@@ -92,7 +92,7 @@ class Door:
         self._feed = chain.feed()
         self._feed.take()  # without init, which each client gets when it connects
         self._is_closing = False
-        self._left = Wakeup()
+        self._client_left = Wakeup()
 
     async def serve(self, listening: trio.socket.SocketType) -> None:
         """Accept clients."""
@@ -112,10 +112,10 @@ class Door:
         if not problem and len(self._clients) >= MAX_CLIENTS:
             problem = TOO_MANY_CLIENTS
         if self._is_closing or (problem and len(self._turned_away) >= MAX_TURNED_AWAY):
-            with socket.socket(fileno=peer.detach()) as there:
-                there.send(error_row(problem or CLOSING).encode())
+            with socket.socket(fileno=peer.detach()) as blocking:
+                blocking.send(error_row(problem or CLOSING).encode())
             return
-        client = Connection(trio.SocketStream(peer), self._do)
+        client = Connection(trio.SocketStream(peer), self._carry_out)
         if problem:
             self._turned_away.add(client)
             client.send_error(problem)
@@ -133,7 +133,7 @@ class Door:
             for group in (self._clients, self._turned_away, self._watchers):
                 group.discard(client)
             self._owners = {key: owner for key, owner in self._owners.items() if owner is not client}
-            self._left.set()
+            self._client_left.set()
 
     async def close(self) -> None:
         """Accept no more clients, and wait until the present ones have read the rest."""
@@ -142,9 +142,9 @@ class Door:
         for client in self._clients:
             client.close_when_flushed()
         while self._clients:
-            await self._left.wait()
+            await self._client_left.wait()
 
-    def _do(self, client: Connection, row: JsonRow) -> None:
+    def _carry_out(self, client: Connection, row: JsonRow) -> None:
         """Carry out a row of a client, between the events before it and those of this step."""
         self._flush()
         match row:
@@ -158,7 +158,7 @@ class Door:
             case JsonAnswer(id, text):
                 self._answer(client, id, text)
             case Hello(answers):
-                self._let_answer(client, answers)
+                self._set_answerer(client, answers)
             case Watch():
                 if client not in self._watchers:
                     self._watchers.add(client)
@@ -182,7 +182,7 @@ class Door:
 
     def _answer(self, client: Connection, id: str, text: str) -> None:
         if client.answerer is None:
-            client.send_error(NOT_ASKED, id)
+            client.send_error(NOT_AN_ANSWERER, id)
         elif self._chain.answer(id, text, origin="door").what != "refused":
             self._owners["answer", id] = client
 
@@ -196,8 +196,8 @@ class Door:
         if sender is not client and client not in self._watchers:
             client.send_event(events.Notice(message=f"{id} was dropped."))  # the sender of the line gets the receipt
 
-    def _let_answer(self, client: Connection, answers: bool) -> None:
-        """Let a client answer questions, and send it the open one; or let it answer no longer."""
+    def _set_answerer(self, client: Connection, answers: bool) -> None:
+        """Let a client answer questions, and send it the open one, or end its offer to answer."""
         if answers and client.answerer is None:
             client.answerer = self._chain.answering()
             if client not in self._watchers:
@@ -218,12 +218,12 @@ class Door:
 
     def _send(self, batch: Iterable[events.Event], sender: Connection | None = None) -> None:
         for event in batch:
-            if recipients := self._watchers | self._concerned(event, sender):
+            if recipients := self._watchers | self._concerned_clients(event, sender):
                 data = json_row(event).encode()
                 for client in recipients:
                     client.put(data)
 
-    def _concerned(self, event: events.Event, sender: Connection | None) -> set[Connection]:
+    def _concerned_clients(self, event: events.Event, sender: Connection | None) -> set[Connection]:
         """Return the clients that get an event even if they do not watch."""
         match event:
             case events.LineRefused(origin="door") | events.Receipt(origin="door", state="refused"):

@@ -12,7 +12,7 @@ from chain.text import phrases
 from chain.text.phrases import duration
 from chain.text.wording import MAIN, pluralize
 from chain.version import VERSION
-from cli.show.child_agents import STEP, in_order, indent
+from cli.show.child_agents import STEP, indent, tree_order
 from cli.show.session_list import moment
 from cli.show.table import table
 from cli.show.text_rows import columns, cut, cut_to_row, flat, pad
@@ -190,7 +190,7 @@ def tree_rows(agents: Sequence[AgentView], width: int, *, now: float) -> list[st
     # The main agent is not listed as finished, since lines always go to it.
     finished = [agent for agent in agents if agent.state == "finished" and agent.name != MAIN]
     named = {agent.name: agent for agent in agents if agent not in finished}
-    order = in_order({agent.name: agent.parent for agent in named.values()})
+    order = tree_order({agent.name: agent.parent for agent in named.values()})
     names = {name: indent(depth, width) + flat(name) for depth, name in order}
     room = max(map(columns, names.values()), default=0)
     rows = [_tree_row(names[n], room, _agent_facts(named[n], now), named[n].task, width) for n in names]

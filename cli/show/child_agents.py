@@ -118,7 +118,7 @@ def self_and_ancestors(working: Working, name: str) -> Iterator[Child]:
 def child_rows(working: Working, width: int, sign: Sign, most: int = MOST_ROWS) -> list[str]:
     """Return a row of ``width`` columns for each agent at work, at most ``most`` rows. The other agents are counted."""
     parents = {name: next((one.name for one in list(self_and_ancestors(working, name))[1:]), "") for name in working}
-    ordered = [working[name] for _, name in in_order(parents)]
+    ordered = [working[name] for _, name in tree_order(parents)]
     shown = ordered if len(ordered) <= most else ordered[: most - 1]
     rows = [_row(child, width, sign) for child in shown]
     if left := len(ordered) - len(shown):
@@ -126,7 +126,7 @@ def child_rows(working: Working, width: int, sign: Sign, most: int = MOST_ROWS) 
     return rows
 
 
-def in_order(parents: Mapping[str, str]) -> list[tuple[int, str]]:
+def tree_order(parents: Mapping[str, str]) -> list[tuple[int, str]]:
     """Return the names in tree order, each after its parent, with its depth.
 
     A name without a known parent has depth 0.

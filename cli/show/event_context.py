@@ -16,8 +16,8 @@ class Context:
 
     ``depth`` is the number of levels below that agent, and ``agent`` the name to show: empty for the viewed agent
     itself, and if the text has the name. ``last_tool`` ran before the event in this iteration. ``parent`` started an
-    agent, unless it is the viewed one; ``child`` is the state of an agent that has ended. ``is_moved``: the line waited
-    for another agent before. ``began`` is the start of the run that has ended. ``jobs`` are the texts of those
+    agent, unless it is the viewed one; ``child`` is the state of an agent that has ended. ``is_readdressed``: the line
+    waited for another agent before. ``began`` is the start of the run that has ended. ``jobs`` are the texts of those
     delivered lines that report the ends of jobs.
     """
 
@@ -26,13 +26,13 @@ class Context:
     last_tool: str = ""
     parent: str = ""
     child: Child | None = None
-    is_moved: bool = False
+    is_readdressed: bool = False
     began: float | None = None
     jobs: tuple[str, ...] = ()
 
 
 class Contexts:
-    """A function from the events of a session to their contexts, in the main agent's view."""
+    """The state that gives each event of a session its context, in the main agent's view."""
 
     def __init__(self) -> None:
         self.working: Working = {}
@@ -43,7 +43,7 @@ class Contexts:
         """The texts of the waiting lines that report the ends of jobs."""
         self._began: float | None = None
 
-    def of(self, event: Event) -> Context:
+    def context_of(self, event: Event) -> Context:
         """Return the context of the next event."""
         working, depth = self.working, depth_of(self.working, event.agent)
         if event.agent in working:
@@ -62,7 +62,7 @@ class Contexts:
                 self._queued[event.id] = event.target_agent
                 if event.kind == "job":
                     self._jobs[event.id] = event.text
-                return Context(own.depth, own.agent, is_moved=before != event.target_agent)
+                return Context(own.depth, own.agent, is_readdressed=before != event.target_agent)
             case events.UserInterruption():
                 for id in event.ids:
                     self._queued.pop(id, None)

@@ -36,8 +36,8 @@ class RowPlace:
         """The columns that the indentation leaves."""
         return self.width - len(self.indent)
 
-    def below(self, depth: int, agent: str) -> RowPlace:
-        """Return the place of an agent ``depth`` levels down; ``agent`` is empty if the texts contain the name."""
+    def nest(self, depth: int, agent: str) -> RowPlace:
+        """Return the place of an agent ``depth`` levels down. ``agent`` is empty if the texts contain the name."""
         who = f"{self.name(agent)}: " if agent else ""
         return replace(self, indent=indent(depth, self.width), who=who)
 

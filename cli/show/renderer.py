@@ -93,14 +93,14 @@ class Renderer:
 
         The context is that of the main agent's view, unless another one is given.
         """
-        context = self._contexts.of(event) if context is None else context
+        context = self._contexts.context_of(event) if context is None else context
         if isinstance(event, events.UserInterruption) and context.jobs:
             event = replace(event, message=user_lines.strip_texts(event.message, context.jobs))
         return self._spaced(self._parts(event, context))
 
     def split_result(self, event: events.Result) -> tuple[list[str], list[str]]:
         """Return the rows of a result in two parts, between which the answer is printed."""
-        context = self._contexts.of(event)
+        context = self._contexts.context_of(event)
         return self._spaced(self._settle_pending(event)), self._rows(event, self.place, context)
 
     def resize(self, width: int) -> None:
@@ -149,7 +149,7 @@ class Renderer:
 
     def hint(self, event: events.Question, *, by_key: bool = True) -> list[str]:
         """Return the possible answers to an open question; ``by_key``: a single key answers."""
-        place = self.place.below(depth_of(self._contexts.working, event.agent), "")
+        place = self.place.nest(depth_of(self._contexts.working, event.agent), "")
         rows: list[str] = []
         for way in question_rows.hint(event, by_key=by_key).split(" · "):
             beside = f"{rows[-1]} {place.sign('·')} {way}" if rows else way
@@ -191,7 +191,7 @@ class Renderer:
 
     def _parts(self, event: Event, context: Context) -> list[Part]:
         if context.depth:
-            place = self.place.below(context.depth, context.agent)
+            place = self.place.nest(context.depth, context.agent)
             return [] if self._is_omitted(event) else self._work(self._rows(event, place, context), place)
         released = self._settle_pending(event)
         match event:

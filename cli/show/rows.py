@@ -49,10 +49,12 @@ def rows(event: Event, place: RowPlace, context: Context) -> list[str]:
             return _tool_result(event, place)
         case events.LineQueued(kind="job"):
             return (
-                [] if context.is_moved else [place.line("●", user_lines.job_end_text(event.text, place.sign), "cyan")]
+                []
+                if context.is_readdressed
+                else [place.line("●", user_lines.job_end_text(event.text, place.sign), "cyan")]
             )
         case events.LineQueued():
-            describe = user_lines.readdressed_spans if context.is_moved else user_lines.queued_spans
+            describe = user_lines.readdressed_spans if context.is_readdressed else user_lines.queued_spans
             return place.spans(describe(event, place.sign))
         case events.LineRefused(origin="door" | "acp"):
             return []  # only the sender can act on it, and has been informed

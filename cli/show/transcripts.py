@@ -56,7 +56,7 @@ class Transcripts:
 
     def update(self, event: Event, width: int) -> None:
         """Add the rows of an event, if it is about a child, for a terminal ``width`` columns wide."""
-        context = self._contexts.of(event)
+        context = self._contexts.context_of(event)
         match event:
             case events.AgentStarted():
                 self._add_nested(event, context, width)

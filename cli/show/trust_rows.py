@@ -64,7 +64,7 @@ def commands_question(commands: Sequence[UntrustedCommand], width: int) -> list[
     return [*in_rows(head, width), *in_rows(f"{TRUST_INDENT}{names}", width), *in_rows(COMMANDS_DANGER, width)]
 
 
-def declined(left_out: Path, instead: Path | None, width: int) -> list[str]:
+def declined_rows(left_out: Path, instead: Path | None, width: int) -> list[str]:
     """Return the row that says which configuration is used after the answer no."""
     used = "the built-in defaults are" if instead is None else f"{_on_one_row(str(instead))} is"
     return in_rows(f"{_on_one_row(left_out.name)} is not used; {used}.", max(width, NARROWEST))

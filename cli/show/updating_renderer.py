@@ -176,7 +176,7 @@ class UpdatingRenderer(Renderer):
     def _parts(self, event: Event, context: Context) -> list[Part]:
         if isinstance(event, events.Answer) and self._asked is not None and event.id == self._asked[0].id:
             self._asked = None
-        place = self.place.below(context.depth, context.agent)
+        place = self.place.nest(context.depth, context.agent)
         question = self._release_question(event)
         retries = self._work(self._ended_retries(event, place), place)
         return [*question, *retries, *super()._parts(event, context)]

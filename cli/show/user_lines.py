@@ -1,8 +1,8 @@
 """The user's lines as styled spans: queued, delivered or returned. Pure.
 
-If rows can be updated, a line is one row, which is shown whole when it is settled. Otherwise a line has two rows: a
-whole one when it is queued, with the line ends of a pasted text and the space that makes it verbatim; and a short one
-when it is delivered.
+If rows can be updated, a line is one row, which is shown whole when it is settled. Otherwise a line has two rows. The
+first reports its arrival: whole, with the line ends of a pasted text and the space that makes it verbatim. The second
+reports its delivery, and is shortened.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def _ask_yes_or_no(rows: Sequence[str], asking: str, *, ascii: bool) -> tuple[bo
 def say_declined(settings: Settings, instead: Settings, *, ascii: bool) -> None:
     """Show that the file is not used, and which configuration is used instead."""
     assert settings.file is not None
-    _show(trust_rows.declined(settings.file, instead.file, tty.size()[0]), ascii=ascii)
+    _show(trust_rows.declined_rows(settings.file, instead.file, tty.size()[0]), ascii=ascii)
 
 
 def say(text: str, *, ascii: bool) -> None:

@@ -1,4 +1,4 @@
-"""What `chain help editors` says, held against the program."""
+"""``chain help editors`` agrees with the program."""
 
 import json
 import re
@@ -17,33 +17,33 @@ from cli.acp.wire import MAX_REQUESTS, MAX_RPC_ROW
 
 
 @pytest.mark.parametrize("editor", ["zed", "jetbrains"])
-def test_an_editor_is_set_up_to_start_the_command(editor: str) -> None:
+def test_the_settings_of_an_editor_start_the_command(editor: str) -> None:
     server = json.loads(block("editors", editor))["agent_servers"]["chain"]
     assert server["command"] == "chain"
     assert options.parse_arguments(server["args"]).command == "acp"
 
 
-def test_the_stop_reasons_are_those_of_the_program() -> None:
-    told: dict[str, str] = {}
+def test_the_stop_reasons_are_complete() -> None:
+    documented: dict[str, str] = {}
     for statuses, reason in rows("editors", "a run that ends"):
         for status in re.findall(r"`(\w+)`", statuses):
-            told[status] = reason.strip("`")
-    assert {status: STOP_REASONS.get(status, "an error with the reason") for status in get_args(Status)} == told
+            documented[status] = reason.strip("`")
+    assert {status: STOP_REASONS.get(status, "an error with the reason") for status in get_args(Status)} == documented
 
 
-async def test_the_methods_are_those_of_the_program(tmp_path: Path) -> None:
-    told = {cells[0].strip("`") for cells in rows("editors", "method")}
+async def test_the_methods_are_complete(tmp_path: Path) -> None:
+    documented = {cells[0].strip("`") for cells in rows("editors", "method")}
     async with connected(opener(tmp_path / "home", "rules: [{text: Hello.}]")) as editor:
-        codes = {method: (await editor.error(method)).code for method in sorted(told - {"initialize"})}
+        codes = {method: (await editor.error(method)).code for method in sorted(documented - {"initialize"})}
         assert set(codes.values()) == {INVALID_REQUEST}, "they come after initialize"
         result = await editor.initialize()
         assert (await editor.error("session/fork")).code == METHOD_NOT_FOUND
     offered = {f"session/{name}" for name in result["agentCapabilities"]["sessionCapabilities"]}
     always = {"session/load", "session/new", "session/prompt", "session/set_config_option"}
-    assert offered | always == {method for method in told if method.startswith("session/")}
+    assert offered | always == {method for method in documented if method.startswith("session/")}
 
 
-async def test_the_commands_are_those_of_the_program(tmp_path: Path) -> None:
+async def test_the_commands_are_complete(tmp_path: Path) -> None:
     listed = text_of("editors").partition("These commands")[2].partition("Other text after")[0]
     async with connected(opener(tmp_path / "home", "rules: [{text: Hello.}]")) as editor:
         await editor.initialize()
@@ -53,5 +53,5 @@ async def test_the_commands_are_those_of_the_program(tmp_path: Path) -> None:
     assert re.findall(r"`/([\w-]+)", listed) == [each["name"] for each in offer["availableCommands"]]
 
 
-def test_the_bounds_are_those_of_the_program() -> None:
-    assert f"{MAX_RPC_ROW // 2**20} MiB and {MAX_REQUESTS} requests" in " ".join(text_of("editors").split())
+def test_the_limits_are_those_of_the_program() -> None:
+    assert f"{MAX_RPC_ROW // 2**20} MiB, {MAX_REQUESTS} requests" in " ".join(text_of("editors").split())

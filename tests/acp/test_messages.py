@@ -78,7 +78,7 @@ def test_invalid_utf_8_is_a_parse_error() -> None:
         ('{"jsonrpc":"2.0","id":7,"result":null}', Response(7, None)),
     ],
 )
-def test_a_row_is_a_request_a_notification_or_an_answer(row: str, expected: object) -> None:
+def test_requests_notifications_and_answers_are_read(row: str, expected: object) -> None:
     assert read_message(row) == expected
 
 
@@ -97,7 +97,7 @@ def error_of(row: str) -> tuple[int, str]:
         (None, -32603, "no reason was given"),
     ],
 )
-def test_an_error_answer_has_a_code_and_a_message(error: object, code: int, message: str) -> None:
+def test_an_error_has_a_code_and_a_message(error: object, code: int, message: str) -> None:
     assert error_of(json.dumps({"jsonrpc": "2.0", "id": 1, "error": error})) == (code, message)
 
 

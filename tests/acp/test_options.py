@@ -56,7 +56,7 @@ async def test_a_single_chain_is_no_option(tmp_path: Path) -> None:
         assert current(await editor.call("session/new", cwd=str(tmp_path), mcpServers=[])) == {"model": "test"}
 
 
-async def test_a_model_is_used_from_the_next_run_on(editor: Editor, session: str, waiting: int, gate: Gate) -> None:
+async def test_a_model_applies_to_the_next_run(editor: Editor, session: str, waiting: int, gate: Gate) -> None:
     assert (await set_option(editor, session, "model", "other"))["model"] == "other"
     gate.open.set()
     await editor.result(waiting)
@@ -107,7 +107,7 @@ async def test_a_chain_cannot_change_during_a_run(editor: Editor, session: str, 
     await editor.call("session/set_config_option", **option)
 
 
-async def test_a_session_lost_by_a_change_of_chain_is_closed(editor: Editor, session: str, tmp_path: Path) -> None:
+async def test_a_session_lost_by_a_switch_is_closed(editor: Editor, session: str, tmp_path: Path) -> None:
     (tmp_path / "home/state/sessions" / f"{session}.jsonl").unlink()
     error = await editor.error("session/set_config_option", sessionId=session, configId="chain", value="review")
     assert "there is no session" in error.message
@@ -132,6 +132,7 @@ async def test_a_command_needs_no_model(editor: Editor, session: str, text: str,
     assert await editor.reasons(id) == ["end_turn"]
     assert said in editor.text()
     assert not editor.receipts()
+    assert not [note for note in editor.notes if said in note]
     assert editor.log[-1] == ("answer", id)
 
 
@@ -163,7 +164,7 @@ async def test_a_line_can_be_addressed(editor: Editor, session: str, waiting: in
     assert editor.text("user_message_chunk") == "look elsewhere"
 
 
-async def test_a_model_set_by_a_command_updates_the_option(editor: Editor, session: str) -> None:
+async def test_the_model_command_updates_the_option(editor: Editor, session: str) -> None:
     await editor.run(session, "/model other")
     [update] = editor.updates("config_option_update")
     assert current(update)["model"] == "other"

@@ -169,7 +169,7 @@ sys.exit(main(sys.argv[1:], tools=[loud]))
 
 
 @pytest.mark.slow
-def test_the_streams_of_a_tool_are_not_the_editors(tmp_path: Path, workspace: Path, scripted: Path) -> None:
+def test_a_tool_cannot_use_the_editors_streams(tmp_path: Path, workspace: Path, scripted: Path) -> None:
     (tmp_path / "loud.py").write_text(LOUD)
     (tmp_path / "rules.yaml").write_text("rules: [{when: {tool: loud}, text: '${result}'}, {tools: [{name: loud}]}]")
     command = [sys.executable, str(tmp_path / "loud.py"), "acp", "--config", str(scripted)]

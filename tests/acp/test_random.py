@@ -79,7 +79,7 @@ def final_states(home: Path) -> dict[str, str]:
 
 
 @sharded(100, ACTS, shards=4)
-def test_each_request_is_answered_once_and_each_line_ends(acts: list[tuple[str, ...]]) -> None:
+def test_requests_are_answered_once_and_lines_end(acts: list[tuple[str, ...]]) -> None:
     async def main(home: Path) -> None:
         gate = Gate()
         async with connected(opener(home / "home", RULES, tools=[gate.tool], chains=CHAINS)) as editor:

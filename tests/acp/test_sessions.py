@@ -13,6 +13,7 @@ from support.servers import entry_of, heard
 
 from chain.config.load import load_settings
 from chain.tools.tool import ToolContext, tool
+from cli.acp import methods
 from cli.acp.opener import SessionOpener
 from cli.acp.rpc import (
     INTERNAL_ERROR,
@@ -84,6 +85,7 @@ async def test_a_session_is_loaded_in_its_own_folder(
     await editor.run(session, "hello")
     await editor.call("session/close", sessionId=session)
     assert (await editor.error("session/load", **of(session, tmp_path))).code == INVALID_PARAMS
+    assert (await editor.error("session/load", **of(session[:-1], workspace))).code == NOT_FOUND
     await editor.call("session/load", **of(session, workspace))
     assert await editor.run(session, "hello") == "end_turn"
 
@@ -99,6 +101,16 @@ async def test_loading_waits_for_a_close_once(editor: Editor, session: str, wait
     assert answers.index(waiting) < answers.index(closing) < answers.index(first)
     assert await editor.reasons(waiting) == ["cancelled"]
     assert await editor.run(session, "hello") == "end_turn"
+
+
+async def test_open_sessions_are_limited(
+    editor: Editor, session: str, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(methods, "MAX_SESSIONS", 1)
+    error = await editor.error("session/new", cwd=str(workspace), mcpServers=[])
+    assert (error.code, error.message) == (INVALID_REQUEST, "1 sessions are open; close one")
+    await editor.call("session/close", sessionId=session)
+    await editor.new(workspace)
 
 
 # ------------------------------------------------------------------------------------------------------------ closing

@@ -62,7 +62,7 @@ ENDS = st.sampled_from(["", "end"])
 
 
 @given(LINES, ENDS, LINES, ENDS)
-def test_the_differences_turn_the_old_file_into_the_new(
+def test_differences_turn_the_old_file_into_the_new(
     before: list[str], before_end: str, after: list[str], after_end: str
 ) -> None:
     old, new = "".join(before) + before_end, "".join(after) + after_end

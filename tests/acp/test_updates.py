@@ -55,7 +55,7 @@ def result(status: events.Status, text: str, *replies: str) -> events.Result:
         ("", result("limit_reached", ""), []),
     ],
 )
-def test_the_end_of_a_run_adds_what_was_not_said(
+def test_the_end_of_a_run_adds_unsaid_text(
     builder: UpdateBuilder, shown: str, ended: events.Result, said: list[str]
 ) -> None:
     builder.updates(events.TextDelta(text=shown))
@@ -63,7 +63,7 @@ def test_the_end_of_a_run_adds_what_was_not_said(
 
 
 def test_an_error_in_the_answer_is_not_repeated(builder: UpdateBuilder) -> None:
-    assert builder.updates(result("error", "no service"), tells_errors=False) == []
+    assert builder.updates(result("error", "no service"), includes_errors=False) == []
 
 
 def test_each_message_has_its_own_id(builder: UpdateBuilder) -> None:
@@ -118,6 +118,9 @@ def test_a_child_gives_its_name_to_the_call(builder: UpdateBuilder) -> None:
     builder.updates(events.ToolCall(id="c1", name="explore", input={"task": "look"}))
     [titled] = builder.updates(events.AgentStarted(name="explore-1", kind="explore", parent_id="c1", task="look"))
     assert (titled["toolCallId"], titled["title"]) == ("c1", "explore-1: look")
+    [thought] = builder.updates(events.TextDelta(agent="explore-1", text="I see nothing."))
+    assert thought["sessionUpdate"] == "agent_thought_chunk"
+    assert thought["_meta"]["chain"] == {"agent": "explore-1", "parentToolCallId": "c1"}
 
 
 def test_the_usage_of_the_window_is_updated(builder: UpdateBuilder) -> None:

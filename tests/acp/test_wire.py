@@ -116,14 +116,6 @@ async def test_notifications_have_no_answer() -> None:
         assert (server.heard, len(editor.log)) == (["known"], 1)
 
 
-async def test_a_request_is_cancelled_by_its_id() -> None:
-    server = Echo()
-    async with wired(server) as (editor, _):
-        editor.tell("$/cancel_request", requestId=editor.begin("hold"))
-        await editor.call("echo")
-        assert server.cancelled == server.held
-
-
 async def test_unanswered_requests_are_bounded() -> None:
     async with wired(Echo()) as (editor, wire):
         for _ in range(MAX_REQUESTS):

@@ -3,9 +3,6 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from support.painted import check_row
 
 from chain.agent.tree import Activity, AgentView
 from chain.chain import Checkpoint
@@ -62,25 +59,6 @@ DONE = view("explore-3", task="count the files", state="finished")
 )  # fmt: skip
 def test_each_agent_has_a_row(agents: list[AgentView], width: int, rows: list[str]) -> None:
     assert tree_rows(agents, width, now=NOW) == rows
-
-
-NAMES = st.sampled_from(["main", "a", "b", "c", "explore-1", "漢字" * 9, "x\ny", ""])
-
-
-@given(
-    st.lists(
-        st.builds(
-            view, NAMES, NAMES, NAMES, st.sampled_from(["executing", "completing", "finished"]), st.floats(0, 1e6)
-        ),
-        unique_by=lambda view: view.name,
-    ),
-    st.integers(20, 120),
-)
-def test_rows_of_any_agents_fit(agents: list[AgentView], width: int) -> None:
-    rows = tree_rows(agents, width, now=NOW)
-    for row in rows:
-        check_row(row, width)
-    assert len(rows) <= len(agents) + 1
 
 
 def test_runs_are_numbered_as_undo_counts_them() -> None:

@@ -42,7 +42,7 @@ def test_unknown_languages_and_long_lines_are_plain(language: str, line: str) ->
     assert styles(line, language) == {line: ""}
 
 
-def test_a_string_that_began_in_an_earlier_part_is_recognised() -> None:
+def test_strings_are_recognised_across_parts() -> None:
     # The block is read in parts, and the second of them starts inside the string.
     before = ["x = 1"] * (MAX_LEXED // 12 - 9)
     inside, outside = highlight([*before, '"""', *["return"] * 20], "python"), highlight(["return"], "python")

@@ -120,13 +120,6 @@ def test_a_block_is_source_until_it_is_complete() -> None:
     assert (flow.is_open, flow.tail) == (False, "")
 
 
-def test_list_items_are_shown_one_by_one() -> None:
-    flow = markdown(40)
-    rows = [added(flow, f"{n}. item\n") for n in range(7, 10)]
-    assert rows == [[], ["7. item"], ["8. item"]]
-    assert flow.end() == ["9. item"]
-
-
 @pytest.mark.parametrize(
     ("text", "rows"),
     [
@@ -166,7 +159,7 @@ def test_a_long_line_of_code_is_not_cut(kind: Callable[[int], MarkdownFlow | Pla
         check_row(row, 33)
 
 
-def test_the_tail_is_the_end_of_the_open_block() -> None:
+def test_the_tail_is_the_open_blocks_end() -> None:
     flow = markdown(20)
     flow.add("| head | two |\n|---|---|\n" + "".join(f"| row {n} | x |\n" for n in range(99)))
     assert flow.tail.split("\n") == [f"| row {n} | x |" for n in range(94, 99)]
@@ -185,14 +178,7 @@ def test_a_new_width_applies_to_the_open_block() -> None:
     assert flow.end() == ["One two three four", "five six seven"]
 
 
-def test_long_code_is_one_block() -> None:
-    code = "".join(f"    row {n}\n" for n in range(2_000))
-    rows = rows_of(f"{code}\n# b", piece=77)
-    assert rows.index("row 1999") == 1_999
-    assert rows[2_000:] == ["", *rows_of("# b")]
-
-
-def test_a_block_that_is_too_long_is_shown_as_source() -> None:
+def test_too_long_a_block_is_shown_as_source() -> None:
     plain = Flow(40)
     text = "*word* " * MAX_UNFINISHED
     assert rows_of(text) == rows_of(text, piece=77) == plain.add(text) + plain.end()

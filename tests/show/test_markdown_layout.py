@@ -157,7 +157,7 @@ TABLES = {
 
 
 @pytest.mark.parametrize("width", TABLES, ids=["aligned", "wrapped and ruled", "a line for each cell"])
-def test_the_form_of_a_table_depends_on_the_width(width: int) -> None:
+def test_a_tables_form_depends_on_the_width(width: int) -> None:
     body = [["alpha", "12", "short"], ["beta", "123456", "a note of several words"]]
     assert table(["Name", "Size", "Note"], body, width, "", "right", "center") == TABLES[width]
 

@@ -27,7 +27,7 @@ ESCALATING = replace(SHELL, escalations=("network", "outside"))
 
 
 @given(TEXT, st.integers(12, 20), st.sampled_from(["↪", "->"]))
-def test_a_preview_can_be_put_together_from_its_rows(text: str, width: int, more: str) -> None:
+def test_a_previews_rows_can_be_joined_again(text: str, width: int, more: str) -> None:
     lines: list[str] = []
     for _, row in preview_rows(asked(preview=text), width, "…", more, whole=True):
         is_new = row.startswith("  ")
@@ -103,7 +103,7 @@ def test_a_slip_does_not_answer_an_approval(question: events.Question, text: str
         ((), "7", True),
     ],
 )
-def test_a_choice_is_answered_by_a_number_it_has(options: tuple[str, ...], text: str, is_answer: bool) -> None:
+def test_a_choice_accepts_only_its_numbers(options: tuple[str, ...], text: str, is_answer: bool) -> None:
     assert (unclear(replace(asked(), kind="choice", options=options), text) == "") is is_answer
 
 

@@ -131,11 +131,6 @@ def test_each_event_has_its_rows(event: Event, rows: list[str]) -> None:
     assert shown(event) == rows
 
 
-def test_a_delivery_names_the_tool_before_it() -> None:
-    assert shown(tool(), interruption())[-1].endswith("use B ✓ Message injected (after search_files, 3.2 s)")
-    assert shown(tool(), ITERATION, interruption(point="C"))[-1].endswith(f" {IN}")
-
-
 def test_the_answer_is_left_to_the_caller() -> None:
     ended = events.Result(status="done", result="There are 5.", iterations=2, usage=Usage(1200, 34), time=103.25)
     rows = shown(RUN, ITERATION, reply("There are 5."), USAGE, MAIN.receipt("handled"), ended)
@@ -146,7 +141,7 @@ def test_the_answer_is_left_to_the_caller() -> None:
 @pytest.mark.parametrize(
     "next_event", [ITERATION, RUN, interruption(point="B"), tool(), result("Stopped after 2.", "max_iterations")]
 )
-def test_a_reply_that_was_not_the_answer_is_shown(next_event: Event) -> None:
+def test_a_reply_before_the_answer_is_shown(next_event: Event) -> None:
     rows = shown(reply("There are 5."), USAGE, next_event)
     assert (rows[0], rows.count("There are 5.")) == ("There are 5.", 1)
     assert len(rows) > 1
@@ -180,7 +175,7 @@ def test_arguments_and_returned_lines_are_cut() -> None:
 PASTED = "\n".join(f"row {n}" for n in range(100))
 
 
-def test_a_queued_line_and_a_query_are_shown_whole() -> None:
+def test_queued_lines_and_queries_are_shown_whole() -> None:
     assert shown(queued("word " * 1000))[0].count("word") == 1000
     assert shown(queued(PASTED)) == [
         "📤 Interrupting: row 0",
@@ -254,7 +249,7 @@ def test_ascii_rows_are_ascii() -> None:
     assert to_ascii("[✓] [✗] ✓ »? Ünï ≤ 3") == "[x] [-] ok: :? Ünï <= 3"
 
 
-def test_the_lines_of_an_edit_are_counted_in_ascii() -> None:
+def test_an_edits_lines_are_counted_in_ascii() -> None:
     diff = FileDiff("a.py", (Hunk(1, 1, ("-x", "+y")),))
     asked = replace(MAIN.question(diff.text), text="Allow edit_file: a.py", name="edit_file", diff=diff)
     ended = replace(tool_result("x"), name="edit_file", summary=(diff.counts,))
@@ -320,7 +315,7 @@ BLOCKS = {
 @pytest.mark.parametrize("kind", BLOCKS)
 @pytest.mark.parametrize("size", [1, 3, 1000])
 @pytest.mark.parametrize("width", [20, 80])
-def test_other_rows_wait_for_the_end_of_a_block(kind: str, color: bool, size: int, width: int) -> None:
+def test_other_rows_wait_for_a_blocks_end(kind: str, color: bool, size: int, width: int) -> None:
     def rows_of(*happened: Event) -> list[str]:
         return [row for row in rendered(above_a_prompt(color=color, ascii=False, width=width), *happened) if row]
 

@@ -33,7 +33,7 @@ def table(*sessions: Summary, width: int = 130, ascii: bool = False) -> list[str
     return session_rows(sessions, width, ascii=ascii, here="/home/ida/here", now=NOW, home="/home/ida")
 
 
-def test_a_wide_table_has_a_row_for_each_session() -> None:
+def test_a_wide_table_has_one_row_per_session() -> None:
     head, row = table(PLAIN)
     assert head.split() == ["changed", "session", "runs", "tokens", "query"]
     assert row.split() == ["today", "14:30", "20261122-222103-a7431e", "3", "123k", *PLAIN.query.split()]

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prompt_toolkit.utils import get_cwidth
 from support.agent_events import AgentEvents
-from support.drawn import drawn
 
 from chain import events
 from chain.events import Event, TaskView
@@ -121,7 +120,7 @@ def test_the_seconds_of_a_step_pass() -> None:
     assert shown == [f"3/20 · shell {s} · queue 2/10" for s in ("0 s", "0 s", "41 s", "1 min 5 s")]
 
 
-def test_a_retry_ends_with_its_delay_or_a_reply() -> None:
+def test_a_delay_or_a_reply_ends_a_retry() -> None:
     bar = toolbar(*WORKING, TEXT, RETRY)
     assert "retry in 5 s" in row_of(bar, now=102.0)
     assert "thinking 3 s" in row_of(bar, now=109.6)
@@ -154,86 +153,60 @@ def test_a_stop_says_what_it_waits_for(of: str, more: dict[str, Any], shown: str
 # ------------------------------------------------------------------------------------------------------ the right end
 
 
-@pytest.mark.parametrize(
-    ("typed", "right"),
-    [
-        ("  \n", "→ main"),
-        ("use the other file", "⏳ main, next safe point"),
-        (" stop", "⏳ main, next safe point"),
-        ("how far are you?", "⏳ main, next safe point"),
-        ("!use the other file", "⚡ main, skips tools"),
-        ("Never mind!", "⏹ stops the run"),
-        ("todo: add x", "plan, next safe point"),
-        ("!todo: add x", "⚡ plan, skips tools"),
-        ("todo: add", "write it as todo: add <task>"),
-        ("!", "write the message after the !, for example: !use the other file"),
-        ("then: check the licence", "after this run"),
-        ("/status", "command"),
-        ("x" * LONGEST_PARSED + "?", "⏳ main, next safe point"),
-        ("!" + "x" * LONGEST_PARSED, "⏳ main, next safe point"),
-        ("x" * (MAX_LINE + 1), "too long, at most 100,000 characters"),
-    ],
-)
-def test_the_right_end_says_what_enter_does(typed: str, right: str) -> None:
-    assert sides(*WORKING, typed=typed)[1] == right
+TO_CHILD = {"target": "explore-1", "is_addressed": True, "waiting": 10}
 
 
 @pytest.mark.parametrize(
-    ("typed", "waiting", "right"),
+    ("happened", "typed", "more", "right"),
     [
-        ("", 0, ""),
-        ("count", 0, "⏎ starts a run"),
-        ("todo: list", 0, "⏎ answers at once"),
-        ("status", 0, "⏎ answers at once"),
-        ("stop", 0, "nothing to stop"),
-        ("/help", 0, "command"),
-        ("todo: add", 0, "write it as todo: add <task>"),
-        ("", 2, "⏎ starts a run with 2 lines"),
-        ("another", 2, "⏎ starts a run"),
+        (WORKING, "  \n", {}, "→ main"),
+        (WORKING, "use the other file", {}, "⏳ main, next safe point"),
+        (WORKING, " stop", {}, "⏳ main, next safe point"),
+        (WORKING, "how far are you?", {}, "⏳ main, next safe point"),
+        (WORKING, "!use the other file", {}, "⚡ main, skips tools"),
+        (WORKING, "Never mind!", {}, "⏹ stops the run"),
+        (WORKING, "todo: add x", {}, "plan, next safe point"),
+        (WORKING, "!todo: add x", {}, "⚡ plan, skips tools"),
+        (WORKING, "todo: add", {}, "write it as todo: add <task>"),
+        (WORKING, "!", {}, "write the message after the !, for example: !use the other file"),
+        (WORKING, "then: check the licence", {}, "after this run"),
+        (WORKING, "/status", {}, "command"),
+        (WORKING, "x" * LONGEST_PARSED + "?", {}, "⏳ main, next safe point"),
+        (WORKING, "!" + "x" * LONGEST_PARSED, {}, "⏳ main, next safe point"),
+        (WORKING, "x" * (MAX_LINE + 1), {}, "too long, at most 100,000 characters"),
+        # No run is active.
+        ((), "", {}, ""),
+        ((), "count", {}, "⏎ starts a run"),
+        ((), "todo: list", {}, "⏎ answers at once"),
+        ((), "status", {}, "⏎ answers at once"),
+        ((), "stop", {}, "nothing to stop"),
+        ((), "/help", {}, "command"),
+        ((), "todo: add", {}, "write it as todo: add <task>"),
+        ((), "", {"waiting": 2}, "⏎ starts a run with 2 lines"),
+        ((), "another", {"waiting": 2}, "⏎ starts a run"),
+        # The queue is full.
+        *((WORKING, typed, {"waiting": 10}, "queue full") for typed in ("use B", "!use B", "then: B", "todo: add x")),
+        (WORKING, "stop", {"waiting": 10}, "⏹ stops the run"),
+        (WORKING, "/drop", {"waiting": 10}, "command"),
+        (WORKING, "todo: add", {"waiting": 10}, "write it as todo: add <task>"),
+        (WORKING, "", {"waiting": 10}, "→ main"),
+        # The line has an address, or a question is open, or the run was stopped.
+        (WORKING, "use B", {**TO_CHILD, "own": 0}, "⏳ explore-1, next safe point"),
+        (WORKING, "use B", {**TO_CHILD, "own": 10}, "queue full"),
+        (WORKING, "", {**TO_CHILD, "own": 10}, "→ explore-1"),
+        (WORKING, "todo: add x", {**TO_CHILD, "own": 0}, "⏳ explore-1, next safe point"),
+        (WORKING, "stop", {**TO_CHILD, "own": 0}, "⏹ stops explore-1"),
+        (WORKING, "stop", {**TO_CHILD, "target": "main"}, "⏹ stops the run"),
+        (WORKING, "use B", {**TO_CHILD, "target": "", "own": 0}, "no such agent at work"),
+        ((*EXPLORING, QUESTION), "", {"at": "Q1"}, "⏎ answers Q1 (explore-1)"),
+        ((*WORKING, STOP), "use B", {}, "is returned after the stop"),
+        ((*WORKING, STOP, RESULT, RUN), "use B", {}, "⏳ main, next safe point"),
     ],
 )
-def test_enter_starts_a_run_if_none_is_active(typed: str, waiting: int, right: str) -> None:
-    assert sides(typed=typed, waiting=waiting) == ("idle · queue 2/10" if waiting else "idle", right)
-
-
-@pytest.mark.parametrize(
-    ("typed", "right"),
-    [
-        *((text, "queue full") for text in ("use B", "!use B", "then: B", "todo: add x")),
-        ("stop", "⏹ stops the run"),
-        ("/drop", "command"),
-        ("todo: add", "write it as todo: add <task>"),
-        ("", "→ main"),
-    ],
-)
-def test_only_a_line_that_waits_needs_room(typed: str, right: str) -> None:
-    assert sides(*WORKING, typed=typed, waiting=10)[1] == right
-
-
-@pytest.mark.parametrize(
-    ("typed", "target", "own", "right"),
-    [
-        ("use B", "explore-1", 0, "⏳ explore-1, next safe point"),
-        ("use B", "explore-1", 10, "queue full"),
-        ("", "explore-1", 10, "→ explore-1"),
-        ("!use B", "explore-1", 0, "⚡ explore-1, skips tools"),
-        ("todo: add x", "explore-1", 0, "⏳ explore-1, next safe point"),
-        ("stop", "explore-1", 0, "⏹ stops explore-1"),
-        ("stop", "main", 0, "⏹ stops the run"),
-        ("use B", "", 0, "no such agent at work"),
-    ],
-)
-def test_an_addressed_line_goes_to_its_agent(typed: str, target: str, own: int, right: str) -> None:
-    assert sides(*WORKING, typed=typed, target=target, own=own, waiting=10, is_addressed=True)[1] == right
-
-
-def test_an_answer_goes_to_the_agent_that_asked() -> None:
-    assert sides(*EXPLORING, QUESTION, at="Q1")[1] == "⏎ answers Q1 (explore-1)"
-
-
-def test_a_line_after_a_stop_is_returned() -> None:
-    assert sides(*WORKING, STOP, typed="use B")[1] == "is returned after the stop"
-    assert sides(*WORKING, STOP, RESULT, RUN, typed="use B")[1] == "⏳ main, next safe point"
+def test_the_right_end_says_what_enter_does(
+    happened: tuple[Event, ...], typed: str, more: dict[str, Any], right: str
+) -> None:
+    assert sides(*happened, typed=typed, **more)[1] == right
 
 
 @pytest.mark.parametrize(("waiting", "queue"), [(5, "queue 2/10 +3"), (2, "queue 2/10")])
@@ -319,28 +292,30 @@ def columns(text: str) -> int:
 
 
 TIMES = st.floats(min_value=-1e12, max_value=1e12)
+NAMES = ["shell", "検索" * 20, "\x1b[31mred", "a\u00adb", "é" * 30, "", "\ud800\u2028"]
 TYPED = st.one_of(
     st.text(max_size=30),
     st.sampled_from([*STOP_PHRASES, "!x", "todo: ", "todo: add x", "then: x", "/x", "x?", "status", "x" * 3000]),
 )
-NAMES = st.one_of(st.text(max_size=40), st.sampled_from(["shell", "検索" * 20, "\x1b[31mred", "a\u00adb", "é" * 30]))
-AGENTS, IDS = st.sampled_from(["main", "explore"]), st.sampled_from(["t1", "t2"])
-HAPPENINGS = st.one_of(
-    st.sampled_from([USAGE, PLAN, RESULT]),
-    drawn(events.ToolCall, id=IDS, name=NAMES, time=TIMES, agent=AGENTS),
-    drawn(events.AgentStarted, name=AGENTS, parent_id=IDS, time=TIMES, agent=AGENTS),
-    drawn(events.AgentEnded, name=AGENTS, parent_id=IDS, time=TIMES, agent=AGENTS),
-    *(
-        drawn(kind, id=IDS, text=TYPED, time=TIMES, agent=AGENTS)
-        for kind in (
-            *(events.RunStarted, events.IterationStarted, events.ThinkingDelta, events.TextDelta, events.ToolResult),
-            *(events.Retry, events.Receipt),
-        )
-    ),
+HAPPENINGS = st.sampled_from(
+    [
+        *(call(name, id, agent, time) for name, time in zip(NAMES, range(7), strict=True)
+          for id, agent in (("t1", "main"), ("t2", "explore-1"))),
+        *(RUN, ITERATION, TEXT, USAGE, PLAN, RESULT, STOP, RETRY, QUESTION, CHILD.started(), CHILD.ended()),
+        *(replace(RETRY, delay_s=1e12), answered(), answered("t2", "explore-1"), CHILD.iteration(), CHILD.thinks("x")),
+    ]
+)  # fmt: skip
+
+
+@given(
+    st.lists(HAPPENINGS, max_size=12),
+    st.integers(10, 300),
+    TIMES,
+    st.integers(0, 12),
+    TYPED,
+    st.sampled_from(NAMES),
+    st.booleans(),
 )
-
-
-@given(st.lists(HAPPENINGS, max_size=12), st.integers(10, 300), TIMES, st.integers(0, 12), TYPED, NAMES, st.booleans())
 def test_any_row_fits_and_can_be_printed(
     happened: list[Event], width: int, now: float, waiting: int, typed: str, target: str, ascii: bool
 ) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from chain.config.trust import Sensitive
 from cli.show.text_rows import columns
-from cli.show.trust_rows import CHOICES, DANGER, DEEPER, TRUST_INDENT, declined, question
+from cli.show.trust_rows import CHOICES, DANGER, DEEPER, TRUST_INDENT, declined_rows, question
 
 FILE = Path("/home/ana/team/config.yaml")
 
@@ -51,5 +51,5 @@ def test_no_value_looks_like_another_row() -> None:
 
 
 def test_a_no_names_the_configuration_used_instead() -> None:
-    assert "built-in" in "".join(declined(FILE, None, 80))
-    assert "/home/me/config.yaml" in "".join(declined(FILE, Path("/home/me/config.yaml"), 80))
+    assert "built-in" in "".join(declined_rows(FILE, None, 80))
+    assert "/home/me/config.yaml" in "".join(declined_rows(FILE, Path("/home/me/config.yaml"), 80))

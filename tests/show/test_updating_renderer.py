@@ -87,7 +87,7 @@ def test_a_call_and_its_result_are_one_row(begun: events.ToolCall, ended: events
     assert shown(begun, ended) == ([row], [])
 
 
-def test_a_narrow_row_keeps_the_summary_of_a_call() -> None:
+def test_a_narrow_row_keeps_a_calls_summary() -> None:
     renderer = UpdatingRenderer(color=False, ascii=False, width=40)
     renderer.lines(call("shell", command="make " + "x" * 90))
     assert renderer.tail_at(52.0).endswith(" · 42 s")
@@ -120,7 +120,7 @@ def test_only_a_failed_command_is_red(code: int, is_red: bool) -> None:
         ("one\ntwo\n", [command("two")], ["  one", "✓ shell  make · two"]),
     ],
 )
-def test_the_last_row_of_a_commands_output_is_not_repeated(said: str, ended: list[Event], rows: list[str]) -> None:
+def test_the_last_row_of_output_is_not_repeated(said: str, ended: list[Event], rows: list[str]) -> None:
     assert shown(MAKE, events.ToolProgress(id="c1", name="shell", text=said), *ended)[0] == rows
 
 
@@ -128,7 +128,7 @@ WAY_OUT = "allow it with --allow 'shell(make test && git push origin main)'."
 
 
 @pytest.mark.parametrize("argument", ["make", "make" + " # why" * 40])
-def test_a_refusal_keeps_the_option_that_allows_the_call(argument: str) -> None:
+def test_a_refusal_keeps_its_way_out(argument: str) -> None:
     ended = refused(f"shell needs approval, and no one is available to approve it; {WAY_OUT}")
     rows, _ = shown(call("shell", command=argument), ended)
     assert len(rows) == 2
@@ -163,7 +163,7 @@ BELOW = agent("explore-2", "interrupted", agent="explore-1")
         ([*SECOND, *FIRST], GOOD, True),
     ],
 )
-def test_a_stopped_agent_replaces_the_error_of_its_call(
+def test_a_stopped_agent_replaces_its_calls_error(
     agents: list[Event], ended: events.ToolResult, is_shown: bool
 ) -> None:
     rows, _ = shown(call("pair"), *agents, ended)
@@ -188,7 +188,7 @@ GUIDANCE = {"kind": "guidance", "adjustment": AdjustmentView("focus_query", "tes
         (queued("L1", "focus on x", **GUIDANCE), "📤 Interrupting: focus on x ↪ focus: tests ⏳ next safe point"),
     ],
 )
-def test_a_line_waits_in_the_tail_until_it_is_delivered(line: events.LineQueued, row: str) -> None:
+def test_a_line_is_in_the_tail_until_delivered(line: events.LineQueued, row: str) -> None:
     assert shown(line) == ([], [row])
     [whole], tail = shown(line, delivered("use B"))
     assert whole.startswith("🔔 INTERRUPTION at iteration 3: use B ")
@@ -232,7 +232,7 @@ LONG = " ".join(f"word{n}" for n in range(60))
 
 @pytest.mark.parametrize("width", [40, 100])
 @pytest.mark.parametrize("state", ["returned", "dropped"])
-def test_a_waiting_line_is_cut_and_a_settled_one_whole(width: int, state: Any) -> None:
+def test_only_a_waiting_line_is_cut(width: int, state: Any) -> None:
     _, tail = shown(queued("L1", LONG), width=width)
     assert all(len(row) <= width for row in tail)
     assert len(tail) <= 2
@@ -250,7 +250,7 @@ def test_unsettled_rows_are_shown_at_the_end() -> None:
     assert (renderer.rest(), renderer.tail) == ([], "")
 
 
-def test_only_the_beginning_of_a_waiting_line_is_processed() -> None:
+def test_a_long_waiting_line_is_not_processed_whole() -> None:
     text = "focus on " + "word " * 100_000
     line = queued("L1", text, adjustment=AdjustmentView("focus_query", text))
     assert sum(map(len, waiting_row(line, str))) < 3 * MAX_ROW_CHARS
@@ -300,7 +300,7 @@ def test_retries_are_one_row_that_counts_down() -> None:
         (12, events.Result(status="cancelled_with_partial", result="", time=49), ["↻ overloaded, stopped after 39 s"]),
     ],
 )
-def test_a_single_retry_has_a_row_if_it_was_noticed(delay_s: float, end: Event, rows: list[str]) -> None:
+def test_a_single_retry_has_a_row_if_noticed(delay_s: float, end: Event, rows: list[str]) -> None:
     assert [row for row in shown(retry(1, 10, delay_s), end)[0] if "overloaded" in row] == rows
 
 
@@ -325,7 +325,7 @@ THOUGHT = [events.ThinkingDelta(text="Hm.\nPer", time=10), events.ThinkingDelta(
         (False, True, ["haps."]),
     ],
 )
-def test_a_thought_is_one_row_unless_shown_in_full(at_first: bool, later: bool, rows: list[str]) -> None:
+def test_a_thought_is_one_row_by_default(at_first: bool, later: bool, rows: list[str]) -> None:
     renderer, found = UpdatingRenderer(color=False, ascii=False), list[str]()
     for is_shown, thought in zip((at_first, later), THOUGHT, strict=True):
         renderer.shows_thinking = is_shown
@@ -380,7 +380,7 @@ def test_the_row_of_a_call_has_its_answer(happened: list[Event], rows: list[str]
               "space first)"]),
     ],
 )  # fmt: skip
-def test_the_possible_answers_are_cut_for_the_present_width(width: int, rows: list[str]) -> None:
+def test_possible_answers_are_cut_for_the_width(width: int, rows: list[str]) -> None:
     rows = [f"  {row}" for row in rows]
     assert Renderer(color=False, ascii=False, width=width).hint(ASKED) == rows
     renderer = UpdatingRenderer(color=False, ascii=False, width=80)
