@@ -158,8 +158,8 @@ class RowOutput:
     def _after_render(self, _: object) -> None:
         drawn, info = self._app.renderer._last_screen, self._window.render_info
         height = 0 if drawn is None else drawn.height
-        # It is too tall if neither the text nor the menu fills it. A prompt that grew is erased too: tmux would wrap its
-        # previous last row by its old content.
+        # It is too tall if neither the text nor the menu fills it. A prompt that grew is erased too, since tmux would
+        # wrap its previous last row by its old content.
         needed = to_dimension(self._window.height).min
         is_too_tall = info is not None and info.window_height > max(len(info.visible_line_to_row_col), needed)
         try:
