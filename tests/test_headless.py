@@ -403,16 +403,6 @@ async def test_exit_codes(tmp_path: Path, query: str | None, says: list[str], co
         assert code != 2 or stage.stderr == f"chain: {stage.last['result']}\n"
 
 
-async def test_lines_that_wait_at_a_stop_are_returned(tmp_path: Path) -> None:
-    async with opened(tmp_path, "task", output="text") as stage:
-        await stage.until("tool_call")
-        stage.send("use B", "stop")
-        await stage.until("receipt", state="handled")
-        assert await stage.end() == 3
-        assert stage.states == {"task": "delivered", "use B": "returned", "stop": "handled"}
-        assert "↩ Returned (cancelled_with_partial): use B" in stage.stderr.splitlines()
-
-
 async def test_runs_of_other_clients_count(tmp_path: Path) -> None:
     async with opened(tmp_path) as stage:
         stage.session.chain.submit("hello", origin="door")
@@ -486,17 +476,6 @@ async def test_no_run_starts_after_a_signal(tmp_path: Path, steps: int, again: i
         strike(signal.SIGTERM)
         assert await stage.ended() == 143
         assert had_begun or set(stage.statuses) <= {"interrupted"}
-
-
-async def test_a_signal_in_text_mode_is_explained(tmp_path: Path) -> None:
-    async with opened(tmp_path, "task", output="text") as stage:
-        await stage.until("tool_call")
-        strike(signal.SIGINT)
-        assert await stage.ended() == 130
-        assert stage.stdout == ""
-        *_, sentence, closing, _resume = stage.stderr.splitlines()
-        assert sentence == "Interrupted. Tell the chain what to do instead."
-        assert "interrupted, 1 iteration" in closing
 
 
 @pytest.mark.parametrize("piped_within", [None, math.inf])

@@ -1,8 +1,8 @@
-"""The invariants of SPEC section 2 on random models, tools, lines and interrupts.
+"""The invariants of SPEC section 2 on random models, tools, lines, answers, stops and interrupts.
 
-The user acts in the very step of numbered events and at moments in time. An example is drawn from short tables, each
-with its plainest entry first, so that failures shrink to few and plain entries. Agents below the main one and questions
-are in ``test_tree_properties``.
+An example is one agent with random replies, or a tree of up to four levels and twelve agents whose models fail, refuse
+and ask each other. The user acts in the step of numbered events and at moments in time, on any of the agents. Examples
+are drawn from short tables with the plainest entry first, so that failures shrink to few and plain entries.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import math
 import random
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
+from typing import Any, get_args
 
 import trio
 from hypothesis import strategies as st
 from support import (
     ANOTHER_MODEL,
+    COMPACT,
     DISK_ACTS,
     DROP,
     DROP_FIRST,
@@ -26,96 +27,101 @@ from support import (
     Acts,
     FullDisk,
     MemoryFile,
+    Replies,
+    Session,
     check_session,
     open_session,
     sharded,
     wait_quiet,
 )
-from support import settings as chain_settings
-from support.models import TOOLS, RandomModel, Step, steps
+from support.models import RandomModel, Step, steps
+from support.small_window import SmallWindow, Summary
+from support.trees import FIRST, SECOND, TREE_TOOLS, Tree, TreeModel, tree_settings, trees
 from trio.testing import MockClock
+
+from chain.model import Model
 
 HANDLER = """
 config: {max_tokens: 500, effort: low}
 messages:
-  - {role: user, content: "USER INTERRUPTION: ${message}"}
+  - {role: user, content: "USER INTERRUPTION of ${agent}: ${message}"}
   - {role: system, content: "Deal with ${count} lines at ${point}, ${remaining} calls left."}
-"""
-RULES = """
 rules:
   - {match: ^enough, action: stop}
   - {match: ^wait, action: urgent}
   - {match: ^note, resume: false}
 """
 BY_RULE = ["enough of this ‹›", "wait, use the third one ‹›", "note that it is late ‹›?"]
-"""Lines that match a rule, where these rules hold."""
+"""Lines that match a rule."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """How a session is opened."""
+    """How a session is opened. ``answers_s``: seconds for which questions can be answered, ``None`` for always."""
 
     max_iterations: int = 6
     interactive: bool = False
     sync_s: float = 0.0
+    answers_s: float | None = None
     more: dict[str, Any] = field(default_factory=dict)
 
 
 SETTINGS = [
     Setting(),
-    Setting(interactive=True),
-    Setting(max_iterations=2, more={"handler": HANDLER}),
-    Setting(max_iterations=3, interactive=True, more={"inbox_size": 2}),
-    Setting(max_iterations=1),
+    Setting(interactive=True, more={"handler": HANDLER}),
     Setting(max_iterations=1, interactive=True, more={"handler": HANDLER}),
-    Setting(sync_s=0.3, more={"inbox_size": 1, "handler": HANDLER}),
-    Setting(max_iterations=4, interactive=True, sync_s=1.5, more={"inbox_size": 2, "handler": HANDLER}),
-    Setting(more={"timeout_s": 4.0}),
-    Setting(interactive=True, more={"timeout_s": 2.0, "handler": HANDLER}),
-    Setting(more={"budget_tokens": 5}),
-    Setting(interactive=True, more={"max_attempts": 1, "handler": "resume: false"}),
-    Setting(more={"inbox_size": 1, "handler": RULES}),
-    Setting(max_iterations=3, interactive=True, sync_s=0.3, more={"inbox_size": 2, "handler": RULES + HANDLER}),
+    Setting(max_iterations=2, interactive=True, more={"worker": 1}),
+    Setting(max_iterations=3, more={"inbox_size": 1, "worker": 2, "explore": 1}),
+    Setting(sync_s=0.3, more={"inbox_size": 2, "explore": 2, "handler": HANDLER}),
+    Setting(interactive=True, sync_s=1.5, more={"inbox_size": 2}),
+    Setting(answers_s=2.0, more={"max_running": 2, "max_kept": 1}),
+    Setting(answers_s=0.0, more={"max_depth": 1}),
+    Setting(max_iterations=4, answers_s=0.0, more={"max_running": 3, "max_depth": 2, "max_kept": 2}),
+    Setting(more={"timeout_s": 4.0, "handler": HANDLER}),
+    Setting(interactive=True, more={"budget_tokens": 14}),
+    Setting(more={"max_attempts": 1, "handler": "resume: false", "allow": "danger"}),
 ]
-
-seconds = st.sampled_from([0.0, 0.25, 0.5, 1.0, 1.25, 1.5, 2.0, 3.0, 3.25, 5.0])
-whats = st.sampled_from([*LINES, INTERRUPT, INTERRUPT, DROP, DROP_FIRST, EDIT, ANOTHER_MODEL, *LINES, *BY_RULE])
-idly = st.sampled_from(["todo: add one ‹›", ANOTHER_MODEL, "todo: clear", "status", "stop"])
-disk_acts = st.sampled_from(DISK_ACTS)
+TO = ["", "", "@1 ", "@2 ", "@3 ", "@1 ", "@2 ", "@0 ", "@5 ", "@nobody-7 "]
 
 
 @dataclass
 class Example:
-    """A run of these steps while the user does things, things between two runs, and a second run."""
+    """Two runs of a tree, or of one agent with these steps; the user's acts during the first run and after it."""
 
-    steps: list[Step]
-    at: list[tuple[int, str]]
-    in_time: list[tuple[float, str]]
-    then: list[str]
+    plays: Tree | list[Step]
     setting: Setting
+    at: list[tuple[int, str]] = field(default_factory=list)
+    in_time: list[tuple[float, str]] = field(default_factory=list)
+    then: list[str] = field(default_factory=list)
+    answers: list[tuple[float, str | None]] = field(default_factory=list)
     closes_after_s: float | None = None
 
+    def models(self) -> Model:
+        """Return the first model. A model that the user changes to continues its work."""
+        rest, names = self.plays if isinstance(self.plays, Tree) else list(self.plays), count(1)
+        self.another = lambda: self._model(rest, f"other{next(names)}")
+        return self._model(rest, "first")
+
+    def _model(self, plays: Tree | list[Step], name: str) -> Model:
+        return TreeModel(plays, name) if isinstance(plays, Tree) else RandomModel(plays, name)
+
     async def play(self, file: MemoryFile) -> None:
-        rest, names = list(self.steps), count(1)
-        limit = self.setting.max_iterations
-        use = chain_settings(max_iterations=limit, **self.setting.more)
-        model, interactive = RandomModel(rest), self.setting.interactive
-        async with open_session(model, tools=TOOLS, use=use, interactive=interactive, file=file) as session:
-            acts = Acts(session, self.at, also_idle=True, another=lambda: RandomModel(rest, f"other{next(names)}"))
+        limit, interactive = self.setting.max_iterations, self.setting.interactive
+        use = tree_settings(max_iterations=limit, **self.setting.more)
+        async with open_session(
+            self.models(), tools=TREE_TOOLS, use=use, interactive=interactive, file=file
+        ) as session:
+            acts = Acts(session, self.at, another=self.another)
             session.chain.listen(acts)
-            async with trio.open_nursery() as nursery:
-                session.chain.submit("Do the task")
-                acts.at_once()
-                nursery.start_soon(acts.in_time, self.in_time)
-                await wait_quiet(session)
-                check_session(session, limit)
-                nursery.cancel_scope.cancel()
+            await self.first_run(session, acts)
+            check_session(session, limit)
+            acts.also_idle = True
             for what in self.then:
                 acts.do(what)
                 await wait_quiet(session)
             if isinstance(file, FullDisk):
                 file.room = math.inf
-            session.chain.submit("Do another task")
+            session.chain.submit(SECOND)
             if self.closes_after_s is None:
                 await wait_quiet(session)
                 check_session(session, limit)
@@ -123,37 +129,95 @@ class Example:
                 await trio.sleep(self.closes_after_s)
         check_session(session, limit)
 
+    async def first_run(self, session: Session, acts: Acts) -> None:
+        chain = session.chain
+        async with trio.open_nursery() as nursery:
+            chain.listen(Replies(session, list(self.answers), nursery, isinstance(session.file, FullDisk)))
+            with chain.answering() as answerer:
+                chain.submit(FIRST)
+                acts.at_once()
+                nursery.start_soon(acts.in_time, self.in_time)
+                if self.setting.answers_s is None:
+                    # Only an unanswered question may wait forever.
+                    with trio.move_on_after(1e6) as waited:
+                        await wait_quiet(session)
+                    assert waited.cancelled_caught <= (chain.questions.open_id is not None)
+                else:
+                    await trio.sleep(self.setting.answers_s)
+                answerer.close()
+                if isinstance(session.file, FullDisk):
+                    session.file.room = math.inf
+            await wait_quiet(session)
+            nursery.cancel_scope.cancel()
+
     def run(self, file: MemoryFile) -> None:
         random.seed(0)  # the jitter of the retries
         trio.run(self.play, file, clock=MockClock(autojump_threshold=0))
 
 
-@sharded(
-    3_000,
-    st.builds(
+@dataclass
+class SmallExample(Example):
+    """The same, in windows that each agent's conversation outgrows."""
+
+    room: int = 300
+    says: list[Summary] = field(default_factory=list)
+
+    def models(self) -> Model:
+        return SmallWindow(super().models(), self.room, says=list(self.says))
+
+
+said = st.builds(lambda to, line: to + line, st.sampled_from(TO), st.sampled_from([*LINES, *LINES, *BY_RULE, "stop"]))
+whats = st.one_of(said, said, st.sampled_from([INTERRUPT, DROP, DROP_FIRST, EDIT, ANOTHER_MODEL]))
+on_disks = st.one_of(st.sampled_from(DISK_ACTS), whats)
+moments = st.one_of(st.integers(3, 40), st.integers(0, 120))
+seconds = st.sampled_from([0.0, 0.25, 0.5, 1.0, 1.25, 1.5, 2.0, 3.0, 3.25, 5.0])
+texts = st.sampled_from(["y", "a", "n", "rather not", "2", "somewhere else", None])
+answers = st.lists(st.tuples(st.sampled_from([0.0, 0.25, 2.0]), texts), max_size=6)
+idly = st.sampled_from(["todo: add one ‹›", "todo: clear", ANOTHER_MODEL, "@1 use B ‹›", "status", "stop"])
+one_agent = st.lists(steps, max_size=8)
+
+
+def examples(
+    plays: st.SearchStrategy[Any], acts: st.SearchStrategy[str], then: st.SearchStrategy[str]
+) -> st.SearchStrategy[Example]:
+    return st.builds(
         Example,
-        st.lists(steps, max_size=8),
-        st.lists(st.tuples(st.integers(0, 60), whats), max_size=10),
-        st.lists(st.tuples(seconds, whats), max_size=6),
-        st.lists(idly, max_size=2),
+        plays,
         st.sampled_from(SETTINGS),
-        st.sampled_from([None, None, None, 0.0, 1.0]),
-    ),
-)
-def test_the_invariants_hold_whatever_happens(example: Example) -> None:
+        st.lists(st.tuples(moments, acts), max_size=12),
+        st.lists(st.tuples(seconds, acts), max_size=6),
+        st.lists(then, max_size=4),
+        answers,
+        st.sampled_from([None, None, 0.0, 1.0]),
+    )
+
+
+@sharded(3_000, examples(one_agent, whats, idly))
+def test_the_invariants_hold_for_one_agent(example: Example) -> None:
     example.run(MemoryFile(example.setting.sync_s))
 
 
-@sharded(
-    1_000,
-    st.builds(
-        Example,
-        st.lists(steps, max_size=6),
-        st.lists(st.tuples(st.integers(0, 40), st.one_of(disk_acts, whats)), max_size=12),
-        st.lists(st.tuples(seconds, st.one_of(disk_acts, whats)), max_size=6),
-        st.lists(st.one_of(disk_acts, idly, st.just("Do something else")), max_size=4),
-        st.sampled_from(SETTINGS),
-    ),
-)
+@sharded(2_400, examples(trees, whats, idly))
+def test_the_invariants_hold_in_a_tree(example: Example) -> None:
+    example.run(MemoryFile(example.setting.sync_s))
+
+
+@sharded(1_500, examples(st.one_of(one_agent, trees), on_disks, st.one_of(st.sampled_from(DISK_ACTS), idly)))
 def test_the_promises_hold_on_a_full_disk(example: Example) -> None:
     example.run(FullDisk(example.setting.sync_s))
+
+
+@sharded(
+    200,
+    st.builds(
+        SmallExample,
+        trees,
+        st.sampled_from([setting for setting in SETTINGS if not {"budget_tokens", "timeout_s"} & set(setting.more)]),
+        at=st.lists(st.tuples(moments, st.one_of(st.just(COMPACT), whats)), max_size=12),
+        answers=answers,
+        room=st.sampled_from([100, 300, 600]),
+        says=st.lists(st.sampled_from(get_args(Summary)), max_size=4),
+    ),
+)
+def test_the_invariants_hold_in_small_windows(example: SmallExample) -> None:
+    example.run(MemoryFile(example.setting.sync_s))

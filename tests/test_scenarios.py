@@ -34,8 +34,6 @@ from chain import events
 from chain.messages import Text, ToolCall
 from chain.model import Delta, Reply, Request
 
-# ----------------------------------------------------------------------------------------------- a model that answers
-
 
 @dataclass
 class Script(RandomModel):
@@ -72,8 +70,6 @@ def text(said: str, **more: Any) -> Step:
     """A reply that says this."""
     return Step((Text(said),), **more)
 
-
-# ------------------------------------------------------------------------------------------------------ what is played
 
 ANSWER = "The final answer."
 FINAL = text(ANSWER)
@@ -163,8 +159,6 @@ def is_done(played: Played) -> None:
     assert (played.task.status, played.task.result) == ("done", ANSWER)
 
 
-# ---- the plan
-
 ADD = "todo: add verify the data"
 
 
@@ -177,8 +171,6 @@ def adds_a_task_while_a_tool_runs(played: Played) -> None:
     else:
         assert played.states[ADD] == "handled"
 
-
-# ---- a change of course
 
 REDIRECT = "use the other file"
 
@@ -213,8 +205,6 @@ def types_a_burst_of_lines(played: Played) -> None:
         assert entered.message == "one\n\ntwo\n\nthree\n\n!four"
 
 
-# ---- asides
-
 ASKS = "how is it going?"
 
 
@@ -235,9 +225,6 @@ def steers_a_running_tool(played: Played) -> None:
     assert len(used) <= (played.when == "during")
 
 
-# ---- what comes next
-
-
 @scenario("then: one", "then: two")
 def says_then_twice(played: Played) -> None:
     is_done(played)
@@ -251,9 +238,6 @@ def says_then_twice(played: Played) -> None:
         }[played.when]
     )
     assert {played.states["then: one"], played.states["then: two"]} == {"delivered"}
-
-
-# ---- stops
 
 
 def was_stopped(played: Played, line: str = "stop") -> None:
@@ -289,9 +273,6 @@ def stops_and_types_at_once(played: Played) -> None:
         assert played.states["do something else"] == "returned"
 
 
-# ---- interrupts
-
-
 def was_interrupted(played: Played) -> None:
     """The run was cut short at once, and the next one works."""
     if played.when != "during":
@@ -321,9 +302,6 @@ def interrupts_and_types_at_once(played: Played) -> None:
         assert played.states[REDIRECT] == "returned"
 
 
-# ---- lines that wait
-
-
 @scenario(REDIRECT, DROP)
 def drops_a_line_that_waits(played: Played) -> None:
     is_done(played)
@@ -341,16 +319,10 @@ def edits_a_waiting_line(played: Played) -> None:
         played.was_delivered(edited)
 
 
-# ---- at the edges of a run
-
-
 @scenario(REDIRECT, steps=[LOOK, Step(()), FINAL], answers={REDIRECT: OTHER})
 def types_a_line_around_an_empty_reply(played: Played) -> None:
     played.was_delivered(REDIRECT)
     assert played.task.status == "done"
-
-
-# ---------------------------------------------------------------------------------------------------------- replaying
 
 
 async def replay(play: Scenario, moment: int, *, is_settled: bool = False) -> Played:

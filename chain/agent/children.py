@@ -180,9 +180,9 @@ class Children:
             # No await from here to the end.
             node.is_completing = True
             if status not in _WITH_ANSWER:
-                above.step.children_findings.setdefault(call_id, []).extend(run.found)
-                above.earlier += run.earlier
-                above.skipped += run.skipped
+                above.step.children_findings.setdefault(call_id, []).extend(run.findings)
+                above.dropped_findings += run.dropped_findings
+                above.skipped_calls += run.skipped_calls
             moved = self._hand_over_lines(node, parent)
             parent.below.remove(node)
             self._shared.jobs.kill_jobs_of(name)
@@ -267,7 +267,7 @@ def _answer_or_raise(name: str, run: Run, outcome: Outcome) -> str:
         reason = "The user stopped it."
     else:
         reason = outcome.result
-    found = [f"{each.tool}: {each.text}" for each in run.found]
-    earlier = [f"({pluralize(run.earlier, 'earlier result')} left out)"] if run.earlier else []
+    found = [f"{each.tool}: {each.text}" for each in run.findings]
+    earlier = [f"({pluralize(run.dropped_findings, 'earlier result')} left out)"] if run.dropped_findings else []
     partial = ["What it had found until then:", *earlier, *found] if found else []
     raise ToolError("\n\n".join([f"[{name} ended: {outcome.status}] {reason}", *partial]))

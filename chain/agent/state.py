@@ -162,9 +162,9 @@ class Run:
 
     ``focus`` is what the user wants a requested compaction to emphasize, ``None`` if none is requested.
     ``only_compacts``: the run exists for that compaction alone. ``compacted_at`` is the iteration of the last
-    compaction or attempt. ``phase_reached`` is the phase in which ``state`` was entered. ``found`` are the results of
-    its tools, without the first ``earlier`` ones. ``unanswered`` are the lines delivered since the last reply.
-    ``refuses_effort``: the service refused the effort that the user chose.
+    compaction or attempt. ``phase_reached`` is the phase in which ``state`` was entered. ``findings`` are the results
+    of its tools, without the first ``dropped_findings`` ones. ``unanswered`` are the lines delivered since the last
+    reply. ``refuses_effort``: the service refused the effort that the user chose.
     """
 
     query: AcceptedLine | None = None
@@ -184,10 +184,10 @@ class Run:
     usage: Usage = field(default_factory=Usage)
     last_reply: str = ""
     answer: str = ""
-    found: list[PartialResult] = field(default_factory=list)
-    earlier: int = 0
-    _found_chars: int = 0
-    skipped: int = 0
+    findings: list[PartialResult] = field(default_factory=list)
+    dropped_findings: int = 0
+    _findings_chars: int = 0
+    skipped_calls: int = 0
     was_nudged: bool = False
     refuses_effort: bool = False
     expectation: ReplyExpectation = field(default_factory=ReplyExpectation)
@@ -247,12 +247,11 @@ class Run:
             return own
         match self.state:
             case "interrupted":
-                results = tuple(each.text for each in self.found)
+                results = tuple(each.text for each in self.findings)
                 return Outcome("interrupted", INTERRUPTED_TEXT, self.phase_reached, results)
             case "stop asked":
-                return stop_outcome(
-                    self.phase_reached, self.found, self.skipped, "".join(self.step.shown), self.earlier
-                )
+                shown, dropped = "".join(self.step.shown), self.dropped_findings
+                return stop_outcome(self.phase_reached, self.findings, self.skipped_calls, shown, dropped)
             case _:
                 late = f"Stopped after {timeout_s:g} s, the time limit, without an answer."
                 return own or Outcome("limit_reached", self.result or late)
@@ -293,11 +292,11 @@ class Run:
 
     def add_results(self, found: Sequence[PartialResult]) -> None:
         """Add the results of a call. Remove the oldest results beyond the limits."""
-        self.found += found
-        self._found_chars += sum(len(each.text) for each in found)
-        while len(self.found) > MAX_RESULTS or (self._found_chars > MAX_RESULT_CHARS and len(self.found) > 1):
-            self._found_chars -= len(self.found.pop(0).text)
-            self.earlier += 1
+        self.findings += found
+        self._findings_chars += sum(len(each.text) for each in found)
+        while len(self.findings) > MAX_RESULTS or (self._findings_chars > MAX_RESULT_CHARS and len(self.findings) > 1):
+            self._findings_chars -= len(self.findings.pop(0).text)
+            self.dropped_findings += 1
 
     def add_usage(self, usage: Usage) -> None:
         """Add the usage of a model call to this run and the runs above."""

@@ -261,7 +261,7 @@ class ToolCalls:
         results = state.results | run.step.answered  # recorded results may be of an earlier process
         for call, stub in zip(calls, conversation.stub_results(state.started), strict=True):
             if call.id not in results:
-                run.skipped += call.id not in state.started
+                run.skipped_calls += call.id not in state.started
                 results[call.id] = stub
                 try:
                     self._finish_call(run, call, stub, 0.0)

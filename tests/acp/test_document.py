@@ -54,4 +54,4 @@ async def test_the_commands_are_complete(tmp_path: Path) -> None:
 
 
 def test_the_limits_are_those_of_the_program() -> None:
-    assert f"{MAX_RPC_ROW // 2**20} MiB, {MAX_REQUESTS} requests" in " ".join(text_of("editors").split())
+    assert f"{MAX_RPC_ROW // 2**20} MiB and {MAX_REQUESTS} requests" in " ".join(text_of("editors").split())

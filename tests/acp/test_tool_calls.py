@@ -12,7 +12,7 @@ from chain import events
 from chain.lines.parse import MAX_LINE
 from chain.text.hunks import FileDiff
 from chain.text.wording import NOBODY_CHOOSES
-from chain.tools.diff import Whole, change
+from chain.tools.diff import Whole, apply_edit
 from chain.tools.file_text import FileText
 from cli.acp.shown_calls import (
     LONGEST_TITLE,
@@ -66,7 +66,7 @@ def test_differences_turn_the_old_file_into_the_new(
     before: list[str], before_end: str, after: list[str], after_end: str
 ) -> None:
     old, new = "".join(before) + before_end, "".join(after) + after_end
-    made = change("a file", FileText(old), Whole(new))
+    made = apply_edit("a file", FileText(old), Whole(new))
     if old == new:
         return
     result, place = "", 0
@@ -98,7 +98,7 @@ def test_a_preview_without_difference_is_fenced(diff: FileDiff | None, preview: 
 
 
 def test_invisible_characters_of_an_edit_are_escaped() -> None:
-    made = change("a", FileText("x\n"), Whole("x\u202ey\n"))
+    made = apply_edit("a", FileText("x\n"), Whole("x\u202ey\n"))
     [difference] = preview_content(made.diff, made.diff.text, WORKSPACE)
     assert difference["newText"] == "x\\u202ey\n"
 

@@ -154,7 +154,7 @@ async def test_a_stop_ends_waiting_for_a_busy_agent(is_at_once: bool) -> None:
         assert [text for text, is_error in agents.results("main") if not is_error] == ["Found.", "First.", "Third."]
 
 
-async def test_a_now_line_as_a_busy_agent_is_released() -> None:
+async def test_a_now_line_as_a_busy_agent_ends() -> None:
     async with family() as agents:
         now = partial(agents.send, "!!use B", to="agent-1")
         at(agents.session, events.ToolResult, now, agent="main", name="agent_ask")

@@ -45,8 +45,6 @@ async def check_interrupted(session: Session, *conversation: str, phase: str = "
     assert f"user: {INTERRUPT_NOTE}\nuser: Do another task" in session.sent()
 
 
-# ---------------------------------------------------------------------------------------- in the step of another event
-
 STEPS: dict[str, tuple[type[events.Event], int, Sequence[str], str]] = {
     # The start of a tool is on record when it is published, so the result says that there may be effects.
     "a tool starts": (events.ToolCall, 1, [CALLS, CUT], "tools"),
@@ -94,9 +92,6 @@ async def test_an_interrupt_returns_waiting_lines() -> None:
             (line, "returned", "interrupted") for line in lines
         ]
         assert session.chain.plan.tasks == ()
-
-
-# ------------------------------------------------------------------------------------------------- tools that misbehave
 
 
 def waiting(work: Callable[[str], Awaitable[None]], *, read_only: bool = False) -> list[Tool]:
@@ -155,9 +150,6 @@ async def test_an_interrupt_as_a_tool_returns(fails: bool, result: str) -> None:
         await check_interrupted(session, CALLS, f"{result} | {SKIPPED}")
 
 
-# -------------------------------------------------------------------------------------------------- models that fail
-
-
 @pytest.mark.parametrize(
     "error", [ModelError("cut", retryable=True), ParameterRefused("no", ["effort"]), ZeroDivisionError()], ids=repr
 )
@@ -200,9 +192,6 @@ async def test_a_model_error_at_a_stop_is_ignored(retryable: str) -> None:
         assert session.of(events.Error) == []
         assert session.conversation == ["Do the task", "The answer.", STOP_NOTE]
         await check_next_run(session)
-
-
-# ------------------------------------------------------------------------------------------------ slow disks, and stops
 
 
 async def test_an_interrupt_during_a_sync() -> None:

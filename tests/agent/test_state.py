@@ -29,7 +29,7 @@ Here's what I found before you cancelled:
 [2 done, 3 skipped]"""
 
 QUESTION = "What would you like to do instead?"
-NOTE = "Results found but response generation was cancelled"
+NOTE = "Results found but response generation was cancelled."
 
 # status: exit code, whether waiting lines stay when a run follows, and when none does
 ENDINGS: dict[Status, tuple[int, bool, bool]] = {
@@ -48,84 +48,48 @@ ENDINGS: dict[Status, tuple[int, bool, bool]] = {
 }
 
 
-def test_every_status_has_a_row() -> None:
-    assert set(ENDINGS) == set(EXIT_CODES) == set(get_args(Status))
+@pytest.mark.parametrize("status", get_args(Status))
+def test_the_table_of_endings(status: Status) -> None:
+    code, follows, alone = ENDINGS[status]
+    assert (EXIT_CODES[status], exit_code([code, code])) == (code, code)
+    assert (keeps_lines(status, run_follows=True), keeps_lines(status, run_follows=False)) == (follows, alone)
 
 
-@pytest.mark.parametrize(("status", "code"), [(status, row[0]) for status, row in ENDINGS.items()])
-def test_exit_codes_of_statuses(status: Status, code: int) -> None:
-    assert EXIT_CODES[status] == code
-    assert exit_code([EXIT_CODES[status]]) == code
+def test_the_largest_problem_gives_the_exit_code() -> None:
+    by_size = [143, 130, 1, 4, 3, 0]
+    for n, largest in enumerate(by_size):
+        assert exit_code(by_size[n:]) == exit_code(reversed(by_size[n:])) == largest
 
 
-@pytest.mark.parametrize(("status", "follows", "alone"), [(status, *row[1:]) for status, row in ENDINGS.items()])
-def test_which_endings_keep_waiting_lines(status: Status, follows: bool, alone: bool) -> None:
-    assert keeps_lines(status, run_follows=True) is follows
-    assert keeps_lines(status, run_follows=False) is alone
+CANCELLED = f"Cancelled. {QUESTION}"
+STOPS: dict[str, tuple[Phase, list[PartialResult], str, Status, str]] = {
+    "before any result": ("thinking", [], "", "cancelled", CANCELLED),
+    "in the tools": ("tools", [], "", "cancelled", "Cancelled before any results. What would you like to do?"),
+    "after results": ("thinking", FOUND, "Let me look.", "cancelled_with_partial", f"{LIST}\n\n{QUESTION}"),
+    "in the tools, after results": ("tools", FOUND, "", "cancelled_with_partial", f"{LIST}\n\n{QUESTION}"),
+    "in the answer": ("answering", [], "It is\n", "cancelled", f"It is\n\n{QUESTION}"),
+    "in a blank answer": ("answering", [], " \n", "cancelled", CANCELLED),
+    "in the answer, after results": (
+        "answering", FOUND, "It is", "cancelled_during_synthesis", f"It is\n\n{LIST}\n\n{NOTE}\n\n{QUESTION}"
+    ),
+    "in a blank answer, after results": (
+        "answering", FOUND, "", "cancelled_during_synthesis", f"{LIST}\n\n{NOTE}\n\n{QUESTION}"
+    ),
+}  # fmt: skip
 
 
-# ------------------------------------------------------------------------------------------------------- exit codes
+@pytest.mark.parametrize(("phase", "found", "shown", "status", "text"), STOPS.values(), ids=STOPS)
+def test_what_a_stop_shows(phase: Phase, found: list[PartialResult], shown: str, status: Status, text: str) -> None:
+    outcome = stop_outcome(phase, found, 3, shown)
 
-BY_SIZE = (143, 130, 1, 4, 3, 0)
-
-
-@pytest.mark.parametrize("n", range(len(BY_SIZE)))
-def test_the_largest_problem_gives_the_exit_code(n: int) -> None:
-    smaller = list(BY_SIZE[n:])
-
-    assert exit_code(smaller) == BY_SIZE[n]
-    assert exit_code(reversed(smaller)) == BY_SIZE[n]
-    assert exit_code([BY_SIZE[n]] * 3) == BY_SIZE[n]
-
-
-# ----------------------------------------------------------------------------------------------- what a stop shows
-
-
-@pytest.mark.parametrize(
-    ("phase", "text"),
-    [
-        ("thinking", "Cancelled. What would you like to do instead?"),
-        ("tools", "Cancelled before any results. What would you like to do?"),
-    ],
-)
-def test_a_stop_before_any_result_says_so(phase: Phase, text: str) -> None:
-    ending = stop_outcome(phase, [], 3, "")
-
-    assert (ending.status, ending.result) == ("cancelled", text)
-
-
-@pytest.mark.parametrize("phase", ["thinking", "tools"])
-def test_a_stop_shows_what_was_found_so_far(phase: Phase) -> None:
-    ending = stop_outcome(phase, FOUND, 3, "Let me look.")
-
-    assert ending.status == "cancelled_with_partial"
-    assert ending.result == f"{LIST}\n\n{QUESTION}"
-
-
-def test_a_stop_in_the_answer_shows_everything() -> None:
-    ending = stop_outcome("answering", FOUND, 3, "The answer is")
-
-    assert ending.status == "cancelled_during_synthesis"
-    assert ending.result.startswith(f"The answer is\n\n{LIST}\n\n{NOTE}")
-    assert QUESTION in ending.result
-    assert ending.short.splitlines() == [LIST.splitlines()[-1], f"{NOTE}.", QUESTION]
-
-
-@pytest.mark.parametrize("blank", ["", " \n"])
-def test_a_stop_in_a_blank_answer(blank: str) -> None:
-    assert stop_outcome("answering", [], 0, blank).result == f"Cancelled. {QUESTION}"
-    assert stop_outcome("answering", FOUND, 3, blank).result.startswith(LIST)
+    assert (outcome.status, outcome.result) == (status, text)
+    assert not outcome.short or outcome.short in text.replace("\n\n", "\n")
 
 
 def test_long_results_are_shortened() -> None:
     row = stop_outcome("tools", [PartialResult("shell", "x" * 5000)], 0, "").result.splitlines()[1]
+    assert (row[:12], row[-1], len(row) < 300) == ("• shell: xxx", "…", True)
 
-    assert row.startswith("• shell: xxxx")
-    assert row.endswith("…")
-    assert len(row) < 300
-
-
-# ------------------------------------------------------------------------------------------- what overrides what
 
 OWN: list[tuple[Status, str, str]] = [
     # the loop's own ending, what stands after a stop, what stands after an interrupt
@@ -198,7 +162,7 @@ def test_a_long_run_keeps_the_latest_results() -> None:
     run.add_results([PartialResult("read", "x" * MAX_RESULT_CHARS)])
     run.stop()
     outcome = run.outcome(Outcome("done", ""), 1.0)
-    assert (run.earlier, len(run.found)) == (MAX_RESULTS + 20, 1)
+    assert (run.dropped_findings, len(run.findings)) == (MAX_RESULTS + 20, 1)
     assert "• 1,020 earlier results\n• read: xxx" in outcome.result
     assert "[1021 done, 0 skipped]" in outcome.result
 

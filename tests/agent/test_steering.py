@@ -32,9 +32,6 @@ rules:
 """
 
 
-# ------------------------------------------------------------------------------------------------ where lines enter
-
-
 async def test_a_line_during_an_answer_enters_at_b(mock_clock: MockClock) -> None:
     async with checked_session(SLOW_ANSWER) as session:
         session.chain.submit("Do the task")
@@ -90,9 +87,6 @@ async def test_an_interruption_leaves_no_trace_in_later_runs(line: str) -> None:
         assert not types & {"user_interruption", "line_queued", "notice", "plan_changed"}
 
 
-# ------------------------------------------------------------------------------------------ urgent lines and point C
-
-
 async def test_an_urgent_line_skips_unstarted_tools() -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
@@ -146,9 +140,6 @@ async def test_an_urgent_line_on_the_last_iteration() -> None:
         assert session.of(events.UserInterruption) == []
 
 
-# ---------------------------------------------------------------------------------------------------------- guidance
-
-
 async def test_a_safe_point_reports_a_stop() -> None:
     gates = Gates("place 1")
     async with open_session(TOUR, tools=gates.tools) as session:
@@ -186,9 +177,6 @@ async def test_used_guidance_ends_handled_unless_delivered(status: str) -> None:
         assert (session.state("L2"), session.state("L3")) == ("handled", second)
         if status == "max_iterations":
             assert session.state("L4") == "returned"
-
-
-# ------------------------------------------------------------------------------ questions and the way back to the task
 
 
 TALK = """
@@ -231,9 +219,6 @@ async def test_no_iteration_left_to_resume_is_max_iterations() -> None:
         await begin(session, gates, "a", "why?")
         result = await finish(session, gates, max_iterations=2)
         assert (result.status, result.result, result.iterations) == ("max_iterations", "Reply 2.", 2)
-
-
-# -------------------------------------------------------------------------------------- follow-ups and verbatim lines
 
 
 async def test_follow_ups_start_runs_in_order() -> None:

@@ -35,9 +35,6 @@ async def test_interrupts_at_a_result_hit_the_next_run() -> None:
         await check_next_run(session)
 
 
-# ------------------------------------------------------------------------------------------- what an interrupt leaves
-
-
 async def test_an_interrupt_keeps_only_the_shown_text(mock_clock: MockClock) -> None:
     model = """
 rules:
@@ -75,9 +72,6 @@ async def test_an_interrupt_keeps_no_blank_text(shown: str, mock_clock: MockCloc
         await session.chain.wait_idle()
         assert session.conversation == ["Do the task", INTERRUPT_NOTE]
         await check_next_run(session)
-
-
-# --------------------------------------------------------------------------------------------------------- stop phrases
 
 
 LIST = "Here's what I found before you cancelled:\n• gate: a is done\n[1 done, 0 skipped]"

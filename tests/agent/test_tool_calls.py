@@ -184,8 +184,6 @@ async def test_an_invalid_call_does_not_split_a_batch() -> None:
         assert (invalid.is_error, invalid.seconds) == (True, 0)
 
 
-# -------------------------------------------------------------------------------- stops, urgent lines and interrupts
-
 MANY = [f"n{n}" for n in range(MAX_CALLS_AT_ONCE + 2)]
 
 
@@ -258,9 +256,6 @@ async def test_an_interrupt_as_a_batch_starts() -> None:
         await session.run("Do the task")
         assert gates.did == ["+a", "!a"]
         assert results(session) == [INTERRUPTED, INTERRUPTED, SKIPPED]
-
-
-# ----------------------------------------------------------------------------------------------------------- errors
 
 
 async def test_any_exception_of_a_tool_is_its_result() -> None:

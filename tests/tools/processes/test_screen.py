@@ -29,6 +29,7 @@ SHOWN = {
     "one: 1\ntwo: 1\n\x1b[2A\x1b[2Kone: 2\n\x1b[2Ktwo: 2\n": "one: 2\ntwo: 2\n",
     "old\nrows\n\x1b[H\x1b[2Jnew\n": "new\n",
     "kept\n\x1b[?1049h\x1b[H\x1b[2Ja file\n~\n~\x1b[?1049lafter\n": "kept\nafter\n",
+    "\x1b7a\x1b8b": "b",
     "a\tb\rX": "X       b",
     "bell\x07\x00": "bell",
     "page\x0cnext": "page\x0cnext",
