@@ -56,7 +56,7 @@ def server_pid(log: Path) -> int:
     return pid
 
 
-def test_a_server_of_the_workspace_from_question_to_end(start: Start, work: Path, tmp_path: Path) -> None:
+def test_a_workspace_server_from_question_to_end(start: Start, work: Path, tmp_path: Path) -> None:
     log = tmp_path / "log"
     screen = start().until(ASKED)
     assert screen.times("hostile_server.py")
@@ -92,7 +92,7 @@ def test_a_no_starts_nothing_and_is_stored(start: Start, work: Path, tmp_path: P
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="there is no strace here")
-def test_nothing_of_a_server_is_used_before_its_answer(start: Start, work: Path, tmp_path: Path) -> None:
+def test_no_server_is_used_before_its_answer(start: Start, work: Path, tmp_path: Path) -> None:
     """Neither a process nor a connection, as the kernel sees it, nor the value of a variable."""
     calls, log = tmp_path / "calls", tmp_path / "log"
     watched = ("strace", "-f", "--seccomp-bpf", "-s", "4096", "-e", "trace=execve,execveat,connect", "-o", str(calls))

@@ -107,7 +107,7 @@ def serving(screen: Screen, mark: str, id: str) -> Screen:
 
 
 @pytest.mark.slow
-def test_a_job_wakes_the_model_and_is_killed_by_name(screen: Screen, mark: str) -> None:
+def test_a_job_wakes_the_model(screen: Screen, mark: str) -> None:
     send(serving(screen, mark, "J1"), "/jobs").until("J1  running for ")
     (screen.home / "work/wait").write_text("written\n")
     idle(screen.until("● [JOB J1] exit code 0 after ").until("I see that it ended."))

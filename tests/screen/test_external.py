@@ -46,7 +46,7 @@ def test_the_error_says_how_to_name_a_pager(environ: dict[str, str]) -> None:
         ExternalProgram().page(["a row"], environ)
 
 
-def test_a_reading_error_is_raised_before_the_pager_starts(tmp_path: Path) -> None:
+def test_an_error_is_raised_before_the_pager_starts(tmp_path: Path) -> None:
     def unreadable() -> Iterator[str]:
         raise UserError("the session is gone")
         yield ""

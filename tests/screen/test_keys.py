@@ -325,7 +325,7 @@ async def test_a_key_just_after_the_question_is_text() -> None:
     assert await editor.press("y", PAUSE) == ("y", [])
 
 
-async def test_the_rest_of_a_word_answers_no_later_question() -> None:
+async def test_a_words_rest_answers_no_later_question() -> None:
     editor = Editor()
     editor.ask("Q1")
     await editor.press("n", PAUSE)
@@ -343,7 +343,7 @@ async def test_enter_before_the_session_is_shown_sends_nothing() -> None:
 
 
 @pytest.mark.parametrize("key", ["\x1bP", "\x1b]", "\x1bO", "\x1b["])
-async def test_text_long_after_alt_and_a_key_is_text(key: str) -> None:
+async def test_text_long_after_an_alt_key_is_text(key: str) -> None:
     editor = Editor()
     await editor.press(key)
     editor.parser._fed_at -= LONGEST_GAP_S
@@ -430,7 +430,7 @@ async def test_a_stop_overtakes_lines_that_came_back(answer: Acceptance, left: s
     assert await editor.press("stop\r") == (left, ["line stop"])
 
 
-async def test_ctrl_c_clears_the_text_and_up_restores_it() -> None:
+async def test_up_restores_what_ctrl_c_cleared() -> None:
     editor = Editor()
     assert (await editor.press("half a thought\x03"))[0] == ""
     assert editor.history == ["half a thought"]
@@ -447,7 +447,7 @@ async def test_up_takes_the_latest_waiting_line_back() -> None:
     assert editor.draft.lines(editor.buffer.text) == ["another", "waiting"]
 
 
-async def test_a_text_left_for_an_older_entry_is_in_the_history() -> None:
+async def test_a_draft_replaced_by_an_entry_is_stored() -> None:
     editor = Editor()
     await editor.press("half a thought")
     editor.buffer._working_lines.appendleft("use A")  # as ``Buffer`` loads its history

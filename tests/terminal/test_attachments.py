@@ -129,7 +129,7 @@ def test_pasted_paths_of_files_outside_are_recognised(
     assert found == (tmp_path / "out" / name if name else None)
 
 
-async def test_a_line_is_sent_with_the_image_that_it_labels(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_line_carries_the_image_it_labels(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program(programs, "wl-paste", "cat pixel")
     monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
     async with at_terminal() as (terminal, screen, _, session):
