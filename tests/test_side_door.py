@@ -95,27 +95,19 @@ def test_a_new_session_has_its_own_door(screen: Screen) -> None:
 
 
 @pytest.mark.slow
-def test_a_watcher_that_stops_disturbs_nobody(screen: Screen) -> None:
+def test_an_interrupted_watcher_disturbs_nobody(screen: Screen) -> None:
     idle(screen)
-    watchers = [command(screen.home, "watch") for _ in range(3)]
-    stopped, left, interrupted = watchers
-    for each in watchers:
-        first_row(each)
-    stopped.send_signal(signal.SIGSTOP)
-    interrupted.send_signal(signal.SIGINT)
-    assert interrupted.wait() == 130
-    assert left.stdout is not None
-    left.stdout.close()
-    send(screen, "hello")
-    idle(screen.until("✓ done"))
-    assert left.wait() == 0
+    with command(screen.home, "watch") as left, command(screen.home, "watch") as interrupted:
+        for each in (left, interrupted):
+            first_row(each)
+        interrupted.send_signal(signal.SIGINT)
+        assert interrupted.wait() == 130
+        assert left.stdout is not None
+        left.stdout.close()
+        send(screen, "hello")
+        idle(screen.until("✓ done"))
+        assert left.wait() == 0
     quit(screen)
-    stopped.send_signal(signal.SIGCONT)
-    stopped.communicate()
-    assert stopped.returncode == 0
-    for each in (left, interrupted):
-        with each:
-            pass
 
 
 # ---------------------------------------------------------------------------------------------- commands of the model

@@ -348,13 +348,9 @@ class FunctionTool:
     kind: ToolKind = "other"
     subject: Subject | None = None
 
-    @property
+    @cached_property
     def input_schema(self) -> Mapping[str, Any]:
         """The JSON schema of the input: an object without unknown keys."""
-        return self._schema
-
-    @cached_property
-    def _schema(self) -> Mapping[str, Any]:
         return _plain_schema(self._parameters) or _schema_of(self._input_model)
 
     async def run(self, context: ToolContext, input: Mapping[str, Any]) -> str | ToolOutput:

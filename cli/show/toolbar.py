@@ -140,7 +140,7 @@ class Toolbar:
                 self._tools[event.agent, event.id] = event
             case events.ToolResult():
                 self._tools.pop((event.agent, event.id), None)
-                if event.agent == MAIN and not self._tools:
+                if event.agent == MAIN:
                     self._step = _ToolbarStep("thinking", event.time)
             case events.AgentStarted():
                 self._children[event.name] = event.agent, event.parent_id

@@ -50,12 +50,6 @@ async def test_models_and_chains_are_options(editor: Editor, workspace: Path) ->
         await editor.call("session/close", sessionId=first["sessionId"])
 
 
-async def test_a_single_chain_is_no_option(tmp_path: Path) -> None:
-    async with connected(opener(tmp_path / "home", RULES)) as editor:
-        await editor.initialize()
-        assert current(await editor.call("session/new", cwd=str(tmp_path), mcpServers=[])) == {"model": "test"}
-
-
 async def test_a_model_applies_to_the_next_run(editor: Editor, session: str, waiting: int, gate: Gate) -> None:
     assert (await set_option(editor, session, "model", "other"))["model"] == "other"
     gate.open.set()

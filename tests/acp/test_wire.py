@@ -144,18 +144,6 @@ async def test_our_requests_get_results_and_errors() -> None:
         assert found == {"good": [1], "bad": "no"}
 
 
-async def test_a_cancelled_request_of_ours_is_withdrawn() -> None:
-    async with wired(Echo()) as (editor, wire):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(wire.request, "ask", {})
-            asked = await editor.question()
-            nursery.cancel_scope.cancel()
-        await editor.until(lambda: editor.heard)
-        assert editor.heard == [{"method": "$/cancel_request", "params": {"requestId": asked.id}}]
-        editor.say(id=asked.id, result="too late")
-        assert await editor.call("echo") == {}
-
-
 async def test_a_peer_that_does_not_read_is_bounded() -> None:
     server = Echo()
     async with wired(server, reads=False) as (editor, wire), trio.open_nursery() as nursery:
@@ -218,10 +206,3 @@ def test_no_bytes_end_the_wire(data: bytes) -> None:
         assert all(("result" in each) != ("error" in each) for each in found)
 
     trio.run(main)
-
-
-async def test_a_row_that_is_too_long_is_answered() -> None:
-    long = b'{"jsonrpc":"2.0","id":1,"method":"echo","params":{"x":"' + b"x" * MAX_RPC_ROW + b'"}}\n'
-    first, second = await answers_to(long + LAST)
-    assert (first["id"], first["error"]["code"]) == (1, INVALID_REQUEST)
-    assert second["id"] == "last"

@@ -94,28 +94,6 @@ async def test_clients_above_the_limit_are_refused(full: Session, gates: Gates, 
     assert descriptors() == before
 
 
-@pytest.mark.slow
-async def test_refused_rows_use_nothing(full: Session, gates: Gates, door: Entrance) -> None:
-    client, watcher = await door.client(), await door.client()
-    await client.send({"type": "hello", "answers": True})
-    await watcher.send({"type": "watch"})
-
-    async def send(begin: int) -> None:
-        for n in range(begin, begin + MANY):
-            types = ("line", "nonsense", "drop", "answer")
-            await client.send(*({"id": f"{type} {n}", "text": f"use {n}", "type": type} for type in types))
-            assert client.rows[-1]["id"] == f"answer {n}"
-            for events in (client.rows, watcher.rows, full.events, full.marks):
-                events.clear()
-
-    await send(0)
-    memory = allocated()
-    await send(MANY)
-    assert allocated() - memory < FEW
-    gates.let_all()
-    await full.chain.wait_idle()
-
-
 async def test_a_sender_that_never_reads_is_disconnected(
     full: Session, gates: Gates, door: Entrance, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,11 +1,9 @@
-"""The prompt cache, accounted for as https://platform.claude.com/docs/en/build-with-claude/prompt-caching has it. Pure.
+"""The prompt cache (https://platform.claude.com/docs/en/build-with-claude/prompt-caching). Pure.
 
-A breakpoint writes one entry, for the prefix that ends with its block. A later request looks, from each of its
-breakpoints back over at most 20 positions (the breakpoint is the first), for an entry that an earlier request wrote;
-the longest wins. What is read plus what is written plus the rest is the whole input.
+A breakpoint writes one entry, for the prefix that ends with its block. A later request searches for an entry from each
+of its breakpoints back over at most 20 positions, the breakpoint included; the longest one is read.
 
-Not modelled: the lifetime of entries, the shortest prefix that is cached, and the images that would make the messages'
-part of the cache invalid.
+The lifetime of entries, the minimum length of a cached prefix, and the effect of images are not modelled.
 """
 
 from __future__ import annotations
@@ -18,20 +16,20 @@ from typing import Any, Final, TypeAlias
 from .flat import Flat, canonical, flatten
 
 LOOKBACK: Final = 20
-"""Positions that a breakpoint looks at, itself included."""
+"""Positions that are searched from a breakpoint, itself included."""
 
 BYTES_PER_TOKEN: Final = 4
-"""A rough measure, but the same one everywhere, so that ratios mean something."""
+"""A rough estimate. Only ratios of tokens are used."""
 
 _Key: TypeAlias = tuple[str, bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What one request cost, in tokens.
+    """The tokens of one request.
 
-    ``input``: neither read nor written. ``repeatable``: the longest prefix, block by block, that an earlier request had
-    too, breakpoints or not: what a perfect placement could have read.
+    ``input`` was neither read from the cache nor written to it. ``repeatable`` is the longest prefix in blocks that an
+    earlier request had too, which perfect breakpoints could have read.
     """
 
     cache_read: int
@@ -41,24 +39,24 @@ class Account:
 
 
 def reuse(accounts: list[Account]) -> float:
-    """The part of the repeatable input that was read from the cache; 1 while nothing was repeatable."""
+    """Return the part of the repeatable input that was read from the cache; 1 if nothing was repeatable."""
     repeatable = sum(a.repeatable for a in accounts)
     return sum(a.cache_read for a in accounts) / repeatable if repeatable else 1.0
 
 
 @dataclass(slots=True)
 class PromptCache:
-    """What the service remembers between requests.
+    """The cache of the service.
 
-    Every block is one position of the lookback, as other clouds have it; Anthropic's own service counts a run of tool
-    calls, and one of tool results, as one.
+    Every block is one position, as at other clouds. Anthropic's own service counts a row of tool calls, or of tool
+    results, as one.
     """
 
     _entries: set[_Key] = field(default_factory=set)
     _seen: set[bytes] = field(default_factory=set)
 
     def account(self, body: Mapping[str, Any], blocks: list[Flat] | None = None) -> Account:
-        """Account for one request, and remember it. ``blocks`` is the body flattened, if that was done already."""
+        """Return the account of a request, and store its entries. ``blocks`` is the flattened body."""
         blocks = flatten(body) if blocks is None else blocks
         prefixes, sizes = _prefixes(blocks)
         keys = _keys(body, blocks, prefixes)
@@ -85,12 +83,12 @@ class PromptCache:
 
 
 def tokens(size: int) -> int:
-    """Tokens for so many bytes, rounded up."""
+    """Return the tokens of this many bytes, rounded up."""
     return -(-size // BYTES_PER_TOKEN)
 
 
 def _prefixes(blocks: list[Flat]) -> tuple[list[bytes], list[int]]:
-    """For each block a digest of everything up to its end, and the tokens up to there."""
+    """Return for each block a digest of the input up to its end, and the tokens up to there."""
     digest, size = b"", 0
     digests: list[bytes] = []
     sizes: list[int] = []
@@ -104,7 +102,7 @@ def _prefixes(blocks: list[Flat]) -> tuple[list[bytes], list[int]]:
 
 
 def _keys(body: Mapping[str, Any], blocks: list[Flat], prefixes: list[bytes]) -> list[_Key]:
-    """A cache belongs to a model; a change of thinking or of the tool choice spoils the messages' part of it."""
+    """Return the key of each prefix. It depends on the model, and for messages on thinking and the tool choice."""
     model = str(body.get("model", ""))
     spoilers = canonical([body.get("thinking"), body.get("tool_choice")])
     return [

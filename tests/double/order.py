@@ -48,7 +48,7 @@ def check_roles(messages: list[Body], features: Features, *, alternate: bool) ->
     order = [m["role"] for m in messages]
     if order[0] == "system":
         refuse("messages.0: use the top-level 'system' parameter for the initial system prompt")
-    # The service itself lets a conversation begin with the assistant; SPEC I2 does not.
+    # The service accepts a first message of the assistant; SPEC I2 does not.
     if order[0] != "user":
         refuse('messages: first message must use the "user" role')
     if "system" in order:
@@ -58,12 +58,12 @@ def check_roles(messages: list[Body], features: Features, *, alternate: bool) ->
     for i in range(1, len(order)):
         if order[i] != order[i - 1]:
             continue
-        # The service joins two replies in a row; SPEC I2 has none.
+        # The service joins two replies in a row; SPEC I2 forbids them.
         if order[i] == "assistant":
             refuse(f"messages.{i}: two replies follow each other")
         if alternate:
             refuse(f'messages: roles must alternate, but found multiple "{order[i]}" roles in a row (messages.{i})')
-    # The models that take a last message of the assistant's are not those that the program is for.
+    # Only old models accept a last message of the assistant.
     if order[-1] == "assistant":
         refuse("This model does not support assistant message prefill. The conversation must end with a user message.")
 

@@ -1,13 +1,13 @@
-"""The double in a process of its own: ``python -m double.server --script FILE.json``.
+"""The double in its own process: ``python -m double.server --script FILE.json``.
 
     {"lean": false, "repeat": false, "steps": [
         {"type": "say", "blocks": [{"type": "tool_use", "name": "echo", "input": {}}], "times": 99},
         {"type": "say", "blocks": [{"type": "text", "text": "done"}]}]}
 
-``lean`` and ``repeat`` may be left out. With ``repeat`` the steps begin again after the last.
+``lean`` and ``repeat`` are optional. With ``repeat`` the steps are repeated after the last one.
 
-The first line on stdout is the port; the last, when its input ends, a report as JSON. A parent keeps a pipe open and so
-leaves no orphan behind.
+The first line of the output is the port, and the last one, after the end of the input, is a report as JSON. The process
+ends with its parent, which holds the other end of the pipe.
 """
 
 from __future__ import annotations

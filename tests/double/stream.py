@@ -26,7 +26,7 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a response has to know about its request. ``usage`` is the input side of the usage."""
+    """The facts of a request that its response contains. ``usage`` is the usage of the input."""
 
     number: int
     model: str
@@ -34,7 +34,7 @@ class Facts:
 
     @property
     def request_id(self) -> str:
-        """What the service would call the request."""
+        """The id of the request."""
         return f"req_{self.number:06d}"
 
 
@@ -44,7 +44,7 @@ def error_body(kind: str, message: str, request_id: str) -> dict[str, Any]:
 
 
 def complete(blocks: Sequence[Block], number: int) -> tuple[Block, ...]:
-    """Return the blocks with the ids and signatures that they lack: the same ones for the same request."""
+    """Return the blocks with their missing ids and signatures, which are the same for the same request."""
     return tuple(_completed(block, f"{number:06d}_{i}") for i, block in enumerate(blocks))
 
 
@@ -99,10 +99,10 @@ def _block_events(i: int, block: Block, chunk: int) -> list[bytes]:
         case "tool_use":
             empty = {"type": "tool_use", "id": block["id"], "name": block["name"], "input": {}}
             data = block["input_json"] if "input_json" in block else to_json(block["input"]).decode()
-            # The service begins with an empty piece; an input without fields is nothing else.
+            # The service starts with an empty piece, which is all of an empty input.
             pieces = ["", *(_pieces(data, chunk) if data != "{}" else ())]
             deltas = [{"type": "input_json_delta", "partial_json": p} for p in pieces]
-        case _:  # a block that comes whole, such as redacted thinking
+        case _:  # a block without deltas, such as redacted thinking
             empty, deltas = dict(block), []
     return [
         event("content_block_start", {"index": i, "content_block": empty}),

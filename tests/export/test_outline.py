@@ -123,7 +123,7 @@ def test_line_that_still_waits_is_shown() -> None:
     assert outline_of(happened).waiting == []
 
 
-def test_event_after_a_result_does_not_extend_the_run() -> None:
+def test_event_after_a_result_extends_no_run() -> None:
     happened: list[events.Event] = [
         events.RunStarted(id="L1", query="x", time=1.0),
         events.Result(status="done", result="y", time=2.0),

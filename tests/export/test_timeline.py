@@ -37,7 +37,7 @@ def numbers(node: LexborNode) -> list[float]:
     return [float(number) for number in re.findall(r"(?<=:)[\d.]+", node.attributes["style"] or "")]
 
 
-def test_each_agent_has_a_lane_with_bars_and_pins() -> None:
+def test_agents_have_lanes_with_bars_and_pins() -> None:
     found = {}
     for lane in lanes():
         pins = [pin.text(deep=False) for pin in lane.css(".pin")]

@@ -76,7 +76,7 @@ async def sdk_at(double: Double, user: str = "") -> AsyncIterator[anthropic.Asyn
 
 
 def answers(reply: Message) -> tuple[Message, ...]:
-    """The reply, and what its tools found or a user says."""
+    """Return a reply and the message that follows it."""
     results = [ToolResult(call.id, "seen", images=(PICTURE,)) for call in reply.calls]
     return reply, tool_results(results) if results else user_text("Go on.")
 
@@ -96,7 +96,7 @@ async def test_a_conversation_is_like_the_sdk(name: str) -> None:
         said: list[anthropic.types.Message] = []
         for seen in ours.requests:
             body = {**seen.body}
-            # Of its own replies the SDK sends the objects that it made of them.
+            # The SDK sends the objects of its own replies.
             own = iter(said)
             turns = [
                 {**turn, "content": next(own).content} if turn["role"] == "assistant" else turn
@@ -129,7 +129,7 @@ async def ask_sdk(sdk: anthropic.AsyncAnthropic, body: dict[str, Any]) -> anthro
 
 
 def compared(seen: Seen) -> tuple[str, dict[str, str], Any]:
-    """What of a request must be the same."""
+    """Return the parts of a request that must be the same."""
     same = {
         name: value.replace(seen.headers["host"], "HOST")
         for name, value in seen.headers.items()
@@ -139,17 +139,17 @@ def compared(seen: Seen) -> tuple[str, dict[str, str], Any]:
 
 
 def check_types(body: Mapping[str, Any]) -> None:
-    """Raise ``ValidationError`` for a field that the SDK's types do not have, or have otherwise."""
+    """Raise ``ValidationError`` for a field that the types of the SDK do not allow."""
     known = {name: value for name, value in body.items() if name != "temperature"}
     read_all(REQUESTS.validate_python([known]))
-    # Blocks by themselves too: as part of a message they may be the SDK's objects, which have any field.
+    # Blocks alone too: as part of a message they may be objects of the SDK, which have any fields.
     for turn in body["messages"]:
         if turn["role"] != "system":
             read_all(BLOCKS.validate_python(turn["content"]))
 
 
 def read_all(checked: Any) -> None:
-    """Go through a value, of which pydantic checks some parts when they are read."""
+    """Read all parts of a value, since pydantic checks some of them only then."""
     if isinstance(checked, Mapping):
         read_all(checked.values())
     elif isinstance(checked, Iterable) and not isinstance(checked, str):
@@ -210,7 +210,7 @@ def comparable(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def pool(http: httpx2.AsyncBaseTransport) -> dict[str, Any]:
-    """How connections are made."""
+    """Return the settings of connections."""
     found = {**vars(http._pool)}  # type: ignore[attr-defined]
     tls = found.pop("_ssl_context")
     kept = ("_max_connections", "_max_keepalive_connections", "_keepalive_expiry", "_proxy_url", "_proxy_headers")

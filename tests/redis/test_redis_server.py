@@ -8,8 +8,8 @@ import shutil
 import signal
 import socket
 import subprocess
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -174,37 +174,55 @@ async def test_tls_with_a_private_authority(tmp_path: Path, monkeypatch: pytest.
             assert await link.ask((b"PING",)) == [b"PONG"]
 
 
-@pytest.mark.parametrize(
-    ("about", "why"),
-    [
-        ("redis_version:6.2.14", "is 6.2.14, and sessions need 7.0 or newer; update it"),
-        ("redis_version:7.0.15\r\nloading:1\r\naof_enabled:0", "is still reading its data"),
-        (None, "does not answer"),
-    ],
-    ids=["too old", "loading", "an answer without end"],
-)
-async def test_answers_of_a_server(about: str | None, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded_connection, "MAX_SERVER_ANSWER", 1 << 20)
-    info = f"role:master\r\n{about}\r\n".encode()
-    hello = b"%3\r\n+version\r\n+6.2.14\r\n+proto\r\n:3\r\n+id\r\n:1\r\n"
-    sent = 0
+HELLO = b"%3\r\n+version\r\n+7.2.0\r\n+proto\r\n:3\r\n+id\r\n:1\r\n"
+ENDLESS = b"$1000000000000\r\n"
+
+
+@asynccontextmanager
+async def answering(**answers: bytes) -> AsyncIterator[str]:
+    """Serve these answers to commands, and OK to all others. Yield the address."""
 
     async def answer(peer: trio.SocketStream) -> None:
-        nonlocal sent
         with suppress(trio.BrokenResourceError):
             async for data in peer:
                 for command in re.findall(rb"\*\d+\r\n\$\d+\r\n([A-Za-z]+)", data):
-                    answers = {b"HELLO": hello, b"INFO": b"$%d\r\n%s\r\n" % (len(info), info)}
-                    while command.upper() == b"INFO" and about is None:
-                        await peer.send_all(b"x" * (1 << 16) if sent else b"$1000000000000\r\n")
-                        sent += 1 << 16
-                    await peer.send_all(answers.get(command.upper(), b"+OK\r\n"))
+                    found = {"HELLO": HELLO, **answers}.get(command.decode().upper(), b"+OK\r\n")
+                    await peer.send_all(found)
+                    while found == ENDLESS:
+                        await peer.send_all(b"x" * (1 << 16))
 
     async with trio.open_nursery() as nursery:
         (listener,) = await nursery.start(partial(trio.serve_tcp, answer, 0, host="127.0.0.1"))
-        assert why in await problem(f"redis://127.0.0.1:{listener.socket.getsockname()[1]}/0")
+        yield f"redis://127.0.0.1:{listener.socket.getsockname()[1]}/0"
         nursery.cancel_scope.cancel()
-    assert sent < 64 << 20, "including what the buffers of the sockets contain"
+
+
+def info(about: str) -> bytes:
+    return b"$%d\r\n%s\r\n" % (len(about), about.encode())
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (info("redis_version:6.2.14"), "is 6.2.14, and sessions need 7.0 or newer; update it"),
+        (info("redis_version:7.0.15\r\nloading:1\r\naof_enabled:0"), "is still reading its data"),
+        (ENDLESS, "does not answer"),
+    ],
+    ids=["too old", "loading", "endless"],
+)
+async def test_answers_of_a_server(answer: bytes, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded_connection, "MAX_SERVER_ANSWER", 1 << 20)
+    async with answering(INFO=answer) as address:
+        assert why in await problem(address)
+
+
+async def test_changes_must_be_on_the_disk() -> None:
+    about = info("redis_version:7.2.0\r\nrole:master\r\naof_enabled:1")
+    syncs = b"%1\r\n+appendfsync\r\n+everysec\r\n"
+    answers = {"INFO": about, "CONFIG": syncs, "EVAL": b"*1\r\n+ok\r\n", "WAITAOF": b"*2\r\n:0\r\n:0\r\n"}
+    async with answering(**answers) as address, connect(read_address(address)) as link:
+        with pytest.raises(Unreachable, match="does not write its changes to disk in time"):
+            await link.run(scripts.CREATE, "one", "/")
 
 
 @pytest.mark.parametrize("program", redis.PROGRAMS)

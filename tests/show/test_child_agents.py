@@ -1,5 +1,7 @@
 """The rows of child agents: nested below the call that started them, and at a terminal collapsed."""
 
+from functools import cache
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -227,10 +229,12 @@ TEXTS = ("use B", "漢字" * 30, "word " * 40, "\x1b[2J\x1b]0;t\x07x\ny", "x" * 
 FAMILY = [ONE, TWO, BELOW, DEEPEST, AgentEvents("a-very-long-name-of-a-kind-12", "c7", task="漢字 " * 40)]
 
 
+@cache
 def work_of(one: AgentEvents) -> st.SearchStrategy[list[Event]]:
     """Draw events of an agent, in order."""
-    texts = (one.writes, one.thinks, one.reply, one.progress, one.result, one.queued, one.interruption, one.notice)
+    texts = (one.writes, one.thinks, one.reply, one.progress, one.result, one.interruption, one.notice)
     happened = [event(text) for event in (*texts, one.question, one.error) for text in TEXTS]
+    happened += [one.queued(text, f"L-{one.name}") for text in TEXTS]
     happened += [one.receipt(state, text) for state in ("returned", "handled", "dropped") for text in TEXTS]
     happened += [one.tool(id, text) for id in ("t1", "t5") for text in TEXTS]
     happened += [one.iteration(), one.answer(), one.retry(), usage(one.name, 10**6)] * 3

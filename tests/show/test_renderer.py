@@ -16,7 +16,7 @@ from chain.lines.parse import Urgency, parse_line
 from chain.lines.receipts import adjustment_view
 from chain.messages import Usage
 from chain.text.hunks import FileDiff, Hunk
-from cli.show.renderer import Renderer
+from cli.show.renderer import FIRST, LAST, Renderer
 from cli.show.signs import to_ascii
 from cli.show.text_rows import LONGEST_SHOWN
 from cli.show.updating_renderer import UpdatingRenderer
@@ -164,6 +164,12 @@ def test_thinking_is_shown_row_by_row() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------- long texts
+
+
+def test_long_progress_is_cut_in_the_middle() -> None:
+    said = [MAIN.progress(f"{n}\n") for n in range(1, 41)]
+    first, last = [f"  {n}" for n in range(1, FIRST + 1)], [f"  {n}" for n in range(41 - LAST, 41)]
+    assert shown(*said, tool_result("x"))[:-1] == [*first, f"  … {40 - FIRST - LAST} more lines", *last]
 
 
 def test_arguments_and_returned_lines_are_cut() -> None:

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,13 @@ import trio
 from chain.config import yamlfile
 from chain.config.servers import ToolServer, read_server
 from chain.errors import ToolError
-from chain.plan import Plan
 from chain.tools.mcp import servers as life
 from chain.tools.mcp.servers import LaunchEnvironment, Servers
 from chain.tools.processes import guarded
 from chain.tools.processes.guarded import Guard
-from chain.tools.tool import ToolContext
 
 from .processes import until_async
-from .steered import Steered
+from .steered import tool_context
 
 PROGRAM = Path(__file__).parent / "hostile_server.py"
 
@@ -74,11 +72,6 @@ def left_by(log: Path) -> list[int]:
     return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
 
-def context(workspace: Path, report: Callable[[str], None] = lambda text: None, **more: Any) -> ToolContext:
-    """Return the context of a call."""
-    return ToolContext(workspace, Plan(), "call_1", Steered(), report, **more)
-
-
 class Running:
     """Servers that run without a session, and their notices."""
 
@@ -92,10 +85,10 @@ class Running:
         offered = await self.servers.offer()
         return [tool.name.removeprefix("mcp__") for tool in offered.tools]
 
-    async def call(self, tool: str, report: Callable[[str], None] = lambda text: None, **input: Any) -> str:
+    async def call(self, tool: str, **input: Any) -> str:
         """Return the text of a result. Raise ``ToolError`` for an error."""
         server, _, name = tool.partition("__")
-        output = await self.servers.by_name[server].call(name, context(self.workspace, report), input)
+        output = await self.servers.by_name[server].call(name, tool_context(self.workspace), input)
         if output.is_error:
             raise ToolError(output.text)
         return output.text

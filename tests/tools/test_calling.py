@@ -191,7 +191,7 @@ async def test_exception_becomes_one_sentence(error: BaseException, text: str) -
     [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError(), Odd("odd"), Exiting()],
     ids=lambda error: type(error).__name__,
 )
-@pytest.mark.parametrize("where", ["alone", "in a nursery", "after another error", "beside a cancellation"])
+@pytest.mark.parametrize("where", ["alone", "in a nursery", "after another error", "with a cancellation"])
 async def test_no_exception_ends_the_run(error: BaseException, where: str) -> None:
     async def body() -> str:
         match where:

@@ -63,7 +63,7 @@ TEXTS = st.lists(st.sampled_from(["a", "b", "c", "", "longer"]), max_size=25).fl
 
 
 @given(TEXTS, TEXTS)
-def test_diff_leads_from_the_old_text_to_the_new(old: str, new: str) -> None:
+def test_diff_turns_old_text_into_new(old: str, new: str) -> None:
     made = edited(old.encode(), Whole(new))
     assert made.content.decode() == new
     assert (not made.diff.hunks) == (old == new)

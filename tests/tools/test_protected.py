@@ -99,23 +99,15 @@ mcp: {w: {command: python3, args: [srv/server.py]}, n: {command: ../node_modules
     return dataclasses.replace(found, trusted=(*found.trusted, work / "home"))
 
 
-async def run_command(
-    workspace: Path, rules: ShellRules, command: str, monkeypatch: pytest.MonkeyPatch, **limits: float
-) -> tuple[str, list[str]]:
-    """Run a command with these limits of the shell, and return its output and the notices."""
-    for name, limit in limits.items():
-        monkeypatch.setattr(shell, name, limit)
-    guard, notices = Guard(), list[str]()
+async def run_command(guard: Guard, workspace: Path, rules: ShellRules, command: str) -> tuple[str, list[str]]:
+    """Run a command, and return its output and the notices."""
+    notices = list[str]()
     (tool,) = shell_tools(guard, rules, dict(os.environ))
-    try:
-        output = await tool.run(tool_context(workspace, notice=notices.append), {"command": command})
-    finally:
-        await guard.close()
+    output = await tool.run(tool_context(workspace, notice=notices.append), {"command": command})
     assert isinstance(output, ToolOutput)
     return output.text, notices
 
 
-PATIENT = {"INSPECTION_S": 1_000_000, "MAX_FILES": 1_000_000}
 ALL = [*REFUSED.split(), *REPORTED.split(), *FREE.split()]
 
 
@@ -123,23 +115,28 @@ FENCED = pytest.mark.skipif(not probe().writes, reason="this machine cannot refu
 
 
 @pytest.mark.parametrize(
-    ("sandbox", "refused", "free"), [pytest.param("on", REFUSED, FREE, marks=FENCED), ("off", "", "")]
+    ("sandbox", "refused", "free"), [pytest.param("auto", REFUSED, FREE, marks=FENCED), ("off", "", "")]
 )
-async def test_write_to_a_protected_file_is_refused_or_reported(
-    work: Path, monkeypatch: pytest.MonkeyPatch, sandbox: Literal["on", "off"], refused: str, free: str
+async def test_write_to_protected_file_is_refused_or_reported(
+    guard: Guard, work: Path, monkeypatch: pytest.MonkeyPatch, sandbox: Literal["auto", "off"], refused: str, free: str
 ) -> None:
+    monkeypatch.setattr(shell, "INSPECTION_S", 1_000_000)
+    monkeypatch.setattr(shell, "MAX_FILES", 1_000_000)
     paths = [*REFUSED.split(), *REPORTED.split(), *free.split()]
     rules = dataclasses.replace(ShellRules(protected=configured(work)), sandbox=sandbox)
     write_all = "\n".join(f"(echo '#' >> {path}) 2> /dev/null && echo '<{path}>'" for path in paths)
-    said, (notice,) = await run_command(work, rules, write_all, monkeypatch, **PATIENT)
+    said, (notice,) = await run_command(guard, work, rules, write_all)
     assert [path for path in paths if f"<{path}>" not in said] == refused.split()
     named = notice.split(": ")[0].removeprefix("A command changed ").replace(" and ", ", ").split(", ")
     assert {*named} == {*paths, "CLAUDE.md"} - {*refused.split(), *free.split()}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the tool is for Linux")
-async def test_notice_says_if_the_disk_is_too_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, (notice,) = await run_command(tmp_path, ShellRules("off"), "true", monkeypatch, INSPECTION_S=0)
+async def test_notice_says_if_the_disk_is_too_slow(
+    guard: Guard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shell, "INSPECTION_S", 0)
+    _, (notice,) = await run_command(guard, tmp_path, ShellRules("off"), "true")
     assert notice.startswith("Could not check within ")
 
 
@@ -244,7 +241,7 @@ def test_environment_of_a_server_names_code(tmp_path: Path) -> None:
     assert Protected(servers=(launch,)).refused_places([root]).kept >= {f"{root}/lib"}
 
 
-def test_server_file_is_trusted_once_a_server_is_allowed(tmp_path: Path) -> None:
+def test_server_file_is_trusted_after_an_allowance(tmp_path: Path) -> None:
     write(tmp_path, ".mcp.json", '{"mcpServers": {"git": {"command": "uvx", "args": ["git"]}}}')
     write(tmp_path, "own.yaml", "chains: {}\n")
     settings = load_settings(config=tmp_path / "own.yaml", environ={}, cwd=tmp_path)

@@ -99,7 +99,7 @@ CALLS = [(path, *call) for path in PATHS for call in calls_of(path)]
 
 @pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(("path", "name", "n"), some(CALLS, every=5))
-def test_failed_system_call_leaves_the_old_or_new_file(root: Path, path: str, name: str, n: int) -> None:
+def test_failed_call_leaves_old_or_new_file(root: Path, path: str, name: str, n: int) -> None:
     before, open_before = snapshot(root), len(os.listdir("/proc/self/fd"))
     try:
         replace(root, path, calls=Calls((name, n)))
@@ -113,7 +113,7 @@ def test_failed_system_call_leaves_the_old_or_new_file(root: Path, path: str, na
 
 
 @pytest.mark.parametrize(("path", "name", "n"), CALLS)
-def test_kill_at_any_system_call_leaves_the_old_or_new_file(root: Path, path: str, name: str, n: int) -> None:
+def test_kill_leaves_old_or_new_file(root: Path, path: str, name: str, n: int) -> None:
     before = snapshot(root)
     with pytest.raises(Killed):
         replace(root, path, calls=Calls((name, n), is_kill=True))
@@ -139,7 +139,7 @@ def test_mode_is_kept(root: Path, mode: int) -> None:
     assert snapshot(root).keys() == {"docs", FILE}
 
 
-def test_new_file_has_the_usual_mode_and_its_folders(root: Path) -> None:
+def test_new_file_has_usual_mode_and_folders(root: Path) -> None:
     replace(root, "other/deep/new.txt")
     (root / "usual").touch()
     assert (root / "other/deep/new.txt").read_bytes() == NEW

@@ -138,7 +138,7 @@ def taking(hint: Any, *default: Any) -> FunctionTool:
     return tool(some)
 
 
-def test_schema_of_plain_types_equals_the_one_of_pydantic(tmp_path: Path) -> None:
+def test_schema_of_plain_types_equals_that_of_pydantic(tmp_path: Path) -> None:
     """Byte for byte, because the schemas of a resumed session are in the service's cache."""
     settings = load_settings(config=None, environ={}, cwd=tmp_path, flags={})
     ours = [each for group in tool_groups(settings, Guard(), tmp_path, ()).values() for each in group]

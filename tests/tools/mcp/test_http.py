@@ -64,7 +64,7 @@ async def test_call_is_repeated_only_once(served: HttpServer, made: Running) -> 
     assert served.session == 2
 
 
-async def test_refused_call_is_an_error_and_the_next_one_works(served: HttpServer, made: Running) -> None:
+async def test_refused_call_costs_no_later_call(served: HttpServer, made: Running) -> None:
     for status, message, why, sessions in [
         (401, "", "OAuth is not supported", 1),
         (500, "", "it answered 500 Status", 1),

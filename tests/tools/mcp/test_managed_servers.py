@@ -7,7 +7,6 @@ import math
 import re
 import sys
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ import trio
 from support.processes import until_async
 from support.servers import (
     Running,
-    context,
     entry_of,
     heard,
     hostile,
@@ -25,6 +23,7 @@ from support.servers import (
     until_heard,
     without_time_limits,
 )
+from support.steered import tool_context
 
 from chain.config.extras import MCP, install_command
 from chain.config.servers import find_servers
@@ -83,7 +82,7 @@ async def test_tool_is_listed_and_called(log: Path, made: Running) -> None:
 
 async def test_progress_is_reported_and_extends_the_call(log: Path, made: Running) -> None:
     said, extended = list[str](), list[None]()
-    steps = replace(context(log.parent, said.append), extend=lambda: extended.append(None))
+    steps = tool_context(log.parent, report=said.append, extend=lambda: extended.append(None))
     assert (await made.servers.by_name["h"].call("steps", steps, {})).text == "All steps."
     assert said[0] == "step 1"
     assert len(extended) == 3
@@ -111,7 +110,7 @@ async def test_question_of_a_server_ends_with_its_call(log: Path, made: Running)
                 withdrawn.set()
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(made.servers.by_name["h"].call, "ask", context(log.parent, asking=User()), {})
+        nursery.start_soon(made.servers.by_name["h"].call, "ask", tool_context(log.parent, asking=User()), {})
         await asked.wait()
         nursery.cancel_scope.cancel()
     await withdrawn.wait()
@@ -161,7 +160,7 @@ async def test_servers_with_the_same_tools_are_separate(log: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_change_that_cannot_be_listed_in_time_is_not_lost(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_late_list_loses_no_change(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(life, "LIST_S", 0.1)
     async with running(log.parent, hostile(log, "slow-list")) as made:
         await made.tools()
@@ -257,7 +256,7 @@ async def test_failure_of_the_client_ends_one_server(log: Path, monkeypatch: pyt
 
 
 @pytest.mark.slow
-async def test_first_run_waits_and_reports_a_late_server_once(log: Path) -> None:
+async def test_late_server_is_reported_once(log: Path) -> None:
     async with running(log.parent, server({**entry_of(log, "silent"), "start_s": 0.2})) as made:
         with trio.move_on_after(0.01) as limit:
             await made.tools()
@@ -300,7 +299,7 @@ async def test_failed_server_is_restarted_when_a_run_begins(log: Path) -> None:
 
 
 @pytest.mark.usefixtures("_ends_by_itself")
-async def test_server_that_dies_is_restarted_at_its_next_call(made: Running) -> None:
+async def test_dead_server_is_restarted_at_its_next_call(made: Running) -> None:
     with pytest.raises(ToolError, match=r"ended during the call.*exit code 7"):
         await made.call("h__die")
     assert made.servers.views[0].state == "ended"
