@@ -61,7 +61,7 @@ async def test_a_dropped_line_never_reaches_the_model() -> None:
         assert session.result.exit_code == 0
 
 
-async def test_a_line_used_by_a_tool_cannot_be_dropped() -> None:
+async def test_a_line_that_acted_cannot_be_dropped() -> None:
     gate = Gate(asks=True)
     async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
         await begin(session, gate, "use B", "focus on prices")
@@ -293,7 +293,7 @@ class Building:
         return self._build(service)
 
 
-async def test_a_failed_preparation_is_reported_by_the_first_call(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_first_call_reports_a_failed_preparation(monkeypatch: pytest.MonkeyPatch) -> None:
     building = Building(monkeypatch)
     building.fails = True
     async with open_session(model_at("http://127.0.0.1:9")) as session:
@@ -344,7 +344,7 @@ trio.run(main)
 
 
 @pytest.mark.parametrize("seconds", one([0.0, 0.1, 0.3, 60.0]))
-def test_a_program_may_end_in_the_middle_of_the_import(seconds: float) -> None:
+def test_a_program_may_end_during_the_import(seconds: float) -> None:
     args = [sys.executable, "-c", LEAVES, str(seconds)]
     done = subprocess.run(args, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "left\n", "")

@@ -107,7 +107,7 @@ async def test_without_a_user_an_elicitation_is_cancelled(log: Path) -> None:
     assert results(session) == ['You said {"action": "cancel"}.']
 
 
-async def test_an_image_of_a_result_is_sent_and_stored(log: Path) -> None:
+async def test_an_image_in_a_result_is_sent(log: Path) -> None:
     async with serving(log, calling("picture")) as session:
         await session.chain.wait_idle()
         [result] = session.model.requests[-1].messages[-1].results
@@ -127,7 +127,7 @@ async def test_tools_change_only_between_runs(log: Path) -> None:
     assert has_changed == [(True, False)] * 3 + [(False, True)] * 3
 
 
-async def test_a_run_waiting_for_a_server_can_be_interrupted(log: Path) -> None:
+async def test_waiting_for_a_server_can_be_interrupted(log: Path) -> None:
     async with serving(log, calling("echo"), "silent") as session:
         await until_heard(log, "initialize")
         session.chain.interrupt()
@@ -175,6 +175,8 @@ async def test_a_prompt_of_a_server_starts_a_run(log: Path) -> None:
         await until_async(lambda: session.model.requests)
         await session.chain.wait_idle()
         assert session.model.requests[0].messages[-1].blocks == (Text("Greet Ada @secret."),), "it attaches no file"
+        await session.run("Again")
+        assert sum(record["type"] == "server_tools" for record in session.records) == 1, "the tools are the same"
         session.chain.start_prompt("h", "greet", [])
         await until_async(lambda: any("needs who" in str(getattr(e, "message", "")) for e in session.events))
 
@@ -264,7 +266,7 @@ def processes_with(log: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_found_server_is_not_touched_before_it_is_allowed(tmp_path: Path) -> None:
+def test_a_found_server_is_untouched_until_allowed(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.settimeout(0)
         url = f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"

@@ -156,7 +156,7 @@ async def open_chain(
         agents = settings.agents
         bounds = Bounds(agents.max_depth, agents.max_running, agents.max_kept)
         children = Children(tree, shared, make_spec, bounds, session_state.numbers)
-        reads = partial(read_in_time, settings, workspace) if instructions else no_instructions
+        load_instructions = partial(read_in_time, settings, workspace) if instructions else no_instructions
         running: Servers | None = None
         server_tools: ServerToolSource | None = None
         if servers or session_state.server_tools.tools:
@@ -175,7 +175,13 @@ async def open_chain(
 
             server_tools = ServerToolSource(running.offer, with_server_tools)
         session = SessionRuns(
-            session_state, tree, children, shared, interactive=interactive, reads=reads, server_tools=server_tools
+            session_state,
+            tree,
+            children,
+            shared,
+            interactive=interactive,
+            load_instructions=load_instructions,
+            server_tools=server_tools,
         )
         jobs.connect(session)
         try:

@@ -113,7 +113,7 @@ class LineRouter:
             accepted = self._accept_at_once(sent, self.target(sent), effect="starts")
         except (JournalError, UserError) as error:
             return self.refuse(sent, str(error))
-        self._session.begin(accepted)
+        self._session.start(accepted)
         return SubmitResult("started", accepted.id)
 
     def carry_out(self, sent: IncomingLine, status: str) -> SubmitResult:

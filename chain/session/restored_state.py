@@ -90,11 +90,7 @@ class RestoredState(State):
                 recorded = [] if self.is_running else [self._apply_run_start(records.RunBegun(), at)]
                 if record.status == "error":
                     recorded.append(events.Error(**self._common_fields(MAIN, at), message=record.result, kind="model"))
-                recorded += self.apply(entry)
-                query = self.lines.on_record.get(self.query)
-                if query is not None and query in self.lines.waiting:
-                    recorded.append(self._queued_event(query, self.lines.waiting.index(query) + 1, query.accepted_at))
-                return recorded
+                return [*recorded, *self.apply(entry)]
             case _:
                 return self.apply(entry)
 

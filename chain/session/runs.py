@@ -58,8 +58,8 @@ class SessionRuns:
     """The runs of the main agent.
 
     ``interactive``: a person types the lines. They can start a run with waiting lines, and a refused line is still in
-    their editor, so it is not a failure. When a run begins, ``reads`` reads the project's instructions, and
-    ``server_tools`` lists the tools of servers.
+    their editor, so it is not a failure. When a run starts, ``load_instructions`` reads the project's instructions,
+    and ``server_tools`` lists the tools of servers.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class SessionRuns:
         shared: Shared,
         *,
         interactive: bool,
-        reads: ReadInstructions,
+        load_instructions: ReadInstructions,
         server_tools: ServerToolSource | None,
     ) -> None:
         self.is_closing = False
@@ -80,7 +80,7 @@ class SessionRuns:
         self.state = state
         self.spec = tree.main.agent.spec
         """The spec of the next run."""
-        self._load_instructions = reads
+        self._load_instructions = load_instructions
         self._server_tools = server_tools
         self.tree = tree
         self.children = children
@@ -107,7 +107,7 @@ class SessionRuns:
         """The active run, or ``None``."""
         return self.tree.main.run
 
-    def begin(self, query: AcceptedLine) -> None:
+    def start(self, query: AcceptedLine) -> None:
         """Start a run with this query. No run may be active."""
         self._activate(self._new_run(query))
 
@@ -320,7 +320,7 @@ class SessionRuns:
     def add_directory(self, path: str) -> bool:
         """Let tools read a directory, and edit in it with approval. Return whether they could not do so before.
 
-        A model learns of it when the next run begins. Raise ``UserError`` if there is no such directory, and
+        A model learns of it when the next run starts. Raise ``UserError`` if there is no such directory, and
         ``JournalError``.
         """
         real = added_root(self._shared.workspace, self.state.added, path)
@@ -397,8 +397,8 @@ class SessionRuns:
         """
         query = self._inbox.next_follow_up()
         lines = self._inbox.waiting()
-        begins = any(ended is None or a.line.kind != "job" or (ended == "done" and a.wakes) for a in lines)
-        return self._new_run(query) if query is not None or begins else None
+        is_wanted = any(ended is None or a.line.kind != "job" or (ended == "done" and a.wakes) for a in lines)
+        return self._new_run(query) if query is not None or is_wanted else None
 
     def _run_of_compaction(self, focus: str) -> Run:
         run = self._new_run(None)

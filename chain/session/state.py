@@ -91,8 +91,6 @@ class State:
         """Whether a run has begun and has no result."""
         self.is_at_limit = False
         """Whether the last run used all its iterations, so that it can be continued. An undo resets it."""
-        self.query = ""
-        """The id on record of the line that is the query of the last run; empty without one."""
         self.replies: list[str] = []
         """The replies of the last run that are not blank."""
         self.receipts: list[events.Receipt] = []
@@ -271,7 +269,7 @@ class State:
     # ------------------------------------------------------------------------------------------------ agents and runs
 
     def _apply_run_start(self, record: records.RunBegun, at: float) -> Event:
-        self.is_running, self.only_compacts, self.query = True, record.only_compacts, record.id
+        self.is_running, self.only_compacts = True, record.only_compacts
         self.runs += 1
         self.has_lost_run = self.was_ended = self.is_at_limit = False
         self.withdrawn.clear()
@@ -311,8 +309,6 @@ class State:
         self.main.iteration, self.main.usage = 0, Usage()
         self.usage += record.usage
         self.receipts.clear()
-        if (query := self.lines.on_record.get(self.query)) is not None:
-            self.lines.wait(query)  # the program ended before the query was delivered
         return result
 
     def _running_jobs_notice(self, at: float, *, was_ended: bool) -> Iterator[Event]:

@@ -118,10 +118,7 @@ class FileStore:
         try:
             file = DiskFile(path, is_new=True)
         except OSError as error:
-            raise SessionError(
-                f"a session cannot be stored here: {error.strerror}; make the folder writable or set XDG_STATE_HOME",
-                file=path,
-            ) from None
+            raise self._unusable(error) from None
         with _open_journal(path, file) as opened:
             yield opened
 

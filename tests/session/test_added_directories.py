@@ -114,7 +114,7 @@ async def test_a_parent_directory_keeps_files_protected(place: Project) -> None:
         assert (place.folder / "project/n.txt").exists()
 
 
-async def test_a_directory_is_recorded_and_named_to_the_model(place: Project) -> None:
+async def test_an_added_directory_is_named_to_the_model(place: Project) -> None:
     async with place.open() as chain:
         assert "absolute path" in await place.ask(chain, f"read {place.lib}/b.txt")
         assert chain.runs.add_directory("../lib")

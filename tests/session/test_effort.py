@@ -59,7 +59,7 @@ async def test_an_effort_holds_from_the_next_run_on() -> None:
         assert session.chain.effort == "low"
 
 
-async def test_a_refused_effort_is_left_out_with_a_notice() -> None:
+async def test_a_refused_effort_is_omitted_with_a_notice() -> None:
     async with open_session(Picky("max"), tools=[look]) as session:
         session.chain.use_effort("max")
         await session.run("one")

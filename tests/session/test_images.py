@@ -54,7 +54,7 @@ async def run(place: Place, query: str, resume: str = "") -> Path:
         return attachments_folder(chain.journal_path) / DIGEST
 
 
-async def test_an_image_is_sent_and_recorded_by_its_digest(workspace: Path) -> None:
+async def test_an_image_is_recorded_by_its_digest(workspace: Path) -> None:
     async with open_session(RULES) as session:
         await session.run("What is on @dot.png?")
         messages = session.model.requests[-1].messages
@@ -73,7 +73,7 @@ async def test_an_image_is_sent_and_recorded_by_its_digest(workspace: Path) -> N
     check_replays(session)
 
 
-async def test_an_image_that_cannot_be_stored_is_not_recorded(workspace: Path) -> None:
+async def test_an_unstorable_image_is_not_recorded(workspace: Path) -> None:
     class NoRoom(FullDisk):
         def store_attachment(self, digest: str, content: bytes) -> None:
             raise OSError(28, "No space left on device")

@@ -28,7 +28,7 @@ from support import (
     wait_quiet,
 )
 from support.clock import pass_time
-from support.crashes import check_went_on, left
+from support.crashes import check_went_on, reopened
 from support.trees import (
     FAULTS,
     FIRST,
@@ -258,23 +258,19 @@ def test_each_end_is_delivered_once_or_reported(example: Example) -> None:
 
 
 @sharded(200, examples, st.floats(0, 1))
-def test_each_end_is_delivered_once_also_after_a_kill(example: Example, part: float) -> None:
+def test_each_end_is_delivered_once_after_a_kill(example: Example, part: float) -> None:
     data = example.run()
     rows = data[: round(part * len(data))]
 
     async def go_on() -> None:
-        file, read = left(rows)
-        before = len(file.data.splitlines())
         use = tree_settings(max_iterations=example.setting.max_iterations)
-        async with open_session(
-            "rules: [{text: Gone on.}]", tools=TREE_TOOLS, use=use, interactive=True, file=file, resume=read
-        ) as session:
+        async with reopened(rows, tools=TREE_TOOLS, use=use, interactive=True) as session:
             session.chain.runs.begin_waiting()
             await wait_quiet(session)
             session.chain.submit("go on")
             await wait_quiet(session)
             await all_told(session)
-            check_went_on(session, before)
+            check_went_on(session)
             check_jobs(session, is_resumed=True)
 
     trio.run(go_on, clock=MockClock(autojump_threshold=0))

@@ -85,7 +85,7 @@ def job_states(session: Session) -> list[str]:
     return [r.state for r in session.chain.lines.receipts if r.origin == "job"]
 
 
-async def test_the_end_of_a_job_waits_for_the_next_run() -> None:
+async def test_an_end_waits_for_the_next_run() -> None:
     works = Works()
     async with open_session(STARTS, tools=[works.tool], interactive=True) as session:
         await session.run("start a")
@@ -180,7 +180,7 @@ async def test_an_interrupt_leaves_jobs_and_says_so() -> None:
 
 
 @pytest.mark.parametrize("how", ["interrupt", "stop"])
-async def test_a_waiting_end_survives_the_end_of_a_run(how: str) -> None:
+async def test_a_waiting_end_survives_its_run(how: str) -> None:
     works, gate = Works(), Gate()
     async with open_session(WAITS, tools=[works.tool, gate.tool]) as session:
         session.chain.submit("start a waking")
@@ -351,7 +351,7 @@ async def test_a_killed_program_reports_its_jobs_when_resumed(how: str) -> None:
     assert left(session.file.data)[1].state.jobs["J1"].ended is not None
 
 
-async def test_an_end_refused_by_a_full_disk_is_reported() -> None:
+async def test_an_end_on_a_full_disk_is_reported() -> None:
     works, disk = Works(), FullDisk()
     async with open_session(STARTS, tools=[works.tool], interactive=True, file=disk) as session:
         await session.run("start a")

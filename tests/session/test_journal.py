@@ -98,7 +98,7 @@ def test_any_text_is_one_row_of_json() -> None:
     assert list(record.items()) == [("type", "line"), ("seq", 1), ("id", "L1"), ("text", text)]
 
 
-def test_a_failed_write_raises_and_the_next_may_succeed() -> None:
+def test_a_write_may_succeed_after_a_failed_one() -> None:
     disk, emitted = Disk(), list[Event]()
     journal = Journal(disk, path=Path("/somewhere/s1.jsonl"))
     journal.connect(lambda entry: [Notice(message=f"{entry.record.type} {entry.seq}")], emitted.append)
@@ -158,7 +158,7 @@ async def test_an_action_queued_by_an_action_runs_last(fails: bool, nursery: tri
     assert writer.ran == [*([] if fails else ["L1"]), "second", "queued by an action"]
 
 
-async def test_a_line_accepted_by_an_action_runs_no_other() -> None:
+async def test_a_line_in_an_action_runs_no_other() -> None:
     writer = Writer(Disk())
 
     def accept() -> None:
@@ -328,7 +328,7 @@ async def test_only_its_owner_can_read_a_journal(tmp_path: Path, monkeypatch: py
     assert synced == []
 
 
-def test_a_writer_waits_only_for_readers_of_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_writer_waits_for_readers_of_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "s1.jsonl"
     path.write_bytes(b"{}\n")
     with path.open("rb") as asking:
@@ -359,14 +359,14 @@ async def test_an_unusable_folder_is_named_with_the_remedy(tmp_path: Path) -> No
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write everywhere")
-async def test_a_folder_without_permission_is_named_with_the_remedy(tmp_path: Path) -> None:
+async def test_a_folder_without_permission_is_named(tmp_path: Path) -> None:
     state = tmp_path / "state"
     state.mkdir(mode=0o500)
     with pytest.raises(SessionError, match="Permission denied; make it writable or set XDG_STATE_HOME"):
         FileStore(state).check()
     state.chmod(0o700)
     (state / "sessions").mkdir(mode=0o500)
-    with pytest.raises(SessionError, match="Permission denied; make the folder writable or set XDG_STATE_HOME"):
+    with pytest.raises(SessionError, match="Permission denied; make it writable or set XDG_STATE_HOME"):
         async with FileStore(state).open_new(tmp_path):
             pytest.fail("a session was opened in a folder that is not writable")
 

@@ -256,7 +256,7 @@ async def test_a_refused_tool_is_left_out() -> None:
         assert len(resumed.model.requests) == 1
 
 
-async def test_a_refusal_of_an_unknown_tool_ends_the_run() -> None:
+async def test_a_refused_unknown_tool_ends_the_run() -> None:
     async with open_session(Picky(lambda r: error("no", "tools", "nothing"))) as session:
         assert (await session.run("Hello")).status == "error"
         assert len(session.model.requests) == 2

@@ -27,7 +27,7 @@ def types(events_: tuple[Event, ...]) -> list[str]:
     return [event.type for event in events_]
 
 
-async def test_text_of_a_failed_reply_ends_with_its_run() -> None:
+async def test_failed_text_ends_with_its_run() -> None:
     model = "rules: [{text: The answer., error: {message: broken, retryable: false, after: 4}}]"
     async with open_session(model) as session:
         shown: list[list[str]] = []
@@ -169,7 +169,7 @@ async def follow(session: Session, said: list[tuple[int, str]]) -> None:
     assert late
 
 
-def test_a_question_stays_open_while_a_later_one_is_answered() -> None:
+def test_a_later_answer_closes_no_other_question() -> None:
     def question(id: str) -> events.Question:
         return events.Question(id=id, kind="choice", text="?", options=(), tool_call_id="c", name="ask_user")
 

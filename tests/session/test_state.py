@@ -25,7 +25,7 @@ KNOWN = Window(100_000, 1_000)
 REFUSING = "rules: [{text: nay, stop_reason: refusal}]"
 
 
-async def test_an_urgent_line_to_a_child_loses_its_urgency() -> None:
+async def test_a_line_to_a_child_loses_its_urgency() -> None:
     async with family() as agents:
         await agents.begin([starts("explore", [WAIT])])
         agents.send("!use B")
@@ -49,7 +49,7 @@ async def test_a_plan_command_in_a_refusal_stays_delivered() -> None:
         assert session.state("L2") == "delivered"
 
 
-async def test_an_agent_with_a_waiting_call_is_not_forgotten() -> None:
+async def test_an_agent_with_waiting_calls_is_kept() -> None:
     use = settings(agents=True, max_kept=1)
     async with family(use=use) as agents:
         await agents.begin([starts("explore", [WAIT]), starts("explore", [WAIT])])
@@ -80,7 +80,7 @@ async def test_the_fill_of_the_window_is_restored(tmp_path: Path) -> None:
         assert chain.window.parts == before
 
 
-async def test_a_call_left_open_by_a_full_disk_is_answered() -> None:
+async def test_a_call_on_a_full_disk_is_answered() -> None:
     disk = FullDisk()
 
     @tool
@@ -100,7 +100,7 @@ async def test_a_call_left_open_by_a_full_disk_is_answered() -> None:
         assert not session.of(events.ToolResult)
 
 
-def test_the_usage_of_a_cut_reply_names_the_window() -> None:
+def test_usage_of_a_cut_reply_names_the_window() -> None:
     reply = records.RequestSent("main", 1, "", "", window=30_000)
     cut = records.Interrupted("main", 1, "answering", "line", Usage(10, 1))
     entries = [Entry(n, 0.0, record) for n, record in enumerate((reply, cut), 1)]

@@ -111,7 +111,7 @@ async def test_sessions_are_listed_latest_first(store: Store, tmp_path: Path) ->
     assert len(await trio.to_thread.run_sync(lambda: store.summaries(latest=1))) == 1
 
 
-async def test_the_beginning_or_end_of_an_id_is_enough(store: Store) -> None:
+async def test_part_of_an_id_is_enough(store: Store) -> None:
     one, other = await begun(store), await begun(store)
     for part in (one, one[-6:]):
         assert await trio.to_thread.run_sync(store.whole_id, part) == one

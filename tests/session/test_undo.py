@@ -119,7 +119,7 @@ async def test_undo_works_after_resuming(place: Place) -> None:
         assert sent(place) == ["hello", "Hello.", "again", "Hello.", "and again"]
 
 
-async def test_undo_is_refused_without_a_run_or_during_one(place: Place) -> None:
+async def test_undo_needs_an_earlier_run_and_none_active(place: Place) -> None:
     async with place.open() as chain:
         with pytest.raises(UserError, match="there is no run to undo"):
             chain.undo.undo()

@@ -26,7 +26,7 @@ def fingerprint(state: State) -> object:
     lines = state.lines
     return (
         (state.model, state.mode, state.effort, state.instructions, state.server_tools),
-        (state.draft, state.session, state.query, tuple(state.added)),
+        (state.draft, state.session, tuple(state.added)),
         (state.is_running, state.is_at_limit, state.has_lost_run, state.was_ended, state.only_compacts, state.usage),
         (state.runs, state.first_query, state.changed),
         [(point.query, len(point.history[0][0]), tuple(point.changes)) for point in state.checkpoints],
