@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from support.journals import receipts, records
+from support.journals import receipts
 from support.screen import Screen
 from support.terminal import (
     COLOUR,
@@ -41,7 +41,7 @@ pytest_plugins = ["support.terminal"]
 LONG = "\n".join(f"row {n}" for n in range(300))
 
 
-def test_a_query_is_answered_and_the_prompt_is_back(start: Start) -> None:
+def test_a_query_is_answered_and_the_prompt_returns(start: Start) -> None:
     screen = start("stop").until("Done: stop")  # the query of a command line is not parsed
     assert "▶ stop" in screen.rows
     idle(screen).type(f"日本語 é 🎉 ⚠ ñ: {PASTE.format(LONG)} now")
@@ -58,7 +58,7 @@ def test_a_query_is_answered_and_the_prompt_is_back(start: Start) -> None:
     assert b64decode(copied).decode() == f"Done: 日本語 é 🎉 ⚠ ñ: {LONG} now"
 
 
-def test_a_line_reaches_the_run_while_another_is_typed(screen: Screen) -> None:
+def test_a_line_arrives_while_another_is_typed(screen: Screen) -> None:
     busy(screen, "walk a b").until(lambda s: re.search(r"1/100 .*gate \d+ s", s.toolbar))
     send(screen, "todo: add check the licence").until("📤 Interrupting: todo: add check the licence ⏳ next safe point")
     screen.type("and then per")
@@ -78,7 +78,7 @@ def test_a_line_reaches_the_run_while_another_is_typed(screen: Screen) -> None:
     assert list(receipts(screen.home).values())[1].point == "D"
 
 
-def test_a_reply_streams_while_the_user_types_and_resizes(start: Start) -> None:
+def test_a_reply_streams_while_the_user_types(start: Start) -> None:
     screen = idle(start(rows=30, columns=60))
 
     def streams(screen: Screen, word: str) -> bool:
@@ -122,7 +122,7 @@ def test_a_flood_of_output_does_not_block_keys(screen: Screen) -> None:
     quit(idle(screen))
 
 
-def test_esc_interrupts_and_returns_waiting_lines_to_the_editor(screen: Screen) -> None:
+def test_esc_returns_waiting_lines_to_the_editor(screen: Screen) -> None:
     lines = {
         "!use A": "redirect",
         " stop": "verbatim",
@@ -167,20 +167,6 @@ def test_ctrl_c_clears_interrupts_and_exits(screen: Screen) -> None:
     assert states(screen) == {"hang": "delivered", "waits": "returned"}
 
 
-def test_sigterm_closes_the_session_and_names_unsent_text(screen: Screen) -> None:
-    busy(screen, "gates a b")
-    send(screen, "waits").until("📤 Interrupting: waits")
-    screen.type("half a thought")
-    screen.until(edits("half a thought"))
-
-    screen.kill(signal.SIGTERM)
-
-    left(screen, 143)
-    assert {"Not sent: half a thought", "1 line stays queued in the session."} <= {*screen.rows}
-    result, draft = records(screen.home)[-2:]
-    assert (result["type"], result["status"], draft["text"]) == ("result", "interrupted", "half a thought")
-
-
 def test_ctrl_z_suspends_and_fg_resumes(start: Start) -> None:
     job = """/bin/sh -c '"$@"; exit $?' sh "$@" """  # a script that has started the program
     shell = f'{job}; echo "stopped: $?"; read -r line; echo "read $line"; fg >/dev/null; echo "ended: $?"'
@@ -201,7 +187,7 @@ def test_ctrl_z_suspends_and_fg_resumes(start: Start) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGTSTP])
-def test_a_stopped_program_has_its_keys_when_it_continues(start: Start, number: signal.Signals) -> None:
+def test_a_stopped_program_continues_with_its_keys(start: Start, number: signal.Signals) -> None:
     shell = '"$@"; stty sane; echo "stopped: $?"; read -r line; fg >/dev/null; echo "ended: $?"'
     screen = start(under=("/bin/sh", "-m", "-c", shell, "sh"))
     screen.until("Type a task").until(lambda s: not s.echoes)

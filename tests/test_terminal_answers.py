@@ -49,7 +49,7 @@ def test_a_suspended_run_restores_the_echo(start: Start) -> None:
     assert " ".join(screen.rows).count("w40") == 1
 
 
-def test_a_run_back_in_the_foreground_repeats_its_reply_once(start: Start) -> None:
+def test_a_foreground_run_repeats_its_reply_once(start: Start) -> None:
     screen = suspended(start, "bg >/dev/null; read -r line; echo back; fg >/dev/null")
     screen.type("go on\r")
     screen.until(lambda s: "w10" in s.everything.partition("back")[2]).type("typed\r\rmore\r")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.journals import journals, receipts_of
 from support.screen import Screen
-from support.terminal import CTRL_C, CTRL_D, LIMITS, Start, journal, send, states
+from support.terminal import CTRL_C, CTRL_D, Start, configure, journal, send, states
 
 pytest_plugins = ["support.terminal"]
 
@@ -58,14 +58,12 @@ def test_rows_and_a_prompt_suffice_for_a_run(start: Start) -> None:
 
 
 def test_a_question_has_a_prompt_of_its_own(start: Start, tmp_path: Path) -> None:
-    (tmp_path / "test.yaml").write_text(
-        "models: {default: test, definitions: {test: {provider: scripted, script: rules.yaml}}}\n"
-        "chains: {default: {model: test, tools: [edit]}}\n"
-    )
-    (tmp_path / "rules.yaml").write_text(
-        "rules:\n  - when: {user: '^write (?P<path>.+)', step: 1}\n"
-        "    tools: [{name: write_file, input: {path: '${path}', content: new}}]\n  - text: 'Result: ${result}'\n"
-    )
+    rules = """
+rules:
+  - {when: {user: '^write (?P<path>.+)', step: 1}, tools: [{name: write_file, input: {path: '${path}', content: new}}]}
+  - text: 'Result: ${result}'
+"""
+    work = configure(tmp_path, rules, "edit")
     screen = start(env=DUMB).until(prompts())
     send(screen, "write a").until(prompts("Q1? "))
     assert "a space first" not in screen.flat  # no key answers without Enter here
@@ -76,7 +74,7 @@ def test_a_question_has_a_prompt_of_its_own(start: Start, tmp_path: Path) -> Non
     send(screen, "write c").until(prompts("Q3? ")).type(CTRL_C)
     send(screen.until(prompts()), "/quit")
     left(screen)
-    assert [path.name for path in (tmp_path / "work").iterdir()] == ["b"]
+    assert [path.name for path in work.iterdir()] == ["b"]
     assert states(screen)["and then"] == "delivered"
 
 
@@ -96,10 +94,3 @@ def test_the_loss_of_the_terminal_ends_the_program(start: Start) -> None:
     screen = start(env=DUMB).until(prompts())
     screen.hang_up()
     assert screen.wait() == 143
-
-
-def test_ctrl_c_exits_although_a_tool_never_ends(start: Start) -> None:
-    screen = start(env=DUMB, never=[*LIMITS, "cli.terminal.terminal_session.CLOSING_S"]).until(prompts())
-    send(screen, "stone").until("→ stone").type(CTRL_D)
-    screen.until("Waiting for the running tool to end").type(CTRL_C)
-    left(screen, 130)

@@ -52,7 +52,7 @@ def cleared(screen: Screen) -> Screen:
     return screen.until(edits(""))
 
 
-def test_an_external_editor_owns_the_terminal_during_a_run(start: Start, editor: dict[str, str]) -> None:
+def test_an_external_editor_opens_during_a_run(start: Start, editor: dict[str, str]) -> None:
     screen = idle(start(env=editor))
     busy(screen, "gate a").type(f"one{CTRL_X}{CTRL_E}")
     screen.until("the editor has: one").type("fail\n")
@@ -109,7 +109,7 @@ def menu(screen: Screen) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_menu_opens_while_commands_and_files_are_typed(screen: Screen) -> None:
+def test_a_menu_offers_commands_and_files(screen: Screen) -> None:
     screen.type("/")
     screen.until(lambda s: any(row.strip().startswith("/status ") and "state and usage" in row for row in s.menu))
     for typed, shown in (("mo", ["/model [NAME]", "/mode [MODE]"]), ("del", ["/model [NAME]"]), (" ", [])):
@@ -166,7 +166,7 @@ def test_ctrl_l_leaves_the_scrollback_of_tmux_alone(start: Start) -> None:
 
 
 @pytest.mark.slow
-def test_a_new_width_doubles_nothing_where_rows_wrap_again(start: Start) -> None:
+def test_a_new_width_doubles_no_wrapped_row(start: Start) -> None:
     screen = idle(start(columns=60, rows=24, reflows=True))
     send(screen, "stream 40 words in 8 seconds").until("w07").type("a text that is being typed meanwhile")
     for columns, word in ((22, "w12"), (70, "w17"), (33, "✓ done")):

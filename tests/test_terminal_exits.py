@@ -51,7 +51,7 @@ def test_keys_typed_ahead_are_not_lost(start: Start) -> None:
     assert states(screen) == {"very early": "delivered", "early bird": "delivered"}
 
 
-def test_a_terminal_that_is_not_read_delays_no_exit(start: Start) -> None:
+def test_an_unread_terminal_delays_no_exit(start: Start) -> None:
     screen = idle(start(never=()))
     send(screen, "flood 20000 100000").until("flood line")
 
@@ -62,7 +62,7 @@ def test_a_terminal_that_is_not_read_delays_no_exit(start: Start) -> None:
     assert screen.left_behind == []
 
 
-def test_a_tool_that_never_ends_delays_no_second_press(start: Start) -> None:
+def test_an_endless_tool_delays_no_second_press(start: Start) -> None:
     screen = idle(start(never=[*LIMITS, "cli.terminal.terminal_session.CLOSING_S"]))
     busy(screen, "stone", "stone")
     screen.type(CTRL_D)
@@ -93,7 +93,7 @@ runpy.run_path({str(ROOT / "tests/support/slow_disk_program.py")!r}, run_name="_
 """The program on a disk that can be paused. It ends itself soon after its last row."""
 
 
-def test_quit_exits_with_0_on_a_disk_that_hangs(start: Start) -> None:
+def test_quit_succeeds_on_a_hanging_disk(start: Start) -> None:
     screen = idle(start(under=(sys.executable, "-c", IMPATIENT), never=()))
     send(screen, "hello").until("Done: hello")
     os.mkfifo(gates(screen.home) / "disk")

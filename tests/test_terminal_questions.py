@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.journals import records
 from support.screen import Screen
-from support.terminal import LIMITS, Start, idle, quit, send
+from support.terminal import LIMITS, Start, configure, idle, quit, send
 
 pytest_plugins = ["support.terminal"]
 
@@ -30,13 +30,8 @@ SAVED, RESTORED = b"\x1b[22;2t", b"\x1b[23;2t"
 @pytest.fixture
 def configured(start: Start, tmp_path: Path) -> Start:
     """Start the program with a model that changes files."""
-    (tmp_path / "test.yaml").write_text(
-        "models: {default: test, definitions: {test: {provider: scripted, script: rules.yaml}}}\n"
-        "chains: {default: {model: test, tools: [files, edit]}}\n"
-    )
-    (tmp_path / "rules.yaml").write_text(RULES)
-    (tmp_path / "work").mkdir()
-    (tmp_path / "work/notes.txt").write_text("old\n")
+    work = configure(tmp_path, RULES, "files, edit")
+    (work / "notes.txt").write_text("old\n")
     return start
 
 

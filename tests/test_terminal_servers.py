@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from support.processes import until
 from support.servers import PROGRAM, entry_of, heard, left_by
-from support.terminal import CTRL_C, Start, idle, quit, send
+from support.terminal import CTRL_C, Start, configure, idle, quit, send
 
 pytest_plugins = ["support.terminal"]
 
@@ -31,13 +31,7 @@ ASKED = "Start it? [y/N]"
 @pytest.fixture
 def work(tmp_path: Path) -> Path:
     """A workspace that names a server."""
-    (tmp_path / "test.yaml").write_text(
-        "models: {default: test, definitions: {test: {provider: scripted, script: rules.yaml}}}\n"
-        "chains: {default: {model: test, tools: [mcp]}}\n"
-    )
-    (tmp_path / "rules.yaml").write_text(RULES)
-    work = tmp_path / "work"
-    work.mkdir()
+    work = configure(tmp_path, RULES, "mcp")
     name_server(work, tmp_path / "log")
     return work
 
@@ -62,7 +56,7 @@ def server_pid(log: Path) -> int:
     return pid
 
 
-def test_a_server_of_the_workspace_from_question_to_end(start: Start, work: Path, tmp_path: Path) -> None:
+def test_a_workspace_server_from_question_to_end(start: Start, work: Path, tmp_path: Path) -> None:
     log = tmp_path / "log"
     screen = start().until(ASKED)
     assert screen.times("hostile_server.py")
@@ -98,7 +92,7 @@ def test_a_no_starts_nothing_and_is_stored(start: Start, work: Path, tmp_path: P
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="there is no strace here")
-def test_nothing_of_a_server_is_used_before_its_answer(start: Start, work: Path, tmp_path: Path) -> None:
+def test_no_server_is_used_before_its_answer(start: Start, work: Path, tmp_path: Path) -> None:
     """Neither a process nor a connection, as the kernel sees it, nor the value of a variable."""
     calls, log = tmp_path / "calls", tmp_path / "log"
     watched = ("strace", "-f", "--seccomp-bpf", "-s", "4096", "-e", "trace=execve,execveat,connect", "-o", str(calls))

@@ -85,7 +85,7 @@ def test_a_session_is_chosen_from_a_list(start: Start) -> None:
 
 
 @pytest.mark.slow
-def test_an_fsync_that_hangs_delays_neither_keys_nor_esc(slow: Screen) -> None:
+def test_a_hanging_fsync_delays_no_keys(slow: Screen) -> None:
     busy(slow, "gate a")
     with hanging_disk(slow):
         slow.type(ESC)
@@ -101,7 +101,7 @@ def test_an_fsync_that_hangs_delays_neither_keys_nor_esc(slow: Screen) -> None:
 
 
 @pytest.mark.slow
-def test_after_a_write_that_hangs_ctrl_c_is_a_key_again(slow: Screen) -> None:
+def test_ctrl_c_is_a_key_after_a_hanging_write(slow: Screen) -> None:
     with hanging_disk(slow, "write"):
         send(slow, "hello").until(lambda s: s.sends_signals)
     idle(slow.until("Done: hello"))

@@ -64,7 +64,7 @@ def test_a_yes_is_stored_for_the_content(start: Start, work: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_no_uses_the_users_configuration_or_the_defaults(start: Start, work: Path) -> None:
+def test_a_no_uses_another_configuration(start: Start, work: Path) -> None:
     idle(send(asked(start(config=False)), "").until("is not used; the built-in defaults are").until("offline"))
     own = work.parent / "config/chain/config.yaml"
     own.parent.mkdir(parents=True)
@@ -74,7 +74,7 @@ def test_a_no_uses_the_users_configuration_or_the_defaults(start: Start, work: P
 
 
 @pytest.mark.slow
-def test_a_file_replaced_at_the_question_is_not_used(start: Start, work: Path) -> None:
+def test_a_file_replaced_meanwhile_is_not_used(start: Start, work: Path) -> None:
     screen = asked(start(config=False))
     (work / "evil.yaml").write_text("rules: [{text: Evil.}]")
     (work / "new.yaml").write_text(UNTRUSTED.replace("rules.yaml", "evil.yaml"))

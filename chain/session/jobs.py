@@ -149,7 +149,9 @@ class SessionJobs(Jobs):
         for earlier in tuple(self._running.values()):
             if earlier is job:
                 break
-            if earlier.reason and job.reason:  # the ends of jobs that were killed together are shown in order
+            if (
+                job.reason and earlier.reason == job.reason
+            ):  # the ends of jobs that were killed together are shown in order
                 await earlier.done.wait()
         # No await from here on, so that the end is recorded and its line is in an inbox.
         seconds = trio.current_time() - job.since

@@ -97,7 +97,7 @@ class Listener(Protocol):
 
 
 class ScreenAbilities(Protocol):
-    """What a terminal can do."""
+    """The abilities of a terminal that commands depend on."""
 
     has_keys: bool
     """Whether there is an editor, with keys of its own such as Esc."""
@@ -124,7 +124,7 @@ class Screen(ScreenAbilities, Protocol):
         """Show finished rows above the prompt, and replace the unfinished ones below them. Never blocks."""
 
     def ask(self, question: str | None, keys: str = "") -> None:
-        """Let text begun in an empty editor from now on answer this question, or one of the ``keys`` without Enter."""
+        """Set the open question. Text begun from now on answers it; one of the ``keys`` does so without Enter."""
 
     async def wait_shown(self) -> None:
         """Wait until all rows are on the screen."""

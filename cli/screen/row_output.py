@@ -131,7 +131,7 @@ class RowOutput:
     # ---------------------------------------------------------------------------------------- in the editor's thread
 
     def watch(self, app: Application[Any], window: Window) -> None:
-        """Correct the drawings of the application too. ``window`` is the window of the text."""
+        """Correct the drawings of the application. ``window`` shows the text."""
         self._app, self._window = app, window
         app.before_render += self._before_render
         app.after_render += self._after_render
@@ -158,8 +158,8 @@ class RowOutput:
     def _after_render(self, _: object) -> None:
         drawn, info = self._app.renderer._last_screen, self._window.render_info
         height = 0 if drawn is None else drawn.height
-        # Rows that neither the text nor the menu fills. And where the prompt grew, its old last row is not that any
-        # more, but tmux would still wrap it anew by what it once held, unless it was erased with all below it.
+        # It is too tall if neither the text nor the menu fills it. A prompt that grew is erased too, since tmux would
+        # wrap its previous last row by its old content.
         needed = to_dimension(self._window.height).min
         is_too_tall = info is not None and info.window_height > max(len(info.visible_line_to_row_col), needed)
         try:

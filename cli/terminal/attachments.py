@@ -76,9 +76,11 @@ class Attachments:
         Raise ``UserError`` if there is none, or no installed program can read it.
         """
         content = await read_clipboard(environ)
-        kind = _image_kind("the image in the clipboard", content)
+        kind = _image_kind(content)
         if not kind:
             raise UserError("there is no image in the clipboard")
+        if len(content) > MAX_IMAGE:
+            raise UserError(f"the image in the clipboard has more than {MAX_IMAGE:,} bytes")
         self._images += 1
         return self._add(f"[clipboard-{self._images}.{kind.lower()}]", _description(kind, content), image=content)
 
@@ -89,7 +91,7 @@ class Attachments:
             content = await _THREADS.run(lambda: _content(path), abandon_on_cancel=True)
         if content is None:
             raise UserError(f"{path} cannot be read within {FILE_S:g} s")
-        if kind := _image_kind(str(path), content):
+        if kind := _image_kind(content):
             return self._add(self._free_label(path), _description(kind, content), image=content, path=str(path))
         try:
             text = content.decode("utf-8-sig")
@@ -211,12 +213,9 @@ def _content(path: Path) -> bytes:
         raise UserError(f"{path} cannot be read: {error.strerror}") from None
 
 
-def _image_kind(name: str, content: bytes) -> str:
-    """Return the kind of an image, such as ``PNG``; empty for other content. Raise ``UserError`` if it is too large."""
-    kind = image_type(content).removeprefix("image/").upper()
-    if kind and len(content) > MAX_IMAGE:
-        raise UserError(f"{name} has more than {MAX_IMAGE:,} bytes")
-    return kind
+def _image_kind(content: bytes) -> str:
+    """Return the kind of an image, such as ``PNG``; empty for other content."""
+    return image_type(content).removeprefix("image/").upper()
 
 
 def _description(kind: str, content: bytes) -> str:

@@ -23,7 +23,7 @@ OpenDoor: TypeAlias = Callable[[Chain], AbstractAsyncContextManager[str]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _OpenChain:
-    """An open chain: the request to close it, and the event that it is closed."""
+    """The state of an open chain: whether it is to be closed, and whether it is closed."""
 
     problem: str
     """The reason why it has no side door; empty if it has one."""
@@ -90,7 +90,7 @@ class OpenSessions:
                 task_status.started(chain)
                 await opened.close_requested.wait()
         finally:
-            # Also if the task that opened it was cancelled in the step in which it became open.
+            # Also if the caller of ``open`` was cancelled just when the chain became open.
             if opened is not None:
                 del self._opened[chain]
                 opened.closed.set()

@@ -37,13 +37,16 @@ def test_the_error_says_how_to_name_an_editor(environ: dict[str, str]) -> None:
         ExternalProgram().edit("text", environ)
 
 
-@pytest.mark.parametrize("environ", [{"PATH": "/nowhere"}, {"PAGER": "cat"}, {"PAGER": "'unclosed"}, {"PAGER": ""}])
+@pytest.mark.parametrize(
+    "environ",
+    [{"PATH": "/nowhere"}, {"PAGER": "cat"}, {"PAGER": "no-such-pager -x"}, {"PAGER": "'unclosed"}, {"PAGER": ""}],
+)
 def test_the_error_says_how_to_name_a_pager(environ: dict[str, str]) -> None:
     with pytest.raises(UserError, match="set PAGER"):
         ExternalProgram().page(["a row"], environ)
 
 
-def test_a_reading_error_is_raised_before_the_pager_starts(tmp_path: Path) -> None:
+def test_an_error_is_raised_before_the_pager_starts(tmp_path: Path) -> None:
     def unreadable() -> Iterator[str]:
         raise UserError("the session is gone")
         yield ""

@@ -203,13 +203,6 @@ async def test_shift_tab_changes_the_mode(sent: str) -> None:
     assert await editor.press("a text", sent, "!") == ("a text!", ["mode"])
 
 
-async def test_shift_tab_goes_back_in_an_open_menu() -> None:
-    editor = Editor()
-    await editor.press("/st")
-    editor.buffer._set_completions([Completion(text, -3) for text in ("/status", "/stop")])
-    assert await editor.press(DOWN, DOWN, "\x1b[Z") == ("/status", [])
-
-
 @pytest.mark.parametrize("begun", ["\x1b[", "\x1b[1;", "\x1bO", "\x1b]11;rgb", "\x1bP1$"])
 def test_a_control_key_ends_a_sequence(begun: str) -> None:
     found = list[KeyPress]()
@@ -257,7 +250,10 @@ async def test_keys_move_and_delete_by_graphemes(sign: str) -> None:
         assert (await Editor().press(f"a{sign}{sign}", keys))[0] == text
 
 
-@pytest.mark.parametrize(("keys", "chosen"), [("", "/st"), (DOWN, "/status"), (UP, "/stop"), (DOWN + UP, "/st")])
+@pytest.mark.parametrize(
+    ("keys", "chosen"),
+    [("", "/st"), (DOWN, "/status"), (UP, "/stop"), (DOWN + UP, "/st"), (DOWN + DOWN + "\x1b[Z", "/status")],
+)
 async def test_arrows_choose_in_a_menu_that_esc_closes(keys: str, chosen: str) -> None:
     editor = Editor()
     await editor.press("/st")
@@ -275,9 +271,7 @@ async def test_arrows_choose_in_a_menu_that_esc_closes(keys: str, chosen: str) -
         (["y", "\r"], ["Q1 y"], ""),
         (["y", "e", "s", "\r"], ["Q1 yes"], ""),
         (["y", "o", "u should not", "\r"], ["Q1 you should not"], ""),
-        (["y", ESC], ["interrupt"], "y"),
         (["y", PAUSE, "e", "s", "\r"], ["Q1 y"], ""),
-        (["y", PAUSE, "e", "s"], ["Q1 y"], "es"),
         (["y", PAUSE, "e", "s", PAUSE], ["Q1 y"], ""),
         (["y", PAUSE, "e", "st", PAUSE], ["Q1 y"], "est"),
         (["y", PAUSE, PAUSE, PAUSE, "es", PAUSE], ["Q1 y"], "es"),
@@ -286,26 +280,19 @@ async def test_arrows_choose_in_a_menu_that_esc_closes(keys: str, chosen: str) -
         (["y", ESC, PAUSE], ["interrupt"], "y"),
         (["n", PAUSE, "O", "\r", "x\r"], ["Q1 n", "line x"], ""),
         (["a", PAUSE, "lways \r"], ["Q1 a"], ""),
-        (["w", PAUSE], ["Q1 w"], ""),
         (["w", "h", "y not use B", "\r"], ["Q1 why not use B"], ""),
         (["w", PAUSE, "ith network", "\r"], ["Q1 w"], ""),
-        (["o", "\r"], ["Q1 o"], ""),
         (["o", "k", "\r"], ["Q1 ok"], ""),
-        (["a", "\r"], ["Q1 a"], ""),
         (["a", "l", "ways", "\r"], ["Q1 always"], ""),
         (["a", "bort", "\r"], ["line abort"], ""),
         (["a", "lso use B", "\r"], ["Q1 also use B"], ""),
         (["a", "\x7f", PAUSE], [], ""),
-        (["yes\r"], ["Q1 yes"], ""),
-        (["Yes", "\r"], ["Q1 Yes"], ""),
         (["n", PAUSE, "o, use B\r"], ["Q1 n", "line use B"], ""),
         (["n", PAUSE, "otes are wrong\r"], ["Q1 n", "line otes are wrong"], ""),
         (["n", "ot now\r"], ["Q1 not now"], ""),
         (["todo: add x\r"], ["line todo: add x"], ""),
-        (["then: x\r"], ["line then: x"], ""),
         (["context: x\r"], ["line context: x"], ""),
         (["/to main x\r"], ["line /to main x"], ""),
-        (["plan: list\r"], ["line plan: list"], ""),
         (["/srv/app.py is not mine\r"], ["Q1 /srv/app.py is not mine"], ""),
     ],
 )
@@ -338,7 +325,7 @@ async def test_a_key_just_after_the_question_is_text() -> None:
     assert await editor.press("y", PAUSE) == ("y", [])
 
 
-async def test_the_rest_of_a_word_answers_no_later_question() -> None:
+async def test_a_words_rest_answers_no_later_question() -> None:
     editor = Editor()
     editor.ask("Q1")
     await editor.press("n", PAUSE)
@@ -356,15 +343,11 @@ async def test_enter_before_the_session_is_shown_sends_nothing() -> None:
 
 
 @pytest.mark.parametrize("key", ["\x1bP", "\x1b]", "\x1bO", "\x1b["])
-async def test_text_long_after_alt_and_a_key_is_text(key: str) -> None:
+async def test_text_long_after_an_alt_key_is_text(key: str) -> None:
     editor = Editor()
     await editor.press(key)
     editor.parser._fed_at -= LONGEST_GAP_S
     assert await editor.press("2 files") == ("2 files", [])
-
-
-async def test_no_binding_makes_esc_wait() -> None:
-    assert {b.keys for b in Editor().keyboard.bindings().bindings if b.keys[0] == "escape"} == {("escape",)}
 
 
 PASTED = "\x1b[200~/out/a.png \x1b[201~"
@@ -447,7 +430,7 @@ async def test_a_stop_overtakes_lines_that_came_back(answer: Acceptance, left: s
     assert await editor.press("stop\r") == (left, ["line stop"])
 
 
-async def test_ctrl_c_clears_the_text_and_up_restores_it() -> None:
+async def test_up_restores_what_ctrl_c_cleared() -> None:
     editor = Editor()
     assert (await editor.press("half a thought\x03"))[0] == ""
     assert editor.history == ["half a thought"]
@@ -464,7 +447,7 @@ async def test_up_takes_the_latest_waiting_line_back() -> None:
     assert editor.draft.lines(editor.buffer.text) == ["another", "waiting"]
 
 
-async def test_a_text_left_for_an_older_entry_is_in_the_history() -> None:
+async def test_a_draft_replaced_by_an_entry_is_stored() -> None:
     editor = Editor()
     await editor.press("half a thought")
     editor.buffer._working_lines.appendleft("use A")  # as ``Buffer`` loads its history

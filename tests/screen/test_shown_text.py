@@ -29,7 +29,7 @@ def shown(pastes: Pastes, line: str) -> tuple[str, list[int], list[int]]:
     )
 
 
-def test_a_long_paste_is_one_character_with_a_label() -> None:
+def test_a_long_paste_is_one_labelled_character() -> None:
     pastes = Pastes()
     sign = pastes.fold(LONG)
     assert len(sign) == 1

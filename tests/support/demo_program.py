@@ -1,4 +1,4 @@
-"""The demonstration at a prompt, by the rules in a file; its tools wait at a gate of their own each, or not at all."""
+"""The demonstration with the rules in a file. Each tool waits at its gate, unless ``--no-gates``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _calls = itertools.count(1)
 
 
 async def at_a_gate() -> None:
-    """Wait until somebody writes into the pipe that has the number of this call."""
+    """Wait for a write to the pipe with the number of this call."""
     path = Path(os.environ["GATES"]) / f"tool-{next(_calls)}"
     with suppress(FileExistsError):
         os.mkfifo(path)

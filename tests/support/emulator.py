@@ -77,7 +77,7 @@ class Emulator(pyte.Screen):
         self.cursor.x = min(self.cursor.x, columns - 1)
 
     def _wrap_again(self, columns: int) -> None:
-        """Give a row that is too long for so many columns more rows; the cursor stays at its character."""
+        """Wrap rows that are longer than ``columns``. The cursor stays at its character."""
         rows = []
         at = self.cursor.y
         for y in range(self.lines):

@@ -192,7 +192,9 @@ async def prompt(
 ) -> AsyncIterator[Prompt]:
     """Yield the program with a model that follows rules, and kinds of agents; ``more`` is for its ``Invocation``."""
     (folder / "rules.yaml").write_text(rules)
-    (folder / "other.yaml").write_text("name: other rules\nrules: [{text: I am the other model.}]")
+    (folder / "other.yaml").write_text(
+        "name: other rules\nrules: [{thinking: Considering it., text: I am the other model.}]"
+    )
     definitions = {name: {"provider": "scripted", "script": f"{name}.yaml"} for name in ("rules", "other")}
     chain = {"model": "rules", "system_prompt": None, "tools": ["todo", *groups], "max_iterations": 20}
     raw = {

@@ -78,6 +78,17 @@ def started(
     return Screen(argv, home=home, cwd=home / "work", env={**own, **(env or {})}, **more)
 
 
+def configure(home: Path, rules: str, tools: str, more: str = "") -> Path:
+    """Configure a model that follows rules and has groups of tools. Return the workspace."""
+    (home / "rules.yaml").write_text(rules)
+    (home / "test.yaml").write_text(
+        "models: {default: test, definitions: {test: {provider: scripted, script: rules.yaml}}}\n"
+        f"chains: {{default: {{model: test, tools: [{tools}]}}}}\n{more}"
+    )
+    (home / "work").mkdir()
+    return home / "work"
+
+
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     """Return a function that starts programs with their home in ``tmp_path``."""

@@ -32,7 +32,7 @@ def test_only_the_end_of_a_long_run_rings(seconds: float, status: events.Status,
     assert alerts.next_alert(ended(900, status)) is None
 
 
-def test_a_question_rings_and_names_the_window_until_answered() -> None:
+def test_a_question_rings_and_names_the_window() -> None:
     alerts = Alerts()
     asked = events.Question(id="Q2", kind="choice", text="Which?", options=("a", "b"), tool_call_id="c", name="ask")
     assert alerts.next_alert(asked) == Alert("chain: Q2 asks", rings=True)

@@ -47,6 +47,7 @@ async def test_the_first_program_with_an_image_is_used(programs: Path) -> None:
 
 async def test_a_clipboard_that_hangs_or_is_endless(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     environ = {"PATH": str(programs)}
+    monkeypatch.setattr(attachments, "CLIPBOARD_S", 1e6)
     program(programs, "wl-paste", "cat pixel; exec cat /dev/zero")
     with pytest.raises(UserError, match="more than 5,242,880 bytes"):
         await Attachments().attach_clipboard(environ)
@@ -128,7 +129,7 @@ def test_pasted_paths_of_files_outside_are_recognised(
     assert found == (tmp_path / "out" / name if name else None)
 
 
-async def test_a_line_is_sent_with_the_image_that_it_labels(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_line_carries_the_image_it_labels(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program(programs, "wl-paste", "cat pixel")
     monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
     async with at_terminal() as (terminal, screen, _, session):

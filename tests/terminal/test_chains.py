@@ -59,7 +59,7 @@ async def test_a_chain_accepts_lines_until_it_is_closed(tmp_path: Path) -> None:
     assert other.submit("too late").what == "refused"
 
 
-async def test_a_chain_opened_for_a_cancelled_caller_is_closed(tmp_path: Path) -> None:
+async def test_a_chain_of_a_cancelled_caller_is_closed(tmp_path: Path) -> None:
     settings = configured(tmp_path)
     caller = trio.CancelScope()
 

@@ -44,7 +44,7 @@ async def test_during_a_run_the_text_is_a_line(tmp_path: Path) -> None:
     assert session.chain.runs.last_status == "done"
 
 
-async def test_the_model_of_a_command_answers_only_its_runs(tmp_path: Path) -> None:
+async def test_a_commands_model_answers_only_its_runs(tmp_path: Path) -> None:
     write(tmp_path, "other", "---\nmodel: other\n---\nWho are you?")
     write(tmp_path, "keyless", "---\nmodel: keyless\n---\nWho are you?")
     async with commands_of(tmp_path) as (session, commands):

@@ -42,7 +42,7 @@ def test_a_line_of_arrow_keys_is_asked_again(keys: int, capfd: pytest.CaptureFix
     assert capfd.readouterr().out == "? ? "
 
 
-def test_a_signal_just_before_the_read_ends_the_question(keys: int) -> None:
+def test_a_signal_before_the_read_ends_the_question(keys: int) -> None:
     main = threading.get_native_id()
 
     def interrupt() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.journals import journals, receipts_of
 from support.prompt import prompt
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import MockClock
 
 from chain.config.load import load_settings
 from chain.errors import UserError
@@ -32,7 +32,7 @@ def lines(folder: Path) -> list[dict[str, str]]:
     return [{line.text: line.state for line in receipts_of(found).values()} for found in sessions]
 
 
-async def test_new_keeps_the_plan_and_what_the_user_chose(tmp_path: Path) -> None:
+async def test_new_keeps_the_plan_and_the_settings(tmp_path: Path) -> None:
     async with prompt(tmp_path) as at:
         await at.send("todo: add buy milk", "task 1 added")
         await at.send("hello", "✓ done")
@@ -46,6 +46,7 @@ async def test_new_keeps_the_plan_and_what_the_user_chose(tmp_path: Path) -> Non
         )
         await at.idle()
         await at.send("and you", "I am the other model.")
+        assert any("Considering it." in row for row in at.screen.rows)
         await at.send("/effort", "Effort: high.")
         assert "accept edits" in "".join(text for _, text in at.user.toolbar(80, "", "", 0, ""))
         second = next(id for id in journals(tmp_path) if id != first)
@@ -122,7 +123,8 @@ async def test_ctrl_c(tmp_path: Path, mock_clock: MockClock, presses: str, effec
                 await at.send("/todo", "The plan is empty.")
             else:
                 has_cleared = at.user.ctrl_c(has_text=press == "text")
-                await wait_all_tasks_blocked()
+                if was_running:
+                    await at.screen.until(lambda: at.user.awaits_input or at.code is not None)
                 hints = at.screen.rows.count("Press Ctrl-C again to exit, or Ctrl-D.") - hints
                 found += ["clears"] * has_cleared + ["hints"] * hints
                 found += ["interrupts"] * (was_running and not at.is_running)
@@ -130,7 +132,7 @@ async def test_ctrl_c(tmp_path: Path, mock_clock: MockClock, presses: str, effec
     assert " ".join(found) == effects
 
 
-async def test_esc_twice_at_an_empty_prompt_lists_the_runs_to_undo(tmp_path: Path, mock_clock: MockClock) -> None:
+async def test_esc_twice_lists_the_runs_to_undo(tmp_path: Path, mock_clock: MockClock) -> None:
     async with prompt(tmp_path, STORES, groups=["edit"]) as at:
         at.user.next_mode()
         at.user.escape(has_text=False)
@@ -149,7 +151,7 @@ async def test_esc_twice_at_an_empty_prompt_lists_the_runs_to_undo(tmp_path: Pat
     assert not (tmp_path / "work/a.txt").exists()
 
 
-async def test_a_signal_ends_a_run_and_unsent_lines_are_named(tmp_path: Path) -> None:
+async def test_unsent_lines_are_named_after_a_signal(tmp_path: Path) -> None:
     late = parse_moment("@iteration 9 too late", strict=True)
     async with prompt(tmp_path, scheduled=[late]) as at:
         await at.send("Do the task", "Looking.")
@@ -176,7 +178,7 @@ async def test_ctrl_d_with_waiting_lines_exits_with_3(tmp_path: Path) -> None:
         assert await at.quit() == 3
 
 
-async def test_a_query_starts_at_once_and_commands_reach_the_screen(tmp_path: Path) -> None:
+async def test_commands_reach_the_editor_and_the_clipboard(tmp_path: Path) -> None:
     async with prompt(tmp_path, query="stop") as at:
         await at.screen.until_row("Noted.")
         await at.idle()
@@ -233,13 +235,12 @@ rules:
 """
 
 
-async def test_lines_go_to_the_agent_that_the_prompt_names(tmp_path: Path) -> None:
+async def test_lines_go_to_the_named_agent(tmp_path: Path) -> None:
     async with prompt(tmp_path, AGENTS, groups=["agents"], kinds={"explore": {"tools": ["wait"]}}) as at:
         assert at.user.accept("/to explore-1 hello") == "keep"
         await at.screen.until_row("active: main")
         await at.send("look around")
-        await at.gate.started.wait()
-        await wait_all_tasks_blocked()
+        await at.screen.until(lambda: at.user.target("use B") == "explore-1")
         for typed, target, shown in (
             ("use B", "explore-1", "⏳ explore-1, next safe point"),
             ("/to main use C", "", "⏳ main, next safe point"),

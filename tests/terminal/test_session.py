@@ -60,7 +60,7 @@ async def test_toolbar_and_rows_show_the_same_time(monkeypatch: pytest.MonkeyPat
         assert "wait 4 s" in toolbar_of(terminal)
 
 
-async def test_an_idle_toolbar_names_the_branch_after_the_last_run() -> None:
+async def test_an_idle_toolbar_names_the_git_branch() -> None:
     async with at_terminal() as (terminal, screen, _, _):
         git = terminal.chain.workspace / ".git"
         git.mkdir()
@@ -110,15 +110,14 @@ async def test_enter_continues_after_the_limit_unless_undone() -> None:
     assert screen.rows.count("▶ Continue.") == 1
 
 
-async def test_a_full_queue_is_reported_once_for_each_line(tmp_path: Path) -> None:
+async def test_a_full_queue_is_reported_once_per_line(tmp_path: Path) -> None:
     async with prompt(tmp_path) as at:
         await at.send("Do the task", "Looking.")
         await at.send("one")
         await at.send("two")
         for text in ("three", "three", "four"):
             assert at.user.accept(text) == "later"
-        await wait_all_tasks_blocked()
-        assert at.screen.rows.count(FULL) == 2
+        await at.screen.until(lambda: at.screen.rows.count(FULL) == 2)
         await at.send("/drop", "↩ Dropped: two")
         await at.send("/queue", "one")
         await at.send("four")
@@ -146,7 +145,7 @@ async def test_lines_that_need_help_are_not_sent(tmp_path: Path, typed: str, fou
     assert not [row for row in at.screen.rows if row.startswith("▶")]
 
 
-async def test_quit_typed_as_a_word_exits_only_without_a_run(tmp_path: Path) -> None:
+async def test_quit_as_a_word_exits_without_a_run(tmp_path: Path) -> None:
     async with prompt(tmp_path) as at:
         await at.send("Do the task", "Looking.")
         assert at.user.accept("quit") == "replace"

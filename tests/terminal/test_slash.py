@@ -70,7 +70,7 @@ async def test_help_without_an_editor_names_no_editor_keys(tmp_path: Path) -> No
             assert {"Ctrl-C", "Ctrl-D"} <= words
 
 
-async def test_status_of_a_chain_before_during_and_after_a_run(tmp_path: Path) -> None:
+async def test_status_during_and_after_a_run(tmp_path: Path) -> None:
     async with busy_commands(tmp_path, "todo: add x", "use B") as (session, commands):
         assert rows(commands.run("/status"))[1:] == [
             f"  model    {session.chain.init.model}",
@@ -218,7 +218,7 @@ async def test_mcp_reports_a_faulty_file(tmp_path: Path) -> None:
         assert "is not valid JSON" in commands.run("/mcp").text
 
 
-async def test_resume_lists_and_opens_other_sessions_of_the_workspace(tmp_path: Path) -> None:
+async def test_resume_lists_and_opens_other_sessions(tmp_path: Path) -> None:
     settings, ids = configured(tmp_path), []
     state = tmp_path / "state"
     for n in range(MOST_SESSIONS + 2):

@@ -29,7 +29,7 @@ async def working(*steps: list[Call]) -> AsyncIterator[tuple[Family, Commands]]:
         await agents.finish()
 
 
-async def test_waiting_lines_are_shown_dropped_and_edited_by_agent() -> None:
+async def test_waiting_lines_are_shown_and_edited_by_agent() -> None:
     async with working(PAIR) as (agents, commands):
         chain = agents.session.chain
         for text, to in (("one", ""), ("!two", "plan-1"), ("todo: add x", "plan-1"), ("four", "main")):
@@ -63,7 +63,7 @@ BACK = {
 
 
 @pytest.mark.parametrize(("text", "to", "back"), BACK.values(), ids=BACK)
-async def test_a_taken_back_line_goes_to_the_same_agent(text: str, to: str, back: str) -> None:
+async def test_a_taken_back_line_keeps_its_agent(text: str, to: str, back: str) -> None:
     async with working(PAIR) as (agents, commands):
         agent = agents.send(text, to)
         before = agents.session.chain.lines.waiting[0].line
@@ -73,7 +73,7 @@ async def test_a_taken_back_line_goes_to_the_same_agent(text: str, to: str, back
         assert agents.session.chain.lines.waiting[0].line == before
 
 
-async def test_a_line_of_an_ended_agent_is_edited_for_its_new_one() -> None:
+async def test_a_line_of_an_ended_agent_moves_up() -> None:
     use = settings(agents=True, kinds='{"explore": {"max_iterations": 1}}')
     async with family(use=use, interactive=True) as agents:
         await agents.begin([starts("explore", [WAIT]), starts("plan", [WAIT])])
