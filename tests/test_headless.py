@@ -21,9 +21,9 @@ import pytest
 import trio
 from support import check_invariants, open_session, settings
 from support.crashes import left
+from support.headless_sessions import PrintingSession, line
 from support.killed import killed
 from support.models import ASKING_TOOLS
-from support.stages import Printing, line
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
@@ -61,7 +61,7 @@ Input = Literal["text", "stream-json"]
 
 
 @dataclass
-class Headless(Printing):
+class Headless(PrintingSession):
     """A headless process without the process."""
 
     stdin: FileIO

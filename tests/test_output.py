@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 import trio
 from support import open_session
+from support.headless_sessions import PrintingSession
 from support.renderers import Make, at_a_terminal
-from support.stages import Printing
 
 from chain import events
 from chain.tools.tool import ToolContext, tool
@@ -57,7 +57,7 @@ async def evil(ctx: ToolContext) -> str:
 
 
 @dataclass
-class Output(Printing):
+class Output(PrintingSession):
     """A chain whose output goes into two files, or into the descriptors of a test."""
 
     output: HeadlessOutput

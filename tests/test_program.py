@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.headless_sessions import line
 from support.house import ROOT
 from support.journals import journals, records
 from support.program import call_at_home as call
 from support.program import environ, run_program, start_program
 from support.rows import check_order
-from support.stages import line
 
 PROGRAM = (sys.executable, "-m", "cli")
 PIPE_SIZE = 4096

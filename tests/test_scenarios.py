@@ -1,8 +1,9 @@
-"""What users do while a chain works, replayed at every possible moment of the run.
+"""Scenarios in which a user acts while a chain works, replayed with the user acting at every moment of the run.
 
-A scenario is a model, tools, and what the user does. It is played once without the user to count the events, then with
-the user acting before the run, in the step of each event, after each event once nothing runs, and after the run. The
-invariants of SPEC section 2 hold after each, and ``outcome`` checks the result.
+A scenario is a scripted model, and the lines and keys of the user. It is replayed once without the user to count the
+events. Then it is replayed with the user acting before the run, in the step of each event, after each event once all
+tasks are blocked, and after the run. Each replay checks the invariants of SPEC section 2, and then the scenario's
+``outcome``.
 """
 
 from __future__ import annotations
@@ -37,9 +38,10 @@ from chain.model import Delta, Reply, Request
 
 @dataclass
 class Script(RandomModel):
-    """Plays the steps of a task in turn; a message that has a word of ``answers`` in it is answered with that instead.
+    """A model that plays the steps of a task in turn.
 
-    A question that comes along with the task itself does not keep the model from it.
+    If a new message contains a key of ``answers``, the reply is the step for this key instead. A progress question in
+    the same message as the task is not answered: the model does the task.
     """
 
     answers: Mapping[str, Step] = field(default_factory=dict)
@@ -61,13 +63,13 @@ class Script(RandomModel):
 
 
 def calls(*names: str, say: str = "", **more: Any) -> Step:
-    """A reply that calls these tools, one after the other."""
+    """Return a reply that calls these tools, in this order."""
     said = (Text(say),) if say else ()
     return Step((*said, *(ToolCall(f"{n}", name, {}) for n, name in enumerate(names))), **more)
 
 
 def text(said: str, **more: Any) -> Step:
-    """A reply that says this."""
+    """Return a reply with this text."""
     return Step((Text(said),), **more)
 
 
@@ -86,19 +88,19 @@ CANCELLED = {"cancelled", "cancelled_with_partial", "cancelled_during_synthesis"
 
 @dataclass
 class Played:
-    """What came of one replay. ``when`` is ``before``, ``during`` or ``after`` the run of the task."""
+    """The result of a replay. The user acted before, during or after the task's run, as ``when`` says."""
 
     session: Session
     when: str
 
     @property
     def states(self) -> dict[str, str]:
-        """What became of each line, by its text."""
+        """The state of each line, by its text."""
         return {r.text: r.state for r in self.session.chain.lines.receipts}
 
     @property
     def runs(self) -> list[tuple[str, events.Result]]:
-        """Each run's query and result."""
+        """The query and the result of each run."""
         queries = [e.query for e in self.session.of(events.RunStarted)]
         return list(zip(queries, self.session.of(events.Result), strict=True))
 
@@ -112,8 +114,8 @@ class Played:
         return [(t.text, t.state) for t in self.session.chain.plan.tasks]
 
     @property
-    def read(self) -> str:
-        """Everything that the user's side of the conversation says."""
+    def user_text(self) -> str:
+        """The text of all user messages of the conversation."""
         return "\n".join(
             b["text"]
             for r in self.session.records
@@ -122,10 +124,10 @@ class Played:
             if b["type"] == "text"
         )
 
-    def was_delivered(self, line: str, message: str = "") -> None:
-        """The line is in the conversation exactly once."""
+    def check_delivered(self, line: str, message: str = "") -> None:
+        """Check that the line was delivered, and that its ``message`` is in the conversation exactly once."""
         assert self.states[line] == "delivered"
-        assert self.read.count(message or line) == 1
+        assert self.user_text.count(message or line) == 1
 
 
 Outcome: TypeAlias = Callable[[Played], None]
@@ -133,7 +135,7 @@ Outcome: TypeAlias = Callable[[Played], None]
 
 @dataclass(frozen=True)
 class Scenario:
-    """A model with steps and answers, and what the user does in one step."""
+    """The user's actions, all in one step, with the model's steps and answers, and a check of the result."""
 
     user: Sequence[str]
     outcome: Outcome
@@ -141,11 +143,14 @@ class Scenario:
     answers: Mapping[str, Step] = field(default_factory=dict)
 
 
+NEVER = -2
+"""A moment without an event. The user acts after the run."""
+
 SCENARIOS: dict[str, Scenario] = {}
 
 
 def scenario(*user: str, **options: Any) -> Callable[[Outcome], Outcome]:
-    """A scenario, named after the function that says what comes of it."""
+    """Add a scenario. The decorated function names it, and checks its result."""
 
     def add(outcome: Outcome) -> Outcome:
         SCENARIOS[outcome.__name__.replace("_", " ")] = Scenario(user, outcome, **options)
@@ -154,8 +159,8 @@ def scenario(*user: str, **options: Any) -> Callable[[Outcome], Outcome]:
     return add
 
 
-def is_done(played: Played) -> None:
-    """The task's run ended as if the user had done nothing."""
+def check_done(played: Played) -> None:
+    """Check that the task's run ended as if the user had done nothing."""
     assert (played.task.status, played.task.result) == ("done", ANSWER)
 
 
@@ -164,10 +169,10 @@ ADD = "todo: add verify the data"
 
 @scenario(ADD)
 def adds_a_task_while_a_tool_runs(played: Played) -> None:
-    is_done(played)
+    check_done(played)
     assert played.plan == [("verify the data", "PENDING")]
     if played.when == "during":
-        played.was_delivered(ADD, "(Done: task 1 added: verify the data)")
+        played.check_delivered(ADD, "(Done: task 1 added: verify the data)")
     else:
         assert played.states[ADD] == "handled"
 
@@ -177,18 +182,18 @@ REDIRECT = "use the other file"
 
 @scenario(REDIRECT, answers={REDIRECT: OTHER})
 def changes_course(played: Played) -> None:
-    played.was_delivered(REDIRECT)
+    played.check_delivered(REDIRECT)
     if played.when == "during":
         assert (played.task.status, played.task.result) == ("done", "I took the other way.")
     else:
-        is_done(played)
+        check_done(played)
 
 
 @scenario(f"!{REDIRECT}", answers={REDIRECT: OTHER}, steps=[THREE, FINAL])
-def changes_course_in_mid_batch(played: Played) -> None:
-    played.was_delivered(f"!{REDIRECT}", REDIRECT)
+def changes_course_in_a_batch_of_calls(played: Played) -> None:
+    played.check_delivered(f"!{REDIRECT}", REDIRECT)
     if played.when != "during":
-        is_done(played)
+        check_done(played)
         return
     assert (played.task.status, played.task.result) == ("done", "I took the other way.")
     [entered] = played.session.of(events.UserInterruption)
@@ -209,9 +214,9 @@ ASKS = "how is it going?"
 
 
 @scenario(ASKS, answers={ASKS: GOES_WELL})
-def asks_how_it_goes_and_the_task_goes_on(played: Played) -> None:
-    played.was_delivered(ASKS)
-    is_done(played)
+def asks_how_it_goes_and_the_task_continues(played: Played) -> None:
+    played.check_delivered(ASKS)
+    check_done(played)
     answered = [q for q, r in played.runs if "It goes well." in r.replies]
     came_with_task = any(e.point == "A" for e in played.session.of(events.UserInterruption))
     assert answered == ([] if came_with_task else [DOES_TASK if played.when == "during" else ASKS])
@@ -219,15 +224,15 @@ def asks_how_it_goes_and_the_task_goes_on(played: Played) -> None:
 
 @scenario("focus on prices", steps=[calls("steered"), FINAL], answers={"focus on": LOOK})
 def steers_a_running_tool(played: Played) -> None:
-    is_done(played)
-    played.was_delivered("focus on prices")
-    used = [e for e in played.session.of(events.ToolProgress) if e.text == "heard prices"]
-    assert len(used) <= (played.when == "during")
+    check_done(played)
+    played.check_delivered("focus on prices")
+    heard = [e for e in played.session.of(events.ToolProgress) if e.text == "heard prices"]
+    assert len(heard) <= (played.when == "during")
 
 
 @scenario("then: one", "then: two")
-def says_then_twice(played: Played) -> None:
-    is_done(played)
+def queues_two_runs_with_then(played: Played) -> None:
+    check_done(played)
     queries = [q for q, _ in played.runs]
     assert (
         queries
@@ -240,8 +245,8 @@ def says_then_twice(played: Played) -> None:
     assert {played.states["then: one"], played.states["then: two"]} == {"delivered"}
 
 
-def was_stopped(played: Played, line: str = "stop") -> None:
-    """The run was stopped, and what it had found is shown; no call follows, and all that was asked for is answered."""
+def check_stopped(played: Played, line: str = "stop") -> None:
+    """Check that ``line`` stopped the run, and that the result contains the partial results."""
     if played.when != "during":
         assert line not in played.states
         assert played.task.status == "done"
@@ -252,7 +257,7 @@ def was_stopped(played: Played, line: str = "stop") -> None:
     found = [e.text for e in played.session.of(events.ToolResult) if not e.is_error]
     assert list(task.partial_results) == found
     assert task.status != "cancelled" or not found
-    assert played.read.endswith("[The user stopped the run here]")
+    assert played.user_text.endswith("[The user stopped the run here]")
 
 
 LONG = text("A long answer that takes its time to come.", delay_s=0.5)
@@ -260,7 +265,7 @@ LONG = text("A long answer that takes its time to come.", delay_s=0.5)
 
 @scenario("stop", steps=[LONG])
 def stops_while_text_streams(played: Played) -> None:
-    was_stopped(played)
+    check_stopped(played)
     if played.when == "during":
         shown = "".join(e.text for e in played.session.of(events.TextDelta))
         assert played.task.replies == ((shown.strip(),) if shown else ())
@@ -269,45 +274,45 @@ def stops_while_text_streams(played: Played) -> None:
 @scenario("stop", "do something else")
 def stops_and_types_at_once(played: Played) -> None:
     if played.when == "during":
-        was_stopped(played)
+        check_stopped(played)
         assert played.states["do something else"] == "returned"
 
 
-def was_interrupted(played: Played) -> None:
-    """The run was cut short at once, and the next one works."""
+def check_interrupted(played: Played) -> None:
+    """Check that the run was interrupted, and that the model is informed."""
     if played.when != "during":
         assert played.task.status == "done"
         return
     task = played.task
     assert (task.status, task.termination_reason) == ("interrupted", "user_interrupted")
     assert task.result == "Interrupted. Tell the chain what to do instead."
-    assert "[The user interrupted the run here]" in played.read
+    assert "[The user interrupted the run here]" in played.user_text
     assert played.session.chain.runs.exit_code() == 130
 
 
 @scenario(INTERRUPT, steps=[calls("cling", "look"), FINAL])
 def interrupts_a_tool_that_clings(played: Played) -> None:
-    was_interrupted(played)
+    check_interrupted(played)
 
 
 @scenario(INTERRUPT, steps=[calls("watch", "wait", "fail_reading", "slow"), FINAL])
 def interrupts_a_batch_of_reading_tools(played: Played) -> None:
-    was_interrupted(played)
+    check_interrupted(played)
 
 
 @scenario(INTERRUPT, REDIRECT)
 def interrupts_and_types_at_once(played: Played) -> None:
     if played.when == "during":
-        was_interrupted(played)
+        check_interrupted(played)
         assert played.states[REDIRECT] == "returned"
 
 
 @scenario(REDIRECT, DROP)
 def drops_a_line_that_waits(played: Played) -> None:
-    is_done(played)
+    check_done(played)
     if played.when == "during":
         assert played.states[REDIRECT] == "dropped"
-        assert REDIRECT not in played.read
+        assert REDIRECT not in played.user_text
 
 
 @scenario(REDIRECT, EDIT, answers={REDIRECT: OTHER})
@@ -316,19 +321,19 @@ def edits_a_waiting_line(played: Played) -> None:
     assert (edited is not None) == (played.when == "during")
     if edited is not None:
         assert played.states[REDIRECT] == "dropped"
-        played.was_delivered(edited)
+        played.check_delivered(edited)
 
 
 @scenario(REDIRECT, steps=[LOOK, Step(()), FINAL], answers={REDIRECT: OTHER})
 def types_a_line_around_an_empty_reply(played: Played) -> None:
-    played.was_delivered(REDIRECT)
+    played.check_delivered(REDIRECT)
     assert played.task.status == "done"
 
 
 async def replay(play: Scenario, moment: int, *, is_settled: bool = False) -> Played:
-    """Play a scenario, with the user acting in the step of event ``moment``, or once nothing runs after it.
+    """Replay a scenario. The user acts in the step of event ``moment``; ``is_settled``: when all tasks are blocked.
 
-    Moment -1 is before the run, 0 before its first step. A moment that never comes is after the run.
+    Moment -1 is before the run, and 0 before its first step. If no event has this number, the user acts after the run.
     """
     async with open_session(Script(list(play.steps), answers=play.answers), tools=TOOLS) as session:
         user, due = Acts(session, (), also_idle=True), trio.Event()
@@ -336,8 +341,8 @@ async def replay(play: Scenario, moment: int, *, is_settled: bool = False) -> Pl
 
         def act() -> None:
             if not played.when:
-                has_begun = bool(session.of(events.RunStarted)) or session.chain.is_running
-                played.when = "before" if not has_begun else "during" if session.chain.is_running else "after"
+                has_started = bool(session.of(events.RunStarted)) or session.chain.is_running
+                played.when = "before" if not has_started else "during" if session.chain.is_running else "after"
                 for what in play.user:
                     user.do(what)
 
@@ -367,7 +372,7 @@ async def replay(play: Scenario, moment: int, *, is_settled: bool = False) -> Pl
 @pytest.mark.parametrize("name", SCENARIOS)
 async def test_the_user_acts_at_every_moment(name: str, autojump_clock: MockClock) -> None:
     play = SCENARIOS[name]
-    undisturbed = await replay(replace(play, user=()), -2)
+    undisturbed = await replay(replace(play, user=()), NEVER)
     whens = set()
     for moment in some(range(-1, len(undisturbed.session.events) + 2), every=8):
         for is_settled in (False, True) if moment > 0 else (False,):

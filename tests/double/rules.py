@@ -62,7 +62,10 @@ class Policy:
 def check(
     body: object, headers: Mapping[str, str], *, issued: Issued | None = None, policy: Policy | None = None
 ) -> Fault | None:
-    """Return why the API would refuse this request for a message, or ``None``. Header names are in lower case."""
+    """Return why the API would refuse this request for a message, or ``None``.
+
+    Header names are in lower case. The content ``issued`` must come back unchanged.
+    """
     policy = policy or Policy()
 
     def all_rules() -> None:
@@ -73,7 +76,7 @@ def check(
 
 
 def check_messages(messages: object, *, known: int = 0) -> Fault | None:
-    """Return the same for messages alone, in the form in which a program stores them.
+    """Return why the API would refuse these messages, in the form in which a program stores them, or ``None``.
 
     Thinking and unknown blocks are not checked, since the program may leave them out. The first ``known`` messages were
     checked before.
@@ -90,7 +93,7 @@ def check_messages(messages: object, *, known: int = 0) -> Fault | None:
 
 
 def check_headers(headers: Mapping[str, str], policy: Policy) -> Fault | None:
-    """Return the same for a request without a body."""
+    """Return why the API would refuse a request without a body, or ``None``."""
     return _fault_of(lambda: _check_headers(headers, policy))
 
 

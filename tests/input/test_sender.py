@@ -10,7 +10,7 @@ import pytest
 import trio
 from support import MemoryFile, Session, check_invariants, open_session, settings
 from support.gate import Gate
-from support.stages import Stage
+from support.headless_sessions import HeadlessSession
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
@@ -31,7 +31,7 @@ TWELVE = [f"line {n}" for n in range(1, 13)]
 
 
 @dataclass
-class Sending(Stage):
+class Sending(HeadlessSession):
     """A chain whose tool waits, its sender, and the chain's answers to the lines."""
 
     sender: Sender

@@ -1,4 +1,4 @@
-"""A server for each test, and what is stored in it."""
+"""A Redis server for each test, its session store, and a connection to it."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from chain.redis.redis_store import RedisStore
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[redis.OwnRedis]:
     """Start a server that stores changes before it acknowledges them."""
-    with redis.own_redis(tmp_path / "redis") as found:
-        yield found
+    with redis.own_redis(tmp_path / "redis") as own_redis:
+        yield own_redis
 
 
 @pytest.fixture
 def store(server: redis.OwnRedis) -> RedisStore:
-    """Return the sessions of the server."""
+    """Return a store that keeps its sessions on the server."""
     return RedisStore(server.address)
 
 
 @pytest.fixture
-async def link(store: RedisStore) -> AsyncIterator[RedisServer]:
+async def connection(store: RedisStore) -> AsyncIterator[RedisServer]:
     """Open a connection to the server."""
-    async with store.connect() as found:
-        yield found
+    async with store.connect() as opened:
+        yield opened

@@ -37,11 +37,11 @@ ROW = ("row", "{}", "")
 NOTICE = json.dumps({"type": "notice", "message": "hello"})
 
 
-async def submit(store: RedisStore, link: RedisServer, id: str, line: str = "one", **more: Any) -> str:
+async def submit(store: RedisStore, connection: RedisServer, id: str, line: str = "one", **more: Any) -> str:
     """Send a line to a session, and return its state."""
     needs_room = more.pop("needs_room", True)
     row = {"id": line, "type": "line", "text": "x", **more}
-    return (await store.submit(link, id, row, needs_room=needs_room)).state
+    return (await store.submit(connection, id, row, needs_room=needs_room)).state
 
 
 async def record(journal: Journal, *written: records.Record) -> None:
@@ -170,8 +170,8 @@ async def test_tls_with_a_private_authority(tmp_path: Path, monkeypatch: pytest.
         address = read_address(f"rediss://127.0.0.1:{port}/0")
         assert "has a TLS certificate that is not trusted; name" in await problem(address)
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
-        async with connect(address) as link:
-            assert await link.ask((b"PING",)) == [b"PONG"]
+        async with connect(address) as connection:
+            assert await connection.ask((b"PING",)) == [b"PONG"]
 
 
 HELLO = b"%3\r\n+version\r\n+7.2.0\r\n+proto\r\n:3\r\n+id\r\n:1\r\n"
@@ -220,9 +220,9 @@ async def test_changes_must_be_on_the_disk() -> None:
     about = info("redis_version:7.2.0\r\nrole:master\r\naof_enabled:1")
     syncs = b"%1\r\n+appendfsync\r\n+everysec\r\n"
     answers = {"INFO": about, "CONFIG": syncs, "EVAL": b"*1\r\n+ok\r\n", "WAITAOF": b"*2\r\n:0\r\n:0\r\n"}
-    async with answering(**answers) as address, connect(read_address(address)) as link:
+    async with answering(**answers) as address, connect(read_address(address)) as connection:
         with pytest.raises(Unreachable, match="does not write its changes to disk in time"):
-            await link.run(scripts.CREATE, "one", "/")
+            await connection.run(scripts.CREATE, "one", "/")
 
 
 @pytest.mark.parametrize("program", redis.PROGRAMS)
@@ -268,14 +268,14 @@ async def test_a_server_that_changes_during_a_session(
 # ------------------------------------------------------------------------------------------ outages and lost answers
 
 
-async def test_cancelled_waits_leave_no_connections(server: redis.OwnRedis, link: RedisServer) -> None:
+async def test_cancelled_waits_leave_no_connections(server: redis.OwnRedis, connection: RedisServer) -> None:
     for _ in range(20):
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(partial(link.ask, (b"BLPOP", b"nothing", 60), wait_s=60))
+                nursery.start_soon(partial(connection.ask, (b"BLPOP", b"nothing", 60), wait_s=60))
                 await until_info(server, "clients", b"blocked_clients:1")
                 scope.cancel()
-        assert await link.ask((b"PING",)) == [b"PONG"]
+        assert await connection.ask((b"PING",)) == [b"PONG"]
     await until_info(server, "clients", b"blocked_clients:0")
     assert int(server.command("INFO", "clients").partition(b"connected_clients:")[2].partition(b"\r")[0]) < 5
 
@@ -325,10 +325,10 @@ async def test_sessions_are_held_until_the_lease_ends(server: redis.OwnRedis) ->
 
 async def test_releasing_stops_when_the_lease_ends(server: redis.OwnRedis) -> None:
     store = RedisStore(server.address, lease_s=0.5)
-    async with store.connect() as link:
-        id = await store.create(link, "/")
-        await submit(store, link, id)
-        lease = await store.claim_for_worker(link, id)
+    async with store.connect() as connection:
+        id = await store.create(connection, "/")
+        await submit(store, connection, id)
+        lease = await store.claim_for_worker(connection, id)
         assert lease is not None
         async with hold_lease(lease):
             server.kill()
@@ -336,11 +336,11 @@ async def test_releasing_stops_when_the_lease_ends(server: redis.OwnRedis) -> No
 
 
 async def test_a_claim_survives_a_lost_answer(
-    server: redis.OwnRedis, store: RedisStore, link: RedisServer, monkeypatch: pytest.MonkeyPatch
+    server: redis.OwnRedis, store: RedisStore, connection: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    id = await store.create(link, "/")
-    await submit(store, link, id)
-    run, runs = link.run, 0
+    id = await store.create(connection, "/")
+    await submit(store, connection, id)
+    run, runs = connection.run, 0
 
     async def lose_first_answer(*arguments: Any) -> list[bytes]:
         nonlocal runs
@@ -350,8 +350,8 @@ async def test_a_claim_survives_a_lost_answer(
             raise Unreachable("lost")
         return answer
 
-    monkeypatch.setattr(link, "run", lose_first_answer)
-    lease = await claim(link, id, by_worker=True)
+    monkeypatch.setattr(connection, "run", lose_first_answer)
+    lease = await claim(connection, id, by_worker=True)
     assert isinstance(lease, Lease)
     assert (lease.has_open_run, lease.takeovers) == (False, 0)
 
@@ -373,16 +373,16 @@ async def test_events_continue_after_a_failover(server: redis.OwnRedis, store: R
     assert said[2].endswith("answers again")
 
 
-async def test_a_clock_that_was_set_back(server: redis.OwnRedis, store: RedisStore, link: RedisServer) -> None:
+async def test_a_clock_that_was_set_back(server: redis.OwnRedis, store: RedisStore, connection: RedisServer) -> None:
     """As after a failover to a server whose clock is an hour behind."""
-    id = await store.create(link, "/")
-    await submit(store, link, id)
-    assert await store.claim_for_worker(link, id) is not None
+    id = await store.create(connection, "/")
+    await submit(store, connection, id)
+    assert await store.claim_for_worker(connection, id) is not None
     later = str(int(server.command("ZSCORE", scripts.DUE, id).split()[1]) + 3_600_000)
     server.command("HSET", scripts.key(id, "meta"), "until", later)
     server.command("ZADD", scripts.DUE, later, id)
-    assert await store.due_sessions(link) == [id]
-    assert await store.claim_for_worker(link, id) is not None
+    assert await store.due_sessions(connection) == [id]
+    assert await store.claim_for_worker(connection, id) is not None
 
 
 @pytest.mark.parametrize("needs_password", [False, True])
@@ -423,30 +423,30 @@ async def test_an_unknown_outcome_is_reported(
 
 
 async def test_due_sessions_of_a_folder(
-    server: redis.OwnRedis, store: RedisStore, link: RedisServer, monkeypatch: pytest.MonkeyPatch
+    server: redis.OwnRedis, store: RedisStore, connection: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(redis_store, "MAX_DUE", 2)
     ids = []
     for n, where in enumerate(["/", "/", "/", "/mine"]):
-        ids.append(id := await store.create(link, where))
+        ids.append(id := await store.create(connection, where))
         server.command("ZADD", scripts.DUE, str(n), id)
-    assert await store.due_sessions(link, only="/mine") == ids[3:]
-    assert sorted(await store.due_sessions(link)) == sorted(ids[:2])
+    assert await store.due_sessions(connection, only="/mine") == ids[3:]
+    assert sorted(await store.due_sessions(connection)) == sorted(ids[:2])
 
 
 async def test_a_session_to_retry_is_claimed_later(
-    server: redis.OwnRedis, store: RedisStore, link: RedisServer
+    server: redis.OwnRedis, store: RedisStore, connection: RedisServer
 ) -> None:
-    id = await store.create(link, "/")
-    await submit(store, link, id)
-    lease = await store.claim_for_worker(link, id)
+    id = await store.create(connection, "/")
+    await submit(store, connection, id)
+    lease = await store.claim_for_worker(connection, id)
     assert lease is not None
     lease.release_mode = "retry"
     await lease.release()
-    assert await store.claim_for_worker(link, id) is None
-    assert await store.due_sessions(link) == []
+    assert await store.claim_for_worker(connection, id) is None
+    assert await store.due_sessions(connection) == []
     server.command("ZADD", scripts.DUE, "1", id)
-    assert await store.claim_for_worker(link, id) is not None
+    assert await store.claim_for_worker(connection, id) is not None
 
 
 async def test_sessions_of_one_store_are_independent(store: RedisStore, tmp_path: Path) -> None:
@@ -457,16 +457,18 @@ async def test_sessions_of_one_store_are_independent(store: RedisStore, tmp_path
         assert second.journal.failure is None
 
 
-async def test_a_repeated_change_is_written_again(server: redis.OwnRedis, store: RedisStore, link: RedisServer) -> None:
+async def test_a_repeated_change_is_written_again(
+    server: redis.OwnRedis, store: RedisStore, connection: RedisServer
+) -> None:
     """WAITAOF waits only for changes of its own connection."""
-    id = await store.create(link, "/")
-    assert await link.run(scripts.CLAIM, id, *CLAIM)
+    id = await store.create(connection, "/")
+    assert await connection.run(scripts.CLAIM, id, *CLAIM)
     changes = [changes_of(server)]
     for _ in range(2):
-        assert await submit(store, link, id) == "queued"
+        assert await submit(store, connection, id) == "queued"
         changes.append(changes_of(server))
     for _ in range(2):
-        assert await link.run(scripts.APPEND, id, "t", 1, "", *ROW) == [b"ok"]
+        assert await connection.run(scripts.APPEND, id, "t", 1, "", *ROW) == [b"ok"]
         changes.append(changes_of(server))
     assert len(set(changes)) == 5, changes
 
@@ -477,48 +479,48 @@ def changes_of(server: redis.OwnRedis) -> int:
 
 
 async def test_groups_are_written_once_without_gaps(
-    server: redis.OwnRedis, store: RedisStore, link: RedisServer
+    server: redis.OwnRedis, store: RedisStore, connection: RedisServer
 ) -> None:
-    id = await store.create(link, "/")
-    assert await link.run(scripts.CLAIM, id, *CLAIM)
+    id = await store.create(connection, "/")
+    assert await connection.run(scripts.CLAIM, id, *CLAIM)
     for number, said in [(1, b"ok"), (1, b"ok"), (3, b"fenced"), (2, b"ok")]:
-        assert await link.run(scripts.APPEND, id, "t", number, "", *ROW) == [said]
+        assert await connection.run(scripts.APPEND, id, "t", number, "", *ROW) == [said]
     assert b":2\r\n" in server.command("XLEN", scripts.key(id, "journal"))
 
 
-async def test_a_release_may_be_repeated(server: redis.OwnRedis, store: RedisStore, link: RedisServer) -> None:
-    id = await store.create(link, "/")
-    assert await link.run(scripts.CLAIM, id, *CLAIM)
+async def test_a_release_may_be_repeated(server: redis.OwnRedis, store: RedisStore, connection: RedisServer) -> None:
+    id = await store.create(connection, "/")
+    assert await connection.run(scripts.CLAIM, id, *CLAIM)
     for _ in range(2):
-        assert await link.run(scripts.RELEASE, id, "t", "done") == [b"ok"]
+        assert await connection.run(scripts.RELEASE, id, "t", "done") == [b"ok"]
     store.delete(id)
-    assert await link.run(scripts.RELEASE, id, "t", "done") == [b"ok"]
+    assert await connection.run(scripts.RELEASE, id, "t", "done") == [b"ok"]
     assert server.command("KEYS", "*") == b"*0\r\n"
 
 
 async def test_waiting_lines_need_a_worker_after_their_holder(
-    server: redis.OwnRedis, store: RedisStore, link: RedisServer
+    server: redis.OwnRedis, store: RedisStore, connection: RedisServer
 ) -> None:
-    id = await store.create(link, "/")
-    assert await link.run(scripts.CLAIM, id, *CLAIM)
-    assert await link.run(scripts.APPEND, id, "t", 1, 2, *ROW) == [b"ok"]
-    assert await link.run(scripts.RENEW, id, "t", 10_000) == [b"ok"]
+    id = await store.create(connection, "/")
+    assert await connection.run(scripts.CLAIM, id, *CLAIM)
+    assert await connection.run(scripts.APPEND, id, "t", 1, 2, *ROW) == [b"ok"]
+    assert await connection.run(scripts.RENEW, id, "t", 10_000) == [b"ok"]
     assert server.command("ZSCORE", scripts.DUE, id).startswith(b"$13")
-    assert await link.run(scripts.RELEASE, id, "t", "done") == [b"ok"]
-    assert await store.due_sessions(link) == [id]
+    assert await connection.run(scripts.RELEASE, id, "t", "done") == [b"ok"]
+    assert await store.due_sessions(connection) == [id]
 
 
-async def test_the_room_for_rows(server: redis.OwnRedis, store: RedisStore, link: RedisServer) -> None:
-    id = await store.create(link, "/")
-    assert await store.claim_for_worker(link, id) is None
-    assert await link.run(scripts.CLAIM, id, *CLAIM)
+async def test_the_room_for_rows(server: redis.OwnRedis, store: RedisStore, connection: RedisServer) -> None:
+    id = await store.create(connection, "/")
+    assert await store.claim_for_worker(connection, id) is None
+    assert await connection.run(scripts.CLAIM, id, *CLAIM)
     server.command("HSET", scripts.key(id, "meta"), "size", "2")
     for n in range(5):
-        assert await submit(store, link, id, f"h{n}", type="hello", for_s=1.0, needs_room=False) == "queued"
+        assert await submit(store, connection, id, f"h{n}", type="hello", for_s=1.0, needs_room=False) == "queued"
     assert server.command("HLEN", scripts.key(id, "ids")) == b":0\r\n"
-    assert [await submit(store, link, id, f"l{n}") for n in range(3)] == ["queued", "queued", "refused"]
+    assert [await submit(store, connection, id, f"l{n}") for n in range(3)] == ["queued", "queued", "refused"]
     most = scripts.MAX_WAITING_ROWS - 7
-    said = [await submit(store, link, id, f"s{n}", text="stop", needs_room=False) for n in range(most + 1)]
+    said = [await submit(store, connection, id, f"s{n}", text="stop", needs_room=False) for n in range(most + 1)]
     assert said == ["queued"] * most + ["refused"]
 
 
@@ -533,7 +535,9 @@ async def test_a_watcher_starts_with_the_latest_run(server: redis.OwnRedis, stor
             assert [(await anext(events))["message"] for _ in range(4)] == ["1", "B", "y", "2"]
 
 
-async def test_the_stored_events_are_limited(server: redis.OwnRedis, store: RedisStore, link: RedisServer) -> None:
+async def test_the_stored_events_are_limited(
+    server: redis.OwnRedis, store: RedisStore, connection: RedisServer
+) -> None:
     said = list[str]()
     event = json.dumps({"type": "notice", "message": "x" * 1000})
     async with store.open_new(HERE) as held:
@@ -548,7 +552,7 @@ async def test_the_stored_events_are_limited(server: redis.OwnRedis, store: Redi
             await anext(events)
             assert said[1:] == [MISSED.format(id=session.id)]
         sizes, after = list[int](), "0"
-        while found := await store.events(link, id, after, wait_s=0.01):
+        while found := await store.events(connection, id, after, wait_s=0.01):
             sizes += [each.until - each.before for each in found]
             after = found[-1].place
     assert scripts.MAX_EVENT_BYTES < sum(sizes) <= scripts.MAX_EVENT_BYTES + len(event)
@@ -580,12 +584,12 @@ async def test_attachments_may_exceed_one_answer(store: RedisStore, monkeypatch:
 
 
 async def test_old_sessions_without_work_are_deleted(
-    server: redis.OwnRedis, store: RedisStore, link: RedisServer
+    server: redis.OwnRedis, store: RedisStore, connection: RedisServer
 ) -> None:
-    old, due, new = [await store.create(link, "/") for _ in range(3)]
-    await submit(store, link, due)
+    old, due, new = [await store.create(connection, "/") for _ in range(3)]
+    await submit(store, connection, due)
     for id in (old, due):
         server.command("ZADD", scripts.SESSIONS, "1000", id)
     async with store.resume(new):
-        await store.delete_old(link, 3600)
+        await store.delete_old(connection, 3600)
     assert {each.id for each in await trio.to_thread.run_sync(store.summaries)} == {due, new}

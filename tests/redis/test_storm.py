@@ -126,30 +126,30 @@ async def storm(folder: Path, server: redis.OwnRedis) -> AsyncIterator[Storm]:
 @pytest.mark.timeout(DURATION_S + SETTLE_S)
 async def test_accepted_lines_survive_a_storm(tmp_path: Path, server: redis.OwnRedis) -> None:
     store = RedisStore(server.address)
-    async with storm(tmp_path, server) as raging, store.connect() as link:
+    async with storm(tmp_path, server) as raging, store.connect() as connection:
         ids = []
         for n in range(SESSIONS):
             (tmp_path / f"w{n}").mkdir()
-            ids.append(await store.create(link, str(tmp_path / f"w{n}")))
+            ids.append(await store.create(connection, str(tmp_path / f"w{n}")))
         raging.workers = [raging.start_worker() for _ in range(WORKERS)]
         async with trio.open_nursery() as nursery:
             for n in range(CLIENTS):
-                nursery.start_soon(raging.client, n, link, store, ids)
+                nursery.start_soon(raging.client, n, connection, store, ids)
             nursery.start_soon(raging.stop_workers)
             await raging.rage()
             nursery.cancel_scope.cancel()
         for id in ids:
-            await settled(link, id)
+            await settled(connection, id)
         steps = raging.steps()
-        opened = [await check_session(store, link, id, raging.accepted[id], steps) for id in ids]
+        opened = [await check_session(store, connection, id, raging.accepted[id], steps) for id in ids]
         assert sum(opened) > SESSIONS
 
 
-async def settled(link: RedisServer, id: str) -> None:
+async def settled(connection: RedisServer, id: str) -> None:
     """Wait until a session has no work and no holder."""
     while True:
         with suppress(SessionError):
-            due, unread, token = await link.ask(
+            due, unread, token = await connection.ask(
                 (b"ZSCORE", scripts.DUE, id),
                 (b"XLEN", scripts.key(id, "lines")),
                 (b"HGET", scripts.key(id, "meta"), b"token"),
@@ -159,7 +159,9 @@ async def settled(link: RedisServer, id: str) -> None:
         await trio.sleep(0.5)
 
 
-async def check_session(store: RedisStore, link: RedisServer, id: str, accepted: dict[str, str], steps: Steps) -> int:
+async def check_session(
+    store: RedisStore, connection: RedisServer, id: str, accepted: dict[str, str], steps: Steps
+) -> int:
     """Check I1, I2, I6 and I9 in the journal of a session. Return how often the session was opened."""
     rows = await trio.to_thread.run_sync(lambda: read_rows(store, id))
     read = load_journal(rows)
@@ -173,7 +175,7 @@ async def check_session(store: RedisStore, link: RedisServer, id: str, accepted:
             receipts[each["id"]].append(each["state"])
     delivered = [line for each in records if each["type"] == "message" for line in each["line_ids"]]
     for line, text in accepted.items():
-        status = await store.status(link, id, line)
+        status = await store.status(connection, id, line)
         assert status.state in FINAL, (id, line, text, status)
         assert receipts.get(line, ["handled"]) == [status.state], (id, line, text, status)
         assert delivered.count(line) == (status.state == "delivered"), (id, line, text, status)

@@ -212,8 +212,8 @@ async def test_lines_start_runs_and_have_outcomes(place: Place) -> None:
         assert (await session.outcome(id)).state == "handled"
         await session.send("and again")
         await event(session, lambda row: ended(row) and row["result"] == "Done: and again")
-    async with place.store.connect() as link:
-        rows = [each.row for each in await place.store.events(link, session.id, "0", wait_s=0.01)]
+    async with place.store.connect() as connection:
+        rows = [each.row for each in await place.store.events(connection, session.id, "0", wait_s=0.01)]
     assert [row["type"] for row in rows].count("run_started") == 1, "only the events of the last run are stored"
 
 
@@ -256,14 +256,14 @@ async def test_lines_that_need_no_room_wait_too(place: Place) -> None:
 @pytest.mark.parametrize("is_forgotten", [False, True], ids=["", "the server has lost the status"])
 async def test_a_line_that_is_sent_twice_counts_once(place: Place, is_forgotten: bool) -> None:
     row = {"id": "one", "type": "line", "text": "work on it"}
-    async with place.store.connect() as link, place.watched() as session:
+    async with place.store.connect() as connection, place.watched() as session:
         for _ in range(2):
-            assert (await place.store.submit(link, session.id, row, needs_room=True)).state == "queued"
+            assert (await place.store.submit(connection, session.id, row, needs_room=True)).state == "queued"
         async with place.working():
             assert (await session.outcome("one")).state == "delivered"
             if is_forgotten:
                 place.server.command("HDEL", scripts.key(session.id, "ids"), "one")
-            known = await place.store.submit(link, session.id, row, needs_room=True)
+            known = await place.store.submit(connection, session.id, row, needs_room=True)
             assert known.state == ("queued" if is_forgotten else "delivered")
             assert (await session.outcome("one")).state == "delivered"
             assert (await event(session, ended))["result"] == "Done: work on it"
@@ -288,12 +288,12 @@ async def test_malformed_rows_are_skipped(place: Place) -> None:
 
 async def test_events_are_published_with_their_records(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mailbox, "TEXT_PAUSE_S", math.inf)
-    async with place.opened(Steps(is_open=True)) as chain, place.store.connect() as link:
+    async with place.opened(Steps(is_open=True)) as chain, place.store.connect() as connection:
         chain.start("work on it")
         await chain.wait_idle()
         types, after = list[str](), "0"
         while "result" not in types:  # the server may answer before the event is on its disk
-            found = await place.store.events(link, chain.session_id, after, wait_s=1)
+            found = await place.store.events(connection, chain.session_id, after, wait_s=1)
             types += [each.row["type"] for each in found]
             after = found[-1].place if found else after
         assert (types.count("tool_result"), types.count("reply")) == (4, 4)
@@ -500,12 +500,12 @@ async def test_a_worker_of_one_folder(place: Place) -> None:
 
 
 async def test_a_missing_folder_is_reported(place: Place) -> None:
-    async with place.store.connect() as link, place.working() as working:
-        id = await place.store.create(link, "/not/there")
-        await place.store.submit(link, id, {"id": "one", "type": "line", "text": "hello"}, needs_room=True)
+    async with place.store.connect() as connection, place.working() as working:
+        id = await place.store.create(connection, "/not/there")
+        await place.store.submit(connection, id, {"id": "one", "type": "line", "text": "hello"}, needs_room=True)
         await working.said.came.wait()
         assert "/not/there" in working.said[0]
-        (due,) = await link.ask((b"ZSCORE", scripts.DUE, id))
+        (due,) = await connection.ask((b"ZSCORE", scripts.DUE, id))
         assert due is not None, "the session waits for another worker"
     assert (await trio.to_thread.run_sync(place.store.find, id)).is_open is False
 

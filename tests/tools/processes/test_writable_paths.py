@@ -21,10 +21,15 @@ from chain.tools.protected import Protected, Refused
 
 pytestmark = needs("writes")
 
-NOTHING = Refused(frozenset(), frozenset(), frozenset())
+NO_PLACES = Refused(frozenset(), frozenset(), frozenset())
 
 
 def refusing(*kept: Path, open: tuple[Path, ...] = (), wide: tuple[Path, ...] = ()) -> Refused:
+    """Return protected places.
+
+    Nothing in ``kept`` can be written, and nothing can be added to the folders ``open``. ``wide`` are kept folders like
+    ``/usr``, in which the user may make a folder writable.
+    """
     return Refused(*(frozenset(map(str, each)) for each in ((*kept, *wide), open, wide)))
 
 
@@ -47,7 +52,7 @@ def allowing() -> Iterator[Allowing]:
     """Return a function that creates ``WritablePaths``, which are closed after the test."""
     created: list[WritablePaths] = []
 
-    def create(workspace: Path, *more: Path, refused: Refused = NOTHING) -> WritablePaths:
+    def create(workspace: Path, *more: Path, refused: Refused = NO_PLACES) -> WritablePaths:
         created.append(WritablePaths(workspace, more, refused))
         return created[-1]
 
@@ -56,7 +61,7 @@ def allowing() -> Iterator[Allowing]:
         each.close()
 
 
-TRY = """
+PROGRAM = """
 import json, subprocess, sys
 from chain.tools.processes import fence
 fence.enter(fence.Fence(int(sys.argv[1])))
@@ -70,7 +75,7 @@ def succeeding(paths: WritablePaths, folder: Path, *commands: str) -> list[str]:
     rules = paths.rules(temporary, signals=False)
     try:
         done = subprocess.run(
-            [sys.executable, "-c", TRY, str(rules), *commands],
+            [sys.executable, "-c", PROGRAM, str(rules), *commands],
             pass_fds=[rules],
             cwd=folder,
             env={**os.environ, "TMP": str(folder.parent / "temporary")},
@@ -122,7 +127,7 @@ def test_nothing_is_added_to_a_folder_of_modules(work: Path, allowing: Allowing)
 
 @pytest.mark.sampled(every=5)
 @pytest.mark.parametrize(
-    ("chosen", "kept", "is_exposed"),
+    ("writable", "kept", "is_exposed"),
     [
         (("work",), ("work/venv",), False),
         (("work/venv",), ("work/venv",), True),
@@ -132,19 +137,21 @@ def test_nothing_is_added_to_a_folder_of_modules(work: Path, allowing: Allowing)
         (("work",), (), False),
     ],
 )
-def test_a_protected_folder_can_be_chosen(
-    work: Path, allowing: Allowing, chosen: tuple[str, ...], kept: tuple[str, ...], is_exposed: bool
+def test_the_user_can_make_a_protected_folder_writable(
+    work: Path, allowing: Allowing, writable: tuple[str, ...], kept: tuple[str, ...], is_exposed: bool
 ) -> None:
+    """``is_exposed``: then commands may change the protected folder too."""
     refused = refusing(*(work.parent / each for each in kept))
-    paths = allowing(*(work.parent / each for each in chosen), refused=refused)
+    paths = allowing(*(work.parent / each for each in writable), refused=refused)
     assert paths.is_exposed == is_exposed
     assert not is_exposed or paths.closed_folders == ()
     assert bool(succeeding(paths, work, "touch venv/bin/new")) == (is_exposed or not kept)
 
 
-def test_folders_in_wide_protected_ones_are_allowed(work: Path, allowing: Allowing) -> None:
+def test_a_workspace_in_a_wide_protected_folder_is_writable(work: Path, allowing: Allowing) -> None:
     paths = allowing(work, refused=refusing(wide=(work.parent,)))
     assert (paths.is_exposed, paths.closed_folders) == (False, ())
+    assert succeeding(paths, work, "touch new") == ["touch new"]
 
 
 def test_a_link_that_replaces_a_folder_allows_nothing(work: Path, allowing: Allowing) -> None:
@@ -158,7 +165,7 @@ def test_a_link_that_replaces_a_folder_allows_nothing(work: Path, allowing: Allo
 
 
 def test_links_inside_writable_folders_are_an_error(work: Path, allowing: Allowing) -> None:
-    """A command of an earlier session may have created it."""
+    """A command of an earlier session may have created such a link."""
     (work / "build").symlink_to("../outside")
     with pytest.raises(ToolError, match="behind a link"):
         allowing(work, work / "build")

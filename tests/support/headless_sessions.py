@@ -1,4 +1,4 @@
-"""Sessions with front ends that have no screen."""
+"""Sessions without a screen, and what their front ends print."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from .sessions import Session
 
 
 @dataclass
-class Stage:
-    """A session with the states of its lines and runs."""
+class HeadlessSession:
+    """A session whose lines and runs a test checks by their states."""
 
     session: Session
 
     @property
     def statuses(self) -> list[str]:
+        """The status of each finished run, in order."""
         return [r.status for r in self.session.of(events.Result)]
 
     @property
@@ -34,7 +35,7 @@ class Stage:
 
 
 @dataclass
-class Printing(Stage):
+class PrintingSession(HeadlessSession):
     """A session whose standard output and standard error are two files."""
 
     paths: tuple[Path, Path]
@@ -49,8 +50,10 @@ class Printing(Stage):
 
     @property
     def objects(self) -> list[dict[str, Any]]:
+        """The JSON objects on standard output, one per row."""
         return [json.loads(row) for row in self.stdout.splitlines()]
 
 
 def line(text: str, id: str = "", **more: object) -> dict[str, Any]:
+    """Return the JSON object that submits a line."""
     return {"type": "line", "text": text, **({"id": id} if id else {}), **more}
