@@ -62,9 +62,9 @@ def exit_on_signals(*numbers: signal.Signals) -> None:
 
 
 def exit_on_interrupt() -> None:
-    """Let SIGINT end the process immediately, unless it is ignored: an exception could get lost.
+    """Let SIGINT end the process immediately, because a ``KeyboardInterrupt`` could get lost.
 
-    Only in the main thread.
+    An ignored SIGINT stays ignored. Call it in the main thread.
     """
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, _on_signal)

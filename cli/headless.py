@@ -113,8 +113,8 @@ class _Headless:
             return
         yield from resumed.changes
         for what, lines in (
-            ("Lines from before that the model refused", resumed.returned),
-            ("Lines from before, delivered with the first run", self._chain.lines.waiting),
+            ("Earlier lines that the model refused", resumed.returned),
+            ("Earlier lines, delivered with the first run", self._chain.lines.waiting),
         ):
             if texts := "; ".join(
                 f"{accepted.id} {flat(accepted.line.text)[:MAX_SHOWN_WAITING]}" for accepted in lines

@@ -234,7 +234,7 @@ def _ask_for_servers(
 
 def _ask_for_commands(settings: Settings, place: Place, state: Path, typed: bytes, *, ascii: bool) -> bytes:
     """Ask whether to trust the workspace's custom commands, and store a yes. Return the bytes typed so far."""
-    untrusted = find_commands(settings, place.workspace, state).untrusted
+    untrusted = find_commands(settings, place.workspace, state).untrusted_commands
     if not untrusted:
         return typed
     from cli.terminal.plain_question import ask_for_commands

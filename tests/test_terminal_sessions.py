@@ -49,7 +49,7 @@ def test_a_session_and_its_history_survive_kill_9(start: Start) -> None:
     assert first.wait() == -signal.SIGKILL
     id = journal_files(first.home)[-1].stem
 
-    second = idle(start("-r", id[:-3]).until("from before waits"))
+    second = idle(start("-r", id[:-3]).until("earlier line waits"))
     assert second.times("[Interrupted: stopped while running")
     assert second.times("The program ended in the middle of the last run, 1 tool running.")
     second.type("\r")

@@ -75,7 +75,7 @@ class Delivery:
             skipped=skipped,
             outcomes=tuple(a.outcome for a in arrivals) if any(a.outcome for a in arrivals) else (),
             iteration=run.iteration,
-            waited_s=trio.current_time() - lines[0].since,
+            waited_s=trio.current_time() - lines[0].accepted_monotonic,
         )
         is_after_reply = self._context.conversation.state == "REPLIED"
         entered = self._context.commit(record)

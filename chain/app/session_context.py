@@ -24,7 +24,10 @@ _COMMIT = re.compile(r"([0-9a-f]{12})[0-9a-f]{28,52}\n?")
 
 
 def session_context(workspace: Path, now: float | None = None) -> str:
-    """Return the text for a workspace; ``now`` is the start of the session as a Unix time. Reads the disk."""
+    """Return the session context for a workspace. Reads the disk.
+
+    ``now`` is the start of the session as a Unix time; ``None`` is the current time.
+    """
     machine = os.uname()
     rows = [f"Working folder: {printable_path(workspace)}", f"System: {machine.sysname} {machine.machine}"]
     if branch := git_branch((workspace, *workspace.parents)):

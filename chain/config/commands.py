@@ -92,7 +92,7 @@ class FoundCommands:
     """
 
     commands: tuple[CustomCommand, ...] = ()
-    untrusted: tuple[UntrustedCommand, ...] = ()
+    untrusted_commands: tuple[UntrustedCommand, ...] = ()
     faults: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 

@@ -52,7 +52,7 @@ def find_file(config: Path | None, environ: Mapping[str, str], cwd: Path, *, ski
         named = cwd / (config if config is not None else environ["CHAIN_CONFIG"])
         if not os.path.exists(named):
             by = "--config" if config is not None else "CHAIN_CONFIG"
-            raise ConfigError(f"there is no such file, which {by} names", file=named)
+            raise ConfigError(f"there is no such file; check {by}", file=named)
         return FoundFile(named, yamlfile.read(named))
     here, passed_over = cwd / "config.yaml", None
     if not skip_here and os.path.isfile(here):

@@ -41,9 +41,10 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Compact:
-    """The settings of compaction: the share ``at`` of the window that starts it, and the share to ``keep``.
+    """The settings of compaction, as shares of the context window.
 
-    If ``at`` is ``None``, only the user starts a compaction.
+    A compaction starts when the conversation fills the share ``at``, and keeps the latest messages up to the share
+    ``keep``. If ``at`` is ``None``, only the user starts a compaction.
     """
 
     at: Share | None = 0.9

@@ -83,7 +83,7 @@ def named_value(setting: str, value: str) -> str:
     return f"{setting}.{HANDLER}: {value}"
 
 
-def sensitive_values(user: Node, shipped: Node) -> tuple[Sensitive, ...]:
+def sensitive_values(root: Node, shipped: Node) -> tuple[Sensitive, ...]:
     """Return the values of a found file that could send data to someone or run something.
 
     They include every variable (``model: ${AWS_SECRET}`` would send it), every path or link out of the folder, and
@@ -91,10 +91,10 @@ def sensitive_values(user: Node, shipped: Node) -> tuple[Sensitive, ...]:
     """
     # By node, not by key: a key is ambiguous if a name has dots in it.
     found = {
-        id(n): n for n in (*_redefined_keys(user, shipped), *_dangerous_values(user, shipped), *_outside_paths(user))
+        id(n): n for n in (*_redefined_keys(root, shipped), *_dangerous_values(root, shipped), *_outside_paths(root))
     }
     written = [each for node in found.values() for each in _written_values(node, node)]
-    return (*written, *_named_by_prompts(user))
+    return (*written, *_named_by_prompts(root))
 
 
 def _written_values(node: Node, setting: Node) -> Iterator[Sensitive]:
@@ -132,22 +132,22 @@ def _walk(node: Node, whole: Set[int] = frozenset()) -> Iterator[tuple[str, Node
             yield from _walk(child, whole)
 
 
-def _named_by_prompts(user: Node) -> Iterator[Sensitive]:
+def _named_by_prompts(root: Node) -> Iterator[Sensitive]:
     """Yield the handler prompts in agents' prompt files that are outside the folder or name a variable.
 
     For all others, reading checks that they are in the folder.
     """
-    for prompt, handler in _handlers(user):
+    for prompt, handler in _handlers(root):
         leads_to = "" if "${" in handler.value else _outside_target(handler, prompt.file)
         if leads_to is not None:
             value, place = written_form(handler), f"{handler.file}:{handler.line}"
             yield Sensitive(prompt.key, f"{prompt.key}.{HANDLER}", value, prompt.line, leads_to, place)
 
 
-def _handlers(user: Node) -> Iterator[tuple[Node, Node]]:
+def _handlers(root: Node) -> Iterator[tuple[Node, Node]]:
     """Yield the prompt of each kind of agent, with the handler prompt that the prompt's file names."""
     left = MAX_JUDGED_CHARS
-    for kind in user.entries("agents").values():
+    for kind in root.entries("agents").values():
         prompt = kind.entries().get("prompt")
         if prompt is None:
             continue
@@ -160,7 +160,7 @@ def _handlers(user: Node) -> Iterator[tuple[Node, Node]]:
         except ConfigError:
             continue
         if handler is not None and isinstance(handler.value, str):
-            yield prompt, handler.with_environ(user.environ or {})
+            yield prompt, handler.with_environ(root.environ or {})
 
 
 def written_form(node: Node) -> str:
@@ -177,12 +177,12 @@ def written_form(node: Node) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def digest_of(user: Node, keys: Sequence[str]) -> str:
+def digest_of(root: Node, keys: Sequence[str]) -> str:
     """Return the digest of a file's content together with the keys that need trust."""
     import json  # imports delay the prompt, and most folders have no configuration
 
     # With the keys: the same text needs more trust in a folder with a link that leads out of it.
-    return hashlib.sha256(json.dumps([user.plain(), keys], sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([root.plain(), keys], sort_keys=True).encode()).hexdigest()
 
 
 def is_trusted(digest: str, state: Path) -> bool:
@@ -206,9 +206,9 @@ def remember(digest: str, state: Path) -> None:
         raise UserError(f"the trust cannot be stored: {error.strerror}", file=file) from None
 
 
-def _redefined_keys(user: Node, shipped: Node) -> Iterator[Node]:
+def _redefined_keys(root: Node, shipped: Node) -> Iterator[Node]:
     """Yield the sensitive keys of models' definitions that differ from the shipped ones."""
-    for name, definition in user.entries("models", "definitions").items():
+    for name, definition in root.entries("models", "definitions").items():
         was = {key: node.plain() for key, node in shipped.entries("models", "definitions", name).items()}
         was |= {each.key: each.usual for each in providers().values() if each.key}
         for key, node in definition.entries().items():
@@ -217,23 +217,23 @@ def _redefined_keys(user: Node, shipped: Node) -> Iterator[Node]:
                 yield node
 
 
-def _dangerous_values(user: Node, shipped: Node) -> Iterator[Node]:
+def _dangerous_values(root: Node, shipped: Node) -> Iterator[Node]:
     """Yield the values that ``_HARMLESS`` does not allow."""
     for place, is_harmless in _HARMLESS.items():
         *parents, name = place.split(".")
         known = shipped.entries(*parents)
-        for key, node in user.entries(*parents).items():
+        for key, node in root.entries(*parents).items():
             if name in ("*", key) and not is_harmless(node.plain(), known[key].plain() if key in known else None):
                 yield node
 
 
-def _outside_paths(user: Node) -> Iterator[Node]:
+def _outside_paths(root: Node) -> Iterator[Node]:
     """Yield the texts that name a variable and the paths that leave the folder."""
     usual, paths = {(each.key, each.usual) for each in providers().values()}, _paths()
-    definitions = [definition.entries() for definition in user.entries("models", "definitions").values()]
+    definitions = [definition.entries() for definition in root.entries("models", "definitions").values()]
     # The service defines these keys, so the mapping is trusted as a whole.
     whole = {id(keys.get(key)) for keys in definitions for each in providers().values() for key in each.free}
-    for key, node in _walk(user, whole):
+    for key, node in _walk(root, whole):
         if isinstance(node.value, str):
             has_variable = "${" in node.value and (key, node.value) not in usual
             if has_variable or (key in paths and _outside_target(node, node.file) is not None):

@@ -66,7 +66,7 @@ class _Stretch(_Part):
         return "an unknown time" if self.is_lost else duration(self.ended - self.time)
 
     def extend(self, at: int, time: float) -> None:
-        """Add an event at the end."""
+        """Extend the part to the event at index ``at``."""
         self.until, self.ended = at, max(self.ended, time)
 
 

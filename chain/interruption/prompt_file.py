@@ -114,7 +114,7 @@ class PromptFile:
 def parse_prompt(text: str, file: str) -> InterruptionPrompt:
     """Parse a handler prompt and return it.
 
-    ``file`` is its name, for ``source`` and for errors. Raise ``ConfigError``.
+    ``file`` is its name for ``source`` and error messages. Raise ``ConfigError``.
     """
     root = yamlfile.parse(text, file)
     if root.value is None:

@@ -228,7 +228,10 @@ class FileChanged(_Typed):
 
 @_record("job_started")
 class JobStarted(_Typed):
-    """A command starts in the background, in the call with the id ``call``. ``wakes``: its end starts a run."""
+    """A command was started in the background by the tool call with the id ``call``.
+
+    ``wakes``: the end of the command starts a run.
+    """
 
     id: str
     agent: str
@@ -255,10 +258,10 @@ class JobEnded(_Typed):
 
 @_record("rewound")
 class Rewound(_Typed):
-    """The last ``runs`` runs were undone: ``restored`` files have their old content, ``left`` were changed since.
+    """The last ``runs`` runs were undone.
 
-    ``keeps_conversation``: only files were restored. Otherwise the main agent's conversation is that from before these
-    runs.
+    ``restored`` are the files that have their old content again, ``left`` those that were changed since the runs.
+    ``keeps_conversation``: only files were restored. Otherwise the main agent's conversation was restored too.
     """
 
     runs: int

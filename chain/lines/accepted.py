@@ -53,9 +53,9 @@ class AcceptedLine:
     message that delivered it, and ``withdrawn`` says why that message left the conversation. ``is_carried_out``: code
     has done what the line asks for.
 
-    The last four fields exist only in the running process. ``since`` is the time of acceptance on trio's clock.
-    ``is_leaving``: the line was taken out of the inbox to be delivered or returned. ``is_used``: a running tool has
-    read its adjustment. ``wakes``: the line is the end of a job that starts a run.
+    The last four fields exist only in the running process. ``accepted_monotonic`` is the time of acceptance on
+    trio's clock. ``is_leaving``: the line was taken out of the inbox to be delivered or returned. ``is_used``: a
+    running tool has read its adjustment. ``wakes``: the line reports the end of a job, and starts a run.
     """
 
     record: records.Line
@@ -68,7 +68,7 @@ class AcceptedLine:
     entered_at: float | None = None
     withdrawn: str = ""
     is_carried_out: bool = False
-    since: float = 0.0
+    accepted_monotonic: float = 0.0
     is_leaving: bool = False
     is_used: bool = False
     wakes: bool = False

@@ -112,7 +112,7 @@ class Ledger:
         self._journal.acknowledge(self._journal.record(record).emit)
         self._last_number = number
         accepted = self.lines.on_record[on_record]
-        accepted.since = trio.current_time()
+        accepted.accepted_monotonic = trio.current_time()
         return accepted
 
     def reset_outcomes(self) -> None:
@@ -157,7 +157,7 @@ class Ledger:
         self._journal.acknowledge(emit)
 
     def _return_unsynced(self, error: JournalError) -> None:
-        """Return the lines whose receipts ``handled`` the failed disk may have lost."""
+        """Settle lines as ``returned`` if the failed disk may have lost their receipts ``handled``."""
         while self._unsynced_done:
             accepted = self._unsynced_done.pop(0)
             # The receipt ``handled`` was never emitted.
@@ -167,7 +167,7 @@ class Ledger:
         self, accepted: AcceptedLine, state: State, iteration: int, point: Point | None, reason: str
     ) -> RecordedEvents:
         """Record a receipt and return its events."""
-        waited = None if point is None else trio.current_time() - accepted.since
+        waited = None if point is None else trio.current_time() - accepted.accepted_monotonic
         record = records.Receipt(accepted.on_record, state, accepted.agent, iteration, point, waited, reason)
         was_waiting = accepted in self.lines.waiting
         # A full disk must not prevent a run from ending. A resumed session then shows the line as waiting.

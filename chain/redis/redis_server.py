@@ -156,7 +156,7 @@ class RedisServer:
         (found,) = await self.ask((b"XREAD", *wanted, b"STREAMS", key, after), wait_s=wait_s)
         return found[key.encode()] if found else ()
 
-    async def check(self) -> None:
+    async def check_safety(self) -> None:
         """Raise ``SessionError`` if sessions would not be safe on the server."""
         (raw,) = await self.ask((b"INFO",))
         about = dict(row.split(":", 1) for row in raw.decode(errors="replace").split("\r\n") if ":" in row)
@@ -221,7 +221,7 @@ async def connect(address: RedisAddress) -> AsyncIterator[RedisServer]:
     async with background_tasks(hold_connections):
         try:
             await ready.wait()
-            await servers[0].check()
+            await servers[0].check_safety()
             yield servers[0]
         finally:
             over.set()

@@ -23,7 +23,7 @@ def to_json(event: Event) -> JsonObject:
 def from_json(raw: Mapping[str, Any]) -> Event | None:
     """Return the event of a JSON object; ``None`` if this version does not know it.
 
-    Fields that only front ends of the same process need have their defaults.
+    Fields that are not in the JSON (``_HIDDEN``) get their defaults.
     """
     kind = _KINDS.get(str(raw.get("type")))
     if kind is None:

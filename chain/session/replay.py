@@ -182,7 +182,7 @@ class Replay:
         self._make_main()
 
     def _make_main(self) -> None:
-        """Build today's spec of the main agent, with the recorded context, tools and effort."""
+        """Build the main agent's spec from today's configuration, with the recorded context, tools and effort."""
         spec = replace(self._today.main, registry=self._registry, instructions=self._state.system_instructions)
         spec = replace(spec, effort=self._effort)
         self._agent(MAIN).spec = spec.with_context(self._session_context)
@@ -192,7 +192,7 @@ class Replay:
         return "" if self._state.session is None else self._state.session.whereabouts
 
     def _start_agent(self, record: records.AgentStarted) -> None:
-        """Make today's spec of an agent that starts."""
+        """Build the spec of a started agent from today's configuration."""
         agent, parent = self._agent(record.name), self._agent(record.agent).spec
         agent.begin(record.task)
         made = None if parent is None else self._today.make(record.kind, record.name, parent, record.parent_id)

@@ -165,7 +165,7 @@ class SessionRestorer:
     def _settle(self, accepted: AcceptedLine, withdrawn: Sequence[str], *, was_ended: bool) -> bool:
         """Write the missing receipts of a line. Return whether the line is returned to the user."""
         ledger, state = self._shared.ledger, self._state
-        accepted.since = trio.current_time() - accepted.waited_s(time.time())
+        accepted.accepted_monotonic = trio.current_time() - accepted.waited_s(time.time())
         if accepted.state == "queued" and accepted.delivered_at is not None:
             point, iteration = accepted.delivered_at
             ledger.settle(accepted, "delivered", iteration=iteration, point=point)

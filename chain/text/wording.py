@@ -62,9 +62,9 @@ def with_cause(cause: str, message: str) -> str:
     return f"{cause}: {message}" if cause else message
 
 
-def truncate(text: str, most: int) -> str:
-    """Truncate a text to ``most`` characters, and mark that with an ellipsis."""
-    return text if len(text) <= most else f"{text[: max(most, 0)]}…"
+def truncate(text: str, limit: int) -> str:
+    """Truncate a text to ``limit`` characters, and append an ellipsis if it was longer."""
+    return text if len(text) <= limit else f"{text[: max(limit, 0)]}…"
 
 
 def pluralize(n: int, thing: str, things: str = "") -> str:

@@ -70,12 +70,12 @@ class Allowance:
         return self.tool if self.pattern is None else f"{self.tool}({self.pattern})"
 
 
-def names_server_tools(tool: str) -> bool:
-    """Return whether a name is that of a server's tool, or a pattern with ``*`` for several.
+def names_server_tools(name: str) -> bool:
+    """Return whether a name is that of a server's tool, or a pattern with ``*`` for several tools.
 
     The tools of a server are known only after its start.
     """
-    return tool.startswith(SERVER_PREFIX)
+    return name.startswith(SERVER_PREFIX)
 
 
 def parse_allowance(text: str, subjects: Subjects) -> Allowance:

@@ -67,7 +67,7 @@ async def preview(tool: Tool, call: ToolCall, context: ToolContext, limits: Tool
 
 
 def can_preview(tool: Tool) -> bool:
-    """Return whether a tool can preview a call, so that patterns of allowances have something to match."""
+    """Return whether a tool can preview a call. Patterns of allowances match the subject of the preview."""
     if isinstance(tool, FunctionTool):
         return tool.previewer is not None
     return isinstance(tool, Previewing)

@@ -193,7 +193,7 @@ def _plan(ctx: ToolContext, protected: Protected, path: str, edit: Edit) -> _Pla
         if known is None:
             raise ToolError(f"{shown} exists and was not read yet; read it first.")
         if known != now:
-            raise ToolError(f"{shown} was changed since it was read or written last; read it again.")
+            raise ToolError(f"{shown} has changed since it was last read or written; read it again.")
     # The real path: a link must not make an allowance's pattern cover another file.
     made = apply_edit(printable_path(name), text, edit)
     if len(made.content) > MAX_WHOLE:

@@ -66,7 +66,7 @@ class Tree:
 
 
 def walk(workspace: Path, path: str) -> Tree:
-    """Return the files below a folder of the workspace, or the one file. Raise ``ToolError`` if it is missing."""
+    """Return all files below ``path``, or the file at ``path``. Raise ``ToolError`` if ``path`` does not exist."""
     base, given, root = resolve_existing(workspace, path), PurePath(path), workspace.resolve()
     parts = base.relative_to(root).parts
     if not base.is_dir():

@@ -233,7 +233,7 @@ def _server_code(servers: Iterable[Launch], chosen: Set[str]) -> tuple[Set[str],
 
 
 def _folder_of_program(file: str) -> str:
-    """Return the folder of a file, or the folder of all packages that it was installed with."""
+    """Return the innermost folder of packages, such as ``venv``, that contains a file; otherwise the file's folder."""
     packages = (
         p for p in parent_folders(file) if os.path.basename(p) in _PACKAGES or os.path.exists(f"{p}/pyvenv.cfg")
     )

@@ -442,7 +442,7 @@ def _fault(where: tuple[int | str, ...], message: str) -> str:
 
 
 def _without_titles(schema: Any) -> Any:  # noqa: ANN401 - walks any JSON
-    """Return the schema without the titles that repeat each name, since the model pays for each token."""
+    """Return the schema without its titles, which only repeat the names and cost tokens."""
     if isinstance(schema, list):
         return [_without_titles(item) for item in schema]
     if not isinstance(schema, dict):

@@ -348,5 +348,5 @@ def _notes(settings: Settings, session: EditorSession) -> Sequence[str]:
     if session.chain.resumed is not None:
         notes += session.chain.resumed.changes
         waiting = "; ".join(f"{each.id} {each.line.text:.200}" for each in session.chain.lines.waiting)
-        notes += [f"Lines from before, delivered with the next prompt: {waiting}"] if waiting else []
+        notes += [f"Earlier lines, delivered with the next prompt: {waiting}"] if waiting else []
     return notes

@@ -47,11 +47,11 @@ class PendingPrompt:
 
     @property
     def ends_with_run(self) -> bool:
-        """Whether the result of a run that ends now answers the prompt."""
+        """Whether the next result of a run answers the prompt."""
         return self.answer is None and (not self.line or self.state not in ("queued", "returned"))
 
     def answer_by(self, event: events.Event) -> Mapping[str, Any] | RpcError | None:
-        """Update the state by an event. Return the answer if the event ends the request."""
+        """Update the state from an event. Return the answer if the event ends the request."""
         match event:
             case events.Notice() if event is self.notice:
                 return self.answer

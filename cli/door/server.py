@@ -145,7 +145,7 @@ class Door:
             await self._client_left.wait()
 
     def _carry_out(self, client: Connection, row: JsonRow) -> None:
-        """Carry out a row of a client, between the events before it and those of this step."""
+        """Carry out a row of a client. Flush first, so that clients get earlier events before its effects."""
         self._flush()
         match row:
             case JsonLine():

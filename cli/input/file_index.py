@@ -144,7 +144,7 @@ class FileIndex:
         found, before = len(files), self._match
         if before.reading is self._current and before.count == found and typed.startswith(before.typed):
             files = before.files
-        search = _expression(typed).search
+        search = _fuzzy_expression(typed).search
         fitting, ranked = [], []
         for file in islice(files, found):
             in_name = search(file.folded, file.base)
@@ -172,9 +172,9 @@ class FileIndex:
             run_with_timeout(self._next.read, 0)
 
 
-def _expression(typed: str) -> re.Pattern[str]:
-    """Return a regular expression for the characters of a text in order. It needs no backtracking."""
-    first, *others = map(re.escape, typed)
+def _fuzzy_expression(text: str) -> re.Pattern[str]:
+    """Return a regular expression that finds the characters of a text in order, without backtracking."""
+    first, *others = map(re.escape, text)
     return re.compile("".join([first, *(f"[^{each}]*{each}" for each in others)]))
 
 

@@ -26,7 +26,7 @@ class Draft:
         self._text_to_correct = ""
         """The last refused text that must be corrected."""
         self._asked_at_start: str | None = None
-        """The question at which the rest was begun, empty for none; ``None`` if there is no rest."""
+        """The question that was open when the rest was started, empty for none; ``None`` if there is no rest."""
 
     @property
     def at(self) -> str:
@@ -81,7 +81,7 @@ class Draft:
         self._asked_at_start = None
 
     def put_above(self, text: str, line: str) -> list[str]:
-        """Add a line that came back, below earlier ones and above the rest. Return all lines."""
+        """Insert a line that came back between the lines that came back before and the other text. Return all lines."""
         lines = self.lines(text)
         count = min(len(self._came_back), len(lines) - 1)
         self._came_back = [*lines[:count], line]

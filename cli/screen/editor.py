@@ -191,7 +191,7 @@ class _Terminal:
         self._in_editor(lambda: self._keyboard.insert(text))
 
     def edit(self, text: str) -> None:
-        self._in_editor(lambda: self._keyboard.put_to_edit(text))
+        self._in_editor(lambda: self._keyboard.edit_or_put_above(text))
 
     @property
     def text(self) -> str:

@@ -118,8 +118,8 @@ class Keyboard:
             *_, rest = lines = self._draft.put_above(typed, self.pastes.fold(text))
             self._set_lines(lines, max(self._buffer.cursor_position - (len(typed) - len(rest)), 0))
 
-    def put_to_edit(self, text: str) -> None:
-        """Put a text into an empty editor to be changed, else above the typed text."""
+    def edit_or_put_above(self, text: str) -> None:
+        """Put a text into the editor for editing; if the editor is not empty, above the typed text."""
         with self._under_search():
             if not self._buffer.text:
                 self._set_text(self.pastes.fold(text))
@@ -379,7 +379,7 @@ class Keyboard:
         if text is None:
             self._move_by_row(-1)
         else:
-            self.put_to_edit(text)
+            self.edit_or_put_above(text)
 
     def _move_by_row(self, by: Literal[-1, 1]) -> None:
         """Move to the row above or below, in the menu if it is open; beyond the text, in the history."""

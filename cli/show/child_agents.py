@@ -49,7 +49,7 @@ class Child:
     _cleaner: Cleaner = field(default_factory=Cleaner)
 
     def update(self, event: Event) -> None:
-        """Update the state by an event of this agent."""
+        """Update the state from an event of this agent."""
         match event:
             case events.IterationStarted():
                 self.iteration, self.max_iterations = event.iteration, event.max_iterations

@@ -19,7 +19,7 @@ LINES = (
     ("context: TEXT", "something to know", "something to know, not a change of course"),
     ("text?", "asks; task continues", "a question, or status; the task continues after the answer"),
     ("then: TEXT", "the next run", "the next run, when this one has ended"),
-    ("<space>text", "", "text, whatever it looks like"),
+    ("<space>text", "", "sent as plain text: no marker or command is recognised"),
 )
 
 # Each key with a short description, empty if the overview omits the key, and a long one.
@@ -45,7 +45,7 @@ _EDITOR = (
     ("Ctrl-G", "opens your editor", "opens your editor (VISUAL or EDITOR) on the typed text; also Ctrl-X Ctrl-E"),
     ("Ctrl-O", "whole session", "opens the whole session in your pager, with thinking, complete results and pastes"),
     ("Ctrl-V", "attaches an image", "attaches the image in the clipboard to the line"),
-    ("Tab", "", "completes commands, plan commands, files after an @ and what else a line can begin with"),
+    ("Tab", "", "completes commands, files after an @, and line starts such as todo: add and then:"),
     ("Shift-Tab", "", "changes the mode: ask, accept edits, read only"),
     ("Ctrl-R", "", "searches the history"),
 )

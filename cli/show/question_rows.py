@@ -164,7 +164,7 @@ def unclear(question: events.Question, text: str) -> str:
             or 1 <= int(said[:9]) <= len(question.options)
             or said in question.options
         )
-        return "" if is_there else f"a number from 1 to {len(question.options)} chooses, or say it in words"
+        return "" if is_there else f"type a number from 1 to {len(question.options)}, or answer in words"
     is_slip = (len(said) < SHORTEST_REASON and said.isascii()) or said.isdecimal() or bool(bare_command(said))
     is_offered = escalation_named(said) in question.escalations
     if said in _ANSWERS or is_offered or not (is_slip or _CONSENT.match(said)):

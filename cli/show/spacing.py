@@ -46,11 +46,11 @@ class Spacing:
         return kind != self._last and not self._ends_blank
 
     def join(self, kind: str, to: str) -> None:
-        """Omit the blank row between the last part, if it is of kind ``kind``, and a following one of kind ``to``."""
+        """If the last part is of kind ``kind``, put no blank row before a next part of kind ``to``."""
         if self._last == kind:
             self._last = to
 
     def set_apart(self, kind: str) -> None:
-        """Add a blank row between the last part, if it is of this kind, and a following one of the same kind."""
+        """If the last part is of this kind, put a blank row before the next part even if it is of the same kind."""
         if self._last == kind:
             self._last = ""

@@ -92,7 +92,7 @@ class Tour:
         return ()
 
     def _effects(self, event: events.UserInterruption) -> Sequence[str]:
-        """Return the effect of a delivery: the strongest one for all lines, else one for each kind."""
+        """Return the comments on a delivery: one if a line was urgent, otherwise one for each kind of line."""
         lines = [self._queued[id] for id in event.ids if id in self._queued]
         kinds = dict.fromkeys(line.kind if line.kind in ("todo", "question") else "other" for line in lines)
         is_urgent = any(line.urgency != "next" for line in lines)

@@ -26,7 +26,7 @@ TRUST_QUESTION = "Trust it? [y/N]"
 
 LOCAL = "It is a program with all your permissions, from its start on and whenever one of its tools is called."
 REMOTE = "It receives the input of its tools, and the headers above, if there are any."
-SERVER_CHOICES = "y starts it here and n never, until its entry changes; Enter continues without it this time."
+SERVER_CHOICES = "y always starts it here, and n never, until its entry changes; Enter continues without it this time."
 STARTING = "Start it? [y/N]"
 
 

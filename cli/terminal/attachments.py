@@ -49,7 +49,10 @@ _THREADS = Threads("attachments")
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """An image, or a text file with its absolute path. ``about`` is its kind and size."""
+    """An image, or a text file with its absolute path.
+
+    ``label`` stands for it in the typed line, in brackets, and ``about`` is its kind and size.
+    """
 
     label: str
     about: str

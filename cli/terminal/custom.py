@@ -49,7 +49,7 @@ class CustomCommands:
     def help_rows(self, width: int) -> list[str]:
         """Return the rows of ``/help`` about custom commands; none if there are no commands."""
         rows = table([(name, about) for name, _, about in self.entries()], width)
-        untrusted = [UNTRUSTED.format(f"/{command.name}") for command in self.found.untrusted]
+        untrusted = [UNTRUSTED.format(f"/{command.name}") for command in self.found.untrusted_commands]
         return [*(["Your commands:"] if rows else []), *rows, *untrusted, *self.found.faults]
 
     def find(self, name: str) -> CustomCommand | None:
@@ -59,7 +59,7 @@ class CustomCommands:
         """
         folded = name.removeprefix("/").casefold()
         self.refresh()
-        if any(command.name == folded for command in self.found.untrusted):
+        if any(command.name == folded for command in self.found.untrusted_commands):
             raise UserError(UNTRUSTED.format(f"/{folded}"))
         return next((command for command in self.found.commands if command.name == folded), None)
 

@@ -15,7 +15,7 @@ from cli.terminal.invocation import TerminalStyle
 
 @dataclass(slots=True)
 class Display:
-    """A screen with its style, the demonstration's tour, the alerts, and what the user has chosen to see."""
+    """A screen with its style, its alerts, the tour of a demonstration, and the user's choices of what to show."""
 
     screen: Screen
     style: TerminalStyle

@@ -185,7 +185,7 @@ class TerminalSession:
             return []
         them = "it" if len(ids) == 1 else "them"
         return [
-            f"{pluralize(len(ids), 'line')} from before {'waits' if len(ids) == 1 else 'wait'} ({', '.join(ids)}): "
+            f"{pluralize(len(ids), 'earlier line')} {'waits' if len(ids) == 1 else 'wait'} ({', '.join(ids)}): "
             f"Enter on an empty line sends {them}, /queue shows {them}, /drop drops one."
         ]
 
@@ -240,7 +240,7 @@ class TerminalSession:
         return "keep" if self.chain.questions.open_id == question else "gone"
 
     def next_mode(self) -> None:
-        """Switch to the next mode. A notice shows it."""
+        """Switch to the next mode. A notice reports the change."""
         try:
             self.chain.use_mode(next_mode(self.chain.mode))
         except (UserError, JournalError) as error:

@@ -97,7 +97,7 @@ def test_a_pipe_and_a_crowded_folder_are_skipped(place: ConfigPlace, own: Path, 
         (foreign / f"c{n}.md").write_text("Text.")
     result = find(place)
     assert not result.commands
-    assert not result.untrusted
+    assert not result.untrusted_commands
     assert ["cannot be read" in result.faults[0], f"has {MAX_COMMANDS + 1} commands" in result.faults[1]] == [True] * 2
 
 
@@ -107,13 +107,13 @@ def test_a_workspaces_command_needs_trust_in_its_content(place: ConfigPlace, for
     result = find(place)
     assert not result.commands
     assert not result.faults, "an untrusted file is not parsed"
-    assert [command.name for command in result.untrusted] == ["ship"]
+    assert [command.name for command in result.untrusted_commands] == ["ship"]
     file.write_text("Ship it.")
-    trust_commands(find(place).untrusted, place.home / "state")
+    trust_commands(find(place).untrusted_commands, place.home / "state")
     assert [command.body for command in find(place).commands] == ["Ship it."]
     file.write_text("Ship it to mallory.")
     assert not find(place).commands
-    assert [command.name for command in find(place).untrusted] == ["ship"]
+    assert [command.name for command in find(place).untrusted_commands] == ["ship"]
 
 
 def test_the_users_own_command_takes_precedence(place: ConfigPlace, own: Path, foreign: Path) -> None:
@@ -121,7 +121,7 @@ def test_the_users_own_command_takes_precedence(place: ConfigPlace, own: Path, f
     (foreign / "ship.md").write_text("Yours.")
     result = find(place)
     assert [command.body for command in result.commands] == ["Mine."]
-    assert not result.untrusted
+    assert not result.untrusted_commands
     assert "/ship is already one of your own commands" in result.faults[0]
 
 
@@ -129,12 +129,12 @@ def test_no_link_leads_out_of_the_workspace(place: ConfigPlace, own: Path, forei
     (own / "mine.md").write_text("Mine.")
     (foreign / "leak.md").symlink_to(own / "mine.md")
     result = find(place)
-    assert not result.untrusted
+    assert not result.untrusted_commands
     assert "leak.md: cannot be read" in result.faults[0]
     foreign.rename(place.work / "moved")
     foreign.symlink_to(own)
     result = find(place)
-    assert not result.untrusted
+    assert not result.untrusted_commands
     assert "leads out of the workspace" in result.faults[0]
 
 

@@ -82,7 +82,7 @@ def test_the_first_existing_file_is_used(place: ConfigPlace) -> None:
 
 @pytest.mark.parametrize("environ", [{}, {"CHAIN_CONFIG": "none.yaml"}])
 def test_a_named_file_must_exist(place: ConfigPlace, environ: dict[str, str]) -> None:
-    with pytest.raises(ConfigError, match=r"none\.yaml: there is no such file, which (--config|CHAIN_CONFIG) names"):
+    with pytest.raises(ConfigError, match=r"none\.yaml: there is no such file; check (--config|CHAIN_CONFIG)"):
         place.load(None if environ else "none.yaml", environ)
 
 

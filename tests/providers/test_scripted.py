@@ -528,7 +528,7 @@ async def test_a_reply_without_delay_has_checkpoints() -> None:
         ("rules:\n  - text: '${nme}'\n    when: {user: '(?P<name>x)'}", 2, "did you mean name?"),
         ("rules:\n  - text: 'costs $5'", 2, "a $ must be written $$"),
         ("rules:\n  - text: x\n    and: stop", 3, "expected one of continue, work"),
-        ("rules:\n  - text: x\n    and: work", 3, "for rules with an interruption"),
+        ("rules:\n  - text: x\n    and: work", 3, "only for rules with an interruption"),
         ("rules:\n  - text: x\n    collect:\n      f: {match: x, has: '${nme}'}", 4, "unknown name ${nme}"),
         ("rules:\n  - text: x\n    stop_reason: bored", 3, "expected one of end_turn"),
         ("rules:\n  - text: x\n    times: 0", 3, "at least 1"),

@@ -443,7 +443,7 @@ async def test_up_restores_what_ctrl_c_cleared() -> None:
 async def test_up_takes_the_latest_waiting_line_back() -> None:
     editor = Editor()
     assert (await editor.press("wait\r", UP))[0] == "waiting"
-    editor.keyboard.put_to_edit("another")
+    editor.keyboard.edit_or_put_above("another")
     assert editor.draft.lines(editor.buffer.text) == ["another", "waiting"]
 
 

@@ -211,7 +211,7 @@ async def test_a_resumed_session_restores_lines_draft_and_limit(tmp_path: Path) 
         assert await at.quit() == 3
     (id,) = journals(tmp_path)
     async with prompt(tmp_path, place=Place(tmp_path / "work", id)) as at:
-        await at.screen.until_row("2 lines from before wait (L3, L4): Enter on an empty line sends them")
+        await at.screen.until_row("2 earlier lines wait (L3, L4): Enter on an empty line sends them")
         assert [row for row in at.screen.rows if row.startswith("▶")] == ["▶ hello", "▶ Do the task"]
         assert at.screen.rows.count("ℹ Project instructions: AGENTS.md.") == 1
         assert at.screen.calls == [("edit", "half a thought")]

@@ -191,7 +191,7 @@ async def test_a_choice_takes_a_number_or_words(tmp_path: Path) -> None:
     async with prompt(tmp_path, WRITES, groups=["ask"]) as at:
         await at.send("choose", "❓ Q1 Which?")
         assert at.user.accept("3", at="Q1") == "accepted"
-        await at.screen.until_row("a number from 1 to 2 chooses, or say it in words")
+        await at.screen.until_row("type a number from 1 to 2, or answer in words")
         assert at.user.accept("2", at="Q1") == "answered"
         await at.screen.until_row("Result: The user answered: b")
         await at.idle()

@@ -34,11 +34,11 @@ FILE = "docs/a.txt"
 
 
 class Agent:
-    """An agent with its tools. Agents that share a ``KnownFileVersions`` are of one session."""
+    """An agent with its tools. Agents that share ``known_files`` belong to one session."""
 
-    def __init__(self, workspace: Path, seen: KnownFileVersions | None = None) -> None:
+    def __init__(self, workspace: Path, known_files: KnownFileVersions | None = None) -> None:
         self.workspace = workspace
-        self.context = tool_context(workspace, known_files=seen or KnownFileVersions())
+        self.context = tool_context(workspace, known_files=known_files or KnownFileVersions())
 
     async def read(self, path: str = FILE, **input: Any) -> str:
         return (await read_file.run(self.context, {"path": path, **input})).text
@@ -98,7 +98,7 @@ async def test_write_creates_files_with_their_folders(agent: Agent) -> None:
     assert snapshot(agent.workspace) == before
 
 
-async def test_file_keeps_its_mode_line_ends_and_mark(agent: Agent) -> None:
+async def test_file_keeps_its_mode_line_ends_and_byte_order_mark(agent: Agent) -> None:
     file = agent.workspace / FILE
     file.write_bytes(b"\xef\xbb\xbfa\r\nb\r\nlast")
     file.chmod(0o750)
@@ -139,7 +139,7 @@ async def test_only_files_that_were_read_can_be_changed(workspace: Path) -> None
 async def test_file_changed_since_must_be_read_again(agent: Agent) -> None:
     (agent.workspace / FILE).write_text("alpha\nbeta\ntheirs\n")
     for act in (agent.edit("beta", "two"), agent.write(FILE, "two\n")):
-        with pytest.raises(ToolError, match=r"docs/a\.txt was changed since it was read or written last; read it agai"):
+        with pytest.raises(ToolError, match=r"docs/a\.txt has changed since it was last read or written; read it agai"):
             await act
     assert (agent.workspace / FILE).read_text() == "alpha\nbeta\ntheirs\n"
     await agent.read()
@@ -154,7 +154,7 @@ async def test_agents_of_a_session_share_what_they_read(agent: Agent) -> None:
         await Agent(agent.workspace).edit("three", "four")
 
 
-async def test_part_of_a_huge_file_does_not_count(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reading_a_part_of_a_huge_file_is_not_enough(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "MAX_WHOLE", 10)
     agent = Agent(workspace)
     await agent.read(limit=1)
@@ -211,7 +211,7 @@ async def test_path_that_cannot_be_changed_is_refused(agent: Agent, using: str, 
     assert snapshot(root.parent) == before
 
 
-MISFITS: dict[str, tuple[Callable[[Agent], Any], str]] = {
+IMPOSSIBLE_EDITS: dict[str, tuple[Callable[[Agent], Any], str]] = {
     "no such file": (lambda agent: agent.edit("a", "x", "docs/b.txt"), "no docs/b.txt; did you mean docs/a.txt"),
     "edit too large": (lambda agent: agent.edit("beta", "x" * MAX_WHOLE), f"more than the {MAX_WHOLE:,} of a text"),
     "name of a folder": (lambda agent: agent.write("new/", "x"), "new/ is the name of a folder"),
@@ -219,8 +219,8 @@ MISFITS: dict[str, tuple[Callable[[Agent], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("act", "says"), MISFITS.values(), ids=MISFITS)
-async def test_misfitting_edit_changes_nothing(agent: Agent, act: Callable[[Agent], Any], says: str) -> None:
+@pytest.mark.parametrize(("act", "says"), IMPOSSIBLE_EDITS.values(), ids=IMPOSSIBLE_EDITS)
+async def test_impossible_edit_changes_nothing(agent: Agent, act: Callable[[Agent], Any], says: str) -> None:
     before = snapshot(agent.workspace)
     with pytest.raises(ToolError, match=says):
         await act(agent)
@@ -237,26 +237,26 @@ async def test_read_only_file_is_not_replaced(agent: Agent) -> None:
 # ------------------------------------------------------------------------------------------------- concurrent changes
 
 
-def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
-    """Act in the edit's thread after all checks, just before the file is replaced."""
+def act_before_replacement(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Let edits call ``act`` in their thread, just before the last check and the replacement of the file."""
 
-    def replace_then(*args: Any) -> None:
+    def replace_after_act(*args: Any) -> None:
         *others, check = args
 
-        def checked() -> None:
+        def act_and_check() -> None:
             act()
             check()
 
-        replace(*others, checked)
+        replace(*others, act_and_check)
 
-    monkeypatch.setattr(edit, "replace", replace_then)
+    monkeypatch.setattr(edit, "replace", replace_after_act)
 
 
 @pytest.mark.parametrize("path", [FILE, "docs/new.txt"])
 async def test_change_of_another_program_is_not_overwritten(
     agent: Agent, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
-    meanwhile(monkeypatch, lambda: (agent.workspace / path).write_text("theirs\n"))
+    act_before_replacement(monkeypatch, lambda: (agent.workspace / path).write_text("theirs\n"))
     with pytest.raises(ToolError, match="was changed by another program just now; read it again"):
         await agent.write(path, "ours\n")
     assert (agent.workspace / path).read_text() == "theirs\n"
@@ -266,7 +266,7 @@ async def test_change_of_another_program_is_not_overwritten(
 async def test_interrupt_before_the_replacement_keeps_the_file(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     before = snapshot(agent.workspace)
     with trio.CancelScope() as scope:
-        meanwhile(monkeypatch, lambda: trio.from_thread.run_sync(scope.cancel))
+        act_before_replacement(monkeypatch, lambda: trio.from_thread.run_sync(scope.cancel))
         await agent.edit("beta", "two")
     assert scope.cancelled_caught
     assert snapshot(agent.workspace) == before
@@ -277,7 +277,7 @@ async def test_full_disk_changes_nothing(agent: Agent, monkeypatch: pytest.Monke
         raise OSError(28, "No space left on device")
 
     before = snapshot(agent.workspace)
-    meanwhile(monkeypatch, fail)
+    act_before_replacement(monkeypatch, fail)
     with pytest.raises(ToolError) as caught:
         await agent.edit("beta", "two")
     assert str(caught.value) == "docs/a.txt cannot be written: No space left on device. Nothing was changed."
@@ -322,7 +322,7 @@ async def test_call_without_effect_needs_no_approval(agent: Agent) -> None:
         await agent.preview(edit_file, path=FILE)
 
 
-async def test_approval_holds_only_for_what_was_shown(agent: Agent) -> None:
+async def test_approval_is_valid_only_for_the_shown_version(agent: Agent) -> None:
     shown = await agent.preview(edit_file, path=FILE, old_string="beta", new_string="two")
     # Another agent of the session changes the file, so that its version is known but was not shown.
     await Agent(agent.workspace, agent.context.known_files).edit("gamma", "delta")

@@ -75,7 +75,7 @@ class _Reader:
             known |= {name, f"{name}.count", *(f"{name}.{g}" for g in own), *(f"{name}.{g}.sum" for g in own)}
 
         if "and" in keys and keys["and"].choice(("continue", "work")) == "work" and when.interruption is None:
-            raise keys["and"].error("work is for rules with an interruption; write continue here")
+            raise keys["and"].error('"work" is only for rules with an interruption; write "continue" here')
         paces = {key: self._read_pace(keys.pop(key), default) for key, default in self.paces.items() if key in keys}
         given = self._read_fields(
             ScriptRule,

@@ -69,7 +69,7 @@ def tools_of(server: ToolServer, listed: Iterable[_Json]) -> tuple[tuple[Offered
             continue  # the server repeats its list
         try:
             if len(found) == MAX_TOOLS or n >= MAX_CHECKED_TOOLS:
-                raise ToolError(f"there are more than {MAX_TOOLS}")
+                raise ToolError(f"the server has more than {MAX_TOOLS} tools")
             if full in found:
                 raise ToolError("its name is used twice")
             if len(full) > _MAX_NAME:

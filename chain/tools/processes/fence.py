@@ -323,7 +323,7 @@ _KILL, _REFUSE, _PERMIT = 0x80000000, 0x00050000 | errno.EACCES, 0x7FFF0000
 
 
 def _refuse_calls(fence: Fence, *, has_others: bool) -> None:
-    """Refuse sockets, calls that get around that, and calls that affect other processes."""
+    """Refuse sockets, system calls that can replace a refused one, and system calls that affect other processes."""
     machine = os.uname().machine
     if machine not in _ARCHITECTURES or struct.calcsize("P") != 8:
         raise OSError(errno.EOPNOTSUPP, f"seccomp is not used on {machine}")
@@ -340,7 +340,7 @@ def _refuse_calls(fence: Fence, *, has_others: bool) -> None:
         lines.extend((_JUMP_IF_EQUAL, _TO_REFUSE, 0, _NUMBERS[name][column]) for name in names)
 
     def refuse_if(name: str, argument: int, *values: int, is_equal: bool = True, mask: int = 0xFFFFFFFF) -> None:
-        """Refuse a call if the masked argument is one of these values, or if it is another than the only one."""
+        """Refuse a call if the masked argument is one of ``values``; without ``is_equal``, if it is another value."""
         jumps = (_TO_REFUSE, 0) if is_equal else (0, _TO_REFUSE)
         tests = [(_JUMP_IF_EQUAL, *jumps, value) for value in values]
         test = [(_LOAD, 0, 0, argument), (_AND, 0, 0, mask), *tests, (_LOAD, 0, 0, _NUMBER)]

@@ -264,7 +264,7 @@ class _Process:
             raise ToolError(GUARD_LOST) from None
 
     async def close(self) -> None:
-        """End the guard. Its keepers kill what is left when chain closes its end of their control sockets."""
+        """Close the control socket, which ends the guard, and wait for its end. Kill it after ``GONE_S`` seconds."""
         self.control.close()
         # A cancelled caller must not leave the guard running.
         with trio.CancelScope(shield=True):

@@ -87,7 +87,7 @@ class Output:
         A truncated result may lose the row in ``text``.
         """
         left_out = self._tail.left_out
-        return f"The output had {self._size:,} characters; {left_out:,} of them were not kept." if left_out else ""
+        return f"The output had {self._size:,} characters; {left_out:,} of them were not stored." if left_out else ""
 
     @property
     def has_unseen(self) -> bool:

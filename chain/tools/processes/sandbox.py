@@ -75,7 +75,7 @@ class ShellRules:
         return frozenset(_WITHOUT) - {"network" if self.network else "unix_sockets"}
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Return the variables that a command gets: neither chain's own nor secrets, except those in ``env``."""
+        """Return the environment of a command. It lacks chain's own variables, and secrets that are not in ``env``."""
         others = {name: value for name, value in environ.items() if not name.upper().startswith(_OURS)}
         secrets = {name for name, value in others.items() if name in self.secrets or is_secret(name, value)}
         return {name: value for name, value in others.items() if name in self.env or name not in secrets}

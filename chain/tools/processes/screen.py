@@ -1,4 +1,4 @@
-"""Renders the output of a command as a terminal shows it at the end, without colours. Pure."""
+"""Renders the output of a command as a terminal shows it after the command, without colours. Pure."""
 
 from __future__ import annotations
 

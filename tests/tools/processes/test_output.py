@@ -29,7 +29,7 @@ def test_a_long_output_is_stored_without_its_middle(chunk: int) -> None:
     raw = b"".join(b"%05d" % n for n in range(1_000))
     output = ended(*(raw[n : n + chunk] for n in range(0, len(raw), chunk)), stored=100)
     assert output.text() == f"{raw[:100].decode()}\n[4,800 of 5,000 characters left out]\n{raw[-100:].decode()}"
-    assert output.note == "The output had 5,000 characters; 4,800 of them were not kept."
+    assert output.note == "The output had 5,000 characters; 4,800 of them were not stored."
 
 
 @pytest.mark.parametrize("size", [0, 1, 99, 100, 101, 199, 200])

@@ -146,7 +146,7 @@ async def test_a_flood_is_shortened_in_result_and_reports(shell_: Shell) -> None
     assert len(result) < 2_100_000
     assert "[3,000,008 of 5,000,008 characters left out]" in result
     assert result.endswith(
-        "the end\nThe output had 5,000,008 characters; 3,000,008 of them were not kept.\nexit code 0"
+        "the end\nThe output had 5,000,008 characters; 3,000,008 of them were not stored.\nexit code 0"
     )
     assert sum(map(len, shell_.reports)) < 1_000_000
     assert shell_.reports[-1].endswith("the end\n")
