@@ -117,7 +117,7 @@ class Signals:
 def received_signals(*numbers: signal.Signals) -> Iterator[Signals]:
     """Yield an iterator over these signals.
 
-    Only in the main thread. Ignored signals stay ignored, as nohup requires.
+    Call it in the main thread. Ignored signals stay ignored, as nohup requires.
     """
     handled = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
     import trio

@@ -155,7 +155,7 @@ class _Headless:
         return has_begun
 
     async def _run_waiting_without_input(self) -> None:
-        """Start that run after ``FIRST_BYTE_S`` although the input is open, since nothing may ever come from it."""
+        """Start a run with the waiting lines after ``FIRST_BYTE_S``, even if the input is open but silent."""
         if self._chain.resumed is not None and self._chain.lines.waiting:
             await trio.sleep(FIRST_BYTE_S)
             if self._run_waiting():

@@ -62,7 +62,7 @@ class _Stretch(_Part):
 
     @property
     def took(self) -> str:
-        """Its duration in words."""
+        """The duration in words."""
         return "an unknown time" if self.is_lost else duration(self.ended - self.time)
 
     def extend(self, at: int, time: float) -> None:
@@ -89,7 +89,7 @@ class CallItem(_Stretch):
 
     @property
     def state(self) -> str:
-        """Its outcome in words."""
+        """The outcome of the call in words."""
         if self.result is None:
             return "did not end"
         took = f"{'failed, ' if self.has_failed else ''}{duration(self.result.seconds)}"
@@ -143,7 +143,7 @@ class AgentRun(_Stretch):
         return (item for step in self.steps for item in step.items)
 
     def extend(self, at: int, time: float) -> None:
-        """Add an event at the end, also of the last iteration."""
+        """Extend the activity and its last iteration to the event at index ``at``."""
         _Stretch.extend(self, at, time)
         self.last_step.extend(at, time)
 

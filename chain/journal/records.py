@@ -242,10 +242,10 @@ class JobStarted(_Typed):
 
 @_record("job_ended")
 class JobEnded(_Typed):
-    """A background job has ended, and the line of its end follows.
+    """A background job has ended. The record of the line that reports this follows.
 
-    ``outcome`` says in words how it ended. ``exit_code`` is ``None`` if it did not end by itself, and ``seconds`` if
-    its program ended first. ``note`` is a remark for the model.
+    ``outcome`` says in words how it ended. ``exit_code`` is ``None`` if the command did not exit by itself, and
+    ``seconds`` if chain ended before it. ``note`` is a remark for the model.
     """
 
     id: str

@@ -349,7 +349,7 @@ async def _rows(server: RedisServer, id: str) -> list[bytes]:
 
 
 async def _files(server: RedisServer, id: str) -> dict[str, bytes]:
-    """Return the attachments, each from an answer of its own: all of them may exceed ``MAX_SERVER_ANSWER``."""
+    """Return the attachments. Request them one by one, since all together could exceed ``MAX_SERVER_ANSWER``."""
     (digests,) = await server.ask((b"HKEYS", key(id, "files")))
     return {digest.decode(): (await server.ask((b"HGET", key(id, "files"), digest)))[0] for digest in digests}
 

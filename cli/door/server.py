@@ -44,7 +44,10 @@ IDLE = "Nothing is running."
 
 @asynccontextmanager
 async def side_door(chain: Chain, state: Path, environ: Mapping[str, str]) -> AsyncIterator[str]:
-    """Open a chain's side door for the block, and wind the chain down at the end. Yield why it is not open, if so."""
+    """Open a chain's side door for the block. On exit, wind down the chain, then close the door.
+
+    Yield the reason if the door cannot be opened, otherwise an empty string.
+    """
     try:
         listening, path = sockets.listen(state, environ, chain.session_id)
     except UserError as error:
@@ -136,7 +139,7 @@ class Door:
             self._client_left.set()
 
     async def close(self) -> None:
-        """Accept no more clients, and wait until the present ones have read the rest."""
+        """Accept no more clients, and wait until the connected ones have read all their events."""
         self._is_closing = True
         self._flush()
         for client in self._clients:
@@ -197,7 +200,7 @@ class Door:
             client.send_event(events.Notice(message=f"{id} was dropped."))  # the sender of the line gets the receipt
 
     def _set_answerer(self, client: Connection, answers: bool) -> None:
-        """Let a client answer questions, and send it the open one, or end its offer to answer."""
+        """Accept or withdraw a client's offer to answer questions. If it offers, send it the open question."""
         if answers and client.answerer is None:
             client.answerer = self._chain.answering()
             if client not in self._watchers:

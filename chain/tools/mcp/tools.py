@@ -115,7 +115,7 @@ def _description(server: ToolServer, raw: _Json) -> str:
 
 
 def _measure(schema: object) -> tuple[int, int]:
-    """Return the characters and values of a schema. Raise ``ToolError`` if it is too large or for no object."""
+    """Return the characters and values of a schema. Raise ``ToolError`` if it is too large or not for an object."""
     if not isinstance(schema, dict) or schema.get("type", "object") != "object":
         raise ToolError("its input is not an object")
     levels = [level for _, level in _nested_values(schema)]

@@ -201,10 +201,11 @@ _HIDDEN_SYSTEMS = (b"devtmpfs", b"devpts", b"debugfs")
 
 
 def _hidden_places() -> list[str]:
-    """Return the directories of devices: these, and other mounts of such a file system, as in containers and chroots.
+    """Return the directories whose devices are hidden: ``_HIDDEN``, and other mounts of device file systems.
 
-    A mount of one of ``DEVICES`` is left out: containers mount ``/dev/null`` over files, some in ``/proc``. So is a
-    mount that cannot be reached: most directories above it cannot be listed.
+    Containers and chroots have such mounts. A mount of one of ``DEVICES`` is left out: containers mount ``/dev/null``
+    over files, some in ``/proc``. A mount that cannot be reached is left out too: most directories above it cannot be
+    listed.
     """
     found = list(_HIDDEN)
     with open("/proc/self/mountinfo", "rb") as file:
@@ -221,8 +222,8 @@ def _hidden_places() -> list[str]:
 def _landlock_devices(devices: Sequence[str]) -> None:
     """Refuse to open any file below the hidden directories, except some devices.
 
-    Landlock knows only what is allowed: here everything else. This is a second ruleset, and an access must be allowed
-    by both, so a writable directory that contains ``/dev``, such as ``/``, does not allow devices.
+    Landlock has no rules that deny, so this ruleset allows everything else. An access must be allowed by this ruleset
+    and by that of ``rules``, so a writable directory that contains ``/dev``, such as ``/``, does not allow devices.
     """
     use = _READ_FILE | _WRITE_FILE
     # A ruleset that does not mention moves refuses them.

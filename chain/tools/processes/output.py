@@ -44,7 +44,7 @@ class Tail:
 
 
 class Output:
-    """The output of one command, as a terminal shows it at the end. The start and the end of it are stored."""
+    """The output of one command, as a terminal shows it after the command. Only its start and its end are stored."""
 
     def __init__(self, stored: int = MAX_STORED, reported: int = MAX_REPORT) -> None:
         self._screen = Screen()
