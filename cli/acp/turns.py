@@ -71,14 +71,14 @@ class PendingPrompt:
         return None
 
 
-def answer(reason: StopReason, line: str, **about: object) -> Mapping[str, Any]:
-    """Return the answer to a prompt, with the id of its line unless that is empty."""
+def prompt_response(reason: StopReason, line: str, **about: object) -> Mapping[str, Any]:
+    """Return the response to a prompt, with the id of its line unless that is empty."""
     return {"stopReason": reason, "_meta": {"chain": {**({"lineId": line} if line else {}), **about}}}
 
 
 def cancelled(line: str, state: events.State = "returned") -> Mapping[str, Any]:
     """Return the answer to a prompt whose line was not used."""
-    return answer("cancelled", line, state=state) if line else answer("cancelled", line)
+    return prompt_response("cancelled", line, state=state) if line else prompt_response("cancelled", line)
 
 
 def _outcome(result: events.Result, line: str) -> Mapping[str, Any] | RpcError:
@@ -88,4 +88,4 @@ def _outcome(result: events.Result, line: str) -> Mapping[str, Any] | RpcError:
         return RpcError(INTERNAL_ERROR, message, {"chain": {"status": result.status}})
     used = result.usage
     usage = {"input_tokens": used.input_tokens, "output_tokens": used.output_tokens, "cost_usd": used.cost_usd}
-    return answer(reason, line, status=result.status, iterations=result.iterations, usage=usage)
+    return prompt_response(reason, line, status=result.status, iterations=result.iterations, usage=usage)

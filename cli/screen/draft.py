@@ -81,7 +81,7 @@ class Draft:
         self._asked_at_start = None
 
     def put_above(self, text: str, line: str) -> list[str]:
-        """Add a line that came back, below earlier ones and above the rest. Return all lines."""
+        """Add a returned line, below lines that were returned earlier and above the rest. Return all lines."""
         lines = self.lines(text)
         count = min(len(self._came_back), len(lines) - 1)
         self._came_back = [*lines[:count], line]

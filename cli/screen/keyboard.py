@@ -112,7 +112,7 @@ class Keyboard:
         return self.pastes.whole(self._buffer.text)
 
     def put_above(self, text: str) -> None:
-        """Put a line above the typed text, below others that came back before."""
+        """Put a returned line above the typed text, below lines that were returned earlier."""
         with self._under_search():
             typed = self._buffer.text
             *_, rest = lines = self._draft.put_above(typed, self.pastes.fold(text))

@@ -143,7 +143,7 @@ class RowOutput:
             self._erase()
 
     def _erase(self) -> None:
-        """Erase the prompt, also if the terminal has just wrapped it to a new width, whose signal may come later."""
+        """Erase the prompt, even if the terminal has rewrapped it to a new width and SIGWINCH has not arrived yet."""
         renderer, columns = self._app.renderer, screen_size().columns
         drawn, size = renderer._last_screen, renderer._last_size
         if drawn is not None and size is not None and size.columns != columns and _wraps_again(os.environ):
