@@ -35,7 +35,8 @@ class PendingPrompt:
 
     ``line`` is empty if no line is on record: for a command, and for a stop that could not be recorded. ``run`` is the
     time when the run of a command began, since the result of an earlier run may still follow; else 0. A request that
-    needs no run has its ``answer``, and a ``text`` to send before it, both after the receipt of its line or ``notice``.
+    needs no run has its ``answer`` from the start. ``text`` is sent before it, and both follow the line's receipt or
+    the ``notice``.
     """
 
     line: str
@@ -77,7 +78,7 @@ def prompt_response(reason: StopReason, line: str, **about: object) -> Mapping[s
 
 
 def cancelled(line: str, state: events.State = "returned") -> Mapping[str, Any]:
-    """Return the answer to a prompt whose line was not used."""
+    """Return the response to a prompt whose line was not used."""
     return prompt_response("cancelled", line, state=state) if line else prompt_response("cancelled", line)
 
 

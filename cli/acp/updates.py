@@ -144,7 +144,7 @@ class UpdateBuilder:
         return [self.message(rest)] if rest else []
 
     def _announce(self, event: events.Question) -> Update:
-        """Return the update for a question's call. An approval is asked before its call starts, so that is pending."""
+        """Return the update for a question's call, which is pending if it has not started."""
         known = self._calls.get(event.tool_call_id)
         if event.kind == "choice" and known is not None:
             return self._call_update(event.tool_call_id, event.agent, title=as_title(event.text))

@@ -86,7 +86,7 @@ class RowOutput:
             return self._is_to_be_scheduled()
 
     def ask(self, question: str, keys: str) -> bool:
-        """Let text that is begun after the next drawing answer this question. Return whether to schedule a drawing."""
+        """Let text that is begun after the next drawing answer a question. Return whether to schedule the drawing."""
         with self._lock:
             if self._next_question == question:
                 return False

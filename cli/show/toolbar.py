@@ -65,7 +65,7 @@ _ASCII = _Signs(" - ", "...", "-> ", "", "! ", "", "Enter ")
 
 
 class _ToolbarStep(NamedTuple):
-    """The model's present step and its start; ``until`` is the end of a wait."""
+    """The model's current step and its start. ``until`` is the end of the pause before a retry."""
 
     name: str
     since: float
@@ -74,7 +74,10 @@ class _ToolbarStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Recipient:
-    """An agent, empty if it is not at work, the text typed for it, and the number of lines ``waiting`` for it."""
+    """The agent that the next line goes to, and the text typed for it. ``waiting`` counts the lines that wait for it.
+
+    ``agent`` is empty if that agent is not at work.
+    """
 
     agent: str
     text: str

@@ -91,7 +91,7 @@ def waiting_row(event: events.LineQueued, sign: Sign) -> tuple[str, str, str]:
 
 
 def whole_delivery_spans(event: events.UserInterruption, lines: Sequence[events.LineQueued], sign: Sign) -> list[Span]:
-    """Return the only row of lines that one safe point delivered, with their text in full."""
+    """Return the final row of lines that one safe point delivered, with their text in full."""
     text = "\n".join(row for row in as_typed(event.message).split("\n") if row.strip())
     spans: list[Span] = [("dim", f"{_banner(event, sign)}: {text} ")]
     spans += [("dim", guidance) for line in lines if (guidance := _guidance(line, sign))]

@@ -1,4 +1,4 @@
-"""One point, from the start of its program to the end of the program that resumes its session last."""
+"""Plays one point: starts its program, kills it, and resumes its session until a program ends by itself."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class Home:
         return self.folder / f"{name}-{self._runs}"
 
     def _cut_power(self, kill: Kill) -> None:
-        """Take from the journal what a power cut may take. The rest is on disk."""
+        """Truncate the journal as a power cut may do. The rest is then on disk."""
         if (path := self._journal) is None:
             return
         if not self._is_named and not kill.left:
