@@ -291,7 +291,7 @@ class Executor:
         self._shared.journal.record_if_possible(cut)
 
     def _deliver_midway(self, run: Run, point: Point, skipped: tuple[str, ...] = ()) -> None:
-        """Deliver lines in the middle of a task if a model call is left. Otherwise the loop ends."""
+        """Deliver lines in the middle of a task, unless the iteration limit or the budget ends the run here."""
         if run.iteration == self._limits.max_iterations or self._limits.exceeded_budget(run.tree_usage):
             self._delivery.settle_todos(run)
         elif not self._delivery.deliver(run, point, skipped) and self.conversation.state == "REPLIED":

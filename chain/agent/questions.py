@@ -251,7 +251,7 @@ class Questions:
         if not text:
             return f"{id} waits for {'y, a, n or a reason' if pending.question.kind == 'approval' else 'an answer'}"
         if len(text) > MAX_LINE:
-            return f"an answer has at most {MAX_LINE:,} characters"
+            return f"the answer is too long; the limit is {MAX_LINE:,} characters"
         if pending.question.kind == "approval":
             escalation = escalation_named(text)
             if escalation is not None and escalation not in pending.question.escalations:

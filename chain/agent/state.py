@@ -127,7 +127,7 @@ class Step:
 
     @property
     def phase(self) -> Phase:
-        """The phase of the iteration."""
+        """``tools`` while calls run, ``answering`` once text of the reply is shown, otherwise ``thinking``."""
         if self.tools == "running":
             return "tools"
         return "answering" if self.shown and self.tools == "not begun" else "thinking"

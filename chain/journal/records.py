@@ -99,9 +99,9 @@ class Line(_Typed):
 
 @_record("run")
 class RunBegun(_Typed):
-    """A run started. ``id`` is the line that is its query, empty if it has none.
+    """A run started. ``id`` is the id of the line with its query; empty if no line started the run.
 
-    ``only_compacts``: the user asked for a compaction alone.
+    ``only_compacts``: the run only compacts the conversation, as the user asked.
     """
 
     id: str = ""

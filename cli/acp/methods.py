@@ -195,7 +195,7 @@ class EditorAgent:
         elif id == CHAIN:
             self._start(lambda call: self._switch(session, value, call), call)
         else:
-            raise params.wrong(f"there is no option {id!r:.60}; there are {MODEL} and {CHAIN}")
+            raise params.wrong(f"there is no option {id!r:.60}; use {MODEL} or {CHAIN}")
 
     async def _switch(self, session: EditorSession, name: str, call: IncomingCall) -> None:
         """Continue a session in the chain of this name. Raise ``RpcError`` and ``UserError``.

@@ -76,7 +76,7 @@ Moment: TypeAlias = Now | AtIteration | AtTool | AtAgent | AtAnswer | AtDone | A
 
 @dataclass(frozen=True, slots=True)
 class ScheduledLine:
-    """A line with its moment and its agent; ``written`` is the source text with both."""
+    """A line, the moment at which it is sent, and the agent it is for. ``written`` is the unparsed source text."""
 
     moment: Moment
     text: str

@@ -152,7 +152,7 @@ class TerminalSession:
             return
         self.show_rest()
         if resumed.has_earlier:
-            self.print(f"Earlier events: chain sessions show {self.chain.session_id}")
+            self.print(f"Show earlier events with: chain sessions show {self.chain.session_id}")
         self._show_past(resumed.past)
         rows = [*resumed.changes, *self._waiting_rows(), *([text] if text else [])]
         self.print("\n".join(rows), command=command)
@@ -346,7 +346,7 @@ class TerminalSession:
         """Show how full the conversation is after an undo, which has no event with that number."""
         view = self.chain.window
         with self._lock:
-            self._toolbar.fill(view.tokens, view.window or None)
+            self._toolbar.set_context_usage(view.tokens, view.window or None)
 
     def notify(self, notes: Iterable[str]) -> None:
         """Show notes before the first event."""

@@ -275,7 +275,7 @@ def _input_names(input: Mapping[str, Any]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class RuleMatch:
-    """A rule whose conditions are met, with the names for its templates."""
+    """A rule whose conditions are met, and the values of the variables in its templates."""
 
     rule: ScriptRule
     context: RuleContext

@@ -150,7 +150,7 @@ class Guard:
     async def _ensure_started(self) -> tuple[_Process, int]:
         """Return the process, restarted if it has ended, and a descriptor of ``folder``.
 
-        The caller must have the lock.
+        The caller must hold the lock.
         """
         if self._process is not None and self._process.process.poll() is not None:
             await self._process.close()
