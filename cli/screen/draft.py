@@ -81,7 +81,7 @@ class Draft:
         self._asked_at_start = None
 
     def put_above(self, text: str, line: str) -> list[str]:
-        """Insert a returned line after the lines that were returned earlier, and before the other text. Return all lines."""
+        """Insert a returned line after those returned earlier, and before the other text. Return all lines."""
         lines = self.lines(text)
         count = min(len(self._came_back), len(lines) - 1)
         self._came_back = [*lines[:count], line]
