@@ -30,7 +30,7 @@ from support import (
     wait_quiet,
 )
 from support import settings as chain_settings
-from support.crashes import check_same_again, check_went_on, left
+from support.crashes import check_same_again, check_went_on, load_crashed
 from support.models import TOOLS, RandomModel, Step, steps
 from support.small_window import SmallWindow, Summary
 from support.users import MARKED, Acts
@@ -115,7 +115,7 @@ class Example:
         """Play it, cut the journal there, and continue the session."""
         file = MemoryFile()
         await self.play(file)
-        file, read = left(file.data[: int(len(file.data) * part)])
+        file, read = load_crashed(file.data[: int(len(file.data) * part)])
         said = words_of(read)
         setting = self.setting
         model = SmallWindow(RandomModel([]), ENOUGH, setting.counts, [], setting.tells, setting.knows)

@@ -1,4 +1,4 @@
-"""Styled text as rows: cut to a width as the terminal counts it, and painted. Pure."""
+"""Styled text as rows: cut to a width in terminal columns, and painted. Pure."""
 
 from __future__ import annotations
 

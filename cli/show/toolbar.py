@@ -254,7 +254,7 @@ class Toolbar:
         return parts
 
     def _queue(self, waiting: int, own: int) -> str:
-        """Return the numbers of lines that wait for the next line's agent, and for other agents."""
+        """Return how many lines wait. ``own`` of them wait for the agent that a typed line would go to."""
         others = f" +{waiting - own}" if waiting > own else ""
         return f"queue {own}/{self._inbox_size}{others}" if self.is_running or waiting else ""
 

@@ -187,7 +187,7 @@ class _Program:
         while self._requested is not None:
             await self._ready.wait()
 
-    def escape(self, *, has_text: bool) -> None:
+    def on_escape(self, *, has_text: bool) -> None:
         """Interrupt the run. With no run and an empty prompt, a second Esc lists the runs that can be undone."""
         now, before, self._escaped_at = trio.current_time(), self._escaped_at, -math.inf
         if self._session.chain.interrupt() or has_text or self._is_leaving:
@@ -197,7 +197,7 @@ class _Program:
         else:
             self._escaped_at = now
 
-    def ctrl_c(self, *, has_text: bool) -> bool:
+    def on_ctrl_c(self, *, has_text: bool) -> bool:
         """Interrupt the run, else clear the line, else show how to exit; exit if that hint is on the screen.
 
         Return whether to clear the line.
@@ -326,7 +326,7 @@ class _Program:
                         self._session.read_branch()
                 case signal.SIGINT:
                     # Also a Ctrl-C that was pressed while the editor waited for this thread.
-                    if self.ctrl_c(has_text=bool(self._screen.text)):
+                    if self.on_ctrl_c(has_text=bool(self._screen.text)):
                         self._screen.discard_text()
                 case _ if self._was_signalled:
                     self._exit_at_once(SIGTERM_CODE)

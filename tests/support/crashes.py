@@ -28,12 +28,12 @@ ANSWER = "rules: [{text: Gone on.}]"
 
 def reopened(data: bytes, model: Model | str = ANSWER, **options: Any) -> AbstractAsyncContextManager[Session]:
     """Resume the session of a journal that ends anywhere. The options are those of ``open_session``."""
-    file, read = left(data)
+    file, read = load_crashed(data)
     return open_session(model, file=file, resume=read, **options)
 
 
-def left(data: bytes) -> tuple[MemoryFile, LoadedSession]:
-    """Return a journal that ends anywhere as a file, and the result of reading it."""
+def load_crashed(data: bytes) -> tuple[MemoryFile, LoadedSession]:
+    """Return a journal that may end anywhere, as a file, and the session that is read from it."""
     file = MemoryFile()
     # What ``DiskFile`` writes before the next record.
     file.data = file.synced = data if data.endswith(b"\n") or not data else data + b"\0\n"

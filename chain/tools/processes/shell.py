@@ -169,7 +169,7 @@ class _Shell:
             return self._start_job(ctx, command, call, wakes=wake)
         output = Output()
         status = await _run_with_reports(output, ctx.progress, partial(self._execute, ctx, command, call, timeout_s))
-        end = f"stopped after {timeout_s:g} s, its time limit" if status.code is None else _exit_words(status.code)
+        end = f"stopped after {timeout_s:g} s, its time limit" if status.code is None else _describe_exit(status.code)
         left = f"{pluralize(status.left, 'background process', 'background processes')} ended with the command"
         # A command of several parts may succeed although one of them failed.
         may_have_failed = status.code != 0 or _TAKEN_APART.search(command)
@@ -205,7 +205,7 @@ class _Shell:
             code = (await self._execute(ctx, command, call, math.inf, add)).code
             assert code is not None, "it has no time limit"
             refused = call.sandbox.refusal(command, end.decode(errors="replace")) if code else ""
-            return JobEnd(code, _exit_words(code), refused)
+            return JobEnd(code, _describe_exit(code), refused)
 
         id = ctx.jobs.start(ctx.agent, ctx.call_id, command, run, wakes=wakes)
         return ToolOutput(f"[job {id} started]", summary=(f"job {id} started",))
@@ -384,7 +384,7 @@ def _result(output: Output, code: int | None, left: str, end: str, refused: str)
     return ToolOutput(whole, is_error=code is None, exit_code=code, summary=tuple(part for part in summary if part))
 
 
-def _exit_words(code: int) -> str:
+def _describe_exit(code: int) -> str:
     if code >= 0:
         return f"exit code {code}"
     try:
