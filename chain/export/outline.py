@@ -297,7 +297,7 @@ class _Builder:
         self._put(event, Moment(at=at, event=replace(event, result=text)))
 
     def _start_agent(self, event: events.AgentStarted, at: int) -> None:
-        """Add an agent to the call that started it. Without one, add it to the last step of its parent."""
+        """Add an agent to the call that started it; if that is not recorded, to the last iteration of its parent."""
         holder = self._calls.get(event.parent_id) or self._agent(event)
         if holder.depth >= MAX_DEPTH:
             holder = self._outline.runs[-1]

@@ -251,7 +251,7 @@ class EditorAgent:
             raise RpcError(INVALID_REQUEST, f"the session {id} is being opened{hint}")
 
     async def _answer(self, work: Callable[[IncomingCall], Awaitable[None]], call: IncomingCall) -> None:
-        """Serve a request. Answer it with what is raised, and let the other requests continue."""
+        """Serve a request. An exception becomes its answer, so that other requests continue."""
         try:
             await work(call)
         except RpcError as error:

@@ -46,7 +46,7 @@ class AtAnswer:
 
 @dataclass(frozen=True, slots=True)
 class AtDone:
-    """A moment after the run has ended."""
+    """After the run has ended."""
 
 
 @dataclass(frozen=True, slots=True)

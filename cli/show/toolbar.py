@@ -74,7 +74,10 @@ class _ToolbarStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Recipient:
-    """An agent, empty if it is not at work, the text typed for it, and the number of lines ``waiting`` for it."""
+    """The agent that a typed line is for, its text, and the number of lines ``waiting`` for the agent.
+
+    ``agent`` is empty if the addressed agent is not at work.
+    """
 
     agent: str
     text: str

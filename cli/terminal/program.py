@@ -344,7 +344,7 @@ class _Program:
         self._wakeup.set()
 
     def _exit_at_once(self, code: int) -> NoReturn:
-        """End the process although a task does not end. Acknowledged lines are on the disk, so nothing is lost."""
+        """End the process even if a task hangs. Acknowledged lines are on the disk, so nothing is lost."""
         self._session.chain.record_draft(self._screen.text)
         # The editor may hang too, so its rows are erased here.
         tty.write_briefly(b"\r\x1b[J" if self._screen.has_keys else b"\n")
@@ -359,7 +359,7 @@ class _Program:
         return self._code or (LINES_LEFT if left else 0)
 
     async def close(self) -> None:
-        """Restore the terminal, store the draft, and print unsent lines and how to resume. Call it after any ending."""
+        """Restore the terminal, store the draft, and print unsent lines and how to resume, however ``run`` ended."""
         self._is_leaving = True
         self._session.chain.leave()
         # Restore the terminal whatever ended the program; ``Screen.close`` has its own timeout.
@@ -377,7 +377,7 @@ class _Program:
 
     @property
     def _farewell(self) -> list[str]:
-        """The rows that say how to resume the sessions of this program, if they are stored, the last one last."""
+        """The rows that say how to resume the stored sessions of this program, latest session last."""
         if (tour := self._invocation.tour) is not None:
             return in_rows(tour.farewell, self._screen.width)
         if not self._invocation.is_kept:

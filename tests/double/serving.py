@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TypeAlias
 import trio
 
 from .cache import Account, PromptCache, reuse
-from .connection import Asked, Connection
+from .connection import Connection, HttpRequest
 from .continuity import Conversations, Tail
 from .flat import flatten
 from .models import MODELS
@@ -160,7 +160,7 @@ class Double:
 
     # ---- answering
 
-    def answer(self, asked: Asked) -> Callable[[Connection], Awaitable[bool]]:
+    def answer(self, asked: HttpRequest) -> Callable[[Connection], Awaitable[bool]]:
         """Decide how to answer a request. There is no await, so that requests are handled one by one."""
         path = asked.path.split("?")[0]
         is_message = (asked.method, path) == ("POST", "/v1/messages")
@@ -223,7 +223,7 @@ class Double:
             case _:
                 return step
 
-    def _look_up(self, asked: Asked, seen: Seen) -> Step:
+    def _look_up(self, asked: HttpRequest, seen: Seen) -> Step:
         if self._policy.lookup is not None:
             return self._policy.lookup(seen.path)
         seen.fault = check_headers(seen.headers, self._policy)
@@ -271,7 +271,7 @@ class Double:
             self.open_connections -= 1
 
 
-def _read_body(asked: Asked, seen: Seen) -> Fault | None:
+def _read_body(asked: HttpRequest, seen: Seen) -> Fault | None:
     """Set the body of a request. Return a fault if it cannot be parsed."""
     if asked.body is None:
         return Fault(413, "request_too_large", "Request exceeds the maximum allowed number of bytes.")

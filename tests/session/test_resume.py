@@ -15,7 +15,7 @@ import trio
 from hypothesis import strategies as st
 from support import FullDisk, MemoryFile, open_session, settings, sharded, wait_quiet
 from support.agents import WAIT, family, starts
-from support.crashes import ANSWER, check_conversations, check_same_again, check_went_on, load_crashed, reopened
+from support.crashes import ANSWER, check_conversations, check_needs_no_repair, check_resumed, load_crashed, reopened
 from support.eventful import eventful
 from support.examples import some
 from support.gate import Gate, begin, finish
@@ -55,7 +55,7 @@ async def test_history_plan_and_usage_are_restored() -> None:
         await session.run("third")
         assert session.sent().splitlines()[0] == "user: hello"
         assert session.sent().splitlines()[-2:] == ["assistant: The answer.", "user: third"]
-        check_went_on(session)
+        check_resumed(session)
 
 
 WAITING = {
@@ -90,7 +90,7 @@ async def test_waiting_lines_start_a_run_on_request(case: str, has_crashed: bool
         places = [session.sent().index(each) for each in texts]
         assert places == sorted(places)
         assert all(entered.point == "A" for entered in session.of(events.UserInterruption))
-        check_went_on(session)
+        check_resumed(session)
 
 
 async def test_leaving_ends_the_run_and_stores_the_draft() -> None:
@@ -450,8 +450,8 @@ def test_a_tree_resumes_after_two_crashes(tree: Tree, at: list[tuple[int, str]],
         async with reopened(data, TreeModel(tree, "other"), tools=TREE_TOOLS, use=use) as last:
             last.chain.submit("and the next")
             await wait_quiet(last)
-            check_went_on(last)
-        check_same_again(last)
+            check_resumed(last)
+        check_needs_no_repair(last)
 
     random.seed(0)
     trio.run(play, clock=MockClock(autojump_threshold=0))

@@ -381,7 +381,7 @@ class GuardedProgram:
                 await stream.aclose()
 
     def release(self) -> None:
-        """Close our direction of the control socket, so that the keeper kills everything."""
+        """Shut down writing on the control socket, which makes the keeper kill everything."""
         with contextlib.suppress(OSError):  # the other end was closed first
             self.control.socket.shutdown(socket.SHUT_WR)
 

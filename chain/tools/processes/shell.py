@@ -214,7 +214,7 @@ class _Shell:
         self, ctx: ToolContext, command: str, timeout_s: float, workdir: str, background: bool, wake: bool
     ) -> _Call:
         """Return the call with its sandbox and preview. Raise ``ToolError`` if the command must not run."""
-        how = _how_in_background(timeout_s, wakes=wake) if background or wake else ""
+        how = _background_sentence(timeout_s, wakes=wake) if background or wake else ""
         if not command.strip():
             raise ToolError("The command is empty.")
         if "\0" in command:
@@ -327,8 +327,8 @@ def _change_notice(files: Sequence[str], workspace: Path) -> str:
     return f"A command changed {named}: git or chain uses this outside the sandbox."
 
 
-def _how_in_background(timeout_s: float, *, wakes: bool) -> str:
-    """Return the first sentence of a question about a job. Raise ``ToolError`` if the job has a time limit."""
+def _background_sentence(timeout_s: float, *, wakes: bool) -> str:
+    """Return the first sentence of the question whether to start a job. Raise ``ToolError`` if it has a time limit."""
     if timeout_s != COMMAND_TIMEOUT_S:
         raise ToolError("A command in the background has no time limit: leave timeout_s out, and end it with job_kill.")
     return "In the background until it ends; its end wakes the model." if wakes else "In the background until it ends."
