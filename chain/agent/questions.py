@@ -231,13 +231,13 @@ class Questions:
 
     def answering(self, agent: str = "") -> Answerer:
         """Return a promise to answer the questions of all agents, or of one ``agent``."""
-        answerer, name = Answerer(), agent.casefold()
-        self._answerers[name] += 1
-        answerer.callback(self._stop_answering, name)
+        answerer, folded = Answerer(), agent.casefold()
+        self._answerers[folded] += 1
+        answerer.callback(self._stop_answering, folded)
         return answerer
 
-    def _stop_answering(self, name: str) -> None:
-        self._answerers[name] -= 1
+    def _stop_answering(self, agent: str) -> None:
+        self._answerers[agent] -= 1
         self._open_next()  # decides the questions that no one can answer now
 
     def answer(self, id: str, text: str) -> str:

@@ -48,7 +48,7 @@ class PendingPrompt:
 
     @property
     def ends_with_run(self) -> bool:
-        """Whether the next result of a run answers the prompt."""
+        """Whether the result of the active run will answer this prompt."""
         return self.answer is None and (not self.line or self.state not in ("queued", "returned"))
 
     def answer_by(self, event: events.Event) -> Mapping[str, Any] | RpcError | None:

@@ -145,7 +145,7 @@ _FORMS: Mapping[str, _Form] = {
     "drop": (Drop, {"id": str}, (), "its id must be a string"),
     "answer": (JsonAnswer, {"id": str, "text": str}, (), "its id and its text must be strings"),
     "watch": (Watch, {}, (), ""),
-    "hello": (Hello, {"answers": bool}, (), "its answers must be true or false"),
+    "hello": (Hello, {"answers": bool}, (), "the value of answers must be true or false"),
 }
 """By type: the constructor, the required keys with their types, the optional keys, and the error for a wrong key."""
 _AT_DOOR_ALONE = ("watch", "hello")

@@ -46,7 +46,7 @@ class AtAnswer:
 
 @dataclass(frozen=True, slots=True)
 class AtDone:
-    """A moment after the run has ended."""
+    """After the run has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ _SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?|\.[0-9]{1,9}")
 
 
 def parse_moment(text: str, *, strict: bool) -> ScheduledLine:
-    """Parse one line. If it is ``strict``, raise ``UserError`` for a moment that is unknown or incomplete."""
+    """Parse one line. A moment that is unknown or incomplete is text, or raises ``UserError`` if ``strict``."""
     if text.startswith("@"):
         try:
             return _parse(text)

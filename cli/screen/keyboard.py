@@ -325,12 +325,12 @@ class Keyboard:
             self._buffer.cancel_completion()
         else:
             has_text = bool(self._buffer.text)
-            self.ask(lambda listener: listener.escape(has_text=has_text))
+            self.ask(lambda listener: listener.on_escape(has_text=has_text))
 
     def _open_external_editor(self) -> None:
         """Edit the draft in $VISUAL or $EDITOR.
 
-        Blocks this thread: the editor owns the terminal, and rows wait until it exits.
+        Blocks this thread: the editor owns the terminal, and output is held until it exits.
         """
         self._row_output.suspend()
         said, text = "", self.text
@@ -364,7 +364,7 @@ class Keyboard:
 
     def _ctrl_c(self) -> None:
         has_text = bool(self._buffer.text)
-        if self.ask(lambda listener: listener.ctrl_c(has_text=has_text)):
+        if self.ask(lambda listener: listener.on_ctrl_c(has_text=has_text)):
             self.discard()
 
     def discard(self) -> None:

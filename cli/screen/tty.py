@@ -295,7 +295,7 @@ def write_briefly(data: bytes) -> None:
 
 
 def size(fd: int = 1) -> tuple[int, int]:
-    """Return columns and rows of the terminal; 80 and 24 if they are unknown."""
+    """Return the columns and rows of the terminal, or 80 and 24 if its size is unknown."""
     try:
         columns, rows = os.get_terminal_size(fd)
     except OSError:

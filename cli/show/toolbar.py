@@ -74,9 +74,9 @@ class _ToolbarStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Recipient:
-    """The agent that the next line goes to, and the text typed for it. ``waiting`` counts the lines that wait for it.
+    """The agent that a typed line is for, its text, and the number of lines ``waiting`` for the agent.
 
-    ``agent`` is empty if that agent is not at work.
+    ``agent`` is empty if the addressed agent is not at work.
     """
 
     agent: str
@@ -257,7 +257,7 @@ class Toolbar:
         return parts
 
     def _queue(self, waiting: int, own: int) -> str:
-        """Return the numbers of lines that wait for the next line's agent, and for other agents."""
+        """Return how many lines wait. ``own`` of them wait for the agent that a typed line would go to."""
         others = f" +{waiting - own}" if waiting > own else ""
         return f"queue {own}/{self._inbox_size}{others}" if self.is_running or waiting else ""
 

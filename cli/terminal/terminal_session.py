@@ -318,7 +318,7 @@ class TerminalSession:
                 self.print(answer.message, command=text)
             case "started" | "queued" if missing := self.commands.files.missing(text):
                 named = ", ".join(f"@{flat(name)}" for name in missing)
-                self.print(f"There is no file {named}; it is sent as text.")
+                self.print(f"No such file: {named}. Sent as text.")
             case _:
                 pass
         return True
@@ -361,7 +361,7 @@ class TerminalSession:
             self._show(self._renderer.answer(command, text, rows))
 
     def _show(self, rows: Sequence[str] = ()) -> None:
-        """Show rows, and redraw the unsettled ones. The toolbar uses the same time."""
+        """Show rows, and redraw the unsettled ones. Set the time that they and the toolbar show."""
         self._now = time.time()
         self._screen.show(rows, self._renderer.tail_at(self._now))
 
@@ -465,7 +465,7 @@ class TerminalSession:
         self._toolbar.update(event)
 
     async def _prepare(self) -> None:
-        """Import what the first request needs, then what its reply needs: two imports at once would delay keys."""
+        """Import what the first request needs, then what its reply needs: two imports at once would slow typing."""
         await self.chain.prepare()
         await _THREADS.run(warm, abandon_on_cancel=True)
         await self.chain.prepare_tools()
