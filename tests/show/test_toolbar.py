@@ -114,6 +114,11 @@ def test_the_mode_is_short_during_a_run(mode: Mode, idle: str, running: str) -> 
     assert sides(*WORKING, mode=mode)[0] == f"{running}3/20 · thinking 5 s · queue 0/10"
 
 
+def test_background_jobs_are_counted() -> None:
+    assert sides(jobs=1)[0] == "idle · 1 job"
+    assert sides(*WORKING, PLAN, jobs=2)[0] == "3/20 · thinking 5 s · queue 0/10 · 2 jobs · plan 1/3"
+
+
 def test_the_seconds_of_a_step_pass() -> None:
     bar = toolbar(*WORKING, call("shell"))
     shown = [row_of(bar, width=200, now=now, waiting=2).partition("   ")[0] for now in (90.0, 103.9, 144.0, 168)]
