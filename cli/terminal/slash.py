@@ -530,7 +530,9 @@ def _effort_in_words(asked: str, own: object) -> str:
         return (
             f"Effort: {asked}. /effort {DEFAULT_EFFORT} is that of the model's definition{f', {own}' if own else ''}."
         )
-    return f"Effort: {own}, as the model's definition says." if own else "Effort: the model's own."
+    change = f"/effort changes it: {', '.join(EFFORTS)}."
+    present = f"{own}, as the model's definition says" if own else "the model's default"
+    return f"Effort: {present}. {change}"
 
 
 def _one_of(names: Iterable[str], typed: str, what: str) -> str:
