@@ -474,7 +474,9 @@ class Commands:
             raise UserError("there is no reply yet")
         copied, count = copyable(reply), pluralize(len(reply), "character")
         some = count if copied == reply else f"the first {len(copied):,} of {count}"
-        return CommandAnswer(f"Sent to the clipboard: {some}.", copies=copied)
+        # By default tmux ignores it, and nothing reports that.
+        hint = " tmux needs: set -g set-clipboard on" if "TMUX" in os.environ else ""
+        return CommandAnswer(f"Sent to the clipboard: {some}.{hint}", copies=copied)
 
     def _new(self, option: str) -> CommandAnswer:
         if option not in ("", CLEAN):

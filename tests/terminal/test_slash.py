@@ -384,7 +384,8 @@ async def test_effort(tmp_path: Path, typed: str, effort: str, says: str) -> Non
         assert session.chain.effort == effort
 
 
-async def test_copy_takes_what_fits_of_the_last_reply(tmp_path: Path) -> None:
+async def test_copy_takes_what_fits_of_the_last_reply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TMUX", raising=False)
     gate, long = Gate(), "ü" * 50_000
     rules = f"""rules:
       - {{when: {{user: long}}, text: {long}}}
@@ -401,6 +402,8 @@ async def test_copy_takes_what_fits_of_the_last_reply(tmp_path: Path) -> None:
         await gate.started.wait()
         copied = CommandAnswer("Sent to the clipboard: 9 characters.", copies="**Short**")
         assert commands.run("/copy") == copied, "a reply without text is not copied"
+        monkeypatch.setenv("TMUX", "/tmp/tmux-0/default,1,0")
+        assert commands.run("/copy").text.endswith("9 characters. tmux needs: set -g set-clipboard on")
         gate.open.set()
         await session.chain.wait_idle()
         assert "no clipboard" in Commands(session.chain, configured(tmp_path), screen=NO_EDITOR).run("/copy").text
