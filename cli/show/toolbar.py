@@ -227,10 +227,10 @@ class Toolbar:
         """
         typed = to.text
         if at and answers_question(typed):
-            asker = MAIN if self.asked is None else self.asked.agent
             # As a sentence names them: "y, a or n".
             how = f"{', '.join(keys[:-1])} or {keys[-1]} " if keys and not typed else self._signs.enter
-            right = f"{how}answers {at} ({self._name(asker)})"
+            asker = self.asked.agent if self.asked is not None and self.asked.id == at else ""
+            right = f"{how}answers {at} ({self._name(asker)})" if asker else f"{at} is no longer open"
         elif to.is_addressed and not to.agent:
             right = "no such agent at work"
         elif to.is_addressed and to.agent != MAIN and is_stop(typed):

@@ -204,6 +204,7 @@ TO_CHILD = {"target": "explore-1", "is_addressed": True, "waiting": 10}
         (WORKING, "stop", {**TO_CHILD, "target": "main"}, "⏹ stops the run"),
         (WORKING, "use B", {**TO_CHILD, "target": "", "own": 0}, "no such agent at work"),
         ((*EXPLORING, QUESTION), "", {"at": "Q1"}, "⏎ answers Q1 (explore-1)"),
+        ((*EXPLORING, QUESTION, RESULT), "because", {"at": "Q1"}, "Q1 is no longer open"),
         ((*WORKING, STOP), "use B", {}, "is returned after the stop"),
         ((*WORKING, STOP, RESULT, RUN), "use B", {}, "⏳ main, next safe point"),
     ],
