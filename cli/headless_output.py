@@ -7,6 +7,7 @@ wait meanwhile. A reader that has closed its end is not an error.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -148,7 +149,8 @@ class HeadlessOutput:
         """Yield the last rows of a run, its answer, and its closing row."""
         before, after = self._renderer.split_result(event)
         yield from self._progress(before)
-        text = sanitize(event.result).strip()
+        # The indent of the first row belongs to the answer, such as a code block.
+        text = re.sub(r"\A(?:[^\S\n]*\n)+", "", sanitize(event.result).rstrip())
         if text and event.status != "error" and not self._renderer.shows_answers:
             # Standard output is for answers, and an interrupted run has none.
             yield self._stderr if event.status == "interrupted" else self._stdout, f"{text}\n"

@@ -54,6 +54,7 @@ rules:
   - when: {user: ^which, step: 1}
     tools: [{name: ask_user_question, input: {question: Which?, options: [left, right]}}]
   - {when: {user: ^which, tool: ask_user_question}, text: "${result}"}
+  - {when: {user: ^code}, text: "\\n  \\n    a\\n    b\\n"}
   - {text: "Done: ${query}"}
 """
 
@@ -196,6 +197,12 @@ async def test_a_query_runs_and_ends_the_process(tmp_path: Path) -> None:
         assert "done, 1 iteration" in stage.stderr
         assert stage.session.chain.plan.tasks == ()
         assert stage.states == {"todo: add x": "delivered"}
+
+
+async def test_the_indent_of_an_answer_is_kept(tmp_path: Path) -> None:
+    async with opened(tmp_path, "code", reads=False, output="text") as stage:
+        await stage.ended()
+        assert stage.stdout == "    a\n    b\n"
 
 
 async def test_the_first_line_is_the_query(tmp_path: Path) -> None:

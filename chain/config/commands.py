@@ -11,9 +11,9 @@ import hashlib
 import os
 import re
 import shlex
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from chain.config import trust, yamlfile
@@ -88,13 +88,15 @@ class UntrustedCommand:
 class FoundCommands:
     """The commands by name, and the files that need the user's trust.
 
-    ``faults`` has a sentence about each unusable file or model, and ``notes`` one about each ignored key.
+    ``faults`` has a sentence about each unusable file or model, and ``notes`` one about each ignored key. ``broken``
+    has the faults of unusable files by the names of their commands.
     """
 
     commands: tuple[CustomCommand, ...] = ()
     untrusted_commands: tuple[UntrustedCommand, ...] = ()
     faults: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    broken: Mapping[str, str] = field(default_factory=dict)
 
 
 def find_commands(settings: Settings, workspace: Path, state: Path, built_in: Collection[str] = ()) -> FoundCommands:
@@ -103,7 +105,7 @@ def find_commands(settings: Settings, workspace: Path, state: Path, built_in: Co
     ``built_in`` are reserved names, without the slash. ``state`` is the folder with the trusted digests.
     """
     found, untrusted = dict[str, CustomCommand](), list[UntrustedCommand]()
-    faults, notes = list[str](), list[str]()
+    faults, notes, broken = list[str](), list[str](), dict[str, str]()
     own = settings.config_folder
     places = [(own / "commands", False)] if own is not None else []
     for folder, is_foreign in (*places, (workspace / WORKSPACE_FOLDER, True)):
@@ -126,8 +128,9 @@ def find_commands(settings: Settings, workspace: Path, state: Path, built_in: Co
                 found[name] = command
             except ConfigError as error:
                 faults.append(str(error))
+                broken[file.stem.casefold()] = str(error)
     commands = tuple(found[name] for name in sorted(found))
-    return FoundCommands(commands, tuple(untrusted), tuple(faults), tuple(notes))
+    return FoundCommands(commands, tuple(untrusted), tuple(faults), tuple(notes), broken)
 
 
 def trust_commands(commands: Collection[UntrustedCommand], state: Path) -> None:

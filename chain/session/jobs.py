@@ -212,8 +212,9 @@ class SessionJobs(Jobs):
     def _find(self, id: str) -> _RunningJob:
         job = self._running.get(id.strip().upper())
         if job is None:
-            those = f"running: {', '.join(self._running)}" if self._running else "none is running"
-            raise UserError(f"no job {id.strip():.20} is running; {those}")
+            if not self._running:
+                raise UserError("no background job is running")
+            raise UserError(f"no job {id.strip():.20} is running; running: {', '.join(self._running)}")
         return job
 
     # ---------------------------------------------------------------------------------------------- for the tools

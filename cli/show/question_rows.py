@@ -16,7 +16,7 @@ from chain.text.escalations import ESCALATION_KEYS, ESCALATION_PHRASES, escalati
 from chain.text.phrases import describe_answer
 from chain.text.wording import ASKED_EACH_TIME, pluralize
 from cli.show.aliases import bare_command
-from cli.show.text_rows import TAB, fitting
+from cli.show.text_rows import TAB, fitting, in_rows
 
 HEAD_ROWS, PREVIEW_TAIL_ROWS = 12, 6
 """Rows of a preview that are shown before and after a cut, so that a question fits on 24 rows."""
@@ -129,9 +129,14 @@ def fence(question: events.Question) -> str:
     return f"sandboxed: {', '.join(held)}" if held else ""
 
 
-def options(question: events.Question) -> list[str]:
-    """Return the numbered options of a choice."""
-    return [f"  {n}. {visible(option)}" for n, option in enumerate(question.options, 1)]
+def option_rows(question: events.Question, width: int) -> list[str]:
+    """Return the numbered options of a choice in rows. A row that continues one is indented, as text of the option."""
+    rows: list[str] = []
+    for n, option in enumerate(question.options, 1):
+        number = f"  {n}. "
+        first, *others = in_rows(visible(option), max(width - len(number), 10)) or [""]
+        rows += [f"{number}{first}", *(f"{' ' * len(number)}{row}" for row in others)]
+    return rows
 
 
 def hint(question: events.Question, *, by_key: bool = True) -> str:

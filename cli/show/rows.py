@@ -79,7 +79,7 @@ def rows(event: Event, place: RowPlace, context: Context) -> list[str]:
             shown = [place.paint("bold", row) for row in in_rows(title, place.room)]
             shown += painted_preview(event, place) if question_rows.shows_preview(event) else []
             shown += [place.paint("dim", f"  {row}") for row in in_rows(question_rows.fence(event), place.room - 2)]
-            return [*shown, *(row for each in question_rows.options(event) for row in in_rows(each, place.room))]
+            return [*shown, *question_rows.option_rows(event, place.room)]
         case events.Answer():
             sign, text = question_rows.answer_parts(event)
             return [place.line(sign, text, "green" if sign == "✓" else "yellow")]

@@ -28,7 +28,7 @@ ToolbarPart: TypeAlias = tuple[str, str]
 """A style (``nearly-full``, or none) and a text."""
 NEARLY_FULL = 80
 """Percent of the context window above which its usage is highlighted."""
-LESS_WHEN_IDLE = ("tokens", "folder", "branch", "model", "context", "plan", "queue", "mode", "idle")
+LESS_WHEN_IDLE = ("tokens", "folder", "branch", "model", "context", "plan", "jobs", "queue", "mode", "idle")
 """The parts of the left side that a narrow row drops while nothing runs, in this order."""
 SIDE_GAP = 2
 """The minimum gap between the two sides, in columns."""
@@ -218,6 +218,7 @@ class Toolbar:
         holds_rows: bool = False,
         keys: str = "",
         mode: Mode | None = None,
+        jobs: int = 0,
     ) -> list[ToolbarPart]:
         """Return the row, at most ``width`` columns of it.
 
@@ -225,13 +226,14 @@ class Toolbar:
         question that was open when the text was begun. ``others`` lines in the editor are sent by Enter before it.
         ``holds_rows``: rows wait for the end of a block of the reply. ``keys`` answer without Enter while nothing is
         typed. ``mode`` is shown if it is given; while a run is active, in short form and only if it is not the default.
+        ``jobs`` background jobs are running.
         """
         typed = to.text
         if at and answers_question(typed):
-            asker = MAIN if self.asked is None else self.asked.agent
             # As a sentence names them: "y, a or n".
             how = f"{', '.join(keys[:-1])} or {keys[-1]} " if keys and not typed else self._signs.enter
-            right = f"{how}answers {at} ({self._name(asker)})"
+            asker = self.asked.agent if self.asked is not None and self.asked.id == at else ""
+            right = f"{how}answers {at} ({self._name(asker)})" if asker else f"{at} is no longer open"
         elif to.is_addressed and not to.agent:
             right = "no such agent at work"
         elif to.is_addressed and to.agent != MAIN and is_stop(typed):
@@ -240,7 +242,7 @@ class Toolbar:
             right = f"{self._signs.enter}sends {pluralize(others + bool(typed.strip()), 'line')}"
         else:
             right = self._right(to)
-        for texts in self._left_variants(now, self._queue(waiting, to.waiting), holds_rows, mode):
+        for texts in self._left_variants(now, self._queue(waiting, to.waiting), holds_rows, mode, jobs):
             left = self._joined(texts)
             room = width - sum(columns(text) for _, text in left) - columns(right)
             if room >= (SIDE_GAP if left and right else 0):
@@ -261,17 +263,21 @@ class Toolbar:
         others = f" +{waiting - own}" if waiting > own else ""
         return f"queue {own}/{self._inbox_size}{others}" if self.is_running or waiting else ""
 
-    def _left_variants(self, now: float, queue: str, holds_rows: bool, mode: Mode | None) -> Iterator[tuple[str, ...]]:
+    def _left_variants(
+        self, now: float, queue: str, holds_rows: bool, mode: Mode | None, jobs: int
+    ) -> Iterator[tuple[str, ...]]:
         """Yield the left side in every length, longest first."""
         tokens = pluralize(self.tokens, "token") if self.tokens else ""
         if holds_rows:
             queue = self._signs.dot.join(filter(None, [queue, "more after this block"]))
         plan = f"plan {plan_progress(self._plan)}" if self._plan else ""
+        background = pluralize(jobs, "job") if jobs else ""
         if not self.is_running:
             parts = {
                 "idle": "idle",
                 "mode": mode or "",
                 "queue": queue,
+                "jobs": background,
                 "plan": plan,
                 "model": self._name(self.model),
                 "folder": cut_start(self._clean(self._folder), LONGEST_NAME, self._signs.cut),
@@ -285,7 +291,8 @@ class Toolbar:
         step, short = self._current_step(now)
         agents = pluralize(len(self._children), "agent") if len(self._children) > 1 else ""
         where = self._signs.dot.join(filter(None, [_SHORT_MODES[mode] if mode else "", self._iteration]))
-        yield from ((where, step, agents, queue, plan, self._context, tokens)[:count] for count in (7, 6, 5, 4))
+        full = (where, step, agents, queue, background, plan, self._context, tokens)
+        yield from (full[:count] for count in (8, 7, 6, 5, 4))
         yield from ((where, step, queue), (where, short, queue), (where, short), (where,), ())
 
     def _current_step(self, now: float) -> tuple[str, str]:

@@ -55,13 +55,16 @@ class CustomCommands:
     def find(self, name: str) -> CustomCommand | None:
         """Return the command of this name, read again from its file; ``None`` if there is none.
 
-        Raise ``UserError`` if its content is not trusted.
+        Raise ``UserError`` if its content is not trusted, or if its file cannot be used.
         """
         folded = name.removeprefix("/").casefold()
         self.refresh()
         if any(command.name == folded for command in self.found.untrusted_commands):
             raise UserError(UNTRUSTED.format(f"/{folded}"))
-        return next((command for command in self.found.commands if command.name == folded), None)
+        command = next((command for command in self.found.commands if command.name == folded), None)
+        if command is None and (fault := self.found.broken.get(folded)) is not None:
+            raise UserError(fault)
+        return command
 
     def submit(self, command: CustomCommand, arguments: str) -> tuple[bool, str]:
         """Submit the text of a command. Return whether it was accepted, and a sentence to show, which may be empty.

@@ -371,8 +371,11 @@ class _Program:
         exit_on_signals(*LEAVING)
         left = [*self._unsent, *filter(str.strip, [typed])]
         rows = [f"Not sent: {text.strip()}".replace("\n", "\n  ") for text in left]
-        if count := len(self._session.chain.lines.waiting):
-            rows.append(f"{pluralize(count, 'line')} {'stays' if count == 1 else 'stay'} queued in the session.")
+        waiting = self._session.chain.lines.waiting
+        jobs = sum(accepted.line.kind == "job" for accepted in waiting)
+        for count, what in ((len(waiting) - jobs, "line"), (jobs, "job end")):
+            if count:
+                rows.append(f"{pluralize(count, what)} {'stays' if count == 1 else 'stay'} queued in the session.")
         self._screen.show([sanitize(row) for row in (*rows, *self._farewell)])
 
     @property

@@ -474,7 +474,9 @@ class Commands:
             raise UserError("there is no reply yet")
         copied, count = copyable(reply), pluralize(len(reply), "character")
         some = count if copied == reply else f"the first {len(copied):,} of {count}"
-        return CommandAnswer(f"Sent to the clipboard: {some}.", copies=copied)
+        # By default tmux ignores it, and nothing reports that.
+        hint = " tmux needs: set -g set-clipboard on" if "TMUX" in os.environ else ""
+        return CommandAnswer(f"Sent to the clipboard: {some}.{hint}", copies=copied)
 
     def _do_new(self, option: str) -> CommandAnswer:
         if option not in ("", CLEAN):
@@ -530,7 +532,9 @@ def _effort_in_words(asked: str, own: object) -> str:
         return (
             f"Effort: {asked}. /effort {DEFAULT_EFFORT} is that of the model's definition{f', {own}' if own else ''}."
         )
-    return f"Effort: {own}, as the model's definition says." if own else "Effort: the model's own."
+    change = f"/effort changes it: {', '.join(EFFORTS)}."
+    present = f"{own}, as the model's definition says" if own else "the model's default"
+    return f"Effort: {present}. {change}"
 
 
 def _one_of(names: Iterable[str], typed: str, what: str) -> str:

@@ -397,6 +397,7 @@ class TerminalSession:
                 keys=keys,
                 holds_rows=self._renderer.holds_rows,
                 mode=self.chain.mode,
+                jobs=len(self.chain.jobs.running),
             )
 
     def read_branch(self) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from chain import events
 from chain.text.hunks import FileDiff, Hunk
 from chain.text.wording import ASKED_EACH_TIME
-from cli.show.question_rows import answer_keys, answer_parts, fence, hint, preview_rows, title, unclear
+from cli.show.question_rows import answer_keys, answer_parts, fence, hint, option_rows, preview_rows, title, unclear
 
 TEXT = st.text(alphabet="ab $>-↪\n\t全", max_size=60)
 
@@ -93,6 +93,11 @@ def test_the_hint_has_the_possible_answers(question: events.Question, shown: str
 )
 def test_a_slip_does_not_answer_an_approval(question: events.Question, text: str, correction: str) -> None:
     assert unclear(question, text) == (correction and f"{correction}; or say why not in a few words")
+
+
+def test_a_long_option_is_indented() -> None:
+    question = replace(asked(), kind="choice", options=("red", "a blue that is not too dark", ""))
+    assert option_rows(question, 20) == ["  1. red", "  2. a blue that is", "     not too dark", "  3. "]
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,11 @@ def test_the_mode_is_short_during_a_run(mode: Mode, idle: str, running: str) -> 
     assert sides(*WORKING, mode=mode)[0] == f"{running}3/20 · thinking 5 s · queue 0/10"
 
 
+def test_background_jobs_are_counted() -> None:
+    assert sides(jobs=1)[0] == "idle · 1 job"
+    assert sides(*WORKING, PLAN, jobs=2)[0] == "3/20 · thinking 5 s · queue 0/10 · 2 jobs · plan 1/3"
+
+
 def test_the_seconds_of_a_step_pass() -> None:
     bar = toolbar(*WORKING, call("shell"))
     shown = [row_of(bar, width=200, now=now, waiting=2).partition("   ")[0] for now in (90.0, 103.9, 144.0, 168)]
@@ -199,6 +204,7 @@ TO_CHILD = {"target": "explore-1", "is_addressed": True, "waiting": 10}
         (WORKING, "stop", {**TO_CHILD, "target": "main"}, "⏹ stops the run"),
         (WORKING, "use B", {**TO_CHILD, "target": "", "own": 0}, "no such agent at work"),
         ((*EXPLORING, QUESTION), "", {"at": "Q1"}, "⏎ answers Q1 (explore-1)"),
+        ((*EXPLORING, QUESTION, RESULT), "because", {"at": "Q1"}, "Q1 is no longer open"),
         ((*WORKING, STOP), "use B", {}, "is returned after the stop"),
         ((*WORKING, STOP, RESULT, RUN), "use B", {}, "⏳ main, next safe point"),
     ],

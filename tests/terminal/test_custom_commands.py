@@ -131,3 +131,10 @@ async def test_an_unusable_text_is_refused(tmp_path: Path, arguments: str, says:
         reasons = [event.reason for event in session.of(events.LineRefused)]
         assert len(reasons) == (not says)
         assert all("the limit is 100,000" in reason for reason in reasons)
+
+
+async def test_an_unusable_file_is_named_when_its_command_is_typed(tmp_path: Path) -> None:
+    write(tmp_path, "torn", "---\ndescription: [torn\n---\nMine.")
+    async with commands_of(tmp_path) as (_, commands):
+        assert "torn.md:2: is not valid YAML" in commands.run("/Torn").text
+        assert commands.run("/turn").is_rejected

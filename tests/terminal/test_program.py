@@ -9,12 +9,14 @@ from argparse import Namespace
 from pathlib import Path
 
 import pytest
+import trio
 from support.journals import journals, receipts_of
 from support.prompt import prompt
 from trio.testing import MockClock
 
 from chain.config.load import load_settings
 from chain.errors import UserError
+from chain.tools.tool import JobEnd, ToolContext, tool
 from cli.arguments import Place, read_place
 from cli.input.moments import parse_moment
 from cli.terminal.program import DOUBLE_PRESS_S
@@ -22,6 +24,12 @@ from cli.terminal.program import DOUBLE_PRESS_S
 STORES = """
 rules:
   - {when: {user: store, step: 1}, tools: [{name: write_file, input: {path: a.txt, content: x}}]}
+  - {text: Noted.}
+"""
+
+BACKGROUND = """
+rules:
+  - {when: {user: start, step: 1}, tools: [{name: work, input: {}}]}
   - {text: Noted.}
 """
 
@@ -169,6 +177,25 @@ async def test_unsent_lines_are_named_after_a_signal(tmp_path: Path) -> None:
         f"Resume this session with: chain -r {id}",
     ]
     assert lines(tmp_path) == [{"Do the task": "delivered", "use B": "queued"}]
+
+
+async def test_the_end_of_a_job_is_no_line_of_the_user(tmp_path: Path) -> None:
+    @tool
+    async def work(ctx: ToolContext) -> str:
+        """Start a job."""
+
+        async def run(on_output: object) -> JobEnd:
+            await trio.sleep_forever()
+            raise AssertionError
+
+        return ctx.jobs.start(ctx.agent, ctx.call_id, "make", run, wakes=False)
+
+    async with prompt(tmp_path, BACKGROUND, tools=[work]) as at:
+        await at.send("start", "✓ done")
+        await at.idle()
+        assert "idle · ask · 1 job · " in "".join(text for _, text in at.user.toolbar(80, "", "", 0, ""))
+        assert await at.quit() == 0
+    assert "1 job end stays queued in the session." in at.screen.rows
 
 
 async def test_ctrl_d_with_waiting_lines_exits_with_3(tmp_path: Path) -> None:
