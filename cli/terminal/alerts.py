@@ -14,7 +14,7 @@ LONG_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """A change of the window's title (empty restores the plain one), and whether to ring the bell."""
+    """A change of the window's title, and whether to ring the bell. An empty title restores the plain one."""
 
     title: str = ""
     rings: bool = False

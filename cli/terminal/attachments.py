@@ -1,7 +1,7 @@
 """Images and files that the user attaches to a line: from the clipboard, and from outside the workspace.
 
-Each has a label in the editor, such as ``[clipboard-1.png]``. When a line is sent, the image or the text of each file
-that it labels is sent too.
+An attachment has a label in the editor, such as ``[clipboard-1.png]``. A line that contains the label is sent together
+with the image or the text of the file.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ PASTE_PATIENCE_S = 0.1
 """Seconds that a paste may be delayed to check whether it is the path of a file."""
 
 MAX_TEXT = 50_000
-"""Characters of a text file: half of the longest line."""
+"""Maximum characters of an attached text file: half of the maximum of a line."""
 
 MAX_PATH = 4_096
-"""Characters of a path; the system has the same limit."""
+"""Maximum characters of a path; the system has the same limit."""
 
 CLIPBOARD_PROGRAMS: Sequence[tuple[str, ...]] = (
     ("wl-paste", "--no-newline", "--type", "image/png"),
@@ -51,7 +51,8 @@ _THREADS = Threads("attachments")
 class Attachment:
     """An image, or a text file with its absolute path.
 
-    ``label`` stands for it in the typed line, in brackets, and ``about`` is its kind and size.
+    ``label`` is the text in brackets that represents the attachment in the typed line. ``about`` describes its kind and
+    size.
     """
 
     label: str
@@ -76,7 +77,7 @@ class Attachments:
     async def attach_clipboard(self, environ: Mapping[str, str]) -> Attachment:
         """Attach the image in the clipboard.
 
-        Raise ``UserError`` if there is none, or no installed program can read it.
+        Raise ``UserError`` if the clipboard cannot be read, has no image, or has an image that is too large.
         """
         content = await read_clipboard(environ)
         kind = _image_kind(content)
@@ -109,7 +110,10 @@ class Attachments:
         return self._add(self._free_label(path), f"{len(text):,} characters", path=str(path), text=text)
 
     def expand(self, line: str) -> tuple[str, list[tuple[str, bytes]]]:
-        """Return a line with the text files that it labels appended, and the images that it labels with their names."""
+        """Find the attachments whose labels a line contains.
+
+        Return the line followed by the texts of these files, and the name and content of each of these images.
+        """
         found = [each for each in self._by_label.values() if each.label in line]
         files = [f'{FILE_BEGIN}{each.path}">\n{each.text}\n</file>' for each in found if not each.image]
         # A line that came back contains its files already.
@@ -122,7 +126,7 @@ class Attachments:
         return added
 
     def _free_label(self, path: Path) -> str:
-        """Return an unused label for a file: its name, numbered if another file has that label."""
+        """Return the label of a file: its name in brackets, with a number if another file has that label already."""
         name, number = "".join(c if c.isprintable() else "?" for c in path.name), 1
         label = f"[{name}]"
         while label in self._by_label and self._by_label[label].path != str(path):
@@ -134,7 +138,7 @@ class Attachments:
 async def read_clipboard(environ: Mapping[str, str]) -> bytes:
     """Return the image in the clipboard, empty if there is none.
 
-    Raise ``UserError`` if no program can read the clipboard.
+    Raise ``UserError`` if no suitable program is installed, or if it takes longer than ``CLIPBOARD_S``.
     """
     found = [argv for argv in CLIPBOARD_PROGRAMS if shutil.which(argv[0], path=environ.get("PATH"))]
     if not found:
@@ -149,7 +153,7 @@ async def read_clipboard(environ: Mapping[str, str]) -> bytes:
 
 
 async def _output_of(argv: Sequence[str], environ: Mapping[str, str]) -> bytes:
-    """Return the output of a program, cut soon after ``MAX_IMAGE`` bytes; empty if the program fails."""
+    """Return the output of a program; empty if it fails. Stop reading after slightly more than ``MAX_IMAGE`` bytes."""
     try:
         process = await trio.lowlevel.open_process(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environ
@@ -174,10 +178,10 @@ async def _output_of(argv: Sequence[str], environ: Mapping[str, str]) -> bytes:
 
 
 def outside_path(pasted: str, roots: Sequence[Path], patience: float = PASTE_PATIENCE_S) -> Path | None:
-    """Return the path if the pasted text is that of a file outside the ``roots``; else ``None``.
+    """Return the path in a pasted text if it names an existing file outside the ``roots``; else ``None``.
 
-    Terminals write the path of a dropped file in quotes, with backslashes, or as a ``file:`` address. ``patience`` is
-    in seconds: the disk may be slow.
+    Terminals write the path of a dropped file in quotes, with backslashes, or as a ``file:`` address. The disk may be
+    slow: return ``None`` if the check takes longer than ``patience`` seconds.
     """
     text = pasted.strip()
     if not text or len(text) > MAX_PATH or not text.isprintable():

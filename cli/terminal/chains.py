@@ -1,4 +1,4 @@
-"""The open sessions of one program. One is in use; to switch, the next is opened before that one is closed."""
+"""The open sessions of one program: one, or two during a switch, which opens the new one before it closes the old."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ OpenDoor: TypeAlias = Callable[[Chain], AbstractAsyncContextManager[str]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _OpenChain:
-    """The state of an open chain: whether it is to be closed, and whether it is closed."""
+    """The state of an open chain: whether its closing was requested, and whether it has closed."""
 
     problem: str
-    """The reason why it has no side door; empty if it has one."""
+    """The reason why the chain has no side door; empty if it has one."""
     close_requested: trio.Event = field(default_factory=trio.Event)
     closed: trio.Event = field(default_factory=trio.Event)
 
@@ -34,7 +34,7 @@ class _OpenChain:
 class OpenSessions:
     """The chains that this program has open, each in a task of its own with a side door.
 
-    ``open_chain`` opens one. ``settings`` define the models.
+    ``open_chain`` opens a chain, and ``open_door`` its side door. ``settings`` define the models.
     """
 
     def __init__(self, nursery: trio.Nursery, settings: Settings, open_chain: OpenChain, open_door: OpenDoor) -> None:
@@ -45,11 +45,10 @@ class OpenSessions:
         self._opened: dict[Chain, _OpenChain] = {}
 
     async def open(self, model: str, *, plan: Iterable[Task] = (), resume: str = "", mode: Mode | None = None) -> Chain:
-        """Open a new session with a plan, or the stored one with the id ``resume``, and return its chain.
+        """Open a new session with a plan, or the stored session with the id ``resume``. Return its chain.
 
-        Raise ``UserError``.
-
-        ``mode`` is the mode to switch to; ``None`` leaves that of the session.
+        ``mode`` is the mode to switch to; ``None`` keeps the session's own mode. Raise ``UserError`` if the session
+        cannot be opened.
         """
         definition = self._settings.model(model)
         asked = build_model(definition, interactive=True)
@@ -73,7 +72,7 @@ class OpenSessions:
         return [note for note in (problem, instructions_sentence(read.files), *read.faults, mode, added) if note]
 
     async def close(self, *chains: Chain) -> None:
-        """Close these chains, or all of them. Their runs are interrupted."""
+        """Interrupt and close the given chains, or all chains if none is given. Wait until they are closed."""
         closing = [self._opened[chain] for chain in chains or self._opened if chain in self._opened]
         for opened in closing:
             opened.close_requested.set()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 UNTRUSTED = "{} came with this folder, and you have not trusted its present content; start chain again to review it."
 FindCustom: TypeAlias = Callable[[Collection[str]], FoundCommands]
-"""Reads the custom commands, given the names that are taken (``find_commands``)."""
+"""A function that reads the custom commands, such as ``find_commands``. Its argument is the names of other commands."""
 
 NO_DESCRIPTION, NO_DESCRIPTION_HERE = "a custom command", "a command of this folder"
 
@@ -69,7 +69,7 @@ class CustomCommands:
     def submit(self, command: CustomCommand, arguments: str) -> tuple[bool, str]:
         """Submit the text of a command. Return whether it was accepted, and a sentence to show, which may be empty.
 
-        Raise ``UserError`` if its model cannot be used.
+        Raise ``UserError`` if the text is empty, or if the model that the command names cannot be used.
         """
         # The leading space makes it text, never a command.
         text, images = self.attach(f" {command.expand(arguments)}")

@@ -15,7 +15,7 @@ from cli.terminal.invocation import TerminalStyle
 
 @dataclass(slots=True)
 class Display:
-    """A screen with its style, its alerts, the tour of a demonstration, and the user's choices of what to show."""
+    """The screen, its style and alerts, the comments on a demonstration, and the user's choices of what to show."""
 
     screen: Screen
     style: TerminalStyle

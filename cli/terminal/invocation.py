@@ -32,11 +32,11 @@ class TerminalStyle:
 class Invocation:
     """The parameters of a terminal session.
 
-    ``state`` is the folder of the journals, ``traces`` that of the debug traces, if any are written. ``tools`` are
-    added to the configured ones, and are read once, when the prompt is up. A ``tour`` comments on a demonstration,
-    which is not stored. ``mode`` is that of the first session; ``None`` for the session's own. ``store`` holds the
-    sessions, by default in the state folder; ``is_kept`` is whether it outlives the process. Tools may use ``add_dirs``
-    besides the workspace.
+    ``state`` is the folder of the journals. ``traces`` is the folder of the debug traces; ``None`` writes none.
+    ``tools`` are added to the configured tools. They are iterated once, after the prompt is shown. ``tour`` comments on
+    a demonstration, which is not stored. ``mode`` is the mode of the first session; ``None`` keeps the session's own
+    mode. ``store`` contains the sessions; ``None`` stores them in ``state``. ``is_kept`` is whether the store outlives
+    the process. ``add_dirs`` are directories that tools may use besides the workspace.
     """
 
     settings: Settings
@@ -55,4 +55,4 @@ class Invocation:
 
 
 Prepare: TypeAlias = Callable[[], AbstractContextManager[Invocation]]
-"""Prepares an invocation once the prompt is on the screen, and cleans up after the session."""
+"""A function that prepares an invocation after the prompt is shown, and cleans up after the session."""

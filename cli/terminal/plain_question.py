@@ -1,4 +1,4 @@
-"""Questions before the editor is up, at a terminal in line mode: trust, and which session to resume."""
+"""Asks questions before the editor starts, in line mode: whether to trust files, and which session to resume."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from cli.show.text_rows import NARROWEST, in_rows
 from cli.writing import try_to_write
 
 QUESTION_ROWS = 4
-"""Rows of the window below the list of sessions: how many older ones there are, the question, and the answer."""
+"""Rows reserved below the list of sessions: the number of older sessions, the question, and the answer."""
 
 _KEYS = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O[ -~])")
-"""The sequences of keys such as the arrows, which mean nothing in an answer."""
+"""Matches the sequences of keys such as the arrows. They are ignored in an answer."""
 
 WHICH_SESSION = "Resume which session? (number or part of an id, Enter to cancel)"
 
@@ -34,7 +34,7 @@ WHICH_SESSION = "Resume which session? (number or part of an id, Enter to cancel
 def ask_which(state: Path, address: str, workspace: Path, *, ascii: bool) -> str | None:
     """Ask which session to resume, and return its id; ``None`` if the user chose none.
 
-    Raise ``UserError`` if there are none.
+    Raise ``UserError`` if there are no sessions.
     """
     from chain.app import sessions  # imported late, since questions of trust do not need it
 
@@ -61,9 +61,9 @@ def ask_which(state: Path, address: str, workspace: Path, *, ascii: bool) -> str
 
 
 def ask_for_trust(settings: Settings, *, ascii: bool) -> tuple[bool | None, bytes]:
-    """Ask whether to trust the configuration file. Return the answer, ``None`` for Enter, and the bytes typed before.
+    """Ask whether to trust the configuration file. Return the answer and the bytes that were typed before the question.
 
-    Those bytes do not answer the question. They are for the editor, like all that is typed ahead.
+    The answer is ``None`` for Enter. The bytes do not answer the question: the caller passes them to the editor.
     """
     assert settings.file is not None
     rows = trust_rows.question(settings.file, settings.untrusted_values, tty.size()[0])
@@ -71,12 +71,12 @@ def ask_for_trust(settings: Settings, *, ascii: bool) -> tuple[bool | None, byte
 
 
 def ask_for_server(server: ToolServer, *, ascii: bool) -> tuple[bool | None, bytes]:
-    """Ask whether a server of the workspace may start, like ``ask_for_trust``."""
+    """Ask whether a server of the workspace may start. Return the same as ``ask_for_trust``."""
     return _ask_yes_or_no(trust_rows.server_question(server, tty.size()[0]), trust_rows.STARTING, ascii=ascii)
 
 
 def ask_for_commands(commands: Sequence[UntrustedCommand], *, ascii: bool) -> tuple[bool | None, bytes]:
-    """Ask whether to trust the commands of the workspace, like ``ask_for_trust``."""
+    """Ask whether to trust the commands of the workspace. Return the same as ``ask_for_trust``."""
     rows = trust_rows.commands_question(commands, tty.size()[0])
     return _ask_yes_or_no(rows, trust_rows.TRUST_COMMANDS, ascii=ascii)
 
@@ -95,13 +95,13 @@ def _ask_yes_or_no(rows: Sequence[str], asking: str, *, ascii: bool) -> tuple[bo
 
 
 def say_declined(settings: Settings, instead: Settings, *, ascii: bool) -> None:
-    """Show that the file is not used, and which configuration is used instead."""
+    """Show that the file of ``settings`` is not used, and that the configuration ``instead`` is."""
     assert settings.file is not None
     _show(trust_rows.declined_rows(settings.file, instead.file, tty.size()[0]), ascii=ascii)
 
 
 def say(text: str, *, ascii: bool) -> None:
-    """Show a sentence, wrapped to the terminal."""
+    """Print a sentence, wrapped to the terminal's width."""
     _show(in_rows(text, max(tty.size()[0], NARROWEST)), ascii=ascii)
 
 
@@ -111,7 +111,7 @@ def _show(rows: Sequence[str], *, ascii: bool) -> None:
 
 
 def _ask(asking: str) -> str | None:
-    """Show ``asking`` and return the typed line, empty after Esc; ``None`` at the end of input.
+    """Show the question ``asking`` and return the typed line, empty after Esc; ``None`` at the end of input.
 
     Ask again if the line has only keys such as the arrows.
     """

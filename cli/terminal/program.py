@@ -1,7 +1,7 @@
 """The program at a terminal: its sessions, keys and signals, and what it restores and prints when it exits.
 
-The user may switch to another session. It is opened first, so that the current session continues if that fails; then
-the current session is closed. Meanwhile typed lines stay in the editor, and scripted lines are paused.
+A switch to another session opens the new session first. If that fails, the current session continues; otherwise the
+current session is closed. During the switch typed lines stay in the editor, and scripted lines are paused.
 """
 
 from __future__ import annotations
@@ -53,9 +53,10 @@ DOUBLE_PRESS_S = 2.0
 
 
 async def serve(screen: Screen, signals: AsyncIterator[int], style: TerminalStyle, invocation: Invocation) -> int:
-    """Open a chain for a screen that is up, serve its user, and return the exit code. Raise ``UserError``, in groups.
+    """Open a chain for a screen that is already shown, serve its user, and return the exit code.
 
-    If the configured model has no key, the offline model is used. ``signals`` may have arrived before the call.
+    Use the offline model if the configured model has no key. ``signals`` also yields signals that arrived before the
+    call. Raise an exception group that contains a ``UserError`` if the chain cannot be opened.
     """
     settings, place, state = invocation.settings, invocation.place, invocation.state
     name, notes = settings.chain().model, [*place.notes, *invocation.servers.notes]
@@ -359,7 +360,10 @@ class _Program:
         return self._code or (LINES_LEFT if left else 0)
 
     async def close(self) -> None:
-        """Restore the terminal, store the draft, and print unsent lines and how to resume, however ``run`` ended."""
+        """Restore the terminal, store the draft, and print the unsent lines and how to resume the sessions.
+
+        Call this however ``run`` ended.
+        """
         self._is_leaving = True
         self._session.chain.leave()
         # Restore the terminal whatever ended the program; ``Screen.close`` has its own timeout.
@@ -380,7 +384,7 @@ class _Program:
 
     @property
     def _farewell(self) -> list[str]:
-        """The rows that say how to resume the stored sessions of this program, latest session last."""
+        """The rows that say how to resume the stored sessions of this program; the latest session comes last."""
         if (tour := self._invocation.tour) is not None:
             return in_rows(tour.farewell, self._screen.width)
         if not self._invocation.is_kept:

@@ -19,7 +19,7 @@ LONGEST_PREFIX = 200
 class Recipients:
     """A snapshot of the agents and their waiting lines, for the toolbar.
 
-    Call ``update`` in trio's thread, the rest anywhere.
+    Call ``update`` in trio's thread. Any thread may call the other methods.
     """
 
     def __init__(self, chain: Chain) -> None:
@@ -55,7 +55,10 @@ def waiting_by_agent(chain: Chain) -> dict[str, int]:
 
 
 def take_back(chain: Chain, id: str, reason: str) -> str:
-    """Drop a waiting line and return its text, with an address if the line needs one. Raise ``UserError``."""
+    """Drop a waiting line and return its text, with an address if the line would go to another agent without one.
+
+    Raise ``UserError`` if the line does not wait any more.
+    """
     accepted = chain.lines.find(id)
     text = chain.lines.drop(accepted.id, reason)
     return text if chain.lines.target(text) == accepted.agent else f"/to {accepted.agent} {text}"

@@ -1,7 +1,7 @@
 """Slash commands: answered at once without a model, also during a run.
 
-The chain's events report what a command changes (a dropped line, a new conversation, another model), so an answer
-contains only the rest. It is plain text.
+Answers are plain text. An answer does not report what the command has changed (a dropped line, a new conversation,
+another model), since the chain's events report that.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _BEGINNINGS = ("status", "focus on ", "skip ", "also check ", "ignore ", "prefer
 """Completions of lines. The stop phrases come after them, so that the first completion is never a stop."""
 
 ALL_JOBS = "all"
-"""The argument of ``/kill`` for all jobs."""
+"""The argument of ``/kill`` that ends all jobs."""
 EFFORTS, DEFAULT_EFFORT = ("low", "medium", "high", "max"), "default"
 """Completions of ``/effort``. Other levels are sent to the service, which may refuse them."""
 
@@ -65,7 +65,7 @@ CHOOSE = "/resume 1 resumes the first; the start or end of an id works too."
 
 @dataclass(frozen=True, slots=True)
 class NextSession:
-    """The session to switch to: the one with the id ``resume``, or a new one with this plan."""
+    """The session to switch to: the stored one with the id ``resume``, or a new one with ``plan``."""
 
     plan: tuple[Task, ...] = ()
     resume: str = ""
@@ -75,9 +75,10 @@ class NextSession:
 class CommandAnswer:
     """The answer to a command: ``text`` to show, ``edit`` to put into the editor, ``copies`` for the clipboard.
 
-    ``is_rejected``: the command was not understood and stays in the editor. ``question`` is one to show with its whole
-    preview, ``agent`` one to show with its transcript. ``thinking`` is whether to show thoughts whole from now on;
-    ``None`` changes nothing. If there is an ``opening``, show the text when that session is open.
+    ``is_rejected``: the command was not understood and stays in the editor. ``question`` is a question to show with its
+    whole preview. ``agent`` is the name of an agent whose transcript is to be shown. ``thinking`` is whether to show
+    thoughts in full from now on; ``None`` changes nothing. ``opening`` is a session to switch to, in
+    which ``text`` is then shown.
     """
 
     text: str = ""
@@ -93,10 +94,10 @@ class CommandAnswer:
 
 @dataclass(frozen=True, slots=True)
 class _Command:
-    """A command. ``argument`` is its syntax in help: one word, unless the command ``takes_text``.
+    """A command. ``argument`` is the syntax of its argument, which is one word, or any text if ``takes_text``.
 
     ``arguments`` returns completions of the argument. ``run`` returns an answer, or rows to show. A command that
-    ``needs_terminal`` is not offered to an editor.
+    ``needs_terminal`` is not offered to a code editor that shows the session.
     """
 
     about: str
@@ -108,15 +109,16 @@ class _Command:
 
 
 class _CommandError(Exception):
-    """The command is wrong, and stays in the editor to be corrected."""
+    """An error in a typed command, which stays in the editor to be corrected."""
 
 
 class Commands:
-    """The slash commands of one chain, for trio's thread.
+    """The slash commands of one chain. Call the methods in trio's thread, except those that say otherwise.
 
-    ``model`` is the definition with which the chain was opened, by default the configured one. ``origin`` is where the
-    user's lines come from. ``screen`` is the terminal that shows the answers, ``store`` holds the sessions that
-    ``/resume`` opens; both may be missing. ``find_custom`` reads the custom commands, given the names that are taken.
+    ``model`` names the model definition with which the chain was opened; ``None`` for the configured one. ``origin`` is
+    where the user's lines come from. ``screen`` is the terminal that shows the answers, or ``None``. ``store`` contains
+    the sessions that ``/resume`` opens, or is ``None``. ``find_custom`` reads the custom commands; its argument is the
+    names of the built-in ones.
     """
 
     def __init__(
@@ -193,9 +195,9 @@ class Commands:
         self.custom = CustomCommands(chain, settings, lambda: find_custom(built_in), origin)
 
     def run(self, text: str, *, width: int = DEFAULT_WIDTH) -> CommandAnswer:
-        """Run a command and return its answer, for ``width`` columns.
+        """Run a command and return its answer, formatted for ``width`` columns.
 
-        If the command fails, the answer is the reason.
+        If the command fails, the answer contains the reason.
         """
         self._width = max(width, NARROWEST)
         try:
@@ -234,7 +236,7 @@ class Commands:
     def menu(self, text: str) -> list[Choice]:
         """Return the commands or files that complete ``text``, for the menu. Any thread may call it.
 
-        A command gets a space after it: prompt_toolkit drops a completion that changes nothing.
+        A completed command ends with a space, since prompt_toolkit drops a completion that equals the typed text.
         """
         if not is_command(text):
             before, names = self.files.complete_name(text)
@@ -247,7 +249,7 @@ class Commands:
         return found + [Choice(f"{n} ", n, about) for n, about in self.prompts if len(text) > 1 and n.startswith(text)]
 
     def _names(self) -> list[str]:
-        """Return the names of the commands, without those for servers and jobs if there are none."""
+        """Return the names of the commands, without those that need a server or a job if there is none."""
         has = {"/mcp": self._chain.servers, **dict.fromkeys(("/jobs", "/kill"), self._chain.jobs.views)}
         return [name for name in self._commands if has.get(name, True)]
 
@@ -257,12 +259,15 @@ class Commands:
 
     @property
     def portable(self) -> list[tuple[str, str, str]]:
-        """The commands that need no terminal, like ``_entries``."""
+        """The name, argument syntax and description of each command that needs no terminal, also of custom commands."""
         built_in = [entry for entry in self._entries() if not self._commands[entry[0]].needs_terminal]
         return [*built_in, *self.custom.entries()]
 
     def use(self, name: str) -> str:
-        """Use a model from the next run on, and return its label. Raise ``UserError`` and ``JournalError``."""
+        """Switch to a model for the next runs, and return its label.
+
+        Raise ``UserError`` if the model cannot be used, and ``JournalError`` if the change cannot be stored.
+        """
         folded = {known.casefold(): known for known in self._settings.model_names}
         name = name if name in self._settings.model_names else folded.get(name.casefold(), name)
         definition = self._settings.model(name)
@@ -362,7 +367,7 @@ class Commands:
             raise _CommandError(flat(str(error))) from None
 
     def _do_to(self, argument: str) -> NoReturn:
-        """Raise an error: only a malformed address comes here, since a well-formed one is sent as a line."""
+        """Raise ``_CommandError`` for a malformed address. A line with a valid address is not run as a command."""
         if is_command(argument.partition(" ")[2]):
             raise _CommandError(
                 "commands cannot be sent to an agent; put one more space before the / to send it as text"
@@ -408,7 +413,7 @@ class Commands:
 
     @property
     def prompts(self) -> list[tuple[str, str]]:
-        """The prompts of servers as commands, each with its description."""
+        """The prompts that servers offer: each as the name of a command, with its description."""
         views = self._chain.servers
         return [(f"{SERVER_PROMPT}{view.name}:{name}", flat(about)) for view in views for name, about in view.prompts]
 

@@ -25,10 +25,10 @@ def run_at_terminal(
     ascii: bool,
     updates_rows: bool = True,
 ) -> int:
-    """Show a prompt, serve its user, and return the exit code. Raise the ``UserError`` of ``prepare``.
+    """Show a prompt, serve its user, and return the exit code. Raise ``UserError`` if ``prepare`` raises it.
 
-    ``prepare`` is called when the prompt is up, so that its imports delay no key. ``typed`` are the keys pressed
-    before. Without ``updates_rows`` no row is updated in place.
+    ``prepare`` is called after the prompt is shown, so that its imports delay no key. ``typed`` contains the keys
+    pressed before the call. ``updates_rows`` is whether shown rows may be updated in place.
     """
     is_ascii = ascii or not tty.is_utf8(os.environ)
     if is_ascii and not ascii:

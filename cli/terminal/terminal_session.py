@@ -52,11 +52,11 @@ QUIET_S = 0.5
 """Seconds that an exit waits for a cancelled tool before it shows a message."""
 
 SHOWING_S = 1.0
-"""Seconds that the last rows may take when the program ends: the terminal may no longer be read."""
+"""Seconds to wait until the last rows are shown when the program ends: the terminal may no longer be read."""
 
 
 class SessionOwner(Protocol):
-    """The interface by which a session calls the program that shows it."""
+    """The program that shows a session, as the session calls it."""
 
     def give_back(self, text: str) -> None:
         """Return an undelivered line to the user."""
@@ -96,8 +96,7 @@ class TerminalSession:
         self._run_started = Wakeup()
         self._all_shown = trio.Event()
         self._now = time.time()
-        """The time that the rows and the toolbar show: that of the last drawing."""
-        """Whether the last run used all its iterations."""
+        """The time of the last drawing, which the rows and the toolbar show."""
         self._last_refusal = ("", "")
         """The last refused line and the reason, until there is room: a repeated refusal is not shown again."""
         self._answered_ids: set[str] = set()
@@ -144,7 +143,7 @@ class TerminalSession:
     def welcome(self, text: str, *, command: str = "") -> None:
         """Show the earlier rows of a resumed session, then a text.
 
-        ``command`` is the one that opened the session, if any.
+        ``command`` is the typed command that opened the session; empty if there is none.
         """
         resumed = self.chain.resumed
         if resumed is None:
@@ -195,11 +194,12 @@ class TerminalSession:
             self._screen.give_back(query)
 
     def accept(self, text: str, *, at: str = "", again: bool = False) -> Acceptance:
-        """Submit a line, and return what the editor does with it: without room it may be sent again, unchanged.
+        """Submit a line, and return what the editor does with it.
 
-        A line begun at a question answers it, unless the line has a meaning of its own. A blank line sends the waiting
-        lines, or else continues after a run that used all its iterations. A line with ``!`` needs a run to interrupt,
-        unless it came back and is sent ``again``.
+        ``at`` is the question that was open when the line was begun. The line answers that question, unless it is a
+        command, a stop or a line with ``!``. A blank line sends the waiting lines; if there are none, it continues a
+        run that has used all its iterations. ``again``: the line was returned, and is sent again. While no run is
+        active, a line with ``!`` is refused unless it is sent again.
         """
         if at and answers_question(text):
             return self._answer(at, text)
@@ -228,7 +228,10 @@ class TerminalSession:
         return "keep" if had_room or answer.what == "local" or parsed.problem else "later"
 
     def _answer(self, question: str, text: str) -> Acceptance:
-        """Answer a question. A text that may be a mistyped key is asked about, so that it never denies a call."""
+        """Answer a question. Return what the editor does with the text.
+
+        A text that may be a mistyped key would deny a call. It is not sent; a sentence says how to answer.
+        """
         if not text.strip():
             return "accepted"
         asked = self._toolbar.asked
@@ -259,7 +262,7 @@ class TerminalSession:
         self._start_attaching(lambda: self._attachments.attach_clipboard(os.environ))
 
     def outside_path(self, pasted: str) -> str:
-        """Return the path if the pasted text is that of a file outside the tools' folders; else empty.
+        """Return the path in a pasted text if it names a file outside the tools' folders; else an empty text.
 
         Any thread may call it.
         """
@@ -286,7 +289,7 @@ class TerminalSession:
             self._tasks.start_soon(work)
 
     def take_back(self) -> str | None:
-        """Drop the latest waiting line and return its text."""
+        """Drop the latest waiting line and return its text; ``None`` if there is none."""
         id, text = self.chain.lines.last_waiting(), None
         with suppress(UserError):
             text = None if id is None else take_back(self.chain, id, TAKEN_BACK)
@@ -294,9 +297,9 @@ class TerminalSession:
         return text
 
     def report(self, answer: SubmitResult, text: str, to: str = "") -> bool:
-        """Show the chain's answer to a line for the agent ``to``, unless events show it.
+        """Show the chain's answer to a submitted line for the agent ``to``, if no event shows it.
 
-        Return whether it was accepted.
+        Return whether the line was accepted.
         """
         self._update_queue()
         match answer.what:
@@ -343,7 +346,7 @@ class TerminalSession:
         return not answer.is_rejected
 
     def _show_context(self) -> None:
-        """Show how full the conversation is after an undo, which has no event with that number."""
+        """Update the context usage in the toolbar. An undo changes it, and no event reports the new value."""
         view = self.chain.window
         with self._lock:
             self._toolbar.set_context_usage(view.tokens, view.window or None)
@@ -355,7 +358,7 @@ class TerminalSession:
             self._feed.put(events.Notice(message=note))
 
     def print(self, text: str, rows: Sequence[str] = (), *, command: str = "") -> None:
-        """Show the typed ``command``, a text and rows, after all earlier events; nothing without a text or rows."""
+        """Show the typed ``command``, a text and rows below earlier events. Do nothing if text and rows are blank."""
         if text.strip() or rows:
             self.show_rest()
             self._show(self._renderer.answer(command, text, rows))
@@ -366,7 +369,7 @@ class TerminalSession:
         self._screen.show(rows, self._renderer.tail_at(self._now))
 
     def show_rest(self) -> None:
-        """Show the events that wait, for the terminal's present width."""
+        """Show the waiting events, formatted for the terminal's current width."""
         self._show_events(self._feed.take())
 
     @property
@@ -375,13 +378,13 @@ class TerminalSession:
         return self.chain.is_running or self._toolbar.is_running
 
     def target(self, typed: str) -> str:
-        """Return the agent that the typed line would go to, empty for the main one. Any thread may call it."""
+        """Return the agent to which the typed line would go; empty for the main agent. Any thread may call it."""
         to = self._recipients.find(typed)
         is_for_all = not to.is_addressed and (is_stop(typed) or is_command(typed))
         return "" if is_for_all else self._toolbar.target(to.agent)
 
     def toolbar(self, width: int, typed: str, at: str, others: int, keys: str) -> Sequence[ToolbarPart]:
-        """Return the row below the prompt. Any thread may call it."""
+        """Return the row below the prompt. Its parameters are those of ``Listener.toolbar``. Any thread may call it."""
         to = self._recipients.find(typed)
         if to.is_addressed:
             at, others = "", 0  # a line with an address is neither an answer nor sent after other lines
@@ -401,7 +404,7 @@ class TerminalSession:
             )
 
     def read_branch(self) -> None:
-        """Read the workspace's git branch in a thread, since it may have changed, and show it."""
+        """Start a thread that reads the workspace's git branch, which may have changed, and show it in the toolbar."""
         if self._tasks is not None and not self._all_shown.is_set() and self._display.tour is None:
             self._tasks.start_soon(self._read_branch)
 
@@ -466,7 +469,7 @@ class TerminalSession:
         self._toolbar.update(event)
 
     async def _prepare(self) -> None:
-        """Import what the first request needs, then what its reply needs: two imports at once would slow typing."""
+        """Import the modules for the first request, then those for its reply: two imports at once would slow typing."""
         await self.chain.prepare()
         await _THREADS.run(warm, abandon_on_cancel=True)
         await self.chain.prepare_tools()

@@ -14,8 +14,8 @@ from cli.terminal.invocation import TerminalStyle
 def whole_session_rows(store: sessions.Store, id: str, style: TerminalStyle, width: int) -> Iterator[str]:
     """Yield the rows of a session: thinking, complete inputs, results and pastes, each piece sanitized.
 
-    They are read from the store as they are needed, in any thread. Raise ``SessionError``. Without colours the rows are
-    Markdown source.
+    The rows are read from the store during the iteration, in any thread. Raise ``SessionError`` if that fails. Without
+    colours the rows are Markdown source.
     """
     pieces = sessions.export(store, id, "md")
     if not style.color:
