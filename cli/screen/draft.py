@@ -1,7 +1,7 @@
-"""The parts of the text in an editor: lines that came back, and the one that is being typed. Pure.
+"""The parts of the text in an editor: lines that were returned to the user, and the typed text below them. Pure.
 
-Lines that came back are at the top. While they are unchanged, they are separate lines. The rest belongs to the question
-that was on the screen when its first character was typed, if any, and answers only that question.
+Each returned line is sent as a line of its own if the user has not changed it. If a question was on the screen when the
+first character of the typed text was typed, the typed text answers that question, and no other one.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ class Draft:
         """The question on the screen; empty for none."""
         self._came_back: list[str] = []
         self._refused: list[str] = []
-        """The lines below those that were refused for lack of room, to be sent again unchanged."""
+        """The lines below the returned ones that were refused for lack of room. They are sent again unchanged."""
         self._refused_text = ""
-        """The whole text while it ends with a refused line, after which typed text starts a new line."""
+        """The whole text if it ends with a refused line; else empty. Text typed after it starts a new line."""
         self._text_to_correct = ""
         """The last refused text that must be corrected."""
         self._asked_at_start: str | None = None
-        """The question that was open when the rest was started, empty for none; ``None`` if there is no rest."""
+        """The question that was open when the typed text was begun, empty for none; ``None`` without typed text."""
 
     @property
     def at(self) -> str:
@@ -34,7 +34,7 @@ class Draft:
         return self.question if self._asked_at_start is None else self._asked_at_start
 
     def lines(self, text: str) -> list[str]:
-        """Return the returned lines, the refused lines, and the rest of the text."""
+        """Split the text into the returned lines, the refused lines, and the typed text, which may be empty."""
         lines = []
         for line in (*self._came_back, *self._refused):
             if not text.startswith(f"{line}\n"):
@@ -44,7 +44,7 @@ class Draft:
         return [*lines, text]
 
     def lines_to_send(self, text: str) -> list[str]:
-        """Return the lines to send, in order. A returned line that the user changed is part of the last one."""
+        """Return the lines to send, in order. From the first changed line on, the text is a single line."""
         *above, rest = self.lines(text)
         count = len(self._came_back)
         self._came_back, self._refused = above[:count], above[count:]
@@ -56,9 +56,10 @@ class Draft:
             del (self._came_back or self._refused)[:1]
 
     def update(self, text: str) -> str | None:
-        """Update the parts after a change of the text.
+        """Update the parts after the text has changed to ``text``.
 
-        Return a replacement if a new line begins after a refused one.
+        If the user has typed after a refused line, return the text to show instead, with a line end between both.
+        Return ``None`` if the text needs no change.
         """
         behind, self._refused_text = self._refused_text, ""
         if behind and text == behind:
@@ -81,7 +82,7 @@ class Draft:
         self._asked_at_start = None
 
     def put_above(self, text: str, line: str) -> list[str]:
-        """Insert a returned line after those returned earlier, and before the other text. Return all lines."""
+        """Insert a returned line below the lines that were returned earlier, above all other text. Return all lines."""
         lines = self.lines(text)
         count = min(len(self._came_back), len(lines) - 1)
         self._came_back = [*lines[:count], line]
@@ -91,11 +92,11 @@ class Draft:
         return left
 
     def assign_to(self, question: str) -> None:
-        """Assign the typed text to a question, or make it a line if ``question`` is empty."""
+        """Let the typed text answer ``question``. If ``question`` is empty, the typed text is an ordinary line."""
         self._asked_at_start = question
 
     def lines_to_show(self, lines: Sequence[str], answer: Acceptance) -> list[str]:
-        """Return the lines to show after the first of ``lines`` was not accepted."""
+        """Return the lines that stay in the editor after the chain did not accept the first of ``lines``."""
         if answer == "gone":
             self.assign_to("")
         if answer in ("keep", "replace", "gone") and len(lines) == 1:
@@ -110,9 +111,9 @@ class Draft:
         return left
 
     def overtaking_line(self, text: str) -> tuple[str, str] | None:
-        """Return a typed text that may be sent before the lines above it, such as a stop, and the text above it.
+        """Return the typed text, and the text above it, if the typed text may be sent before the lines above it.
 
-        Return ``None`` for any other text.
+        That is so for a stop, for example. Return ``None`` for any other typed text.
         """
         *above, typed = self.lines(text)
         if above and is_sent_first(typed):

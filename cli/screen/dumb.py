@@ -25,12 +25,12 @@ from cli.writing import write_all
 _THREADS = Threads("rows")
 
 LAST_ROWS_S = 1.0
-"""Seconds that the last rows may take: the terminal may not be read."""
+"""Seconds to wait until the last rows are written: the terminal may not be read."""
 
 
 @asynccontextmanager
 async def open_plain(typed: bytes) -> AsyncIterator[Screen]:
-    """Yield a terminal without colours and history. Lines wait for ``listen``; ``typed`` are bytes read before."""
+    """Yield a terminal without colours and history. Typed lines, also those in ``typed``, wait for ``listen``."""
     async with trio.open_nursery() as nursery:
         plain = _Plain(nursery, typed)
         nursery.start_soon(plain.write)
@@ -39,11 +39,11 @@ async def open_plain(typed: bytes) -> AsyncIterator[Screen]:
 
 
 class _Plain:
-    """A ``Screen`` of rows. There is no Esc key, and the end of the input exits."""
+    """A ``Screen`` that only writes rows. It has no Esc key. The end of the input exits the program."""
 
     has_keys = False
     text = ""
-    """Empty: only the terminal knows a line before Enter."""
+    """Always empty, since the program does not receive a line before Enter."""
 
     def __init__(self, tasks: trio.Nursery, typed: bytes) -> None:
         self._tasks = tasks
@@ -127,7 +127,7 @@ class _Plain:
         self._wakeup.set()
 
     def show(self, rows: Sequence[str], tail: str = "") -> None:
-        """Show whole rows. The unfinished ones in ``tail`` are omitted."""
+        """Show finished rows. Ignore ``tail``, the unfinished rows."""
         if rows:
             self._end_row()
             self._unwritten += [f"{row}\n" for row in rows]
@@ -137,7 +137,7 @@ class _Plain:
             self._wakeup.set()
 
     def ask(self, question: str | None, keys: str = "") -> None:
-        """Let the next typed line answer this question, once the rows before it are written."""
+        """Let the next typed line answer ``question``, but only after the rows that show it are written."""
         self._next_question = question or ""
         self._wakeup.set()
 
@@ -146,11 +146,11 @@ class _Plain:
             await self._shown.wait()
 
     def refresh(self) -> None:
-        """Show the prompt if input is awaited: there is no toolbar."""
+        """Show the prompt if input is awaited. There is no toolbar to redraw."""
         self._wakeup.set()
 
     def alert(self, title: str, *, rings: bool) -> None:
-        """Do nothing: such a terminal has no title, and may print the bell character."""
+        """Do nothing: such a terminal has no title, and may show the bell character as text."""
 
     def name_window(self, title: str) -> None:
         """Do nothing: such a terminal has no title."""
@@ -164,7 +164,7 @@ class _Plain:
         """Do nothing: no row depends on the size."""
 
     def give_back(self, text: str) -> None:
-        """Do nothing: there is no editor, and the rows show what came back."""
+        """Do nothing: there is no editor, and the rows already show the returned line."""
 
     def insert(self, text: str) -> None:
         self.edit(text)

@@ -47,7 +47,7 @@ FRAME_S = 0.033
 """Seconds between two drawings of rows: thirty a second look smooth, and leave time for keys."""
 
 ESCAPE_S = 0.05
-"""Seconds in which an Esc may turn out to be the start of another key."""
+"""Seconds to wait after Esc, which may be the start of another key's sequence."""
 
 EDITOR_CLOSE_S = 1.0
 """Seconds that the editor may take to end. It blocks only if the terminal is not read."""
@@ -66,7 +66,7 @@ _STYLE = Style(
 
 @asynccontextmanager
 async def open_terminal(*, color: bool, history: Path | None, typed: str) -> AsyncIterator[Screen]:
-    """Yield a prompt that is on the screen. Its lines, and the keys ``typed`` before, wait for ``listen``."""
+    """Show a prompt and yield its screen. Typed lines wait for ``listen``, also the keys ``typed`` before the call."""
     terminal = _Terminal(color=color, history=history, typed=typed)
     async with trio.open_nursery() as nursery:
         await nursery.start(terminal.run)
@@ -125,7 +125,7 @@ class _Terminal:
     # ------------------------------------------------------------------------------------------- in trio's thread
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Show the prompt until ``close``. Started once the prompt is on the screen."""
+        """Show the prompt until ``close``. Report to ``task_status`` when the prompt is on the screen."""
         self._keyboard.token = trio.lowlevel.current_trio_token()
         self._started = task_status.started
         try:
@@ -272,7 +272,7 @@ class _Terminal:
             self._keyboard.token.run_sync_soon(action)
 
     def _draw_and_pause(self) -> None:
-        """Draw the rows that wait, then none for ``FRAME_S``."""
+        """Draw the waiting rows, then pause for ``FRAME_S``."""
         self._row_output.draw()
         asyncio.get_running_loop().call_later(FRAME_S, self._draw_again_if_due)
 
@@ -296,7 +296,7 @@ class _Terminal:
         return [(f"class:{style}" if style else "", text) for style, text in parts]
 
     def _height(self) -> Dimension:
-        """Return the height of the text with the menu of completions. A pasted file must not fill the screen."""
+        """Return the height of the text and the completion menu. A pasted file must not fill the screen."""
         state, most = self._buffer.complete_state, max(screen_size().rows // 2, 1)
         if state is None:
             return Dimension(min=1, max=most)

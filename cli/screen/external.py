@@ -26,9 +26,9 @@ LESS = "R~+G"
 
 
 class ExternalProgram:
-    """An external program that is started by a key. ``edit`` and ``page`` block; call ``end`` in another thread.
+    """An external program that a key starts. ``edit`` and ``page`` block until it exits. Another thread can ``end`` it.
 
-    ``settle`` is that of ``tty.lend_terminal``.
+    ``settle`` is passed to ``tty.lend_terminal``.
     """
 
     def __init__(self, settle: Callable[[], object] = lambda: None) -> None:
@@ -36,7 +36,7 @@ class ExternalProgram:
         self._process: subprocess.Popen[bytes] | None = None
 
     def edit(self, text: str, environ: Mapping[str, str]) -> str:
-        """Return the text as the user edited it. Raise ``UserError`` if there is no editor, or if it failed."""
+        """Let the user edit the text, and return the result. Raise ``UserError`` without an editor, or if it fails."""
         command = editor_command(environ)
         name = Path(command[0]).name
         with TemporaryDirectory(prefix="chain-") as folder:
@@ -53,7 +53,7 @@ class ExternalProgram:
     def page(self, rows: Iterable[str], environ: Mapping[str, str]) -> None:
         """Show rows in the user's pager until it exits.
 
-        Raise ``UserError`` if there is no pager, or if ``rows`` raises it before its first row.
+        Raise ``UserError`` if there is no pager, or if the iterator ``rows`` raises it before the first row.
         """
         command = pager_command(environ)
         if not command:
@@ -64,7 +64,7 @@ class ExternalProgram:
         self._run(command, "PAGER", data, {"LESS": LESS, **environ})
 
     def end(self) -> None:
-        """End the program, if one runs, since chain exits."""
+        """Terminate the running program, if any. Called when chain exits."""
         if (process := self._process) is not None:
             process.terminate()
 
@@ -97,9 +97,9 @@ class ExternalProgram:
 
 
 def editor_command(environ: Mapping[str, str]) -> list[str]:
-    """Return the command of the editor that the environment names, else of an installed one.
+    """Return the command of the editor that the environment names, or else of an installed editor.
 
-    Raise ``UserError`` if none.
+    Raise ``UserError`` if there is no editor.
     """
     named = environ.get("VISUAL", "").strip() or environ.get("EDITOR", "").strip()
     try:
@@ -113,7 +113,10 @@ def editor_command(environ: Mapping[str, str]) -> list[str]:
 
 
 def pager_command(environ: Mapping[str, str]) -> list[str]:
-    """Return the command of the pager that the environment names, else less; empty if there is none, or for ``cat``."""
+    """Return the command of the pager that the environment names, or else of less.
+
+    Return an empty list if that program is not installed, or if it is ``cat``.
+    """
     try:
         words = shlex.split(environ.get("PAGER", "less"))
     except ValueError:

@@ -49,19 +49,19 @@ _SHELL_KEYS = {
     **{"c-a": "beginning-of-line", "c-e": "end-of-line", "c-b": "backward-char", "c-f": "forward-char"},
     **{"c-left": "backward-word", "c-right": "forward-word", "c-delete": "kill-word", "c-y": "yank"},
 }
-"""The Emacs keys that the help lists. Other ones of prompt_toolkit send the text, or change it invisibly."""
+"""The Emacs keys that the help lists. prompt_toolkit's other Emacs keys send the text, or change it invisibly."""
 
 MAX_UNFOLDED = 10_000
-"""Characters of the longest edited text that is shown in full."""
+"""Maximum characters of a text from the external editor that is shown in full."""
 
 ANSWER_KEY_PAUSE_S = 0.3
-"""Seconds in which a key that answers may turn out to start a text: "you should not" must not allow a call."""
+"""Seconds to wait after a key that answers, since it may start a text: "you should not" must not allow a call."""
 
 _REST_OF_WORD = {"y": "es", "w": "ith network", "o": "utside the sandbox", "a": "lways", "n": "o"}
-"""The rest of the word, if the user types the word instead of the key."""
+"""The rest of the word that each answer key stands for, since the user may type the whole word."""
 
 REST_OF_WORD_S = 2.0
-"""Seconds after the answer in which the rest of its word may start."""
+"""Seconds after an answer by key in which the user may start to type the rest of the word."""
 
 
 class Keyboard:
@@ -94,10 +94,10 @@ class Keyboard:
         app.key_processor.before_key_press += lambda _: self._cancel_timer()
 
     def ask(self, question: Callable[[Listener], T]) -> T | None:
-        """Call the listener in trio's thread and return its answer; ``None`` if there is no listener any more.
+        """Call ``question`` with the listener in trio's thread, and return the result.
 
-        Wait until there is one. Keys are not read meanwhile, so Ctrl-C is a signal: trio's thread may hang, for example
-        on a disk.
+        Wait until there is a listener. Return ``None`` if it has gone. No keys are read during the call, and trio's
+        thread may hang, for example on a disk. So Ctrl-C sends a signal during the call.
         """
         with tty.signal_on_ctrl_c():
             self.is_ready.wait()
@@ -119,7 +119,7 @@ class Keyboard:
             self._set_lines(lines, max(self._buffer.cursor_position - (len(typed) - len(rest)), 0))
 
     def edit_or_put_above(self, text: str) -> None:
-        """Put a text into the editor for editing; if the editor is not empty, above the typed text."""
+        """Put a text into an empty editor. If the editor is not empty, put the text above the typed text."""
         with self._under_search():
             if not self._buffer.text:
                 self._set_text(self.pastes.fold(text))
@@ -158,7 +158,7 @@ class Keyboard:
     def _submit(self) -> bool:
         """Submit the lines in order until one is not accepted.
 
-        Return true, so that prompt_toolkit leaves the rest in the editor.
+        Always return true, so that prompt_toolkit does not empty the editor.
         """
         if passing := self._draft.overtaking_line(self._buffer.text):
             typed, before = passing
@@ -218,7 +218,10 @@ class Keyboard:
         return self.ask(accept) or ["later"]
 
     def remember_typed(self, *, is_sent: bool = False) -> None:
-        """Add the text to the history, unless it was sent, and also the draft that was left for an older entry."""
+        """Add the text to the history, unless it was sent.
+
+        If the text is an older entry of the history, also add the draft that the user left for it.
+        """
         if self._buffer.working_index < len(lines := self._buffer._working_lines) - 1:
             self._remember(lines[-1])
         if not is_sent:
@@ -278,7 +281,10 @@ class Keyboard:
         return merge_key_bindings([load_basic_bindings(), moving, searching, selecting, keys])
 
     def _enter(self) -> None:
-        """Send the lines, start a new one after a backslash, or close a menu in which a completion is selected."""
+        """Handle Enter: send the lines, but start a new line after a backslash.
+
+        If a completion is selected in the menu, only close the menu.
+        """
         if (state := self._buffer.complete_state) is not None and state.complete_index is not None:
             self._buffer.complete_state = None
             self._buffer.start_completion()
@@ -299,7 +305,7 @@ class Keyboard:
             self._submit()
 
     def _press_answer(self, key: str) -> None:
-        """Insert a key that answers the question on the screen. It answers if no other key follows."""
+        """Insert a key that answers the question on the screen. Send it if no other key follows soon."""
         self._buffer.insert_text(key)
         self._timer = asyncio.get_running_loop().call_later(ANSWER_KEY_PAUSE_S, self._answer_by, key)
 
@@ -317,10 +323,7 @@ class Keyboard:
         self._buffer.newline(copy_margin=False)
 
     def _escape(self) -> None:
-        """Close the open menu, or else interrupt the run.
-
-        Twice at an empty prompt, list the runs that can be undone.
-        """
+        """Close the menu if it is open; otherwise let the listener handle Esc."""
         if self._buffer.complete_state is not None:
             self._buffer.cancel_completion()
         else:
@@ -374,7 +377,7 @@ class Keyboard:
         self._app.invalidate()  # emptying a buffer does not redraw, and no key may have been pressed
 
     def _up(self) -> None:
-        """Take the latest waiting line back into an empty editor, or move to the row above."""
+        """Take the latest waiting line back, if there is one and the editor is empty. Otherwise move one row up."""
         text = None if self._buffer.text else self.ask(lambda listener: listener.take_back())
         if text is None:
             self._move_by_row(-1)
@@ -382,7 +385,7 @@ class Keyboard:
             self.edit_or_put_above(text)
 
     def _move_by_row(self, by: Literal[-1, 1]) -> None:
-        """Move to the row above or below, in the menu if it is open; beyond the text, in the history."""
+        """Move one row up or down in the text. Beyond the text move in the history, and in an open menu in the menu."""
         buffer, at = self._buffer, None
         if not (buffer.complete_state or self.pastes.has_any(buffer.text) or self._is_from_history):
             at = index_by_row(buffer.text, buffer.cursor_position, self.room, by)
@@ -404,7 +407,7 @@ class Keyboard:
 
     @property
     def room(self) -> int:
-        """The columns of a row of the text."""
+        """The columns that a row of the text may fill beside the prompt."""
         return max(screen_size().columns - columns(self.sign), 1)
 
     @property
@@ -416,7 +419,10 @@ class Keyboard:
         return is_entry and buffer.document.is_cursor_at_the_end
 
     def _complete(self) -> None:
-        """Insert the only completion, or the common prefix of all; else select the next one in the menu."""
+        """Handle Tab: insert the only completion, or the common prefix of all.
+
+        If that changes nothing, select the next completion in the menu.
+        """
         buffer, state = self._buffer, self._buffer.complete_state
         if state is None:
             found = list(buffer.completer.get_completions(buffer.document, CompleteEvent(completion_requested=True)))
@@ -449,13 +455,13 @@ class Keyboard:
         (search.start_forward_incremental_search if forward else search.start_reverse_incremental_search).call(event)
 
     def _leave_search(self) -> None:
-        """End the search, and restore the text from before it."""
+        """End the history search, and restore the text that the editor contained before it."""
         stop_search()
         self._buffer.working_index, self._buffer.document = self._before_search
 
     @contextmanager
     def _under_search(self) -> Iterator[None]:
-        """Let the block change the text, not what an open search shows instead of it."""
+        """Let the block change the editor's own text, even while a history search shows another one."""
         is_searching = self._app.layout.is_searching
         if is_searching:
             self._buffer.working_index, self._buffer.document = self._before_search
@@ -497,9 +503,9 @@ class Keyboard:
 
 
 def index_by_row(text: str, at: int, width: int, by: Literal[-1, 1]) -> int | None:
-    """Return the place one row above or below the place ``at`` of a text; ``None`` beyond its first or last row.
+    """Return the index in a text one row above or below the index ``at``; ``None`` if there is no such row.
 
-    Rows are cut where they are full, as in prompt_toolkit, which does not cut at spaces.
+    Rows are wrapped at ``width`` columns and not at spaces, as prompt_toolkit does.
     """
     starts, begin = [], 0
     for line in text.split("\n"):

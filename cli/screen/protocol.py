@@ -1,7 +1,7 @@
 """The interfaces between a terminal (``editor``, ``dumb``) and the listener that receives its input.
 
-Every method of a ``Listener`` is called in trio's thread and returns at once, except ``menu``, ``target``,
-``outside_path`` and ``toolbar``, which any thread may call, and ``ready``, which waits.
+Call the methods of a ``Listener`` in trio's thread. They return at once, but ``wait_ready`` waits. Any thread may call
+``menu``, ``target``, ``outside_path`` and ``toolbar``.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 from cli.show.toolbar import ToolbarPart
 
 Acceptance: TypeAlias = Literal["accepted", "answered", "keep", "replace", "later", "gone"]
-"""The result for a line. ``accepted``: submitted. ``answered``: submitted as an answer. ``keep``: stays in the editor
-to be corrected. ``replace``: stays, and the next key replaces it. ``later``: stays, and is sent again unchanged.
-``gone``: stays as an ordinary line, since its question has closed."""
+"""What happens to a line. ``accepted``: it was submitted. ``answered``: it was submitted as an answer. ``keep``: it
+stays in the editor to be corrected. ``replace``: it stays, and the next key replaces it. ``later``: it stays, and is
+sent again unchanged. ``gone``: it stays as an ordinary line, since its question has closed."""
 
 
 def prompt_sign(question: str, target: str = "") -> str:
-    """Return the prompt before the text: the question that it answers, or the default prompt with the target agent."""
+    """Return the prompt before the typed text. It shows the question that the text answers, or else the agent."""
     if question:
         return f"{question}? "
     return f"{target} > " if target else "> "
@@ -37,9 +37,10 @@ class Listener(Protocol):
     """The receiver of typed lines and keys."""
 
     def accept(self, text: str, *, at: str = "", again: bool = False) -> Acceptance:
-        """Submit a line begun at the question ``at``, and return what the editor does with it.
+        """Submit a line, and return what the editor does with it.
 
-        ``again``: the line came back, and is unchanged.
+        ``at`` is the question that was open when the line was begun; empty for none. ``again``: the line was returned
+        to the editor, and the user has not changed it.
         """
 
     async def wait_ready(self) -> None:
@@ -64,7 +65,7 @@ class Listener(Protocol):
         """Attach the image in the clipboard to the typed line."""
 
     def outside_path(self, pasted: str) -> str:
-        """Return the path if the pasted text is that of a file outside the tools' folders; else an empty text."""
+        """Return the path in a pasted text if it names a file outside the tools' folders; else an empty text."""
 
     def attach_path(self, path: str, pasted: str) -> None:
         """Attach a file to the typed line. If that fails, insert the pasted text again."""
@@ -73,26 +74,26 @@ class Listener(Protocol):
         """Drop the latest waiting line and return its text; ``None`` if there is none."""
 
     def session_rows(self) -> Iterator[str]:
-        """Return the rows of the whole session. Any thread may read them, which raises ``UserError``."""
+        """Return the rows of the whole session. Any thread may iterate over them, and may then get ``UserError``."""
 
     @property
     def awaits_input(self) -> bool:
         """Whether nothing happens until the user types."""
 
     def completions(self, text: str) -> Sequence[str]:
-        """Return the whole texts that complete the text before the cursor."""
+        """Complete ``text``, the text before the cursor. Return each result as a whole, including ``text``."""
 
     def menu(self, text: str) -> Sequence[Choice]:
-        """Return the commands or files among the completions, which are offered while the user types."""
+        """Return the completions to offer while the user types: only commands and files."""
 
     def target(self, typed: str) -> str:
-        """Return the agent that the typed line would go to; empty for the main one."""
+        """Return the agent to which the typed line would go; empty for the main agent."""
 
     def toolbar(self, width: int, typed: str, at: str, others: int, keys: str) -> Sequence[ToolbarPart]:
         """Return the row below the prompt, at most ``width`` columns wide.
 
-        Enter sends ``others`` lines before the ``typed`` one, which was begun at the question ``at``. ``keys`` answer
-        that question without Enter.
+        ``typed`` is the line that is being typed, and ``at`` the question that was open at its first key. ``others`` is
+        the number of lines that Enter sends before it. ``keys`` are the keys that answer the question without Enter.
         """
 
 
@@ -104,27 +105,27 @@ class ScreenAbilities(Protocol):
 
     @property
     def has_clipboard(self) -> bool:
-        """Whether ``Screen.copy`` can work."""
+        """Whether ``Screen.copy`` may work. If not, it does nothing."""
 
 
 class Screen(ScreenAbilities, Protocol):
     """A terminal that shows rows, and contains the text that is being typed."""
 
     def copy(self, text: str) -> None:
-        """Put a text on the clipboard. Whether the terminal allows this is not known."""
+        """Put a text on the clipboard, if the terminal allows that. A failure is not reported."""
 
     @property
     def width(self) -> int:
         """Columns of the terminal."""
 
     def listen(self, listener: Listener) -> None:
-        """Set the listener. Input typed before waits for this call."""
+        """Set the listener. Input that is typed earlier waits for this call."""
 
     def show(self, rows: Sequence[str], tail: str = "") -> None:
         """Show finished rows above the prompt, and replace the unfinished ones below them. Never blocks."""
 
     def ask(self, question: str | None, keys: str = "") -> None:
-        """Set the open question. Text begun from now on answers it; one of the ``keys`` does so without Enter."""
+        """Set the open question. Text begun from now on answers it. One of ``keys`` answers it without Enter."""
 
     async def wait_shown(self) -> None:
         """Wait until all rows are on the screen."""
@@ -145,7 +146,7 @@ class Screen(ScreenAbilities, Protocol):
         """Redraw the prompt after a change of the terminal's size, or after another program had the terminal."""
 
     def give_back(self, text: str) -> None:
-        """Put a line into the editor, below others that came back and above the typed text."""
+        """Put a returned line into the editor, below lines that were returned earlier and above the typed text."""
 
     def insert(self, text: str) -> None:
         """Insert a text at the cursor of the editor."""
@@ -158,7 +159,7 @@ class Screen(ScreenAbilities, Protocol):
         """The text in the editor; any thread may read it."""
 
     def discard_text(self) -> None:
-        """Empty the editor. The history keeps the text."""
+        """Empty the editor, and add its text to the history."""
 
     async def close(self) -> None:
         """Remove the prompt, and restore the terminal."""

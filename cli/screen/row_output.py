@@ -31,18 +31,18 @@ from cli.screen.toolkit import HeldOutput, screen_size
 from cli.show.text_rows import in_rows
 
 REDRAWN_ROWS = 500
-"""Rows that Ctrl-L can draw again: more than a screen has."""
+"""Maximum rows that Ctrl-L draws again: more than a screen has."""
 
 MOMENT_S = 0.3
-"""Seconds that a question must be on the screen before a single key answers it: earlier keys are not meant for it."""
+"""Seconds for which a question must be visible before a single key answers it: earlier keys are not meant for it."""
 
 PLAIN_TITLE = "chain"
 
 WITHOUT_TITLE = ("linux", "eterm", "vt1", "vt2")
-"""Prefixes of ``$TERM`` of terminals that would print a title among the rows."""
+"""Prefixes of ``$TERM`` for terminals without a title: they would print it among the rows."""
 
 SCREEN_MARGIN = 5
-"""Rows of the screen reserved for the prompt, the toolbar and an answer."""
+"""Rows of the screen that Ctrl-L leaves free for the prompt, the toolbar and an answer."""
 
 
 class RowOutput:
@@ -94,7 +94,7 @@ class RowOutput:
             return self._is_to_be_scheduled()
 
     def close_question(self, question: str) -> None:
-        """Stop typed text from answering this question, even before the next drawing."""
+        """Record that a question has closed, so that typed text does not answer it, even before the next drawing."""
         with self._lock:
             if self._next_question == question:
                 self._next_question = ""
@@ -102,13 +102,13 @@ class RowOutput:
 
     @property
     def answer_keys(self) -> str:
-        """The keys that answer the question on the screen at this moment."""
+        """The keys that now answer the question on the screen; empty for the first ``MOMENT_S`` after it was drawn."""
         is_late_enough = time.monotonic() - self._asked_at >= MOMENT_S
         return self._keys if self._draft.question and is_late_enough else ""
 
     @property
     def is_waiting(self) -> bool:
-        """Whether something is not drawn yet."""
+        """Whether rows or another change have not been drawn yet."""
         return bool(self._rows) or self._is_scheduled
 
     @property
@@ -118,7 +118,7 @@ class RowOutput:
         return [(f"nobold {part[0]}", part[1]) for part in tail]
 
     def drain(self) -> list[str]:
-        """Return and remove the rows that are left when the prompt is gone."""
+        """Return and remove the rows that were not drawn, also unfinished ones. Call it after the prompt is gone."""
         with self._lock:
             rows, self._rows, self._next_tail = [*self._rows, *filter(None, [self._next_tail])], [], ""
         return rows
@@ -131,7 +131,7 @@ class RowOutput:
     # ---------------------------------------------------------------------------------------- in the editor's thread
 
     def watch(self, app: Application[Any], window: Window) -> None:
-        """Correct the drawings of the application. ``window`` shows the text."""
+        """Hook into the drawing of the application to correct it. ``window`` is the one that shows the text."""
         self._app, self._window = app, window
         app.before_render += self._before_render
         app.after_render += self._after_render
@@ -178,7 +178,7 @@ class RowOutput:
         self._output.flush()
 
     def name_window(self, title: str) -> None:
-        """Set the title that the window has between alerts."""
+        """Set the window's title, and use it between alerts."""
         self._plain_title = title
         self._set_title(title)
         self._output.flush()
@@ -216,7 +216,7 @@ class RowOutput:
             asyncio.get_running_loop().call_later(MOMENT_S, app.invalidate)
 
     def is_due_again(self) -> bool:
-        """Return whether rows came since the last drawing. If not, the next row must schedule one."""
+        """Return whether another drawing is needed. If not, the next change schedules one."""
         with self._lock:
             is_due = bool(self._rows) or self._next_tail != self.tail or self._next_question != self._draft.question
             self._is_scheduled = is_due
@@ -262,5 +262,5 @@ def _filled(row: Mapping[int, Char]) -> int:
 
 
 def _wraps_again(environ: Mapping[str, str]) -> bool:
-    """Return whether the terminal rewraps its rows when its width changes; a few cut them off."""
+    """Return whether the terminal rewraps its rows when its width changes. A few terminals cut the rows off instead."""
     return "TMUX" in environ or not ("XTERM_VERSION" in environ or "STY" in environ or environ.get("TERM") == "linux")

@@ -22,7 +22,7 @@ MAX_COPIED = 74_994
 
 
 def copyable(text: str) -> str:
-    """Return the longest beginning of a text that a terminal can copy."""
+    """Cut a text to the length that a terminal can copy. Return its start."""
     return text.encode(errors="replace")[:MAX_COPIED].decode(errors="ignore")
 
 

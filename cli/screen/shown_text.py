@@ -1,11 +1,10 @@
-"""The display of the editor's text where it differs from the text.
+"""Converts the editor's text to the text on the screen, which differs for long pastes and some characters.
 
-A long paste is one private-use character in the text, and is shown as ``[pasted 300 lines]``. So the cursor, deletion
-and undo treat it as a whole, and the same words typed by hand are plain text. ``whole`` returns the text with pastes in
-full.
+The editor's text contains a single private-use character for each long paste. It is shown as ``[pasted 300 lines]``. So
+the cursor, deletion and undo treat a paste as a whole, and a label typed by hand is plain text.
 
-Characters of no width that join others (U+200D in a family) or change their width are not shown: terminals disagree
-about the width of the result, but not about its parts.
+Characters of no width that join others (U+200D in a family emoji) or change their width are not shown: terminals
+disagree about the width of the result, but not about the width of its parts.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from cli.screen.toolkit import screen_size
 from cli.show.text_rows import LONGEST_SHOWN, amount, row_count
 
 FIRST_SIGN, LAST_SIGN = 0x10F000, 0x10FFFD
-"""A range of private-use characters without a known use. Each represents a paste of one editor."""
+"""The first and last of the private-use characters that represent pastes. They have no other known use."""
 
 _NOT_SHOWN = {0x200D: None, 0xFE0E: None, 0xFE0F: None}
 
@@ -34,9 +33,9 @@ class Pastes:
         """The pastes by their characters. Never removed, since undo, or Ctrl-Y after Ctrl-U, may restore any."""
 
     def fold(self, text: str) -> str:
-        """Return a text for the editor: one character if it is long.
+        """Convert pasted text for the editor. Return one character that represents it if it is long, else the text.
 
-        Characters that represent another paste are replaced.
+        Characters in the text that already represent another paste are replaced by U+FFFD.
         """
         text = "".join("\ufffd" if char in self._whole else char for char in text) if self.has_any(text) else text
         if row_count(text, screen_size().columns) <= LONGEST_SHOWN or FIRST_SIGN + len(self._whole) > LAST_SIGN:
@@ -47,23 +46,23 @@ class Pastes:
         return sign
 
     def fold_again(self, text: str) -> str:
-        """Return a whole text with its known pastes folded again."""
+        """Replace each known paste in a text by the character that represents it. Return the result."""
         for sign, whole in self._whole.items():
             text = text.replace(whole, sign)
         return text
 
     def whole(self, text: str) -> str:
-        """Return the text with all pastes in full."""
+        """Replace each character that represents a paste by the paste. Return the result."""
         if not self.has_any(text):
             return text
         return "".join(self._whole.get(char, char) for char in text)
 
     def has_any(self, text: str) -> bool:
-        """Return whether the text contains a paste."""
+        """Return whether the text contains a character that represents a paste."""
         return bool(self._whole) and not text.isascii() and any(char in self._whole for char in text)
 
     def shown(self, char: str) -> str:
-        """Return the display form of one character."""
+        """Return the text to show for one character; empty if it is not shown."""
         if char in self._whole:
             return f"[pasted {amount(self._whole[char])}]"
         return char.translate(_NOT_SHOWN)

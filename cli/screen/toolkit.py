@@ -29,24 +29,24 @@ from cli.show.text_rows import cluster_beside
 from cli.writing import write_all
 
 MAX_ENTRIES = 2_000
-"""Entries of the history: prompt_toolkit iterates over all of them after each line."""
+"""Maximum entries of the history: prompt_toolkit iterates over all of them after each line."""
 
 MAX_ENTRY = 10_000
-"""Characters of the longest entry that is stored. Pasted files are not useful in the history."""
+"""Maximum characters of a stored entry. Pasted files are not useful in the history."""
 
 
 class HeldOutput(Vt100_Output):
-    """An output that can be held, so that several steps become one write."""
+    """A terminal output that can be held: it collects the output of several steps and writes it at once."""
 
     _held = 0
     _is_to_show_cursor = False
 
     def hold(self) -> None:
-        """Collect output until ``release`` was called as often as this."""
+        """Collect output instead of writing it, until there was one call of ``release`` for each call of ``hold``."""
         self._held += 1
 
     def release(self) -> None:
-        """Write the collected output, unless another holder remains."""
+        """End one ``hold``. Write the collected output if it was the last one."""
         self._held -= 1
         if not self._held and self._is_to_show_cursor:
             self._is_to_show_cursor = False
@@ -59,9 +59,9 @@ class HeldOutput(Vt100_Output):
         super().hide_cursor()
 
     def show_cursor(self) -> None:
-        """Show the cursor only at the end of the held output.
+        """Show the cursor; while the output is held, show it at the end of the held output.
 
-        prompt_toolkit would also show it between erasing and drawing.
+        prompt_toolkit calls this also between erasing and drawing.
         """
         if self._held:
             self._is_to_show_cursor = True
@@ -78,7 +78,7 @@ class HeldOutput(Vt100_Output):
             self.release()
 
     def flush(self) -> None:
-        """Write the collected output without ``sys.stdout``, whose lock a blocked write would hold."""
+        """Write the collected output, unless it is held. Avoid ``sys.stdout``: a blocked write would hold its lock."""
         if self._held or not self._buffer:
             return
         data, self._buffer = "".join(self._buffer), []
@@ -87,16 +87,19 @@ class HeldOutput(Vt100_Output):
             write_all(1, data.encode(self.stdout.encoding or "utf-8", errors="replace"))
 
     def erase_down(self) -> None:
-        """Erase this row and those below it, in two steps: tmux would add what one step erases to its history."""
+        """Erase the current row and all rows below it.
+
+        This takes two steps: if one step erases the screen, tmux adds its rows to the scrollback.
+        """
         self.write_raw("\x1b[K\x1b7\x1b[B\x1b[J\x1b8")
 
     def get_rows_below_cursor_position(self) -> int:
-        """Return one, enough for a toolbar. The terminal's own answer would arrive late, among the keys."""
+        """Return 1, which is enough for a toolbar. To ask the terminal would insert a late reply among the keys."""
         return 1
 
 
 LONGEST_GAP_S = 1.0
-"""Seconds between two reads that contain parts of the same sequence."""
+"""Maximum seconds between two reads that contain parts of one escape sequence."""
 
 _PASTE = "\x1b[200~"
 
@@ -110,13 +113,13 @@ _SAME_KEYS: dict[str, Keys] = {
     "\x1bd": Keys.ControlDelete,
     "\x1b\x7f": Keys.ControlW,
 }
-"""Keys with Alt that equal another key. Shift-Enter, as kitty and xterm report it, is the same as Alt-Enter."""
+"""Sequences of keys with Alt or Shift, and the keys that they are treated as. Shift-Enter is treated as Alt-Enter."""
 
 _SHIFTED = re.compile(r"\x1b\[(?:27;2;(?P<code>\d{1,7})~|(?P<kitty>\d{1,7});2u)")
 
 
 class KeyParser(Vt100Parser):
-    """A parser of terminal input into keys. It drops sequences whose key is not ``bound``.
+    """A parser of terminal input into keys. It drops each sequence whose key is not in ``bound``.
 
     prompt_toolkit's own parser reads an unknown sequence, such as a reply of the terminal, as Esc and text.
     """
@@ -129,7 +132,7 @@ class KeyParser(Vt100Parser):
         self._fed_at = 0.0
 
     def feed(self, data: str) -> None:
-        """Parse the next input. prompt_toolkit reads the text of a paste, and feeds the rest."""
+        """Parse the next input. prompt_toolkit's parser reads a paste, and passes the input after it to this method."""
         if self._in_bracketed_paste:
             return super().feed(data)
         before, self._fed_at = self._fed_at, time.monotonic()
@@ -148,7 +151,7 @@ class KeyParser(Vt100Parser):
         return None
 
     def flush(self) -> None:
-        """Press Esc if nothing has followed it for a moment."""
+        """Report a pending Esc as a key. prompt_toolkit calls this when no input has followed for a moment."""
         if not self._was_pressed and not self._begun.strip(ESC):
             for _ in self._begun:
                 self._press(ESC)

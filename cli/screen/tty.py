@@ -1,7 +1,7 @@
 """The terminal's settings: raw mode before the prompt appears, restored when the program ends.
 
 A terminal in line mode echoes typed characters at the cursor, and delivers them only in whole lines. ``enter_raw_mode``
-ends that before the slow imports, so that keys typed ahead reach the editor one by one.
+ends line mode before the slow imports, so that keys typed ahead reach the editor one by one.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from types import FrameType
 from typing import Any
 
 _RESET = b"\x1b[?2004l\x1b[?25h\x1b[0m"
-"""No bracketed paste, the cursor visible, no colour."""
+"""Turns bracketed paste off, shows the cursor, and resets the colour."""
 
 _MODIFIED_KEYS, _PLAIN_KEYS = b"\x1b[>4;1m", b"\x1b[>4m"
-"""xterm's modifyOtherKeys, in the mode that leaves alone all keys that have a code of their own, such as Ctrl-C. Not
-kitty's protocol: it changes those as well, by the layout and the locks of the keyboard."""
+"""Turn xterm's modifyOtherKeys on and off, in the mode that does not change keys with a code of their own, such as
+Ctrl-C. kitty's protocol is not used: it changes those keys too, depending on the keyboard's layout and locks."""
 
 _REPORTERS = ("foot", "mintty", "tmux", "xterm-ghostty")
 _REPORTING_PROGRAMS = ("WezTerm", "iTerm.app", "ghostty", "mintty")
@@ -40,14 +40,14 @@ _reports_modified_keys = False
 _is_lent = False
 _before: list[Any] | None = None
 _in_use: list[Any] | None = None
-"""The settings of the prompt, once it is up."""
+"""The settings of the prompt; ``None`` before it is shown."""
 _reset = _RESET
 
 
 def enter_raw_mode() -> bytes:
-    """Turn echo and line editing off until ``restore``.
+    """Turn echo and line editing off until ``restore``, which also runs when the program exits.
 
-    Return the bytes typed before. An exit restores the terminal too.
+    Return the bytes that were typed before the call.
     """
     global _before, _reset
     with suppress(termios.error):
@@ -60,14 +60,14 @@ def enter_raw_mode() -> bytes:
 
 
 def save_settings() -> None:
-    """Save the terminal's present settings as those of the prompt."""
+    """Save the terminal's current settings as the settings of the prompt."""
     global _in_use
     with suppress(termios.error):
         _in_use = termios.tcgetattr(0)
 
 
 def reapply_settings() -> None:
-    """Set the terminal to the settings of the prompt: a shell changed them while the program was stopped."""
+    """Set the terminal to the saved settings of the prompt, after a shell or another program may have changed them."""
     if _before is not None and _in_use is not None:
         with suppress(termios.error):
             termios.tcsetattr(0, termios.TCSANOW, _in_use)
@@ -77,7 +77,7 @@ def reapply_settings() -> None:
 
 @contextmanager
 def echo_off() -> Iterator[None]:
-    """Turn echo off inside the block, unless the program is in the background. An exit restores it too."""
+    """Turn echo off inside the block, but not if the program is in the background. Restore it also at an exit."""
     global _before, _reset
     with suppress(termios.error):
         if _before is None and not _is_in_background(0):
@@ -110,7 +110,10 @@ def echo_off() -> Iterator[None]:
 
 @contextmanager
 def watch_suspension() -> Iterator[Callable[[], bool]]:
-    """Yield a function that returns whether the program was suspended since its last call. Only in the main thread."""
+    """Yield a function that returns whether the program was suspended since the previous call of that function.
+
+    Use it only in the main thread.
+    """
     returns: list[int] = []
 
     def ask() -> bool:
@@ -127,10 +130,10 @@ def watch_suspension() -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def interruptible_input() -> Iterator[Callable[[], None]]:
-    """Yield a function that waits for input and returns early to run signal handlers. Only in the main thread.
+    """Yield a function that waits for input, and runs signal handlers meanwhile. Use it only in the main thread.
 
-    A signal just before a blocking read only sets a flag, and the read still waits for a key. The interpreter's wakeup
-    descriptor ends this wait as well.
+    If a signal arrives just before a blocking read, its handler runs only after a key is pressed. The yielded function
+    also waits for the interpreter's wakeup descriptor, so that the handler runs at once.
     """
     woken, wakes = socket.socketpair()
     with woken, wakes:
@@ -151,7 +154,7 @@ def interruptible_input() -> Iterator[Callable[[], None]]:
 def line_mode_off() -> Iterator[Callable[[], bytes]]:
     """Turn echo and line editing off inside the block.
 
-    Yield a function that returns the bytes typed, also of unfinished lines.
+    Yield a function that returns the bytes typed since its previous call, also those of unfinished lines.
     """
     settings = None
     with suppress(termios.error):
@@ -178,7 +181,7 @@ def read_typed_ahead() -> bytes:
 
 
 def restore() -> None:
-    """Restore the settings from before ``enter_raw_mode``, whatever changed them since."""
+    """Restore the settings that the terminal had before ``enter_raw_mode`` or ``echo_off``, if these changed them."""
     global _before
     if _before is None:
         return
@@ -190,7 +193,7 @@ def restore() -> None:
 
 
 def save_title() -> str:
-    """Return the sequence that makes a terminal save its window's title, which ``restore`` restores."""
+    """Return the sequence that makes a terminal save its window's title. ``restore`` then restores the title."""
     global _reset
     _reset += b"\x1b[23;2t"
     return "\x1b[22;2t"
@@ -205,7 +208,7 @@ def _is_in_background(fd: int) -> bool:
 
 
 def is_shared(fd: int) -> bool:
-    """Return whether the shell has the terminal, or has had it since ``echo_off``, whose effect is then lost."""
+    """Return whether a shell controls the terminal, or has turned echo on again since ``echo_off``."""
     if _is_in_background(fd):
         return True
     try:
@@ -216,7 +219,7 @@ def is_shared(fd: int) -> bool:
 
 @contextmanager
 def signal_on_ctrl_c() -> Iterator[None]:
-    """Let Ctrl-C send SIGINT inside the block, in which the thread that reads keys is blocked.
+    """Let Ctrl-C send SIGINT inside the block. Use it while the thread that reads keys is blocked.
 
     The other signal keys stay off, and keys typed ahead are not lost.
     """
@@ -236,19 +239,19 @@ def signal_on_ctrl_c() -> Iterator[None]:
 
 
 def stop_job() -> None:
-    """Stop the whole job, and return when it continues.
+    """Suspend the whole job, as Ctrl-Z does, and return when the job continues.
 
-    Only in the main thread, which receives the signal in this call.
+    Call it only in the main thread, which receives the signal.
     """
     os.kill(0, signal.SIGTSTP)
 
 
 @contextmanager
 def lend_terminal(settle: Callable[[], object] = lambda: None) -> Iterator[None]:
-    """Restore the terminal inside the block, for another program.
+    """Restore the terminal's original settings inside the block, in which another program uses the terminal.
 
-    If this is not the main thread, ``settle`` must wait until the main thread has handled all signals that have
-    arrived.
+    ``settle`` is called at the end. Outside the main thread it must wait until the main thread has handled all signals
+    that have arrived.
     """
     global _is_lent
     _is_lent = True
@@ -265,12 +268,12 @@ def lend_terminal(settle: Callable[[], object] = lambda: None) -> Iterator[None]
 
 
 def is_lent() -> bool:
-    """Return whether another program has the terminal, or is about to, so that Ctrl-C is meant for that program."""
+    """Return whether the terminal is lent to another program. Ctrl-C is then meant for that program."""
     return _is_lent
 
 
 def ask_for_modified_keys(environ: Mapping[str, str]) -> None:
-    """Make a terminal that is known to support it report Shift-Enter, until ``restore``."""
+    """Turn on reports of Shift-Enter until ``restore``, if the terminal is known to support them."""
     global _reports_modified_keys, _reset
     term, program = environ.get("TERM", ""), environ.get("TERM_PROGRAM", "")
     is_known = "XTERM_VERSION" in environ or term.startswith(_REPORTERS) or program in _REPORTING_PROGRAMS
@@ -280,7 +283,7 @@ def ask_for_modified_keys(environ: Mapping[str, str]) -> None:
 
 
 def write_briefly(data: bytes) -> None:
-    """Write to the terminal for at most ``WRITE_S``: an exit must not wait for a terminal that is not read."""
+    """Write to the terminal for at most ``WRITE_S``, then drop the rest: an exit must not wait for the terminal."""
     deadline = time.monotonic() + WRITE_S
     left = memoryview(data)
     with suppress(OSError):
@@ -304,7 +307,7 @@ def size(fd: int = 1) -> tuple[int, int]:
 
 
 def is_one_terminal(one: int, other: int) -> bool:
-    """Return whether two descriptors are the same terminal."""
+    """Return whether two descriptors refer to the same terminal."""
     return os.isatty(one) and os.isatty(other) and os.path.samestat(os.fstat(one), os.fstat(other))
 
 
@@ -314,7 +317,7 @@ def is_dumb(environ: Mapping[str, str]) -> bool:
 
 
 def is_utf8(environ: Mapping[str, str]) -> bool:
-    """Return whether the terminal shows UTF-8, according to the locale; assumed without a locale."""
+    """Return whether the locale says that the terminal shows UTF-8; true without a locale."""
     locale = next((value for name in ("LC_ALL", "LC_CTYPE", "LANG") if (value := environ.get(name))), "UTF-8")
     if not environ.get("LC_ALL") and locale in _COERCED:
         locale = environ.get("LANG") or locale
