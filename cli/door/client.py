@@ -18,9 +18,9 @@ from chain.errors import UserError
 from cli.door import sockets
 
 GREETING_S = 2.0
-"""Seconds for a chain to send its ``init``. It may be stopped, or hang."""
+"""Seconds to wait for a chain's ``init`` event: the chain may be suspended, or hang."""
 OTHERS_S = 0.5
-"""Seconds for the others after one that matches has answered. A chain that is not stopped answers at once."""
+"""Seconds to wait for the other chains after a matching one has answered. A chain that runs answers at once."""
 
 CUT_OFF_MESSAGE = "disconnected, since this program did not read for too long; the chain continues"
 
@@ -33,7 +33,7 @@ class DoorClient(AbstractContextManager["DoorClient"]):
     """A connection to a running chain, as a context manager that closes it."""
 
     def __init__(self, path: Path, *, removes: bool = True) -> None:
-        """Connect. Raise ``OSError`` if no chain listens. If ``removes``, delete a stale socket."""
+        """Connect to a socket, and delete it if it is stale and ``removes`` is true. Raise ``OSError`` if it fails."""
         self.path = path
         self._socket = sockets.connect(path, timeout_s=GREETING_S, removes=removes)
         self._file = self._socket.makefile("rb")
@@ -61,7 +61,7 @@ class DoorClient(AbstractContextManager["DoorClient"]):
         self._socket.sendall(json.dumps(row).encode() + b"\n")
 
     def rows(self) -> Iterator[Mapping[str, Any]]:
-        """Yield further rows until the chain ends. Raise ``UserError`` if the chain has disconnected this client."""
+        """Yield the rows after the greeting until the chain ends. Raise ``UserError`` if it disconnects this client."""
         yield from self._rows
         self.close()
         for _ in range(2):  # the door of a chain that is being killed may close after this connection
@@ -91,7 +91,11 @@ class DoorClient(AbstractContextManager["DoorClient"]):
 
 
 def find_chain(state: Path, environ: Mapping[str, str], *, session: str, workspace: Path) -> DoorClient:
-    """Connect to the chain of a session, or else to the only one of a workspace. Raise ``UserError``."""
+    """Connect to the running chain of a session. ``session`` is its id or the start of it.
+
+    If ``session`` is empty, connect to the only chain that runs in the workspace. Raise ``UserError`` if no chain
+    matches, or if several may match.
+    """
     with ExitStack() as stack:
         here, doors = os.path.realpath(workspace), list(sockets.sockets(state, environ))
         # A door is named after its session.
@@ -125,9 +129,9 @@ def find_chain(state: Path, environ: Mapping[str, str], *, session: str, workspa
 def _connect_all(
     doors: Sequence[Path], is_meant: Callable[[DoorClient], bool], stack: ExitStack
 ) -> tuple[list[DoorClient], dict[str, str]]:
-    """Connect to chains. Return them, and why others cannot be reached, by session.
+    """Connect to chains. Return the connections, and for each session that cannot be reached the reason.
 
-    They are awaited at the same time, since one may hang.
+    Wait for all chains at the same time, since each may hang. After one that ``is_meant`` wait only ``OTHERS_S`` more.
     """
     found, problems = list[DoorClient](), dict[str, str]()
     with selectors.DefaultSelector() as asked:

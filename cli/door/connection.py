@@ -1,6 +1,7 @@
 """One connection at the side door: reads the client's rows, and writes rows to it.
 
-A client that is too far behind, or that reads nothing for too long, is disconnected. Nothing waits for it.
+A client is disconnected if too many bytes wait for it, or if it reads nothing for too long. The chain never waits for
+a client.
 """
 
 from __future__ import annotations
@@ -19,20 +20,20 @@ from cli.input.splitter import JSON_BYTES, Splitter
 from cli.outbox import Outbox
 
 MAX_BEHIND = 8 * 1024 * 1024
-"""Bytes that may wait behind the first row."""
+"""Maximum bytes that may wait for a client, without those of the first waiting row."""
 STALL_S = 10.0
 """Seconds that a client may read nothing while rows wait for it."""
 LINGER_S = 0.2
-"""Seconds for a client to close its end after the last row."""
+"""Seconds to wait for a client to close its end after the last row was sent."""
 _CHUNK = 65_536
 
 
 class Connection:
-    """A client. ``on_row`` is called with each of its rows."""
+    """The connection of one client. ``on_row`` is called with each row that the client sends."""
 
     def __init__(self, stream: trio.SocketStream, on_row: Callable[[Connection, JsonRow], None]) -> None:
         self.answerer: Answerer | None = None
-        """Its offer to answer questions, if it made one."""
+        """The client's offer to answer questions; ``None`` if it has made none."""
         self._stream = stream
         self._on_row = on_row
         self._outbox = Outbox(self._write)
@@ -64,21 +65,21 @@ class Connection:
                 await trio.aclose_forcefully(self._stream)
 
     def send_event(self, event: events.Event) -> None:
-        """Queue an event."""
+        """Queue the row of an event for the client."""
         self.put(json_row(event).encode())
 
     def send_error(self, why: str, id: str = "") -> None:
-        """Queue an error."""
+        """Queue the row of an error for the client. ``id`` is that of the request, if any."""
         self.put(error_row(why, id).encode())
 
     def put(self, data: bytes) -> None:
-        """Queue whole rows. Disconnect the client if it is too far behind."""
+        """Queue whole rows for the client. Disconnect it if more than ``MAX_BEHIND`` bytes wait."""
         self._outbox.put(data)
         if self._outbox.excess > MAX_BEHIND:
             self._scope.cancel()
 
     def close_when_flushed(self) -> None:
-        """Close when the queue is written, and ignore further rows of the client."""
+        """Close the connection after the queue is written. From now on ignore rows from the client."""
         self._is_closing = True
         self._leaving.set()
 
@@ -110,5 +111,5 @@ class Connection:
 
 
 def error_row(why: str, id: str = "") -> str:
-    """Return the row of an error."""
+    """Return an error as a row. ``id`` is that of the request, if any."""
     return json_row(events.Error(message=why, kind="door"), id=id)

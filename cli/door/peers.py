@@ -1,9 +1,9 @@
 """Decides which processes may connect to a side door.
 
-Only processes of the same user are accepted, and none that the tools of any chain have started: a command must not
-speak for the user. A process that a command starts stays a descendant of its keeper, which adopts orphans, and of the
-guard, which adopts orphans of the keeper. So the ancestors of the peer show its origin, however often it has forked or
-called ``setsid``, unless it has killed both, which a sandbox does not allow.
+Only processes of the same user are accepted. A process that a tool of any chain has started is refused: a command must
+not speak for the user. Such a process stays a descendant of a keeper, which adopts orphans, and of a guard, which
+adopts the keeper's orphans. So the ancestors of a process show its origin, even if it has forked or called ``setsid``.
+It could only hide its origin by killing both the keeper and the guard, and a sandbox does not allow that.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from socket import SO_PEERCRED, SOL_SOCKET, socket
 import trio
 
 _SO_PEERPIDFD = 77
-"""``SO_PEERPIDFD`` of Linux 6.5, which Python does not name."""
+"""The socket option ``SO_PEERPIDFD`` of Linux 6.5. Python has no name for it."""
 _CREDENTIALS = struct.Struct("3i")
 
 GUARD = b"/chain/tools/processes/guard.py"
 """The end of the path of the program that guards and keepers run."""
 
 ATTEMPTS = 3
-"""Attempts to walk the ancestors: if one of them exits meanwhile, its children get another parent."""
+"""Attempts to walk up the ancestors. An attempt fails if an ancestor exits, since its children get a new parent."""
 
 OTHER_USER = "only the user who runs this chain may use its side door"
 OWN_COMMAND = "processes that the chain started cannot use its side door"
@@ -32,7 +32,10 @@ GONE = "the connecting process has exited; keep it running until it is answered"
 
 
 def problem_with(peer: socket | trio.socket.SocketType) -> str:
-    """Return why a peer is refused; empty if it is accepted. Raise ``OSError`` if that cannot be determined."""
+    """Return the reason why a peer is refused; empty if it is accepted.
+
+    Raise ``OSError`` if the peer cannot be identified.
+    """
     pid, uid, _ = _CREDENTIALS.unpack(peer.getsockopt(SOL_SOCKET, SO_PEERCRED, _CREDENTIALS.size))
     if uid != os.getuid():
         return OTHER_USER
@@ -55,7 +58,10 @@ def problem_with(peer: socket | trio.socket.SocketType) -> str:
 
 
 def _problem_of_origin(pid: int) -> str:
-    """Return why a process is refused: a chain's tool started it, or its origin is unknown. Empty if it is accepted."""
+    """Return the reason why a process is refused; empty if it is accepted.
+
+    It is refused if a chain's tool started it, or if its origin is unknown.
+    """
     if pid == 0:
         return GONE  # in another pid namespace
     me = os.getpid()
@@ -96,7 +102,7 @@ def _is_visible(pid: int) -> bool:
 
 
 def _parent(pid: int) -> int | None:
-    """Return the parent of a process; ``None`` if it has exited."""
+    """Return the pid of a process's parent; ``None`` if the process has exited."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             return int(file.read().rpartition(")")[2].split()[1])

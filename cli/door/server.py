@@ -1,9 +1,9 @@
 """The chain's end of the side door: accepts clients, carries out their rows, and sends them events.
 
-A client never blocks anything: a row is carried out in one step in trio's thread, like a typed line.
+A client never blocks the chain: each row is carried out in one step in trio's thread, like a typed line.
 
-A client gets ``init``, then the answers to its own rows and the receipts of its own lines. A client that offered to
-answer also gets the questions, and a client that watches gets everything.
+A client gets the event ``init``, then the answers to its own rows and the receipts of its own lines. A client that has
+offered to answer questions also gets the questions. A client that watches gets all events.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from cli.event_rows import json_row
 from cli.input.json_rows import Drop, Hello, Interrupt, JsonAnswer, JsonLine, JsonRow, Malformed, Watch
 
 MAX_CLIENTS = 250
-"""Clients at the same time. Each uses a descriptor."""
+"""Maximum clients at the same time. Each uses a descriptor."""
 MAX_TURNED_AWAY = 50
-"""Refused clients at the same time that have not read the reason yet. Each uses a descriptor, too."""
+"""Maximum refused clients at the same time that have not read the reason yet. Each uses a descriptor, too."""
 NO_DESCRIPTOR_PAUSE_S = 1.0
-"""Seconds without accepting when no descriptor is left."""
+"""Seconds to wait before the next client is accepted, if no descriptor is left."""
 LAST_S = 1.0
-"""Seconds for the clients to read the rest when the door closes."""
+"""Seconds for the clients to read their remaining rows when the door closes."""
 
 TOO_MANY_CLIENTS = f"the side door has {MAX_CLIENTS} clients already; try again later"
 NOT_AN_ANSWERER = 'to answer questions, first send {"type":"hello","answers":true}'
@@ -46,7 +46,7 @@ IDLE = "Nothing is running."
 async def side_door(chain: Chain, state: Path, environ: Mapping[str, str]) -> AsyncIterator[str]:
     """Open a chain's side door for the block. On exit, wind down the chain, then close the door.
 
-    Yield the reason if the door cannot be opened, otherwise an empty string.
+    Yield an empty string. If the door cannot be opened, yield the reason instead.
     """
     try:
         listening, path = sockets.listen(state, environ, chain.session_id)
@@ -91,14 +91,14 @@ class Door:
         self._turned_away: set[Connection] = set()
         self._watchers: set[Connection] = set()
         self._owners: dict[tuple[Literal["line", "answer"], str], Connection] = {}
-        """The senders of lines and answers, by their ids. They get the events of these."""
+        """The sender of each line and answer, by its kind and id. A sender gets the events of its lines and answers."""
         self._feed = chain.feed()
         self._feed.take()  # without init, which each client gets when it connects
         self._is_closing = False
         self._client_left = Wakeup()
 
     async def serve(self, listening: trio.socket.SocketType) -> None:
-        """Accept clients."""
+        """Accept clients and send them events until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._send_events)
             while True:
@@ -139,7 +139,7 @@ class Door:
             self._client_left.set()
 
     async def close(self) -> None:
-        """Accept no more clients, and wait until the connected ones have read all their events."""
+        """Refuse new clients, and wait until the connected ones have read all their events and left."""
         self._is_closing = True
         self._flush()
         for client in self._clients:
@@ -148,7 +148,7 @@ class Door:
             await self._client_left.wait()
 
     def _carry_out(self, client: Connection, row: JsonRow) -> None:
-        """Carry out a row of a client. Flush first, so that clients get earlier events before its effects."""
+        """Carry out a row of a client. First send the waiting events, so that they arrive before the row's effects."""
         self._flush()
         match row:
             case JsonLine():
@@ -200,7 +200,10 @@ class Door:
             client.send_event(events.Notice(message=f"{id} was dropped."))  # the sender of the line gets the receipt
 
     def _set_answerer(self, client: Connection, answers: bool) -> None:
-        """Accept or withdraw a client's offer to answer questions. If it offers, send it the open question."""
+        """Record that a client offers to answer questions, or withdraws its offer.
+
+        Send the open question, if any, to a client that has just made its offer.
+        """
         if answers and client.answerer is None:
             client.answerer = self._chain.answering()
             if client not in self._watchers:
@@ -216,7 +219,10 @@ class Door:
             self._send(batch)
 
     def _flush(self, sender: Connection | None = None) -> None:
-        """Send the events that wait. Refusals among them are those of ``sender``, whose row was carried out."""
+        """Send the waiting events to the clients.
+
+        ``sender`` is the client whose row was just carried out. It gets the refusals among the events.
+        """
         self._send(self._feed.take(), sender)
 
     def _send(self, batch: Iterable[events.Event], sender: Connection | None = None) -> None:
@@ -227,7 +233,7 @@ class Door:
                     client.put(data)
 
     def _concerned_clients(self, event: events.Event, sender: Connection | None) -> set[Connection]:
-        """Return the clients that get an event even if they do not watch."""
+        """Return the clients that an event concerns. They get it even if they do not watch."""
         match event:
             case events.LineRefused(origin="door") | events.Receipt(origin="door", state="refused"):
                 return set() if sender is None else {sender}  # the id may be that of another line

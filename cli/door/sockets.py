@@ -1,7 +1,7 @@
 """The paths of the side doors' sockets.
 
-A socket's path is limited to about 107 bytes, and a state folder may be deeper. So a socket is named by way of its
-folder's descriptor, which is short.
+A socket's path is limited to about 107 bytes, and the path of a state folder may be longer. So a socket is opened by a
+short path, which contains its folder's descriptor: ``/proc/self/fd/N/NAME``.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from pathlib import Path
 from chain.errors import UserError
 
 NAME = "chain"
-"""The folder in ``$XDG_RUNTIME_DIR``."""
+"""The name of the sockets' folder in ``$XDG_RUNTIME_DIR``."""
 FALLBACK = "doors"
-"""The folder in the state folder, if there is no ``$XDG_RUNTIME_DIR``."""
+"""The name of the sockets' folder in the state folder, which is used without ``$XDG_RUNTIME_DIR``."""
 
 
 def folders(state: Path, environ: Mapping[str, str]) -> list[Path]:
-    """Return the folders in which a socket may be. New sockets go to the first."""
+    """Return the folders in which sockets may be. A new socket is created in the first one that is usable."""
     found = []
     runtime = environ.get("XDG_RUNTIME_DIR", "")
     # A program without the variable (in cron, or a hook) still finds the doors of those with it.
@@ -34,7 +34,10 @@ def folders(state: Path, environ: Mapping[str, str]) -> list[Path]:
 
 
 def listen(state: Path, environ: Mapping[str, str], id: str) -> tuple[socket.socket, Path]:
-    """Return a new socket for a session that the caller has open, and its path. Raise ``UserError``."""
+    """Create a listening socket for a session that the caller has open. Return the socket and its path.
+
+    Raise ``UserError`` if no folder is usable.
+    """
     problem = ""
     for folder in folders(state, environ):
         try:
@@ -86,7 +89,10 @@ def connect(path: Path, *, timeout_s: float | None = None, removes: bool = True)
 
 
 def sockets(state: Path, environ: Mapping[str, str]) -> Iterator[Path]:
-    """Return the sockets of side doors, named after their sessions. Those of killed programs are stale."""
+    """Yield the paths of all side doors' sockets. The name of a socket is the id of its session.
+
+    A killed program leaves a stale socket, which is yielded too.
+    """
     for folder in folders(state, environ):
         with suppress(OSError):
             # A line must not go to another user's program that claims to be a chain.

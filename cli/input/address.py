@@ -10,17 +10,23 @@ _TO = re.compile(r"/to\s+(\S+)(?:\s(.*))?", re.I | re.S)
 
 
 def unfinished_address(text: str) -> tuple[str, str]:
-    """Return the name after ``/to`` and the text after it, which may be empty; two empty strings for any other text."""
+    """Parse ``/to AGENT TEXT``. Return the agent and the text, which may be empty.
+
+    Return two empty strings for a text without ``/to AGENT``.
+    """
     found = _TO.fullmatch(text)
     return (found[1], found[2] or "") if found else ("", "")
 
 
 def split_address(text: str) -> tuple[str, str]:
-    """Return the agent that a line is addressed to, empty without an address, and the line without the address."""
+    """Return the agent of a line's address, and the line without the address.
+
+    If the line has no complete address, return an empty agent and the whole line.
+    """
     name, line = unfinished_address(text)
     return (name, line) if line.strip() else ("", text)
 
 
 def is_command(text: str) -> bool:
-    """Return whether a text is a command rather than a line, which may have an address."""
+    """Return whether a text is a slash command. A line that begins with an address is not."""
     return text.startswith("/") and parse_line(text).kind == "local" and not split_address(text)[0]

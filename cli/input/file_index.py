@@ -1,4 +1,4 @@
-"""An index of all files of the workspace and of added directories for fuzzy matching, and git's ignore rules."""
+"""An index for fuzzy matching of all files in the workspace and in added directories, and git's ignore rules."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from chain.app.toolbox import LEFT_OUT
 from chain.concurrency.threads import run_with_timeout
 
 MAX_INDEXED = 100_000
-"""Files of an index. At each key, matching takes about a microsecond for each file."""
+"""Maximum files of an index. At each key, matching takes about a microsecond for each file."""
 
 MAX_RANKED = 20_000
-"""Matches that are ranked, near files first, which takes some hundredths of a second. One letter matches more."""
+"""Maximum matches that are ranked, which takes some hundredths of a second. A single letter may match more files."""
 
 INDEX_S = 5.0
 """Seconds to read the names of all files. On a slow disk the index has only the names read by then."""
 
 INDEX_FRESH_S = 10.0
-"""Seconds after which the next key causes a new reading in the background."""
+"""Age of an index in seconds from which the next key starts to read the names again, in the background."""
 
 MAX_IGNORE_FILE = 64 * 1024
-"""Bytes that are read of a ``.gitignore``."""
+"""Maximum bytes that are read from a ``.gitignore``."""
 
 
 class IgnoreRule(NamedTuple):
@@ -41,7 +41,7 @@ class IgnoreRule(NamedTuple):
     fits: Callable[[str], object]
     depth: int
     is_path: bool
-    """Whether the pattern is matched with the path below the folder, not only with the last name."""
+    """Whether the pattern must match the path below the folder. If not, it must match the last name of the path."""
     only_folders: bool
     is_exception: bool
 
@@ -67,7 +67,7 @@ def _rule(row: str, depth: int) -> IgnoreRule:
 
 
 def is_ignored(parts: Sequence[str], is_folder: bool, rules: Iterable[IgnoreRule]) -> bool:
-    """Return whether git would ignore a path whose folder it does not ignore. The last rule that fits decides."""
+    """Return whether git would ignore a path. The last matching rule decides. The path's folder must not be ignored."""
     found = parts[-1] == ".git"
     for rule in rules:
         if rule.only_folders and not is_folder:
@@ -79,17 +79,17 @@ def is_ignored(parts: Sequence[str], is_folder: bool, rules: Iterable[IgnoreRule
 
 class _File(NamedTuple):
     folded: str
-    """The path as it is typed, case-folded."""
+    """The path in ``name``, case-folded."""
     base: int
-    """The index in ``folded`` at which the file's name begins."""
+    """The index in ``folded`` at which the last name of the path begins."""
     is_ignored: bool
     name: str
-    """The path as it is typed after an ``@``: relative in the workspace, else absolute."""
+    """The path to type after an ``@``: relative for a file in the workspace, absolute for others."""
 
 
 @dataclass(eq=False, slots=True)
 class _Reading:
-    """The files that a thread has found so far. ``began`` is its start by the monotonic clock."""
+    """The files that a reading thread has found so far. ``began`` is its start by the monotonic clock."""
 
     roots: tuple[Path, ...]
     began: float = field(default_factory=time.monotonic)
@@ -135,10 +135,10 @@ class FileIndex:
     def matches(self, typed: str, roots: Sequence[Path], count: int, patience: float) -> list[tuple[str, bool]]:
         """Return the names of the ``count`` best matches, each with whether git ignores the file.
 
-        A file matches if its path contains the characters of ``typed`` in this order, as in prompt_toolkit's fuzzy
-        completer. Ignored files come last. Otherwise matches in the file's own name come first, then those with the
-        fewest characters in between. Wait until the first reading is complete or ``patience`` seconds old; files found
-        later match from the next call on.
+        A file matches if its path contains the characters of ``typed`` in this order. Files that git does not ignore
+        come first, then matches in the last name of the path, then matches with the fewest other characters in between.
+        If the current reading is incomplete, wait until it is complete or ``patience`` seconds old. Later calls find
+        the files that are read after that, too.
         """
         self.prepare(roots)
         self._current.complete.wait(max(patience - self._current.age, 0))
@@ -163,7 +163,10 @@ class FileIndex:
         return [(name, is_ignored) for is_ignored, *_, name in heapq.nsmallest(count, ranked)]
 
     def prepare(self, directories: Sequence[Path]) -> None:
-        """Use the latest complete reading. Start another one if that is old or of other directories."""
+        """Use the latest complete reading. If it is old, start another one in the background.
+
+        If the directories have changed, start a new reading and use it at once.
+        """
         roots = tuple(directories)
         if self._next is not None and self._next.complete.is_set():
             self._current, self._next = self._next, None

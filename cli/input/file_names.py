@@ -17,13 +17,13 @@ from chain.concurrency.threads import run_with_timeout
 from cli.input.file_index import FileIndex, IgnoreRule, ignore_rules, is_ignored
 
 MAX_FOLDER_READ = 2_000
-"""Names that are read of a folder, which takes a millisecond or two."""
+"""Maximum names that are read from a folder, which takes a millisecond or two."""
 
 MAX_OFFERED = 100
-"""Names that are offered. More letters find others."""
+"""Maximum names that are offered. If the user types more letters, other names are offered."""
 
 MAX_COMPLETED_PATH = 1_000
-"""Characters of the longest path that is completed. The edited text may be long."""
+"""Maximum characters of a path that is completed. Only the end of a long text is searched for a path."""
 
 KEY_PATIENCE_S = 0.1
 """Seconds that a slow file system may delay a key."""
@@ -32,14 +32,14 @@ FRESH_S = 2.0
 """Seconds for which the names of a folder are cached: the menu is drawn at each key."""
 
 LEAST_MISTYPED = 3
-"""Least letters of a name in which one may be mistyped."""
+"""Minimum typed letters of a name for which names with one other letter are offered."""
 
 _UNFINISHED = re.compile(r"""(?:^|(?<=[\s(\[{<>"'`,;:=|]))@("[^"\n]*|[^\s"@][^\s"]*|)\Z""")
 _NAMED = re.compile(r"""(?:^|(?<=[\s(\[{<>"'`,;:=|]))@(?:"([^"\n]+)"|([^\s"@][^\s"]*))""")
 _BEHIND_NAME = re.compile(r"""(:L?\d+(-L?\d+)?)?[.,;:!?…)\]}>'`*|]*\Z""")
-"""A range of lines after the name of a file, and punctuation that ends a sentence."""
+"""Matches what may follow the name of a file: a range of lines, and punctuation."""
 MAX_NAMED = 20
-"""Names of one line that are checked."""
+"""Maximum names in one line that are checked."""
 _NEEDS_QUOTES = re.compile(r"""[\s"']""")
 
 
@@ -59,9 +59,9 @@ class FileNames:
     def complete_name(self, text: str) -> tuple[str, Sequence[str]]:
         """Return the text before an unfinished name at its end, and the completions of that name.
 
-        Names in the typed folder come first, then fuzzy matches among all files. Without any, names in the folder that
-        differ in one letter are returned. Folders end with a ``/``. Files that git ignores come last, and names that
-        begin with a dot come after the others.
+        Names in the typed folder come first, then fuzzy matches among all files. If there are neither, return the names
+        in the folder that differ in one letter. The names of folders end with ``/``. Files that git ignores come last,
+        and names that begin with a dot come after other names.
         """
         found = _UNFINISHED.search(text, max(len(text) - MAX_COMPLETED_PATH, 0))
         if found is None:
@@ -83,12 +83,15 @@ class FileNames:
         return before, [_quoted(name, always=quoted) for name in islice(shown, MAX_OFFERED)]
 
     def completions(self, text: str) -> list[str]:
-        """Return the text with each completion of the unfinished name at its end."""
+        """Complete the unfinished name at the end of a text. Return the whole text once for each completion."""
         before, names = self.complete_name(text)
         return [line for name in names if (line := before + name) != text]
 
     def missing(self, text: str) -> list[str]:
-        """Return the names after an ``@`` for which no file exists; none if the text has several rows."""
+        """Return the names after an ``@`` for which no file exists.
+
+        Return an empty list if the text has several rows, or if the disk is slow.
+        """
         words = [] if "\n" in text else [quoted or word for quoted, word in _NAMED.findall(text)[:MAX_NAMED]]
         found: list[str] = []
 

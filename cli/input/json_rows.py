@@ -12,9 +12,9 @@ from chain.lines.parse import MAX_LINE, Urgency, nearest_word
 from cli.input.splitter import RawLine
 
 MAX_SHOWN_ROW = 200
-"""Characters that are shown of a malformed row."""
+"""Maximum characters of a malformed row that are shown."""
 MAX_LINE_ID = 200
-"""Characters of an id. It is stored in the journal and in every receipt."""
+"""Maximum characters of a line's id, which is stored in the journal and in every receipt."""
 
 AS_JSON = (
     '{"type":"line","id":"...","text":"...","urgent":false,"now":false,"to":"main"}, {"type":"interrupt"}, '
@@ -28,7 +28,7 @@ _ID = re.compile(r'"id"\s*:\s*("(?:[^"\\]|\\.)*")')
 
 @dataclass(frozen=True, slots=True)
 class JsonLine:
-    """A line for the chain; ``id`` is its sender's own, ``to`` the agent that it is addressed to."""
+    """A line for the chain. ``id`` is chosen by its sender. ``to`` is the agent to which it is addressed."""
 
     text: str
     id: str = ""
@@ -58,7 +58,7 @@ class JsonAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """An offer of a client of the side door to answer questions, or its withdrawal."""
+    """A message from a client of the side door: it offers to answer questions, or withdraws that offer."""
 
     answers: bool
 
@@ -70,7 +70,7 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """A row that could not be parsed: the text to show, its id, and the error."""
+    """A row that could not be parsed: the text to show, the row's id (empty if unknown), and the error."""
 
     text: str
     id: str
@@ -81,7 +81,10 @@ JsonRow: TypeAlias = JsonLine | Interrupt | Drop | JsonAnswer | Hello | Watch | 
 
 
 def read_row(raw: RawLine, *, at_door: bool = False) -> JsonRow | None:
-    """Parse a row; return ``None`` for a blank one. ``Hello`` and ``Watch`` are accepted only at the side door."""
+    """Parse a row into a request. Return ``Malformed`` if it is none, and ``None`` if the row is blank.
+
+    ``Hello`` and ``Watch`` are accepted only ``at_door``, from a client of the side door.
+    """
     if not raw.text.strip():
         return None
     if raw.is_cut:
@@ -109,7 +112,7 @@ def _object(text: str) -> Mapping[str, Any]:
 
 
 def _parse(found: Mapping[str, Any], *, at_door: bool) -> JsonRow | str:
-    """Return the request in an object, or the error as a text."""
+    """Convert a JSON object to a request. If it is none, return the reason as a text."""
     if "type" not in found:
         return "it has no type" if found else "it is not a JSON object"
     type = found["type"]
@@ -147,5 +150,5 @@ _FORMS: Mapping[str, _Form] = {
     "watch": (Watch, {}, (), ""),
     "hello": (Hello, {"answers": bool}, (), "the value of answers must be true or false"),
 }
-"""By type: the constructor, the required keys with their types, the optional keys, and the error for a wrong key."""
+"""For each type: the constructor, the required keys with their types, the optional keys, and the error message."""
 _AT_DOOR_ALONE = ("watch", "hello")

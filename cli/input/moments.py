@@ -1,11 +1,11 @@
 """The moment at which a line from a script, ``--say`` or a pipe is sent: ``@iteration 2 todo: add x``. Pure.
 
-``@to AGENT`` comes after a moment, or alone. Iterations, answers, ends and questions are then those of that agent; by
-default they are those of main, except that questions are those of any agent. A line for ``@done @to explore-1`` goes to
-the parent of that agent, like all lines that the agent did not read before it ended. The moment of a tool that starts
-an agent is when that agent has started.
+``@to AGENT`` may follow a moment or stand alone. The moment is then an iteration, answer, end or question of the agent.
+Without ``@to`` it is one of the main agent, but ``@question`` means a question of any agent. A line with
+``@done @to explore-1`` goes to the parent of explore-1, like every line that an agent has not read when it ends.
+``@tool NAME`` usually means the start of the call. For a tool that starts an agent it means the start of that agent.
 
-In a pipe, a malformed moment is text; in scripts and arguments it is an error.
+In a pipe, a malformed moment is sent as text. In scripts and arguments it is an error.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Now:
 
 @dataclass(frozen=True, slots=True)
 class AtIteration:
-    """When iteration ``n`` begins; if that has passed, never."""
+    """When iteration ``n`` begins. If it has begun already, the moment never comes in this run."""
 
     n: int
 
@@ -51,9 +51,9 @@ class AtDone:
 
 @dataclass(frozen=True, slots=True)
 class AtAgent:
-    """When the agent of a call starts, or the call ends without one.
+    """When the agent that a tool call starts has started, or when the call ends without starting one.
 
-    Replaces ``AtTool`` for calls that start an agent.
+    Replaces ``AtTool`` after the start of such a call. ``call`` is the id of the call.
     """
 
     call: str
@@ -76,7 +76,7 @@ Moment: TypeAlias = Now | AtIteration | AtTool | AtAgent | AtAnswer | AtDone | A
 
 @dataclass(frozen=True, slots=True)
 class ScheduledLine:
-    """A line, the moment at which it is sent, and the agent it is for. ``written`` is the unparsed source text."""
+    """A line, the moment at which it is sent, and the agent ``to`` which it goes. ``written`` is the source text."""
 
     moment: Moment
     text: str
@@ -88,17 +88,17 @@ class ScheduledLine:
 
     @property
     def can_start_run(self) -> bool:
-        """Whether the line may start a run; a moment inside a run ends with the run."""
+        """Whether the line may start a run. If its moment is inside a run, the line is not sent after that run."""
         return isinstance(self.moment, Now | After) or self.is_after_run
 
     @property
     def is_after_run(self) -> bool:
-        """Whether the line is sent after a run. The end of a child agent is within a run, so it does not count."""
+        """Whether the line is sent after the end of a run. The end of a child agent is not the end of a run."""
         return isinstance(self.moment, AtDone) and self.is_for_main
 
     @property
     def is_for_main(self) -> bool:
-        """Whether the line is for the main agent or has no address. As a stop it then ends the whole run."""
+        """Whether the line is for the main agent or has no address. Such a line ends the whole run if it is a stop."""
         return not self.to or is_same_agent(MAIN, self.to)
 
 
@@ -118,7 +118,10 @@ _SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?|\.[0-9]{1,9}")
 
 
 def parse_moment(text: str, *, strict: bool) -> ScheduledLine:
-    """Parse one line. A moment that is unknown or incomplete is text, or raises ``UserError`` if ``strict``."""
+    """Parse one line. If its moment is unknown or incomplete, raise ``UserError`` if ``strict``.
+
+    Otherwise return the whole line as text to send at once.
+    """
     if text.startswith("@"):
         try:
             return _parse(text)
@@ -174,7 +177,10 @@ def _split(text: str) -> tuple[str, str]:
 
 
 def read_script(text: str, file: str) -> list[ScheduledLine]:
-    """Parse a script, one line per row; blank rows and rows that begin with ``#`` are skipped. Raise ``UserError``."""
+    """Parse a script with one line per row. Skip blank rows and rows that begin with ``#``.
+
+    Raise ``UserError`` with the ``file`` and the row for a malformed moment.
+    """
     lines = []
     for n, row in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
         line = row.removesuffix("\r")
@@ -191,13 +197,13 @@ MOMENT_EVENTS = (
     *(events.ToolCall, events.ToolResult, events.IterationStarted, events.Reply),
     *(events.AgentStarted, events.AgentEnded, events.Result),
 )
-"""The events that can be a moment."""
+"""The types of events for which ``is_due`` may return true."""
 
 
 def is_due(moment: Moment, event: events.Event, to: str = "") -> bool:
-    """Return whether an event is the moment of a line ``to`` an agent, by default main.
+    """Return whether a line with this ``moment`` is to be sent at this event.
 
-    Each agent counts its own iterations.
+    ``to`` is the agent of the line; empty for the main agent. Each agent counts its own iterations.
     """
     whose = to or MAIN
     match moment, event:
@@ -220,5 +226,5 @@ def is_due(moment: Moment, event: events.Event, to: str = "") -> bool:
 
 
 def is_same_agent(name: str, written: str) -> bool:
-    """Compare an agent's name with a written one, ignoring case."""
+    """Return whether an agent's name equals the name in a line, ignoring case."""
     return name.casefold() == written.casefold()

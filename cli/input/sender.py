@@ -1,11 +1,11 @@
-"""Sends scripted and piped lines to a chain: each at its moment, and queued here while the chain's queue is full.
+"""Sends scripted and piped lines to a chain, each at its moment. Queues them here while the chain's queue is full.
 
-Queued lines are sent in order, also to different agents. A ``!!`` line does not wait for them. A stop of the whole run
-discards them, since they were meant for that run; a stop of a child agent does not. A line that can no longer be sent
-is reported at once.
+The queued lines are sent in order, even if they go to different agents. A ``!!`` line is sent before queued lines. A
+stop of the whole run discards the queued lines, since they were meant for that run. A stop of a child agent does not.
+A line that can no longer be sent is reported at once.
 
-Lines for ``@question`` answer questions in order; with an address only those of that agent. While there is such a line,
-its questions count as answerable.
+Lines with ``@question`` answer questions in order. A line with an address answers only questions of that agent. While
+such a line waits, the sender is registered as an answerer of its questions.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ from chain.lines.parse import MAX_LINE
 from cli.input.moments import MOMENT_EVENTS, After, AtAgent, AtQuestion, Now, ScheduledLine, is_due, is_same_agent
 
 MAX_WAITING = 1_000
-"""Lines that may wait for room, so that a later stop is still read; as many may wait for their moments."""
+"""Maximum lines that wait for room, and maximum lines that wait for their moments.
+
+Lines are queued rather than left unread, so that a stop after them is read."""
 
 MAX_WAITING_CHARS = 20 * MAX_LINE
-"""Characters of the lines that may wait for room, and of the lines that may wait for their moments."""
+"""Maximum characters of all lines that wait for room, and of all lines that wait for their moments."""
 
 _COMPLETE = ("done", "cancelled")
-"""The statuses after which a queued line may start the next run: the run was done, or stopped before the line came."""
+"""The statuses of a run after which a queued line may start the next run. A stop discards the lines before it."""
 
 OVERTAKEN = "a stop came while it waited for room"
 RUN_ENDED = "the run ended before there was room for it"
@@ -41,7 +43,7 @@ DROPPED = "it was dropped before it was sent"
 
 
 class Sender:
-    """A scheduler of lines for a chain. ``on_answer`` is called with the chain's answer to each line."""
+    """A scheduler of lines for a chain. ``on_answer`` is called with each submitted line and the chain's answer."""
 
     def __init__(self, chain: Chain, on_answer: Callable[[ScheduledLine, SubmitResult], object]) -> None:
         self._chain = chain
@@ -49,7 +51,7 @@ class Sender:
         self._scheduled: list[ScheduledLine] = []
         self._queued: deque[ScheduledLine] = deque()
         self._scheduled_chars = self._queued_chars = 0
-        """Running totals, so that the cost of a line does not depend on how many wait."""
+        """The characters of the waiting lines. They are counted here so that no line needs a pass over the others."""
         self._has_queued = Wakeup()
         self._progress = Wakeup()
         """Set when a line was sent or a run ended."""
@@ -68,7 +70,7 @@ class Sender:
 
     @property
     def has_capacity(self) -> bool:
-        """Whether the sender accepts another line that has to wait."""
+        """Whether another line may wait, both for room and for its moment."""
         return not (_is_full(self._queued, self._queued_chars) or _is_full(self._scheduled, self._scheduled_chars))
 
     @property
@@ -81,7 +83,7 @@ class Sender:
         self._chain.lines.mark_unsent(line.written, reason, id=line.id)
 
     def discard(self, why_queued: str = RUN_ENDED) -> None:
-        """Discard and report all lines that wait. ``why_queued`` is the reason for those that wait for room."""
+        """Discard and report all waiting lines. ``why_queued`` is the reason to report for lines that wait for room."""
         waiting = [*((line, NO_MOMENT) for line in self._scheduled), *((line, why_queued) for line in self._queued)]
         self._scheduled.clear()
         self._queued.clear()
@@ -91,7 +93,7 @@ class Sender:
             self.report_unsent(line, reason)
 
     def drop(self, id: str) -> bool:
-        """Discard and report the line with its sender's ``id``. Return whether there was one."""
+        """Discard and report the waiting line to which its sender gave this ``id``. Return whether there was one."""
         line = next((line for line in (*self._queued, *self._scheduled) if id and line.id == id), None)
         if line is None:
             return False
@@ -106,15 +108,18 @@ class Sender:
         return True
 
     def close(self) -> None:
-        """Stop sending lines when their moments come."""
+        """Stop reacting to events, so that lines that wait for an event are not sent any more."""
         self._closed = True
 
     def pause(self) -> None:
-        """Queue all lines until ``resume``."""
+        """Queue lines until ``resume``, except those that need no room, such as stops."""
         self._is_paused = True
 
     def resume(self, chain: Chain) -> None:
-        """Resume sending, to this chain. If it is another one, no run may be active in the previous chain."""
+        """Resume sending lines, now to this chain.
+
+        If it is another chain than before, no run may be active in the previous one.
+        """
         if chain is not self._chain:
             for answerer in self._answerers.values():
                 answerer.close()
@@ -159,12 +164,15 @@ class Sender:
                 self._progress.set()
 
     async def drain(self) -> None:
-        """Wait until no line is queued for room."""
+        """Wait until no line waits for room."""
         while self._queued:
             await self._progress.wait()
 
     async def wait_for_capacity(self) -> None:
-        """Wait until ``has_capacity``, so that an endless input is not read faster than it is sent."""
+        """Wait until ``has_capacity`` is true, so that an endless input is not read faster than it is sent.
+
+        If too many lines wait for moments that cannot come, discard and report the oldest ones.
+        """
         if _is_full(self._queued, self._queued_chars):
             await self.drain()
         while _is_full(self._scheduled, self._scheduled_chars):
@@ -216,7 +224,7 @@ class Sender:
         )
 
     def _update_answerers(self) -> None:
-        """Register as an answerer of the questions for which a line waits, and unregister from all others."""
+        """Register as an answerer for each agent whose question a line waits for. Unregister for all other agents."""
         wanted = {line.to.casefold() for line in self._scheduled if isinstance(line.moment, AtQuestion)}
         for agent in wanted - self._answerers.keys():
             self._answerers[agent] = self._chain.answering(agent)
@@ -237,7 +245,7 @@ class Sender:
         self._progress.set()
 
     def _send(self, line: ScheduledLine) -> None:
-        """Submit a line, or queue it until there is room."""
+        """Submit a line, or queue it until there is room. If it stops the whole run, discard the queued lines."""
         passes = self._chain.lines.needs_no_room(line.text, urgency=line.urgency, to=line.to)
         if passes == "stop" and line.is_for_main:
             overtaken, self._queued, self._queued_chars = self._queued, deque(), 0
@@ -256,7 +264,11 @@ class Sender:
         return has_room and not self._is_paused
 
     def _release(self, line: ScheduledLine) -> None:
-        """Send a queued line, unless the run that it waited for ended in a way that returns lines."""
+        """Submit a line that was removed from the queue.
+
+        Report it as unsent instead if no run is active and the status of the last one is not in ``_COMPLETE``. A line
+        for the end of a run is always submitted.
+        """
         self._queued_chars -= len(line.text)
         last = self._chain.runs.last_status
         if self._chain.is_running or last is None or last.startswith(_COMPLETE) or line.is_after_run:

@@ -8,17 +8,18 @@ from dataclasses import dataclass
 from chain.lines.parse import MAX_LINE
 
 TEXT_BYTES = 4 * (MAX_LINE + 2)
-"""Bytes of the longest line of text. A character has at most four; there is room for one character too many, a byte
-order mark and a carriage return."""
+"""Maximum bytes of a line of text. A character has at most four. There is room for one more character, which shows that
+the line is too long, and for a byte order mark and a carriage return."""
 JSON_BYTES = 12 * MAX_LINE + 4_096
-"""Bytes of the longest line in a JSON object, where a character may be two escapes of six bytes."""
+"""Maximum bytes of a JSON object with a line. A character may be written as two escapes of six bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class RawLine:
     """A line as it was read.
 
-    ``has_invalid_bytes``: some bytes were not UTF-8, and were replaced. ``is_cut``: it was too long, and has no end.
+    ``has_invalid_bytes``: some bytes were not UTF-8, and were replaced. ``is_cut``: the line was too long, and ``text``
+    is only its start.
     """
 
     text: str
@@ -28,7 +29,7 @@ class RawLine:
 
     @property
     def notice(self) -> str:
-        """A note for the sender if bytes were replaced; else empty."""
+        """A note for the sender that bytes were replaced; empty if none were."""
         return (
             f"line {self.number} of the input is not UTF-8; its invalid bytes were replaced"
             if self.has_invalid_bytes
@@ -46,7 +47,7 @@ class Splitter:
         self._number = 0
 
     def add(self, chunk: bytes) -> list[RawLine]:
-        """Add the next bytes. Return the lines that they complete."""
+        """Add the next bytes of the input. Return the lines that are now complete."""
         *ended, rest = chunk.split(b"\n")
         lines = []
         for piece in ended:
@@ -76,9 +77,9 @@ class Splitter:
 
 
 def utf8_text(raw: bytes, *, at_start: bool = True, is_cut: bool = False) -> tuple[str, bool]:
-    """Decode bytes, without a byte order mark ``at_start``. Return the text, and whether invalid bytes were replaced.
+    """Decode UTF-8. Return the text, and whether invalid bytes were replaced.
 
-    ``is_cut``: the bytes may end within a character, which is left out.
+    ``at_start``: remove a byte order mark. ``is_cut``: omit an incomplete character at the end.
     """
     if at_start:
         raw = raw.removeprefix(codecs.BOM_UTF8)

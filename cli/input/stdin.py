@@ -1,4 +1,4 @@
-"""Standard input: an iterator of its lines, or all of it, up to a limit, as a part of the query."""
+"""Reads standard input, either line by line or as a whole. The whole input becomes a part of the query."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ NOT_UTF_8 = "standard input is not UTF-8; its invalid bytes were replaced"
 
 
 class Lines:
-    """The lines of a descriptor, read in a thread and cut after ``most`` bytes. ``begun`` are bytes read before."""
+    """The lines of a descriptor, read in a thread. A line is cut after ``most`` bytes.
+
+    ``begun`` contains bytes of the input that were read already.
+    """
 
     def __init__(self, fd: int, most: int = TEXT_BYTES, *, begun: bytes = b"") -> None:
         self._fd = fd
@@ -45,7 +48,7 @@ class Lines:
         self._at_end = False
 
     async def next(self) -> RawLine | None:
-        """Return the next line, also a last one without a line end; ``None`` at the end of the input."""
+        """Return the next line; ``None`` at the end of the input. The last line may have no line end."""
         while not self._lines and not self._at_end:
             chunk = b""
             with suppress(OSError):  # a closed or broken input counts as ended
@@ -55,12 +58,12 @@ class Lines:
         return self._lines.popleft() if self._lines else None
 
     def unread(self) -> list[RawLine]:
-        """Return the lines that were read but not returned, without blank ones."""
+        """Return the lines that were read from the descriptor but not yet returned by ``next``. Omit blank lines."""
         return [line for line in self._lines if line.text.strip()]
 
 
 def _read_chunk(fd: int) -> bytes:
-    """Return the next bytes, without a timeout; none at the end of the input. Raise ``OSError``."""
+    """Wait for the next bytes and return them; empty at the end of the input. Raise ``OSError`` on failure."""
     while True:
         try:
             return os.read(fd, _CHUNK)
@@ -85,10 +88,10 @@ def is_piped(fd: int) -> bool:
 
 
 async def read_piped(fd: int, *, first_byte_s: float, on_wait: Callable[[], None]) -> Piped | None:
-    """Read all of the input; ``None`` if no byte comes within ``first_byte_s``.
+    """Read the whole input and return it. Return ``None`` if no byte comes within ``first_byte_s`` seconds.
 
-    Raise ``UserError`` if the input cannot be read or is too long. Call ``on_wait`` once if nothing comes for
-    ``FIRST_BYTE_S``.
+    Raise ``UserError`` if the input cannot be read or is too long. Call ``on_wait`` at most once, when no
+    byte has come for ``FIRST_BYTE_S``.
     """
     if first_byte_s < math.inf and not await _is_readable_within(fd, first_byte_s):
         return None
@@ -115,9 +118,9 @@ async def read_piped(fd: int, *, first_byte_s: float, on_wait: Callable[[], None
 
 
 def with_piped(query: str | None, piped: Piped) -> str:
-    """Return the query with the piped input appended as a block, or the input alone.
+    """Append the piped input to the query as a block, and return both. Without a query return the input alone.
 
-    Raise ``UserError`` if it is too long.
+    Raise ``UserError`` if the result is too long.
     """
     if query is None:
         whole = piped.text
