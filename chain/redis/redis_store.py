@@ -275,8 +275,10 @@ class RedisStore:
         for id in ids:
             commands += [(b"HGET", key(id, "meta"), b"until"), (b"ZSCORE", scripts.DUE, id)]
         time_, *found = await server.ask(*commands)
-        pairs = zip(ids, found[::2], found[1::2], strict=True)
-        return [id for id, until, due in pairs if due is not None or int(until or 0) > _ms(time_)]
+        pairs, now = zip(ids, found[::2], found[1::2], strict=True), _ms(time_)
+        return [
+            id for id, until, due in pairs if due is not None or now < int(until or 0) <= now + scripts.MAX_AHEAD_MS
+        ]
 
     async def latest_run(self, server: RedisServer, id: str) -> tuple[str, Row | None]:
         """Return the position of the latest run's first event, and the ``init`` event of the process that started it.

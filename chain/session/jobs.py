@@ -146,15 +146,14 @@ class SessionJobs(Jobs):
             problem = str(error)
         except Exception as error:  # noqa: BLE001 - no command may end the session, whatever its tool raises
             problem = f"{type(error).__name__}: {error}"
+        seconds = trio.current_time() - job.since
         for earlier in tuple(self._running.values()):
             if earlier is job:
                 break
-            if (
-                job.reason and earlier.reason == job.reason
-            ):  # the ends of jobs that were killed together are shown in order
+            # The ends of jobs that were killed together are shown in order.
+            if job.reason and earlier.reason == job.reason:
                 await earlier.done.wait()
         # No await from here on, so that the end is recorded and its line is in an inbox.
-        seconds = trio.current_time() - job.since
         started = job.started
         if end is None:
             end = JobEnd(None, "failed" if problem else job.reason, problem)

@@ -1,7 +1,7 @@
 """The interfaces between a terminal (``editor``, ``dumb``) and the listener that receives its input.
 
 Every method of a ``Listener`` is called in trio's thread and returns at once, except ``menu``, ``target``,
-``outside_path`` and ``toolbar``, which any thread may call, and ``ready``, which waits.
+``outside_path`` and ``toolbar``, which any thread may call, and ``wait_ready``, which waits.
 """
 
 from __future__ import annotations
