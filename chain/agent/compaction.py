@@ -139,7 +139,7 @@ class Compactor:
         return attempt
 
     async def _attempt(self, run: Run, by: CompactedBy, before: int) -> CompactionResult:
-        """Compact the conversation by a summary, or by stubs if no usable summary can be had, and return the outcome.
+        """Compact the conversation by a summary, or by stubs if there is no usable summary, and return the outcome.
 
         ``before`` is the estimated size in tokens. Stubs are used only if the conversation is too long for the limit
         or the service.
@@ -166,7 +166,7 @@ class Compactor:
         if record is not None and record.tokens_after >= before:
             record, why = None, "the summary is no shorter than the messages it replaces"
         if reply is not None:
-            self._model.record_end(run, reply, is_kept=record is not None)
+            self._model.record_end(run, reply, is_recorded_elsewhere=record is not None)
         if record is None:
             notice(f"The conversation could not be summarized: {why}.")
             record = self._build_with_stubs(run, by) if by == "service" or self._exceeds_limit(before) else None
@@ -189,7 +189,7 @@ class Compactor:
         return f"The conversation does not fit the model's window{window}: {view.sentence}. {hint}."
 
     def exceeds_window(self) -> bool:
-        """Return whether the estimated size of the next request exceeds the model's window. False if it is unknown."""
+        """Return whether the estimated size of the next request exceeds the model's window, if that is known."""
         window = self._model.window
         return window is not None and self._context.window_usage.tokens > window.tokens
 
@@ -223,7 +223,7 @@ class Compactor:
             fewer = shrink(messages, max(over, int((in_results or chars) * STUBBED_SHARE)))
             if sum(map(length_of, fewer)) >= chars:
                 return reply
-            self._model.record_end(run, reply, is_kept=False)
+            self._model.record_end(run, reply, is_recorded_elsewhere=False)
             messages = fewer
         return await self._model.reply(run, [*messages, ask], compacts=True)
 

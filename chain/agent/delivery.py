@@ -101,8 +101,8 @@ class Delivery:
     def return_withdrawn(self, run: Run, reason: Status) -> None:
         """Remove the messages after the last reply without tool calls, and settle their lines as ``returned``.
 
-        Todo lines that were already carried out are not settled again: the user could send a returned line again, and
-        it would be carried out twice. Raise ``JournalError`` if the removal cannot be recorded.
+        Todo lines that were already carried out stay ``delivered``: if they were returned, the user could send them
+        again, and they would be carried out twice. Raise ``JournalError`` if the removal cannot be recorded.
         """
         known = self._shared.ledger.lines.on_record
         lines = [known[id] for id in self._context.state.since_answer if id in known]
@@ -161,7 +161,7 @@ def expectation_after(
     point = situation.point
     is_after_nothing = point == Point.AFTER_REPLY and not is_after_reply
     in_mid_task = point in MID_TASK or is_after_nothing or before.resume is not None
-    # The reply to a line that enters before the first call answers the query too.
+    # If lines are delivered before the first model call, the reply to them also answers the query.
     answers_query = point == Point.BEFORE_FIRST_CALL and bool(situation.query)
     asides_only = not answers_query and all(a.line.is_aside for a in unanswered)
     return ReplyExpectation(

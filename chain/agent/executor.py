@@ -167,7 +167,7 @@ class Executor:
     def _complete(self, run: Run, status: str) -> None:
         """Append results for the open calls, the shown part of a cancelled reply, and a note about a stop or interrupt.
 
-        Raise ``JournalError`` if a message cannot be recorded. The call can then be repeated.
+        Raise ``JournalError`` if a message cannot be recorded. This method can then be called again.
         """
         was_stopped, was_interrupted = status.startswith("cancelled"), status == "interrupted"
         if self.conversation.open_calls:
@@ -193,7 +193,7 @@ class Executor:
 
     async def _loop(self, run: Run) -> Outcome:
         """Run iterations until the outcome of the run is decided, and return the outcome."""
-        # A run that was interrupted before its first step delivers no lines: they are returned to the user.
+        # A run that was interrupted before its first step delivers no lines. Its lines are returned to the user.
         await trio.lowlevel.checkpoint_if_cancelled()
         if run.only_compacts:
             return await self._compact_alone(run)
@@ -251,7 +251,7 @@ class Executor:
             point = Point.AT_ONCE if was_cut else point
             calls_left = self._limits.max_iterations - run.iteration + (by == "service")
             if self._limits.exceeded_budget(run.tree_usage):
-                self._delivery.settle_todos(run)  # no call is left to answer other lines
+                self._delivery.settle_todos(run)  # no model call is left to answer lines of other kinds
             else:
                 self._delivery.deliver(run, point, calls_left=calls_left)
             await self._flush()
@@ -314,7 +314,7 @@ class Executor:
 
     def _record_cut(self, run: Run, what: events.Phase, by: Literal["line", "time"]) -> None:
         """Record that a line or the time limit cancelled the phase ``what`` of this step."""
-        # A full disk must not prevent a cut.
+        # A full disk must not prevent the cancellation.
         cut = records.Interrupted(self.agent, run.iteration, what, by, run.step.cut_usage)
         self._shared.journal.record_if_possible(cut)
 
@@ -373,7 +373,7 @@ class Executor:
             return self._end_normally(run)
         spent = self._limits.exceeded_budget(run.tree_usage)
         if spent or run.iteration == self._limits.max_iterations:
-            # No call is left to answer other lines.
+            # No model call is left to answer lines of other kinds.
             self._delivery.settle_todos(run)
             waits = any(a.line.kind not in ("follow-up", "job") for a in self.inbox.waiting())
             if not waits and (unusual_outcome or run.expectation.resume is None):
@@ -427,7 +427,7 @@ class Executor:
         return Outcome("done", run.result)
 
     def _end_at_limit(self, run: Run, spent: str) -> Outcome:
-        """Emit a notice that a budget is spent, and return the outcome ``limit_reached``. ``spent`` is the notice."""
+        """Emit a notice that a budget is spent, and return the outcome ``limit_reached``. ``spent`` is its text."""
         self.context.notice(run.iteration, spent)
         return Outcome("limit_reached", run.result or spent)
 

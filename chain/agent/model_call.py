@@ -193,14 +193,14 @@ class ModelCalls:
             attempts.count(error)
             raise
         finally:
-            self.record_end(run, reply, is_kept=kept)
+            self.record_end(run, reply, is_recorded_elsewhere=kept)
         return reply
 
-    def record_end(self, run: Run, reply: Reply, *, is_kept: bool) -> None:
-        """Record the end of a call, and remove the content that the call omitted from the conversation.
+    def record_end(self, run: Run, reply: Reply, *, is_recorded_elsewhere: bool) -> None:
+        """Record the end of a call. Replace the content that the call omitted by stubs in the conversation.
 
-        ``is_kept``: another record contains the reply's message, so that this record leaves it out. If the
-        conversation was too long, nothing is removed.
+        ``is_recorded_elsewhere``: another record contains the reply's message, so this record leaves it out. If the
+        reply says that the conversation is too long, the omitted content stays in the conversation.
         """
         self._shared.journal.record(
             records.RequestEnded(
@@ -208,7 +208,7 @@ class ModelCalls:
                 run.iteration,
                 reply.stop_reason,
                 reply.usage,
-                message=None if is_kept else reply.message,
+                message=None if is_recorded_elsewhere else reply.message,
                 asked_tokens=reply.asked_tokens,
                 window=self._window_tokens,
             )

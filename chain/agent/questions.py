@@ -68,7 +68,10 @@ class Asker(Asking):
     kind: ToolKind = "other"
 
     async def approve(self, preview: Preview) -> Verdict:
-        """Ask the user to approve the call, and return the verdict. Raise ``JournalError`` if it cannot be recorded."""
+        """Ask the user to approve the call, and return the verdict.
+
+        Raise ``JournalError`` if the question or the answer cannot be recorded.
+        """
         name = self.call.name
         subject, each_time = _one_row(preview.subject), ASKED_EACH_TIME if preview.only_by_name else ""
         text = f"Allow {name}{f': {subject}' if subject else '?'}{each_time}"
@@ -110,8 +113,8 @@ class Asker(Asking):
     async def choose(self, question: str, options: Sequence[str]) -> str:
         """Ask the user to choose an option. Return the option, or the text that the user wrote instead of choosing.
 
-        Raise ``ToolError`` if the question is withdrawn or no one can answer it, and ``JournalError`` if it cannot be
-        recorded.
+        Raise ``ToolError`` if the question is withdrawn or no one can answer it. Raise ``JournalError`` if the question
+        or the answer cannot be recorded.
         """
         record = records.Question("", "choice", question, self.agent, self.call.id, self.call.name, tuple(options))
         answer = await self.questions.ask(PendingQuestion(self, record))
@@ -453,7 +456,7 @@ class Questions:
         was_open = pending is self.open
         if not was_open:
             self._waiting.remove(pending)
-        # Before the event: a listener may stop the run, which withdraws the open question.
+        # Released before the event is emitted, because a listener may stop the run, which withdraws the open question.
         self._release(pending)
         if was_open:
             self._journal.emit_after_acks(self._journal.record_if_possible(pending.withdrawal).emit)

@@ -95,14 +95,15 @@ def suspected_removal(
         case ("thinking",):
             return Removed(agent, iteration, "thinking", names=("the thinking of earlier replies",))
         case ("oldest images",):
-            # Twice as many each time, so that few requests are needed.
+            # Each attempt removes as many images as all earlier ones together, so that few requests are needed.
             dropped = sum(len(removed.digests) for removed in removals if removed.why == TOO_MANY_IMAGES)
             return _removal_of(agent, iteration, images[: max(dropped, 1)], TOO_MANY_IMAGES)
         case ("content", *digests):
             blocks = [b for m in messages for b in (*m.blocks, *(i for r in m.results for i in r.images))]
             return _removal_of(agent, iteration, [b for b in blocks if digest_of(b) in digests])
         case _:
-            # The service has accepted the older images before. After a failure with a cause there is only one attempt.
+            # The service has accepted the older images before, so only newer ones are suspected. But after an error
+            # with a cause, only one removal is tried: that of all images.
             last = max((n for n, message in enumerate(messages) if message.role == "assistant"), default=-1)
             newest = [] if error.cause else _images_in(messages[last + 1 :])
             return _removal_of(agent, iteration, newest or images)

@@ -193,9 +193,10 @@ class AgentContext:
         self.shared.journal.record(records.Withdrawn(count, self.name, reason, tuple(line_ids)))
 
     def remove(self, removed: records.Removed) -> None:
-        """Remove content that the service refuses from the conversation, and record the removal.
+        """Replace content of the conversation, which the service refuses, by stubs, and record the removal.
 
-        Do nothing if the content has already been removed. Raise ``JournalError`` if the removal cannot be recorded.
+        Do nothing if the conversation does not contain the content. Raise ``JournalError`` if the removal cannot be
+        recorded.
         """
         messages = self.conversation.messages
         has_tools = removed.what == "tools" and not self.shared.refused_tools.issuperset(removed.names)

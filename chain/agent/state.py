@@ -46,7 +46,7 @@ _STATES: tuple[RunState, ...] = get_args(RunState)
 """The states of a run, in the order in which a run can pass through them."""
 
 _OVERRIDDEN_BY_USER: frozenset[Status] = frozenset({"done", "max_iterations", "limit_reached", "truncated"})
-"""The statuses that do not stay if the user has stopped or interrupted the run: see the table above."""
+"""The statuses that the status of a stop or an interrupt replaces: see the table above."""
 
 _MAX_SHOWN = 200
 """The limit, in characters, of a result in the list of findings: enough to recognise the result."""
@@ -75,7 +75,8 @@ class PartialResult:
 class Outcome:
     """The outcome of a run. ``result`` is the text for the user.
 
-    ``short`` is set after a stop with findings. It replaces the list of findings in ``result`` by their number.
+    ``short`` is set only after a stop with findings. It is the end of ``result`` from the list of findings on, with the
+    number of findings instead of the list.
     """
 
     status: Status
@@ -158,7 +159,7 @@ class ReplyExpectation:
     aside_task: bool = False
 
     def after_reply(self) -> ReplyExpectation:
-        """Return the requirements for the reply after the next one: only the work on an aside continues."""
+        """Return the expectation after a reply: all requirements are cleared, but ``aside_task`` remains."""
         return ReplyExpectation(asides_only=self.aside_task, aside_task=self.aside_task)
 
 
@@ -280,7 +281,7 @@ class Run:
 
     @property
     def undelivered(self) -> tuple[AcceptedLine, ...]:
-        """The query if it is not in the conversation yet, else empty. The end of the run returns it to the user."""
+        """The query, as long as it is not in the conversation. If the run ends before, it is returned to the user."""
         query = self.query
         return () if query is None or query.delivered_at is not None or query.state != "queued" else (query,)
 

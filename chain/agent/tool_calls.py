@@ -10,7 +10,7 @@ had effects. A call that needs approval starts after the user has approved it. A
 again, and the call does not start if the new preview differs from the one that was shown. A call that cannot be run (an
 unknown tool, invalid input) never starts.
 
-These events affect a tool that has started:
+After a tool has started, the following can happen to it:
 
 - A stop or an urgent line lets the tool finish.
 - An interrupt (Esc), the run's time limit, the end of the parent agent, or a full disk that another call of the batch
@@ -94,8 +94,8 @@ class ToolCalls:
     async def run(self, run: Run, calls: Sequence[ToolCall], cut_calls: frozenset[str]) -> tuple[bool, tuple[str, ...]]:
         """Run the tool calls of a reply and append the results.
 
-        ``cut_calls`` has the ids of the calls whose input was cut off. They are not run. Return whether any calls were
-        skipped or cancelled, and the names of the tools that were not started.
+        ``cut_calls`` has the ids of the calls whose input was cut off. These calls are not run. Return whether any
+        calls were skipped or cancelled, and the names of the tools that were not started.
         """
         planned = [(call, INPUT_CUT_OFF if call.id in cut_calls else self._find_tool(call)) for call in calls]
         for batch in batches(planned, _may_join):
@@ -106,7 +106,7 @@ class ToolCalls:
                     await self._run_batch(run, batch)
                 run.step.was_cut = scope.cancelled_caught
             finally:
-                # In the order of the calls, not of their ends.
+                # Findings are added in the order of the calls, not in the order in which the calls end.
                 for call, _ in batch:
                     run.add_results(_findings_of(run, call))
         skipped = [call for call in calls if call.id not in run.step.answered]
@@ -187,7 +187,7 @@ class ToolCalls:
     async def _approve(self, run: Run, call: ToolCall, tool: Tool) -> ToolContext | None:
         """Return the context in which a call can start. If the tool needs approval, first ask the user.
 
-        Return ``None`` if the call must not start. If it was denied, its result is then an error that says so.
+        Return ``None`` if the call must not start. If the call was denied, its result is an error that says so.
         """
         context, rules = self._tool_context(run, call, tool), self._shared.tool_rules
         verdict: Verdict | None = None

@@ -1,9 +1,9 @@
-"""The tree of the active agents. It selects the agent that receives a line, and stops agents with those below them.
+"""The tree of the active agents. It selects the agent that receives a line, and stops whole branches.
 
-A line without an address goes to one of the deepest agents (SPEC section 10). The search for it starts at the main
-agent. Each step moves to an agent directly below: to an ``explore`` agent if there is one, else to a ``plan`` agent,
-else to an agent of another kind. If there are several of them, it moves to the youngest. The search ends at an agent
-that has no agents below.
+A line without an address goes to one of the deepest agents (SPEC section 10). The search starts at the main agent.
+Each step moves to an agent directly below: to an ``explore`` agent if there is one, else to a ``plan`` agent, else to
+an agent of another kind. If there are several of them, the step moves to the youngest. The search ends at an agent that
+has no agents below.
 
 The search ignores agents that work for an ``agent_ask``. It also ignores agents that are completing: the run of such an
 agent is over, and the answer is being passed to the parent.

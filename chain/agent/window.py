@@ -65,7 +65,7 @@ class CompactionRules:
     """The settings of compaction.
 
     ``at`` is the share of the window above which the conversation is compacted; with ``None``, only the user starts a
-    compaction. ``keep`` is the share of the window that the latest messages, which are kept, may use afterwards.
+    compaction. ``keep`` is the share of the window for the latest messages, which a compaction leaves unchanged.
     ``prompt`` asks for the summary. Its placeholder ``${focus}`` is replaced by what the user wants emphasized.
     """
 
@@ -142,7 +142,7 @@ class WindowUsage:
         """Replace the estimate by the size that the service reported for a request with the whole conversation.
 
         Normally the size is in ``usage``. If the service rejected the request as too long (``is_too_long``), the size
-        is ``asked_tokens``, or estimated from the model's ``window``. Both are in tokens, and 0 if unknown.
+        is ``asked_tokens``. If that is 0, the size is estimated from the model's ``window`` in tokens (0: unknown).
         """
         if not is_too_long:
             asked = usage.total_tokens - usage.output_tokens
@@ -269,9 +269,9 @@ def length_of(message: Message) -> int:
 
 
 def count_latest_fitting(messages: Sequence[Message], chars: int) -> int:
-    """Return how many of the latest messages together have at most ``chars`` characters.
+    """Return the number of the latest messages that can be kept in ``chars`` characters.
 
-    The first counted message contains no tool results, because their calls would be in an earlier message.
+    It is the largest number for which the first kept message contains no tool results: their calls would be missing.
     """
     kept = 0
     for n, message in enumerate(reversed(messages), 1):
@@ -286,7 +286,7 @@ def count_latest_fitting(messages: Sequence[Message], chars: int) -> int:
 def oldest_results(messages: Sequence[Message], chars: int) -> tuple[str, ...]:
     """Return the ids of the oldest tool results that together have at least ``chars`` characters.
 
-    If all results have fewer, return all their ids. Results shorter than ``MIN_STUBBED_CHARS`` are left out.
+    If all results together have fewer, return the ids of all. Results shorter than ``MIN_STUBBED_CHARS`` are left out.
     """
     found: list[str] = []
     for result in (result for message in messages for result in message.results):
