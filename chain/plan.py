@@ -193,7 +193,7 @@ class PlanNews:
         self.known = self.sent = plan.revision
 
     def mark_unknown(self, plan: Plan) -> None:
-        """Record that the conversation may have lost its texts about the plan."""
+        """Record that the conversation may no longer contain the current plan, for example after a compaction."""
         self.known = None if plan.tasks else plan.revision
         self.sent = plan.revision
 

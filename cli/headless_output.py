@@ -90,7 +90,7 @@ class HeadlessOutput:
         return f"\r\x1b[{rows}A\x1b[J" if self._tail else ""
 
     def put(self, event: events.Event) -> None:
-        """Write an event of the front end, in order with those of the chain."""
+        """Queue an event of the front end behind the events that the chain has emitted so far."""
         self._feed.put(event)
 
     def answer(self, text: str) -> None:

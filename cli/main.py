@@ -174,7 +174,7 @@ def _interactive(args: argparse.Namespace, settings: Settings) -> int:
         typed=typed,
         no_color=args.no_color,
         ascii=args.ascii,
-        updates=not args.verbose,
+        updates_rows=not args.verbose,
     )
 
 

@@ -30,7 +30,7 @@ from support import (
     wait_quiet,
 )
 from support import settings as chain_settings
-from support.crashes import check_same_again, check_went_on, left
+from support.crashes import check_needs_no_repair, check_resumed, load_crashed
 from support.models import TOOLS, RandomModel, Step, steps
 from support.small_window import SmallWindow, Summary
 from support.users import MARKED, Acts
@@ -115,7 +115,7 @@ class Example:
         """Play it, cut the journal there, and continue the session."""
         file = MemoryFile()
         await self.play(file)
-        file, read = left(file.data[: int(len(file.data) * part)])
+        file, read = load_crashed(file.data[: int(len(file.data) * part)])
         said = words_of(read)
         setting = self.setting
         model = SmallWindow(RandomModel([]), ENOUGH, setting.counts, [], setting.tells, setting.knows)
@@ -123,9 +123,9 @@ class Example:
             session.chain.runs.start_waiting()
             await wait_quiet(session)
             await session.run("and now?")
-            check_went_on(session)
+            check_resumed(session)
             last = session.sent()
-        check_same_again(session)
+        check_needs_no_repair(session)
         assert all(text in last for text in said), "I10"
         assert words_of(load_journal(session.file.data.splitlines(keepends=True))) >= said
 

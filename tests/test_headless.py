@@ -20,7 +20,7 @@ from typing import Any, Literal
 import pytest
 import trio
 from support import check_invariants, open_session, settings
-from support.crashes import left
+from support.crashes import load_crashed
 from support.headless_sessions import PrintingSession, line
 from support.killed import killed
 from support.models import ASKING_TOOLS
@@ -138,7 +138,7 @@ async def opened(
     scheduled = tuple(parse_moment(say, strict=True) for say in says)
     job = HeadlessTask(query, scheduled, reads and piped_within is None, output, input, piped_within=piped_within)
     renderer = Renderer(color=False, ascii=False, width=100)
-    file, read = left(before) if before else (None, None)
+    file, read = load_crashed(before) if before else (None, None)
 
     @tool(timeout_s=10_000)
     async def wait(ctx: ToolContext) -> str:

@@ -36,7 +36,7 @@ CASES = [
     ("init", 2, "chain: config.yaml: cannot be written: No such file or directory\n"),
     ("init {there}/new", 0, ""),
     ("send hello", 2, GONE),
-    ("send hello --session x", 2, "chain: no chain runs the session 'x'; start one with: chain\n"),
+    ("send hello --session x", 2, "chain: no chain is running the session 'x'; start one with: chain\n"),
     ("watch", 2, GONE),
     ("acp", 0, ""),
     ("worker --only .", 2, None),

@@ -66,7 +66,7 @@ rules:
     work = configure(tmp_path, rules, "edit")
     screen = start(env=DUMB).until(prompts())
     send(screen, "write a").until(prompts("Q1? "))
-    assert "a space first" not in screen.flat  # no key answers without Enter here
+    assert "type a space" not in screen.flat  # no key answers without Enter here
     send(screen, "3").until("y, a or n; or say why not in a few words").until(prompts("Q1? "))
     send(screen, "n").until("Q1 refused").until(prompts())
     send(screen, "write b").until(prompts("Q2? "))

@@ -250,13 +250,13 @@ class Questions:
 
     def answering(self, agent: str = "") -> Answerer:
         """Return a new promise to answer the questions of one ``agent``, or of all agents if the name is empty."""
-        answerer, name = Answerer(), agent.casefold()
-        self._answerers[name] += 1
-        answerer.callback(self._stop_answering, name)
+        answerer, folded = Answerer(), agent.casefold()
+        self._answerers[folded] += 1
+        answerer.callback(self._stop_answering, folded)
         return answerer
 
-    def _stop_answering(self, name: str) -> None:
-        self._answerers[name] -= 1
+    def _stop_answering(self, agent: str) -> None:
+        self._answerers[agent] -= 1
         self._open_next()  # decides the questions that no one can answer now
 
     def answer(self, id: str, text: str) -> str:
@@ -273,7 +273,7 @@ class Questions:
         if not text:
             return f"{id} waits for {'y, a, n or a reason' if pending.question.kind == 'approval' else 'an answer'}"
         if len(text) > MAX_LINE:
-            return f"an answer has at most {MAX_LINE:,} characters"
+            return f"the answer is too long; the limit is {MAX_LINE:,} characters"
         if pending.question.kind == "approval":
             escalation = escalation_named(text)
             if escalation is not None and escalation not in pending.question.escalations:

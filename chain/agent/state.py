@@ -135,7 +135,7 @@ class Step:
 
     @property
     def phase(self) -> Phase:
-        """The phase of the iteration: ``thinking``, ``answering`` or ``tools``."""
+        """``tools`` while calls run, ``answering`` once text of the reply is shown, otherwise ``thinking``."""
         if self.tools == "running":
             return "tools"
         return "answering" if self.shown and self.tools == "not begun" else "thinking"

@@ -51,7 +51,7 @@ async def read_in_time(settings: Settings, workspace: Path, latest: Instructions
     read = partial(read_instructions, workspace, settings.instructions, settings.config_folder)
     with trio.move_on_after(READ_S):
         return await _THREADS.run(read, abandon_on_cancel=True)
-    slow = f"The project instructions could not be read within {READ_S:g} s, so they are as before."
+    slow = f"The project instructions could not be read within {READ_S:g} s, so the previous ones are used."
     return replace(latest, faults=(slow,))
 
 

@@ -51,7 +51,7 @@ def compaction_rules(settings: Settings, chosen: ChainSettings) -> CompactionRul
         raise place.error("has a $ that cannot be read: write $$ for a dollar sign")
     names = {*template.get_identifiers()}
     if unknown := sorted(names - {FOCUS_NAME}):
-        raise place.error(f"unknown name ${{{unknown[0]}}}: the only one is ${{{FOCUS_NAME}}}")
+        raise place.error(f"unknown name ${{{unknown[0]}}}; use only ${{{FOCUS_NAME}}}")
     return replace(rules, prompt=text if names else f"{text}\n\n${{{FOCUS_NAME}}}")
 
 

@@ -49,7 +49,7 @@ def tool_groups(
         "edit": edit.edit_tools(rules.protected),
         "shell": (*shell, *(jobs.JOB_TOOLS if shell else ())),
         "ask": ask.TOOLS,
-        "agents": agents.agent_tools(_kinds(settings)),
+        "agents": agents.agent_tools(_agent_kinds(settings)),
         "research": research_tools(settings.research_hosts, guard),
         SERVERS: (),  # listed at the start of a run
     }
@@ -76,7 +76,7 @@ def subjects_of(groups: ToolGroups) -> Subjects:
     return {tool.name: tool.subject for tool in tools if tool.subject is not None}
 
 
-def _kinds(settings: Settings) -> Iterator[tuple[str, str]]:
+def _agent_kinds(settings: Settings) -> Iterator[tuple[str, str]]:
     """Yield the name and description of each kind of agent whose variables are set."""
     for name in settings.kind_names:
         with suppress(MissingVariable):  # reported where the kind is read

@@ -100,9 +100,10 @@ def _read_if_ours(path: Path) -> Node:
 
 
 def _why_unused(root: Node) -> ConfigError | None:
-    """Return why a file without ``chains`` is not used, or ``None`` if it belongs to another program.
+    """Return the notice that a configuration of chain is not used, because it has no key ``chains``.
 
-    Raise ``ConfigError`` if the file has chains under a similar key.
+    Return ``None`` for a file of another program, which is ignored silently. Raise ``ConfigError`` if ``chains`` is
+    misspelled.
     """
     top = root.entries()
     for key, node in top.items():

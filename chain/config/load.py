@@ -116,7 +116,7 @@ class Settings:
 
     @property
     def config_folder(self) -> Path | None:
-        """The folder of the user's configuration, if it is known."""
+        """The folder of the user's configuration; ``None`` if the environment names no home directory."""
         return xdg_folder(self.environ, "XDG_CONFIG_HOME", ".config")
 
     @property

@@ -49,10 +49,10 @@ class ModelCheck:
 class ModelSettings:
     """A model's definition with its variables substituted.
 
-    ``label`` is the name of the model for people. ``values`` and ``files`` are by key, and ``shown`` has replacements
-    for values that people must not see. ``missing_key`` is the environment variable that should contain the key but
-    does not. ``open`` opens the model, and raises ``ConfigError``; its argument says whether a person is at a prompt.
-    ``check`` asks the service, if there is one. ``tells_costs``: the cost of a run is known.
+    ``label`` is the name of the model for people. ``values`` and ``files`` are by key. ``display_values`` has the texts
+    that are shown instead of values, such as secrets. ``missing_key`` is the environment variable that should contain
+    the key but does not. ``open`` opens the model, and raises ``ConfigError``; its argument says whether a person is at
+    a prompt. ``check`` asks the service, if there is one. ``tells_costs``: the cost of a run is known.
     """
 
     name: str
@@ -60,7 +60,7 @@ class ModelSettings:
     retries: Retries
     values: Mapping[str, object] = field(repr=False)
     open: Callable[[bool], Model] = field(repr=False, compare=False)
-    shown: Mapping[str, str] = field(default_factory=dict, compare=False)
+    display_values: Mapping[str, str] = field(default_factory=dict, compare=False)
     files: Mapping[str, Path] = field(default_factory=dict)
     missing_key: str = ""
     check: Callable[[], Awaitable[ModelCheck]] | None = field(default=None, repr=False, compare=False)

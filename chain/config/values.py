@@ -84,7 +84,7 @@ def secret(node: Node, *, needed: bool) -> str | None:
             raise
         return None
     if not _HEADER_VALUE.fullmatch(key):
-        raise node.error("contains a character that a key cannot have")
+        raise node.error("contains a character that an API key cannot contain")
     return key or None
 
 
@@ -100,7 +100,7 @@ def headers(node: Node) -> dict[str, str]:
             raise value.error("expected text; put it in quotes")
         found[name] = trimmed_text(value)
         if not _HEADER_VALUE.fullmatch(found[name]):
-            raise value.error("contains a character that a header cannot have")
+            raise value.error("contains a character that a header cannot contain")
     return found
 
 

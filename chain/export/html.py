@@ -52,7 +52,7 @@ def html(session: outline.Outline) -> Iterator[str]:
         iterations = pluralize(run.iterations, "iteration")
         yield f"<small>{phrases.local_time(run.time)} · {iterations} · {run.took}</small></h2>\n"
         if run.task.strip():
-            yield f'<div class="user">{_attributed_text(run.task.strip(), "The user")}</div>\n'
+            yield f'<div class="user">{_captioned_text(run.task.strip(), "The user")}</div>\n'
         yield from _steps(run)
         yield "</section>\n"
     if session.waiting:
@@ -93,33 +93,33 @@ def _content(event: outline.ShownEvent, urgency: str) -> tuple[str, str]:
         case events.Reply():
             return "reply", prose(event.text)
         case events.ThinkingDelta():
-            return "thought", f"<details><summary>Thought</summary>{_attributed_text(event.text.strip())}</details>"
+            return "thought", f"<details><summary>Thought</summary>{_captioned_text(event.text.strip())}</details>"
         case events.UserInterruption():
             skipped = f" · skipped: {count_names(event.tools_skipped)}" if event.tools_skipped else ""
             delivery = phrases.describe_delivery(event, urgency)
-            return "user delivered", _attributed_text(event.message, f"{delivery}{skipped}")
+            return "user delivered", _captioned_text(event.message, f"{delivery}{skipped}")
         case events.LineQueued():
-            return "user", _attributed_text(event.text, f"Line {event.id} for {event.target_agent} ({urgency})")
+            return "user", _captioned_text(event.text, f"Line {event.id} for {event.target_agent} ({urgency})")
         case events.Question():
             options = "".join(f"<li>{escape_text(option)}</li>" for option in event.options)
             sandbox = f"Sandbox: {', '.join(event.protections)}" if event.protections else ""
-            content = _attributed_text(event.text, f"Question {event.id}") + (f"<ol>{options}</ol>" if options else "")
-            return "question", content + _fold(event.preview) + _attributed_text("", sandbox)
+            content = _captioned_text(event.text, f"Question {event.id}") + (f"<ol>{options}</ol>" if options else "")
+            return "question", content + _fold(event.preview) + _captioned_text("", sandbox)
         case events.Answer():
-            return "question", _attributed_text(phrases.answer_sentence(event), f"Answer to {event.id}")
+            return "question", _captioned_text(phrases.answer_sentence(event), f"Answer to {event.id}")
         case events.PlanChanged():
             done = sum(task.state == "DONE" for task in event.tasks)
             count = f"{done} of {len(event.tasks)} done" if event.tasks else "now empty"
             why = {task.n: f" ({task.reason})" if task.reason else "" for task in event.tasks}
             rows = [f"<li>{_BOXES[task.state]} {escape_text(f'{task.text}{why[task.n]}')}</li>" for task in event.tasks]
-            return "plan", f"{_attributed_text('', f'Plan, changed by {event.by} · {count}')}<ol>{''.join(rows)}</ol>"
+            return "plan", f"{_captioned_text('', f'Plan, changed by {event.by} · {count}')}<ol>{''.join(rows)}</ol>"
         case events.Result():
             status = escape_text(phrases.describe_status(event.status).capitalize())
-            return "result", f'<p class="{_quality(event.status)}">{status}</p>{_attributed_text(event.result)}'
+            return "result", f'<p class="{_quality(event.status)}">{status}</p>{_captioned_text(event.result)}'
         case _:
             kind, text = phrases.describe_remark(event)
             summary = event.summary if isinstance(event, events.Compaction) else ""
-            return f"remark {kind}", _attributed_text(text) + _fold(summary)
+            return f"remark {kind}", _captioned_text(text) + _fold(summary)
 
 
 def _call(call: outline.CallItem) -> Iterator[str]:
@@ -141,7 +141,7 @@ def _agent(agent: outline.AgentRun) -> Iterator[str]:
         f'<details class="agent-run" id="{agent.anchor}" open>\n'
         f"<summary><b>{escape_text(agent.agent)}</b> "
         f"<small{end}>{status} · {pluralize(agent.iterations, 'iteration')} · {agent.took}</small></summary>\n"
-        f"{_attributed_text(agent.task, 'Its task')}\n"
+        f"{_captioned_text(agent.task, 'Its task')}\n"
     )
     yield from _steps(agent)
     yield "</details>\n"
@@ -151,9 +151,9 @@ def _quality(status: events.Status | None) -> str:
     return "good" if status == "done" else "bad"
 
 
-def _attributed_text(text: str, by: str = "") -> str:
-    """Return a text below a row that names its author; an empty string for an empty text."""
-    row = f'<p class="by">{escape_text(by)}</p>' if by else ""
+def _captioned_text(text: str, caption: str = "") -> str:
+    """Return a text below its caption. Either may be empty, and is then left out."""
+    row = f'<p class="by">{escape_text(caption)}</p>' if caption else ""
     return row + (f'<p class="text">{escape_text(text)}</p>' if text else "")
 
 

@@ -132,8 +132,8 @@ class AgentRun(_Stretch):
         return sum(step.number > 0 for step in self.steps)
 
     @property
-    def last_step(self) -> Iteration:
-        """The current iteration."""
+    def last_iteration(self) -> Iteration:
+        """The last iteration, which is created if there is none."""
         if not self.steps:
             self.steps.append(Iteration(at=self.at, time=self.time))
         return self.steps[-1]
@@ -145,7 +145,7 @@ class AgentRun(_Stretch):
     def extend(self, at: int, time: float) -> None:
         """Extend the activity and its last iteration to the event at index ``at``."""
         _Stretch.extend(self, at, time)
-        self.last_step.extend(at, time)
+        self.last_iteration.extend(at, time)
 
 
 Item: TypeAlias = Moment | CallItem | AgentRun
@@ -289,7 +289,7 @@ class _Builder:
             if agent.status is None:
                 agent.extend(at, event.time)
             if event.program_ended and agent.status in (None, "interrupted"):
-                agent.is_lost = agent.last_step.is_lost = True
+                agent.is_lost = agent.last_iteration.is_lost = True
         run.status = event.status
         text = phrases.unshown_result(event)
         text = "" if text == run.last_reply.strip() else text
@@ -297,7 +297,7 @@ class _Builder:
         self._put(event, Moment(at=at, event=replace(event, result=text)))
 
     def _start_agent(self, event: events.AgentStarted, at: int) -> None:
-        """Add an agent to the call that started it. Without one, add it to the last step of its parent."""
+        """Add an agent to the call that started it; if that is not recorded, to the last iteration of its parent."""
         holder = self._calls.get(event.parent_id) or self._agent(event)
         if holder.depth >= MAX_DEPTH:
             holder = self._outline.runs[-1]
@@ -306,7 +306,7 @@ class _Builder:
         if isinstance(holder, CallItem):
             holder.agents.append(agent)
         else:
-            holder.last_step.items.append(agent)
+            holder.last_iteration.items.append(agent)
         if event.name != MAIN:
             self._started[event.name] = agent
 
@@ -315,7 +315,7 @@ class _Builder:
         call = CallItem(
             at=at, time=event.time, name=event.name, input=event.input, depth=agent.depth, has_started=has_started
         )
-        agent.last_step.items.append(call)
+        agent.last_iteration.items.append(call)
         return call
 
     def _count(self, event: events.UsageReport) -> None:
@@ -323,11 +323,11 @@ class _Builder:
         self._outline.tokens += tokens
         if event.cost_usd is not None:
             self._outline.cost_usd = (self._outline.cost_usd or 0.0) + event.cost_usd
-        self._agent(event).last_step.tokens += tokens
+        self._agent(event).last_iteration.tokens += tokens
 
     def _put(self, event: Event, item: Item) -> None:
         outline = self._outline
-        items = self._agent(event).last_step.items if outline.runs else outline.before
+        items = self._agent(event).last_iteration.items if outline.runs else outline.before
         items.append(item)
 
     def _agent(self, event: Event) -> AgentRun:

@@ -124,7 +124,7 @@ class MemoryFile:
         self.attachments[digest] = content
 
     def append(self, data: bytes) -> None:
-        """Discard the data. The state of the session contains the records."""
+        """Do nothing: the session's state in memory already contains the records."""
 
     async def sync(self) -> None:
         """Return at once."""

@@ -153,7 +153,7 @@ class Journal:
         return None if self.path is None else read_attachment(self.path, digest)
 
     def record_if_possible(self, record: Record) -> RecordedEvents:
-        """Append a record, apply it and return its events. If it cannot be written, apply it all the same."""
+        """Append a record, apply it and return its events. A record that cannot be written is applied too."""
         try:
             return self.record(record)
         except JournalError:

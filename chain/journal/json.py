@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 from chain import messages
 from chain.journal.fields import read_fields
-from chain.journal.records import BRIEF, Entry, Record, Unknown
+from chain.journal.records import OMIT_DEFAULT, Entry, Record, Unknown
 from chain.messages import JsonObject
 
 MAX_TIME = 1e12
@@ -60,7 +60,7 @@ _PLAIN_TYPES = frozenset({str, int, float, bool, type(None)})
 @cache
 def _fields_with_omitted_value(kind: Any) -> tuple[tuple[str, object], ...]:  # noqa: ANN401 - a dataclass
     """Return the names of a dataclass's fields, each with the value for which the JSON omits the field."""
-    return tuple((f.name, f.default if f.metadata == BRIEF else _ALWAYS) for f in fields(kind))
+    return tuple((f.name, f.default if f.metadata == OMIT_DEFAULT else _ALWAYS) for f in fields(kind))
 
 
 def _fields_to_json(record: Any) -> JsonObject:  # noqa: ANN401 - a dataclass

@@ -29,14 +29,15 @@ from chain.text.modes import Mode as ModeName
 Effect: TypeAlias = Literal["waits", "starts", "acts"]
 """The effect of a line: it waits for a safe point, starts a run, or acts at once without a model."""
 
-BRIEF = {"brief": True}
-"""Marks a field that the JSON omits if it has its default."""
+OMIT_DEFAULT = {"omit_default": True}
+"""The metadata of a field that the JSON omits if it has its default."""
 
 _T = TypeVar("_T")
 
 
-def _brief(default: _T) -> _T:
-    return field(default=default, metadata=BRIEF)
+def _omitted_if(default: _T) -> _T:
+    """Declare a field that the JSON omits if it has this default."""
+    return field(default=default, metadata=OMIT_DEFAULT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +68,8 @@ class Session(_Typed):
     version: str
     model: str
     workspace: str
-    tools: tuple[str, ...] = _brief(())
-    whereabouts: str = _brief("")
+    tools: tuple[str, ...] = _omitted_if(())
+    whereabouts: str = _omitted_if("")
 
 
 @_record("line")
@@ -87,25 +88,25 @@ class Line(_Typed):
     urgency: str
     agent: str
     origin: str = "prompt"
-    effect: Effect = _brief("waits")
-    iteration: int = _brief(0)
-    by_rule: bool = _brief(False)
-    waiting: int = _brief(0)
-    images: tuple[messages.Image, ...] = _brief(())
-    is_plain: bool = _brief(False)
-    sent_as: str = _brief("")
-    job: str = _brief("")
+    effect: Effect = _omitted_if("waits")
+    iteration: int = _omitted_if(0)
+    by_rule: bool = _omitted_if(False)
+    waiting: int = _omitted_if(0)
+    images: tuple[messages.Image, ...] = _omitted_if(())
+    is_plain: bool = _omitted_if(False)
+    sent_as: str = _omitted_if("")
+    job: str = _omitted_if("")
 
 
 @_record("run")
 class RunBegun(_Typed):
-    """A run started. ``id`` is the line that is its query, empty if it has none.
+    """A run started. ``id`` is the id of the line with its query; empty if no line started the run.
 
-    ``only_compacts``: the user asked for a compaction alone.
+    ``only_compacts``: the run only compacts the conversation, as the user asked.
     """
 
     id: str = ""
-    only_compacts: bool = _brief(False)
+    only_compacts: bool = _omitted_if(False)
 
 
 @_record("receipt")
@@ -140,13 +141,13 @@ class Message(_Typed):
     is_interjection: bool = False
     line_ids: tuple[str, ...] = ()
     point: Point | None = None
-    source: str = _brief("")
-    remaining: int = _brief(0)
-    skipped: tuple[str, ...] = _brief(())
-    outcomes: tuple[str, ...] = _brief(())
-    iteration: int = _brief(0)
-    waited_s: float = _brief(0.0)
-    is_cut: bool = _brief(False)
+    source: str = _omitted_if("")
+    remaining: int = _omitted_if(0)
+    skipped: tuple[str, ...] = _omitted_if(())
+    outcomes: tuple[str, ...] = _omitted_if(())
+    iteration: int = _omitted_if(0)
+    waited_s: float = _omitted_if(0.0)
+    is_cut: bool = _omitted_if(False)
 
 
 @_record("withdrawn")
@@ -160,7 +161,7 @@ class Withdrawn(_Typed):
     messages: int
     agent: str
     reason: str
-    line_ids: tuple[str, ...] = _brief(())
+    line_ids: tuple[str, ...] = _omitted_if(())
 
 
 REFUSED = "the service refused it"
@@ -178,9 +179,9 @@ class Removed(_Typed):
     agent: str
     iteration: int
     what: Literal["content", "thinking", "tools"]
-    digests: tuple[str, ...] = _brief(())
+    digests: tuple[str, ...] = _omitted_if(())
     names: tuple[str, ...] = ()
-    why: str = _brief(REFUSED)
+    why: str = _omitted_if(REFUSED)
 
 
 @_record("tool_started")
@@ -204,10 +205,10 @@ class ToolFinished(_Typed):
     agent: str
     is_error: bool
     seconds: float
-    text: str = _brief("")
-    images: tuple[messages.Image, ...] = _brief(())
-    exit_code: int | None = _brief(None)
-    summary: tuple[str, ...] = _brief(())
+    text: str = _omitted_if("")
+    images: tuple[messages.Image, ...] = _omitted_if(())
+    exit_code: int | None = _omitted_if(None)
+    summary: tuple[str, ...] = _omitted_if(())
 
 
 @_record("file_changed")
@@ -237,7 +238,7 @@ class JobStarted(_Typed):
     agent: str
     call: str
     command: str
-    wakes: bool = _brief(False)
+    wakes: bool = _omitted_if(False)
 
 
 @_record("job_ended")
@@ -253,7 +254,7 @@ class JobEnded(_Typed):
     outcome: str
     exit_code: int | None = None
     seconds: float | None = None
-    note: str = _brief("")
+    note: str = _omitted_if("")
 
 
 @_record("rewound")
@@ -265,9 +266,9 @@ class Rewound(_Typed):
     """
 
     runs: int
-    keeps_conversation: bool = _brief(False)
-    restored: tuple[str, ...] = _brief(())
-    left: tuple[str, ...] = _brief(())
+    keeps_conversation: bool = _omitted_if(False)
+    restored: tuple[str, ...] = _omitted_if(())
+    left: tuple[str, ...] = _omitted_if(())
 
 
 @_record("directory_added")
@@ -296,11 +297,11 @@ class Question(_Typed):
     options: tuple[str, ...] = ()
     preview: str = ""
     protections: tuple[str, ...] = ()
-    only_by_name: str = _brief("")
-    always: Literal["tool", "subject"] = _brief("tool")
-    diff: FileDiff | None = _brief(None)
-    subject: str = _brief("")
-    escalations: tuple[Escalation, ...] = _brief(())
+    only_by_name: str = _omitted_if("")
+    always: Literal["tool", "subject"] = _omitted_if("tool")
+    diff: FileDiff | None = _omitted_if(None)
+    subject: str = _omitted_if("")
+    escalations: tuple[Escalation, ...] = _omitted_if(())
 
 
 @_record("answer")
@@ -315,8 +316,8 @@ class Answer(_Typed):
     decision: Decision
     by: AnsweredBy
     agent: str
-    is_for_always: bool = _brief(False)
-    escalation: Escalation | None = _brief(None)
+    is_for_always: bool = _omitted_if(False)
+    escalation: Escalation | None = _omitted_if(None)
 
 
 @_record("plan", "added")
@@ -325,7 +326,7 @@ class TaskAdded(_Typed):
 
     text: str
     by: Author
-    line_id: str = _brief("")
+    line_id: str = _omitted_if("")
 
 
 @_record("plan", "closed")
@@ -336,7 +337,7 @@ class TaskClosed(_Typed):
     state: Literal["DONE", "FAILED"]
     reason: str
     by: Author
-    line_id: str = _brief("")
+    line_id: str = _omitted_if("")
 
 
 @_record("plan", "replaced")
@@ -345,7 +346,7 @@ class PlanReplaced(_Typed):
 
     texts: tuple[str, ...]
     by: Author
-    line_id: str = _brief("")
+    line_id: str = _omitted_if("")
 
 
 @_record("plan", "restored")
@@ -354,7 +355,7 @@ class PlanRestored(_Typed):
 
     tasks: tuple[TaskView, ...]
     by: Author
-    line_id: str = _brief("")
+    line_id: str = _omitted_if("")
 
 
 PlanChange: TypeAlias = TaskAdded | TaskClosed | PlanReplaced | PlanRestored
@@ -385,7 +386,7 @@ class AgentEnded(_Typed):
     iterations: int
     agent: str
     usage: Usage = field(default_factory=Usage)
-    forgotten: tuple[str, ...] = _brief(())
+    forgotten: tuple[str, ...] = _omitted_if(())
 
 
 @_record("model")
@@ -393,7 +394,7 @@ class Model(_Typed):
     """Another model is used from the next run on, or with ``once`` in the active run only."""
 
     name: str
-    once: bool = _brief(False)
+    once: bool = _omitted_if(False)
 
 
 @_record("effort")
@@ -423,13 +424,13 @@ class RequestSent(_Typed):
     iteration: int
     system: str
     tools: str
-    max_iterations: int = _brief(0)
-    attempt: int = _brief(1)
-    tail: tuple[str, ...] = _brief(())
-    overrides: Overrides = _brief(Overrides())
-    compacts: bool = _brief(False)
-    window: int = _brief(0)
-    beside: int = _brief(0)
+    max_iterations: int = _omitted_if(0)
+    attempt: int = _omitted_if(1)
+    tail: tuple[str, ...] = _omitted_if(())
+    overrides: Overrides = _omitted_if(Overrides())
+    compacts: bool = _omitted_if(False)
+    window: int = _omitted_if(0)
+    beside: int = _omitted_if(0)
 
 
 @_record("request", "ended")
@@ -445,15 +446,15 @@ class RequestEnded(_Typed):
     agent: str
     iteration: int
     stop_reason: StopReason | None = None
-    usage: Usage = _brief(Usage())
-    message: messages.Message | None = _brief(None)
-    error: str = _brief("")
-    parameters: tuple[str, ...] = _brief(())
-    refused: tuple[str, ...] = _brief(())
-    cause: str = _brief("")
-    window: int = _brief(0)
-    asked_tokens: int = _brief(0)
-    delay_s: float = _brief(0.0)
+    usage: Usage = _omitted_if(Usage())
+    message: messages.Message | None = _omitted_if(None)
+    error: str = _omitted_if("")
+    parameters: tuple[str, ...] = _omitted_if(())
+    refused: tuple[str, ...] = _omitted_if(())
+    cause: str = _omitted_if("")
+    window: int = _omitted_if(0)
+    asked_tokens: int = _omitted_if(0)
+    delay_s: float = _omitted_if(0.0)
 
 
 @_record("compact")
@@ -461,7 +462,7 @@ class CompactionAsked(_Typed):
     """The user asks for a compaction. ``focus`` is the user's emphasis, or empty."""
 
     agent: str
-    focus: str = _brief("")
+    focus: str = _omitted_if("")
 
 
 @_record("compacted")
@@ -476,12 +477,12 @@ class Compacted(_Typed):
     iteration: int
     by: CompactedBy
     summary: str = ""
-    words: str = _brief("")
-    left_out: int = _brief(0)
-    kept: int = _brief(0)
-    stubbed: tuple[str, ...] = _brief(())
-    images: tuple[str, ...] = _brief(())
-    plan: str = _brief("")
+    words: str = _omitted_if("")
+    left_out: int = _omitted_if(0)
+    kept: int = _omitted_if(0)
+    stubbed: tuple[str, ...] = _omitted_if(())
+    images: tuple[str, ...] = _omitted_if(())
+    plan: str = _omitted_if("")
     tokens_before: int = 0
     tokens_after: int = 0
 
@@ -499,7 +500,7 @@ class Interrupted(_Typed):
     iteration: int
     what: Phase
     by: Literal["user", "exit", "line", "time"]
-    usage: Usage = _brief(Usage())
+    usage: Usage = _omitted_if(Usage())
 
 
 @_record("draft")
@@ -518,7 +519,7 @@ class InstructionsRead(_Typed):
 
     text: str = ""
     files: tuple[str, ...] = ()
-    faults: tuple[str, ...] = _brief(())
+    faults: tuple[str, ...] = _omitted_if(())
 
 
 @_record("server_tools")
@@ -539,9 +540,9 @@ class Result(_Typed):
     result: str
     iterations: int
     usage: Usage = field(default_factory=Usage)
-    phase_reached: Phase | None = _brief(None)
-    program_ended: bool = _brief(False)
-    short: str = _brief("")
+    phase_reached: Phase | None = _omitted_if(None)
+    program_ended: bool = _omitted_if(False)
+    short: str = _omitted_if("")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ begins with a space     verbatim     a redirect; the rest of the line is not par
 a stop phrase           stop         the run ends
 ``!text``               (urgent)     tools that have not started are skipped
 ``!!text``              (now)        the reply or the tools in progress are cancelled
-``todo:`` ``plan:``     todo         a plan command that code carries out; several rows are text
+``todo:`` ``plan:``     todo         a plan command, executed without the model; several rows are text
 ``then: text``          follow-up    the query of the next run
 ``context: text``       context      information, not a change of the task
-``focus on X`` ...      guidance     delivered, and a typed adjustment for running tools
+``focus on X`` ...      guidance     for the model, and as an ``Adjustment`` for running tools
 ends in ``?``, status   question     the task continues after the answer
 ======================  ===========  ======================================================
 """
@@ -228,7 +228,7 @@ def _parse_unmarked(text: str) -> Line:
         problem = "" if then[1] else "write what comes next, for example: then: check the licence"
         return Line(text, "follow-up", then[1], problem=problem)
     if context := _CONTEXT.fullmatch(stripped):
-        problem = "" if context[1] else "write what there is to know, for example: context: the SKU is SKU123"
+        problem = "" if context[1] else "write the information, for example: context: the SKU is SKU123"
         return Line(text, "context", f"[USER ADDED] {context[1]}", problem=problem)
     if guidance := _GUIDANCE.fullmatch(stripped):
         adjustment = Adjustment(_ADJUSTMENTS[guidance[1].casefold()], guidance[2])

@@ -157,10 +157,10 @@ class Ledger:
         self._journal.acknowledge(emit)
 
     def _return_unsynced(self, error: JournalError) -> None:
-        """Settle lines as ``returned`` if the failed disk may have lost their receipts ``handled``."""
+        """Settle each line in ``_unsynced_done`` as returned: its ``handled`` receipt may not be on the failed disk."""
         while self._unsynced_done:
             accepted = self._unsynced_done.pop(0)
-            # The receipt ``handled`` was never emitted.
+            # Not by ``settle``: the line is ``handled`` already, but that receipt was never emitted.
             self._journal.emit_after_acks(self._settle(accepted, "returned", 0, None, str(error)).emit)
 
     def _settle(

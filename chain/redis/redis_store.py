@@ -166,7 +166,7 @@ class RedisStore:
         return self._run_for(id, read)
 
     def delete(self, id: str) -> None:
-        """Delete a session. Raise ``SessionError`` if there is none, or if it is open in another process."""
+        """Delete a session. Raise ``SessionError`` if there is none, or if another process has it open."""
 
         async def remove(server: RedisServer, id: str) -> None:
             if (await server.run(scripts.DELETE, id, ""))[0] == b"held":

@@ -41,8 +41,8 @@ class RestoredState(State):
     def complaints(self) -> tuple[str, ...]:
         """A sentence about the records that were repaired or skipped, if there are any."""
         named = ", ".join(map(str, self.misfits[:MAX_FAULTS])) + (", ..." if len(self.misfits) > MAX_FAULTS else "")
-        why = f"records of the journal refer to missing ones ({named})"
-        return (f"{why}: notes replace these, and results without calls were skipped.",) if named else ()
+        said = "records of the journal refer to missing records, and were repaired with notes or skipped"
+        return (f"{said}: {named}.",) if named else ()
 
     def read(self, entry: Entry) -> list[Event]:
         """Apply the next record of a journal, and return its events and those that were emitted without a record.

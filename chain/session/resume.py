@@ -1,7 +1,7 @@
-"""Resuming of a session whose process has ended.
+"""Resumes a session whose process has ended.
 
 The state is read from the journal (``state``). Then the records that a crash prevented are written, in the order in
-which the program would have written them. After another crash the rest is written the next time::
+which the program would have written them. After a crash during this step, the next resume writes the rest::
 
     open questions        withdrawn
     each agent at work    its open calls answered, the note that the program ended, its end; the deepest first

@@ -1,6 +1,6 @@
 """The events that bring a late subscriber up to date. Pure.
 
-They are selected from the emitted events, so each of them was emitted before.
+Each of them is an event that was emitted before; none is made for the subscriber.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ _NO_JSON = ("inf", "-inf", "nan")
 
 @dataclass(frozen=True, slots=True)
 class Guidance:
-    """Instructions for a long tool at a safe point: the adjustments since the last one, and whether to stop now."""
+    """The user's instructions to a running tool: the adjustments since its last safe point, and whether to stop now."""
 
     adjustments: tuple[Adjustment, ...] = ()
     stop: bool = False

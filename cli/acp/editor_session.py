@@ -240,7 +240,7 @@ class EditorSession:
 
     def _answer_without_run(self, answer: SubmitResult, call: IncomingCall) -> None:
         """Send the answer to a line that needs no run after the updates for its changes, and then answer its prompt."""
-        result = cancelled(answer.id) if answer.what == "returned" else turns.answer("end_turn", answer.id)
+        result = cancelled(answer.id) if answer.what == "returned" else turns.prompt_response("end_turn", answer.id)
         notice = None if answer.id else events.Notice(message=answer.message)
         self._pending[call] = PendingPrompt(answer.id, text=answer.message, answer=result, notice=notice)
         if notice is not None:

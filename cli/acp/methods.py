@@ -195,7 +195,7 @@ class EditorAgent:
         elif id == CHAIN:
             self._start(lambda call: self._switch(session, value, call), call)
         else:
-            raise params.wrong(f"there is no option {id!r:.60}; there are {MODEL} and {CHAIN}")
+            raise params.wrong(f"there is no option {id!r:.60}; the options are {MODEL} and {CHAIN}")
 
     async def _switch(self, session: EditorSession, name: str, call: IncomingCall) -> None:
         """Continue a session in the chain of this name. Raise ``RpcError`` and ``UserError``.
@@ -204,7 +204,7 @@ class EditorAgent:
         """
         if name not in session.offer.settings.chain_names:
             known = ", ".join(session.offer.settings.chain_names)
-            raise params.wrong(f"there is no chain {name!r:.60}; there is {known}")
+            raise params.wrong(f"there is no chain {name!r:.60}; the chains are {known}")
         if name == session.offer.settings.default_chain:
             call.answer({"configOptions": session.offer.options})
             return
@@ -251,7 +251,7 @@ class EditorAgent:
             raise RpcError(INVALID_REQUEST, f"the session {id} is being opened{hint}")
 
     async def _answer(self, work: Callable[[IncomingCall], Awaitable[None]], call: IncomingCall) -> None:
-        """Serve a request. An exception becomes its answer, and does not affect other requests."""
+        """Serve a request. An exception becomes its answer, so that other requests continue."""
         try:
             await work(call)
         except RpcError as error:

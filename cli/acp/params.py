@@ -119,7 +119,7 @@ def read_prompt(blocks: Sequence[Any], workspace: Path) -> tuple[str, Sequence[t
 
 
 def _image(holder: Mapping[str, Any], key: str, here: str, number: int) -> tuple[str, bytes]:
-    """Return an image with the name of its file, or else its place in the prompt, counted from 1."""
+    """Return the name and the content of an image. An image without a file name is named ``image N``."""
     try:
         content = b64decode(_field(holder, key, here), validate=True)
     except ValueError:

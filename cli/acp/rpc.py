@@ -89,11 +89,11 @@ def read_message(text: str, *, is_utf8: bool = True, is_cut: bool = False, most:
         raise RpcError(INVALID_REQUEST, "method must be a string", id=id)
     if "id" not in found or ("result" in found) == ("error" in found):
         raise RpcError(INVALID_REQUEST, "a message has a method, or it is an answer: a result or an error", id=id)
-    return Response(id, found["result"] if "result" in found else _error(found["error"]))
+    return Response(id, found["result"] if "result" in found else _parse_error(found["error"]))
 
 
-def _error(found: object) -> RpcError:
-    fields = found if isinstance(found, dict) else {}
+def _parse_error(error: object) -> RpcError:
+    fields = error if isinstance(error, dict) else {}
     code, message = fields.get("code"), fields.get("message")
     known = code if isinstance(code, int) and not isinstance(code, bool) else INTERNAL_ERROR
     return RpcError(known, message if isinstance(message, str) else "no reason was given")

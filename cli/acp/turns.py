@@ -35,7 +35,8 @@ class PendingPrompt:
 
     ``line`` is empty if no line is on record: for a command, and for a stop that could not be recorded. ``run`` is the
     time when the run of a command began, since the result of an earlier run may still follow; else 0. A request that
-    needs no run has its ``answer``, and a ``text`` to send before it, both after the receipt of its line or ``notice``.
+    needs no run has its ``answer`` from the start. ``text`` is sent before it, and both follow the line's receipt or
+    the ``notice``.
     """
 
     line: str
@@ -47,7 +48,7 @@ class PendingPrompt:
 
     @property
     def ends_with_run(self) -> bool:
-        """Whether the next result of a run answers the prompt."""
+        """Whether the result of the active run will answer this prompt."""
         return self.answer is None and (not self.line or self.state not in ("queued", "returned"))
 
     def answer_by(self, event: events.Event) -> Mapping[str, Any] | RpcError | None:
@@ -71,14 +72,14 @@ class PendingPrompt:
         return None
 
 
-def answer(reason: StopReason, line: str, **about: object) -> Mapping[str, Any]:
-    """Return the answer to a prompt, with the id of its line unless that is empty."""
+def prompt_response(reason: StopReason, line: str, **about: object) -> Mapping[str, Any]:
+    """Return the response to a prompt, with the id of its line unless that is empty."""
     return {"stopReason": reason, "_meta": {"chain": {**({"lineId": line} if line else {}), **about}}}
 
 
 def cancelled(line: str, state: events.State = "returned") -> Mapping[str, Any]:
-    """Return the answer to a prompt whose line was not used."""
-    return answer("cancelled", line, state=state) if line else answer("cancelled", line)
+    """Return the response to a prompt whose line was not used."""
+    return prompt_response("cancelled", line, state=state) if line else prompt_response("cancelled", line)
 
 
 def _outcome(result: events.Result, line: str) -> Mapping[str, Any] | RpcError:
@@ -88,4 +89,4 @@ def _outcome(result: events.Result, line: str) -> Mapping[str, Any] | RpcError:
         return RpcError(INTERNAL_ERROR, message, {"chain": {"status": result.status}})
     used = result.usage
     usage = {"input_tokens": used.input_tokens, "output_tokens": used.output_tokens, "cost_usd": used.cost_usd}
-    return answer(reason, line, status=result.status, iterations=result.iterations, usage=usage)
+    return prompt_response(reason, line, status=result.status, iterations=result.iterations, usage=usage)

@@ -51,14 +51,15 @@ class UpdateBuilder:
     """The number of finished messages of each agent."""
     _shown: list[str] = field(default_factory=list)
     """The pieces of the main agent's text since its last message."""
-    _own_lines: set[str] = field(default_factory=set)
+    _prompt_lines: set[str] = field(default_factory=set)
+    """The ids of lines that the editor shows as its own prompts."""
     _window: int = 0
     _prefix: str = field(default_factory=lambda: secrets.token_hex(4))
     """Makes the ids of messages differ from those of an earlier process."""
 
     def expect(self, line: str) -> None:
         """Omit this line when it starts a run, since the editor shows its own prompt already."""
-        self._own_lines.add(line)
+        self._prompt_lines.add(line)
 
     def updates(self, event: events.Event, *, includes_errors: bool = True) -> Sequence[Update]:
         """Return the updates for an event. The error of a failed run is omitted unless ``includes_errors``."""
@@ -87,8 +88,8 @@ class UpdateBuilder:
                 ]
             case events.RunStarted(id=id, query=text):
                 self._end_messages(event.agent)
-                is_shown = id in self._own_lines
-                self._own_lines.discard(id)
+                is_shown = id in self._prompt_lines
+                self._prompt_lines.discard(id)
                 return [] if is_shown or not text else [self._whole_message("user_message_chunk", text, event)]
             case events.UserInterruption(message=text) if text:
                 update = self._whole_message("user_message_chunk", text, event)
@@ -143,7 +144,7 @@ class UpdateBuilder:
         return [self.message(rest)] if rest else []
 
     def _announce(self, event: events.Question) -> Update:
-        """Return the update for a question's call. An approval is asked before its call starts, so that is pending."""
+        """Return the update for a question's call, which is pending if it has not started."""
         known = self._calls.get(event.tool_call_id)
         if event.kind == "choice" and known is not None:
             return self._call_update(event.tool_call_id, event.agent, title=as_title(event.text))

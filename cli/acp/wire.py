@@ -35,7 +35,7 @@ OnNotification: TypeAlias = Callable[[str, Mapping[str, Any]], None]
 
 @dataclass(slots=True, eq=False)
 class IncomingCall:
-    """A request of the peer that needs an answer, also if the peer cancels it, which calls ``on_cancel``."""
+    """A request of the peer. It needs an answer even after the peer cancels it. A cancellation calls ``on_cancel``."""
 
     wire: Wire
     id: Id

@@ -111,7 +111,7 @@ def find_chain(state: Path, environ: Mapping[str, str], *, session: str, workspa
                 if each is not meant[0]:
                     each.close()
             return meant[0]
-        problem = f"no chain runs the session {session!r:.60}" if session else f"no chain runs in {here}"
+        problem = f"no chain is running the session {session!r:.60}" if session else f"no chain is running in {here}"
         if meant:
             problem = f"{len(meant) + len(others)} chains could be meant"
         elif session:

@@ -68,7 +68,7 @@ def _listen(folder: Path, id: str) -> socket.socket:
 
 
 def connect(path: Path, *, timeout_s: float | None = None, removes: bool = True) -> socket.socket:
-    """Connect to the door at a path. If it ``removes``, delete a stale socket. Raise ``OSError``."""
+    """Connect to the door at a path. Delete a stale socket if ``removes`` is true. Raise ``OSError`` on failure."""
     about = path.stat()
     found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     found.settimeout(timeout_s)

@@ -113,10 +113,13 @@ class _Reading:
 
 @dataclass(eq=False, slots=True)
 class _Match:
-    """The first ``count`` files of a reading that match ``typed``. A longer text matches a subset of them."""
+    """The matches of ``typed`` among the first ``searched_count`` files of a reading.
+
+    A longer text matches a subset of them.
+    """
 
     reading: _Reading
-    count: int = 0
+    searched_count: int = 0
     typed: str = ""
     files: Sequence[_File] = ()
 
@@ -142,7 +145,7 @@ class FileIndex:
         typed = typed.casefold()
         files: Sequence[_File] = self._current.files
         found, before = len(files), self._match
-        if before.reading is self._current and before.count == found and typed.startswith(before.typed):
+        if before.reading is self._current and before.searched_count == found and typed.startswith(before.typed):
             files = before.files
         search = _fuzzy_expression(typed).search
         fitting, ranked = [], []

@@ -74,7 +74,7 @@ class Malformed:
 
     text: str
     id: str
-    why: str
+    error: str
 
 
 JsonRow: TypeAlias = JsonLine | Interrupt | Drop | JsonAnswer | Hello | Watch | Malformed
@@ -87,17 +87,17 @@ def read_row(raw: RawLine, *, at_door: bool = False) -> JsonRow | None:
     if raw.is_cut:
         begun = _ID.search(raw.text)
         found = _object(f"{{{begun[0]}}}") if begun else {}
-        why = f"line {raw.number} of the input is too long; a line has at most {MAX_LINE:,} characters"
+        error = f"line {raw.number} of the input is too long; a line has at most {MAX_LINE:,} characters"
     else:
         found = _object(raw.text)
         row = _parse(found, at_door=at_door)
         if not isinstance(row, str):
             return row
         forms = AT_THE_DOOR if at_door else AS_JSON
-        why = f"line {raw.number} of the input was not understood ({row}); write {forms}"
+        error = f"line {raw.number} of the input was not understood ({row}); write {forms}"
     id, text = found.get("id"), found.get("text")
     shown = text if isinstance(text, str) else raw.text[:MAX_SHOWN_ROW]
-    return Malformed(shown, id[:MAX_LINE_ID] if isinstance(id, str) else "", why)
+    return Malformed(shown, id[:MAX_LINE_ID] if isinstance(id, str) else "", error)
 
 
 def _object(text: str) -> Mapping[str, Any]:
@@ -145,7 +145,7 @@ _FORMS: Mapping[str, _Form] = {
     "drop": (Drop, {"id": str}, (), "its id must be a string"),
     "answer": (JsonAnswer, {"id": str, "text": str}, (), "its id and its text must be strings"),
     "watch": (Watch, {}, (), ""),
-    "hello": (Hello, {"answers": bool}, (), "its answers must be true or false"),
+    "hello": (Hello, {"answers": bool}, (), "the value of answers must be true or false"),
 }
 """By type: the constructor, the required keys with their types, the optional keys, and the error for a wrong key."""
 _AT_DOOR_ALONE = ("watch", "hello")

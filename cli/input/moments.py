@@ -46,7 +46,7 @@ class AtAnswer:
 
 @dataclass(frozen=True, slots=True)
 class AtDone:
-    """A moment after the run has ended."""
+    """After the run has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ Moment: TypeAlias = Now | AtIteration | AtTool | AtAgent | AtAnswer | AtDone | A
 
 @dataclass(frozen=True, slots=True)
 class ScheduledLine:
-    """A line with its moment and its agent; ``written`` is the source text with both."""
+    """A line, the moment at which it is sent, and the agent it is for. ``written`` is the unparsed source text."""
 
     moment: Moment
     text: str
@@ -118,7 +118,7 @@ _SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?|\.[0-9]{1,9}")
 
 
 def parse_moment(text: str, *, strict: bool) -> ScheduledLine:
-    """Parse one line. If it is ``strict``, raise ``UserError`` for a moment that is unknown or incomplete."""
+    """Parse one line. A moment that is unknown or incomplete is text, or raises ``UserError`` if ``strict``."""
     if text.startswith("@"):
         try:
             return _parse(text)

@@ -34,7 +34,7 @@ class Draft:
         return self.question if self._asked_at_start is None else self._asked_at_start
 
     def lines(self, text: str) -> list[str]:
-        """Return the lines that came back or were refused, and the rest."""
+        """Return the returned lines, the refused lines, and the rest of the text."""
         lines = []
         for line in (*self._came_back, *self._refused):
             if not text.startswith(f"{line}\n"):
@@ -44,7 +44,7 @@ class Draft:
         return [*lines, text]
 
     def lines_to_send(self, text: str) -> list[str]:
-        """Return the lines to send, in order. A returned line that was changed becomes a part of the last one."""
+        """Return the lines to send, in order. A returned line that the user changed is part of the last one."""
         *above, rest = self.lines(text)
         count = len(self._came_back)
         self._came_back, self._refused = above[:count], above[count:]
@@ -81,7 +81,7 @@ class Draft:
         self._asked_at_start = None
 
     def put_above(self, text: str, line: str) -> list[str]:
-        """Insert a line that came back between the lines that came back before and the other text. Return all lines."""
+        """Insert a returned line after those returned earlier, and before the other text. Return all lines."""
         lines = self.lines(text)
         count = min(len(self._came_back), len(lines) - 1)
         self._came_back = [*lines[:count], line]

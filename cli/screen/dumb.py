@@ -170,7 +170,7 @@ class _Plain:
         self.edit(text)
 
     def edit(self, text: str) -> None:
-        """Show the text, to be typed again: there is no editor."""
+        """Show the text for the user to retype, since there is no editor."""
         self.show([text])
 
     def discard_text(self) -> None:

@@ -53,7 +53,7 @@ class ExternalProgram:
     def page(self, rows: Iterable[str], environ: Mapping[str, str]) -> None:
         """Show rows in the user's pager until it exits.
 
-        Raise ``UserError`` if there is no pager, or if the first row raises it.
+        Raise ``UserError`` if there is no pager, or if ``rows`` raises it before its first row.
         """
         command = pager_command(environ)
         if not command:

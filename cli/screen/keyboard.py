@@ -112,7 +112,7 @@ class Keyboard:
         return self.pastes.whole(self._buffer.text)
 
     def put_above(self, text: str) -> None:
-        """Put a line above the typed text, below others that came back before."""
+        """Put a returned line above the typed text, below lines that were returned earlier."""
         with self._under_search():
             typed = self._buffer.text
             *_, rest = lines = self._draft.put_above(typed, self.pastes.fold(text))
@@ -218,7 +218,7 @@ class Keyboard:
         return self.ask(accept) or ["later"]
 
     def remember_typed(self, *, is_sent: bool = False) -> None:
-        """Add the text to the history, unless it was sent, and one that replaced an older entry."""
+        """Add the text to the history, unless it was sent, and also the draft that was left for an older entry."""
         if self._buffer.working_index < len(lines := self._buffer._working_lines) - 1:
             self._remember(lines[-1])
         if not is_sent:
@@ -325,12 +325,12 @@ class Keyboard:
             self._buffer.cancel_completion()
         else:
             has_text = bool(self._buffer.text)
-            self.ask(lambda listener: listener.escape(has_text=has_text))
+            self.ask(lambda listener: listener.on_escape(has_text=has_text))
 
     def _open_external_editor(self) -> None:
         """Edit the draft in $VISUAL or $EDITOR.
 
-        Blocks this thread: the editor owns the terminal, and rows wait until it exits.
+        Blocks this thread: the editor owns the terminal, and output is held until it exits.
         """
         self._row_output.suspend()
         said, text = "", self.text
@@ -364,11 +364,11 @@ class Keyboard:
 
     def _ctrl_c(self) -> None:
         has_text = bool(self._buffer.text)
-        if self.ask(lambda listener: listener.ctrl_c(has_text=has_text)):
+        if self.ask(lambda listener: listener.on_ctrl_c(has_text=has_text)):
             self.discard()
 
     def discard(self) -> None:
-        """Empty the editor, and keep its text in the history."""
+        """Empty the editor, and add its text to the history."""
         self.remember_typed()
         self._empty()
         self._app.invalidate()  # emptying a buffer does not redraw, and no key may have been pressed
@@ -455,7 +455,7 @@ class Keyboard:
 
     @contextmanager
     def _under_search(self) -> Iterator[None]:
-        """Change the text from before the search, if one is open, and search in the changed text then."""
+        """Let the block change the text, not what an open search shows instead of it."""
         is_searching = self._app.layout.is_searching
         if is_searching:
             self._buffer.working_index, self._buffer.document = self._before_search

@@ -45,10 +45,10 @@ class Listener(Protocol):
     async def wait_ready(self) -> None:
         """Wait until a session switch has finished, so that lines are not refused because of it."""
 
-    def escape(self, *, has_text: bool) -> None:
+    def on_escape(self, *, has_text: bool) -> None:
         """Handle Esc; ``has_text``: the editor is not empty."""
 
-    def ctrl_c(self, *, has_text: bool) -> bool:
+    def on_ctrl_c(self, *, has_text: bool) -> bool:
         """Handle Ctrl-C. Return whether to clear the text in the editor."""
 
     def next_mode(self) -> None:

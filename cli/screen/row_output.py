@@ -86,7 +86,7 @@ class RowOutput:
             return self._is_to_be_scheduled()
 
     def ask(self, question: str, keys: str) -> bool:
-        """Let text that is begun after the next drawing answer this question. Return whether to schedule a drawing."""
+        """Let text that is begun after the next drawing answer a question. Return whether to schedule the drawing."""
         with self._lock:
             if self._next_question == question:
                 return False
@@ -143,7 +143,7 @@ class RowOutput:
             self._erase()
 
     def _erase(self) -> None:
-        """Erase the prompt, also if the terminal has just wrapped it to a new width, whose signal may come later."""
+        """Erase the prompt, even if the terminal has rewrapped it to a new width and SIGWINCH has not arrived yet."""
         renderer, columns = self._app.renderer, screen_size().columns
         drawn, size = renderer._last_screen, renderer._last_size
         if drawn is not None and size is not None and size.columns != columns and _wraps_again(os.environ):

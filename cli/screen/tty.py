@@ -170,7 +170,7 @@ def _without(settings: list[Any], local: int, input: int = 0) -> list[Any]:
 
 
 def read_typed_ahead() -> bytes:
-    """Return the bytes that were typed and not read, at most one line in line mode; empty if there are none."""
+    """Return the bytes that were typed but not yet read, at most one line in line mode; empty if there are none."""
     with suppress(OSError):
         if waiting := int.from_bytes(fcntl.ioctl(0, termios.FIONREAD, bytes(4)), sys.byteorder):
             return os.read(0, waiting).replace(b"\n", b"\r")
@@ -295,7 +295,7 @@ def write_briefly(data: bytes) -> None:
 
 
 def size(fd: int = 1) -> tuple[int, int]:
-    """Return columns and rows of the terminal; 80 and 24 if they are unknown."""
+    """Return the columns and rows of the terminal, or 80 and 24 if its size is unknown."""
     try:
         columns, rows = os.get_terminal_size(fd)
     except OSError:

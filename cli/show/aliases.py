@@ -34,7 +34,7 @@ INSTEAD = {
     "/run": "write what to run in a line; the model asks before it runs it",
     "/save": "a session is stored while it runs; /debug shows where",
     "/settings": "/debug shows the path of the configuration, and in a shell chain check shows its values",
-    "/stop": "the line stop ends the run, and Esc interrupts it",
+    "/stop": "type stop to end the run, or press Esc to interrupt it",
     "/version": "/debug shows it",
 }
 """Hints for commands of other programs that do not exist here."""

@@ -279,7 +279,7 @@ def inline_lines(inline: Token, style: MarkdownStyle, base: str = "") -> list[Li
 def table_rows(
     head: Sequence[Cell], body: Sequence[Sequence[Cell]], aligned: Sequence[str], *, width: int, style: MarkdownStyle
 ) -> list[Line]:
-    """Return the rows of a table. ``aligned`` has ``left``, ``center``, ``right`` or nothing for each column."""
+    """Return the rows of a table. ``aligned`` is ``left``, ``center``, ``right`` or empty for each column."""
     bold = [[add_style("1", line) for line in cell] for cell in head]
     between = 3 * (len(head) - 1)
     every = [bold, *body]

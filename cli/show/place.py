@@ -1,4 +1,4 @@
-"""The place of an event's rows: the width, the indentation, the agent's name, and the style. Pure."""
+"""The layout of an event's rows: the width, the indentation, the agent's name, and the style. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROW_INDENT = "  "
 
 @dataclass(frozen=True, slots=True)
 class RowPlace:
-    """A place on a screen ``width`` columns wide.
+    """How rows are laid out at one depth of the agents, on a screen ``width`` columns wide.
 
     ``wraps``: long texts that are shown in full are cut into rows here; else the terminal wraps them, except in
     indented rows, which are always cut here. ``indent`` comes before each row, ``who`` before each text.

@@ -32,7 +32,8 @@ _HIDDEN = re.compile(
 Row: TypeAlias = tuple[str, str]
 """A style (``added``, ``removed``, ``place``, ``plain`` or ``cut``) and a row."""
 
-REASON_HINT = "n refuse · or say why not (a space first)"
+REASON_HINT = "n refuse · or say why not"
+REASON_HINT_WITH_KEYS = "n refuse · or type a space, then why not"
 CHOICE_HINT = "a number chooses; any other text is an answer too"
 UNCLEAR = "y, a or n; or say why not in a few words"
 UNCLEAR_EACH_TIME = "y or n; or say why not in a few words"
@@ -134,11 +135,11 @@ def options(question: events.Question) -> list[str]:
 
 
 def hint(question: events.Question, *, by_key: bool = True) -> str:
-    """Return the possible answers. With ``by_key`` a single key answers, so a reason must not begin with one."""
+    """Return the possible answers. With ``by_key`` a single key answers, so a space must precede a reason."""
     if question.kind == "choice":
         return CHOICE_HINT
     always = [] if question.only_by_name else [f"a allow {_what_always_allows(question)}"]
-    reason = REASON_HINT if by_key else REASON_HINT.replace(" (a space first)", "")
+    reason = REASON_HINT_WITH_KEYS if by_key else REASON_HINT
     escalations = [f"{ESCALATION_KEYS[each]} {ESCALATION_PHRASES[each]}" for each in question.escalations]
     return " · ".join(["y allow once", *escalations, *always, reason])
 

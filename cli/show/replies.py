@@ -53,7 +53,7 @@ class StreamedReplies:
         return parts + self._end_flow()
 
     def cut_off(self, place: RowPlace) -> list[Part]:
-        """Discard a reply that will be requested again. Return the rows that waited for its end."""
+        """Discard a reply that will be requested again. Return a note on that, after the rows that it delayed."""
         was_begun, self._flow = self._flow is not None, None
         note = place.note("↻", "That reply was cut off; ignore it.", "yellow") if was_begun else []
         return [*self._take_aside(), (WORK, note)]
@@ -76,7 +76,7 @@ class StreamedReplies:
         return []
 
     def resize(self, width: int) -> None:
-        """Set the width of the rows from the next one on."""
+        """Set the width of the next row and all later ones."""
         if self._flow is not None:
             self._flow.width = width
 

@@ -1,4 +1,4 @@
-"""Styled text as rows: cut to a width as the terminal counts it, and painted. Pure."""
+"""Styled text as rows: cut to a width in terminal columns, and painted. Pure."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def wrap_all(lines: Iterable[Line], width: int) -> list[Line]:
 
 
 def add_style(sgr: str, line: Line) -> Line:
-    """Return the line with another style under its own."""
+    """Return the line with the style ``sgr`` added to each span. The span's own style has precedence."""
     return [(";".join(filter(None, (sgr, own))), text) for own, text in line]
 
 

@@ -65,7 +65,7 @@ _ASCII = _Signs(" - ", "...", "-> ", "", "! ", "", "Enter ")
 
 
 class _ToolbarStep(NamedTuple):
-    """The model's present step and its start; ``until`` is the end of a wait."""
+    """The model's current step and its start. ``until`` is the end of the pause before a retry."""
 
     name: str
     since: float
@@ -74,7 +74,10 @@ class _ToolbarStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Recipient:
-    """An agent, empty if it is not at work, the text typed for it, and the number of lines ``waiting`` for it."""
+    """The agent that a typed line is for, its text, and the number of lines ``waiting`` for the agent.
+
+    ``agent`` is empty if the addressed agent is not at work.
+    """
 
     agent: str
     text: str
@@ -129,7 +132,7 @@ class Toolbar:
                 cached = event.cache_read_tokens + event.cache_write_tokens
                 self.tokens += event.input_tokens + event.output_tokens + cached
                 if event.agent == MAIN:
-                    self.fill(event.context_tokens, event.context_window)
+                    self.set_context_usage(event.context_tokens, event.context_window)
             case events.PlanChanged():
                 self._plan = [task.state for task in event.tasks]
             case events.Question():
@@ -161,7 +164,7 @@ class Toolbar:
             case events.Compaction():
                 self._step = _ToolbarStep("thinking", event.time)
                 if event.state == "ended":
-                    self.fill(event.tokens_after, self._window)
+                    self.set_context_usage(event.tokens_after, self._window)
             case events.RunStarted():
                 self.is_running, self._is_stopping, self._iteration = True, False, ""
                 self._step = _ToolbarStep("starting", event.time)
@@ -180,8 +183,8 @@ class Toolbar:
             case _:
                 pass
 
-    def fill(self, tokens: int, window: int | None) -> None:
-        """Set how full the main agent's conversation is."""
+    def set_context_usage(self, tokens: int, window: int | None) -> None:
+        """Set how many tokens of the main agent's context window are used."""
         self._window = window
         if window:
             percent = round(100 * tokens / window)
@@ -254,7 +257,7 @@ class Toolbar:
         return parts
 
     def _queue(self, waiting: int, own: int) -> str:
-        """Return the numbers of lines that wait for the next line's agent, and for other agents."""
+        """Return how many lines wait. ``own`` of them wait for the agent that a typed line would go to."""
         others = f" +{waiting - own}" if waiting > own else ""
         return f"queue {own}/{self._inbox_size}{others}" if self.is_running or waiting else ""
 

@@ -91,7 +91,7 @@ def waiting_row(event: events.LineQueued, sign: Sign) -> tuple[str, str, str]:
 
 
 def whole_delivery_spans(event: events.UserInterruption, lines: Sequence[events.LineQueued], sign: Sign) -> list[Span]:
-    """Return the only row of lines that one safe point delivered, with their text in full."""
+    """Return the final row of lines that one safe point delivered, with their text in full."""
     text = "\n".join(row for row in as_typed(event.message).split("\n") if row.strip())
     spans: list[Span] = [("dim", f"{_banner(event, sign)}: {text} ")]
     spans += [("dim", guidance) for line in lines if (guidance := _guidance(line, sign))]
@@ -132,12 +132,12 @@ def settled_parts(event: events.Receipt) -> tuple[str, str, str] | None:
 
 
 def as_typed(text: str) -> str:
-    """Return a text with its line ends and leading spaces, without blank rows around it."""
+    """Return a text without blank rows around it. Its line ends and leading spaces stay."""
     return sanitize(text).strip("\n").rstrip()
 
 
 def fold(text: str, width: int) -> str:
-    """Return a text as the prompt shows a sent one: on one row if the editor folds it. Piped input is separate."""
+    """Shorten a long text to one row, as the editor folds a long paste. Piped input at its end is not changed."""
     typed, *piped = text.partition(STDIN_BEGIN)
     typed = as_typed(typed)
     if row_count(typed, width) > LONGEST_SHOWN:

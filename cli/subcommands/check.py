@@ -287,7 +287,7 @@ def _values(settings: Settings) -> Iterator[tuple[str, object, str]]:
         with suppress(ConfigError):
             model = settings.model(name)
             for key, value in model.values.items():
-                yield f"models.definitions.{name}.{key}", value, model.shown.get(key, "")
+                yield f"models.definitions.{name}.{key}", value, model.display_values.get(key, "")
     for name in settings.chain_names:
         with suppress(ConfigError):
             yield from _flatten(f"chains.{name}", settings.chain(name))

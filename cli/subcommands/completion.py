@@ -1,6 +1,6 @@
-"""``chain completion bash|zsh|fish``: a script by which a shell completes commands, options and their values.
+"""``chain completion bash|zsh|fish``: a script with which a shell completes commands, options and their values.
 
-The ids of sessions and the names of models change: a script asks for them by ``chain completion ids`` and ``models``.
+Session ids and model names change, so the script asks ``chain completion ids`` and ``chain completion models``.
 """
 
 from __future__ import annotations

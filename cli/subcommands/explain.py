@@ -160,7 +160,7 @@ def _delivery_rows(found: Explanation) -> Iterator[str]:
         yield from _indent(composed.post_prompt)
     if set_here := ", ".join(f"{name} {value}" for name, value in composed.overrides.values.items()):
         yield ""
-        yield f"Settings of that call: {set_here}"
+        yield f"Settings of the call that answers: {set_here}"
     yield ""
     if composed.resume is None:
         yield "A reply without tool calls may end the run."
@@ -176,6 +176,6 @@ def _indent(text: str) -> list[str]:
 
 
 def _shorten(text: str) -> str:
-    """Return a text on one row, cut. Leading spaces stay, since they are a marker."""
+    """Return a text cut to one row. One leading space is preserved, because it marks a verbatim line."""
     marker = " " if text[:1] == " " and text.strip() else ""
     return marker + cut_to_row(text, MAX_SHOWN_LINE)

@@ -41,17 +41,17 @@ def index() -> list[str]:
     return ["chain help TOPIC shows a topic; the start of its name is enough.", "", *rows]
 
 
-def read_topic(words: str) -> str:
+def read_topic(typed: str) -> str:
     """Return the Markdown of a topic, given the start of its name or a heading in it. Raise ``UserError``."""
-    asked = "-".join(words.casefold().replace("_", " ").split())
+    asked = "-".join(typed.casefold().replace("_", " ").split())
     found = [asked] if asked in TOPICS else [topic for topic in TOPICS if asked and topic.startswith(asked)]
     found = found or [topic for topic in TOPICS if asked in _headings(topic)][:1]
     if len(found) == 1:
         return _source(found[0])
     if found:
-        raise UserError(f"{words!r:.60} could be {' or '.join(found)}; write more of the name")
+        raise UserError(f"{typed!r:.60} could be {' or '.join(found)}; write more of the name")
     hint = did_you_mean(asked, TOPICS, f"the topics are {', '.join(TOPICS)}")
-    raise UserError(f"there is no topic {words!r:.60}; {hint}")
+    raise UserError(f"there is no topic {typed!r:.60}; {hint}")
 
 
 def _source(topic: str) -> str:

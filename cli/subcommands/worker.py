@@ -56,7 +56,7 @@ _UNITS = {"d": 86_400, "h": 3_600, "m": 60}
 
 
 def read_limits(args: argparse.Namespace) -> WorkerLimits:
-    """Return the limits of the worker. Raise ``UserError``."""
+    """Return the limits of the worker. Raise ``UserError`` if an option has an invalid value."""
     count = args.at_once or "1"
     if not (count.isascii() and count.isdecimal() and 1 <= int(count) <= MAX_WORKER_SESSIONS):
         raise UserError(f"-n must be a number from 1 to {MAX_WORKER_SESSIONS}, found {count!r:.60}")

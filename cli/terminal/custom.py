@@ -1,4 +1,4 @@
-"""Custom commands at a prompt: lists them, and submits one as a line or as the query of a run."""
+"""Lists custom commands at a prompt, and submits one as a line or as the query of a run."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Display:
     def renderer(self) -> Renderer:
         """Return a new renderer for the events of a session."""
         color, ascii, width = self.style.color, self.style.ascii, self.screen.width
-        if self.screen.has_keys and self.style.updates:
+        if self.screen.has_keys and self.style.updates_rows:
             renderer: Renderer = UpdatingRenderer(color=color, ascii=ascii, width=width, spacing=self.spacing)
         else:
             renderer = Renderer(color=color, ascii=ascii, width=width, streams=True, collapses=True)

@@ -25,7 +25,7 @@ class TerminalStyle:
 
     color: bool
     ascii: bool
-    updates: bool = True
+    updates_rows: bool = True
 
 
 @dataclass(frozen=True, slots=True)

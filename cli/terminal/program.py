@@ -187,7 +187,7 @@ class _Program:
         while self._requested is not None:
             await self._ready.wait()
 
-    def escape(self, *, has_text: bool) -> None:
+    def on_escape(self, *, has_text: bool) -> None:
         """Interrupt the run. With no run and an empty prompt, a second Esc lists the runs that can be undone."""
         now, before, self._escaped_at = trio.current_time(), self._escaped_at, -math.inf
         if self._session.chain.interrupt() or has_text or self._is_leaving:
@@ -197,7 +197,7 @@ class _Program:
         else:
             self._escaped_at = now
 
-    def ctrl_c(self, *, has_text: bool) -> bool:
+    def on_ctrl_c(self, *, has_text: bool) -> bool:
         """Interrupt the run, else clear the line, else show how to exit; exit if that hint is on the screen.
 
         Return whether to clear the line.
@@ -326,7 +326,7 @@ class _Program:
                         self._session.read_branch()
                 case signal.SIGINT:
                     # Also a Ctrl-C that was pressed while the editor waited for this thread.
-                    if self.ctrl_c(has_text=bool(self._screen.text)):
+                    if self.on_ctrl_c(has_text=bool(self._screen.text)):
                         self._screen.discard_text()
                 case _ if self._was_signalled:
                     self._exit_at_once(SIGTERM_CODE)
@@ -344,7 +344,7 @@ class _Program:
         self._wakeup.set()
 
     def _exit_at_once(self, code: int) -> NoReturn:
-        """End the process although a task does not end. Acknowledged lines are on the disk, so nothing is lost."""
+        """End the process even if a task hangs. Acknowledged lines are on the disk, so nothing is lost."""
         self._session.chain.record_draft(self._screen.text)
         # The editor may hang too, so its rows are erased here.
         tty.write_briefly(b"\r\x1b[J" if self._screen.has_keys else b"\n")
@@ -359,7 +359,7 @@ class _Program:
         return self._code or (LINES_LEFT if left else 0)
 
     async def close(self) -> None:
-        """Restore the terminal, store the draft, and print unsent lines and how to resume. Call it after any ending."""
+        """Restore the terminal, store the draft, and print unsent lines and how to resume, however ``run`` ended."""
         self._is_leaving = True
         self._session.chain.leave()
         # Restore the terminal whatever ended the program; ``Screen.close`` has its own timeout.
@@ -377,7 +377,7 @@ class _Program:
 
     @property
     def _farewell(self) -> list[str]:
-        """The rows that say how to resume the sessions of this program, if they are stored, the last one last."""
+        """The rows that say how to resume the stored sessions of this program, latest session last."""
         if (tour := self._invocation.tour) is not None:
             return in_rows(tour.farewell, self._screen.width)
         if not self._invocation.is_kept:

@@ -149,10 +149,10 @@ class Commands:
         def recipients() -> Iterable[str]:
             return (f"{name} " for name in waiting_by_agent(chain))
 
-        def lines() -> Iterable[str]:
+        def line_ids() -> Iterable[str]:
             return (accepted.id for accepted in chain.lines.waiting)
 
-        def questions() -> Iterable[str]:
+        def question_ids() -> Iterable[str]:
             return (question.id for question in chain.questions.log.latest)
 
         def session_ids() -> Iterable[str]:
@@ -161,31 +161,31 @@ class Commands:
         edits = "edits a waiting line" if self._has_keys else "shows a line, dropped"
         self._commands = {
             "/help": _Command(
-                "more: lines or keys", self._help, "[TOPIC]", lambda: OVERVIEW_TOPICS, needs_terminal=True
+                "more: lines or keys", self._do_help, "[TOPIC]", lambda: OVERVIEW_TOPICS, needs_terminal=True
             ),
-            "/status": _Command("state and usage", self._status),
+            "/status": _Command("state and usage", self._do_status),
             "/queue": _Command("the waiting lines", shows(answers.queue_rows)),
-            "/drop": _Command("drops a waiting line", self._drop, "[L3]", lines),
-            "/edit": _Command(edits, self._edit, "[L3]", lines, needs_terminal=True),
+            "/drop": _Command("drops a waiting line", self._do_drop, "[L3]", line_ids),
+            "/edit": _Command(edits, self._do_edit, "[L3]", line_ids, needs_terminal=True),
             "/todo": _Command("the plan", lambda _: answers.plan_rows(chain)),
-            "/to": _Command("a line for one agent", self._to, "AGENT TEXT", recipients, takes_text=True),
-            "/agents": _Command("who is at work", self._agents, "[NAME]", self._known_agents),
+            "/to": _Command("a line for one agent", self._do_to, "AGENT TEXT", recipients, takes_text=True),
+            "/agents": _Command("who is at work", self._do_agents, "[NAME]", self._known_agents),
             "/jobs": _Command("background jobs", shows(answers.job_rows)),
-            "/kill": _Command("ends a background job", self._kill, "J1|all", self._running_jobs),
-            "/diff": _Command("a question in full", self._diff, "[Q1]", questions, needs_terminal=True),
-            "/thinking": _Command("thoughts in full", self._thinking, "[on]", lambda: _SWITCH, needs_terminal=True),
+            "/kill": _Command("ends a background job", self._do_kill, "J1|all", self._running_jobs),
+            "/diff": _Command("a question in full", self._do_diff, "[Q1]", question_ids, needs_terminal=True),
+            "/thinking": _Command("thoughts in full", self._do_thinking, "[on]", lambda: _SWITCH, needs_terminal=True),
             "/context": _Command("what fills the window", shows(answers.context_rows)),
-            "/compact": _Command("summarizes it", self._compact, "[...]", takes_text=True),
+            "/compact": _Command("summarizes it", self._do_compact, "[...]", takes_text=True),
             "/tools": _Command("the model's tools", shows(answers.tool_rows)),
-            "/mcp": _Command("servers of tools", self._servers, "[SERVER]", self._server_names),
-            "/model": _Command("the models, or switch", self._model, "[NAME]", lambda: settings.model_names),
-            "/mode": _Command("the mode (Shift-Tab)", self._mode, "[MODE]", lambda: MODES, takes_text=True),
-            "/effort": _Command("the thinking effort", self._effort, "[high]", lambda: (*EFFORTS, DEFAULT_EFFORT)),
-            "/resume": _Command("sessions, or switch", self._resume, "[ID]", session_ids, needs_terminal=True),
-            "/undo": _Command("reverts the last run", self._undo, "[N]", lambda: ["files"], takes_text=True),
-            "/add-dir": _Command("adds a folder", self._add_directory, "DIR", takes_text=True),
-            "/new": _Command("a new conversation", self._new, f"[{CLEAN}]", lambda: [CLEAN], needs_terminal=True),
-            "/copy": _Command("the last reply", self._copy, needs_terminal=True),
+            "/mcp": _Command("servers of tools", self._do_servers, "[SERVER]", self._server_names),
+            "/model": _Command("the models, or switch", self._do_model, "[NAME]", lambda: settings.model_names),
+            "/mode": _Command("the mode (Shift-Tab)", self._do_mode, "[MODE]", lambda: MODES, takes_text=True),
+            "/effort": _Command("the thinking effort", self._do_effort, "[high]", lambda: (*EFFORTS, DEFAULT_EFFORT)),
+            "/resume": _Command("sessions, or switch", self._do_resume, "[ID]", session_ids, needs_terminal=True),
+            "/undo": _Command("reverts the last run", self._do_undo, "[N]", lambda: ["files"], takes_text=True),
+            "/add-dir": _Command("adds a folder", self._do_add_directory, "DIR", takes_text=True),
+            "/new": _Command("a new conversation", self._do_new, f"[{CLEAN}]", lambda: [CLEAN], needs_terminal=True),
+            "/copy": _Command("the last reply", self._do_copy, needs_terminal=True),
             "/debug": _Command("this session's files", shows(partial(answers.debug_rows, settings))),
             LEAVE: _Command("ends the program", lambda _: CommandAnswer(quit=True), needs_terminal=True),
         }
@@ -212,7 +212,7 @@ class Commands:
         name, argument = (*text.strip().split(None, 1), "", "")[:2]
         name = OTHER_NAMES.get(name.casefold(), name)
         if name.startswith(SERVER_PROMPT):
-            return self._prompt(name, argument)
+            return self._do_prompt(name, argument)
         command = self._commands.get(name.casefold())
         if command is None and (custom := self.custom.find(name)) is not None:
             is_accepted, note = self.custom.submit(custom, argument)
@@ -297,7 +297,7 @@ class Commands:
             known += [*_BEGINNINGS, *STOP_PHRASES]
         return [line for line in known if line.casefold().startswith(typed) and line != text and line.isprintable()]
 
-    def _help(self, name: str) -> Sequence[str]:
+    def _do_help(self, name: str) -> Sequence[str]:
         if not name:
             self.custom.refresh()
             return [
@@ -311,19 +311,19 @@ class Commands:
             )
         return topic(name.casefold(), self._width, has_keys=self._has_keys)
 
-    def _compact(self, focus: str) -> CommandAnswer:
+    def _do_compact(self, focus: str) -> CommandAnswer:
         is_running = self._chain.is_running
         self._chain.runs.compact(focus)
         return CommandAnswer("At the next safe point." if is_running else "")
 
-    def _undo(self, argument: str) -> CommandAnswer:
+    def _do_undo(self, argument: str) -> CommandAnswer:
         count, *more = argument.split() if argument[:1].isdecimal() else ["1", *argument.split()]
         if not (count.isdecimal() and len(count) < 4 and int(count) and more in ([], ["files"])):
             raise _CommandError("write it as /undo, /undo N or /undo files (only the files, not the conversation)")
         self._chain.undo.undo(int(count), keeps_conversation=bool(more))
         return CommandAnswer()  # a notice shows what was undone
 
-    def _kill(self, id: str) -> CommandAnswer:
+    def _do_kill(self, id: str) -> CommandAnswer:
         if id.casefold() == ALL_JOBS:
             return CommandAnswer(self._chain.jobs.kill_all() or "No background job is running.")
         if not id:
@@ -334,7 +334,7 @@ class Commands:
     def _running_jobs(self) -> Iterable[str]:
         return (*self._chain.jobs.running, ALL_JOBS)
 
-    def _add_directory(self, argument: str) -> CommandAnswer:
+    def _do_add_directory(self, argument: str) -> CommandAnswer:
         path = argument.strip().strip("\"'")
         if not path:
             added = ", ".join(map(str, self._chain.state.added_directories)) or "none"
@@ -344,11 +344,11 @@ class Commands:
         # A notice shows what was added.
         return CommandAnswer("The model is informed when the next run starts." if self._chain.is_running else "")
 
-    def _drop(self, argument: str) -> CommandAnswer:
+    def _do_drop(self, argument: str) -> CommandAnswer:
         self._on_waiting(argument, self._chain.lines.drop)
         return CommandAnswer()  # the line's receipt shows that it was dropped
 
-    def _edit(self, argument: str) -> CommandAnswer:
+    def _do_edit(self, argument: str) -> CommandAnswer:
         return CommandAnswer(edit=self._on_waiting(argument, lambda id: take_back(self._chain, id, TAKEN_BACK)))
 
     def _on_waiting(self, argument: str, act: Callable[[str], str]) -> str:
@@ -361,7 +361,7 @@ class Commands:
         except UserError as error:
             raise _CommandError(flat(str(error))) from None
 
-    def _to(self, argument: str) -> NoReturn:
+    def _do_to(self, argument: str) -> NoReturn:
         """Raise an error: only a malformed address comes here, since a well-formed one is sent as a line."""
         if is_command(argument.partition(" ")[2]):
             raise _CommandError(
@@ -370,7 +370,7 @@ class Commands:
         there = ", ".join(waiting_by_agent(self._chain))
         raise _CommandError(f"write it as /to AGENT TEXT; lines can go to {flat(there)}")
 
-    def _agents(self, typed: str) -> CommandAnswer:
+    def _do_agents(self, typed: str) -> CommandAnswer:
         known = self._known_agents()
         name = _one_of(known, typed, "agent")
         rows = answers.tree_rows([known[name]] if name else list(known.values()), self._width, now=time.time())
@@ -379,7 +379,7 @@ class Commands:
     def _known_agents(self) -> dict[str, AgentView]:
         return {view.name: view for view in self._chain.agents if view.name != MAIN or self._chain.is_running}
 
-    def _diff(self, id: str) -> CommandAnswer:
+    def _do_diff(self, id: str) -> CommandAnswer:
         asked = self._chain.questions.log.latest
         if not asked:
             return CommandAnswer("There was no question yet.")
@@ -390,14 +390,14 @@ class Commands:
             raise _CommandError(f"there is no {flat(id)[:20]}; {latest}")
         return CommandAnswer(f"{question.id} {question.text}", question=question)
 
-    def _thinking(self, argument: str) -> CommandAnswer:
+    def _do_thinking(self, argument: str) -> CommandAnswer:
         if argument.casefold() not in ("", *_SWITCH):
             raise _CommandError("write it as /thinking on or /thinking off")
         is_on = argument.casefold() != "off"
         shown = "shown in full" if is_on else "one row each"
         return CommandAnswer(f"Thoughts are now {shown}.", thinking=is_on)
 
-    def _servers(self, typed: str) -> Sequence[str]:
+    def _do_servers(self, typed: str) -> Sequence[str]:
         if not self._chain.servers:
             _, faults = find_servers(self._chain.workspace)
             return faults or ["No server is set up; see chain help mcp."]
@@ -412,7 +412,7 @@ class Commands:
         views = self._chain.servers
         return [(f"{SERVER_PROMPT}{view.name}:{name}", flat(about)) for view in views for name, about in view.prompts]
 
-    def _prompt(self, name: str, argument: str) -> CommandAnswer:
+    def _do_prompt(self, name: str, argument: str) -> CommandAnswer:
         if name not in dict(self.prompts):
             near = nearest_word(name, (each for each, _ in self.prompts))
             raise _CommandError(f"there is no {name[:60]}{f'; did you mean {near}?' if near else ''}")
@@ -421,7 +421,7 @@ class Commands:
         self._chain.start_prompt(server, prompt, argument.split())
         return CommandAnswer()
 
-    def _model(self, name: str) -> CommandAnswer | Sequence[str]:
+    def _do_model(self, name: str) -> CommandAnswer | Sequence[str]:
         if not name:
             return answers.model_rows(self._chain, self._settings, self.model, self._width)
         try:
@@ -433,7 +433,7 @@ class Commands:
         when = "from the next run on" if self._chain.is_running else "from now on"
         return CommandAnswer(f"{self.model} ({label}) answers {when}.")
 
-    def _mode(self, name: str) -> CommandAnswer | Sequence[str]:
+    def _do_mode(self, name: str) -> CommandAnswer | Sequence[str]:
         if not name:
             marked = [("*" if mode == self._chain.mode else "", mode, MODE_MEANINGS[mode]) for mode in MODES]
             return table(marked, self._width, indent="")
@@ -443,13 +443,13 @@ class Commands:
         self._chain.use_mode(mode)
         return CommandAnswer()  # a notice shows it
 
-    def _status(self, _: str) -> Sequence[str]:
+    def _do_status(self, _: str) -> Sequence[str]:
         price = None
         with suppress(UserError):
             price = self._settings.model(self.model).values.get("price")
         return answers.status_rows(self._chain, self._width, prices_of=getattr(price, "as_of", ""))
 
-    def _effort(self, typed: str) -> CommandAnswer:
+    def _do_effort(self, typed: str) -> CommandAnswer:
         level = typed.casefold()
         if not level:
             own = self._settings.model(self.model).values.get("effort")
@@ -466,7 +466,7 @@ class Commands:
         what = "that of the model's definition" if level == DEFAULT_EFFORT else level
         return CommandAnswer(f"The effort is {what} {when}.")
 
-    def _copy(self, _: str) -> CommandAnswer:
+    def _do_copy(self, _: str) -> CommandAnswer:
         reply = self._chain.last_reply
         if not self._can_copy:
             raise UserError("this terminal has no clipboard that chain can reach")
@@ -476,7 +476,7 @@ class Commands:
         some = count if copied == reply else f"the first {len(copied):,} of {count}"
         return CommandAnswer(f"Sent to the clipboard: {some}.", copies=copied)
 
-    def _new(self, option: str) -> CommandAnswer:
+    def _do_new(self, option: str) -> CommandAnswer:
         if option not in ("", CLEAN):
             raise _CommandError(f"write it as /new, which keeps the plan, or /new {CLEAN}")
         self._require_idle()
@@ -486,7 +486,7 @@ class Commands:
         text = f"New conversation with the same plan ({closed}/{count}); /new {CLEAN} starts without a plan."
         return CommandAnswer(text, opening=NextSession(self._chain.plan.tasks))
 
-    def _resume(self, id: str) -> CommandAnswer | Sequence[str]:
+    def _do_resume(self, id: str) -> CommandAnswer | Sequence[str]:
         if not id:
             there = self._listed = self._sessions()
             if not there:
@@ -534,8 +534,9 @@ def _effort_in_words(asked: str, own: object) -> str:
 
 
 def _one_of(names: Iterable[str], typed: str, what: str) -> str:
-    """Return the name that was typed, in its own case; empty if none was typed. Raise if there is no such name."""
+    """Return the name that equals ``typed`` except for case; empty if nothing was typed. Raise ``_CommandError``."""
     found = next((name for name in names if name.casefold() == typed.casefold()), "")
     if typed and not found:
-        raise _CommandError(f"there is no {what} {flat(typed)[:40]}; there is {flat(', '.join(names)) or 'none'}")
+        known = flat(", ".join(names))
+        raise _CommandError(f"there is no {what} {flat(typed)[:40]}{f'; the {what}s are {known}' if known else ''}")
     return found

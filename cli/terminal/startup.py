@@ -17,19 +17,25 @@ from cli.terminal.invocation import Prepare, TerminalStyle
 
 
 def run_at_terminal(
-    prepare: Prepare, *, history: Path | None, typed: bytes = b"", no_color: bool, ascii: bool, updates: bool = True
+    prepare: Prepare,
+    *,
+    history: Path | None,
+    typed: bytes = b"",
+    no_color: bool,
+    ascii: bool,
+    updates_rows: bool = True,
 ) -> int:
     """Show a prompt, serve its user, and return the exit code. Raise the ``UserError`` of ``prepare``.
 
     ``prepare`` is called when the prompt is up, so that its imports delay no key. ``typed`` are the keys pressed
-    before. Without ``updates`` no row is updated in place.
+    before. Without ``updates_rows`` no row is updated in place.
     """
     is_ascii = ascii or not tty.is_utf8(os.environ)
     if is_ascii and not ascii:
         sys.stdout.reconfigure(encoding="ascii", errors="replace")  # type: ignore[union-attr]
     is_dumb = tty.is_dumb(os.environ)
     style = TerminalStyle(
-        color=not (no_color or is_dumb or os.environ.get("NO_COLOR")), ascii=is_ascii, updates=updates
+        color=not (no_color or is_dumb or os.environ.get("NO_COLOR")), ascii=is_ascii, updates_rows=updates_rows
     )
     # From here on every exit must restore the terminal.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -152,7 +152,7 @@ class TerminalSession:
             return
         self.show_rest()
         if resumed.has_earlier:
-            self.print(f"Earlier events: chain sessions show {self.chain.session_id}")
+            self.print(f"Show earlier events with: chain sessions show {self.chain.session_id}")
         self._show_past(resumed.past)
         rows = [*resumed.changes, *self._waiting_rows(), *([text] if text else [])]
         self.print("\n".join(rows), command=command)
@@ -318,7 +318,7 @@ class TerminalSession:
                 self.print(answer.message, command=text)
             case "started" | "queued" if missing := self.commands.files.missing(text):
                 named = ", ".join(f"@{flat(name)}" for name in missing)
-                self.print(f"There is no file {named}; it is sent as text.")
+                self.print(f"No such file: {named}. Sent as text.")
             case _:
                 pass
         return True
@@ -346,7 +346,7 @@ class TerminalSession:
         """Show how full the conversation is after an undo, which has no event with that number."""
         view = self.chain.window
         with self._lock:
-            self._toolbar.fill(view.tokens, view.window or None)
+            self._toolbar.set_context_usage(view.tokens, view.window or None)
 
     def notify(self, notes: Iterable[str]) -> None:
         """Show notes before the first event."""
@@ -361,7 +361,7 @@ class TerminalSession:
             self._show(self._renderer.answer(command, text, rows))
 
     def _show(self, rows: Sequence[str] = ()) -> None:
-        """Show rows, and redraw the unsettled ones. The toolbar uses the same time."""
+        """Show rows, and redraw the unsettled ones. Set the time that they and the toolbar show."""
         self._now = time.time()
         self._screen.show(rows, self._renderer.tail_at(self._now))
 
@@ -465,7 +465,7 @@ class TerminalSession:
         self._toolbar.update(event)
 
     async def _prepare(self) -> None:
-        """Import what the first request needs, then what its reply needs: two imports at once would delay keys."""
+        """Import what the first request needs, then what its reply needs: two imports at once would slow typing."""
         await self.chain.prepare()
         await _THREADS.run(warm, abandon_on_cancel=True)
         await self.chain.prepare_tools()

@@ -1,4 +1,4 @@
-"""Approvals and choices, as an editor shows and answers them."""
+"""Approvals and choices that an editor shows and the user answers there."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ async def with_forms(tmp_path: Path) -> AsyncIterator[Editor]:
 
 
 @pytest.mark.parametrize(
-    ("option", "status", "said", "content"),
+    ("option", "status", "reply", "content"),
     [("a", "completed", "Created new.txt", "a\nb\n"), ("n", "failed", "refused", None)],
 )
 async def test_a_permission_shows_the_difference(
-    editor: Editor, session: str, workspace: Path, option: str, status: str, said: str, content: str | None
+    editor: Editor, session: str, workspace: Path, option: str, status: str, reply: str, content: str | None
 ) -> None:
     id = editor.prompt(session, "write")
     asked = await editor.question()
@@ -39,7 +39,7 @@ async def test_a_permission_shows_the_difference(
     await editor.result(id)
     ended = editor.calls()[call["toolCallId"]]
     assert (ended["status"], ended["kind"], "rawInput" in ended) == (status, "edit", content is not None)
-    assert said in editor.text()
+    assert reply in editor.text()
     assert (file.read_text() if file.exists() else None) == content
 
 
@@ -55,7 +55,7 @@ async def test_the_mode_applies_and_can_change(tmp_path: Path, workspace: Path) 
     assert (workspace / "new.txt").exists()
 
 
-async def test_a_choice_is_a_permission_without_forms(editor: Editor, session: str) -> None:
+async def test_a_choice_is_asked_as_a_permission_without_forms(editor: Editor, session: str) -> None:
     id = editor.prompt(session, "ask")
     asked = await editor.question()
     assert [each["name"] for each in asked.params["options"]] == ["left", "stop", "None of these"]
@@ -64,7 +64,7 @@ async def test_a_choice_is_a_permission_without_forms(editor: Editor, session: s
     assert ": stop" in editor.text()
 
 
-async def test_a_choice_is_a_form_with_forms(with_forms: Editor, tmp_path: Path) -> None:
+async def test_a_choice_is_asked_as_a_form_if_the_editor_has_forms(with_forms: Editor, tmp_path: Path) -> None:
     session = await with_forms.new(tmp_path)
     id = with_forms.prompt(session, "ask")
     asked = await with_forms.question()
@@ -80,13 +80,13 @@ async def test_a_choice_is_a_form_with_forms(with_forms: Editor, tmp_path: Path)
     assert (await with_forms.question(2)).method == "session/request_permission", "an approval is no form"
 
 
-@pytest.mark.parametrize(("query", "said"), [("write", "no such thing here"), ("ask", "decide")])
-async def test_an_editor_that_cannot_ask_refuses(with_forms: Editor, tmp_path: Path, query: str, said: str) -> None:
+@pytest.mark.parametrize(("query", "reply"), [("write", "no such thing here"), ("ask", "decide")])
+async def test_an_editor_that_cannot_ask_refuses(with_forms: Editor, tmp_path: Path, query: str, reply: str) -> None:
     id = with_forms.prompt(await with_forms.new(tmp_path), query)
     asked = await with_forms.question()
     with_forms.say(id=asked.id, error={"code": METHOD_NOT_FOUND, "message": "no such thing here"})
     assert await with_forms.reasons(id) == ["end_turn"]
-    assert said in with_forms.text()
+    assert reply in with_forms.text()
 
 
 @pytest.mark.parametrize("query", ["write", "ask"])

@@ -1,4 +1,4 @@
-"""A conversation that outgrows its window is shortened, and what the user said stands in it, word for word (I10)."""
+"""A conversation that outgrows its window is compacted: a summary replaces it, with all lines of the user verbatim."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ def is_asked_for_summary(request: Request) -> bool:
 
 @dataclass
 class SmallModel(Model):
-    """A model with a window, which counts four characters a token and refuses longer requests.
+    """A model that refuses requests of more than ``limit`` tokens of four characters.
 
-    ``acts`` are its replies: a number is a call of ``read``, a text an answer, ``None`` a refusal. ``summary`` is the
-    reply to a request for one, once ``gate`` is set, or ``None`` for a refusal.
+    ``acts`` are its replies, in order: a number is a call of ``read``, a text an answer, ``None`` a refusal. A
+    request for a summary sets ``asked``, waits for ``gate``, and gets ``summary`` (``None`` is a refusal), or an error
+    if ``fails``. ``refused`` counts the requests that were too long.
     """
 
     acts: list[int | str | Message | None]
@@ -44,7 +45,7 @@ class SmallModel(Model):
     summary: str | None = SUMMARY
     gate: trio.Event | None = None
     limit: int = 2_200
-    fails: int = 0
+    fails: bool = False
     name: str = "small"
     asked: trio.Event = field(default_factory=trio.Event)
     refused: int = 0
@@ -81,15 +82,15 @@ class SmallModel(Model):
 
 def tokens_of(request: Request) -> int:
     texts = (getattr(b, "text", "") or getattr(b, "name", "") for m in request.messages for b in m.blocks)
-    beside = len(request.system) + sum(len(json.dumps(asdict(each))) for each in request.tools)
-    return (sum(map(len, texts)) + beside) // 4
+    overhead = len(request.system) + sum(len(json.dumps(asdict(each))) for each in request.tools)
+    return (sum(map(len, texts)) + overhead) // 4
 
 
 def breaking_off(model: SmallModel) -> SmallModel:
-    """Make the model's first reply to a longer conversation show its beginning, and then find it too long."""
+    """Make the model break off its first reply to more than one message: the conversation is too long for it."""
     reply, is_first = model.reply, True
 
-    async def breaks_off(request: Request, on_delta: Callable[[Delta], None]) -> Reply:
+    async def break_off(request: Request, on_delta: Callable[[Delta], None]) -> Reply:
         nonlocal is_first
         if len(request.messages) > 1 and is_first:
             is_first = False
@@ -97,7 +98,7 @@ def breaking_off(model: SmallModel) -> SmallModel:
             return Reply(assistant([Text("As far as")]), TOO_LONG, Usage(100, 1))
         return await reply(request, on_delta)
 
-    model.reply = breaks_off  # type: ignore[method-assign]
+    model.reply = break_off  # type: ignore[method-assign]
     return model
 
 
@@ -107,8 +108,8 @@ async def read(context: ToolContext, n: int) -> str:
     return f"row {n} " * 300
 
 
-def reading(chars: int) -> Tool:
-    """A tool that reads this much."""
+def read_tool(chars: int) -> Tool:
+    """Return a tool ``read`` whose results have ``chars`` characters."""
 
     @tool(name="read")
     async def page(context: ToolContext, n: int) -> str:
@@ -129,7 +130,7 @@ async def test_a_nearly_full_window_is_compacted() -> None:
     assert states[1].summary == SUMMARY
     assert states[1].tokens_after < states[1].tokens_before
     [asked] = (tokens_of(r) for r in session.model.requests if is_asked_for_summary(r))
-    assert 1_800 < asked <= 2_200, "of all that fits"
+    assert 1_800 < asked <= 2_200, "the request for a summary should contain all that fits"
     assert not [r for r in session.records if r["type"] == "request" and r.get("message")], "the summary has a record"
     first = session.model.requests[-1].messages[0].text
     assert SUMMARY in first
@@ -155,7 +156,7 @@ async def test_compaction_can_be_turned_off() -> None:
 
 @pytest.mark.parametrize(("window", "stubs"), [(2_200, 1), (None, 3)], ids=["by our count", "by the service"])
 @pytest.mark.parametrize(
-    "summary", [{"summary": ""}, {"summary": None}, {"summary": "x" * 20_000}, {"fails": 1}], ids=str
+    "summary", [{"summary": ""}, {"summary": None}, {"summary": "x" * 20_000}, {"fails": True}], ids=str
 )
 async def test_without_a_summary_old_results_become_stubs(
     window: int | None, stubs: int, summary: dict[str, Any]
@@ -167,13 +168,14 @@ async def test_without_a_summary_old_results_become_stubs(
     assert len(stubbed) == session.sent().count("characters removed to make room]") == stubs
     why = "no summary today" if "fails" in summary else "could not be summarized"
     assert any(why in e.message for e in session.of(events.Notice))
-    ended = [r["stop_reason"] for r in session.records if r["type"] == "request" and "message" in r]
-    assert len(ended) - ended.count(TOO_LONG) == ("fails" not in summary), "no other record has the reply"
+    recorded = [r["stop_reason"] for r in session.records if r["type"] == "request" and "message" in r]
+    usable = [reason for reason in recorded if reason != TOO_LONG]
+    assert len(usable) == (0 if "fails" in summary else 1), "a reply that is no summary is recorded with its request"
 
 
 @pytest.mark.parametrize("point", ["A", "D"])
 async def test_lines_are_delivered_after_a_compaction(point: str) -> None:
-    """At A where it comes before the first request of a run."""
+    """A compaction comes before the first request of a run (point A), or between two iterations (point D)."""
     first = [f"{n} " * 700 for n in range(4)] if point == "A" else [*range(4)]
     model = SmallModel([*first, *["done"] * 2])
     async with checked_session(model, tools=[read]) as session:
@@ -230,10 +232,9 @@ async def test_a_now_line_cuts_and_repeats_a_compaction() -> None:
         session.chain.submit("count the rows")
         await model.asked.wait()
         model.asked = trio.Event()
-        gate, model.gate = model.gate, None
+        model.gate = None  # only the repetition gets a summary
         session.chain.submit("!!only the first file")
         await wait_quiet(session)
-    assert gate is not None
     assert session.result.status == "done"
     assert [e.state for e in session.of(events.Compaction)] == ["started", "failed", "started", "ended"]
     assert "only the first file" in session.sent()
@@ -256,7 +257,7 @@ async def test_the_user_may_request_a_compaction() -> None:
     assert "tell me much" in session.sent()
 
 
-async def test_a_refusal_takes_words_out_of_a_summary() -> None:
+async def test_a_refused_query_is_removed_from_the_compacted_conversation() -> None:
     model = SmallModel(["hi", 1, 2, 3, 4, None, "fine"])
     async with checked_session(model, tools=[read]) as session:
         await session.run("a greeting")
@@ -294,7 +295,7 @@ async def test_a_query_that_fits_no_window_is_returned() -> None:
 
 async def test_compactions_that_gain_little_are_not_repeated() -> None:
     model = SmallModel([*range(8), "done"], window_tokens=2_200, limit=9_000)
-    async with checked_session(model, tools=[reading(5)]) as session:
+    async with checked_session(model, tools=[read_tool(5)]) as session:
         result = await session.run("y" * 6_000)
     assert result.status == "done"
     assert len(session.of(events.Compaction)) <= 6
@@ -302,7 +303,7 @@ async def test_compactions_that_gain_little_are_not_repeated() -> None:
 
 async def test_long_words_of_the_user_leave_room() -> None:
     model = SmallModel([*range(5), "done"])
-    async with checked_session(model, tools=[reading(360)]) as session:
+    async with checked_session(model, tools=[read_tool(360)]) as session:
         await session.run("y" * 6_000)
     ended = [e for e in session.of(events.Compaction) if e.state == "ended"]
     assert ended
@@ -360,12 +361,12 @@ async def test_a_compaction_fails_on_a_full_disk() -> None:
     assert [e.state for e in session.of(events.Compaction)] == ["started", "failed"]
 
 
-async def test_the_next_models_window_counts() -> None:
-    first = SmallModel(["x" * 7_000], window_tokens=200_000, limit=200_000)
-    then = SmallModel(["fine"], limit=9_000, name="smaller")
-    async with open_session(first) as session:
+async def test_a_smaller_models_window_causes_a_compaction() -> None:
+    large = SmallModel(["x" * 7_000], window_tokens=200_000, limit=200_000)
+    small = SmallModel(["fine"], limit=9_000, name="smaller")
+    async with open_session(large) as session:
         await session.run("tell me much")
-        session.chain.runs.use_model(then, None)
+        session.chain.runs.use_model(small, None)
         await session.run("go on")
     assert [e.state for e in session.of(events.Compaction)] == ["started", "ended"]
 
@@ -443,12 +444,12 @@ async def test_too_long_is_not_believed_without_numbers(asked: int) -> None:
     model = SmallModel([1, "never"], window_tokens=200_000, limit=200_000)
     ours = model.reply
 
-    async def misjudges(request: Request, on_delta: Callable[[Delta], None]) -> Reply:
+    async def misjudge(request: Request, on_delta: Callable[[Delta], None]) -> Reply:
         if len(request.messages) > 1:
             return Reply(Message("assistant", ()), TOO_LONG, asked_tokens=asked)
         return await ours(request, on_delta)
 
-    model.reply = misjudges  # type: ignore[method-assign]
+    model.reply = misjudge  # type: ignore[method-assign]
     async with open_session(model, tools=[read]) as session:
         assert (await session.run("count the rows")).status == "context_full"
         assert bool(session.of(events.Compaction)) == bool(asked)

@@ -358,7 +358,7 @@ async def test_questions_queue_and_the_first_answer_counts(autojump_clock: MockC
         assert [e.id for e in session.of(events.Question)] == ["Q1"]
         assert chain.answer("Q2", "left").message == "there is no question Q2"
         assert chain.answer("Q1", " ").message == "Q1 waits for an answer"
-        assert chain.answer("Q1", "x" * 100_001).message == "an answer has at most 100,000 characters"
+        assert chain.answer("Q1", "x" * 100_001).message == "the answer is too long; the limit is 100,000 characters"
         assert chain.answer("Q1", "1").what == "answered"
         late = chain.answer("Q1", "2", origin="json")
         assert (late.what, late.message) == ("refused", "Q1 is no longer open")

@@ -1,4 +1,4 @@
-"""Which agent a line goes to (SPEC section 10): each case of the design document on interjections, by name."""
+"""Which agent a line goes to (SPEC section 10), and what happens to a line whose agent ends before it reads it."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ async def test_kinds_have_precedence(kinds: list[str], target: str) -> None:
         await agents.finish()
 
 
-async def test_a_line_goes_to_the_deepest_agent() -> None:
+async def test_the_youngest_sibling_precedes_deeper_agents() -> None:
     async with family() as agents:
         deep = starts("agent", [starts("agent", [starts("plan", [WAIT])])])
         await agents.begin([deep, starts("agent", [WAIT])])
-        # The other one was started later, so it is chosen, though there is more below the first.
+        # Of siblings the one started later comes first, although the other one has agents below it.
         (younger,) = {view.name for view in agents.session.chain.agents if view.parent == "main"} - {"agent-1"}
         assert agents.send("use B") == younger
         agents.waiters.let_go(younger)
@@ -71,21 +71,21 @@ async def test_a_line_goes_to_the_deepest_agent() -> None:
         await agents.finish()
 
 
-async def test_a_call_without_an_agent_is_ignored() -> None:
+async def test_a_call_that_may_start_no_agent_gets_no_lines() -> None:
     async with family(use=settings(agents=True, max_running=1)) as agents:
-        # The second call runs, but there is no agent for it.
+        # ``max_running`` refuses the second call an agent.
         await agents.begin([starts("plan", [WAIT]), starts("explore", [WAIT])])
         assert agents.at_work == ["main", "plan-1"]
         assert agents.send("use B") == "plan-1"
         await agents.finish()
 
 
-async def test_a_line_after_it_goes_to_main() -> None:
+async def test_a_line_after_a_childs_end_goes_to_main() -> None:
     async with family() as agents:
         seen: list[str] = []
         at(agents.session, events.AgentEnded, lambda: seen.append(agents.send("use B")))
         await agents.begin([starts("explore", answer="Found.")], [WAIT])
-        assert seen == ["main"], "in the step of its end"
+        assert seen == ["main"], "sent in the step in which the child ended"
         assert agents.send("use C") == "main"
         await agents.finish()
 
@@ -160,7 +160,7 @@ async def test_an_unknown_agent_is_refused_with_the_known() -> None:
 async def test_lines_of_finished_agents_move_up() -> None:
     async with family(use=ONE_ITERATION) as agents:
         await agents.begin([starts("explore", [WAIT])], answer="All.")
-        # On its last iteration it delivers nothing any more.
+        # The explorer is on its last iteration, so it can no longer read a line.
         sent = [("first", ""), ("second", "main"), ("third", ""), ("todo: add x", "explore-1"), ("fourth", "main")]
         assert [agents.send(text, to) for text, to in sent][:3] == ["explore-1", "main", "explore-1"]
         await agents.finish()
@@ -220,7 +220,7 @@ async def test_moved_guidance_that_was_used_stays() -> None:
         assert agents.session.state("L2") == "handled"
 
 
-async def test_a_moved_now_line_cuts_the_parent() -> None:
+async def test_a_moved_now_line_cancels_the_parents_tools() -> None:
     async with family(use=ONE_ITERATION) as agents:
         await agents.begin([starts("explore", [WAIT]), starts("plan", [WAIT])], answer="All.")
         agents.send("!!use B")
@@ -253,6 +253,8 @@ async def test_only_moved_lines_may_exceed_the_inbox() -> None:
 
 async def test_an_undeliverable_line_moves_to_the_parent() -> None:
     class Disk(FullDisk):
+        """A disk that is nearly full until the end of the child is recorded."""
+
         def append(self, data: bytes) -> None:
             super().append(data)
             if b'"agent_ended"' in data:
@@ -262,18 +264,17 @@ async def test_an_undeliverable_line_moves_to_the_parent() -> None:
     async with family(file=disk) as agents:
         await agents.begin([starts("explore", [WAIT])])
         agents.send("use B" + "x" * 600)
-        disk.room = 700
+        disk.room = 700  # for the end of an agent, and not for the message with this line
         await agents.finish()
         assert [(i.ids, i.point) for i in agents.interruptions("main")] == [(("L2",), "D")]
 
 
 async def test_an_executed_todo_is_not_repeated_by_parents() -> None:
-    """The disk took the change of the plan, but not the message that tells of it, which has the text twice."""
     disk = FullDisk()
     async with family(file=disk) as agents:
         await agents.begin([starts("explore", [WAIT])])
         agents.send(f"todo: add {'x' * 400}", to="explore-1")
-        disk.room = 700
+        disk.room = 700  # for the change of the plan, and not for the message about it, which has the text twice
         await agents.finish()
         assert agents.session.state("L2") == "handled"
         assert len(agents.session.chain.plan.tasks) == 1
@@ -330,7 +331,7 @@ def tree_of(agents: Family) -> list[tuple[str, str]]:
     return [(view.name, view.parent) for view in agents.session.chain.agents]
 
 
-async def test_the_view_of_the_agents() -> None:
+async def test_the_chain_lists_its_agents() -> None:
     async with family() as agents:
         await agents.begin([starts("explore")], [starts("agent", [starts("plan", [WAIT])])])
         assert tree_of(agents) == [("main", ""), ("agent-1", "main"), ("plan-1", "agent-1"), ("explore-1", "main")]
@@ -342,7 +343,7 @@ async def test_the_view_of_the_agents() -> None:
             "explore-1": "finished",
         }
         assert views["main"].iteration == 2
-        assert views["main"].tokens == 11 * 5, "with those of all below"
+        assert views["main"].tokens == 11 * 5, "including its descendants"
         assert views["agent-1"].tokens == 11 * 2
         assert views["explore-1"].task == work()
         assert agents.session.chain.status().startswith("iteration 2, tools, 2 agents below; 0 lines wait")

@@ -33,7 +33,7 @@ NAMES = ("AGENTS.md", "CLAUDE.md")
 
 @pytest.fixture
 def top(tmp_path: Path) -> Path:
-    """A repository with a folder in a folder. Its own parent is no repository."""
+    """A repository with the folder ``deep/er``. The folder above it is not in a repository."""
     (tmp_path / "top/.git").mkdir(parents=True)
     (tmp_path / "top/deep/er").mkdir(parents=True)
     return tmp_path / "top"
@@ -67,7 +67,7 @@ def test_general_instructions_come_first(top: Path) -> None:
 
 
 @pytest.mark.parametrize(("git", "files"), [(None, ()), ("gitdir: /elsewhere\n", ("../AGENTS.md",))])
-def test_folders_above_count_in_a_repository(tmp_path: Path, git: str | None, files: tuple[str, ...]) -> None:
+def test_folders_above_are_read_only_in_a_repository(tmp_path: Path, git: str | None, files: tuple[str, ...]) -> None:
     if git:
         write(tmp_path / "tree/.git", git)  # as in a worktree
     write(tmp_path / "tree/AGENTS.md", "Above.")
@@ -103,7 +103,7 @@ SECRET = "A key."
 
 
 def link(file: Path, to: str, secret: str = "") -> None:
-    """Make a file a link, and write a secret to this path next to it."""
+    """Make a file a link. If ``secret`` is a path, relative to its folder, write a secret there."""
     if secret:
         write(file.parent / secret, SECRET)
     file.symlink_to(to)
@@ -224,7 +224,7 @@ def block(what: str) -> str:
 async def open_project(
     model: Recorder, workspace: Path, state: Path, *, tools: Sequence[Tool] = (), **more: Any
 ) -> AsyncIterator[tuple[Chain, list[str]]]:
-    """Open a chain and list its notices. At the end, check that a replay finds the same requests."""
+    """Yield a chain and the list of its notices. At the end, check that a replay computes the same requests."""
     notices: list[str] = []
 
     def listen(event: events.Event) -> None:
@@ -237,8 +237,8 @@ async def open_project(
     ) as chain:
         chain.listen(listen)
         yield chain, notices
-    found = replay(use, read_recorded(FileStore(state), chain.session_id), tools=tools)
-    assert found.is_same, found.rows
+    comparison = replay(use, read_recorded(FileStore(state), chain.session_id), tools=tools)
+    assert comparison.is_same, comparison.rows
 
 
 async def run(chain: Chain, query: str = "Go") -> None:
@@ -328,33 +328,55 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     answers.set()
 
 
-@pytest.mark.parametrize("act", ["", "stop", "interrupt"])
-async def test_a_hanging_disk_delays_a_run_briefly(
-    top: Path, tmp_path: Path, hanging: threading.Event, autojump_clock: MockClock, act: str
-) -> None:
+@asynccontextmanager
+async def open_on_hanging_disk(
+    top: Path, state: Path, hanging: threading.Event, clock: MockClock
+) -> AsyncIterator[tuple[Chain, list[str], Recorder]]:
+    """Open a chain that has read its instructions, and let the disk hang inside the block."""
     write(top / "AGENTS.md", "Use make.")
     model = new_model()
-    autojump_clock.autojump_threshold = float("inf")  # a thread that reads does not count as active
-    async with open_project(model, top, tmp_path) as (chain, notices):
+    clock.autojump_threshold = float("inf")  # the clock would jump while a thread still reads
+    async with open_project(model, top, state) as (chain, notices):
         hanging.set()
-        for _ in range(3):  # more often than there are threads
+        yield chain, notices, model
+        hanging.clear()
+
+
+RUNS = 3
+"""More than ``instructions`` has threads, so that the last run finds them all hanging."""
+
+
+async def test_a_hanging_disk_delays_a_run_briefly(
+    top: Path, tmp_path: Path, hanging: threading.Event, autojump_clock: MockClock
+) -> None:
+    async with open_on_hanging_disk(top, tmp_path, hanging, autojump_clock) as (chain, notices, model):
+        for _ in range(RUNS):
             chain.submit("Go")
             await wait_all_tasks_blocked()
-            if not act:
-                assert chain.submit("and look at this").what == "queued"
-                assert chain.submit("!!now this").what == "queued"
-                autojump_clock.jump(instructions.READ_S)
-            elif act == "stop":
+            assert chain.submit("and look at this").what == "queued"
+            assert chain.submit("!!now this").what == "queued"
+            autojump_clock.jump(instructions.READ_S)
+            await chain.wait_idle()
+        assert chain.runs.last_status == "done"
+        assert instructions_in(model) == [block("make")] * RUNS
+        late = "The project instructions could not be read within 2 s, so the previous ones are used."
+        assert [notice for notice in notices if "instructions" in notice] == [late], "one notice for all runs"
+        assert [receipt.point for receipt in chain.lines.receipts] == ["start", "A", "A"] * RUNS
+
+
+@pytest.mark.parametrize(("act", "status"), [("stop", "cancelled"), ("interrupt", "interrupted")])
+async def test_a_run_ends_at_once_while_the_disk_hangs(
+    top: Path, tmp_path: Path, hanging: threading.Event, autojump_clock: MockClock, act: str, status: str
+) -> None:
+    async with open_on_hanging_disk(top, tmp_path, hanging, autojump_clock) as (chain, notices, model):
+        for _ in range(RUNS):
+            chain.submit("Go")
+            await wait_all_tasks_blocked()
+            if act == "stop":
                 assert chain.submit("stop").what == "stopping"
             else:
                 assert chain.interrupt()
             await chain.wait_idle()
-        status = {"": "done", "stop": "cancelled", "interrupt": "interrupted"}[act]
-        assert (chain.runs.last_status, instructions_in(model)) == (status, [] if act else [block("make")] * 3)
-        if act:
-            assert (trio.current_time(), notices) == (0, [])
-        else:
-            late = "The project instructions could not be read within 2 s, so they are as before."
-            assert [notice for notice in notices if "instructions" in notice] == [late], "one notice for all runs"
-            assert [receipt.point for receipt in chain.lines.receipts] == ["start", "A", "A"] * 3
-        hanging.clear()
+        assert chain.runs.last_status == status
+        assert instructions_in(model) == [], "no request was sent"
+        assert (trio.current_time(), notices) == (0, [])

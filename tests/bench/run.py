@@ -149,9 +149,9 @@ def growth(size: Size) -> list[Row]:
     """Compare late work with early work, in one process."""
     runs, iterations, chains, outputs = size(4_000, 80), size(50_000), size(1_000), size(3_000)
     rows = [
-        (f"CPU of run {runs:,} of a session, of run {runs // 10:,}", 1.1, "runs", runs),
-        (f"CPU of iteration {iterations:,}, of {iterations // 10:,}", 1.3, "iterations", iterations),
-        (f"CPU per iteration of {chains:,} chains at once, of one", 1.1, "chains", chains),
+        (f"CPU of run {runs:,} of a session, relative to run {runs // 10:,}", 1.1, "runs", runs),
+        (f"CPU of iteration {iterations:,}, relative to iteration {iterations // 10:,}", 1.3, "iterations", iterations),
+        (f"CPU per iteration of {chains:,} chains at once, relative to one", 1.1, "chains", chains),
     ]
     found = []
     for what, goal, kind, count in rows:
@@ -161,7 +161,7 @@ def growth(size: Size) -> list[Row]:
         found.append(Row(what, goal, [a / b for a, b in pairs], remark=remark))
     sizes = json.loads(program("growth.py", "bytes", outputs))
     for what, (late, early) in zip(("stream-json", "the trace"), sizes, strict=True):
-        bytes_of = f"bytes of {what} for run {outputs:,}, of run {outputs // 10:,}"
+        bytes_of = f"bytes of {what} for run {outputs:,}, relative to run {outputs // 10:,}"
         found.append(Row(bytes_of, 1.1, [late / early], remark=f"{late:,.0f} and {early:,.0f}"))
     return found
 
@@ -203,9 +203,9 @@ def memory(iterations: int) -> list[Row]:
     remark = f"{needed / MIB:.1f} MiB, the messages {alone / MIB:.1f} MiB"
     resumed = f"{grown / MIB:.1f} MiB, the journal {journal / MIB:.1f} MiB"
     return [
-        Row(f"memory for {iterations:,} iterations, of the conversation's", 3.0, [of_messages], remark=remark),
+        Row(f"memory for {iterations:,} iterations, relative to the messages", 3.0, [of_messages], remark=remark),
         Row(f"resuming a session of {iterations:,} iterations", 1.0, [seconds], " s"),
-        Row("memory for that, of its journal's size", 3.0, [of_journal], remark=resumed),
+        Row("memory for that, relative to the journal's size", 3.0, [of_journal], remark=resumed),
     ]
 
 
@@ -217,7 +217,7 @@ def server_calls(rounds: int, calls: int) -> list[Row]:
             return float(program("server_calls.py", who, calls, folder)) / calls
 
     measured = [(cpu_of_call("ours"), cpu_of_call("bare")) for _ in range(rounds)]
-    what = "CPU of a call of a server's tool, of the bare client's"
+    what = "CPU of a call of a server's tool, relative to the bare client"
     return [_ratio(what, 1.3, *zip(*measured, strict=True), other="the bare client")]
 
 
@@ -226,7 +226,7 @@ def commands(count: int) -> list[Row]:
     guarded, bare = zip(*json.loads(program("growth.py", "commands", count)), strict=True)
     times = f"{statistics.median(guarded) * MS:.1f} ms and {statistics.median(bare) * MS:.1f} ms, {count} commands"
     ratio = statistics.median(guarded) / statistics.median(bare)
-    return [Row("a command under the guard, of one without", 6.0, [ratio], remark=times)]
+    return [Row("time of a command under the guard, relative to one without", 6.0, [ratio], remark=times)]
 
 
 def first_prompt(count: int) -> list[Row]:

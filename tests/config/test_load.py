@@ -462,7 +462,7 @@ def test_every_value_has_a_source(place: ConfigPlace) -> None:
         (definition(f"{MODEL}, retry_s: 0"), 3, "retry_s: must be a number of at least 0.01"),
         (definition(f"{MODEL}, price: {{input: 1}}"), 3, "price: needs input and output"),
         (definition(f"{MODEL}, extra_headers: {{A: 1}}"), 3, "extra_headers.A: expected text"),
-        (definition(f'{MODEL}, extra_headers: {{A: "b\\r\\nC: d"}}'), 3, "a character that a header cannot have"),
+        (definition(f'{MODEL}, extra_headers: {{A: "b\\r\\nC: d"}}'), 3, "a character that a header cannot contain"),
         (definition(MODEL, '"\\e[2J"'), 3, "cannot be a name"),
         ("tools: {timeout_s: 0}\n", 1, "tools.timeout_s: must be"),
         ("tools:\n  allow:\n    - ' '\n", 3, "is blank"),

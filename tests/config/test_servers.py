@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,7 @@ RUN = {"command": "run"}
         ("x", "expected a mapping"),
     ],
 )
-def test_a_mistake_in_an_entry_has_its_place(entry: Any, why: str) -> None:
+def test_an_error_in_an_entry_names_file_and_line(entry: Any, why: str) -> None:
     with pytest.raises(ConfigError, match=why) as raised:
         server(entry)
     assert str(raised.value).startswith("test.yaml:1: ")
@@ -49,7 +48,7 @@ def test_a_name_must_fit_a_tools_name(name: str) -> None:
         server(RUN, name)
 
 
-def test_variables_are_substituted_at_the_start() -> None:
+def test_variables_are_substituted_when_a_server_starts() -> None:
     entry = {"command": "${TOOL}", "args": ["${A:-b}", 5], "env": {"KEY": "${SECRET}"}}
     made = server(entry)
     assert made.target == "'${TOOL}' '${A:-b}' 5"
@@ -75,7 +74,7 @@ def test_a_mistake_in_an_address_is_refused(url: str, why: str) -> None:
         server({"url": url}).with_variables({}, frozenset())
 
 
-def test_a_found_server_gets_none_of_our_keys() -> None:
+def test_a_found_server_gets_none_of_the_users_keys() -> None:
     entry, environ, keys = {"url": "http://x", "headers": {"A": "${KEY}"}}, {"KEY": "k"}, frozenset({"KEY"})
     with pytest.raises(ConfigError, match="asks for KEY"):
         server(entry, is_found=True).with_variables(environ, keys)
@@ -130,4 +129,3 @@ def test_a_digest_covers_entry_name_and_workspace(tmp_path: Path) -> None:
         server({**RUN, "env": {"A": "b"}}).digest(tmp_path),
     }
     assert len(digests) == 5
-    assert json.dumps(sorted(digests))

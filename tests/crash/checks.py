@@ -1,6 +1,7 @@
-"""What has to hold of a session that was killed and resumed. Pure.
+"""Checks of a session that was killed and resumed. Pure.
 
-Each check yields complaints. A ``Record`` is a row of a journal, as JSON.
+Each check yields a sentence for each violation. I1 to I7 are invariants of the specification. A ``Record`` is a row of
+a journal, as JSON.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ Record: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The requests of one program, and whether a power cut followed its end."""
+    """The requests that one program sent, and whether a power cut followed its end."""
 
     requests: Sequence[Mapping[str, Any]]
     lost_power: bool
 
 
-def rows(data: bytes) -> list[Record]:
-    """Return the records of a journal without rows that a kill left torn or a power cut emptied."""
+def read_records(data: bytes) -> list[Record]:
+    """Return the records of a journal. Rows that a kill or a power cut damaged are skipped."""
     found: list[Record] = []
     for row in data.split(b"\n")[:-1]:
         try:
@@ -42,7 +43,9 @@ def rows(data: bytes) -> list[Record]:
     return found
 
 
-def lost(acknowledged: Iterable[str], answers: Mapping[str, str], journal: Sequence[Record]) -> Iterator[str]:
+def check_acknowledged(
+    acknowledged: Iterable[str], answers: Mapping[str, str], journal: Sequence[Record]
+) -> Iterator[str]:
     """I6: every acknowledged line and answer is on disk."""
     recorded = {_bare(r["text"]) for r in journal if r["type"] == "line"}
     for text in sorted(set(map(_bare, acknowledged)) - recorded):
@@ -52,7 +55,7 @@ def lost(acknowledged: Iterable[str], answers: Mapping[str, str], journal: Seque
         yield f"the answer to {id} ({decision}) was acknowledged and is not in the journal"
 
 
-def unsettled(journal: Sequence[Record]) -> Iterator[str]:
+def check_endings(journal: Sequence[Record]) -> Iterator[str]:
     """I1: each run, agent and question has ended, and each line has exactly one final state."""
     try:
         check_settled(journal)
@@ -60,7 +63,7 @@ def unsettled(journal: Sequence[Record]) -> Iterator[str]:
         yield f"{error}"
 
 
-def unanswered_effects(made: Iterable[str], journal: Sequence[Record]) -> Iterator[str]:
+def check_effects(made: Iterable[str], journal: Sequence[Record]) -> Iterator[str]:
     """A call has effects only after the answer that allows it is on disk."""
     allowed = {r["id"] for r in journal if r["type"] == "answer" and r["decision"] == "allowed"}
     shown = [r["preview"] or r["diff"]["path"] for r in journal if r["type"] == "question" and r["id"] in allowed]
@@ -69,8 +72,8 @@ def unanswered_effects(made: Iterable[str], journal: Sequence[Record]) -> Iterat
             yield f"{name} was written, and no answer in the journal allows it"
 
 
-def unreadable(journal: Sequence[Record]) -> Iterator[str]:
-    """Every record is valid and of a known type, and they are numbered from 1."""
+def check_records(journal: Sequence[Record]) -> Iterator[str]:
+    """Every record is valid and of a known type. The records are numbered from 1."""
     for n, record in enumerate(journal, 1):
         try:
             entry = record_json.from_json(record)
@@ -81,7 +84,7 @@ def unreadable(journal: Sequence[Record]) -> Iterator[str]:
             yield f"record {n} has the number {entry.seq} and the type {record['type']}"
 
 
-def invalid(asked: Iterable[Asked]) -> Iterator[str]:
+def check_requests(asked: Iterable[Asked]) -> Iterator[str]:
     """I2: the Messages API accepts every request."""
     for n, program in enumerate(asked, 1):
         for k, body in enumerate(program.requests, 1):
@@ -89,10 +92,11 @@ def invalid(asked: Iterable[Asked]) -> Iterator[str]:
                 yield f"request {k} of program {n}: {fault.message}"
 
 
-def changed(asked: Iterable[Asked], journal: Sequence[Record]) -> Iterator[str]:
-    """I7: each request starts with the one before it in its conversation, also across programs.
+def check_continuity(asked: Iterable[Asked], journal: Sequence[Record]) -> Iterator[str]:
+    """I7: each request starts with the previous one of its conversation, also across programs.
 
-    A conversation is known by its first text. A power cut may take unsynced records, and a withdrawal is recorded.
+    A conversation is identified by its first text. Nothing is checked if content was withdrawn. A request after a power
+    cut is not compared with earlier ones, whose records may not have been synced.
     """
     if any(r["type"] in ("withdrawn", "removed") for r in journal):
         return

@@ -1,4 +1,4 @@
-"""One point, from the start of its program to the end of the program that resumes its session last."""
+"""Plays one point: starts its program, kills it, and resumes its session until a program ends by itself."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def play(point: Point) -> Outcome:
         seen = [home.run(scenario, point.kill)]
         if seen[0].is_killed:
             made = [name for name in scenario.made if (home.folder / "work" / name).exists()]
-            outcome.complaints += checks.unanswered_effects(made, home.records)
+            outcome.complaints += checks.check_effects(made, home.records)
         for n, kill in enumerate((*point.again, None), 1):
             before = home.records
             seen.append(home.run(resumed(f"recap {n} of it all", point.way, home.id), kill, may_fail=not before))
@@ -99,7 +99,7 @@ class Home:
 
     @property
     def records(self) -> Sequence[Record]:
-        return [] if self._journal is None else checks.rows(self._journal.read_bytes())
+        return [] if self._journal is None else checks.read_records(self._journal.read_bytes())
 
     def run(self, scenario: Scenario, kill: Kill | None, *, may_fail: bool = False) -> Seen:
         """Run a program to its end and judge how it ended. If it ``may_fail``, there is nothing to resume."""
@@ -132,10 +132,10 @@ class Home:
         answers = {id: decision for each in seen for id, decision in each.answers.items()}
         outcome, journal = self._outcome, self.records
         outcome.acknowledged = len(set(texts)) + len(answers)
-        outcome.complaints += checks.lost(texts, answers, journal)
-        outcome.complaints += checks.invalid(self._asked)
-        outcome.complaints += checks.changed(self._asked, journal)
-        for check in (checks.unreadable, checks.unsettled):
+        outcome.complaints += checks.check_acknowledged(texts, answers, journal)
+        outcome.complaints += checks.check_requests(self._asked)
+        outcome.complaints += checks.check_continuity(self._asked, journal)
+        for check in (checks.check_records, checks.check_endings):
             outcome.complaints += check(journal)
 
     def _begin(self, scenario: Scenario, kill: Kill | None, stdin: int, stdout: int) -> int:
@@ -150,7 +150,7 @@ class Home:
         return self.folder / f"{name}-{self._runs}"
 
     def _cut_power(self, kill: Kill) -> None:
-        """Take from the journal what a power cut may take. The rest is on disk."""
+        """Truncate the journal as a power cut may do. The rest is then on disk."""
         if (path := self._journal) is None:
             return
         if not self._is_named and not kill.left:

@@ -190,7 +190,7 @@ def test_a_silent_chain_may_be_meant(session: str, state: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    ("session", "why"), [("", "no chain runs in .*/other"), ("2025", "no chain runs the session '2025'")]
+    ("session", "why"), [("", "no chain is running in .*/other"), ("2025", "no chain is running the session '2025'")]
 )
 def test_the_other_chains_are_named(session: str, why: str, state: Path) -> None:
     with answering(state), pytest.raises(UserError, match=f"^{why}; name one by --session ID: {ID} in {state}"):

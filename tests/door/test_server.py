@@ -155,7 +155,7 @@ BAD = {
     b"[" * 100_000 + b"\n": "it is not a JSON object",
     b'{"type":"nonsense","id":"n"}\n': "the type 'nonsense' is unknown",
     b'{"type":"line","id":"n"}\n': "its text is missing",
-    b'{"type":"hello","answers":"yes"}\n': "its answers must be true or false",
+    b'{"type":"hello","answers":"yes"}\n': "the value of answers must be true or false",
     b'{"type":"drop"}\n': "its id must be a string",
     b'{"type":"line","id":"n","text":"x","To":"main"}\n': "the key 'To' is unknown; did you mean 'to'?",
     b'{"type":"watch","id":"n","since":3}\n': "the key 'since' is unknown",

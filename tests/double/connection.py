@@ -23,7 +23,7 @@ class Gone(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class HttpRequest:
     """A request. ``body`` is ``None`` if it was too long."""
 
     method: str
@@ -32,7 +32,7 @@ class Asked:
     body: bytes | None
 
 
-Answer: TypeAlias = Callable[[Asked], Callable[["Connection"], Awaitable[bool]]]
+Answer: TypeAlias = Callable[[HttpRequest], Callable[["Connection"], Awaitable[bool]]]
 """Returns the function that answers a request. That returns whether the connection stays open."""
 
 
@@ -52,7 +52,7 @@ class Connection:
                         return
                     self._http.start_next_cycle()
 
-    async def _ask(self) -> Asked | None:
+    async def _ask(self) -> HttpRequest | None:
         request: h11.Request | None = None
         parts: list[bytes] = []
         size = 0
@@ -70,7 +70,7 @@ class Connection:
                     assert request is not None
                     headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in request.headers}
                     body = b"".join(parts) if size <= MAX_BODY else None
-                    return Asked(request.method.decode(), request.target.decode(), headers, body)
+                    return HttpRequest(request.method.decode(), request.target.decode(), headers, body)
                 case _:
                     return None
 

@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TypeAlias
 import trio
 
 from .cache import Account, PromptCache, reuse
-from .connection import Asked, Connection
+from .connection import Connection, HttpRequest
 from .continuity import Conversations, Tail
 from .flat import flatten
 from .models import MODELS
@@ -34,8 +34,9 @@ class RulesBroken(AssertionError):
 class Seen:
     """A request. Header names are in lower case, and ``number`` counts from 1.
 
-    ``fault`` is the broken rule of the API, ``breach`` any other problem: a breach of I7, or the end of the script.
-    ``reply`` are the blocks of the answer.
+    ``fault`` is the broken rule of the API. ``breach`` is any other problem: a conversation that did not only grow (I7,
+    see ``continuity``), or the end of the script.
+    ``reply`` contains the blocks of the answer.
     """
 
     number: int
@@ -54,12 +55,15 @@ class Seen:
 
     @property
     def complaints(self) -> list[str]:
-        """What is wrong with the request."""
+        """The problems of the request."""
         return [c for c in (self.fault and self.fault.message, self.breach) if c]
 
 
 class Double:
-    """A Messages API on loopback, opened by ``serve``. ``requests`` are those for messages, ``lookups`` all others."""
+    """A Messages API on loopback, opened by ``serve``, which explains the options.
+
+    ``requests`` are those for messages, ``lookups`` all others.
+    """
 
     def __init__(
         self, script: Script, policy: Policy, tail: Tail | None, *, continuity: bool, keep: bool, lean: bool
@@ -97,7 +101,7 @@ class Double:
 
     @property
     def unplayed(self) -> int:
-        """The number of steps that are left."""
+        """The number of steps of the script that were not played yet."""
         return len(self._waiting)
 
     @property
@@ -107,7 +111,7 @@ class Double:
 
     @property
     def reuse(self) -> float:
-        """The part of the repeatable input that was read from the cache."""
+        """The share of the repeatable input that was read from the cache, from 0 to 1."""
         return reuse(self.accounts)
 
     def expect_fault(self, pattern: str, times: int = 1) -> None:
@@ -156,12 +160,12 @@ class Double:
 
     # ---- answering
 
-    def answer(self, asked: Asked) -> Callable[[Connection], Awaitable[bool]]:
+    def answer(self, asked: HttpRequest) -> Callable[[Connection], Awaitable[bool]]:
         """Decide how to answer a request. There is no await, so that requests are handled one by one."""
         path = asked.path.split("?")[0]
         is_message = (asked.method, path) == ("POST", "/v1/messages")
-        others = self.requests if is_message else self.lookups
-        others.append(seen := Seen(len(others) + 1, path, asked.headers))
+        same_kind = self.requests if is_message else self.lookups
+        same_kind.append(seen := Seen(len(same_kind) + 1, path, asked.headers))
         usage = {"input_tokens": 1}
         if not is_message:
             step = self._look_up(asked, seen)
@@ -219,7 +223,7 @@ class Double:
             case _:
                 return step
 
-    def _look_up(self, asked: Asked, seen: Seen) -> Step:
+    def _look_up(self, asked: HttpRequest, seen: Seen) -> Step:
         if self._policy.lookup is not None:
             return self._policy.lookup(seen.path)
         seen.fault = check_headers(seen.headers, self._policy)
@@ -267,7 +271,7 @@ class Double:
             self.open_connections -= 1
 
 
-def _read_body(asked: Asked, seen: Seen) -> Fault | None:
+def _read_body(asked: HttpRequest, seen: Seen) -> Fault | None:
     """Set the body of a request. Return a fault if it cannot be parsed."""
     if asked.body is None:
         return Fault(413, "request_too_large", "Request exceeds the maximum allowed number of bytes.")
@@ -302,13 +306,14 @@ async def serve(
     keep: bool = True,
     lean: bool = False,
 ) -> AsyncIterator[Double]:
-    """Listen on loopback, at ``double.url``.
+    """Serve a double on loopback, at ``double.url``, for the duration of the block.
 
-    ``tail`` returns the length of a request's tail for I7, which ``continuity=False`` does not check. Without ``keep``,
-    the bodies of requests are dropped. ``lean`` is for benchmarks: nothing is parsed, checked or accounted for.
+    ``continuity``: check that each conversation only grows (I7). ``tail`` returns how many blocks at the end of a
+    request may be missing from the next one. ``keep``: store the bodies of requests. ``lean`` is for benchmarks:
+    requests are not parsed, checked or accounted for.
 
-    Raise ``RulesBroken`` at the end if a request broke a rule and the test has not expected that. An exception of the
-    test is raised instead, with the complaints as a note.
+    At the end of the block, raise ``RulesBroken`` if a request broke a rule that the test did not expect to be broken.
+    If the block raises an exception, that one is raised, with the complaints as a note.
     """
     double = Double(script, policy or Policy(), tail, continuity=continuity, keep=keep, lean=lean)
     failure: Exception | None = None

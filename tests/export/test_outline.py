@@ -20,7 +20,7 @@ from chain.journal.reading import Reading
 from chain.session.restored_state import events_of_journal
 
 
-def rows_of(story: Outline) -> list[str]:
+def rows_of(outline: Outline) -> list[str]:
     """Return a row for each part, indented inside a call."""
     rows: list[str] = []
 
@@ -45,7 +45,7 @@ def rows_of(story: Outline) -> list[str]:
                 case Moment(event=event):
                     rows.append(f"{where} {event.type}")
 
-    for run in story.runs:
+    for run in outline.runs:
         add(run, 0)
     return rows
 
@@ -105,25 +105,25 @@ def test_outline_nests_agents_in_their_calls() -> None:
 
 
 def test_title_and_tokens() -> None:
-    story = outline_of(eventful().events)
-    assert story.title == FIRST.splitlines()[0]
+    outline = outline_of(eventful().events)
+    assert outline.title == FIRST.splitlines()[0]
     used = [e for e in eventful().events if isinstance(e, events.UsageReport)]
-    assert story.tokens == sum(e.input_tokens + e.output_tokens for e in used)
+    assert outline.tokens == sum(e.input_tokens + e.output_tokens for e in used)
 
 
 def test_line_that_still_waits_is_shown() -> None:
     happened = eventful().events
     at, line = next((n, e) for n, e in enumerate(happened) if isinstance(e, events.LineQueued) and "appendix" in e.text)
-    story = outline_of(happened[: at + 1])
-    assert [waiting.event for waiting in story.waiting] == [line]
+    outline = outline_of(happened[: at + 1])
+    assert [waiting.event for waiting in outline.waiting] == [line]
     for export in (html, markdown):
-        assert "look at the appendix as well" in "".join(export(story))
+        assert "look at the appendix as well" in "".join(export(outline))
     dropped = events.Receipt(id=line.id, text=line.text, state="dropped")
     assert outline_of([*happened[: at + 1], dropped]).waiting == []
     assert outline_of(happened).waiting == []
 
 
-def test_event_after_a_result_extends_no_run() -> None:
+def test_event_after_a_result_does_not_prolong_the_run() -> None:
     happened: list[events.Event] = [
         events.RunStarted(id="L1", query="x", time=1.0),
         events.Result(status="done", result="y", time=2.0),
@@ -141,10 +141,10 @@ def test_nesting_of_agents_is_limited(parent: str) -> None:
         happened.append(events.ToolCall(id=f"t{n}", name="agent", input={}, agent=f"a-{n - 1}"))
         started = {"name": f"a-{n}", "parent_id": f"t{n}", "agent": parent.format(n - 1)}
         happened.append(events.AgentStarted(kind="a", task="y", **started))
-    story = outline_of(happened)
-    assert max(agent.depth for agent in story.agents) == MAX_DEPTH
+    outline = outline_of(happened)
+    assert max(agent.depth for agent in outline.agents) == MAX_DEPTH
     for export in (html, markdown):
-        assert "a-299" in "".join(export(story))
+        assert "a-299" in "".join(export(outline))
 
 
 def test_duration_is_unknown_if_the_program_ended() -> None:
@@ -183,10 +183,11 @@ EVENT = st.one_of(
 @given(st.lists(EVENT, max_size=30))
 def test_damaged_journal_loses_and_repeats_nothing(happened: list[events.Event]) -> None:
     def count(items: Iterable[object], *kinds: type) -> Counter[int]:
+        """Count objects of these types by identity, since equal events may occur more than once."""
         return Counter(id(each) for each in items if isinstance(each, kinds))
 
-    story = outline_of(happened)
-    items = [item for work in story.agents for item in work.items()] + story.before
+    outline = outline_of(happened)
+    items = [item for work in outline.agents for item in work.items()] + outline.before
     shown = [item.event for item in items if isinstance(item, Moment)]
     unchanged = (events.Reply, events.ThinkingDelta, events.Answer)
     assert count(shown, *unchanged) == count(happened, *unchanged)

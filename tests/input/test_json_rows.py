@@ -41,8 +41,8 @@ MALFORMED = {
 def test_a_malformed_row_is_an_error_with_examples(text: str, error: str) -> None:
     row = read_row(RawLine(text, 7))
     assert isinstance(row, Malformed)
-    assert row.why.startswith(f"line 7 of the input was not understood ({error}); write ")
-    assert '{"type":"interrupt"}' in row.why
+    assert row.error.startswith(f"line 7 of the input was not understood ({error}); write ")
+    assert '{"type":"interrupt"}' in row.error
     assert len(row.text) <= 200
 
 
@@ -64,4 +64,4 @@ def test_a_row_is_a_line_or_blank(text: str, row: JsonLine | None) -> None:
 def test_a_cut_row_is_an_identified_error() -> None:
     row = read_row(RawLine('{"type":"line","id":"long","text":"xxx', 7, is_cut=True))
     assert isinstance(row, Malformed)
-    assert (row.id, row.why) == ("long", "line 7 of the input is too long; a line has at most 100,000 characters")
+    assert (row.id, row.error) == ("long", "line 7 of the input is too long; a line has at most 100,000 characters")

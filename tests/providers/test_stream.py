@@ -301,7 +301,7 @@ def test_a_stream_that_cannot_be_parsed(data: bytes) -> None:
     "written", ['{"a": ', "[1]", "1", '"x"', "null", '{"a": [-Infinity]}', '{"a": {"b": 1e999}}', "{} {}"]
 )
 def test_an_input_that_is_not_a_json_object(written: str) -> None:
-    assert "the input of its call of look" in broken(START + a_call(written) + done("tool_use"))
+    assert "the input of its call to look" in broken(START + a_call(written) + done("tool_use"))
 
 
 def test_an_input_may_be_nested() -> None:

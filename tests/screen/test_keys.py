@@ -49,10 +49,10 @@ class Listener:
         trio.lowlevel.current_trio_token().run_sync_soon(self.log.append, "another task")
         return self.answers.get(text, "answered" if is_answer else "accepted")
 
-    def escape(self, *, has_text: bool) -> None:
+    def on_escape(self, *, has_text: bool) -> None:
         self.log.append("interrupt")
 
-    def ctrl_c(self, *, has_text: bool) -> bool:
+    def on_ctrl_c(self, *, has_text: bool) -> bool:
         return has_text
 
     def next_mode(self) -> None:

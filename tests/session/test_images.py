@@ -65,7 +65,7 @@ async def test_an_image_is_recorded_by_its_digest(workspace: Path) -> None:
         assert check_messages(sent) is None
         assert next(r for r in session.chain.lines.receipts).reason == f"with dot.png (PNG, {len(PIXEL):,} bytes)"
         await session.run("And on @dot.png?")
-        assert session.file.beside == {DIGEST: PIXEL}
+        assert session.file.attachments == {DIGEST: PIXEL}
         assert b"iVBORw0KGgo" not in session.file.data
         recorded = [r["message"]["content"][2] for r in session.records if r.get("point") == "start" and "message" in r]
         assert [block["source"]["digest"] for block in recorded] == [DIGEST, DIGEST]
@@ -150,7 +150,7 @@ def test_an_incomplete_attachment_is_removed(tmp_path: Path) -> None:
 async def test_an_image_sent_with_a_line_is_stored() -> None:
     async with open_session(RULES) as session:
         assert session.chain.submit("What is [it]?", images=[("it", PIXEL)]).what == "started"
-        assert session.file.beside == {DIGEST: PIXEL}
+        assert session.file.attachments == {DIGEST: PIXEL}
         await session.chain.wait_idle()
         (line,) = [r for r in session.records if r["type"] == "line"]
         assert line["images"][0]["source"]["digest"] == DIGEST
@@ -187,4 +187,4 @@ async def test_an_unusable_image_refuses_the_line(sent: list[tuple[str, bytes]],
         said = session.chain.submit("What is it?", images=sent)
         assert said.what == "refused"
         assert why in said.message
-        assert not session.file.beside
+        assert not session.file.attachments

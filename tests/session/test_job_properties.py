@@ -28,7 +28,7 @@ from support import (
     wait_quiet,
 )
 from support.clock import pass_time
-from support.crashes import check_went_on, reopened
+from support.crashes import check_resumed, reopened
 from support.trees import (
     FAULTS,
     FIRST,
@@ -270,7 +270,7 @@ def test_each_end_is_delivered_once_after_a_kill(example: Example, part: float) 
             session.chain.submit("go on")
             await wait_quiet(session)
             await all_told(session)
-            check_went_on(session)
+            check_resumed(session)
             check_jobs(session, is_resumed=True)
 
     trio.run(go_on, clock=MockClock(autojump_threshold=0))

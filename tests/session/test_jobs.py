@@ -11,7 +11,7 @@ import pytest
 import trio
 from support import FullDisk, Session, open_session, settings
 from support.agents import Obedient, work
-from support.crashes import left, reopened
+from support.crashes import load_crashed, reopened
 from support.gate import TWO_STEPS, Gate, begin, finish
 from trio.testing import wait_all_tasks_blocked
 
@@ -348,7 +348,7 @@ async def test_a_killed_program_reports_its_jobs_when_resumed(how: str) -> None:
         outcome = "exit code 0 after 0 s" if how == "before its line" else "ended with the program"
         assert f"user: [JOB J1] {outcome}\n$ run a" in session.sent()
         assert job_states(session) == ["delivered"]
-    assert left(session.file.data)[1].state.jobs["J1"].ended is not None
+    assert load_crashed(session.file.data)[1].state.jobs["J1"].ended is not None
 
 
 async def test_an_end_on_a_full_disk_is_reported() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from double import check_messages
 from support import Session, check_invariants, open_session, settings
-from support.crashes import left, reopened
+from support.crashes import load_crashed, reopened
 from support.replays import check_replays
 from trio.testing import MockClock
 
@@ -100,7 +100,7 @@ async def check_restored(session: Session) -> None:
     """Check that the conversation is valid and the same after resuming."""
     check_invariants(session)
     live = session.chain.runs.tree.main.agent.conversation.messages
-    restored = left(session.file.data)[1].state
+    restored = load_crashed(session.file.data)[1].state
     assert restored.main.history.conversation.messages == live
     assert check_messages([to_json(m) for m in [*live, user_text("Next")]]) is None
     assert restored.refused_tools == session.chain._shared.refused_tools
@@ -214,7 +214,7 @@ async def test_a_summary_is_requested_without_images(workspace: Path) -> None:
         assert "images" not in compacted
         await session.run("And now?")
         live = session.chain.runs.tree.main.agent.conversation.messages
-        assert left(session.file.data)[1].state.main.history.conversation.messages == live
+        assert load_crashed(session.file.data)[1].state.main.history.conversation.messages == live
 
 
 # ---------------------------------------------------------------------------------------------- thinking, tools, texts
@@ -296,7 +296,7 @@ async def test_a_named_result_stays_removed() -> None:
         assert (await session.run("call it")).status == "done"
         live = session.chain.runs.tree.main.agent.conversation.messages
         assert live[2].blocks == (ToolResult("t1", f"[result removed: {REFUSED}]"),)
-        assert left(session.file.data)[1].state.main.history.conversation.messages == live
+        assert load_crashed(session.file.data)[1].state.main.history.conversation.messages == live
 
 
 async def test_a_refusal_of_a_stub_ends_the_run() -> None:

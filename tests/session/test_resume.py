@@ -15,7 +15,7 @@ import trio
 from hypothesis import strategies as st
 from support import FullDisk, MemoryFile, open_session, settings, sharded, wait_quiet
 from support.agents import WAIT, family, starts
-from support.crashes import ANSWER, check_conversations, check_same_again, check_went_on, left, reopened
+from support.crashes import ANSWER, check_conversations, check_needs_no_repair, check_resumed, load_crashed, reopened
 from support.eventful import eventful
 from support.examples import some
 from support.gate import Gate, begin, finish
@@ -55,7 +55,7 @@ async def test_history_plan_and_usage_are_restored() -> None:
         await session.run("third")
         assert session.sent().splitlines()[0] == "user: hello"
         assert session.sent().splitlines()[-2:] == ["assistant: The answer.", "user: third"]
-        check_went_on(session)
+        check_resumed(session)
 
 
 WAITING = {
@@ -90,7 +90,7 @@ async def test_waiting_lines_start_a_run_on_request(case: str, has_crashed: bool
         places = [session.sent().index(each) for each in texts]
         assert places == sorted(places)
         assert all(entered.point == "A" for entered in session.of(events.UserInterruption))
-        check_went_on(session)
+        check_resumed(session)
 
 
 async def test_leaving_ends_the_run_and_stores_the_draft() -> None:
@@ -101,7 +101,7 @@ async def test_leaving_ends_the_run_and_stores_the_draft() -> None:
     async with reopened(session.file.data, interactive=True) as session:
         assert (session.resumed.draft, session.resumed.was_cut) == ("half a\nthought", False)
         await session.run("half a\nthought")
-    assert left(session.file.data)[1].state.draft == "", "a draft that was sent is gone"
+    assert load_crashed(session.file.data)[1].state.draft == "", "a draft that was sent is gone"
 
 
 @pytest.mark.parametrize(("ago", "waited"), [(3600.0, 3600.0), (-3600.0, 0.0)])
@@ -146,7 +146,7 @@ async def test_a_call_cut_by_a_crash_is_interrupted() -> None:
 
 
 async def test_a_session_on_a_broken_disk_is_refused() -> None:
-    file, read = left(await killed("use B"))
+    file, read = load_crashed(await killed("use B"))
     disk = FullDisk()
     disk.data, disk.broken = file.data, True
     with pytest.raises(SessionError):
@@ -309,7 +309,7 @@ async def test_an_agent_at_work_gets_the_note() -> None:
         await agents.finish()
     async with reopened(data, use=settings(agents=True)) as session:
         pass
-    agent = left(session.file.data)[1].state.agents["agent-1"]
+    agent = load_crashed(session.file.data)[1].state.agents["agent-1"]
     assert agent.history.conversation.messages[-1].text.startswith(NOTE)
 
 
@@ -418,7 +418,7 @@ def test_half_of_a_pair_is_repaired_and_reported(rows: list[tuple[Any, ...]], te
     read = load_journal(message_row(n, *row) for n, row in enumerate(rows, 1))
     messages = read.state.main.history.conversation.messages
     assert [m.text or " ".join(result.text for result in m.results) for m in messages] == texts
-    assert "records of the journal refer to missing ones" in read.complaints[-1]
+    assert "records of the journal refer to missing records" in read.complaints[-1]
 
 
 whats = st.sampled_from(["use A ‹›", "!use B ‹›", "!!use C ‹›", "todo: add one ‹›", "then: do more ‹›", "stop"])
@@ -450,8 +450,8 @@ def test_a_tree_resumes_after_two_crashes(tree: Tree, at: list[tuple[int, str]],
         async with reopened(data, TreeModel(tree, "other"), tools=TREE_TOOLS, use=use) as last:
             last.chain.submit("and the next")
             await wait_quiet(last)
-            check_went_on(last)
-        check_same_again(last)
+            check_resumed(last)
+        check_needs_no_repair(last)
 
     random.seed(0)
     trio.run(play, clock=MockClock(autojump_threshold=0))

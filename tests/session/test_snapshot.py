@@ -1,4 +1,4 @@
-"""The snapshot: a late subscriber gets the events with which the later ones make sense."""
+"""The snapshot brings a late subscriber up to date, so that it knows as much as one that saw all events."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from chain import events
 from chain.events import Event
 from chain.session.snapshot import Snapshot
 
-_SHOWN = (
+_IN_SNAPSHOTS = (
     *(events.RunStarted, events.AgentStarted, events.PlanChanged, events.LineQueued, events.Question),
     *(events.TextDelta, events.Retry, events.Result),
 )
@@ -54,12 +54,12 @@ async def test_a_resumed_session_starts_with_plan_and_lines(autojump_clock: Mock
         assert ([task.text for task in plan.tasks], line.text, line.waiting) == (["x"], "use B", 1)
 
 
-async def test_a_refusal_under_its_id_removes_no_line() -> None:
+async def test_a_refused_line_with_a_waiting_lines_id_removes_nothing() -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
         await begin(session, gates, "a", "use B")
         before = session.chain.snapshot
-        assert session.chain.submit("use C", id="L2", origin="json").what == "refused"
+        assert session.chain.submit("use C", id="L2", origin="json").what == "refused", "L2 waits already"
         session.chain.lines.mark_unsent("@done use D", "it never came", id="L2")
         assert session.chain.snapshot == before
         assert [event.id for event in before if isinstance(event, events.LineQueued)] == ["L2"]
@@ -71,33 +71,33 @@ async def test_each_agent_stays_until_it_ends() -> None:
     async with open_session(Obedient(), tools=[waiters.tool, both], use=settings(agents=True)) as session:
         session.chain.submit(work([["both", {"task": work([WAIT])}]]))
         await wait_all_tasks_blocked()
-        assert standing_agents(session) == ["agent-1", "agent-2"]
+        assert agents_in_snapshot(session) == ["agent-1", "agent-2"]
         waiters.let_go("agent-2")
         await wait_all_tasks_blocked()
-        assert standing_agents(session) == ["agent-1"]
+        assert agents_in_snapshot(session) == ["agent-1"]
         waiters.let_go("agent-1")
         await session.chain.wait_idle()
-        assert standing_agents(session) == []
+        assert agents_in_snapshot(session) == []
 
 
-def standing_agents(session: Session) -> list[str]:
+def agents_in_snapshot(session: Session) -> list[str]:
     return sorted(event.name for event in session.chain.snapshot if isinstance(event, events.AgentStarted))
 
 
 class _Follower:
-    """A subscriber, and the facts that it knows by the events since some moment."""
+    """A subscriber, and what it knows from a snapshot and the events after it."""
 
-    def __init__(self, before: tuple[Event, ...]) -> None:
+    def __init__(self, snapshot: tuple[Event, ...]) -> None:
         self.run: object = None
         self.lines: dict[str, str] = {}
         self.agents: dict[str, str] = {}
         self.plan: tuple[object, ...] = ()
         self.question: str = ""
         self.text = ""
-        for event in before:
-            self.hear(event)
+        for event in snapshot:
+            self.update(event)
 
-    def hear(self, event: Event) -> None:
+    def update(self, event: Event) -> None:
         match event:
             case events.RunStarted(id=id, query=query):
                 self.run = (id, query)
@@ -129,7 +129,7 @@ class _Follower:
                 pass
 
     @property
-    def knows(self) -> tuple[object, ...]:
+    def knowledge(self) -> tuple[object, ...]:
         return self.run, self.lines, self.agents, self.plan, self.question, self.text
 
 
@@ -138,30 +138,34 @@ class _Follower:
     st.lists(steps, max_size=5),
     st.lists(st.tuples(st.integers(0, 60), st.sampled_from([*LINES, INTERRUPT])), max_size=5),
 )
-def test_a_late_subscriber_knows_as_much_as_others(drawn: list[Step], said: list[tuple[int, str]]) -> None:
+def test_a_late_subscriber_knows_as_much_as_others(drawn: list[Step], lines: list[tuple[int, str]]) -> None:
     async def main() -> None:
         use = settings(max_iterations=6)
         async with open_session(RandomModel(drawn), tools=ASKING_TOOLS, use=use) as session:
-            await follow(session, said)
+            await follow(session, lines)
 
     random.seed(0)  # the jitter of the retries
     trio.run(main, clock=MockClock(autojump_threshold=0))
 
 
-async def follow(session: Session, said: list[tuple[int, str]]) -> None:
-    """Play a session in which a subscriber arrives at every event."""
+async def follow(session: Session, lines: list[tuple[int, str]]) -> None:
+    """Play a session, and check at each event that late subscribers know what the first one knows.
+
+    ``lines`` are numbers of events and the lines sent in their step. A subscriber arrives at each of the first events,
+    and at each event that a snapshot may contain.
+    """
     first, late = _Follower(()), []
 
-    def hear(event: Event) -> None:
-        first.hear(event)
+    def check(event: Event) -> None:
+        first.update(event)
         for follower in late:
-            follower.hear(event)
-            assert follower.knows == first.knows
-        if isinstance(event, _SHOWN) or len(late) < 5:
+            follower.update(event)
+            assert follower.knowledge == first.knowledge
+        if isinstance(event, _IN_SNAPSHOTS) or len(late) < 5:
             late.append(_Follower(session.chain.snapshot))
 
-    session.chain.listen(hear)
-    acts = Acts(session, said)
+    session.chain.listen(check)
+    acts = Acts(session, lines)
     session.chain.listen(acts)
     session.chain.submit("Do the task")
     acts.at_once()

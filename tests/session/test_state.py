@@ -1,4 +1,4 @@
-"""The state of a resumed session equals that before, also if a crash prevented records."""
+"""A resumed session has the state of the one before it, also if a crash lost its last records."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from support import FullDisk, MemoryFile, open_session, settings
 from support.agents import WAIT, Family, Obedient, Waiters, asks, family, starts
-from support.crashes import left, reopened
+from support.crashes import load_crashed, reopened
 from support.gate import Gate, begin, finish
 
 from chain import events
@@ -25,7 +25,7 @@ KNOWN = Window(100_000, 1_000)
 REFUSING = "rules: [{text: nay, stop_reason: refusal}]"
 
 
-async def test_a_line_to_a_child_loses_its_urgency() -> None:
+async def test_a_line_of_a_lost_child_waits_for_main_without_urgency() -> None:
     async with family() as agents:
         await agents.begin([starts("explore", [WAIT])])
         agents.send("!use B")
@@ -39,12 +39,13 @@ async def test_a_line_to_a_child_loses_its_urgency() -> None:
 
 async def test_a_plan_command_in_a_refusal_stays_delivered() -> None:
     gate = Gate()
+    # The model calls ``wait``, then refuses the conversation with its result.
     rules = "rules: [{when: {tool: wait}, text: nay, stop_reason: refusal}, {text: Wait., tools: [{name: wait}]}]"
     async with open_session(rules, tools=[gate.tool], interactive=True) as session:
         await begin(session, gate, "todo: list")
         await finish(session, gate)
-    before, _, _ = session.file.data.partition(b'{"type":"withdrawn"')
-    async with reopened(before, REFUSING, interactive=True) as session:
+    until_refusal, _, _ = session.file.data.partition(b'{"type":"withdrawn"')
+    async with reopened(until_refusal, REFUSING, interactive=True) as session:
         await session.run("again")
         assert session.state("L2") == "delivered"
 
@@ -53,7 +54,7 @@ async def test_an_agent_with_waiting_calls_is_kept() -> None:
     use = settings(agents=True, max_kept=1)
     async with family(use=use) as agents:
         await agents.begin([starts("explore", [WAIT]), starts("explore", [WAIT])])
-        data = agents.session.file.data  # after it there are more agents than are kept
+        data = agents.session.file.data  # has two agents, of which ``max_kept`` allows one
         await agents.finish()
     waiters = Waiters()
     async with reopened(data, Obedient(), tools=[waiters.tool], use=use) as session:
@@ -66,17 +67,17 @@ async def test_an_agent_with_waiting_calls_is_kept() -> None:
         assert [text for text, _ in agents.results("main")][-3:] == ["first", "second", "x"]
 
 
-async def test_the_fill_of_the_window_is_restored(tmp_path: Path) -> None:
+async def test_the_used_part_of_the_window_is_restored(tmp_path: Path) -> None:
     (tmp_path / "AGENTS.md").write_text("Be brief. " * 400)
     file = MemoryFile()
     model, use = ScriptedModel.parse(OK), settings()
-    more = {"workspace": tmp_path, "state": tmp_path / "state", "model": model, "instructions": True}
-    async with open_chain(use, journal=Journal(file), **more) as chain:  # type: ignore[arg-type]
+    options = {"workspace": tmp_path, "state": tmp_path / "state", "model": model, "instructions": True}
+    async with open_chain(use, journal=Journal(file), **options) as chain:  # type: ignore[arg-type]
         chain.submit("hi")
         await chain.wait_idle()
         before = chain.window.parts
-    file, read = left(file.data)
-    async with open_chain(use, journal=Journal(file, seq=read.seq), resume=read, **more) as chain:  # type: ignore[arg-type]
+    file, read = load_crashed(file.data)
+    async with open_chain(use, journal=Journal(file, seq=read.seq), resume=read, **options) as chain:  # type: ignore[arg-type]
         assert chain.window.parts == before
 
 
@@ -86,7 +87,7 @@ async def test_a_call_on_a_full_disk_is_answered() -> None:
     @tool
     async def look(ctx: ToolContext) -> str:
         """Look."""
-        disk.room = 1_000  # for the end of the run, and not for the result
+        disk.room = 1_000  # for the end of the run, and not for the result of this call
         return "x" * 2_000
 
     rules = "rules: [{when: {step: 1}, text: Wait., tools: [{name: look}]}, {text: Done.}]"
@@ -101,8 +102,8 @@ async def test_a_call_on_a_full_disk_is_answered() -> None:
 
 
 def test_usage_of_a_cut_reply_names_the_window() -> None:
-    reply = records.RequestSent("main", 1, "", "", window=30_000)
+    sent = records.RequestSent("main", 1, "", "", window=30_000)
     cut = records.Interrupted("main", 1, "answering", "line", Usage(10, 1))
-    entries = [Entry(n, 0.0, record) for n, record in enumerate((reply, cut), 1)]
+    entries = [Entry(n, 0.0, record) for n, record in enumerate((sent, cut), 1)]
     (usage,) = (event for event in events_of_journal(entries) if isinstance(event, events.UsageReport))
     assert usage.context_window == 30_000

@@ -75,7 +75,7 @@ def test_only_a_difference_has_its_colours() -> None:
     ids=["tool", "command", "each time", "escalations"],
 )
 def test_the_hint_has_the_possible_answers(question: events.Question, shown: str, keys: str) -> None:
-    assert hint(question) == f"{shown} · n refuse · or say why not (a space first)"
+    assert hint(question) == f"{shown} · n refuse · or type a space, then why not"
     assert hint(question, by_key=False) == f"{shown} · n refuse · or say why not"
     assert answer_keys(question) == keys
 

@@ -124,7 +124,7 @@ def test_the_message_for_the_model_is_shown(capfd: pytest.CaptureFixture[str]) -
     assert main(["explain", "--config", "mine.yaml", "why?"]) == 0
     shown = capfd.readouterr().out
     assert "\n  USER INTERRUPTION: why?\n" in shown
-    assert "\nSettings of that call: effort low\n" in shown
+    assert "\nSettings of the call that answers: effort low\n" in shown
     assert "\n  Your reply was shown to the user." in shown
 
 

@@ -70,7 +70,7 @@ def add_orphan(rows: list[bytes]) -> list[bytes]:
     [
         (omit_record, 1, "is missing from the journal."),
         (cut_record, 1, "of the journal cannot be read and was skipped"),
-        (add_orphan, 1, "records of the journal refer to missing ones"),
+        (add_orphan, 1, "records of the journal refer to missing records"),
         (lambda rows: [*rows, rows[-1][:20]], 0, "the last record of the journal is incomplete, as after a crash"),
     ],
 )

@@ -11,14 +11,14 @@ import pytest
 
 
 def self_signed(folder: Path) -> tuple[Path, ssl.SSLContext]:
-    """Create a certificate of a.test in a folder. Return its path and the context of a server."""
+    """Create a certificate for ``a.test`` in a folder. Return its path and a TLS context for a server."""
     if shutil.which("openssl") is None:
         pytest.skip("no openssl here")
-    made = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
+    options = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
     path, key = folder / "cert.pem", folder / "key.pem"
     subject = ["-subj", "/CN=a.test", "-addext", "subjectAltName=DNS:a.test"]
     subprocess.run(
-        ["openssl", *made.split(), *subject, "-keyout", str(key), "-out", str(path)], check=True, capture_output=True
+        ["openssl", *options.split(), *subject, "-keyout", str(key), "-out", str(path)], check=True, capture_output=True
     )
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(path, key)

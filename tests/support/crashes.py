@@ -1,4 +1,4 @@
-"""A session after a crash: its journal up to some byte, the session resumed from it, and what has to hold of it."""
+"""A session after a crash: its journal up to some byte, the session resumed from it, and checks of both."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ ANSWER = "rules: [{text: Gone on.}]"
 
 def reopened(data: bytes, model: Model | str = ANSWER, **options: Any) -> AbstractAsyncContextManager[Session]:
     """Resume the session of a journal that ends anywhere. The options are those of ``open_session``."""
-    file, read = left(data)
+    file, read = load_crashed(data)
     return open_session(model, file=file, resume=read, **options)
 
 
-def left(data: bytes) -> tuple[MemoryFile, LoadedSession]:
-    """Return a journal that ends anywhere as a file, and the result of reading it."""
+def load_crashed(data: bytes) -> tuple[MemoryFile, LoadedSession]:
+    """Return a journal that may end anywhere, as a file, and the session that is read from it."""
     file = MemoryFile()
     # What ``DiskFile`` writes before the next record.
     file.data = file.synced = data if data.endswith(b"\n") or not data else data + b"\0\n"
@@ -48,7 +48,7 @@ def check_readable(session: Session) -> None:
     data = session.file.data
     if zlib.crc32(data) % 12:
         return
-    check_retold(session)
+    check_replayed_events(session)
     check_conversations(load_journal(io.BytesIO(data)))
     for n in range(2):
         end = zlib.crc32(data, n) % (len(data) + 1)
@@ -105,16 +105,16 @@ _KEYS: dict[type[events.Event], Callable[[Any], object]] = {
 _NEVER_RECORDED = ("refused", "unsent", "started", "failed")
 
 
-def check_retold(session: Session) -> None:
+def check_replayed_events(session: Session) -> None:
     """Check that the journal leads to the emitted events, for each agent and type in the same order."""
-    told = _by_agent(events_of_journal(Reading(io.BytesIO(session.file.data))))
-    heard = _by_agent(session.events)
-    for key in told.keys() | heard.keys():
-        mine, theirs = told.get(key, []), heard.get(key, [])
-        if key[1] == events.ToolResult.type:  # what could not be run is on record with the results of the others
+    replayed = _by_agent(events_of_journal(Reading(io.BytesIO(session.file.data))))
+    emitted = _by_agent(session.events)
+    for key in replayed.keys() | emitted.keys():
+        mine, theirs = replayed.get(key, []), emitted.get(key, [])
+        if key[1] == events.ToolResult.type:  # calls that could not run are recorded with the results of the others
             mine, theirs = sorted(mine, key=str), sorted(theirs, key=str)
-        # The last ones may be on record and still wait for the disk.
-        assert mine[: len(theirs)] == theirs, f"{key}: {mine} is told, and {theirs} was heard"
+        # The last events may be recorded, and not be emitted before the record is on disk.
+        assert mine[: len(theirs)] == theirs, f"{key}: {mine} is replayed, and {theirs} was emitted"
 
 
 def _by_agent(all_events: Iterable[events.Event]) -> dict[tuple[str, str], list[object]]:
@@ -163,7 +163,7 @@ def check_settled(records: Sequence[Mapping[str, Any]]) -> None:
     assert len(changed) == len(set(changed)), "a line changed the plan twice"
 
 
-def check_went_on(session: Session) -> None:
+def check_resumed(session: Session) -> None:
     """Check a session that was resumed and then had a run."""
     check_settled(session.records)
     for request in session.model.requests:
@@ -171,7 +171,7 @@ def check_went_on(session: Session) -> None:
     assert not session.chain.lines.waiting
 
 
-def check_same_again(session: Session) -> None:
+def check_needs_no_repair(session: Session) -> None:
     """Check that a session that was resumed and closed needs no repair."""
     read = load_journal(io.BytesIO(session.file.data))
     assert not read.state.is_running

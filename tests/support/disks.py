@@ -21,12 +21,12 @@ class MemoryFile:
 
     def __init__(self, sync_s: float = 0) -> None:
         self.data = b""
-        self.beside: dict[str, bytes] = {}
+        self.attachments: dict[str, bytes] = {}
         """The attachments by their digests."""
         self.synced = b""
         self._sync_s = sync_s
-        self._go_on = trio.Event()
-        self._go_on.set()
+        self._syncs_may_end = trio.Event()
+        self._syncs_may_end.set()
 
     @property
     def is_slow(self) -> bool:
@@ -34,24 +34,24 @@ class MemoryFile:
         return self._sync_s > 0
 
     def store_attachment(self, digest: str, content: bytes) -> None:
-        self.beside[digest] = content
+        self.attachments[digest] = content
 
     def append(self, data: bytes) -> None:
         self.data += data
 
     def hold(self) -> None:
         """Block all syncs."""
-        self._go_on = trio.Event()
+        self._syncs_may_end = trio.Event()
 
     def release(self) -> None:
         """Let all blocked syncs end."""
-        self._go_on.set()
+        self._syncs_may_end.set()
 
     async def sync(self) -> None:
         written = self.data
         await pass_time(self._sync_s)
-        if not self._go_on.is_set():
-            await self._go_on.wait()
+        if not self._syncs_may_end.is_set():
+            await self._syncs_may_end.wait()
         self.check_sync()
         self.synced = written
 

@@ -12,21 +12,22 @@ from chain.tools.processes.probe import probe
 
 from .processes import NOBODY
 
-HELD = probe()
+PROTECTIONS = probe()
+"""What this machine supports, one attribute for each protection."""
 USERS = sorted({os.geteuid(), NOBODY if os.geteuid() == 0 else os.geteuid()})
-"""The users as whom programs are tried: this one, and another if this one is root."""
+"""The ids of the users as whom tests run programs: the current one, and an unprivileged one if that is root."""
 
 
 def needs(*protections: str) -> pytest.MarkDecorator:
     """Return a mark that skips a test if this machine lacks one of these protections."""
-    lacking = [name for name in protections if not getattr(HELD, name)]
+    lacking = [name for name in protections if not getattr(PROTECTIONS, name)]
     return pytest.mark.skipif(bool(lacking), reason=f"this machine does not support {', '.join(lacking)}")
 
 
 def full_fence(*writable: Path) -> Fence:
     """Return a fence with all protections of this machine, which allows writes in these directories."""
     return Fence(
-        [*map(str, writable), *DEVICES] if HELD.writes else None,
-        *(HELD.network, HELD.unix_sockets, HELD.signals, HELD.namespace),
-        DEVICES if HELD.devices else None,
+        [*map(str, writable), *DEVICES] if PROTECTIONS.writes else None,
+        *(PROTECTIONS.network, PROTECTIONS.unix_sockets, PROTECTIONS.signals, PROTECTIONS.namespace),
+        DEVICES if PROTECTIONS.devices else None,
     )

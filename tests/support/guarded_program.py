@@ -1,8 +1,11 @@
-"""A program with a guard and a command for each way to escape it. Arguments: ``HOW MARK [fenced]``.
+"""A program with a guard, under which commands start processes that try to escape. Arguments: ``HOW MARK [fenced]``.
 
-It prints the folder for temporary files, ``up`` when all commands have started their escaping process, and ``over``
-when all calls have ended; it exits at the end of its input. ``HOW`` is ``end``, ``timeout``, ``cancel`` or ``stay``. It
-imports nothing of the tests, because the Python of another user may lack their packages.
+It prints the folder for temporary files, ``up`` when all commands have started their escaping process, and
+``over`` when all calls have ended. It exits at the end of its input. ``HOW`` is what ends the calls: ``end`` (the
+commands exit), ``timeout`` or ``cancel``; with ``stay`` they do not end. ``MARK`` is in the environment of the
+escaping processes.
+
+The program imports nothing of the tests, because the Python of another user may lack their packages.
 """
 
 from __future__ import annotations
@@ -59,12 +62,10 @@ async def run(how: str, mark: str, is_fenced: bool, clock: Clock) -> None:
     box = Sandbox(ShellRules(), probe()).fence
     assert box is not None
     box = box._replace(namespace=False, writable=[str(guard.folder), *fence.DEVICES] if probe().writes else None)
-    left = set(WAYS)
-    over = 0
+    starting = set(WAYS)
     all_up = trio.Event()
 
     async def start(way: str) -> None:
-        nonlocal over
         command = f"export PIPE=$(mktemp -u); mkfifo $PIPE; {WAYS[way]} "
         command += "echo up; " if "read" in WAYS[way] else "read x < $PIPE; echo up; "
         output = bytearray()
@@ -85,11 +86,10 @@ async def run(how: str, mark: str, is_fenced: bool, clock: Clock) -> None:
             )
         except ToolError:
             is_up(way)  # its keeper was killed
-        over += 1
 
     def is_up(way: str) -> None:
-        left.discard(way)
-        if not left:
+        starting.discard(way)
+        if not starting:
             all_up.set()
 
     with trio.CancelScope() as scope:

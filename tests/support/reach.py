@@ -1,8 +1,8 @@
-"""A program that tries, within several fences, all ways to reach another process, a terminal or a device.
+"""A program that tries, within several fences, all ways to reach another process, a terminal, a device or a file.
 
-It prints a JSON object: for each fence (``open`` is none) the outcome of each way: ``reached``, or the error.
+It prints a JSON object: for each fence (``open`` is no fence) the outcome of each way, ``reached`` or the errno's name.
 It runs itself in each fence, and uses only the standard library and chain, so that another user can run it. Without a
-fence it changes nothing: each value that it sets is the present one.
+fence it changes nothing: each value that it sets is the one that is set already.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ NUMBERS = {
     **{"pidfd_send_signal": 424, "io_uring_setup": 425, "fsopen": 430, "pidfd_open": 434, "pidfd_getfd": 438},
     **{"process_madvise": 440, "process_mrelease": 448},
 }
-READ, WRITTEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY
+READ, WRITE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY
 NO_USER = 4_242_424
 """A user without processes: a call for all of them has no effect, and its error is no refusal."""
 
@@ -94,28 +94,28 @@ def read_byte(path: str) -> None:
             raise PermissionError(errno.EPERM, "")
 
 
-def rows(given: dict[str, Any]) -> Iterator[tuple[str, Callable[[], object]]]:
+def all_attempts(given: dict[str, Any]) -> Iterator[tuple[str, Callable[[], object]]]:
     """Yield the name of each way and a function that tries it."""
     targets = {"other": given["other"], "chain": given["chain"]}
     if os.getppid() != 1:  # in a namespace they have no pid
         targets["keeper"] = os.getppid()
         targets["guard"] = int(Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1])
     for name, pid in targets.items():
-        for way, attempt in to_process(pid).items():
+        for way, attempt in process_attempts(pid).items():
             yield f"{way} of {name}", attempt
         for path in PROC_READ:
             yield f"read {path} of {name}", partial(open_file, f"/proc/{pid}/{path}", READ)
         for path in PROC_CHECKED:
             yield f"read a byte of {path} of {name}", partial(read_byte, f"/proc/{pid}/{path}")
         for path in PROC_WRITTEN:
-            yield f"write {path} of {name}", partial(open_file, f"/proc/{pid}/{path}", WRITTEN)
-    yield from to_all(given["signalled"])
-    yield from to_devices(given["terminal"])
-    yield from to_kernel(given)
-    yield from to_files(given["outside"])
+            yield f"write {path} of {name}", partial(open_file, f"/proc/{pid}/{path}", WRITE)
+    yield from system_attempts(given["signalled"])
+    yield from device_attempts(given["terminal"])
+    yield from kernel_object_attempts(given)
+    yield from file_attempts(given["outside"])
 
 
-def to_process(pid: int) -> dict[str, Callable[[], object]]:
+def process_attempts(pid: int) -> dict[str, Callable[[], object]]:
     buffer = ctypes.create_string_buffer(256)
 
     def pidfd() -> int:
@@ -165,15 +165,15 @@ def to_process(pid: int) -> dict[str, Callable[[], object]]:
     }
 
 
-def to_all(signalled: int) -> Iterator[tuple[str, Callable[[], object]]]:
-    def by_file() -> None:
+def system_attempts(signalled: int) -> Iterator[tuple[str, Callable[[], object]]]:
+    def by_owned_pipe() -> None:
         reader, writer = os.pipe()
         fcntl.fcntl(reader, fcntl.F_SETOWN, signalled)
         fcntl.fcntl(reader, fcntl.F_SETFL, os.O_ASYNC)
         os.write(writer, b"x")
         raise OSError(errno.EAGAIN, "the outer program sees the signal")
 
-    yield "SIGIO", by_file
+    yield "SIGIO", by_owned_pipe
     yield "setpriority of a user", lambda: os.setpriority(os.PRIO_USER, NO_USER, 0)
     yield "ioprio_set of a user", lambda: syscall("ioprio_set", 3, NO_USER, 0)
     yield "perf_event_open of all", lambda: syscall("perf_event_open", struct.pack("II112x", 1, 112), -1, 0, -1, 0)
@@ -182,10 +182,10 @@ def to_all(signalled: int) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "acct", lambda: call(LIBC.acct(b"/no/such/file"))
 
 
-def to_devices(terminal: str) -> Iterator[tuple[str, Callable[[], object]]]:
-    def by_place() -> None:
-        place = os.open(terminal, os.O_PATH)
-        open_file(f"/proc/self/fd/{place}", READ)
+def device_attempts(terminal: str) -> Iterator[tuple[str, Callable[[], object]]]:
+    def by_path_descriptor() -> None:
+        fd = os.open(terminal, os.O_PATH)
+        open_file(f"/proc/self/fd/{fd}", READ)
 
     def by_link() -> None:
         os.symlink(terminal, "link")
@@ -201,19 +201,19 @@ def to_devices(terminal: str) -> Iterator[tuple[str, Callable[[], object]]]:
         open_file(os.path.basename(terminal), READ)
 
     yield "read the terminal", partial(open_file, terminal, READ)
-    yield "write the terminal", partial(open_file, terminal, WRITTEN)
-    yield "the terminal by its place", by_place
+    yield "write the terminal", partial(open_file, terminal, WRITE)
+    yield "the terminal by a path descriptor", by_path_descriptor
     yield "the terminal by a link", by_link
     yield "the terminal by a node", by_node
     yield "the terminal by a mount", partial(in_a_fork, by_mount)
     for name in DEVICES:
         yield f"read /dev/{name}", partial(open_file, f"/dev/{name}", READ)
-        yield f"write /dev/{name}", partial(open_file, f"/dev/{name}", WRITTEN)
+        yield f"write /dev/{name}", partial(open_file, f"/dev/{name}", WRITE)
     for path in FILES:
-        yield f"write {path}", partial(open_file, path, WRITTEN if path != "/proc/kcore" else READ)
+        yield f"write {path}", partial(open_file, path, WRITE if path != "/proc/kcore" else READ)
 
 
-def to_kernel(given: dict[str, Any]) -> Iterator[tuple[str, Callable[[], object]]]:
+def kernel_object_attempts(given: dict[str, Any]) -> Iterator[tuple[str, Callable[[], object]]]:
     def by_abstract_socket() -> None:
         with socket.socket(socket.AF_UNIX) as made:
             made.connect(given["socket"])
@@ -231,7 +231,7 @@ def to_kernel(given: dict[str, Any]) -> Iterator[tuple[str, Callable[[], object]
     yield "an abstract socket", by_abstract_socket
 
 
-def to_files(outside: str) -> Iterator[tuple[str, Callable[[], object]]]:
+def file_attempts(outside: str) -> Iterator[tuple[str, Callable[[], object]]]:
     def by_handle() -> None:
         handle, mount = ctypes.create_string_buffer(struct.pack("Ii128x", 128, 0), 136), ctypes.create_string_buffer(4)
         syscall("name_to_handle_at", -100, outside.encode(), handle, mount, 0)
@@ -266,7 +266,7 @@ def in_a_fork(work: Callable[[], object]) -> None:
 
 def inner() -> None:
     outcomes = {}
-    for name, attempt in rows(json.loads(os.environ["GIVEN"])):
+    for name, attempt in all_attempts(json.loads(os.environ["GIVEN"])):
         try:
             attempt()
             outcomes[name] = "reached"
@@ -291,7 +291,7 @@ async def outer() -> None:
     from chain.tools.processes.guarded import Guard
     from chain.tools.processes.probe import probe
 
-    held = await trio.to_thread.run_sync(probe)
+    supported = await trio.to_thread.run_sync(probe)
     guard = Guard()
     folder = tempfile.mkdtemp()
     work, outside = os.path.join(folder, "work"), os.path.join(folder, "outside")
@@ -309,17 +309,17 @@ async def outer() -> None:
     listener.bind(f"\0{queue}")
     listener.listen()
     full = Fence(
-        (work, str(guard.folder), *fence.DEVICES) if held.writes else None,
-        held.network,
-        held.unix_sockets,
-        held.signals,
+        (work, str(guard.folder), *fence.DEVICES) if supported.writes else None,
+        supported.network,
+        supported.unix_sockets,
+        supported.signals,
         False,
-        fence.DEVICES if held.devices else None,
+        fence.DEVICES if supported.devices else None,
     )
     fences = {
         "open": None,
         "refused": full,
-        "namespace": full._replace(namespace=held.namespace),
+        "namespace": full._replace(namespace=supported.namespace),
         "network": full._replace(network=False),
         "devices alone": Fence(devices=full.devices),
     }
@@ -340,7 +340,7 @@ async def outer() -> None:
                     **{"cwd": Path(work), "env": env, "on_output": got.extend, "timeout_s": 60.0, "fence": box},
                 )
                 outcomes[name] = json.loads(got)
-                signalled.send_signal(signal.SIGSYS)  # of two signals that wait the lower number counts
+                signalled.send_signal(signal.SIGSYS)  # ends it, unless SIGIO is pending: the lower number comes first
                 if signalled.wait() == -signal.SIGIO:
                     outcomes[name]["SIGIO"] = "reached"
                 for left in os.listdir(work):

@@ -122,7 +122,7 @@ async def test_ctrl_c(tmp_path: Path, mock_clock: MockClock, presses: str, effec
             elif press == "line":
                 await at.send("/todo", "The plan is empty.")
             else:
-                has_cleared = at.user.ctrl_c(has_text=press == "text")
+                has_cleared = at.user.on_ctrl_c(has_text=press == "text")
                 if was_running:
                     await at.screen.until(lambda: at.user.awaits_input or at.code is not None)
                 hints = at.screen.rows.count("Press Ctrl-C again to exit, or Ctrl-D.") - hints
@@ -135,16 +135,16 @@ async def test_ctrl_c(tmp_path: Path, mock_clock: MockClock, presses: str, effec
 async def test_esc_twice_lists_the_runs_to_undo(tmp_path: Path, mock_clock: MockClock) -> None:
     async with prompt(tmp_path, STORES, groups=["edit"]) as at:
         at.user.next_mode()
-        at.user.escape(has_text=False)
-        at.user.escape(has_text=False)
+        at.user.on_escape(has_text=False)
+        at.user.on_escape(has_text=False)
         await at.screen.until_row("No run can be undone.")
         await at.send("store", "Noted.")
         await at.idle()
         for has_text, seconds in ((False, 0), (True, 0), (False, 0), (False, DOUBLE_PRESS_S + 1)):
             mock_clock.jump(seconds)
-            at.user.escape(has_text=has_text)
+            at.user.on_escape(has_text=has_text)
         assert at.screen.calls == []
-        at.user.escape(has_text=False)
+        at.user.on_escape(has_text=False)
         assert re.fullmatch(r"  1  \S+ \d\d:\d\d  store +a.txt", at.screen.rows[-1])
         assert at.screen.calls == [("edit", "/undo ")]
         await at.send("/undo 1", "a.txt")

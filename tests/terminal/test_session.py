@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.crashes import left
+from support.crashes import load_crashed
 from support.disks import FullDisk, MemoryFile
 from support.prompt import PLAIN, RecordedScreen, at_terminal, prompt
 from trio.testing import wait_all_tasks_blocked
@@ -43,7 +43,7 @@ async def test_a_missing_file_is_reported() -> None:
         for text in ("look at @nofile", "look at nofile"):
             terminal.accept(text)
             await terminal.chain.wait_idle()
-    assert [row for row in screen.rows if "no file" in row] == ["There is no file @nofile; it is sent as text."]
+    assert [row for row in screen.rows if "No such file" in row] == ["No such file: @nofile. Sent as text."]
 
 
 async def test_toolbar_and_rows_show_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +90,7 @@ async def test_an_undo_updates_the_context_in_the_toolbar() -> None:
             shown.append(context_of(terminal))
         terminal.accept("/undo")
         assert context_of(terminal) == terminal.chain.window.tokens < shown[0] + 1000 < shown[1]
-    file, read = left(file.data)
+    file, read = load_crashed(file.data)
     async with at_terminal(file=file, resume=read) as (terminal, _, _, _):
         terminal.welcome("")
         assert context_of(terminal) == terminal.chain.window.tokens < shown[0] + 1000
@@ -122,7 +122,7 @@ async def test_a_full_queue_is_reported_once_per_line(tmp_path: Path) -> None:
         await at.send("/queue", "one")
         await at.send("four")
         assert at.user.accept("/to explore-1 x") == "keep"
-        at.user.escape(has_text=False)
+        at.user.on_escape(has_text=False)
         await at.idle()
         assert at.screen.calls == [("give back", "one"), ("give back", "four")]
 
@@ -203,7 +203,7 @@ async def test_enter_continues_in_a_resumed_session_too() -> None:
         gate.open.set()
         terminal.accept("Do the task")
         await terminal.chain.wait_idle()
-    file, read = left(file.data)
+    file, read = load_crashed(file.data)
     async with at_terminal(1, file=file, resume=read) as (terminal, screen, _, _):
         terminal.welcome("")
         terminal.accept("")

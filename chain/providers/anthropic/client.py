@@ -115,9 +115,9 @@ class AnthropicModel:
     async def _answer_and_request_window(
         self, client: Client, request: Request, on_delta: Callable[[Delta], None]
     ) -> Reply:
-        """Answer a request, and request the window from the service at the same time.
+        """Return the reply to a request, and meanwhile ask the service for the size of the context window.
 
-        If the reply is complete first, the request for the window is cancelled and repeated with the next one.
+        If the reply is complete first, the question is cancelled, and asked again during the next request.
         """
         self._window_requests_left -= 1
         failed: Exception | None = None

@@ -196,7 +196,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def _error_text(body: str) -> str:
-    """Return the error message in a response. For an HTML page, return only that it is one."""
+    """Return the error message in a response, or a note that the response is an HTML page."""
     try:
         found = json.loads(body)["error"]["message"]
     except (ValueError, TypeError, LookupError, RecursionError):

@@ -66,13 +66,13 @@ def read_anthropic(definition: Definition) -> ModelSettings:
     missing_key = ""
     if base_url is None and key is not None and not service.api_key:
         missing_key = next(iter(key.variables()), KEY_VARIABLE)
-    shown = {name: "set" if found[name] else "not set" for name in SECRET}
+    display_values = {name: "set" if found[name] else "not set" for name in SECRET}
     if base_url is not None:
-        shown["base_url"] = service.label
+        display_values["base_url"] = service.label
     if price is not None:
         dollars = {kind: value for kind, value in asdict(price).items() if kind != "as_of"}
-        shown["price"] = ", ".join(f"{kind} {value:g}" for kind, value in dollars.items())
-        shown["price"] += f", as of {price.as_of}" if price.as_of else ""
+        display_values["price"] = ", ".join(f"{kind} {value:g}" for kind, value in dollars.items())
+        display_values["price"] += f", as of {price.as_of}" if price.as_of else ""
 
     def model() -> AnthropicModel:
         from chain.providers.anthropic.client import AnthropicModel
@@ -90,7 +90,7 @@ def read_anthropic(definition: Definition) -> ModelSettings:
         retries=definition.retries,
         values={key: found[key] for key in ("provider", *KEYS)},
         open=lambda interactive: model(),
-        shown=shown,
+        display_values=display_values,
         missing_key=missing_key,
         check=check,
         tells_costs=price is not None,

@@ -257,7 +257,7 @@ class ReplyReader:
         if isinstance(input, dict):
             return ToolCall(id, name, input)
         if not may_be_cut:
-            raise BrokenStream(f"the input of its call of {name} is not a JSON object")
+            raise BrokenStream(f"the input of its call to {name} is not a JSON object")
         cut.append(id)
         return ToolCall(id, name, {})
 

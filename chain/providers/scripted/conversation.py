@@ -221,8 +221,8 @@ class RuleContext:
             and (when.result is None or self._conversation.search(when.result, outcome.text) is not None)
         )
 
-    def items(self, collection: Collection, names: Mapping[str, str]) -> list[dict[str, str]]:
-        """Return the items of a list, each with its names. ``names`` are those of the rule."""
+    def collect_items(self, collection: Collection, names: Mapping[str, str]) -> list[dict[str, str]]:
+        """Return the items of a ``collect`` list, each as texts by name. ``names`` are those of the rule."""
         found: list[dict[str, str]] = []
         has = rules.fill(collection.has, names).casefold()
         for text, input in self._texts(collection):
@@ -275,7 +275,7 @@ def _input_names(input: Mapping[str, Any]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class RuleMatch:
-    """A rule whose conditions are met, with the names for its templates."""
+    """A rule whose conditions are met, and the values of the variables in its templates."""
 
     rule: ScriptRule
     context: RuleContext

@@ -239,7 +239,7 @@ class ReplyPart:
 def reply_part(match: RuleMatch) -> ReplyPart:
     """Return the part that a matching rule adds to the reply."""
     names = dict(match.names)
-    lists = {name: match.context.items(collection, names) for name, collection in match.rule.collect.items()}
+    lists = {name: match.context.collect_items(collection, names) for name, collection in match.rule.collect.items()}
     for name, items in lists.items():
         names |= _list_names(name, match.rule.collect[name], items)
     calls: list[ScriptedCall] = []

@@ -273,7 +273,7 @@ class ManagedServer:
                 await self._list(self._connection)
 
     def restart_if_needed(self) -> None:
-        """Restart a server that has ended and has no tools, because no call would restart it."""
+        """Restart an ended server that offers no tools. The others are restarted by the next call of a tool."""
         if self.state == "ended" and not self.tools and not self._restart_delay_s():
             self._restart()
 

@@ -49,9 +49,9 @@ _Json: TypeAlias = Mapping[str, Any]
 
 
 def tools_of(server: ToolServer, listed: Iterable[_Json]) -> tuple[tuple[OfferedTool, ...], str]:
-    """Return the tools of a list, and a sentence on those left out, or an empty string.
+    """Return the usable tools that a server listed, and a sentence about those left out, or an empty string.
 
-    This can take long: call it in a thread.
+    Slow for a long list: call it in a thread.
     """
     found: dict[str, OfferedTool] = {}
     first: dict[str, _Json] = {}
@@ -96,7 +96,7 @@ def tools_of(server: ToolServer, listed: Iterable[_Json]) -> tuple[tuple[Offered
 
 
 def prompts_of(listed: Iterable[_Json]) -> tuple[tuple[_Json, ...], tuple[tuple[str, str], ...]]:
-    """Return the usable prompts of a list, and the name and description of each."""
+    """Return the usable prompts that a server listed, and the name and description of each."""
     found = tuple(islice(filter(_is_prompt, listed), MAX_PROMPTS))
     return found, tuple((p["name"], one_row(str(p.get("description", "")), MAX_SERVER_TEXT)) for p in found)
 

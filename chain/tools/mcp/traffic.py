@@ -66,7 +66,7 @@ class OpenRequest:
 
 
 class Traffic:
-    """The budget and state of one connection. ``gone`` is set when it has ended."""
+    """The traffic of one connection: budget, open requests and faults. ``gone`` is set when it has ended."""
 
     def __init__(self) -> None:
         self.gone = trio.Event()

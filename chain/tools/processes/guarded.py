@@ -56,8 +56,8 @@ LEFT = f"What the command started could not be ended within {GONE_S:g} s: some o
 class ExitStatus:
     """How a program ended.
 
-    ``code`` is its exit code, minus the signal that killed it, or ``None`` after a timeout. ``left`` is the number of
-    processes that it left running and that were killed.
+    ``code`` is its exit code, ``-N`` if signal N killed it, or ``None`` after a timeout. ``left`` is the number of
+    processes that it left running, which were then killed.
     """
 
     code: int | None
@@ -65,9 +65,9 @@ class ExitStatus:
 
 
 class Guard:
-    """The guard of one chain's programs.
+    """The client of the guard process, which runs the programs of one chain and kills what they leave running.
 
-    Its process starts with the first program, and is restarted if it was killed.
+    The process starts with the first program, and is restarted if it was killed.
     """
 
     def __init__(self) -> None:
@@ -150,7 +150,7 @@ class Guard:
     async def _ensure_started(self) -> tuple[_Process, int]:
         """Return the process, restarted if it has ended, and a descriptor of ``folder``.
 
-        The caller must have the lock.
+        The caller must hold the lock.
         """
         if self._process is not None and self._process.process.poll() is not None:
             await self._process.close()
@@ -161,7 +161,7 @@ class Guard:
             if self._process is None:
                 self._process = await _Process.start(*self._folder, self.folder.name)
         except OSError as error:
-            raise ToolError(f"The guard of the commands cannot be started: {error.strerror}.") from None
+            raise ToolError(f"The process that runs commands cannot be started: {error.strerror}.") from None
         return self._process, self._folder[0]
 
     def _create_folder(self) -> tuple[int, int]:
@@ -381,7 +381,7 @@ class GuardedProgram:
                 await stream.aclose()
 
     def release(self) -> None:
-        """Close our direction of the control socket, so that the keeper kills everything."""
+        """Shut down writing on the control socket, which makes the keeper kill everything."""
         with contextlib.suppress(OSError):  # the other end was closed first
             self.control.socket.shutdown(socket.SHUT_WR)
 

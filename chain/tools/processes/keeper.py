@@ -295,7 +295,7 @@ def _children(pid: int) -> list[int]:
 
 
 def count_running(pids: Iterable[int]) -> int:
-    """Count these processes and their descendants, without zombies. Only the first few are counted."""
+    """Return the number of running processes among the first ``MAX_COUNTED_PROCESSES`` of ``pids`` and descendants."""
     count, counted = 0, 0
     for generation in _generations(pids):
         first = generation[: MAX_COUNTED_PROCESSES - counted]

@@ -26,7 +26,7 @@ PROBE_S = 20.0
 
 
 class Protections(NamedTuple):
-    """The restrictions that this machine supports; see ``fence.Fence``.
+    """Which restrictions of a ``fence.Fence`` this machine can enforce: ``writes`` is whether it can refuse writes.
 
     ``namespace`` is whether a command can have its own PID namespace. It is used where it is available, and no
     protection depends on it.

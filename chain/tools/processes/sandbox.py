@@ -170,7 +170,7 @@ class Sandbox:
 
     @property
     def fence(self) -> Fence | None:
-        """The fence, without the writable ``paths``; ``None`` if the sandbox is off."""
+        """The fence of a command, whose ``writable`` is still to be set. ``None`` if the sandbox is off."""
         if self.rules.sandbox == "off":
             return None
         named = (str(each.absolute()) for each in self.rules.writable)

@@ -169,7 +169,7 @@ class _Shell:
             return self._start_job(ctx, command, call, wakes=wake)
         output = Output()
         status = await _run_with_reports(output, ctx.progress, partial(self._execute, ctx, command, call, timeout_s))
-        end = f"stopped after {timeout_s:g} s, its time limit" if status.code is None else _exit_words(status.code)
+        end = f"stopped after {timeout_s:g} s, its time limit" if status.code is None else _describe_exit(status.code)
         left = f"{pluralize(status.left, 'background process', 'background processes')} ended with the command"
         # A command of several parts may succeed although one of them failed.
         may_have_failed = status.code != 0 or _TAKEN_APART.search(command)
@@ -205,7 +205,7 @@ class _Shell:
             code = (await self._execute(ctx, command, call, math.inf, add)).code
             assert code is not None, "it has no time limit"
             refused = call.sandbox.refusal(command, end.decode(errors="replace")) if code else ""
-            return JobEnd(code, _exit_words(code), refused)
+            return JobEnd(code, _describe_exit(code), refused)
 
         id = ctx.jobs.start(ctx.agent, ctx.call_id, command, run, wakes=wakes)
         return ToolOutput(f"[job {id} started]", summary=(f"job {id} started",))
@@ -214,7 +214,7 @@ class _Shell:
         self, ctx: ToolContext, command: str, timeout_s: float, workdir: str, background: bool, wake: bool
     ) -> _Call:
         """Return the call with its sandbox and preview. Raise ``ToolError`` if the command must not run."""
-        how = _how_in_background(timeout_s, wakes=wake) if background or wake else ""
+        how = _background_sentence(timeout_s, wakes=wake) if background or wake else ""
         if not command.strip():
             raise ToolError("The command is empty.")
         if "\0" in command:
@@ -327,8 +327,8 @@ def _change_notice(files: Sequence[str], workspace: Path) -> str:
     return f"A command changed {named}: git or chain uses this outside the sandbox."
 
 
-def _how_in_background(timeout_s: float, *, wakes: bool) -> str:
-    """Return the first sentence of a question about a job. Raise ``ToolError`` if the job has a time limit."""
+def _background_sentence(timeout_s: float, *, wakes: bool) -> str:
+    """Return the first sentence of the question whether to start a job. Raise ``ToolError`` if it has a time limit."""
     if timeout_s != COMMAND_TIMEOUT_S:
         raise ToolError("A command in the background has no time limit: leave timeout_s out, and end it with job_kill.")
     return "In the background until it ends; its end wakes the model." if wakes else "In the background until it ends."
@@ -384,7 +384,7 @@ def _result(output: Output, code: int | None, left: str, end: str, refused: str)
     return ToolOutput(whole, is_error=code is None, exit_code=code, summary=tuple(part for part in summary if part))
 
 
-def _exit_words(code: int) -> str:
+def _describe_exit(code: int) -> str:
     if code >= 0:
         return f"exit code {code}"
     try:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from support import reach
-from support.fences import HELD, USERS, full_fence, needs
+from support.fences import PROTECTIONS, USERS, full_fence, needs
 from support.house import ROOT
 from support.processes import DEADLINE_S, run_python
 from support.sockets import bind
@@ -85,7 +85,7 @@ def yard(tmp_path: Path, guard: Guard) -> Yard:
     ],
 )
 async def test_writes_outside_are_refused(yard: Yard, command: str) -> None:
-    for namespace in {False, HELD.namespace}:
+    for namespace in {False, PROTECTIONS.namespace}:
         code, said = await yard.run(command, namespace=namespace)
         assert code, said
         assert yard.outside_files == {"kept": "kept\n"}
@@ -247,7 +247,7 @@ def reached(user: int) -> dict[str, dict[str, str]]:
 
 @pytest.mark.slow
 @pytest.mark.sampled(every=10)
-@pytest.mark.skipif(not all(HELD._replace(namespace=True)), reason="this machine cannot refuse all of it")
+@pytest.mark.skipif(not all(PROTECTIONS._replace(namespace=True)), reason="this machine cannot refuse all of it")
 @pytest.mark.parametrize("user", USERS, ids=lambda user: f"user {user}")
 @pytest.mark.parametrize(
     ("kind", "left"),
@@ -343,5 +343,5 @@ WORK = {
 async def test_usual_work_succeeds_in_the_fence(yard: Yard, name: str, namespace: bool) -> None:
     if name in ("git", "gcc") and not shutil.which(name):
         pytest.skip(f"no {name} here")
-    code, said = await yard.run(WORK[name], namespace=namespace and HELD.namespace)
+    code, said = await yard.run(WORK[name], namespace=namespace and PROTECTIONS.namespace)
     assert code == 0, said

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import pytest
 import trio
-from support.fences import HELD
+from support.fences import PROTECTIONS
 
 from chain.tools.processes.guarded import Guard
 from chain.tools.research import pages
@@ -180,7 +180,12 @@ async def test_the_parser_has_a_fence_and_no_keys(
     (tmp_path / "kept").write_text("kept")
     ((_, _, said),) = await extract(str(tmp_path / "kept").encode())
     reached, _, environ = said.partition("and ")
-    may = {"write": HELD.writes, "connect": HELD.network, "signal": HELD.signals, "keys": HELD.writes}
+    may = {
+        "write": PROTECTIONS.writes,
+        "connect": PROTECTIONS.network,
+        "signal": PROTECTIONS.signals,
+        "keys": PROTECTIONS.writes,
+    }
     assert reached.split() == [name for name, is_refused in may.items() if not is_refused]
-    assert (tmp_path / "kept").read_text() == ("kept" if HELD.writes else "")
+    assert (tmp_path / "kept").read_text() == ("kept" if PROTECTIONS.writes else "")
     assert set(environ.split()) <= {"PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR"}
