@@ -43,7 +43,7 @@ MAX_MATCHES = 200
 """Rows of a search result."""
 
 MAX_COUNTED_BYTES = 64 * 1024 * 1024
-"""Bytes of all files of a list whose lines and words are counted: this takes about a second."""
+"""The total bytes of the files whose lines and words one list counts. Counting this many takes about a second."""
 
 MAX_SHOWN_FILE = 24_000
 """Characters of a file in one result, unless the limit of a result is lower."""
@@ -62,7 +62,7 @@ SEARCH_S = 20
 
 FILE_S = 3.0
 """Seconds of processor time to search one file. The largest file takes 0.5 s; a pattern that exceeds this limit would
-hardly ever end. An abandoned search ends within the same time.
+hardly ever end. An abandoned search ends within this time.
 """
 
 
@@ -141,12 +141,12 @@ def _list(workspace: Path, path: str, pattern: str, order: Order) -> ToolOutput:
 
 
 def _pluralize(n: int, thing: str) -> str:
-    """Format a count in plain digits, which models read best."""
+    """Return a count with its noun, in digits without separators, which models read best."""
     return f"{n} {thing}" if n == 1 else f"{n} {thing}s"
 
 
 def _sort(root: Path, entries: Sequence[TreeEntry], order: Order) -> list[TreeEntry]:
-    """Sort the entries by size or by time: those that cannot be opened last, equal ones by path."""
+    """Sort the entries by size or by time. Those that cannot be opened come last. Equal ones stay sorted by path."""
 
     def place(entry: TreeEntry) -> tuple[bool, int]:
         trio.from_thread.check_cancelled()
@@ -164,7 +164,7 @@ def _sort(root: Path, entries: Sequence[TreeEntry], order: Order) -> list[TreeEn
 
 
 def _file_row(root: Path, entry: TreeEntry, budget: int, *, is_dated: bool) -> tuple[str, int]:
-    """Return the row of a file, and how many bytes were read for it."""
+    """Return the row of a file in a list, and how many bytes were read. A file above ``budget`` bytes is not read."""
     if entry.parts is None:
         return f"{entry.shown}: {entry.note}", 0
     try:
@@ -195,7 +195,11 @@ def _counts(raw: bytes, text: FileText) -> str:
 
 
 def _read(workspace: Path, path: str, offset: int, column: int, limit: int, most: int) -> tuple[ToolOutput, Path, str]:
-    """Return the result, the file's real path, and its digest if the whole file was read."""
+    """Return the result of ``read_file``, the file's real path, and the digest of its content.
+
+    ``most`` is the number of characters of the file to show. The digest is empty if the file is too large to be read
+    as a whole. Raise ``ToolError`` if the file cannot be read or has no such line or column.
+    """
     real, shown, root = resolve_existing(workspace, path), printable_path(PurePath(path)), workspace.resolve()
     if real.is_dir():
         raise ToolError(f"{shown} is a folder; use list_files to see what is in it.")
@@ -219,7 +223,11 @@ def _read(workspace: Path, path: str, offset: int, column: int, limit: int, most
 
 
 def _read_part(head: str, text: TextIO, offset: int, column: int, limit: int, most: int) -> tuple[str, str]:
-    """Return the head, as many lines as fit into ``most`` characters, and which lines those are unless they are all."""
+    """Return the text of a result, and the range of the shown lines in words.
+
+    The text is ``head``, followed by as many lines as fit into ``most`` characters. The range is empty if all lines
+    are shown.
+    """
     shown, room, rest = list[str](), most, ""
     is_there = _skip_to(text, offset, column)
     while is_there and not rest and (piece := text.readline(room + len("\r\n") + 1)):
@@ -244,7 +252,7 @@ def _read_part(head: str, text: TextIO, offset: int, column: int, limit: int, mo
 
 
 def _skip_to(text: TextIO, offset: int, column: int) -> bool:
-    """Read up to a column of a line. Return whether it is there."""
+    """Skip the text before the line ``offset`` and its column ``column``. Return whether they exist."""
     n, left, count = 1, column - 1, 0
     while n < offset or (n == offset and left):
         if not (piece := text.readline(MAX_SHOWN_FILE if n < offset else min(left, MAX_SHOWN_FILE))):
@@ -259,9 +267,11 @@ def _skip_to(text: TextIO, offset: int, column: int) -> bool:
 
 @dataclass(slots=True)
 class _Matches:
-    """The matches of a search so far: at most ``MAX_MATCHES`` rows, and the number of all matching lines and files.
+    """The matches of a search so far.
 
-    ``skipped`` holds the names of the files that were not searched to their end, by the reason.
+    ``rows`` are the first ``MAX_MATCHES`` matches. ``lines`` and ``files`` count all lines and files that match, and
+    ``seen`` all files that were searched. ``skipped`` maps a reason to the names of the files that, for this reason,
+    were not searched to their end.
     """
 
     rows: list[str] = field(default_factory=list)
@@ -303,7 +313,7 @@ def _search_batch(pattern: Pattern, root: Path, files: Sequence[TreeEntry], foun
 
 
 def _search_file(pattern: Pattern, root: Path, entry: TreeEntry, found: _Matches) -> str:
-    """Add the matches in a file to ``found``. Return why it was not searched to its end; empty if it was."""
+    """Add the matches in a file to ``found``. Return why its end was not reached; empty if it was."""
     try:
         with open_file(root, entry.parts or (), entry.shown) as file:
             raw = file.read(MAX_WHOLE + 1)
