@@ -67,7 +67,7 @@ async def preview(tool: Tool, call: ToolCall, context: ToolContext, limits: Tool
 
 
 def can_preview(tool: Tool) -> bool:
-    """Return whether a tool can preview a call. The pattern of an allowance is matched with the preview's subject."""
+    """Return whether a tool can preview a call. Only then does the call have a subject for patterns of allowances."""
     if isinstance(tool, FunctionTool):
         return tool.previewer is not None
     return isinstance(tool, Previewing)

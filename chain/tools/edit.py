@@ -4,8 +4,8 @@ An existing file must have been read or written before by an agent of the sessio
 and the edit use the same function (``diff``), and the file is replaced atomically (``replace``), so an error, an
 interrupt or a kill leaves the old file or the new one.
 
-An interrupt does not abandon the thread of an edit, as it does for a read, so no file changes after the call has ended.
-The thread checks for an interrupt just before it replaces the file.
+An interrupt abandons the thread of a read, but not the thread of an edit. So no file changes after the call of the edit
+has ended. The thread checks for an interrupt just before it replaces the file.
 """
 
 from __future__ import annotations

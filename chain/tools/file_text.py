@@ -41,7 +41,7 @@ class FileText:
 
     @property
     def lines(self) -> list[str]:
-        """The lines without their line ends. As in editors, the last line end of a file begins no further line."""
+        """The lines without their line ends. As in editors, there is no empty line after a final line end."""
         lines = self.body.replace("\r\n", "\n").split("\n")
         return lines[:-1] if not lines[-1] else lines
 

@@ -9,7 +9,7 @@ import trio
 
 
 class KnownFileVersions:
-    """For each file, by its real path: the digest of the version that an agent of this process last read or wrote.
+    """The digests of the file versions that agents of this process last read or wrote, by the files' real paths.
 
     Digests are recorded only in trio's thread, and only by calls that were not cancelled. Otherwise the abandoned
     thread of a cancelled call could replace a newer digest by an older one.

@@ -1,10 +1,10 @@
 """The tools ``list_files``, ``read_file`` and ``search_files``, which read files of the workspace.
 
-``paths`` decides which files they may open. The rows of their results, ``PATH: N lines, N words, N bytes`` and
-``PATH:LINE: text``, are also parsed by rule files of the scripted model.
+``paths`` decides which files they may open. Rule files of the scripted model parse the rows of their results, so the
+forms ``PATH: N lines, N words, N bytes`` and ``PATH:LINE: text`` must not change.
 
-Files are read in worker threads. An interrupt abandons a thread, and the thread ends at its next check. These tools
-have threads of their own, so a file system that does not respond blocks nothing else.
+Files are read in worker threads. An interrupt abandons a thread, which ends at its next check for cancellation. These
+tools have threads of their own, so a file system that does not respond blocks nothing else.
 """
 
 from __future__ import annotations

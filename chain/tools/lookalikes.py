@@ -46,7 +46,7 @@ _FORMS = str.maketrans(
     "'''''\"\"\"\"\"-------",
     "\xad\u200b\u200c\u200d\u200e\u200f\u2060\ufeff",  # invisible
 )
-"""Maps quotes and dashes to ASCII and deletes invisible characters, which Unicode normalisation does not."""
+"""Maps quotes and dashes to ASCII, and deletes invisible characters. Unicode normalisation does neither."""
 
 
 def escape_lookalikes(text: str) -> str:
@@ -82,7 +82,7 @@ def fold_lookalikes(text: str) -> str:
 
 
 def differing_characters(text: str, other: str) -> list[str]:
-    """Return the names of the characters in ``text`` that are not in ``other`` and that are easily taken for others."""
+    """Return the names of the characters in ``text`` that are not in ``other`` and are easily confused with others."""
 
     def has_forms(char: str) -> bool:
         is_plain = fold_lookalikes(char) == char == unicodedata.normalize("NFD", char)

@@ -60,14 +60,14 @@ _IMAGES = {
 
 _WORD = re.compile(r"""(?:^|(?<=[\s(\[{<>"'`,;:=|]))@(?:"([^"\n]+)"|([^\s"@][^\s"]*))""")
 _LINES = re.compile(r":L?\d+(?:[-:]L?\d+)?\Z")
-"""A suffix with line numbers, as in ``cli/main.py:12``. The whole file is attached."""
+"""Matches a suffix with line numbers, as in ``cli/main.py:12``. The whole file is attached nevertheless."""
 _END = ".,;:!?…)]}>'`*|"
 """Characters that can follow a name or be a part of it. Of the possible names, the longest existing file is used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attachments:
-    """The attachments of one message. ``blocks`` are its content, which follows the texts of the message's lines.
+    """The attachments of one message. ``blocks`` are their contents, which follow the texts of the message's lines.
 
     ``notes`` maps the id of a line to a note about the files that were attached to it or left out.
     """
@@ -134,7 +134,7 @@ def read_named_files(
 
 
 def names_in(text: str) -> Iterator[Sequence[str]]:
-    """For each word of a line that may name a file, yield its possible file names, longest first.
+    """Yield the possible file names, longest first, of each word of a line that may name a file.
 
     Piped input and files that an editor embedded in the line are not the user's own words, so they name no files.
     """
@@ -159,7 +159,7 @@ def _note(attached: Sequence[str], left_out: Sequence[str]) -> str:
 def _read_all(
     workspace: Path, added: Sequence[Path], wanted: Sequence[tuple[str, Sequence[str]]]
 ) -> Iterator[tuple[str, str, _Attachment]]:
-    """For each word that names a file, yield the id of its line, the file's path as shown, and the attachment."""
+    """Yield, for each word that names a file, the id of its line, the file's path as shown, and the attachment."""
     root, known, room = workspace.resolve(), dict[str, _Attachment | None](), MAX_NAMED_BYTES
     for id, names in wanted:
         for name in names:
@@ -175,7 +175,8 @@ def _read_all(
 def _attach(root: Path, added: Sequence[Path], name: str, room: int, *, is_full: bool) -> _Attachment | None:
     """Return the attachment for a name; ``None`` if there is no such file.
 
-    ``room`` is the number of bytes that can still be attached to the message. If ``is_full``, no further file can.
+    ``room`` is the number of bytes that can still be attached to the message. If ``is_full``, no further file
+    can be attached.
     """
     try:
         given = PurePath(os.path.expanduser(name)) if name.startswith("~") else PurePath(name)

@@ -9,8 +9,8 @@ runs, and instruction files.
 - ``processes.shell`` makes a ``snapshot`` before and after a command, and reports the differences.
 
 Landlock can protect a file only together with the folders above it. In these folders, a command then cannot create,
-move or remove anything. So commands are refused only files that would run as code, or that would lift the sandbox
-without a question. Commands can write the other protected files, and changes are reported: files that git must write,
+move or remove anything. So a command is denied only the files that would run as code, or that would lift the sandbox
+without a question. It can write the other protected files, and the changes are reported: files that git must write,
 files that only the model reads, and files that the user must trust again after a change.
 """
 
@@ -96,9 +96,9 @@ class Protected:
     names: frozenset[str] = INSTRUCTIONS
 
     def refused_places(self, folders: Iterable[Path]) -> Refused:
-        """Return the files and folders that are refused to a command. Reads the disk.
+        """Return the files and folders that a command cannot write. Reads the disk.
 
-        ``folders`` are those that the command may write otherwise.
+        ``folders`` are those that the command can write, apart from the refused ones in them.
         """
         # Python searches the user's own folder of packages from the next start on, even if it does not exist yet.
         users = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []

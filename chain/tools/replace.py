@@ -149,7 +149,7 @@ def _copy_status(descriptor: int, folder: int, name: str, old: os.stat_result) -
 
 
 def _copy_attributes(source: int, descriptor: int) -> None:
-    """Copy the access list and the user's attributes from ``source``. Remove those that ``source`` does not have."""
+    """Copy the access list and the user's attributes to ``descriptor``. Remove its other attributes of these kinds."""
     wanted = {name: os.getxattr(source, name) for name in _attributes(source)}
     for name in _attributes(descriptor) - wanted.keys():  # inherited from the folder
         os.removexattr(descriptor, name)

@@ -22,8 +22,8 @@ def restore_files(
     Return the paths of the files that were restored, and the paths of those that were not, or not completely.
 
     ``content_of`` returns the content with a given digest; ``None`` if it is not stored any more. A file that another
-    program has changed is not touched: its content is not the one before or after any of the changes. The call can be
-    repeated after a crash.
+    program has changed is not touched: its content is neither the old nor the new content of any change. The call can
+    be repeated after a crash.
     """
     by_path: dict[str, list[FileChanged]] = defaultdict(list)
     for change in changes:
@@ -45,7 +45,7 @@ def restore_files(
 def _restore(
     root: Path, parts: tuple[str, ...], changes: Sequence[FileChanged], content_of: Callable[[str], bytes | None]
 ) -> tuple[bool, bool]:
-    """Revert the changes of one file. Return whether it was written or removed, and whether all are reverted."""
+    """Revert the changes of one file. Return whether it was written or removed, and whether no change is left."""
     status, now = _version(root, parts)
     target, is_complete = now, True
     for change in reversed(changes):

@@ -8,7 +8,7 @@ A tool is usually written as::
 
 The first parameter is the context, the others are the input that the model gives, and the docstring is the description
 that the model reads. The function returns the text of the result, or a ``ToolOutput``, and raises ``ToolError`` on
-failure. Any other exception is reported to the model too, and the loop continues. For a function that cannot be a tool,
+failure. Any other exception is reported to the model too, and the run continues. For a function that cannot be a tool,
 the decorator raises ``TypeError``.
 """
 
@@ -111,7 +111,10 @@ ToolFunction: TypeAlias = Callable[..., Awaitable[str | ToolOutput]]
 
 
 class Subject:
-    """The kind of text with which the pattern of an allowance is compared, such as a path. It accepts any text."""
+    """The kind of text, such as a path, with which the pattern of an allowance is compared.
+
+    This base class accepts any text.
+    """
 
     plural = "subjects"
     """The plural noun for such subjects, in sentences for people."""
@@ -125,7 +128,10 @@ class Subject:
         return fnmatchcase(subject, pattern)
 
     def note(self, pattern: str | None) -> str:
-        """Return a remark on an allowance with this pattern; ``None`` for one without pattern. It may be empty."""
+        """Return a remark that is shown with an allowance; empty if there is none.
+
+        ``pattern`` is ``None`` for an allowance without a pattern.
+        """
         return ""
 
 

@@ -1,8 +1,8 @@
 """One connection to a server, from its start to its end.
 
 The client of ``mcp`` matches answers to requests, and sends cancellations. Lists and results are requested raw, and
-checked in ``tools`` and ``content``: one bad tool must not cost the others, and validating results against the schemas
-of a server would block the trio thread.
+checked in ``tools`` and ``content``: one bad tool must not make the others unusable, and validating results against the
+schemas of a server would block the trio thread.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ class ServerHost(Protocol):
         """Ask the user the server's question. Return the action (accept, decline or cancel) and the answers."""
 
     async def on_connected(self, connection: ServerConnection) -> None:
-        """Called after the handshake, with the new connection. Raise ``ToolError`` if the server is unusable."""
+        """Handle a new connection after its handshake. Raise ``ToolError`` if the server is unusable."""
 
     def on_list_changed(self) -> None:
-        """Called when the server reports that its tools or prompts have changed."""
+        """Handle the server's report that its tools or prompts have changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,10 @@ async def _with_program(how: Launch, guard: Guard, host: ServerHost, traffic: Tr
 
 
 def _sendable(value: Any) -> Any:  # noqa: ANN401 - any JSON
-    """Replace lone surrogates in JSON by question marks. They can come from a model, a user or a file system."""
+    """Return JSON with question marks in place of lone surrogates.
+
+    Lone surrogates can come from a model, a user or a file system.
+    """
     return json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
 
 
@@ -216,7 +219,10 @@ async def _converse(
     host: ServerHost,
     traffic: Traffic,
 ) -> None:
-    """Do the handshake, and wait until the connection ends. Raise ``MCPError``, ``ToolError`` or ``RuntimeError``."""
+    """Do the handshake, pass the connection to ``host``, and wait until the connection ends.
+
+    Raise ``MCPError``, ``ToolError`` or ``RuntimeError``.
+    """
 
     async def elicit(context: ClientRequestContext, params: Any) -> types.ElicitResult:  # noqa: ANN401
         schema = getattr(params, "requested_schema", None) or {}

@@ -379,7 +379,7 @@ class ManagedServer:
         needed = [str(each.get("name")) for each in arguments if each.get("required")]
         if len(needed) > len(words):
             raise ToolError(f"The prompt {name} needs {', '.join(needed)}.")
-        if wanted and len(words) > len(wanted):  # the last argument gets the rest
+        if wanted and len(words) > len(wanted):  # the last argument gets all remaining words
             words = [*words[: len(wanted) - 1], " ".join(words[len(wanted) - 1 :])]
         params = {"name": name, "arguments": dict(zip(wanted, words, strict=False))}
         return await self._request("prompts/get", params, content.messages_text)

@@ -1,7 +1,7 @@
 """The streams between the MCP client and a server: rows of a guarded program, or requests over HTTP.
 
-What a server sends is limited (``traffic``). Sending never blocks, because the client does not let a cancelled call
-end before it has sent the cancellation.
+``traffic`` limits what a server sends. Sending to a server never blocks, because a cancelled call ends only after the
+client has sent the cancellation.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ async def inspect(traffic: Traffic, response: httpx2.Response) -> None:
     headers, status = response.headers, response.status_code
     is_post = response.request.method == "POST"
     id = from_json(response.request.content).get("id") if is_post else None
-    # Without the charset, because some are decoded in quadratic time.
+    # Without the charset, because some charsets are decoded in quadratic time.
     headers["content-type"] = kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     response.stream = _Body(response.stream, traffic, id, is_events=kind == "text/event-stream")
     if (coding := headers.get("content-encoding", "identity").strip().lower()) != "identity":
@@ -224,7 +224,7 @@ class _Body(httpx2.AsyncByteStream):
 async def http_streams(address: Address, traffic: Traffic) -> AsyncIterator[tuple[Any, Any]]:
     """Connect to a server over HTTP, and yield the stream to read from and the stream to write to."""
     client = httpx2.AsyncClient(
-        # Compressed, a small response could be a large one.
+        # A small response could be large when it is decompressed.
         headers={"accept-encoding": "identity", **address.headers},
         timeout=httpx2.Timeout(SILENT_S, connect=SERVER_CONNECT_S),
         event_hooks={"response": [partial(inspect, traffic)]},

@@ -103,7 +103,7 @@ class Traffic:
     async def record_read(self, holder: object, size: int, cost: int) -> None:
         """Count the cost of a read, and record that ``holder``, its reader, now stores ``size`` bytes.
 
-        Raise ``OverBoundError`` if that is too much.
+        Raise ``OverBoundError`` if the stored bytes exceed a limit.
         """
         self.incomplete_bytes[holder] = size
         if size > MAX_MESSAGE_BYTES or sum(self.incomplete_bytes.values()) > MAX_HELD:

@@ -34,16 +34,16 @@ _DOCUMENTATION = IPv6Network("3fff::/20")
 _ISATAP = 0x5EFE
 """Marks an ISATAP address, which is tunnelled to the IPv4 address in its last 32 bits (RFC 5214).
 
-The marker is in the 32 bits before them.
+The marker is in the 32 bits before the IPv4 address.
 """
 
 
 class SourceError(Exception):
-    """A source that cannot be read. The message continues a sentence that starts with the source: ``answered 404``."""
+    """A source that cannot be read. The message continues a sentence that begins with its name: ``answered 404``."""
 
 
 def parse_url(address: str, base: httpx2.URL | None = None) -> httpx2.URL:
-    """Parse the URL of a page, which may be relative to ``base``. Raise ``SourceError`` if it may not be requested."""
+    """Parse the URL of a page, which may be relative to ``base``. Raise ``SourceError`` if it must not be requested."""
     import httpx2
 
     try:
@@ -98,7 +98,7 @@ def parse_ip(host: str) -> IPAddress | None:
 
 
 def is_public(ip: IPAddress) -> bool:
-    """Return whether an address is on the public internet, not on this machine, in a local network or reserved."""
+    """Return whether an address is public. Addresses of this machine, local networks and reserved ranges are not."""
     if isinstance(ip, IPv4Address):
         return ip.is_global and not ip.is_multicast
     if ip not in _UNICAST or ip in _DOCUMENTATION or not ip.is_global:

@@ -8,8 +8,8 @@ before its approval: resolving a name that a model made up already sends its tex
 **IP addresses.** The owner of a name can change its IP addresses at any time, also after the approval: to 127.0.0.1, or
 to 169.254.169.254, where clouds hand out keys (DNS rebinding). So an IP address that is not public needs an entry or an
 approval of its own, and connections are made only to the addresses that were checked. A name from the user's own line,
-as in ``also check wiki.corp``, may resolve to the local network without a further approval. For this machine, and for
-any other address that is not public, it needs one. ``localhost`` always means this machine.
+as in ``also check wiki.corp``, may resolve to the local network without a further approval. If it resolves to this
+machine or to any other address that is not public, the user is asked. ``localhost`` always means this machine.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ MAX_URL_CHARS = 500
 
 
 class HostRefused(Exception):
-    """A host that may not be visited. The message is the reason."""
+    """The refusal to visit a host. The message is the reason."""
 
 
 def covers(entries: Iterable[str], host: str) -> bool:
-    """Return whether an entry is this host, or a domain with a dot of which this host is a subdomain."""
+    """Return whether an entry is this host or one of its parent domains. An entry without a dot has no subdomains."""
     host = normalize_host(host)
     is_name = parse_ip(host) is None
     return any(
@@ -62,7 +62,7 @@ class HostApprovals:
     async def check_host(self, host: str, urls: Sequence[str]) -> None:
         """Ask the user to approve a host, unless it needs no approval or was decided before.
 
-        ``urls`` are those to fetch from the host. Raise ``HostRefused`` if the host may not be visited.
+        ``urls`` are those to fetch from the host. Raise ``HostRefused`` if the host must not be visited.
         """
         if covers(self._entries, host) or normalize_host(host) in self.by_user:
             return
@@ -74,7 +74,7 @@ class HostApprovals:
     async def check_ips(self, host: str, ips: Iterable[IPAddress]) -> None:
         """Ask the user to approve those IP addresses of an approved host that are not public.
 
-        Raise ``HostRefused`` if one of them may not be visited.
+        Raise ``HostRefused`` if one of them must not be visited.
         """
         name = normalize_host(host)
         if name == "localhost" or name.endswith(".localhost"):  # RFC 6761

@@ -90,8 +90,8 @@ async def fetch(address: str, approvals: HostApprovals, later: Collection[str] =
 
     ``later`` are addresses that will be fetched later. The question about a host also shows those on this host.
 
-    Raise ``HostRefused`` if the host of the address may not be visited. Raise ``SourceError`` for any other failure,
-    and if the host of a redirect may not be visited.
+    Raise ``HostRefused`` if the host of the address must not be visited. Raise ``SourceError`` for any other failure,
+    and if the host of a redirect must not be visited.
     """
     url = parse_url(address)
     with trio.move_on_after(SOURCE_S) as limit:

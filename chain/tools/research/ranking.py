@@ -26,7 +26,7 @@ _WORD = re.compile(r"\w+")
 
 
 class Row(NamedTuple):
-    """A row of a source. Its location is shown as ``where`` and ``n`` together, as in ``docs/a.md:`` and 12."""
+    """A row of a source. ``where`` and ``n`` make up its location: for line 12, ``docs/a.md:`` and 12."""
 
     where: str
     n: int

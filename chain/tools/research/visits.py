@@ -157,7 +157,7 @@ class _Research:
                 raise
             if name not in by_user:
                 raise ToolError(f"{error} (An address begins with https://.)") from None
-            # People say "also check example.org"; a path of that name would have come first.
+            # People say "also check example.org". An existing path with this name was preferred above.
             by_user.add(f"https://{name}")
             return await self._read_page(f"https://{name}")
 
