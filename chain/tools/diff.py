@@ -119,7 +119,7 @@ def _apply_replacement(path: str, text: FileText, edit: Replacement) -> str:
         )
     at = body.find(old)
     if body.find(old, at + 1) != -1:
-        # ``count`` counts "aa" once in "aaa", where it occurs twice.
+        # ``str.count`` counts "aa" once in "aaa", although it occurs twice.
         n = next(_line_numbers(body, old))
         raise ToolError(f"old_string occurs twice in {path}, overlapping at line {n}: add the text around it.")
     return body[:at] + new + body[at + len(old) :]

@@ -23,7 +23,7 @@ LEFT_OUT = frozenset({".git", ".hg", ".svn", ".venv", "node_modules", *_CACHES})
 MAX_TREE_ENTRIES = 20_000
 """The most files in one tree, and the most folders. Finding this many takes about a second."""
 
-MAX_AROUND = 200
+MAX_EXCERPT = 200
 """Characters of the excerpt of a matching line."""
 
 MAX_OMISSIONS = 10
@@ -136,6 +136,6 @@ def _link_entry(root: Path, parts: tuple[str, ...], name: str, shown: str) -> Tr
 
 def excerpt(line: str, at: int) -> str:
     """Return a line or, if it is long, the part of it around the match at the index ``at``."""
-    start = 0 if at < MAX_AROUND * 3 // 4 else at - MAX_AROUND // 2
-    part = line[start : start + MAX_AROUND].strip()
-    return ("…" if start else "") + part + ("…" if len(line) > start + MAX_AROUND else "")
+    start = 0 if at < MAX_EXCERPT * 3 // 4 else at - MAX_EXCERPT // 2
+    part = line[start : start + MAX_EXCERPT].strip()
+    return ("…" if start else "") + part + ("…" if len(line) > start + MAX_EXCERPT else "")

@@ -28,7 +28,7 @@ from chain.errors import ToolError
 from chain.text.search import BadPattern, Expressions, SearchBudget, TooSlow
 from chain.text.wording import join_first
 from chain.tools.file_text import FileText
-from chain.tools.file_tree import MAX_AROUND, MAX_OMISSIONS, Tree, TreeEntry, excerpt, walk
+from chain.tools.file_tree import MAX_EXCERPT, MAX_OMISSIONS, Tree, TreeEntry, excerpt, walk
 from chain.tools.file_versions import digest
 from chain.tools.paths import MAX_WHOLE, open_file, printable_path, resolve_existing
 from chain.tools.tool import Tool, ToolContext, ToolOutput, tool
@@ -270,14 +270,14 @@ class _Matches:
     """The matches of a search so far.
 
     ``rows`` are the first ``MAX_MATCHES`` matches. ``lines`` and ``files`` count all lines and files that match, and
-    ``seen`` all files that were searched. ``skipped`` maps a reason to the names of the files that, for this reason,
-    were not searched to their end.
+    ``searched`` counts all files that were searched. ``skipped`` holds the names of the files that were not searched to
+    their end, by the reason.
     """
 
     rows: list[str] = field(default_factory=list)
     lines: int = 0
     files: int = 0
-    seen: int = 0
+    searched: int = 0
     skipped: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
 
@@ -290,13 +290,13 @@ async def _search(ctx: ToolContext, pattern: Pattern, tree: Tree) -> ToolOutput:
                 ctx.progress(f"searched {start} of {len(files)} files, {found.lines} matches")
             batch = files[start : start + BATCH]
             await _THREADS.run(partial(_search_batch, pattern, tree.root, batch, found), abandon_on_cancel=True)
-    # An abandoned thread may still be running. It adds a row before it counts it.
-    lines, seen, skipped = found.lines, found.seen, dict(found.skipped)
+    # An abandoned thread may still be running. It adds a row to ``rows`` before it counts the row in ``lines``.
+    lines, searched, skipped = found.lines, found.searched, dict(found.skipped)
     rows = found.rows[:lines]
     if lines > len(rows):
         rows.append(f"({lines - len(rows)} more matching lines are not shown.)")
     rows.append(f"{_pluralize(lines, 'matching line')} in {found.files} of {_pluralize(len(files), 'file')} searched.")
-    if left := [entry.shown for entry in files[seen:]]:
+    if left := [entry.shown for entry in files[searched:]]:
         skipped[f"(the search took longer than {SEARCH_S} s: search a smaller folder)"] = left
     rows += [f"Not searched {why}: {join_first(names, MAX_OMISSIONS)}." for why, names in skipped.items()]
     summary = "1 match" if lines == 1 else f"{lines} matches"
@@ -309,7 +309,7 @@ def _search_batch(pattern: Pattern, root: Path, files: Sequence[TreeEntry], foun
         trio.from_thread.check_cancelled()
         if why := _search_file(pattern, root, entry, found):
             found.skipped[why].append(entry.shown)
-        found.seen += 1
+        found.searched += 1
 
 
 def _search_file(pattern: Pattern, root: Path, entry: TreeEntry, found: _Matches) -> str:
@@ -330,7 +330,7 @@ def _search_file(pattern: Pattern, root: Path, entry: TreeEntry, found: _Matches
             if (match := budget.search(pattern, line, len(line))) is None:
                 continue
             if len(found.rows) < MAX_MATCHES:
-                at = f" (column {match.start() + 1})" if len(line) > MAX_AROUND else ""
+                at = f" (column {match.start() + 1})" if len(line) > MAX_EXCERPT else ""
                 found.rows.append(f"{entry.shown}:{n}: {excerpt(line, match.start())}{at}")
             found.lines += 1
     except TooSlow:

@@ -100,7 +100,7 @@ class Protected:
 
         ``folders`` are those that the command can write, apart from the refused ones in them.
         """
-        # Python searches the user's own folder of packages from the next start on, even if it does not exist yet.
+        # The next Python to start searches the user's own folder of packages, even if the folder does not exist now.
         users = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
         searched = [os.path.abspath(each) for each in (*sys.path, *users)]
         prefixes = [sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix]

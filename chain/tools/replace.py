@@ -60,7 +60,7 @@ def replace(
                 os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
         for *above, last in reversed(made):
-            # Another program may have created a file there.
+            # Fails if another program has created a file in the folder.
             with suppress(OSError), _open_folder(root, above) as folder:
                 os.rmdir(last, dir_fd=folder)
         raise

@@ -160,7 +160,7 @@ async def _with_program(how: Launch, guard: Guard, host: ServerHost, traffic: Tr
 
     async def read_errors(program: GuardedProgram) -> None:
         nonlocal errors
-        while piece := await program.errors.receive_some():  # or the program would block
+        while piece := await program.errors.receive_some():  # a full pipe would block the program
             errors = (errors + piece)[-MAX_ERRORS:]
             await traffic.spend(READ_COST + len(piece))
 

@@ -76,7 +76,7 @@ class RowReader(trio.abc.ReceiveChannel[SessionMessage]):
                     if row.strip():
                         self.noise = f"it wrote a row that is not a JSON message: {row[:80].decode(errors='replace')!r}"
         except (trio.EndOfChannel, OverBoundError):
-            self._traffic.gone.set()  # before the calls fail
+            self._traffic.gone.set()  # set before the calls fail, which then read it
             raise trio.EndOfChannel from None
 
     async def _row(self) -> bytes:

@@ -29,7 +29,7 @@ from pydantic_core import from_json
 from chain.concurrency.threads import Threads
 from chain.errors import ToolError
 
-MAX_MESSAGE_BYTES, MAX_HELD = 8 * 1024 * 1024, 64 * 1024 * 1024
+MAX_MESSAGE_BYTES, MAX_INCOMPLETE_BYTES = 8 * 1024 * 1024, 64 * 1024 * 1024
 """The most bytes of one message, and of all incomplete messages of a connection.
 
 A message can contain the largest image that models accept. Parsing a message takes 20 ms, and four times its size in
@@ -106,8 +106,10 @@ class Traffic:
         Raise ``OverBoundError`` if the stored bytes exceed a limit.
         """
         self.incomplete_bytes[holder] = size
-        if size > MAX_MESSAGE_BYTES or sum(self.incomplete_bytes.values()) > MAX_HELD:
-            self.exceed(f"it sent a message of more than {MAX_MESSAGE_BYTES:,} bytes, or {MAX_HELD:,} at once")
+        if size > MAX_MESSAGE_BYTES or sum(self.incomplete_bytes.values()) > MAX_INCOMPLETE_BYTES:
+            self.exceed(
+                f"it sent a message of more than {MAX_MESSAGE_BYTES:,} bytes, or {MAX_INCOMPLETE_BYTES:,} at once"
+            )
         await self.spend(cost)
 
     async def count_message(self, row: bytes | bytearray) -> bool:

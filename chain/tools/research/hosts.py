@@ -92,7 +92,7 @@ class HostApprovals:
             preview = Preview(text=text, subject=subject, digest=digest(text.encode()), always="subject")
             verdict = await self._asking.approve(preview)
             if verdict.withdrawn:
-                raise HostRefused(verdict.reason.strip() or "no one answered")  # the next source asks again
+                raise HostRefused(verdict.reason.strip() or "no one answered")  # not stored: asked again
             self._decisions[key] = "" if verdict.allowed else verdict.reason.strip() or "the user refused"
         if reason := self._decisions[key]:
             raise HostRefused(reason)

@@ -109,7 +109,7 @@ def report_of(plan: ResearchPlan, name: str, source: Source) -> Report:
     return Report(
         name,
         outcome=f"{pluralize(len(matches), 'place')} found{focus}",
-        opening=_fit(opening, 2 * MAX_RESULT),  # more than ever fits, or all rows
+        opening=_fit(opening, 2 * MAX_RESULT),  # more than a result can show; all rows of a short source
         places=[_place(n, rows, scorer) for n in best],
         heading=f"First those with {', '.join(plan.preferred)} (prefer, from the user's line):" if is_preferred else "",
         matches=len(matches),
