@@ -15,9 +15,9 @@ Task: TypeAlias = Callable[[], Awaitable[object]]
 async def background_tasks(*tasks: Task, when_cancelled: Callable[[], object] = lambda: None) -> AsyncIterator[None]:
     """Run tasks for the duration of the block, then wait until all tasks have ended.
 
-    A cancellation of the block does not cancel the tasks. ``when_cancelled`` is called once, when the block is
-    cancelled or has ended. A single exception of the block or of a task is raised without a group; several exceptions
-    are raised as a group.
+    A cancellation of the block does not cancel the tasks. ``when_cancelled`` is called once: when the block is
+    cancelled, or otherwise when it has ended. A single exception of the block or of a task is raised without a group;
+    several exceptions are raised as a group.
     """
 
     async def run_shielded(task: Task) -> None:

@@ -53,7 +53,7 @@ def without_collector() -> Iterator[None]:
 
 
 class Threads:
-    """Worker threads for one kind of work. Their number has a limit of its own in each ``trio.run``."""
+    """Worker threads for one kind of work. ``limit`` is their maximum number in each ``trio.run``."""
 
     def __init__(self, name: str, limit: int = MAX_THREADS) -> None:
         self._limit = limit

@@ -10,7 +10,8 @@ run. Where the format leaves a choice:
 
 The first of the ``rules`` that matches a line decides (``chain help handler-prompts``). Where the rules leave a choice:
 
-- ``^`` and ``$`` are the ends of the line, however many rows it has. Lines that begin with a space are matched, too.
+- ``^`` and ``$`` match the start and the end of the whole line, even if it has several rows. Lines that begin with a
+  space are matched, too.
 - The rule for the action is selected when a line is accepted. The rule for the text is selected when the line is
   delivered, so that an edit of the file applies to waiting lines. If the file is unchanged, both are the same rule.
 - ``resume: true`` in a rule means the ``resume`` text of the file. The action ``deliver`` does not remove the urgency

@@ -3,7 +3,7 @@
 Appends run in the caller's thread, which is trio's: the kernel copies them to its page cache, in microseconds. Syncs
 run in a worker thread, since each waits for the disk.
 
-What happens if the disk hangs, as a network file system may:
+What happens if the disk hangs, which is possible with a network file system:
 
 - A sync that hangs, the usual case, blocks its worker thread and every task that waits for an acknowledgement of the
   journal. The event loop continues.

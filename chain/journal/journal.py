@@ -9,9 +9,9 @@ Acknowledgements, and the actions that must follow them, run in the order in whi
 Each record that was written is applied to the state of the session, which returns the events of the record. The code
 that commits the record decides when the events are emitted::
 
-    journal.record(...).emit()                     at once
-    journal.acknowledge(journal.record(...).emit)  once the record is on disk
-    journal.emit_after_acks(journal.record(...).emit)     after the acknowledgements queued so far
+    journal.record(...).emit()                         at once
+    journal.acknowledge(journal.record(...).emit)      once the record is on disk
+    journal.emit_after_acks(journal.record(...).emit)  after the acknowledgements queued so far
 """
 
 from __future__ import annotations

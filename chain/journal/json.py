@@ -59,7 +59,7 @@ _PLAIN_TYPES = frozenset({str, int, float, bool, type(None)})
 
 @cache
 def _fields_with_omitted_value(kind: Any) -> tuple[tuple[str, object], ...]:  # noqa: ANN401 - a dataclass
-    """Return the names of a dataclass's fields. The JSON omits a field that has the value paired with its name."""
+    """Return the name of each field of a dataclass, with the value for which the JSON omits the field."""
     return tuple((f.name, f.default if f.metadata == BRIEF else _ALWAYS) for f in fields(kind))
 
 

@@ -6,7 +6,7 @@ import fcntl
 import time
 
 PAUSES_S = (0.01, 0.05, 0.2)
-"""The pauses between attempts, in seconds.
+"""The pauses between attempts to lock a journal, in seconds.
 
 Another process holds the lock for a moment when it calls ``has_writer``.
 """

@@ -1,4 +1,4 @@
-"""The record types of a session's journal, as a union of frozen dataclasses. Their JSON is in ``json``."""
+"""The record types of a session's journal, as a union of frozen dataclasses. The module ``json`` converts them."""
 
 from __future__ import annotations
 
@@ -130,9 +130,9 @@ class Message(_Typed):
     """A message was appended to an agent's conversation. ``line_ids`` are the lines that it delivers.
 
     If it delivers lines, ``source`` is the handler prompt, and ``remaining`` counts the model calls that the run had
-    left. ``skipped`` names the tools that did not start because of an urgent line. ``outcomes`` are the results of the
-    lines that code carried out, one for each line; empty for other lines. ``waited_s`` is how long the first line
-    waited, in seconds. ``iteration`` is that of the run.
+    left. ``skipped`` names the tools that did not start because of an urgent line. ``outcomes`` has a text for each
+    line: what code did about the line, or an empty text. ``waited_s`` is how long the first line waited, in seconds.
+    ``iteration`` is that of the run.
 
     ``is_cut``: the message is the part of a reply that was shown before a now line cancelled the reply.
     """
@@ -423,9 +423,9 @@ class Mode(_Typed):
 class RequestSent(_Typed):
     """A model call starts.
 
-    ``system`` and ``tools`` are digests (``text_digest``) of the system prompt and the tools. ``attempt`` counts from
-    1. ``compacts``: the call asks for a summary to compact the conversation. ``window`` is the model's context window
-    in tokens, 0 if unknown. ``beside`` is the number of characters in the system prompt and the tools.
+    ``system`` and ``tools`` are digests (``text_digest``) of the system prompt and the tools. The first
+    ``attempt`` is 1. ``compacts``: the call asks for a summary to compact the conversation. ``window`` is the model's
+    context window in tokens, 0 if unknown. ``beside`` is the number of characters in the system prompt and the tools.
     """
 
     agent: str
@@ -606,5 +606,5 @@ class Entry:
 
 
 def text_digest(text: str) -> str:
-    """Return the digest of a text that is too long to be recorded."""
+    """Return the digest of a long text, to be recorded instead of the text."""
     return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()[:16]

@@ -1,7 +1,7 @@
 """Parsing of a submitted line (SPEC section 3). Pure.
 
 ``parse_line`` tries the rows of this table in order; a line that matches none is a redirect. ``!`` and ``!!`` set the
-urgency, and the text after them is parsed by the rows of the table below theirs.
+urgency, and the text after them is parsed by the later rows of the table.
 
 ======================  ===========  ======================================================
 the line                kind         meaning
@@ -41,12 +41,12 @@ Kind: TypeAlias = Literal[
 Urgency: TypeAlias = Literal["next", "urgent", "now"]
 """When a line is delivered, the weakest urgency first.
 
-``next``: at the next safe point. ``urgent``: at the next safe point, for which tools that have not started are skipped.
-``now``: at once, for which the reply or the tools in progress are cancelled.
+``next``: at the next safe point. ``urgent``: also at the next safe point, but tools that have not started are skipped.
+``now``: at once; the reply or the tools in progress are cancelled.
 """
 
 ASIDES: frozenset[Kind] = frozenset({"question", "todo", "context"})
-"""The kinds of lines that do not end the task: after the answer, the model resumes it (SPEC section 5)."""
+"""The kinds of lines that do not change the task: after the answer, the model resumes it (SPEC section 5)."""
 
 STOP_PHRASES = (
     "stop",

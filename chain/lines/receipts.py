@@ -90,7 +90,7 @@ class Ledger:
     ) -> AcceptedLine:
         """Give the line an id, record the line and return it. Raise ``JournalError``; the line is not accepted then.
 
-        ``by_rule``: a rule changed the kind or urgency of the line. ``waiting`` is the line's place in the queue.
+        ``by_rule``: a rule changed the kind or urgency of the line. ``waiting`` is the line's position in the queue.
         ``job`` is the background job whose end the line reports.
         """
         number, on_record = self._last_number, id
@@ -164,7 +164,7 @@ class Ledger:
         self._journal.acknowledge(emit)
 
     def _return_unsynced(self, error: JournalError) -> None:
-        """Settle lines as ``returned`` whose receipts ``handled`` may have been lost, since the disk failed."""
+        """After a failure of the disk, settle as ``returned`` the lines whose ``handled`` receipts were not synced."""
         while self._unsynced_done:
             accepted = self._unsynced_done.pop(0)
             # The receipt ``handled`` was never emitted.

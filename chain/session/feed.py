@@ -21,7 +21,7 @@ from chain.concurrency.wakeup import Wakeup
 from chain.events import Event, Notice, Piece, ToolProgress
 
 MAX_WAITING_PROGRESS = 256 * 1024
-"""The limit of a tool's queued progress, in characters. Older text is dropped. The model limits replies."""
+"""The limit of a tool's queued progress, in characters. Older text is dropped. Replies have no such limit."""
 
 Listener: TypeAlias = Callable[[Event], None]
 """A function that is called with each event."""
@@ -29,7 +29,7 @@ Listener: TypeAlias = Callable[[Event], None]
 
 @dataclass(eq=False)
 class _Stream:
-    """The queued pieces of one text. ``first`` is the event of the first piece, ``pieces`` are the texts of all."""
+    """The queued pieces of one text. ``first`` is the event of the first piece, ``pieces`` are their texts."""
 
     first: Piece
     pieces: deque[str] = field(default_factory=deque)
@@ -101,7 +101,7 @@ class Feed:
 
 
 class Broadcaster:
-    """The distributor of events to the feeds and listeners of a chain. An unused feed is freed (weak references)."""
+    """The distributor of events to the feeds and listeners of a chain. A feed that no consumer references is freed."""
 
     def __init__(self) -> None:
         self._feeds: list[weakref.ref[Feed]] = []

@@ -4,8 +4,8 @@ How the end of a job reaches the model::
 
     shell(background)       job_started, then a task that runs the command under the guard
     the command has ended   job_ended, then a line of kind ``job`` in the inbox of the job's agent, in one step
-    the next safe point     the line is delivered like any other; after a run it waits for the next one
-    no run is active        a job that wakes starts a run with its line, unless it was killed
+    the next safe point     the line is delivered like any other; after a run it waits for the next run
+    no run is active        the line of a job that wakes the session starts a run, unless the job was killed
 
 If the agent of a job has ended, the line goes to the nearest agent above it that is at work. An agent's jobs are killed
 when the agent ends, and all jobs are killed when the session closes. Lines of jobs that no run will deliver are then
@@ -51,7 +51,7 @@ MAX_COMMAND = 500
 """The number of characters of the command in the line that reports a job's end: enough to recognise it."""
 
 SESSION_CLOSED = "ended with the session"
-"""The reason for killing a job, or returning its line, when the session closes."""
+"""The reason that is given for a killed job, or for a returned line of a job, when the session closes."""
 
 _TAIL_BYTES = 16 * MAX_REPORTED
 """The number of bytes to read for ``MAX_REPORTED`` characters.
@@ -136,7 +136,7 @@ class SessionJobs(Jobs):
         self._changed.set()
 
     async def wait_closed(self) -> None:
-        """Wait until no job is running. Then settle lines of jobs that no run will deliver as ``returned``."""
+        """Wait until no job is running. Then settle as ``returned`` the lines of jobs that no run will deliver."""
         for job in tuple(self._running.values()):
             await job.done.wait()
         if self._runs is not None:
@@ -345,7 +345,10 @@ def report_text(started: records.JobStarted, ended: records.JobEnded, output: Pi
 
 
 def record_lost(state: State, journal: Journal, inbox: Inbox) -> None:
-    """Record the ends of jobs that ended with chain, and queue the missing lines of jobs. Raise ``JournalError``."""
+    """Record the end of each job that was running when chain was killed. Raise ``JournalError``.
+
+    Also queue the lines that report ends of jobs, if they are missing.
+    """
     for id, job in state.jobs.items():
         if job.ended is None:
             journal.record(records.JobEnded(id, job.started.agent, "ended with the program"))

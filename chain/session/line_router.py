@@ -27,7 +27,7 @@ from chain.text.wording import STOPPED_BY_RULE
 
 @dataclass(frozen=True, slots=True)
 class SubmitResult:
-    """The immediate result of submitting a line, named by ``what``.
+    """The immediate result of submitting a line. ``what`` names the result.
 
     ``started``: the line is the query of a new run. ``queued``: the line waits for a safe point (a receipt follows as
     an event). ``stopping``: the run will end. ``handled``: code carried out the line, and ``message`` is the outcome.
@@ -176,7 +176,7 @@ class LineRouter:
         return line
 
     def _stop(self, node: AgentNode, sent: IncomingLine, *, by_rule: bool) -> SubmitResult:
-        """Stop the run of an agent. It stops even if the line is refused because of a full disk or a used id."""
+        """Stop the run of an agent, even if the line is refused because of a full disk or a used id."""
         accepted, problem = None, self._ledger.problem(sent.line, sent.id)
         if not problem:
             try:

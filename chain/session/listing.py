@@ -156,7 +156,7 @@ def find_journal(folder: Path, id: str) -> Path:
 
 
 def match_id(ids: Iterable[str], id: str) -> str:
-    """Return the full id that begins with ``id``. If none does, return the one that ends with it (``LEAST_END``).
+    """Return the full id that begins with ``id``. If there is none, return the id that ends with ``id``.
 
     Raise ``SessionError`` if no id matches, or if several match and none is equal to ``id``.
     """

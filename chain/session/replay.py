@@ -106,7 +106,7 @@ class _Agent:
 
 
 class Replay:
-    """A comparison of the records of a journal with today's configuration. It starts with the first record."""
+    """A comparison of the records of a journal with today's configuration, from the first record on."""
 
     def __init__(self, today: Today, entries: Sequence[Entry]) -> None:
         self._today = today
@@ -187,7 +187,7 @@ class Replay:
         return self._agents[name]
 
     def _reset_agents(self) -> None:
-        """Reset the state of all agents' runs, as a process does that opens the session."""
+        """Reset the state of all agents' runs, as happens when a process opens the session."""
         for name in self._state.agents:
             self._agent(name).begin("")
         self._make_main()
@@ -269,7 +269,7 @@ class Replay:
     def _compare_text(self, record: records.Message, today: str | None) -> Difference | None:
         """Compare the text of a message, without attached files, with the text ``today``.
 
-        ``today`` is ``None`` if no message would be sent.
+        ``today`` is ``None`` if today no message would be sent.
         """
         first = record.message.blocks[0]
         recorded = first.text if isinstance(first, Text) else ""

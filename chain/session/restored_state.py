@@ -95,7 +95,10 @@ class RestoredState(State):
                 return self.apply(entry)
 
     def _open_events(self, record: records.Session, entry: Entry) -> list[Event]:
-        """Apply a record that the session was opened. If a run has no recorded end, first end it as ``interrupted``."""
+        """Apply a ``Session`` record, and return its events.
+
+        If the last run has no recorded end, first end it as ``interrupted``.
+        """
         recorded = self.reopened_events()
         if self.is_running:  # the record of the run's end is missing
             lost = records.Result("interrupted", PROGRAM_ENDED, self.main.iteration, program_ended=True)
@@ -120,7 +123,7 @@ class RestoredState(State):
             yield events.TextDelta(**common, text=message.text)
 
     def _request_events(self, record: records.RequestSent, at: float) -> list[Event]:
-        """Return the start of an iteration for its first request, or a retry for a further attempt.
+        """Return the event of a request: the start of an iteration, or a retry of the model call.
 
         Return no events for a compaction, or if the start of the iteration was emitted before.
         """

@@ -60,9 +60,10 @@ class ServerToolSource:
 class SessionRuns:
     """The runs of a session's main agent, of which at most one is active.
 
-    ``interactive``: a person types the lines. Then more lines stay queued after a run, since the person can start
-    another one with them. A refused line is not a failure, since its text is still in the person's editor. When a run
-    starts, ``load_instructions`` reads the project's instructions, and ``server_tools`` lists the tools of servers.
+    ``interactive``: a person types the lines. Then waiting lines stay queued even after a run that used up its
+    iterations, since the person can start another run with them. A refused line is not a failure, since its text is
+    still in the person's editor. When a run starts, ``load_instructions`` reads the project's instructions, and
+    ``server_tools`` lists the tools of servers.
     """
 
     def __init__(
@@ -132,7 +133,7 @@ class SessionRuns:
             self._record_start(run)
 
     def compact(self, focus: str = "") -> None:
-        """Compact the main agent's conversation at the next safe point. If no run is active, start one only for this.
+        """Compact the main agent's conversation at the next safe point. If no run is active, start a run for this.
 
         ``focus`` says what matters most to the user. A ``compaction`` event reports the outcome. Raise ``UserError`` if
         there is no conversation or the session is closing. Raise ``JournalError`` if the request cannot be recorded.
@@ -150,7 +151,7 @@ class SessionRuns:
         self._activate(self._run_of_compaction(focus))
 
     def interrupt(self) -> bool:
-        """Cancel the active run for the user, and withdraw open questions. Return whether a run was active."""
+        """Cancel the active run on the user's behalf, and withdraw open questions. Return whether a run was active."""
         return self._interrupt("user")
 
     def leave(self) -> None:
@@ -160,7 +161,7 @@ class SessionRuns:
             self._interrupt("exit")
 
     def _interrupt(self, by: Literal["user", "exit"]) -> bool:
-        """Cancel the active run, record ``by`` whom, and withdraw open questions. Return whether a run was active."""
+        """Withdraw open questions, cancel the active run and record this. Return whether a run was active."""
         self._shared.questions.withdraw()
         run = self.active
         if run is None:
@@ -282,7 +283,7 @@ class SessionRuns:
     def return_job_lines(self, reason: str) -> None:
         """Settle the waiting lines of jobs as ``returned``, since the session closes.
 
-        Do nothing in an interactive session, or if lines are left for later: these lines wait until it is resumed.
+        Do nothing in an interactive session or after ``leave``: the lines then wait until the session is resumed.
         """
         if self._leaves_lines or self.interactive:
             return

@@ -19,7 +19,7 @@ These records produce events::
     tool_finished            tool_result, if the result is in it
     plan                     plan_changed
     result                   result, and a notice if jobs are still running after the user ended the run
-    compacted                compaction, its end
+    compacted                compaction, with the state ``ended``
     removed, rewound, mode   notice
     instructions             notice
     directory_added          notice
@@ -66,7 +66,7 @@ class State:
 
     def __init__(self) -> None:
         self.session: records.Session | None = None
-        """The latest record that the session was opened; ``None`` if there is none."""
+        """The latest ``Session`` record; ``None`` if there is none."""
         self.model = ""
         self.mode: Mode = DEFAULT_MODE
         """Which calls need the user's approval."""

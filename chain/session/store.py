@@ -55,7 +55,10 @@ class Store(Protocol):
         """Create a session for a workspace and hold its write lock for the duration of the block."""
 
     def resume(self, id: str) -> AbstractAsyncContextManager[OpenSession]:
-        """Open a session again, as ``open_new`` does. Raise ``SessionError`` also if another process has it open."""
+        """Open an existing session and hold its write lock for the duration of the block.
+
+        Raise ``SessionError`` also if another process has it open.
+        """
 
     def summaries(self, *, latest: int | None = None, workspace: Path | None = None) -> list[Summary]:
         """Return the summaries of sessions, the most recently changed first.
