@@ -1,7 +1,7 @@
 """The interface between the executor and a model.
 
-A model answers one request with one reply. While the reply arrives, it reports pieces of text for display; only the
-returned reply counts. It never retries: a ``ModelError`` says whether a retry may succeed.
+A model answers one request with one reply. While the reply arrives, the model reports pieces of text for display; only
+the returned reply counts. A model never retries: its ``ModelError`` says whether a retry may succeed.
 """
 
 from __future__ import annotations
@@ -63,8 +63,7 @@ class Reply:
 class Delta:
     """A piece of a reply, to be shown while the rest is still arriving.
 
-    A delta of the kind ``usage`` is the last one of a reply that is cancelled or fails. ``usage`` is the usage known by
-    then.
+    If a reply is cancelled or fails, its last delta has the kind ``usage``, and ``usage`` is the usage so far.
     """
 
     kind: Literal["text", "thinking", "usage"]
