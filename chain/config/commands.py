@@ -185,9 +185,9 @@ def _digest(name: str, text: str) -> str:
 
 
 def _parse(name: str, file: Path, text: str, notes: list[str]) -> CustomCommand:
-    """Return the command of a file. Append a note for each unknown key: files for other programs have more.
+    """Return the command of a file. Raise ``ConfigError``.
 
-    Raise ``ConfigError``.
+    For each unknown key, append a note to ``notes``. It is no error, because files for other programs have more keys.
     """
     front_matter, body = _split(file, text)
     if not body:
