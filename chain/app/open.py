@@ -77,14 +77,15 @@ async def open_chain(
 
     ``workspace`` is the folder that the tools work in. ``state`` is the state folder (``config.state_folder``), which
     also stores the sessions unless there is a ``store``. ``tools`` are added to the configured ones. ``model`` and
-    ``journal`` replace the configured ones. ``plan`` is the initial plan of a new session, which the first request
-    contains. ``resume`` is the id of an earlier session, a unique prefix of it, or, together with its ``journal``, the
-    loaded session. ``traces`` is the folder for debug traces, or ``None``. ``session_context`` returns the text about
-    a workspace (``app.session_context``) that follows the system prompts for the whole life of the session. With
-    ``instructions``, the project instructions follow too, as they are at the start of a run (``app.instructions``).
-    ``servers`` are started and offer tools (``config.allowed_servers``). ``mode`` changes the mode of the session.
-    ``add_dirs`` are directories outside the workspace that tools may read, and edit with approval; a resumed session
-    has its own as well.
+    ``journal`` replace the configured ones. ``plan`` is the initial plan of a new session; the first request contains
+    it. ``resume`` is the id of an earlier session or a unique prefix of the id. It can also be the loaded session;
+    ``journal`` is the session's journal then. ``traces`` is the folder for debug traces; ``None`` writes none.
+
+    ``session_context`` is called with a workspace and returns the text that follows the system prompts for the whole
+    life of the session (``app.session_context``). With ``instructions``, the project instructions follow too; they are
+    read at the start of each run (``app.instructions``). ``servers`` are started and offer tools
+    (``config.allowed_servers``). ``mode`` changes the mode of the session. ``add_dirs`` are directories outside the
+    workspace that tools may read, and edit with approval; a resumed session also keeps those that were added before.
 
     Raise ``UserError`` for a configuration that cannot be used, and for a session that cannot be resumed. Exceptions of
     the block are not wrapped in groups.

@@ -25,7 +25,7 @@ _KEYS = ("version", "description", "messages")
 class AgentPrompt:
     """The system prompt of a kind of agent, and its handler prompt.
 
-    A handler prompt of ``None`` means that of the chain.
+    If ``handler`` is ``None``, the kind uses the handler prompt of the chain.
     """
 
     system: str = ""

@@ -66,7 +66,7 @@ class Sensitive:
 
     @property
     def judged(self) -> str:
-        """The fact that the user has to trust, as text: a setting's key, or the key and a value from its prompt file."""
+        """The fact that the user has to trust, as text: ``setting``, with ``value`` if that is in a prompt file."""
         return named_value(self.setting, self.value) if self.place else self.setting
 
 
