@@ -46,7 +46,7 @@ INSTRUCTIONS_HEAD = (
 REST_LEFT_OUT = "[The rest of this file is left out.]"
 
 _THREADS = Threads("instructions", 2)
-"""Two, so that a thread that hangs does not block later runs."""
+"""Two threads, so that one that hangs on a disk does not block later runs."""
 
 
 async def read_in_time(settings: Settings, workspace: Path, latest: InstructionsRead) -> InstructionsRead:
@@ -59,7 +59,11 @@ async def read_in_time(settings: Settings, workspace: Path, latest: Instructions
 
 
 def read_instructions(workspace: Path, names: Sequence[str], own: Path | None = None) -> InstructionsRead:
-    """Return the instructions for a workspace, whose path must have no links. Reads the disk."""
+    """Return the instructions for a workspace. Reads the disk.
+
+    The path of the workspace must have no links. ``names`` are the file names to look for in each folder, and ``own``
+    is the folder of the user's configuration.
+    """
     parts, files, faults = [INSTRUCTIONS_HEAD], list[str](), list[str]()
     seen, left = set[tuple[int, int]](), MAX_ALL
     for place in _instruction_files(workspace, names, own):

@@ -20,7 +20,7 @@ def run(args: argparse.Namespace) -> int:
 def init(folder: Path) -> list[str]:
     """Write ``config.yaml`` and ``prompts/`` into a folder.
 
-    Return the rows to show. Raise ``UserError`` if one exists.
+    Return the rows to show. Raise ``UserError`` if one of the files exists or cannot be written.
     """
     shipped = defaults_folder()
     sources = [shipped / "config.yaml", *sorted((shipped / "prompts").rglob("*.yaml"))]
