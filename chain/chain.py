@@ -264,9 +264,9 @@ class Chain:
     def use_model(self, model: Model, *, retries: Retries | None = None) -> None:
         """Use another model from the next run on. The active run continues with its own model.
 
-        ``retries`` are the limits for retries of its calls; ``None`` leaves them unchanged. The chain closes the model
-        when the chain itself is closed. Raise ``UserError`` if the chain is closing, and ``JournalError`` if the change
-        cannot be recorded. Neither error changes anything.
+        ``retries`` are the limits for retries of the model's calls; ``None`` leaves them unchanged. The chain closes
+        the model when the chain itself is closed. Raise ``UserError`` if the chain is closing, and ``JournalError`` if
+        the change cannot be recorded. Neither error changes anything.
         """
         self.runs.use_model(model, retries)
         self.init = replace(self.init, model=model.name)
@@ -303,7 +303,7 @@ class Chain:
         """The text of the main agent's last reply; empty if there is none yet."""
         if self.state.replies:
             return self.state.replies[-1]
-        messages = reversed(self.state.main.history.conversation.messages)  # an earlier run's
+        messages = reversed(self.state.main.history.conversation.messages)  # those of earlier runs
         return next((each.answer for each in messages if each.role == "assistant" and each.answer), "")
 
     def submit_with_model(
@@ -439,7 +439,10 @@ class Chain:
         self.runs.is_closing = True
 
     async def wind_down(self) -> None:
-        """Refuse lines, interrupt the active run, and wait up to ``CLOSING_S`` for the run's last event."""
+        """Refuse lines, interrupt the active run, and end the background jobs.
+
+        Wait up to ``CLOSING_S`` until the last events of the run and of the jobs have been emitted.
+        """
         if not self._has_wound_down:
             self._has_wound_down = True
             # Shielded, so that a cancellation from outside does not lose the end of the run.
@@ -447,7 +450,7 @@ class Chain:
                 self.jobs.close()
                 await self.runs.end_runs()
                 await self.jobs.wait_closed()
-                await self.runs.wait_idle()  # until the end of the run is emitted
+                await self.runs.wait_idle()  # the run's last event has been emitted
 
     async def close(self) -> None:
         """Wind down, wait for tools that shield themselves from cancellation, flush the journal, close the models."""

@@ -86,7 +86,7 @@ class Point(StrEnum):
     AFTER_REPLY = "B"
     """After a reply without tool calls, before the run would end."""
     BEFORE_TOOL = "C"
-    """Before a tool call that an urgent line skips, with the calls that follow it."""
+    """Before a tool call. An urgent line enters here; this call and the calls after it are skipped."""
     AFTER_TOOLS = "D"
     """After the results of all tool calls of a reply."""
     AT_ONCE = "N"
@@ -217,8 +217,8 @@ class AdjustmentView:
 class LineQueued(_Event):
     """A line was accepted: its record is on disk, and the line waits for a safe point.
 
-    A second event for a line means that it now waits for another agent. ``waiting`` is its position in the queue,
-    counted from 1. ``origin`` is its source, and ``adjustment`` its guidance in the form that running tools read.
+    A second event for a line means that the line now waits for another agent. ``waiting`` is the line's position in the
+    queue, counted from 1. ``origin`` is the line's source, and ``adjustment`` its guidance for running tools.
     """
 
     id: str
@@ -273,7 +273,8 @@ class Receipt(_Event):
 
     ``point`` and ``waited_s`` (in seconds) are ``None`` unless the line was delivered.
 
-    ``kind`` is that of the line, empty for a line that was never sent. ``origin`` (not in the JSON) is its source.
+    ``kind`` is the kind of the line; empty for a line that was never sent. ``origin`` (not in the JSON) is the source
+    of the line.
     """
 
     id: str
@@ -293,7 +294,7 @@ class Receipt(_Event):
 
 @dataclass(frozen=True, slots=True)
 class OfferedTool:
-    """A tool that a server offers. ``name`` is the model's name for it, ``tool`` the server's own."""
+    """A tool that a server offers. The model calls it ``name``, and the server calls it ``tool``."""
 
     name: str
     description: str
@@ -436,8 +437,8 @@ class Compaction(_Event):
 class UsageReport(_Event):
     """The usage of one model call.
 
-    ``context_tokens`` is the size of the conversation after the call, and ``context_window`` that of the model's
-    window; ``None`` if unknown.
+    ``context_tokens`` is the size of the conversation after the call, and ``context_window`` the size of the model's
+    window, both in tokens; ``None`` if unknown.
     """
 
     input_tokens: int

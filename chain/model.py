@@ -13,9 +13,10 @@ from typing import Any, Literal, Protocol, TypeAlias
 from chain.messages import Message, Overrides, StopReason, Usage
 
 Memory: TypeAlias = dict[object, Any]
-"""Data that models store about one conversation between its requests, each under a key of its own, such as itself.
+"""Data about one conversation that models store from request to request.
 
-The memory belongs to the conversation, since several conversations may share a model.
+Each model uses a key of its own, such as the model object. The memory belongs to the conversation, not to the model,
+since several conversations may share a model.
 """
 
 
@@ -61,7 +62,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """A piece of a reply, to be shown while the rest is still arriving.
+    """A piece of a reply, to be shown before the whole reply has arrived.
 
     If a reply is cancelled or fails, its last delta has the kind ``usage``, and ``usage`` is the usage so far.
     """

@@ -70,8 +70,7 @@ def whole_path(path: str | None) -> Path:
 def read_settings(args: argparse.Namespace, cwd: Path | None = None, *, skip_here: bool = False) -> Settings:
     """Return the configuration for the folder ``cwd``, by default the current one. Raise ``ConfigError``.
 
-    With ``skip_here``, a ``config.yaml`` in that folder is ignored. If the current folder was removed, it is ignored
-    too.
+    With ``skip_here``, the ``config.yaml`` in this folder is ignored. A current folder that was removed is no error.
     """
     flags = {name: vars(args)[name] for name in ("model", "chain", "max_iterations", "allow", "state")}
     named = whole_path(args.config) if args.config else None
@@ -173,7 +172,7 @@ def read_task(args: argparse.Namespace, query: str | None) -> HeadlessTask:
 def _piped_within(args: argparse.Namespace, query: str | None) -> float | None:
     """Return how many seconds to wait for the first byte of piped input, which is appended to the query.
 
-    Return ``None`` if standard input is not read for the query. Raise ``UserError``.
+    Return infinity for no limit, and ``None`` if standard input is not appended to the query. Raise ``UserError``.
     """
     from cli.input.stdin import FIRST_BYTE_S, is_piped
 

@@ -97,8 +97,8 @@ class Signals:
         self._waiting_since = None
         return number
 
-    def record(self, then: Callable[[int, FrameType | None], object], number: int, frame: FrameType | None) -> None:
-        """Handle a signal: record its time, and call ``then``, which is trio's handler.
+    def record(self, handler: Callable[[int, FrameType | None], object], number: int, frame: FrameType | None) -> None:
+        """Handle a signal: record its time, and call ``handler``, which is trio's handler of the signal.
 
         Ignore a Ctrl-C while another program uses the terminal. If the program has not received an earlier signal for
         ``UNRECEIVED_S``, end the process immediately.
@@ -115,7 +115,7 @@ class Signals:
             # Acknowledged lines are on the disk, so nothing is lost.
             tty.restore()
             exit_at_once(code_of(number))
-        then(number, frame)
+        handler(number, frame)
 
 
 @contextmanager

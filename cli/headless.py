@@ -88,9 +88,9 @@ class _Headless:
                 self._notify(note)
             with self._work_scope:
                 await self._work()
-            # A signal ends the work at once. The run that it interrupts still reports its ending.
+            # After a signal the interrupted run still reports its end.
             await self._chain.wait_idle()
-            await self._chain.wind_down()  # before the output ends, since the ends of jobs are reported
+            await self._chain.wind_down()  # the output is still open, since the ends of jobs are reported
             for raw in self._stdin.unread():
                 line = self._parse(raw)
                 if isinstance(line, ScheduledLine):
@@ -209,7 +209,7 @@ class _Headless:
         self._limit_output()
 
     def _limit_output(self) -> None:
-        """If a signal has arrived and the last output has started, cancel this output after ``OUTPUT_GRACE_S``."""
+        """If a signal has arrived and the last output has started, set its deadline to ``OUTPUT_GRACE_S`` from now."""
         if self._output_scope is not None and self._signal is not None:
             self._output_scope.deadline = trio.current_time() + OUTPUT_GRACE_S
 

@@ -1,5 +1,6 @@
-"""The output of a headless chain: answers or JSON on standard output, progress on standard error. One task writes both.
+"""The output of a headless chain: answers or JSON on standard output, progress on standard error.
 
+One task writes both.
 Writes happen in a thread, so that a reader that stops reading does not block the chain. During a slow write the feed
 merges the waiting events. A reader that has closed its end of a pipe is not an error.
 """
@@ -57,7 +58,7 @@ class HeadlessOutput:
         self._done = trio.Event()
 
     async def run(self) -> None:
-        """Write events until ``finish`` is called and all is written."""
+        """Write events as they happen. Return when ``finish`` was called and all events are written."""
         with tty.watch_suspension() as others_wrote:
             while batch := await self._feed.batch():
                 if self._is_one_terminal:
@@ -109,8 +110,8 @@ class HeadlessOutput:
     async def finish(self, exit_code: int, problem: str = "", *, session: str = "") -> None:
         """Wait until all queued events are written, then write the remaining output.
 
-        This is the ``problem``, a final JSON result if the format needs one, and how to resume the ``session``. Each of
-        the two texts may be empty.
+        This is the ``problem``, then a final JSON result if the format needs one, then how to resume the ``session``.
+        If ``problem`` or ``session`` is empty, its part is left out.
         """
         self._feed.close()
         await self._done.wait()

@@ -128,7 +128,7 @@ def _headless(args: argparse.Namespace, settings: Settings) -> int:
             code = await headless.run_headless(chain, noted, renderer(args, streams=streams))
             return code, chain.session_id if code == WRONG_USAGE and not place.resume else ""
 
-    # With --stdin the query may be typed here.
+    # Echo stays on with --stdin, since the user may type the query.
     with tty.echo_off() if streams and not args.stdin else nullcontext(), at_immediate_exit(tty.restore):
         code, unused = trio.run(work)
     if unused:

@@ -112,7 +112,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 done, but a line
 was not delivered, 4 a limit was reached, 130 interrupted, 143 terminated.
 """
 
-_OWN = {
+_COMMAND_OPTIONS = {
     "send": ("session", "wait", "new"),
     "watch": ("session", "answers"),
     "worker": ("at_once", "only", "keep"),
@@ -205,7 +205,7 @@ def parser_of(command: str | None = None) -> argparse.ArgumentParser:
 
 def _owners(dest: str) -> list[str]:
     """Return the commands that an option is restricted to. The list is empty if every command has the option."""
-    return [command for command, own in _OWN.items() if dest in own]
+    return [command for command, options in _COMMAND_OPTIONS.items() if dest in options]
 
 
 def _has_option(command: str, dest: str) -> bool:

@@ -35,7 +35,7 @@ class Outbox:
         return self._size - len(self._rows[0]) if self._rows else 0
 
     def put(self, row: bytes) -> None:
-        """Append a row, or several at once."""
+        """Append a row, or several rows in one piece, which then count as one."""
         if not self._is_closed:
             self._rows.append(row)
             self._size += len(row)

@@ -161,7 +161,7 @@ async def open_chain(
         running: Servers | None = None
         server_tools: ServerToolSource | None = None
         if servers or session_state.server_tools.tools:
-            # Imported late: most sessions have none.
+            # Imported late, since most sessions have no servers.
             from chain.app.serving import create_servers
 
             def notice(text: str) -> None:
@@ -211,7 +211,7 @@ async def open_chain(
 
         tasks = [journal.run, session.serve, audience.watch, jobs.run, *([running.run] if running else [])]
         await stack.enter_async_context(background_tasks(*tasks, when_cancelled=interrupt))
-        # Called in reverse order, each even if another fails. Then the tasks end.
+        # These callbacks run in reverse order, also if one of them fails. Then the tasks end.
         stack.callback(journal.end)
         stack.callback(audience.close)
         if running is not None:

@@ -16,7 +16,7 @@ from chain.errors import ConfigError
 from chain.interruption.prompt_file import PromptFile
 
 FOCUS_NAME = "focus"
-"""The name, in a compaction prompt, of the user's hint about what matters."""
+"""The variable of a compaction prompt that is replaced by the user's hint about what matters."""
 
 _KEYS = ("version", "description", "messages")
 

@@ -106,8 +106,8 @@ class RemoteSession:
             await self.promise_answers()
             await trio.sleep(PROMISE_S / 3)
 
-    async def _retry(self, ask: Callable[[], Awaitable[T]], *, is_line: bool = False) -> T:
-        """Repeat the request ``ask`` until the server responds, and return the result.
+    async def _retry(self, request: Callable[[], Awaitable[T]], *, is_line: bool = False) -> T:
+        """Repeat a request until the server responds, and return the result.
 
         Report the start and the end of an outage. ``is_line``: the request sends a line, so a report says that the line
         may have been accepted.
@@ -115,7 +115,7 @@ class RemoteSession:
         is_away = False
         while True:
             try:
-                found = await ask()
+                found = await request()
             except Unreachable as error:
                 if not is_away:
                     self._say(f"{error}; {UNKNOWN}" if is_line else str(error))

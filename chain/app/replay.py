@@ -93,7 +93,7 @@ class _CurrentSetup:
             return None
 
     def use_server_tools(self, offered: records.ServerTools) -> Registry:
-        # Imported late: most sessions have none.
+        # Imported late, since most sessions have no servers.
         from chain.tools.mcp.servers import ServerTool
 
         made = [ServerTool(tool, None) for tool in offered.tools]

@@ -134,7 +134,7 @@ class Worker:
         with trio.CancelScope(shield=True):
             while self._lost_leases:
                 await self._store.discount_death(server, self._lost_leases[0])
-                self._lost_leases.pop(0)  # removed only now, so that a failed report is repeated
+                self._lost_leases.pop(0)  # after the report, so that a failed one is repeated
             for id in await self._store.due_sessions(server, only=self._limits.only):
                 if id in self._running:
                     continue  # two chains must not share a folder
@@ -223,7 +223,7 @@ class Worker:
         await self._leaving.wait()
         with trio.move_on_after(HAND_OVER_S):
             await safe.wait()
-        lease.hand_over()  # released once the work has ended, so that two workers never share a folder
+        lease.hand_over()  # it is released when the work has ended, so that two workers never share a folder
         scope.cancel()
 
     async def _sweep(self, server: RedisServer, keep_s: float) -> None:

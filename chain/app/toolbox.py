@@ -35,8 +35,8 @@ def tool_groups(
 ) -> ToolGroups:
     """Return all tools by group. Commands run under the ``guard``.
 
-    ``state`` is the folder of the journals; ``None`` means the state folder in the settings. ``servers`` are the
-    started servers.
+    ``state`` is the folder of the journals, which commands must not change; ``None`` means the user's state folder.
+    ``servers`` are the started servers.
     """
     from chain.tools import agents, ask, edit, files, jobs, plan_tools
     from chain.tools.processes.shell import shell_tools
@@ -182,7 +182,7 @@ def read_allowances(settings: Settings, registered: Iterable[Tool], groups: Tool
             allowance = parse_allowance(text, subjects)
             name = allowance.tool
             if name == SERVERS or groups.get(name) != ():  # an empty group is a tool that this system does not support
-                # A tool of the program may ask while it runs, about any subject.
+                # A tool that the program adds may ask about any subject while it runs.
                 _check_allowance(allowance, known, may_ask=name in subjects or name not in ours)
             found.append(allowance)
         except UserError as error:

@@ -63,7 +63,7 @@ def servers_of(settings: Settings, workspace: Path, state: Path, named: Collecti
         else:
             unasked.append(server)
     for n, server in enumerate(allowed):
-        if server.name in named:  # the first run waits for it
+        if server.name in named:  # the first run waits for a server that the user named
             allowed[n] = replace(server, start_s=max(server.start_s or 0, START_S))
     return FoundServers(tuple(allowed), tuple(unasked), (*notes, *refused))
 

@@ -172,9 +172,9 @@ class Settings:
         return read_kind(name, _select("kind", name, {kind: nodes[kind] for kind in self.kind_names}))
 
     def read_file(self, key: str, path: Path) -> Node:
-        """Read the YAML file at the path of a dotted key.
+        """Read the YAML file at ``path``, which is the value at a dotted key.
 
-        Raise ``ConfigError``; an unreadable file is an error of the key.
+        Raise ``ConfigError``. If the file cannot be opened, the error names the line of the key.
         """
         try:
             return yamlfile.read(path, self.required_folder(key))
@@ -348,7 +348,7 @@ def _check_values(settings: Settings) -> None:
 
 
 def _select(kind: str, name: str, nodes: Mapping[str, Node], place: Node | None = None) -> Node:
-    """Return the node with this name. Raise ``ConfigError``, for the value at ``place``, if there is none."""
+    """Return the node with this name. If there is none, raise ``ConfigError`` with the file and line of ``place``."""
     if name in nodes:
         return nodes[name]
     known = list(nodes)

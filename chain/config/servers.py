@@ -19,10 +19,10 @@ from chain.config.yamlfile import Node, printable
 from chain.errors import ConfigError
 
 FILE = ".mcp.json"
-"""The file of a workspace that names its servers, shared with other programs."""
+"""The file in which a workspace names its MCP servers. Other programs read it too."""
 
 _NAME = re.compile(r"(?!.*__)[A-Za-z0-9](?:[A-Za-z0-9_-]{0,29}[A-Za-z0-9-])?")
-"""A tool's full name is ``mcp__SERVER__TOOL``, so a server's name has no ``__``."""
+"""A valid name of a server. It has no ``__``, because a tool's full name is ``mcp__SERVER__TOOL``."""
 
 _STDIO, _HTTP = ("command", "args", "env", "cwd"), ("url", "headers")
 _SECONDS = ("start_s", "timeout_s")

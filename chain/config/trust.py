@@ -91,7 +91,7 @@ def sensitive_values(root: Node, shipped: Node) -> tuple[Sensitive, ...]:
     of the folder, and a changed provider in a definition with a shipped name. Prompt files of agents are checked like
     the configuration.
     """
-    # By node, not by key: a key is ambiguous if a name has dots in it.
+    # Nodes are compared, not keys: a key is ambiguous if a name has dots in it.
     found = {
         id(n): n for n in (*_redefined_keys(root, shipped), *_dangerous_values(root, shipped), *_outside_paths(root))
     }
@@ -183,7 +183,7 @@ def digest_of(root: Node, keys: Sequence[str]) -> str:
     """Return the digest of a file's content together with the keys that need trust."""
     import json  # imports delay the prompt, and most folders have no configuration
 
-    # With the keys: the same text needs more trust in a folder with a link that leads out of it.
+    # The keys are included, because the same text needs more trust in a folder with a link that leads out of it.
     return hashlib.sha256(json.dumps([root.plain(), keys], sort_keys=True).encode()).hexdigest()
 
 

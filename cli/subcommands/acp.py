@@ -93,7 +93,7 @@ class _EditorProcess:
         try:
             await self._rows.run()
         except OSError as error:
-            # The editor has gone. A pipe that it has closed is its way to say so.
+            # The editor has gone. A closed pipe is not a failure: editors end a session in this way.
             if not isinstance(error, BrokenPipeError):
                 self._has_failed = True
                 self._notify(f"standard output cannot be written: {error.strerror}")

@@ -132,7 +132,7 @@ class _CheckResult:
         self.noted |= {"instructions"} if read.faults else set()
         for name in settings.kind_names:
             self.check_kind(name)
-        self.attempt("agents", lambda: settings.agents)  # the limits; the kinds are checked
+        self.attempt("agents", lambda: settings.agents)  # for the limits; the kinds are checked above
 
     def check_chain(self, chain: ChainSettings) -> None:
         settings, place = self.settings, f"chains.{chain.name}"

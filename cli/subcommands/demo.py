@@ -93,7 +93,7 @@ def play(renderer: Renderer, *, has_input: bool = False) -> int:
         from cli.headless import HeadlessTask
         from cli.input.moments import parse_moment
 
-        # Signals before and after the run must not leave the folder behind.
+        # The folder must be removed even if a signal arrives before or after the run.
         with received_signals(*LEAVING), _product_folder() as folder:
             # The built-in configuration, not the user's: a demonstration is the same everywhere.
             config, flags = defaults_folder() / "config.yaml", {"model": "offline"}

@@ -33,7 +33,7 @@ def init(folder: Path) -> list[str]:
     for source, target in zip(sources, targets, strict=True):
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            with target.open("xb") as file:  # x: also not a file that appeared since the check above
+            with target.open("xb") as file:  # x: refuse a file that was created since the check above
                 file.write(source.read_bytes())
         except OSError as error:
             raise UserError(f"cannot be written: {error.strerror}", file=target) from None

@@ -28,7 +28,7 @@ MAX_QUERY = 60
 """The maximum number of characters of a query that the question of ``delete`` shows."""
 
 MAX_CONFIRMATION = 1_000
-"""The maximum number of bytes that are read of the answer to this question."""
+"""The maximum number of bytes that ``delete`` reads of the answer to its question."""
 
 
 def run(args: argparse.Namespace) -> int:

@@ -42,7 +42,7 @@ def watch(client: DoorClient, renderer: Renderer | None, write: Callable[[str], 
 
     Raise ``UserError`` if the chain was killed, or if it closed this connection because events were read too slowly.
     """
-    with suppress(ConnectionError):  # the rows end with it
+    with suppress(ConnectionError):  # a lost connection ends the rows below
         client.send(type="watch")
     for row in chain([client.init], client.rows()):
         write(row_of(row) if renderer is None else _shown_row(row, renderer))

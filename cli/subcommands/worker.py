@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     if not settings.state:
         raise UserError("chain worker needs the address of a Redis: --state redis://HOST/DB, or CHAIN_STATE")
     limits = read_limits(args)
-    settings.model().require_key()  # an error is reported before a session suffers from it
+    settings.model().require_key()  # report an error before a session is claimed
     note = fail if args.verbose else lambda what: None
     worker = Worker(settings, state_folder(os.environ), limits, fail, note=note, tools=args.tools)
 
