@@ -21,6 +21,7 @@ import pytest
 import trio
 from support import check_invariants, open_session, settings
 from support.crashes import load_crashed
+from support.headless_sessions import PrintingSession, line
 from support.killed import killed
 from support.models import ASKING_TOOLS
 from trio.testing import MockClock, wait_all_tasks_blocked
