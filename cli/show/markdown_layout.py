@@ -169,7 +169,7 @@ class MarkdownPage:
         return self._width - sum(columns(indent.rest) for indent in self._indents)
 
     def _begin(self, kind: str, start: int) -> None:
-        """Enter a block of this kind. Queue a blank row above it if the source or the kinds of the two blocks require one.
+        """Enter a block of this kind. Queue a blank row above it if the source or the kinds of both blocks require one.
 
         The block begins in line ``start`` of the part, counted from 0.
         """
