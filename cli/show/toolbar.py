@@ -328,7 +328,7 @@ class Toolbar:
         return "" if agent == MAIN else f"{self._name(agent)}: "
 
     def _right(self, to: Recipient) -> str:
-        """Return the effect of Enter on the typed text. With nothing typed, return the agent that a line would reach."""
+        """Return the effect of Enter on the typed text. If nothing is typed, return the agent for the next line."""
         signs, typed = self._signs, to.text
         agent = self._name(to.agent) or MAIN
         if not typed.strip():
