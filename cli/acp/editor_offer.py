@@ -61,7 +61,7 @@ class EditorOffer:
         return is_command(text) and text.split()[0].casefold() in {name for name, _, _ in self._commands.portable}
 
     def start_prompt(self, text: str, then: Callable[[str], object], failed: Callable[[str], object]) -> bool:
-        """If a text names a prompt of an MCP server, request the prompt and return ``True``. Else return ``False``.
+        """Request the MCP server's prompt that a text names. Return whether the text names one.
 
         Later ``then`` is called with the prompt's text, or ``failed`` with the reason of a failure. Raise ``RpcError``
         if the request cannot be started.

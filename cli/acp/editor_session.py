@@ -186,7 +186,7 @@ class EditorSession:
             self._withdraw(call)
 
     def _submit_held(self) -> None:
-        """Submit the lines that waited for the end of a run. Stop if another run is ending, or the session is closing."""
+        """Submit the lines that waited for the end of a run. Stop if another run is ending or the session is closing."""
         while self._held and not self._is_ending and not self.leaving.is_set():
             call = next(iter(self._held))
             text, images = self._held.pop(call)
@@ -212,7 +212,7 @@ class EditorSession:
             self._answer_without_run(SubmitResult("handled", message=said), call)
 
     def _start_server_prompt(self, call: IncomingCall, text: str) -> bool:
-        """If a text names a prompt of an MCP server, request the prompt and return ``True``. Else return ``False``.
+        """Request the MCP server's prompt that a text names. Return whether the text names one.
 
         The prompt then starts a run, which answers the call. Raise ``RpcError`` if the prompt cannot be requested.
         """
