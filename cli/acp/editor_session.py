@@ -186,7 +186,7 @@ class EditorSession:
             self._withdraw(call)
 
     def _submit_held(self) -> None:
-        """Submit the lines that waited for the end of a run. Stop if another run is ending or the session is closing."""
+        """Submit the lines that waited for the end of a run. Stop if a run is ending or the session is closing."""
         while self._held and not self._is_ending and not self.leaving.is_set():
             call = next(iter(self._held))
             text, images = self._held.pop(call)

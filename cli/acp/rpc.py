@@ -28,7 +28,7 @@ Id: TypeAlias = int | str | None
 
 
 class RpcError(Exception):
-    """An error answer. ``data`` is for programs, ``message`` for people. ``id`` is the id of a wrong message, if known."""
+    """An error answer. ``data`` is for programs, ``message`` for people. ``id`` is the id of a wrong message."""
 
     def __init__(self, code: int, message: str, data: Mapping[str, Any] | None = None, id: Id = None) -> None:
         super().__init__(message)

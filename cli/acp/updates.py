@@ -29,7 +29,7 @@ MAX_SHOWN_OUTPUT = 4_000
 
 _TASK_STATES = {"PENDING": "pending", "DONE": "completed", "FAILED": "completed"}
 _SILENT = frozenset({"done", "interrupted", "error", "empty", "context_full"})
-"""Statuses whose result text needs no message: it is a reply or an error, or it is in the answer to the prompt."""
+"""Statuses whose result text needs no message: it is a reply or an error, or the answer to the prompt has it."""
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ class UpdateBuilder:
     """The start of message ids. It differs from that of an earlier process."""
 
     def expect(self, line: str) -> None:
-        """Send no update for the line with this id when it starts a run, since the editor shows it as its own prompt."""
+        """Send no update for the line with this id when it starts a run: the editor shows it as its own prompt."""
         self._prompt_lines.add(line)
 
     def updates(self, event: events.Event, *, includes_errors: bool = True) -> Sequence[Update]:

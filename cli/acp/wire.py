@@ -106,8 +106,7 @@ class Wire:
                 self._notify(message.method, message.params, on_notification)
                 return
             self._serve(message, on_request)
-        # Read no more while many answers are unread. The limit is higher than that of ``notify``, so that a cancellation
-        # is still read.
+        # Read no more while many answers are unread. This limit is above that of ``notify``, to read a cancellation.
         await self._outbox.wait_for_room(2 * ROOM)
 
     def _serve(self, request: RpcRequest, on_request: OnRequest) -> None:
