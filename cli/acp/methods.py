@@ -42,7 +42,7 @@ from cli.door.server import side_door
 PROTOCOL_VERSION = 1
 
 MAX_SESSIONS = 50
-"""The most open sessions. Each has files, tasks and, after its first command, processes."""
+"""The maximum number of open sessions. Each has files, tasks and, after its first command, processes."""
 
 UPDATES_GRACE_S = 1.0
 """The timeout, in seconds, of the last updates after all chains are closed: the editor may have stopped reading."""

@@ -21,7 +21,7 @@ from cli.acp.rpc import NOT_FOUND, RpcError
 from cli.acp.shown_calls import as_title
 
 PAGE = 50
-"""The most stored sessions in one answer."""
+"""The maximum number of stored sessions in one answer."""
 
 
 @dataclass(frozen=True, slots=True)

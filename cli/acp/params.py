@@ -17,13 +17,13 @@ from chain.text.wording import FILE_BEGIN
 from cli.acp.rpc import INVALID_PARAMS, RpcError
 
 MAX_PATH = 4_096
-"""The most characters of a path and of an id. The system has the same limit for paths."""
+"""The maximum number of characters of a path and of an id. The system has the same limit for paths."""
 
 MAX_IMAGE_NAME = 100
-"""The most characters of an image's name."""
+"""The maximum number of characters of an image's name."""
 
 MAX_PROMPT_BLOCKS = 1_000
-"""The most blocks of a prompt. Their text is limited by the maximum length of a line."""
+"""The maximum number of blocks of a prompt. Their text is limited by the maximum length of a line."""
 
 
 def wrong(message: str) -> RpcError:

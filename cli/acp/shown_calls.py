@@ -22,7 +22,7 @@ from cli.show.question_rows import fence, visible
 Content: TypeAlias = Mapping[str, Any]
 
 LONGEST_TITLE = 200
-"""The most characters of a title. Editors show the whole input elsewhere."""
+"""The maximum number of characters of a title. Editors show the whole input elsewhere."""
 
 WIRE_KINDS = {"plan": "think", "delegate": "think", "ask": "other"}
 """The protocol's names for kinds of tools, where they differ from ours."""

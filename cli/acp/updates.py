@@ -25,7 +25,7 @@ Update: TypeAlias = Mapping[str, Any]
 Voice: TypeAlias = Literal["user_message_chunk", "agent_message_chunk", "agent_thought_chunk"]
 
 MAX_SHOWN_OUTPUT = 4_000
-"""The most characters of a running tool's output in an update. Each update repeats them; the result has more."""
+"""The maximum length of a running tool's output in an update, in characters. Its result has more."""
 
 _TASK_STATES = {"PENDING": "pending", "DONE": "completed", "FAILED": "completed"}
 _SILENT = frozenset({"done", "interrupted", "error", "empty", "context_full"})

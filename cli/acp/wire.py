@@ -19,11 +19,12 @@ from cli.input.splitter import RawLine
 from cli.outbox import ROOM, Outbox
 
 MAX_RPC_ROW = 16 * 1024 * 1024
-"""The most bytes of a row. A prompt has at most 100,000 characters, each of at most twelve bytes in JSON, and images of
-5 MB, which are 7 MB in base64. So a prompt that is too long is still read, and refused with its id and the reason."""
+"""The maximum length of a row in bytes. A prompt has at most 100,000 characters, each of at most twelve bytes in JSON,
+and images of 5 MB, which are 7 MB in base64. So a prompt that is too long is still read, and refused with its id and
+the reason."""
 
 MAX_REQUESTS = 100
-"""The most unanswered requests of the peer: one for each session, and a prompt for each line that can wait."""
+"""The maximum number of open requests of the peer: one for each session, and a prompt for each waiting line."""
 
 
 OnRequest: TypeAlias = Callable[["IncomingCall"], None]

@@ -48,5 +48,5 @@ def bare_command(text: str) -> str:
 
 
 def interrupts_nothing(text: str) -> bool:
-    """Return whether a text starts with ``!`` and needs an active run. A stop and a plan command do not need one."""
+    """Return whether a text starts with ``!`` and is refused while no run is active. Stops and plan lines are not."""
     return text.startswith("!") and parse_line(text).kind not in ("stop", "todo")

@@ -25,13 +25,13 @@ MOST_SHOWN = 200
 """Characters that ``/queue`` shows of a waiting line: enough to recognise it, and few enough for pasted files."""
 
 MOST_ENDED = 8
-"""The most ended jobs that ``/jobs`` shows. As many jobs may run at a time."""
+"""The maximum number of ended jobs that ``/jobs`` shows. The same number of jobs may run at a time."""
 
 SERVER_PROMPT = "/mcp:"
 """The prefix of commands that are prompts of a server: ``/mcp:SERVER:PROMPT``."""
 
 MOST_PATHS = 3
-"""The most changed files that the list of runs to undo names for each run."""
+"""The maximum number of changed files that the list of runs to undo names for each run."""
 BESIDE_QUERY, LEAST_QUERY = 50, 20
 """In the list of runs to undo: the columns of a row without its query, and the minimum characters of the query."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 MAX_UNFINISHED = 12_000
-"""The most characters of a block other than code. Longer blocks are split: hostile text takes up to 10 us/character."""
+"""The maximum length of a block other than code, in characters. Hostile text takes up to 10 us each to parse."""
 
 _ITEM = re.compile(r"(?:[-+*]|\d{1,9}[.)])[ \t]+\S")
 _FIRST_ITEM = re.compile(r"(?:[-+*]|1[.)])[ \t]+\S")

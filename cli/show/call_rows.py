@@ -19,7 +19,7 @@ LISTING = "list_files"
 LEAST_S = 1.0
 """Seconds below which the duration of a call is not shown."""
 LEAST_FACT = 12
-"""The least columns of a summary part that is cut to fit the row."""
+"""The minimum number of columns of a summary part that is cut to fit the row."""
 MAX_ARGUMENT = 400
 """The number of characters of an argument that are processed: more than a row can show."""
 

@@ -20,13 +20,13 @@ from cli.show.text_rows import Cleaner, columns, cut, cut_start, flat
 STEP = 2
 """Columns that a child is indented further than its parent."""
 MOST_ROWS = 8
-"""The most rows for all children together. They are redrawn above the prompt at each change."""
+"""The maximum number of rows for all children together. They are redrawn above the prompt at each change."""
 KEPT_TEXT = 400
 """The number of characters at the end of a child's text that are stored. The last row of them is shown."""
 LONGEST_CHILD_NAME, SHORTEST_NAME = 24, 8
 """The maximum and the minimum columns of a name. Between them, a name gets a third of its row."""
 LEAST_TASK = 8
-"""The least columns of a task; with fewer it is omitted."""
+"""The minimum number of columns of a task; with fewer it is omitted."""
 
 
 @dataclass(slots=True)

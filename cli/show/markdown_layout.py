@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 MAX_NESTING = 20
 LEAST_ROOM = 12
-"""The least columns for text. Content is not indented if its text would get fewer."""
+"""The minimum number of columns for text. Content is not indented if its text would get fewer."""
 LONGEST_RULE = 40
 MAX_COLORED = 50_000
 """Characters of the longest code that is coloured, which takes 0.2 s."""
 LONGEST_WORD = 12
-"""The most columns that a table reserves for a column's longest word. A longer one, such as an address, is cut."""
+"""The maximum number of columns that a table reserves for the longest word of a column. A longer word is cut."""
 
 _HEADINGS = {"h1": "1;4", "h2": "1"}
 _OTHER_HEADING = "4"
@@ -72,8 +72,8 @@ def parse(source: str) -> Sequence[Token] | None:
 def is_apart(before: str, after: str, *, has_blank: bool) -> bool:
     """Return whether a blank row separates two blocks of the kinds ``before`` and ``after``.
 
-    ``has_blank``: the source has a blank line there, so there is a blank row. Without it, only a paragraph or a list
-    item has no blank row above, and only below a heading, a paragraph or a list item.
+    It always does if the source ``has_blank`` lines between them. Otherwise it does not if ``before`` is a heading, a
+    paragraph or a list item, and ``after`` is a paragraph or a list item.
     """
     return has_blank or before not in _CLOSE_TO_NEXT or after not in _CLOSE_TO_PREVIOUS
 

@@ -45,7 +45,7 @@ class RowPlace:
         return replace(self, indent=indent(depth, self.width), who=who)
 
     def name(self, agent: str) -> str:
-        """Return an agent's name, cut to the length that is usual on this screen."""
+        """Return an agent's name, cut by ``short_name`` for the width of the screen."""
         return short_name(agent, self.width, self.sign("…"))
 
     def sign(self, sign: str) -> str:

@@ -158,8 +158,8 @@ def answer_keys(question: events.Question | None) -> str:
 def unclear(question: events.Question, text: str) -> str:
     """Return a hint if a typed text is probably a mistake; empty if it can be an answer.
 
-    At an approval, mistakes are numbers, one or two letters without a meaning, commands, and other texts that mean yes.
-    At a choice, they are numbers that no option has.
+    At an approval, mistakes are numbers, one or two letters without a meaning, commands, and texts that seem to mean
+    yes. At a choice, they are numbers that no option has.
     """
     said = text.strip().casefold()
     if question.kind == "choice":

@@ -30,7 +30,8 @@ from cli.show.user_lines import fold
 FIRST = 20
 """The number of rows of a tool's progress that are shown immediately."""
 LAST = 5
-"""The number of the latest further rows of a tool's progress that are shown at its end, and in ``tail`` until then."""
+"""The number of the latest rows that are shown after the first ones, at the end of the call. Until then ``tail`` shows
+them."""
 
 WORK_OF_CHILDREN = (
     events.ThinkingDelta,
@@ -56,7 +57,7 @@ _ENDS_THOUGHT = (
 )
 
 _KINDS = {events.Init: START, events.RunStarted: QUERY, events.ThinkingDelta: THINKING, events.Result: END}
-"""The kind of rows of each type of event. Rows of other types are ``WORK``."""
+"""The kind of the rows that an event of this type has. Rows of all other events are ``WORK``."""
 
 LEAST_THOUGHT_S = 1.0
 """Thoughts that take fewer seconds have no row."""
@@ -66,8 +67,8 @@ class Renderer:
     """A renderer of a chain's events, in order. It stores the data of earlier events that later rows need.
 
     With ``streams`` replies are shown as they come, so that the caller need not print the answer. With ``collapses``
-    the work of children is only in ``tail``. Their starts, their ends and their exchanges with the user still have
-    rows.
+    the work of children is only in ``tail``. Rows still show the children's starts, their ends and their
+    exchanges with the user.
     """
 
     _delays_progress = False

@@ -22,7 +22,7 @@ from cli.show.signs import MINUS
 from cli.show.text_rows import flat, in_rows
 
 MOST_OF_REFUSAL = 4
-"""The most rows of a failed call. If it was denied since no one could approve it, they say how to allow it."""
+"""The maximum number of rows for the reason of a failed call. A denial's reason ends with how to allow the call."""
 
 _PREVIEW = {"added": "green", "removed": "red", "place": "cyan", "cut": "dim"}
 

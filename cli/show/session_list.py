@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from chain.app.sessions import Summary
 
 LEAST_QUERY = 24
-"""The least columns for the query in a table. If fewer are left, a session is shown on several rows."""
+"""The minimum number of columns for the query in a table. If fewer are left, a session is shown on several rows."""
 COLUMN_GAP = "  "
 LIST_INDENT = "    "
 NUMBER_COLUMNS = 4

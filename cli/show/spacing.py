@@ -7,7 +7,7 @@ from itertools import dropwhile
 from typing import TypeAlias
 
 Part: TypeAlias = tuple[str, Sequence[str]]
-"""Rows and their kind, which comes first. A blank row separates parts of different kinds."""
+"""A kind, and rows of this kind. A blank row separates parts of different kinds."""
 
 START, QUERY, THINKING, WORK, ANSWER, END = "start", "query", "thinking", "work", "answer", "end"
 COMMAND, BESIDE = "command", "beside"

@@ -10,7 +10,7 @@ from chain.text.plain import sanitize
 from cli.show.text_rows import TAB, word_places
 
 Span: TypeAlias = tuple[str, str]
-"""A text without newlines, after the parameters of its SGR sequence, such as ``1;36``. They may be empty."""
+"""A style and a text without newlines. The style is empty, or the parameters of an SGR sequence, such as ``1;36``."""
 Line: TypeAlias = Sequence[Span]
 """The spans of one line of text. A line that is too wide is wrapped into several rows."""
 

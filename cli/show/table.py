@@ -11,7 +11,7 @@ MOST_BESIDE = 3
 CELL_GAP = 2
 """Columns between two cells."""
 LEAST = 20
-"""The least columns for a long last cell beside the others. With fewer it continues below them."""
+"""The minimum number of columns for a long last cell beside the others. With fewer it continues below them."""
 BELOW = 6
 """The indentation of a last cell that continues below the others."""
 

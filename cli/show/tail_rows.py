@@ -20,11 +20,11 @@ from cli.show.text_rows import columns, flat
 from cli.show.toolbar import plan_progress
 
 MOST_LINES = 4
-"""The most rows of waiting lines. If there are more lines, a row counts those without a row."""
+"""The maximum number of rows of waiting lines. If there are more lines, a row counts those without a row."""
 MOST_CALLS = 4
-"""The most rows of running calls. If there are more calls, a row counts those without a row."""
+"""The maximum number of rows of running calls. If there are more calls, a row counts those without a row."""
 LEAST_TEXT = 16
-"""The least columns of a waiting line's text. With fewer, the time of delivery is on a row of its own."""
+"""The minimum number of columns of a waiting line's text. With fewer, the time of delivery is on a row of its own."""
 
 _CLAUSE = re.compile(r": |; |, |\. | \(")
 
@@ -72,7 +72,7 @@ def unsent_line(event: events.LineQueued, place: RowPlace) -> list[str]:
 
 
 def settled_line(event: events.Receipt, place: RowPlace) -> list[str]:
-    """Return the last rows of a line that did not reach the model; none for any other receipt.
+    """Return the final rows of a line that did not reach the model; none for any other receipt.
 
     The text is shown in full, since the rows of the waiting line had shortened it.
     """

@@ -18,10 +18,10 @@ NARROWEST = 20
 """The least width of rows, in columns. On a narrower terminal, rows have this width too."""
 
 LONGEST_SHOWN = 20
-"""The most rows of a pasted text that is shown in full."""
+"""The maximum number of rows of a pasted text that is shown in full."""
 
 _NOT_FIRST = "\xa0。，、．！？；：）」』】》〉…ー々,.!?;:)]}"
-"""Characters that must not start a row. Before all others, a text may be cut beside any wide character."""
+"""Characters that must not start a row. Before any other character, a text may be cut beside a wide character."""
 
 _SGR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -221,7 +221,7 @@ class Flow:
         return [row for part in self._cut(line) for row in self._finished_row(part)]
 
     def _finished_row(self, row: str) -> list[str]:
-        """Return a complete row, after the blank rows that were delayed. Delay a blank row, and return nothing.
+        """Return a complete row, after the blank rows that were delayed. If it is blank, delay it and return no row.
 
         Blank rows are delayed since those at the end of the text are omitted.
         """

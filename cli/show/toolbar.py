@@ -21,9 +21,9 @@ from cli.show.aliases import bare_command, interrupts_nothing
 from cli.show.text_rows import columns, cut, cut_start, flat
 
 LONGEST_PARSED = 2_000
-"""The most characters that are parsed after each key. A longer text is probably a paste, and counts as plain text."""
+"""The maximum length of a text that is parsed after each key. A longer one is probably a paste, and counts as plain."""
 LONGEST_NAME = 24
-"""The most columns of a name of a tool, agent, model, folder or branch. A longer name is cut."""
+"""The maximum number of columns of a name of a tool, agent, model, folder or branch. A longer name is cut."""
 ToolbarPart: TypeAlias = tuple[str, str]
 """A style (``nearly-full``, or empty) and a text."""
 NEARLY_FULL = 80

@@ -18,9 +18,9 @@ from cli.show.renderer import WORK_OF_CHILDREN, Renderer
 from cli.show.text_rows import flat
 
 MAX_AGENTS = 64
-"""The most transcripts: of running agents, and of all that the built-in configuration lets a user ask again."""
+"""The maximum number of transcripts: of running agents, and of finished ones that can be asked again by default."""
 MAX_ROWS = 1_000
-"""The most stored rows of an agent."""
+"""The maximum number of stored rows of an agent."""
 MAX_NAME = 200
 """The characters of an unknown agent's name that are shown."""
 

@@ -94,6 +94,6 @@ def _on_one_row(text: str) -> str:
 
 
 def _hanging(text: str, width: int, indent: str) -> list[str]:
-    """Return a text as rows, cut where they are full. A cut at spaces would lose them."""
+    """Return a text as rows that are cut where they are full. A cut at a space would omit the space."""
     first, *rest = hard_rows(text, width - len(DEEPER))
     return [indent + first, *(DEEPER + row for row in rest)]

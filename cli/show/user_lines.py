@@ -18,7 +18,7 @@ from cli.show.spans import Span
 from cli.show.text_rows import LONGEST_SHOWN, amount, cut_to_row, flat, row_count
 
 MAX_ROW_CHARS = 2_000
-"""The most characters of each row of a delivered text. The whole text was shown when it was queued."""
+"""The maximum number of characters of each row of a delivered text. The whole text was shown when it was queued."""
 
 _GUIDANCE = {
     "focus_query": "focus",
