@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from chain.chain import AgentView, Checkpoint
 
 MOST_SHOWN = 200
-"""Characters that ``/queue`` shows of a waiting line: enough to recognise it, and few enough for pasted files."""
+"""The number of characters of a waiting line that ``/queue`` shows: enough to recognise it."""
 
 MOST_ENDED = 8
 """The maximum number of ended jobs that ``/jobs`` shows. The same number of jobs may run at a time."""

@@ -18,7 +18,7 @@ from cli.show.signs import Sign
 from cli.show.text_rows import Cleaner, columns, cut, cut_start, flat
 
 STEP = 2
-"""Columns that a child is indented further than its parent."""
+"""The number of columns by which a child is indented further than its parent."""
 MOST_ROWS = 8
 """The maximum number of rows for all children together. They are redrawn above the prompt at each change."""
 KEPT_TEXT = 400

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 LINES_BEFORE = 30
 """The number of lines before a part that are lexed with it. Most strings and comments are shorter."""
 MAX_LEXED = 2_000
-"""Characters that are lexed at once. Some lexers take quadratic time."""
+"""The maximum number of characters that are lexed at once. Some lexers take quadratic time."""
 MAX_COLOURED = 200
-"""Characters of the longest line that is coloured. Some lexers take quadratic time."""
+"""The maximum length of a line that is coloured, in characters. Some lexers take quadratic time."""
 
 _LANGUAGES = frozenset(
     """

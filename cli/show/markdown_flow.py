@@ -16,7 +16,7 @@ from cli.show.spans import MarkdownStyle
 from cli.show.text_rows import Cleaner, Flow, hard_rows, in_rows
 
 MAX_TAIL = 5
-"""Rows that are shown of the unfinished block: they are redrawn at each change."""
+"""The maximum number of rows that show the unfinished block. They are redrawn at each change."""
 
 UNCUT = 1_000_000
 """A width that no row reaches, so that the terminal wraps the row."""
@@ -50,7 +50,7 @@ class MarkdownFlow(_ReplyFlow):
     @property
     def tail(self) -> str:
         """The last rows of the unfinished block as plain text, joined with newlines."""
-        # The start stays the same for a while, or its rows would be cut at other words each time.
+        # ``last`` keeps its start for a while. Otherwise the rows would be cut at other words each time.
         rows = in_rows(self._blocks.last(MAX_TAIL * self.width).rstrip(), self.width)
         if rows and self._page.is_apart:
             rows = ["", *rows]

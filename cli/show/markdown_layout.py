@@ -23,7 +23,7 @@ LEAST_ROOM = 12
 """The minimum number of columns for text. Content is not indented if its text would get fewer."""
 LONGEST_RULE = 40
 MAX_COLORED = 50_000
-"""Characters of the longest code that is coloured, which takes 0.2 s."""
+"""The maximum length of code that is coloured, in characters. This length takes 0.2 s."""
 LONGEST_WORD = 12
 """The maximum number of columns that a table reserves for the longest word of a column. A longer word is cut."""
 

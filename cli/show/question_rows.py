@@ -19,7 +19,7 @@ from cli.show.aliases import bare_command
 from cli.show.text_rows import TAB, fitting
 
 HEAD_ROWS, PREVIEW_TAIL_ROWS = 12, 6
-"""Rows of a preview that are shown before and after a cut, so that a question fits on 24 rows."""
+"""The number of rows before and after the cut in a long preview, so that a question fits on 24 rows."""
 
 _HIDDEN = re.compile(
     # Controls except tab and line end, bidirectional controls, surrogates; spaces and fillers that look like
@@ -42,7 +42,7 @@ _ANSWERS = ("y", "yes", "a", "always", "n", "no")
 _CONSENT = re.compile(r"(y|yes|ok|okay|sure)\b")
 """The start of a text that means yes. As an answer it would deny the call, so the user is asked again."""
 SHORTEST_REASON = 3
-"""Characters of the shortest text that counts as a reason. A shorter one was meant as a key or a number."""
+"""The minimum length of a text that counts as a reason. A shorter one was meant as a key or a number."""
 
 _SUBJECTS = {"shell": "this exact command", "research": "this host"}
 """The words for what the answer "always" allows, for tools where it allows less than every call."""

@@ -1,6 +1,6 @@
 """Rows for running calls, waiting lines and pending retries, and the final rows of lines and retries. Pure.
 
-Rows of things in progress are redrawn when they change.
+The rows of a call, line or retry in progress are redrawn when it changes.
 """
 
 from __future__ import annotations

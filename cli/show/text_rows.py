@@ -21,7 +21,7 @@ LONGEST_SHOWN = 20
 """The maximum number of rows of a pasted text that is shown in full."""
 
 _NOT_FIRST = "\xa0。，、．！？；：）」』】》〉…ー々,.!?;:)]}"
-"""Characters that must not start a row. Before any other character, a text may be cut beside a wide character."""
+"""Characters that must not start a row. A text is cut beside wide characters, but never before one of these."""
 
 _SGR = re.compile(r"\x1b\[[0-9;]*m")
 
