@@ -80,7 +80,7 @@ def subjects_of(groups: ToolGroups) -> Subjects:
     return {tool.name: tool.subject for tool in tools if tool.subject is not None}
 
 
-def _kinds(settings: Settings) -> Iterator[tuple[str, str]]:
+def _agent_kinds(settings: Settings) -> Iterator[tuple[str, str]]:
     """Yield the name and description of each kind of agent, except kinds that name an environment variable not set."""
     for name in settings.kind_names:
         with suppress(MissingVariable):  # reported where the kind is read

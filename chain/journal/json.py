@@ -60,7 +60,7 @@ _PLAIN_TYPES = frozenset({str, int, float, bool, type(None)})
 @cache
 def _fields_with_omitted_value(kind: Any) -> tuple[tuple[str, object], ...]:  # noqa: ANN401 - a dataclass
     """Return the name of each field of a dataclass, with the value for which the JSON omits the field."""
-    return tuple((f.name, f.default if f.metadata == BRIEF else _ALWAYS) for f in fields(kind))
+    return tuple((f.name, f.default if f.metadata == OMIT_DEFAULT else _ALWAYS) for f in fields(kind))
 
 
 def _fields_to_json(record: Any) -> JsonObject:  # noqa: ANN401 - a dataclass

@@ -29,7 +29,7 @@ from chain.text.modes import Mode as ModeName
 Effect: TypeAlias = Literal["waits", "starts", "acts"]
 """The effect of a line when it is accepted: it waits for a safe point, starts a run, or is carried out at once."""
 
-BRIEF = {"brief": True}
+OMIT_DEFAULT = {"omit_default": True}
 """The metadata of a field that the JSON omits if the field has its default value."""
 
 _T = TypeVar("_T")

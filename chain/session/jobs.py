@@ -153,7 +153,7 @@ class SessionJobs(Jobs):
             problem = str(error)
         except Exception as error:  # noqa: BLE001 - no command may end the session, whatever its tool raises
             problem = f"{type(error).__name__}: {error}"
-        seconds = trio.current_time() - job.since
+        seconds = trio.current_time() - job.started_at
         for earlier in tuple(self._running.values()):
             if earlier is job:
                 break
@@ -161,7 +161,6 @@ class SessionJobs(Jobs):
             if job.reason and earlier.reason == job.reason:
                 await earlier.done.wait()
         # No await from here on, so that the end is recorded and its line is in an inbox.
-        seconds = trio.current_time() - job.started_at
         started = job.started
         if end is None:
             end = JobEnd(None, "failed" if problem else job.reason, problem)

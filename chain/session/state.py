@@ -512,16 +512,16 @@ class State:
         known = self.agents.get(agent)
         return {"agent": agent, "iteration": 0 if known is None else known.iteration, "time": at}
 
-    def _make_event(self, event: type[_E], record: Any, at: float, /, **more: Any) -> _E:  # noqa: ANN401 - a dataclass
+    def _make_event(self, event_class: type[_E], record: Any, at: float, /, **more: Any) -> _E:  # noqa: ANN401 - a dataclass
         """Return an event of this class.
 
         It gets the fields that all events have, the fields that the record has too, and the fields in ``more``. A later
         one of these replaces an earlier one.
         """
-        make: Any = event
-        kind: Any = type(record)
-        same = {name: getattr(record, name) for name in _common_field_names(make, kind)}
-        made: _E = make(**{**self._common_fields(getattr(record, "agent", MAIN), at), **same, **more})
+        untyped: Any = event_class  # its parameters are unknown here
+        record_class: Any = type(record)
+        same = {name: getattr(record, name) for name in _common_field_names(untyped, record_class)}
+        made: _E = untyped(**{**self._common_fields(getattr(record, "agent", MAIN), at), **same, **more})
         return made
 
 

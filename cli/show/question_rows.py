@@ -88,13 +88,14 @@ def _rows(lines: Sequence[Row], width: int, more: str) -> list[Row]:
 
 def _parts(text: str, width: int) -> list[str]:
     """Cut a text into parts of ``width`` columns: before a space if the right half of a row has one, else anywhere."""
-    parts = []
-    while (full := fitting(text[: 2 * width], width)) < len(text):
-        at = text.rfind(" ", width // 2, full + 1)
-        end = at if at > 0 else full
-        parts.append(text[:end])
-        text = text[end:]
-    return [*parts, text]
+    parts, begin = [], 0
+    # The rest is not copied for each part, since a line of a minified file may have megabytes.
+    while (full := begin + fitting(text[begin : begin + 2 * width], width)) < len(text):
+        at = text.rfind(" ", begin + width // 2, full + 1)
+        end = at if at > begin else full
+        parts.append(text[begin:end])
+        begin = end
+    return [*parts, text[begin:]]
 
 
 def _cut(rows: list[Row], head: int, tail: int, mark: str) -> list[Row]:

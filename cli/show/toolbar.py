@@ -28,7 +28,7 @@ ToolbarPart: TypeAlias = tuple[str, str]
 """A style (``nearly-full``, or empty) and a text."""
 NEARLY_FULL = 80
 """Percent of the context window above which its usage is highlighted."""
-LESS_WHEN_IDLE = ("tokens", "folder", "branch", "model", "context", "plan", "queue", "mode", "idle")
+LESS_WHEN_IDLE = ("tokens", "folder", "branch", "model", "context", "plan", "jobs", "queue", "mode", "idle")
 """The parts of the left side while no run is active, in the order in which a narrow row drops them."""
 SIDE_GAP = 2
 """The minimum gap between the two sides, in columns."""
