@@ -40,9 +40,9 @@ T = TypeVar("T")
 
 RECORDS_PER_REQUEST = 100
 MAX_DUE = 1_000
-"""The most sessions that a worker reads at once from the list of sessions that need a worker."""
+"""The maximum number of sessions that a worker reads at once from the list of sessions that need a worker."""
 MAX_SUMMARY = 2_000
-"""The most characters of a summary that is stored.
+"""The maximum number of characters of a summary that is stored.
 
 A longer summary is not stored, so each list of sessions reads the session's journal again.
 """

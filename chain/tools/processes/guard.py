@@ -42,7 +42,10 @@ if __name__ == "__main__":
 from chain.tools.processes import fence, keeper
 
 MAX_DESCRIPTORS = 5
-"""The most descriptors of a packet: a control socket, the output, and those that the request names in ``with``."""
+"""The maximum number of descriptors in a packet.
+
+They are a control socket, the output, and those that the request names in ``with``.
+"""
 
 
 class GuardProcess:

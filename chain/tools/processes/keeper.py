@@ -35,10 +35,10 @@ trying costs little if a process cannot be killed: one that hangs in the kernel,
 """
 
 MAX_REAPED = 1_000
-"""The most children that one call reaps: in a fork storm, new children end as fast as they are reaped."""
+"""The maximum number of children that one call reaps: in a fork storm, new children end as fast as they are reaped."""
 
 MAX_COUNTED_PROCESSES = 20
-"""The most processes that are counted before they are killed: a fork storm continues during the count."""
+"""The maximum number of processes that are counted before they are killed: a fork storm continues during the count."""
 
 _CHUNK, _FEW = 1 << 16, 1 << 8
 """Bytes of one read: of a message or a whole list of children (``_CHUNK``), and of a list's start (``_FEW``)."""

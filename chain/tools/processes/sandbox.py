@@ -24,7 +24,7 @@ from chain.tools.protected import Protected
 _OURS = "CHAIN_"
 
 _MAX_NAMED = 3
-"""The most paths that one sentence names."""
+"""The maximum number of paths that one sentence names."""
 
 _WITHOUT = {
     "writes": "a command can write wherever you can, and read the keys in this program's environment",

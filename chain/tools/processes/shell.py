@@ -64,7 +64,7 @@ JOB_OUTPUT = 20_000
 """Bytes at the end of a job's output that are searched for refusals of the sandbox: a job may write for hours."""
 
 MAX_FILES = 3
-"""The most files that one notice names."""
+"""The maximum number of files that one notice names."""
 
 _THREADS = Threads("shell")
 
