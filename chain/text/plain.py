@@ -17,7 +17,10 @@ UNFINISHED = re.compile(
     r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x90\x98\x9b-\x9f]{0,500}\x1b?"
     r"|\x1b[ -/]*)\Z"
 )
-"""An incomplete sequence at the end of a chunk. Of an unterminated string, it matches at most 500 characters."""
+"""Matches an incomplete escape sequence at the end of a chunk.
+
+If the sequence is a string without its end, at most 500 characters of the string match.
+"""
 
 _UNSAFE = re.compile(
     f"{SEQUENCE}"

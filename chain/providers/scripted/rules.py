@@ -26,8 +26,8 @@ if there are no results yet.
 
 ``marks`` classify user messages. ``interruption`` is the prefix of a line. ``redirect`` is a pattern for lines that
 replace the query; without it, no line does. If the pattern has a group ``query``, only the text of that group becomes
-the query. A query that matches the pattern is shortened in the same way, such as "no, list the files". ``resume`` is a
-pattern for messages that only ask to continue, and ``note`` is a pattern for messages to ignore.
+the query. A query that itself matches the pattern, such as "no, list the files", is shortened in the same way.
+``resume`` is a pattern for messages that only ask to continue, and ``note`` is a pattern for messages to ignore.
 """
 
 from __future__ import annotations

@@ -43,8 +43,8 @@ class Fence(NamedTuple):
     writable: Sequence[str] | int | None = None
     """The files and directories that the command may write; ``None`` allows all.
 
-    Given as paths, of which missing ones are ignored, or as the descriptor that ``rules`` returned for the same
-    ``signals``.
+    They are given as paths, of which missing ones are ignored. Or they are given as the descriptor that ``rules``
+    returned for the same ``signals``.
     """
     network: bool = False
     """Whether to refuse all sockets, except connected pairs of stream sockets."""
