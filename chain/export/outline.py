@@ -62,7 +62,10 @@ class _Stretch(_Part):
     until: int = 0
     ended: float = 0.0
     is_lost: bool = False
-    """Whether the program ended during the part, at an unknown time. Then ``ended`` is the time of the resume."""
+    """Whether the program ended during the part, at an unknown time.
+
+    Then ``ended`` is the time at which the session was resumed.
+    """
 
     def __post_init__(self) -> None:
         self.until, self.ended = self.at, self.time

@@ -31,7 +31,7 @@ RENEWALS = 4
 """How often a lease is renewed within its duration."""
 LEASE_MARGIN = 0.1
 """The last fraction of a lease, which the holder leaves unused: its programs must end before the lease does."""
-SETTLING = 2
+SETTLING_TURNS = 2
 """Turns of the trio loop to wait before a group is sent, so that it contains all changes of a step of an agent."""
 ROWS_PER_FETCH = 100
 LEASE_RETRY_S = 0.2
@@ -75,8 +75,8 @@ class Lease:
         self._fetched = "0"
         self.was_read = Wakeup()
         """Set when a row was processed."""
-        self.waiting: Callable[[], int | str] = lambda: ""
-        """Returns the number of lines in the chain's inbox; an empty text before there is a chain."""
+        self.count_waiting: Callable[[], int | str] = lambda: ""
+        """Returns the number of lines in the chain's inbox. Before there is a chain, it returns an empty text."""
         self._length_s = length_s
         self._ends_at = trio.current_time() + (1 - LEASE_MARGIN) * length_s
         self._queue: list[bytes | str] = []
@@ -169,13 +169,13 @@ class Lease:
         while not self.lost_reason:
             if not self._queue:
                 await self._news.wait()
-                for _ in range(SETTLING):
+                for _ in range(SETTLING_TURNS):
                     await trio.lowlevel.checkpoint()
                 continue
             group, count = tuple(self._queue), self._queued
             self._queue.clear()
             self._groups += 1
-            if await self._run_until_answered(scripts.APPEND, self._groups, self.waiting(), *group):
+            if await self._run_until_answered(scripts.APPEND, self._groups, self.count_waiting(), *group):
                 self._done = count
                 self._waiters.unpark_all()
 

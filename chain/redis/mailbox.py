@@ -43,7 +43,7 @@ class Mailbox:
 
     async def serve(self, chain: Chain) -> None:
         """Deliver rows and publish events until the lease ends, or the task is cancelled."""
-        self._lease.waiting = lambda: len(chain.lines.waiting)
+        self._lease.count_waiting = lambda: len(chain.lines.waiting)
         with suppress(OSError):  # the lease is lost
             self._lease.publish_size(chain.inbox_size)
         async with trio.open_nursery() as nursery:

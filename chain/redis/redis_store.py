@@ -151,11 +151,11 @@ class RedisStore:
         return self._run(read)
 
     def find(self, id: str) -> Summary:
-        """Return the summary of a session."""
+        """Return the summary of a session. ``id`` may be a part of its id."""
         return self._run_for(id, _summary)
 
     def whole_id(self, id: str) -> str:
-        """Return the full id of the session that ``id``, which may be a part of an id, names."""
+        """Return the full id of a session. ``id`` may be a part of it."""
 
         async def whole(server: RedisServer, id: str) -> str:
             return id
@@ -186,7 +186,7 @@ class RedisStore:
         self._run_for(id, remove)
 
     def _run_for(self, id: str, work: Callable[[RedisServer, str], Awaitable[T]]) -> T:
-        """Run ``work`` as ``_run`` does, and pass it the full id of the session that ``id`` names."""
+        """Run ``work`` as ``_run`` does, and pass it the full id of a session. ``id`` may be a part of that id."""
 
         async def run(server: RedisServer) -> T:
             return await work(server, match_id(await _ids(server), id))

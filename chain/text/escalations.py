@@ -9,7 +9,7 @@ Escalation: TypeAlias = Literal["network", "outside"]
 """``network``: the command may use the network. ``outside``: the command runs outside the sandbox."""
 
 ESCALATION_KEYS: Mapping[Escalation, str] = {"network": "w", "outside": "o"}
-"""The answers that allow a command once with an escalation."""
+"""For each escalation, the answer that allows a command once with it."""
 
 ESCALATION_PHRASES: Mapping[Escalation, str] = {"network": "with network", "outside": "outside the sandbox"}
 """For each escalation, the words that a question and its outcome use."""

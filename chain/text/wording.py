@@ -73,12 +73,12 @@ def pluralize(n: int, thing: str, things: str = "") -> str:
 
 
 def count_names(names: Iterable[str]) -> str:
-    """Return a list of the names as text, each once, with its count if it is not 1: ``read_file, 3 × shell``."""
+    """Return the names as text, each once, with its count if it is more than 1: ``read_file, 3 × shell``."""
     return ", ".join(name if n == 1 else f"{n} × {name}" for name, n in Counter(names).items())
 
 
 def join_first(names: Sequence[str], most: int) -> str:
-    """Return the first ``most`` names as text, and the number of the other names."""
+    """Return the first ``most`` names as text, and say how many more names there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{', '.join(names[:most])}{more}"
 

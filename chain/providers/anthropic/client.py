@@ -37,15 +37,18 @@ if TYPE_CHECKING:
 _THREADS = Threads("clients")
 
 LEAST_TOO_LARGE = 64 * 1024
-"""The minimum number of bytes of a request that is compacted if a service or a proxy refuses it as too large (413).
+"""The minimum size, in bytes, of a request whose refusal with status 413 leads to a compaction.
 
-Compacting does not help if even a smaller request is too large.
+If a smaller request is too large for a service or a proxy, compacting does not help.
 """
 MAX_MODEL = 64 * 1024
 """The maximum number of bytes that are read of a service's description of a model."""
 
 MAX_WINDOW_REQUESTS = 3
-"""How often the context window is requested, at most once in each model call, until the service answers."""
+"""The maximum number of requests for the context window.
+
+One is sent in each model call, until the service answers one.
+"""
 
 REPLY_SHARE = 4
 """A default ``max_tokens`` is at most the context window divided by this number.
@@ -54,7 +57,7 @@ Some servers count ``max_tokens`` as part of the prompt.
 """
 
 SAFE_MAX_TOKENS = 8192
-"""Tokens of a reply that nearly every model allows."""
+"""A length of replies, in tokens, that nearly every model allows."""
 
 SAMPLING_VERSION = "2023-06-01"
 """The API version of a request with a sampling parameter, such as ``temperature``.
@@ -80,7 +83,7 @@ class AnthropicModel:
         self._window_requests_left = (
             MAX_WINDOW_REQUESTS if parameters.adapts_max_tokens or not parameters.context_window else 0
         )
-        """How often the context window and the longest reply may still be requested."""
+        """The number of requests for the context window and the longest reply that may still be sent."""
         self._use_window(parameters.context_window)
 
     @property

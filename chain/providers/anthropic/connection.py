@@ -28,7 +28,7 @@ API_VERSION = "2026-10-21"
 """The version of the API that the SDK requests."""
 
 ADDRESS = "https://api.anthropic.com"
-"""The address of a model definition without ``base_url``."""
+"""The address of the service if a model definition has no ``base_url``."""
 
 CLOSE_S = 1.0
 """Seconds to close a connection cleanly."""

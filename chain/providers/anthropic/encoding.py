@@ -37,7 +37,7 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 _CACHED = b',"cache_control":{"type":"ephemeral"}}'
 _KEYS_AFTER_HEAD = ("messages", "system", "tools")
-"""The keys of a body that follow its head. If ``extra_body`` has them, they are left out of the head."""
+"""The keys of a body that follow the keys of ``_head``. ``extra_body`` cannot set them."""
 
 
 class Encoder:

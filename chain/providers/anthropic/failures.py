@@ -124,7 +124,8 @@ class Failures:
     def of_exception(self, error: Exception, *, has_begun: bool = False) -> ModelError:
         """Return the error for an exception of the stream or of the HTTP client.
 
-        ``has_begun``: a part of the reply was received. Raise an unknown exception again, because it is a bug of chain.
+        ``has_begun`` says whether a part of the reply was received. Raise an unknown exception again: it is a bug of
+        chain.
         """
         import httpx2
 
@@ -183,7 +184,10 @@ def is_connect_failure(error: Exception) -> bool:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the header ``retry-after`` in seconds, given as a number or as a date (RFC 9110, section 10.2.3)."""
+    """Return the header ``retry-after`` in seconds; ``None`` if there is no valid one.
+
+    Its value is a number or a date (RFC 9110, section 10.2.3).
+    """
     value = headers.get("retry-after", "").strip()
     try:
         seconds = float(value)

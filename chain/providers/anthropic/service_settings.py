@@ -23,7 +23,10 @@ KEY_VARIABLE = "ANTHROPIC_API_KEY"
 """The environment variable with the key for a definition that has neither ``api_key`` nor ``base_url``."""
 
 CACHE_READ_PRICE, CACHE_WRITE_PRICE = 0.1, 1.25
-"""The default prices of the cache, as multiples of the price of input, as Anthropic charges."""
+"""The default prices of reading and writing the cache, as multiples of the price of input.
+
+Anthropic charges these prices.
+"""
 
 SECRET = ("api_key", "extra_headers", "extra_body")
 """Settings that are shown only as set or not set. Some servers expect their key in ``extra_body``."""

@@ -3,8 +3,8 @@
 Fields have the names of the keys in the file (with a ``_`` after a Python keyword), in the order in which errors list
 them. That file does not explain the following.
 
-A numbered group is a group of the first pattern that the rule has. The patterns are ordered so: interruption, result,
-user, tail, system. In a ``row`` or a ``for_each``, a numbered group is one of the item. ``has`` ignores case.
+A numbered group belongs to the first pattern that the rule has, in the order interruption, result, user, tail, system.
+In a ``row`` or a ``for_each``, it belongs to the item. ``has`` ignores case.
 
 An error is raised whenever its rule is applied, or only for the first ``times`` times in a conversation. It is raised
 when ``after`` characters of text were streamed. With ``refuses`` it is raised only for a request that sets one of the
@@ -76,8 +76,8 @@ class Pace:
     think_s: float = 0.0
     most_s: float | None = None
 
-    def piece(self, length: int) -> int:
-        """Return the number of characters in each chunk of a reply of this length."""
+    def chunk_size(self, length: int) -> int:
+        """Return the number of characters in each chunk of a reply that has ``length`` characters."""
         if not self.most_s:
             return self.chunk
         return max(self.chunk, ceil(length * self.delay_s / self.most_s))

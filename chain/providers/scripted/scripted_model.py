@@ -294,7 +294,7 @@ class ScriptedReply:
         """
         left = None if self.failure is None else self.failure.after
         blocks = self.reply.message.blocks
-        piece = self.pace.piece(sum(len(block.text) for block in blocks if isinstance(block, Text | Thinking)))
+        piece = self.pace.chunk_size(sum(len(block.text) for block in blocks if isinstance(block, Text | Thinking)))
         for block in blocks if left != 0 else ():
             match block:
                 case Thinking(text):

@@ -81,7 +81,7 @@ def enter(fence: Fence) -> None:
         _restrict(rules(None if fence.writable is None else _open_paths(fence.writable), signals=fence.signals))
     if fence.devices is not None:
         _landlock_devices(fence.devices)
-    # A namespace has no other processes. Seccomp cannot distinguish them from the command's own threads and processes.
+    # A command in a namespace sees no other processes. Seccomp cannot distinguish other processes from its own ones.
     has_others = fence.signals and not fence.namespace
     if fence.network or fence.unix_sockets or has_others:
         _refuse_calls(fence, has_others=has_others)
@@ -219,7 +219,7 @@ _HIDDEN = ("/dev", "/sys/kernel/debug")
 _HIDDEN_SYSTEMS = (b"devtmpfs", b"devpts", b"debugfs")
 
 
-def _hidden_places() -> list[str]:
+def _hidden_directories() -> list[str]:
     """Return the directories whose devices are hidden: ``_HIDDEN``, and the mount points of device file systems.
 
     Containers and chroots have such mount points outside ``_HIDDEN``. The result leaves out two kinds of mount points.
@@ -247,9 +247,9 @@ def _landlock_devices(devices: Sequence[str]) -> None:
     """
     use = _READ_FILE | _WRITE_FILE
     # A ruleset that does not mention moves refuses them.
-    paths = [("/", _MOVE, 0), *((path, use, os.O_NOFOLLOW) for path in _paths_except(_hidden_places(), "/"))]
+    paths = [("/", _MOVE, 0), *((path, use, os.O_NOFOLLOW) for path in _paths_except(_hidden_directories(), "/"))]
     paths += [(path, use, 0) for path in devices]
-    # No stat: a network disk may be dead.
+    # The paths are opened without a stat, which would block if one is on a dead network disk.
     allowed = ((each, rights) for path, rights, flags in paths for each in _open_paths([path], flags))
     _restrict(_create_ruleset(DEVICES_ABI, use | _MOVE, 0, allowed))
 
@@ -293,7 +293,7 @@ def _drop_capabilities() -> None:
 # ----------------------------------------------------------------------------------------------------------- seccomp
 
 _IO_URING = ("io_uring_setup", "io_uring_enter", "io_uring_register")
-"""Calls that can create sockets too."""
+"""The calls of io_uring, which can create sockets too."""
 
 _KEYS = ("add_key", "request_key", "keyctl")
 """Calls for kernel keys. All programs of a user share them, and the kernel runs a program as root to find one."""
@@ -373,7 +373,7 @@ def _refuse_calls(fence: Fence, *, has_others: bool) -> None:
         lines.extend((_JUMP_IF_EQUAL, _TO_REFUSE, 0, _NUMBERS[name][column]) for name in names)
 
     def refuse_if(name: str, argument: int, *values: int, is_equal: bool = True, mask: int = 0xFFFFFFFF) -> None:
-        """Refuse a call if the masked argument is one of ``values``; without ``is_equal``, if it is another value."""
+        """Refuse a call if its masked argument is one of ``values``; without ``is_equal``, if it is not."""
         jumps = (_TO_REFUSE, 0) if is_equal else (0, _TO_REFUSE)
         tests = [(_JUMP_IF_EQUAL, *jumps, value) for value in values]
         test = [(_LOAD, 0, 0, argument), (_AND, 0, 0, mask), *tests, (_LOAD, 0, 0, _NUMBER)]

@@ -227,7 +227,7 @@ def _remove_contents(folder: int, top: int) -> bool:
     """
     has_changed = False
     for name in os.listdir(folder):
-        with contextlib.suppress(OSError):  # another user's files stay, and nothing else
+        with contextlib.suppress(OSError):  # only another user's files cannot be removed
             try:
                 os.unlink(name, dir_fd=folder)
             except IsADirectoryError:
@@ -251,7 +251,7 @@ def _open_changeable(name: str, parent: int) -> int:
     """
     place = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
     try:
-        with contextlib.suppress(OSError):  # one whose mode we cannot change may still be removable
+        with contextlib.suppress(OSError):  # a directory may be removable even if its mode cannot be changed
             os.chmod(f"/proc/self/fd/{place}", 0o700)  # the only call that does not follow a link
         return open_subfolder(".", place)
     finally:

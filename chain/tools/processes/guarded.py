@@ -139,7 +139,7 @@ class Guard:
         """End the guard and all its programs, and remove its directory. Running calls fail."""
         for program in self._programs:
             program.release()
-        # The guard must not outlive the chain, also when that is cancelled.
+        # The guard must not outlive the chain, even if the chain is cancelled.
         with trio.CancelScope(shield=True):
             async with self._starting:
                 if self._process is not None:
@@ -179,7 +179,10 @@ class Guard:
             raise
 
     def _remove_folder(self, folder: int, parent: int) -> None:
-        """Remove the directory, because a guard that was killed has not removed it. Close both descriptors."""
+        """Remove the directory, if the guard was killed before it removed it.
+
+        Close ``folder`` and ``parent``, which are descriptors.
+        """
         guard.remove(folder, self.folder.name, parent)
         os.close(folder)
         os.close(parent)

@@ -314,7 +314,7 @@ def _children(pid: int) -> list[int]:
 
 
 def count_running(pids: Iterable[int]) -> int:
-    """Return how many of these processes and their descendants are running, not zombies.
+    """Return how many of these processes and their descendants are running. Zombies do not count.
 
     Only the first ``MAX_COUNTED_PROCESSES`` of them are examined.
     """

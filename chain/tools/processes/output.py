@@ -58,7 +58,7 @@ class Output:
         self._reported = reported
         self._unseen = Tail(reported)
         self._has_begun_row = False
-        """Whether the last call of ``unseen`` left a row without a line end."""
+        """Whether the last call of ``take_unseen`` left a row without a line end."""
         self._size = 0
 
     def add(self, chunk: bytes, *, is_last: bool = False) -> None:
@@ -97,10 +97,10 @@ class Output:
 
     @property
     def has_unseen(self) -> bool:
-        """Whether there is output that ``unseen`` has not returned."""
+        """Whether there is output that ``take_unseen`` has not returned."""
         return bool(self._unseen.text())
 
-    def unseen(self) -> str:
+    def take_unseen(self) -> str:
         """Return the output since the last call, up to its last line end.
 
         A long output is shortened to its end, below a row that says how many characters are not shown. Text after the

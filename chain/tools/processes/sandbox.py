@@ -86,7 +86,7 @@ class ShellRules:
         secrets = {name for name, value in others.items() if name in self.secrets or is_secret(name, value)}
         return {name: value for name, value in others.items() if name in self.env or name not in secrets}
 
-    def probed(self) -> Protections:
+    def probed_protections(self) -> Protections:
         """Return the protections that this machine supports; none if the sandbox is off. Blocks."""
         return Protections() if self.sandbox == "off" else probe()
 
@@ -117,7 +117,7 @@ class Sandbox:
 
     @property
     def gap_sentences(self) -> tuple[str, ...]:
-        """For each missing protection, a sentence that says what a command can do."""
+        """For each missing protection, a sentence that says what a command can do without it."""
         active = {*self.active_protections, *(("unix_sockets",) if "network" in self.active_protections else ())}
         return tuple(sentence for name, sentence in self._sentences.items() if name not in active)
 
@@ -128,7 +128,7 @@ class Sandbox:
         return f"A command may also write in {_name_paths([*map(str, self.rules.writable)], workspace.resolve())}"
 
     @property
-    def missing(self) -> str:
+    def missing_reason(self) -> str:
         """Why no command may run, because ``strict`` needs a protection that is missing; empty if commands may run."""
         lacking = self.rules.wanted - set(self.active_protections)
         if self.rules.sandbox != "strict" or not lacking:
@@ -155,7 +155,7 @@ class Sandbox:
         """The active restrictions that the user can lift for one command."""
         if not self.active_protections:
             return ()
-        has_network = "network" in self.active_protections and not self.escalated("network").missing
+        has_network = "network" in self.active_protections and not self.escalated("network").missing_reason
         return ("network", "outside") if has_network else ("outside",)
 
     def escalated(self, escalation: Escalation | None) -> Sandbox:

@@ -73,7 +73,10 @@ _COMPOUND = re.compile(r"[;|&<>$`\r\n]")
 
 
 class _CommandSubject(Subject):
-    """The subject of commands. A pattern never matches a compound command, such as ``git status; rm -r .``."""
+    """The part of a command that the pattern of an allowance matches: its text.
+
+    No pattern matches a compound command, such as ``git status; rm -r .``.
+    """
 
     plural = "commands"
 
@@ -216,8 +219,11 @@ class _Shell:
     async def _check(
         self, ctx: ToolContext, command: str, timeout_s: float, workdir: str, background: bool, wake: bool
     ) -> _Call:
-        """Return the call with its sandbox and preview. Raise ``ToolError`` if the command must not run."""
-        how = _how_in_background(timeout_s, wakes=wake) if background or wake else ""
+        """Check a call of the tool. Return it with its sandbox and preview.
+
+        Raise ``ToolError`` if the command must not run.
+        """
+        how = _job_sentence(timeout_s, wakes=wake) if background or wake else ""
         if not command.strip():
             raise ToolError("The command is empty.")
         if "\0" in command:
@@ -230,7 +236,7 @@ class _Shell:
         if not 0 < timeout_s <= MAX_TIMEOUT_S:
             raise ToolError(f"timeout_s must be more than 0 and at most {MAX_TIMEOUT_S:,.0f} s, not {timeout_s:g}.")
         box, folder = await _THREADS.run(lambda: self._sandbox(ctx, workdir), abandon_on_cancel=True)
-        if why := box.missing:
+        if why := box.missing_reason:
             raise ToolError(f"The command was not run: tools.shell.sandbox is {why}.")
         return _Call(box, folder, _preview(ctx.workspace, command, timeout_s, workdir, box, folder, how))
 
@@ -244,7 +250,7 @@ class _Shell:
         if not folder.is_dir():
             name = printable_path(PurePath(workdir))
             raise ToolError(f"{name} is not a folder; workdir is the folder that the command runs in.")
-        found = rules.probed() if self.found is None else self.found
+        found = rules.probed_protections() if self.found is None else self.found
         paths = self.guard.writable_paths(lambda: rules.writable_paths(found, ctx.workspace), ctx.added_directories)
         return Sandbox(rules, found, paths), folder
 
@@ -314,7 +320,7 @@ def _preview(
     elsewhere = printable_path(PurePath(workdir)) if PurePath(workdir) != PurePath() else ""
     conditions = [f"in {escape_lookalikes(elsewhere)}"] if elsewhere else []
     conditions += [f"for at most {timeout_s:g} s"] if timeout_s != COMMAND_TIMEOUT_S else []
-    # With rows above it, each row of the command has a prefix, because the command could begin with similar rows.
+    # If there are rows above the command, its own rows have a prefix. Otherwise it could imitate the rows above.
     gaps = box.gap_sentences
     head = [f"Not fenced in: {', '.join(gaps)}."] if gaps else []
     head += [
@@ -339,7 +345,7 @@ def _change_notice(files: Sequence[str], workspace: Path) -> str:
     return f"A command changed {named}: git or chain uses this outside the sandbox."
 
 
-def _how_in_background(timeout_s: float, *, wakes: bool) -> str:
+def _job_sentence(timeout_s: float, *, wakes: bool) -> str:
     """Return the first sentence of the question to the user about a background job.
 
     Raise ``ToolError`` if the model asks for a time limit, which a job cannot have.
@@ -366,7 +372,7 @@ async def _run_with_reports(
         while True:
             await has_more.wait()
             while output.has_unseen:
-                if text := output.unseen():
+                if text := output.take_unseen():
                     report(text)
                 await trio.sleep(PROGRESS_S)
 
@@ -380,7 +386,7 @@ async def _run_with_reports(
         nursery.cancel_scope.cancel()
     output.end()
     for _ in range(2):  # the whole rows, then a last row without a line end
-        if text := output.unseen():
+        if text := output.take_unseen():
             report(text)
     if failure is not None:
         raise failure
