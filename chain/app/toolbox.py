@@ -148,15 +148,15 @@ def shell_protections(settings: Settings, workspace: Path) -> tuple[tuple[str, .
     from chain.tools.processes.sandbox import Sandbox
 
     rules = shell_rules(settings)
-    found = rules.probed()
+    found = rules.probed_protections()
     try:
         paths = rules.writable_paths(found, workspace)
     except ToolError as error:
         raise settings.error("tools.shell.writable", str(error)) from None
     with nullcontext() if paths is None else closing(paths):
         box = Sandbox(rules, found, paths)
-        if box.missing:
-            raise settings.error("tools.shell.sandbox", box.missing)
+        if box.missing_reason:
+            raise settings.error("tools.shell.sandbox", box.missing_reason)
         return box.active_protections, box.gap_sentences, box.closed_folders_sentence(workspace)
 
 
