@@ -151,9 +151,9 @@ def _quality(status: events.Status | None) -> str:
     return "good" if status == "done" else "bad"
 
 
-def _attributed_text(text: str, by: str = "") -> str:
+def _captioned_text(text: str, caption: str = "") -> str:
     """Return the HTML of a text below a row with its author ``by``. An empty text or author has no HTML."""
-    row = f'<p class="by">{escape_text(by)}</p>' if by else ""
+    row = f'<p class="by">{escape_text(caption)}</p>' if caption else ""
     return row + (f'<p class="text">{escape_text(text)}</p>' if text else "")
 
 

@@ -146,7 +146,7 @@ class AgentRun(_Stretch):
         return sum(step.number > 0 for step in self.steps)
 
     @property
-    def last_step(self) -> Iteration:
+    def last_iteration(self) -> Iteration:
         """The last iteration. If there is none yet, one with the number 0 is added."""
         if not self.steps:
             self.steps.append(Iteration(at=self.at, time=self.time))

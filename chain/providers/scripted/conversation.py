@@ -221,7 +221,7 @@ class RuleContext:
             and (when.result is None or self._conversation.search(when.result, outcome.text) is not None)
         )
 
-    def items(self, collection: Collection, names: Mapping[str, str]) -> list[dict[str, str]]:
+    def collect_items(self, collection: Collection, names: Mapping[str, str]) -> list[dict[str, str]]:
         """Return the items of a list. Each item maps the names of its groups to their values.
 
         ``names`` are the names and values of the rule, which fill the template ``has``.
