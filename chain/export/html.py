@@ -152,7 +152,7 @@ def _quality(status: events.Status | None) -> str:
 
 
 def _captioned_text(text: str, caption: str = "") -> str:
-    """Return the HTML of a text below a row with its author ``by``. An empty text or author has no HTML."""
+    """Return the HTML of a text below a row with its ``caption``. An empty text or caption has no HTML."""
     row = f'<p class="by">{escape_text(caption)}</p>' if caption else ""
     return row + (f'<p class="text">{escape_text(text)}</p>' if text else "")
 
