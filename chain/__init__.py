@@ -9,8 +9,8 @@ A line of input passes down through the packages, and events come back up::
 ``app`` opens a ``Chain``. Below it are, in this order: ``session`` (the runs, the state, the feeds), ``agent`` (the
 loop, the conversation, the calls, the tree of agents), ``tools`` and ``interruption`` (the handler prompt), ``lines``
 (parsing, receipts, the inbox), ``journal`` (the records), ``events`` and ``messages``. ``providers`` implement
-``model``, and only ``app`` uses them. ``config`` is used by several of these. Importing this package imports no other
-module of it: each name is imported when it is first used, so that the prompt of a program appears early.
+``model``, and only ``app`` uses them. ``config`` is used by several of these packages. ``import chain`` imports almost
+nothing: each public name is imported when it is first used, so that a program shows its prompt early.
 """
 
 from importlib import import_module
@@ -56,7 +56,7 @@ _HOMES = {
     "session.store": ("FileStore", "Store"),
     "tools.tool": ("FunctionTool", "Guidance", "Tool", "ToolContext", "ToolOutput", "tool"),
 }
-"""The names of the imports above, by module, for the imports at run time."""
+"""The public names, by the module that defines them. ``__getattr__`` imports a name from there at its first use."""
 
 if not TYPE_CHECKING:  # with this function a type checker would accept any name
 

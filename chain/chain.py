@@ -1,8 +1,8 @@
 """The interface of a session for front ends: lines in, events out.
 
 ``submit`` routes a line in one synchronous step in the trio thread. It answers blank lines, commands, and a stop when
-nothing runs; ``session.line_router`` handles all other lines. So a line that races with the end of a run interrupts
-that run or starts a new one, and is never lost.
+nothing runs; ``session.line_router`` handles all other lines. So a line that arrives just as a run ends either
+interrupts this run or starts a new one, and is never lost.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ CLOSING_S = 5.0
 """The grace period, in seconds, for tools that shield themselves from cancellation."""
 
 MAX_IMAGE = MAX_WHOLE
-"""The limit of one image of a line, in bytes."""
+"""The maximum size of one image that is sent with a line, in bytes."""
 
 
 def _read_images(images: Sequence[tuple[str, bytes] | Image]) -> tuple[Image, ...] | str:
-    """Return the images of a line, or the reason why they are refused."""
+    """Return the images to send with a line, or an error message if one is unusable or a limit is exceeded."""
     if len(images) > MAX_NAMED:
         return f"the line has {len(images)} images, and the limit is {MAX_NAMED}"
     if sum(len(each[1]) for each in images if not isinstance(each, Image)) > MAX_NAMED_BYTES:
@@ -80,9 +80,10 @@ def _read_images(images: Sequence[tuple[str, bytes] | Image]) -> tuple[Image, ..
 
 @dataclass(frozen=True, slots=True)
 class ServedSession(OpenSession):
-    """An open session that receives lines of other processes.
+    """An open session that other processes can send lines to.
 
-    ``serve`` delivers them to the ``Chain`` of the session, and publishes its events, until it is cancelled.
+    ``serve`` passes their lines to the ``Chain`` of the session and publishes the chain's events to them. It runs until
+    it is cancelled.
     """
 
     serve: Callable[[Chain], Awaitable[None]] = field(kw_only=True)
@@ -91,15 +92,16 @@ class ServedSession(OpenSession):
 class Chain:
     """A session that accepts lines and runs chains. ``open_chain`` opens one.
 
-    A front end uses it in three ways, all in the trio thread. None of them waits for another:
+    A front end does three things with it, in any order and all in the trio thread:
 
-    - Send lines (``submit``, which decides at once; a refused line is returned to its ``origin``) and commands
-      (``interrupt``, ``lines.drop``, ``use_model``).
-    - Receive events: from a ``feed``, at the front end's own pace, or by ``listen``, in the step of each event. A late
-      subscriber shows ``snapshot`` first. A front end that resumes a session shows ``resumed.past`` first.
-    - Answer questions: ``answering`` promises answers, ``answer`` gives one.
+    - Send lines with ``submit``, which accepts or refuses a line immediately, and commands such as ``interrupt``,
+      ``lines.drop`` and ``use_model``.
+    - Receive events, either from a ``feed`` at the front end's own pace, or by ``listen`` in the step in which each
+      event happens. A late subscriber shows ``snapshot`` first. A front end that resumes a session shows
+      ``resumed.past`` first.
+    - Answer questions: ``answering`` promises that answers will come, and ``answer`` gives one.
 
-    Everything else is an attribute: ``lines`` has the waiting lines and their receipts, ``plan`` the plan,
+    Its attributes have everything else: ``lines`` the waiting lines and their receipts, ``plan`` the plan,
     ``questions`` the open questions and the allowances, ``runs`` the status of the last run and the exit code, ``jobs``
     the background jobs, and ``state`` the usage, the instructions and the trace. Treat ``state`` as read-only.
     """
@@ -157,9 +159,10 @@ class Chain:
     ) -> SubmitResult:
         """Accept a line, or refuse it, and return the result. Call it in the trio thread.
 
-        ``urgency`` sets the urgency without a ``!``. ``id`` is the sender's own id for the line, unique in the session.
-        ``local=False`` makes a leading ``/`` plain text. ``origin`` is the source of the line. ``to`` names the agent.
-        ``images`` are sent with the line, each as a name and its content: PNG, JPEG, GIF or WebP.
+        ``urgency`` is the urgency of a text without a leading ``!``. ``id`` is the sender's own id for the line, unique
+        in the session. With ``local=False`` a leading ``/`` is plain text, not a command. ``origin`` is the source of
+        the line. ``to`` names the agent that gets it. ``images`` are sent with the line: each is an ``Image``, or the
+        name and content of a PNG, JPEG, GIF or WebP file.
         """
         line = parse_line(text.encode(errors="replace").decode(), urgency=urgency, local=local)
         sent = IncomingLine(line, id, origin, to)
@@ -213,7 +216,7 @@ class Chain:
         self.jobs.close()
 
     def record_draft(self, text: str) -> None:
-        """Record the text in the editor. It is restored when the session is resumed."""
+        """Record the draft in the user's input editor, so that it is restored when the session is resumed."""
         if text != ("" if self.resumed is None else self.resumed.draft):
             self._shared.journal.record_if_possible(Draft(text))
 
@@ -253,7 +256,7 @@ class Chain:
         return SubmitResult("refused", id, why)
 
     async def wait_idle(self) -> None:
-        """Wait until no run is active and every event of the last one has been emitted."""
+        """Wait until no run is active and all events of the last run have been emitted."""
         await self.runs.wait_idle()
 
     # ------------------------------------------------------------------------------------------- between the runs
@@ -261,8 +264,9 @@ class Chain:
     def use_model(self, model: Model, *, retries: Retries | None = None) -> None:
         """Use another model from the next run on. The active run continues with its own model.
 
-        ``retries`` belong to the model; ``None`` leaves them unchanged. The chain closes the model when it closes.
-        Raise ``UserError`` if the chain is closing, and ``JournalError``; then nothing has changed.
+        ``retries`` are the limits for retries of the model's calls; ``None`` leaves them unchanged. The chain closes
+        the model when the chain itself is closed. Raise ``UserError`` if the chain is closing, and ``JournalError`` if
+        the change cannot be recorded. Neither error changes anything.
         """
         self.runs.use_model(model, retries)
         self.init = replace(self.init, model=model.name)
@@ -270,7 +274,8 @@ class Chain:
     def use_mode(self, mode: Mode) -> None:
         """Change which calls need approval, from the next call on. A notice confirms the change.
 
-        Raise ``UserError`` if the chain is closing, and ``JournalError``; then nothing has changed.
+        Raise ``UserError`` if the chain is closing, and ``JournalError`` if the change cannot be recorded. Neither
+        error changes anything.
         """
         self.runs.use_mode(mode)
 
@@ -283,8 +288,8 @@ class Chain:
         """Use this effort from the next run on. An empty ``level`` means the effort in the model's definition.
 
         The effort also applies to agents whose kind names no model. If the service refuses the effort, a notice is
-        emitted and the rest of the run omits it. Raise ``UserError`` if the chain is closing, and ``JournalError``;
-        then nothing has changed.
+        emitted, and later requests of the run omit it. Raise ``UserError`` if the chain is closing, and
+        ``JournalError`` if the change cannot be recorded. Neither error changes anything.
         """
         self.runs.use_effort(level)
 
@@ -298,7 +303,7 @@ class Chain:
         """The text of the main agent's last reply; empty if there is none yet."""
         if self.state.replies:
             return self.state.replies[-1]
-        messages = reversed(self.state.main.history.conversation.messages)  # an earlier run's
+        messages = reversed(self.state.main.history.conversation.messages)  # those of earlier runs
         return next((each.answer for each in messages if each.role == "assistant" and each.answer), "")
 
     def submit_with_model(
@@ -312,7 +317,7 @@ class Chain:
     ) -> SubmitResult:
         """Submit a line. If it starts a run, that run alone uses ``model`` with these ``retries``.
 
-        A model that was used is closed with the chain.
+        The chain closes ``model`` when the chain itself is closed, but only if the line started a run.
         """
         submitted = self.submit(text, local=False, origin=origin, images=images)
         if submitted.what == "started":
@@ -322,26 +327,26 @@ class Chain:
     async def prepare(self) -> None:
         """Let the model do slow preparations before its first call. Can be cancelled at any time.
 
-        Errors are ignored: the first call raises them again, and its run reports them.
+        Errors are ignored: the model's first call raises them again, and the run of that call reports them.
         """
         with suppress(Exception):
             await self.runs.spec.model.prepare()
 
     async def prepare_tools(self) -> None:
-        """Import the libraries of the first tool call, in a thread. Can be cancelled at any time."""
+        """Import, in a thread, the libraries that the first tool call needs. Can be cancelled at any time."""
         await trio.to_thread.run_sync(import_checks, abandon_on_cancel=True)
 
     # ------------------------------------------------------------------------------------------- state and events
 
     def starts_agent(self, call: events.ToolCall) -> bool:
-        """Return whether a call that has just started starts another agent."""
+        """Return whether this tool call, which has just started, is one that starts another agent."""
         callers = (node for node in self._tree.main.all() if node.name == call.agent)
         tools = (node.agent.spec.registry.tools.get(call.name) for node in callers)
         return any(tool is not None and delegates(tool) for tool in tools)
 
     @property
     def agents(self) -> tuple[AgentView, ...]:
-        """The active agents, parents before their children, then the finished agents that can be asked."""
+        """The active agents, parents before their children, then the finished agents that can be asked again."""
         return (*(node.view() for node in self._tree.main.all()), *self.runs.children.finished)
 
     @property
@@ -375,8 +380,8 @@ class Chain:
     ) -> None:
         """Request a prompt from an MCP server, then start a run with its text. A failure is reported as a notice.
 
-        ``then`` is called with the text instead of starting a run, ``failed`` with the reason instead of the notice.
-        Raise ``UserError`` if there is no such server, or if a run is active.
+        If ``then`` is given, call it with the text and start no run. If ``failed`` is given, call it with the reason of
+        a failure and emit no notice. Raise ``UserError`` if there is no such server, or if a run is active.
         """
         if self._servers is None or all(view.name != server for view in self.servers):
             raise UserError(f"there is no server {server:.40}")
@@ -387,7 +392,7 @@ class Chain:
 
     @property
     def is_running(self) -> bool:
-        """Whether a run is active. A run is active before its first step."""
+        """Whether a run is active. A run is active as soon as it is started, before its first step."""
         return self.runs.active is not None
 
     def feed(self) -> Feed:
@@ -408,8 +413,8 @@ class Chain:
         The listener may submit lines, but must not block.
 
         If it raises, the other listeners still receive the event, and the run continues. The first error of each
-        listener is reported as a notice and, when the block of ``open_chain`` ends, raised in an ``ExceptionGroup``. An
-        exception that is no ``Exception``, such as ``SystemExit``, ends the block at once.
+        listener is reported as a notice and, when the block of ``open_chain`` ends, raised in an ``ExceptionGroup``. A
+        ``BaseException`` that is not an ``Exception``, such as ``SystemExit``, ends the block immediately.
         """
         self._broadcaster.listen(listener)
 
@@ -434,7 +439,10 @@ class Chain:
         self.runs.is_closing = True
 
     async def wind_down(self) -> None:
-        """Refuse lines, interrupt the active run, and wait up to ``CLOSING_S`` until its end has been emitted."""
+        """Refuse lines, interrupt the active run, and end the background jobs.
+
+        Wait up to ``CLOSING_S`` until the last events of the run and of the jobs have been emitted.
+        """
         if not self._has_wound_down:
             self._has_wound_down = True
             # Shielded, so that a cancellation from outside does not lose the end of the run.
@@ -442,7 +450,7 @@ class Chain:
                 self.jobs.close()
                 await self.runs.end_runs()
                 await self.jobs.wait_closed()
-                await self.runs.wait_idle()  # until the end of the run is emitted
+                await self.runs.wait_idle()  # the run's last event has been emitted
 
     async def close(self) -> None:
         """Wind down, wait for tools that shield themselves from cancellation, flush the journal, close the models."""

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePath
 
 _VERBS = frozenset({"is", "has", "holds", "leads", "cannot"})
-"""The first words of messages that have their file as the subject."""
+"""If a message begins with one of these verbs, its subject is the file of the error."""
 
 
 class ChainError(Exception):
@@ -70,9 +70,11 @@ class ModelError(ChainError):
     again. ``retry_after`` is the pause in seconds that the service asks for; ``None`` if it asks for none. ``cause``
     says in a few words why the service could not answer (``overloaded``); empty if it answered, but the answer cannot
     be used. ``usage`` is the usage of the failed call: input, output, cache read and cache write tokens, and US
-    dollars. ``refused`` names the content of the request that the service does not accept: ``images`` (all of them),
-    ``oldest images`` (there are too many), ``thinking``, ``content`` and the digests of the blocks, or ``tools`` and
-    their names.
+    dollars.
+
+    ``refused`` names the content of the request that the service does not accept. It is empty, or its first item is one
+    of: ``images`` (all images), ``oldest images`` (there are too many images), ``thinking``, ``content`` (the digests
+    of the blocks follow), ``tools`` (the names of the tools follow).
     """
 
     def __init__(

@@ -86,7 +86,7 @@ class Point(StrEnum):
     AFTER_REPLY = "B"
     """After a reply without tool calls, before the run would end."""
     BEFORE_TOOL = "C"
-    """Before a tool call that an urgent line skips, with the calls that follow it."""
+    """Before a tool call. An urgent line enters here; this call and the calls after it are skipped."""
     AFTER_TOOLS = "D"
     """After the results of all tool calls of a reply."""
     AT_ONCE = "N"
@@ -128,7 +128,10 @@ class Init(_Event):
 
 @_event("run_started")
 class RunStarted(_Event):
-    """A run starts. ``id`` is the id of its query's line. Both fields are empty if only left-over lines start it."""
+    """A run starts. ``id`` is the id of the line with the ``query``.
+
+    ``id`` and ``query`` are empty if the run starts only with lines that an earlier run left over.
+    """
 
     id: str
     query: str
@@ -186,9 +189,10 @@ class ToolProgress(_Event):
 class ToolResult(_Event):
     """A tool call has a result. ``text`` is the result for the model, ``seconds`` the duration (0 if it never ran).
 
-    ``exit_code`` is that of a command; a negative one is the number of the signal that killed it. ``summary`` are the
-    parts of a one-row summary of the result, most important first; empty if the tool has none. ``input`` (not in the
-    JSON) is the input of a call that never started, so that there was no ``ToolCall``; otherwise empty.
+    ``exit_code`` is the exit code of a command; a negative one is the number of the signal that killed the command.
+    ``summary`` are the parts of a one-row summary of the result, most important first; empty if the tool has none.
+    ``input`` (not in the JSON) is empty if the call started, because the event ``ToolCall`` had its input. Otherwise it
+    is the input of the call.
     """
 
     id: str
@@ -203,7 +207,7 @@ class ToolResult(_Event):
 
 @dataclass(frozen=True, slots=True)
 class AdjustmentView:
-    """Guidance in a form that a running tool can act on, as events show it."""
+    """Guidance of the user for a running tool, as events show it: its type and its value."""
 
     type: str
     value: str
@@ -213,8 +217,8 @@ class AdjustmentView:
 class LineQueued(_Event):
     """A line was accepted: its record is on disk, and the line waits for a safe point.
 
-    A second event for a line means that it now waits for another agent. ``waiting`` is its position in the queue,
-    counted from 1. ``origin`` is its source, and ``adjustment`` its guidance in the form that running tools read.
+    A second event for a line means that the line now waits for another agent. ``waiting`` is the line's position in the
+    queue, counted from 1. ``origin`` is the line's source, and ``adjustment`` its guidance for running tools.
     """
 
     id: str
@@ -269,7 +273,8 @@ class Receipt(_Event):
 
     ``point`` and ``waited_s`` (in seconds) are ``None`` unless the line was delivered.
 
-    ``kind`` is that of the line, empty for a line that was never sent. ``origin`` (not in the JSON) is its source.
+    ``kind`` is the kind of the line; empty for a line that was never sent. ``origin`` (not in the JSON) is the source
+    of the line.
     """
 
     id: str
@@ -289,7 +294,7 @@ class Receipt(_Event):
 
 @dataclass(frozen=True, slots=True)
 class OfferedTool:
-    """A tool that a server offers. ``name`` is the model's name for it, ``tool`` the server's own."""
+    """A tool that a server offers. The model calls it ``name``, and the server calls it ``tool``."""
 
     name: str
     description: str
@@ -312,7 +317,7 @@ class TaskView:
 
 @_event("plan_changed")
 class PlanChanged(_Event):
-    """The whole plan after a change ``by`` the user, or by the agent of this name."""
+    """The plan has changed. ``tasks`` is the whole plan after the change, ``by`` the author of the change."""
 
     tasks: tuple[TaskView, ...]
     by: Author
@@ -322,13 +327,13 @@ class PlanChanged(_Event):
 class Question(_Event):
     """A question to the user: whether a call may run, or which of the ``options`` to choose.
 
-    Other texts are answers too.
+    The answer may be a text that is none of the ``options``.
 
-    ``preview`` shows what the call would do (a command, or ``diff`` as a text). ``protections`` are short names of its
-    restrictions. ``subject`` is the path, command or host that an approval is about, shortened to one row. ``always``
-    is what the answer "always" allows: every call of the tool, or only this subject. ``only_by_name`` is the part of a
-    path for which "always" allows this call alone. ``escalations`` are the restrictions of the sandbox that an answer
-    can lift for this call.
+    ``preview`` shows what the call would do (a command, or ``diff`` as a text). ``protections`` are short names of the
+    call's restrictions. ``subject`` is the path, command or host that an approval is about, shortened to one row.
+    ``always`` is what the answer "always" allows: every call of the tool, or only this subject. ``only_by_name`` is a
+    sensitive part of the path, such as ``.git``; if it is not empty, "always" allows only this one call.
+    ``escalations`` are the restrictions of the sandbox that an answer can lift for this call.
     """
 
     id: str
@@ -348,10 +353,10 @@ class Question(_Event):
 
 @_event("answer")
 class Answer(_Event):
-    """The decision on a question, once it is on disk. ``text`` is the answer as the agent reads it.
+    """The decision on a question, emitted after its record is on disk. ``text`` is the answer as the agent reads it.
 
-    ``is_for_always`` (not in the JSON): the user answered "always", or, if no one was asked, had done so before.
-    ``escalation`` is the restriction of the sandbox that the user lifted for this call.
+    ``is_for_always`` (not in the JSON): the decision comes from the answer "always", to this question or to an earlier
+    one. ``escalation`` is the restriction of the sandbox that the user lifted for this call.
     """
 
     id: str
@@ -364,7 +369,10 @@ class Answer(_Event):
 
 @_event("agent_started")
 class AgentStarted(_Event):
-    """A new agent, or one that is asked again, starts to work for ``agent`` in the tool call ``parent_id``."""
+    """An agent starts to work on a task: a new agent, or a finished one that is asked again.
+
+    ``agent`` is the agent that gives the task, and ``parent_id`` its tool call.
+    """
 
     name: str
     kind: str
@@ -429,8 +437,8 @@ class Compaction(_Event):
 class UsageReport(_Event):
     """The usage of one model call.
 
-    ``context_tokens`` is the size of the conversation after the call, and ``context_window`` that of the model's
-    window; ``None`` if unknown.
+    ``context_tokens`` is the size of the conversation after the call, and ``context_window`` the size of the model's
+    window, both in tokens; ``None`` if unknown.
     """
 
     input_tokens: int
@@ -460,10 +468,12 @@ class UsageReport(_Event):
 class Result(_Event):
     """The end of a run.
 
-    ``exit_code`` is that of the process so far. ``receipts`` (final ones and those of refused lines) and ``unsent``
-    (unsent lines of a script or a pipe, as written) list the lines that were settled since the previous result, each
-    once. All other fields describe the run. ``program_ended``: the process ended before the run did, at an unknown
-    time. ``short`` (not in the JSON) is the part of a stop's result after the reply, without the list of findings.
+    Three fields are about the process, not only about this run: ``exit_code`` is the exit code that the process would
+    have now. ``receipts`` has each line that was settled or refused since the previous result, once. ``unsent`` has the
+    lines of a script or a pipe, as written, that were given up since then without being sent.
+
+    ``program_ended``: the process ended during the run, at an unknown time. ``short`` (not in the JSON) is the end of a
+    stop's result, after the reply, with the number of findings instead of their list.
     """
 
     status: Status

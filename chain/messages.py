@@ -131,7 +131,10 @@ def user_text(text: str) -> Message:
 
 
 def is_signed_thinking(block: Block) -> bool:
-    """Return whether a block is reasoning that the model which wrote it accepts in a later request."""
+    """Return whether a block is reasoning with a signature, or encrypted reasoning.
+
+    In a later request, only the model that wrote the block accepts it.
+    """
     if isinstance(block, Thinking):
         return bool(block.signature)
     return isinstance(block, Opaque) and block.raw.get("type") == "redacted_thinking"

@@ -1,7 +1,7 @@
 """The interface between the executor and a model.
 
-A model answers one request with one reply. While the reply arrives, it reports pieces of text for display; only the
-returned reply counts. It never retries: a ``ModelError`` says whether a retry may succeed.
+A model answers one request with one reply. While the reply arrives, the model reports pieces of text for display; only
+the returned reply counts. A model never retries: its ``ModelError`` says whether a retry may succeed.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import Any, Literal, Protocol, TypeAlias
 from chain.messages import Message, Overrides, StopReason, Usage
 
 Memory: TypeAlias = dict[object, Any]
-"""Data that models store about one conversation between its requests, each under a key of its own, such as itself.
+"""Data about one conversation that models store from request to request.
 
-The memory belongs to the conversation, since several conversations may share a model.
+Each model uses a key of its own, such as the model object. The memory belongs to the conversation, not to the model,
+since several conversations may share a model.
 """
 
 
@@ -61,10 +62,9 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """A piece of a reply, to be shown while the rest is still arriving.
+    """A piece of a reply, to be shown before the whole reply has arrived.
 
-    A delta of the kind ``usage`` is the last one of a reply that is cancelled or fails. ``usage`` is the usage known by
-    then.
+    If a reply is cancelled or fails, its last delta has the kind ``usage``, and ``usage`` is the usage so far.
     """
 
     kind: Literal["text", "thinking", "usage"]

@@ -18,7 +18,7 @@ from chain.text.phrases import BOXES, plan_progress
 from chain.text.wording import pluralize
 
 MAX_TASKS = 200
-"""The maximum number of tasks: the whole plan is sent to the model, and a longer one helps no reader."""
+"""The maximum number of tasks. It is limited because the whole plan is sent to the model."""
 
 MAX_TASK = 1_000
 """The maximum length of a task, and of the reason for a failure, in characters."""
@@ -110,7 +110,7 @@ class Plan:
         return f"task {n} {verb}: {task.text}" + (f" ({why})" if why else "")
 
     def replace_all(self, texts: Iterable[str], by: Author) -> str:
-        """Replace all tasks by these."""
+        """Replace all tasks by new ones with these texts."""
         tasks = tuple(_one_line(text, "a task") for text in texts)
         if len(tasks) > MAX_TASKS:
             raise PlanError(f"{len(tasks)} tasks are too many; a plan has at most {MAX_TASKS}")
@@ -153,7 +153,10 @@ class Plan:
 
 
 def outcome_of(command: PlanCommand, tasks: Iterable[Task]) -> str:
-    """Return the text for the model about a plan command that code would carry out on these tasks."""
+    """Return the text that the model would read about a plan command if the command were executed on these tasks.
+
+    The tasks are not changed.
+    """
     plan = Plan()
     plan.carry_over(tasks)
     try:
@@ -164,10 +167,11 @@ def outcome_of(command: PlanCommand, tasks: Iterable[Task]) -> str:
 
 @dataclass(slots=True)
 class PlanNews:
-    """The plan revision that an agent's model has seen. Requests include a change until one of them gets a reply.
+    """A tracker of the plan revision that an agent's model has seen.
 
-    ``known`` is ``None`` if the conversation may no longer contain a plan that has tasks. ``sent`` is the revision at
-    the last request.
+    A changed plan is added to every request until one of these requests gets a reply. ``known`` is the revision that
+    the model has seen; ``None`` if the conversation may have lost its text about a plan with tasks. ``sent`` is the
+    revision at the last request.
     """
 
     known: int | None = 0

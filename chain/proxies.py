@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def proxy_for(url: httpx2.URL) -> str | None:
-    """Return the proxy for an address (``HTTPS_PROXY``, ``ALL_PROXY``, ``NO_PROXY``); ``None`` for none."""
+    """Return the proxy for an address (``HTTPS_PROXY``, ``ALL_PROXY``, ``NO_PROXY``); ``None`` if none is used."""
     import urllib.request  # takes long to import
 
     proxies, host = urllib.request.getproxies(), url.raw_host.decode("ascii").lower()

@@ -9,11 +9,14 @@ import stat
 from typing import Any
 
 FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-"""Flags for opening such a file. Without O_NONBLOCK, opening a FIFO waits for a writer."""
+"""Flags for opening a file of unknown origin. Without O_NONBLOCK, opening a FIFO waits for a writer."""
 
 
 class _RegularFile(io.FileIO):
-    """A file that raises ``BlockingIOError`` if it has no data yet, as files in /proc may. ``FileIO`` returns None."""
+    """A file whose reads raise ``BlockingIOError`` if there is no data yet, which happens in /proc.
+
+    A plain ``FileIO`` returns ``None`` then.
+    """
 
     def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - a writable buffer
         if (count := super().readinto(buffer)) is None:
@@ -22,7 +25,7 @@ class _RegularFile(io.FileIO):
 
 
 def regular_file(descriptor: int) -> io.BufferedReader:
-    """Return a reader of an open descriptor, which it owns. Raise ``OSError`` unless it is a regular file."""
+    """Return a reader that owns an open descriptor. If this is no regular file, close it and raise ``OSError``."""
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, "it is a folder, a device, a pipe or a socket")

@@ -1,4 +1,4 @@
-"""Converts parsed arguments to settings, a place, a job and scheduled lines, and reports wrong ones.
+"""Converts parsed arguments to settings, a workspace, a task and scheduled lines. Reports wrong arguments.
 
 Imports are late, so that the prompt appears quickly.
 """
@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 
 def one_word(args: argparse.Namespace, name: str) -> str | None:
-    """Return the only word of a command, or ``None``. Raise ``UserError`` if there are several."""
+    """Return the argument of a command, or ``None`` if there is none. Raise ``UserError`` if there are several.
+
+    ``name`` is the name of the argument in the error message.
+    """
     if len(args.words) > 1:
         raise UserError(f"chain {args.command} has one argument, {name}; put several words in quotes")
     return args.words[0] if args.words else None
@@ -35,7 +38,7 @@ def one_word(args: argparse.Namespace, name: str) -> str | None:
 def read_state(args: argparse.Namespace) -> str:
     """Return the address of the Redis that stores the sessions; empty for the state folder.
 
-    Commands for stored sessions work despite a mistake in the configuration, and ignore one that is not trusted.
+    A configuration with a mistake, or one that is not trusted, is ignored, so that commands for stored sessions work.
     """
     if given := args.state or os.environ.get("CHAIN_STATE", "").strip():
         return str(given)
@@ -53,7 +56,10 @@ def is_interactive(args: argparse.Namespace) -> bool:
 
 
 def whole_path(path: str | None) -> Path:
-    """Return the absolute form of a path, or of the current folder. Raise ``UserError`` if that was removed."""
+    """Return the absolute form of a path, or the current folder if ``path`` is empty.
+
+    Raise ``UserError`` if the current folder is needed but was removed.
+    """
     try:
         return Path(path or ".").absolute()
     except FileNotFoundError:
@@ -64,7 +70,7 @@ def whole_path(path: str | None) -> Path:
 def read_settings(args: argparse.Namespace, cwd: Path | None = None, *, skip_here: bool = False) -> Settings:
     """Return the configuration for the folder ``cwd``, by default the current one. Raise ``ConfigError``.
 
-    ``skip_here`` ignores a file in that folder, and so does a current folder that was removed.
+    With ``skip_here``, the ``config.yaml`` in this folder is ignored. A current folder that was removed is no error.
     """
     flags = {name: vars(args)[name] for name in ("model", "chain", "max_iterations", "allow", "state")}
     named = whole_path(args.config) if args.config else None
@@ -76,24 +82,30 @@ def read_settings(args: argparse.Namespace, cwd: Path | None = None, *, skip_her
 
 
 def read_mode(args: argparse.Namespace) -> Mode | None:
-    """Return the mode that ``--mode`` names; ``None`` for that of the session."""
+    """Return the mode that ``--mode`` names; ``None`` without ``--mode``, when the session keeps its own mode."""
     return None if args.mode is None else mode_named(args.mode)
 
 
 def read_add_dirs(args: argparse.Namespace) -> list[str]:
-    """Return the absolute paths of ``--add-dir``."""
+    """Return the directories of ``--add-dir`` as absolute paths."""
     return [str(whole_path(os.path.expanduser(path))) for path in args.add_dir]
 
 
 def read_traces(state: Path, *, by_default: bool) -> Path | None:
-    """Return the folder of the debug traces, or ``None`` if none are written."""
+    """Return the folder of the debug traces, or ``None`` if none are written.
+
+    ``$CHAIN_TRACE`` decides, and ``by_default`` if it is not set.
+    """
     wanted = os.environ.get("CHAIN_TRACE", "")
     return state / "traces" if (wanted != "0" if wanted else by_default) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The workspace of a chain, the id of a session to resume, if any, and notes on both."""
+    """The workspace of a chain, and the id of the session to resume; empty for a new session.
+
+    ``notes`` are sentences about both for the user.
+    """
 
     workspace: Path
     resume: str = ""
@@ -101,7 +113,7 @@ class Place:
 
 
 def read_place(args: argparse.Namespace, state: Path, address: str = "") -> Place:
-    """Return the workspace, and the session that ``-c`` or ``-r`` means. Raise ``UserError``."""
+    """Return the workspace, and the session that ``-c`` or ``-r`` selects, if any. Raise ``UserError``."""
     if not resumes(args):
         return Place(whole_path(args.workspace))
     if args.no_session:
@@ -138,7 +150,7 @@ def check_query(query: str) -> None:
 
 
 def read_task(args: argparse.Namespace, query: str | None) -> HeadlessTask:
-    """Return the job of a process without a prompt. Raise ``UserError``."""
+    """Return the task of a process without a prompt. Raise ``UserError``."""
     from cli.headless import HeadlessTask
 
     is_live = args.input_format == "stream-json"
@@ -158,7 +170,10 @@ def read_task(args: argparse.Namespace, query: str | None) -> HeadlessTask:
 
 
 def _piped_within(args: argparse.Namespace, query: str | None) -> float | None:
-    """Return the seconds to wait for piped input that is appended to the query; ``None`` if it is not read."""
+    """Return how many seconds to wait for the first byte of piped input, which is appended to the query.
+
+    Return infinity for no limit, and ``None`` if standard input is not appended to the query. Raise ``UserError``.
+    """
     from cli.input.stdin import FIRST_BYTE_S, is_piped
 
     if args.stdin and args.no_stdin:
@@ -174,7 +189,7 @@ def _piped_within(args: argparse.Namespace, query: str | None) -> float | None:
         return math.inf
     if not args.print or args.no_stdin or not is_piped(0):
         return None
-    # Without a query a run can only start when it comes, unless lines of a resumed session wait.
+    # Without a query, no run can start before the input comes, unless lines of a resumed session wait.
     return FIRST_BYTE_S if query is not None or resumes(args) else math.inf
 
 

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from cli.show.renderer import Renderer
 
 ROWS_PER_WRITE = 200
-"""Rows per write: enough for speed, and few enough that a long session is not held in memory."""
+"""The number of rows per write: enough for speed, and few enough that a long session never is in memory as a whole."""
 
 
 def renderer(args: argparse.Namespace, *, fd: int = 2, streams: bool = False) -> Renderer:
-    """Return a renderer of events for a descriptor."""
+    """Return a renderer of events with the colours, characters and width of a descriptor."""
     from cli.show.renderer import Renderer
 
     color, ascii, width = terminal_style(args, fd)
@@ -30,7 +30,7 @@ def renderer(args: argparse.Namespace, *, fd: int = 2, streams: bool = False) ->
 
 
 def terminal_style(args: argparse.Namespace, fd: int) -> tuple[bool, bool, int]:
-    """Return whether a descriptor shows colours, whether it shows ASCII only, and how many columns it has."""
+    """Return whether to write colours to a descriptor, whether to write only ASCII, and the width in columns."""
     is_tty = os.isatty(fd)
     plain = args.no_color or bool(os.environ.get("NO_COLOR")) or tty.is_dumb(os.environ)
     encoding = (getattr(sys.stderr, "encoding", None) or "ascii").lower().replace("-", "")
@@ -46,7 +46,7 @@ def show(args: argparse.Namespace, rows: Iterable[str]) -> int:
 
 
 def show_pages(rows: Iterable[str]) -> int:
-    """Write rows to the pager, or to standard output if there is none, and return the exit code."""
+    """Show rows in the pager, or write them to standard output if there is no pager. Return the exit code."""
     from cli.pager import show_in_pager
 
     left = iter(show_in_pager(rows, os.environ))
@@ -57,7 +57,7 @@ def show_pages(rows: Iterable[str]) -> int:
 
 
 def for_terminal(args: argparse.Namespace, text: str) -> str:
-    """Return a text for standard output, with ASCII signs if the user or the terminal requires them."""
+    """Return a text for standard output. If the user or the terminal requires it, replace non-ASCII characters."""
     from cli.show.signs import to_ascii
 
     _, ascii, _ = terminal_style(args, fd=1)
@@ -65,7 +65,7 @@ def for_terminal(args: argparse.Namespace, text: str) -> str:
 
 
 def report(why: str) -> int:
-    """Report why standard output could not be written, unless ``why`` is empty, and return the exit code."""
+    """If ``why`` is not empty, report it as the reason why standard output cannot be written. Return the exit code."""
     return fail(f"standard output cannot be written: {why}") if why else 0
 
 
@@ -83,6 +83,6 @@ def say(text: str) -> None:
 def write(fd: int, text: str) -> str:
     """Write a text without its control characters, since it may come from an untrusted file.
 
-    Return the error, if any.
+    Return an error message, or an empty text.
     """
     return try_to_write(fd, sanitize(text))

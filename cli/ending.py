@@ -1,4 +1,4 @@
-"""Signals that end the program, and immediate exits for when something does not end by itself.
+"""Signals that end the program, and immediate exits for the case that the program does not end by itself.
 
 Trio is imported late, because the prompt appears first.
 """
@@ -21,17 +21,20 @@ from cli.screen import tty
 LEAVING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 UNRECEIVED_S = 1.0
-"""Seconds without receiving a signal after which the next signal ends the program: something blocks it."""
+"""If a signal has waited this many seconds for the program to receive it, the next signal ends the program."""
 
 EXIT_S = 10.0
-"""Seconds that the process may take to end after its last output. A tool could delay the end forever."""
+"""The time limit, in seconds, for the process to end after its last output. A tool could delay the end forever."""
 
 _duties: list[Callable[[], object]] = []
 
 
 @contextmanager
 def at_immediate_exit(duty: Callable[[], object]) -> Iterator[None]:
-    """Call ``duty`` if ``exit_at_once`` ends the process inside the block. It must be quick, and may fail."""
+    """Call ``duty`` if ``exit_at_once`` ends the process inside the block.
+
+    ``duty`` must be quick. An ``OSError`` of ``duty`` is ignored.
+    """
     _duties.append(duty)
     try:
         yield
@@ -71,7 +74,7 @@ def exit_on_interrupt() -> None:
 
 
 def code_of(number: int) -> int:
-    """Return the exit code of a program that a signal has ended."""
+    """Return the exit code of the program after this signal."""
     return INTERRUPTED_CODE if number == signal.SIGINT else SIGTERM_CODE
 
 
@@ -94,12 +97,14 @@ class Signals:
         self._waiting_since = None
         return number
 
-    def record(self, then: Callable[[int, FrameType | None], object], number: int, frame: FrameType | None) -> None:
-        """Record that a signal came, and call trio's handler. May run at any point of the program.
+    def record(self, handler: Callable[[int, FrameType | None], object], number: int, frame: FrameType | None) -> None:
+        """Handle a signal: record its time, and call ``handler``, which is trio's handler of the signal.
 
-        This includes a system call that hangs, such as a write to a network file system: if the kernel lets the signal
-        interrupt the call, Python runs this handler before it restarts the call. Ignore a Ctrl-C that arrives while
-        another program has the terminal, which may have ended before trio receives the signal.
+        Ignore a Ctrl-C while another program uses the terminal. If the program has not received an earlier signal for
+        ``UNRECEIVED_S``, end the process immediately.
+
+        Python may call this at any point of the program, even during a system call that hangs, such as a write to a
+        network file system, if the kernel lets the signal interrupt this call.
         """
         if number == signal.SIGINT and tty.is_lent():
             return
@@ -110,12 +115,12 @@ class Signals:
             # Acknowledged lines are on the disk, so nothing is lost.
             tty.restore()
             exit_at_once(code_of(number))
-        then(number, frame)
+        handler(number, frame)
 
 
 @contextmanager
 def received_signals(*numbers: signal.Signals) -> Iterator[Signals]:
-    """Yield an iterator over these signals.
+    """Yield an iterator over the received signals with these numbers.
 
     Call it in the main thread. Ignored signals stay ignored, as nohup requires.
     """
@@ -133,7 +138,7 @@ def received_signals(*numbers: signal.Signals) -> Iterator[Signals]:
 
 @asynccontextmanager
 async def leaving_at_signal(leave: Callable[[int], object]) -> AsyncIterator[None]:
-    """Call ``leave`` for the first signal inside the block; the second one ends the process immediately."""
+    """Call ``leave`` with the first ending signal inside the block. A second one ends the process immediately."""
     from chain.concurrency.nurseries import background_task
 
     async def receive() -> None:

@@ -1,4 +1,4 @@
-"""Events as rows of JSON, for standard output and the side door."""
+"""Events as rows of JSON, for standard output and for the side door, the socket of a session for other processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chain.session import event_json
 from chain.text.plain import escape_json
 
 TOKENS_PER_PIECE = 1_000
-"""JSON tokens per piece of a large object."""
+"""The number of JSON tokens in each piece of a large object."""
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
@@ -23,12 +23,12 @@ def json_row(event: events.Event, **more: str) -> str:
 
 
 def row_of(event: Mapping[str, Any]) -> str:
-    """Return the row of an event that is converted to JSON already."""
+    """Return an event as a row of JSON with its line end. ``event`` is the event as a JSON object."""
     return escape_json(_ENCODER.encode(event)) + "\n"
 
 
 def pieces_of_row(event: events.Event, **more: str) -> Iterator[str]:
-    """Yield the row of ``json_row`` in pieces, for an event that may be large."""
+    """Yield the row that ``json_row`` returns, in pieces. Use this for an event that may be large."""
     parts = _ENCODER.iterencode({**event_json.to_json(event), **more})
     while piece := "".join(itertools.islice(parts, TOKENS_PER_PIECE)):
         yield escape_json(piece)

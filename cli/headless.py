@@ -28,13 +28,13 @@ from cli.show.renderer import Renderer
 from cli.show.text_rows import flat
 
 OUTPUT_GRACE_S = 1.0
-"""Seconds that the output may still take after a signal: its reader may have stopped reading."""
+"""The time limit, in seconds, for the last output after a signal: the reader of the output may have stopped reading."""
 
 WAITED = f"no query on standard input within {FIRST_BYTE_S:.0f} s; starting a run with the waiting lines"
 UNREAD = "the program ended before it was read"
 NO_QUERY = "there is no query; give one as an argument or on standard input"
 MAX_SHOWN_WAITING = 200
-"""Characters that are shown of a waiting line of a resumed session."""
+"""The maximum number of characters that are shown of a waiting line of a resumed session."""
 NO_ANSWER = 'a line does not answer a question; write {"type":"answer","id":"Q1","text":"y"}'
 
 
@@ -42,8 +42,9 @@ NO_ANSWER = 'a line does not answer a question; write {"type":"answer","id":"Q1"
 class HeadlessTask:
     """The task of a headless process.
 
-    ``notes`` are shown first. With ``reads_stdin``, standard input has lines; with ``piped_within``, all of it is
-    appended to the query if its first byte comes within that many seconds. ``is_kept``: the session is stored.
+    ``notes`` are shown first. With ``reads_stdin``, each line of standard input is sent to the chain. If
+    ``piped_within`` is not ``None``, the whole standard input is appended to the query, provided that its first byte
+    comes within this many seconds. ``is_kept``: the session is stored.
     """
 
     query: str | None = None
@@ -87,9 +88,9 @@ class _Headless:
                 self._notify(note)
             with self._work_scope:
                 await self._work()
-            # A signal ends the work at once. The run that it interrupts still reports its ending.
+            # After a signal the interrupted run still reports its end.
             await self._chain.wait_idle()
-            await self._chain.wind_down()  # before the output ends, since the ends of jobs are reported
+            await self._chain.wind_down()  # the output is still open, since the ends of jobs are reported
             for raw in self._stdin.unread():
                 line = self._parse(raw)
                 if isinstance(line, ScheduledLine):
@@ -108,7 +109,7 @@ class _Headless:
         return max(self._exit_code(problem), 1) if self._output.failure else self._exit_code(problem)
 
     def _resume_notes(self) -> Iterator[str]:
-        """Yield notes on a resumed session: what has changed, and which of its lines wait or came back."""
+        """Yield notes on a resumed session: its changes, the lines that the model refused, and the waiting lines."""
         if (resumed := self._chain.resumed) is None:
             return
         yield from resumed.changes
@@ -155,19 +156,25 @@ class _Headless:
         return has_begun
 
     async def _run_waiting_without_input(self) -> None:
-        """Start a run with the waiting lines after ``FIRST_BYTE_S``, even if the input is open but silent."""
+        """Wait ``FIRST_BYTE_S`` for input, then start a run with the waiting lines of a resumed session.
+
+        Without this, an open input that never sends a byte would delay the run forever.
+        """
         if self._chain.resumed is not None and self._chain.lines.waiting:
             await trio.sleep(FIRST_BYTE_S)
             if self._run_waiting():
                 self._notify(WAITED)
 
     async def _query(self) -> str | None:
-        """Return the query with the piped input, empty if there is neither; ``None`` if the input cannot be used."""
+        """Return the query followed by the piped input, or an empty text if there is neither.
+
+        Return ``None`` if the input cannot be used, and set ``_problem`` to the reason.
+        """
         query, within = self._task.query, self._task.piped_within
         if within is None:
             return query
         if query is None and not self._chain.lines.waiting:
-            within = math.inf  # without a query and waiting lines, no run can start before it comes
+            within = math.inf  # without a query and waiting lines, no run can start before the input comes
         async with background_task(self._chain.prepare):  # load the model's client meanwhile
             try:
                 piped = await read_piped(self._fd, first_byte_s=within, on_wait=lambda: self._notify(STILL_OPEN))
@@ -202,12 +209,15 @@ class _Headless:
         self._limit_output()
 
     def _limit_output(self) -> None:
-        """After a signal, limit the last output to ``OUTPUT_GRACE_S`` from its start."""
+        """If a signal has arrived and the last output has started, set its deadline to ``OUTPUT_GRACE_S`` from now."""
         if self._output_scope is not None and self._signal is not None:
             self._output_scope.deadline = trio.current_time() + OUTPUT_GRACE_S
 
     async def _read(self) -> None:
-        """Send the lines of the input. Questions are answerable while the input is open and read."""
+        """Send the lines of the input to the chain until its end.
+
+        Promise to answer questions, except while reading pauses because too many lines are queued.
+        """
         answerer = self._chain.answering()
         try:
             while (raw := await self._stdin.next()) is not None:
@@ -229,7 +239,7 @@ class _Headless:
                     case None:
                         pass
                 if not self._sender.has_capacity:
-                    # Unread lines cannot answer: a question must not wait for lines that wait for its answer.
+                    # Nothing is read now, so no answer can come: a question that waited for one would block the queue.
                     answerer.close()
                     await self._sender.wait_for_capacity()
                     answerer = self._chain.answering()
@@ -263,12 +273,12 @@ class _Headless:
     def _on_answer(self, line: ScheduledLine, answer: SubmitResult) -> None:
         self._record(answer)
         if line.id and answer.what == "nothing":
-            # The sender of a line with an id waits for its receipt, although there was nothing to do.
+            # The sender of a line with an id waits for a receipt, even if the line had no effect.
             kind = parse_line(line.text).kind
             self._output.put(events.Receipt(id=line.id, text=line.text, state="handled", kind=kind))
 
     def _record(self, answer: SubmitResult) -> None:
-        """Record the chain's answer to a line, and show it if no event does."""
+        """Record what the chain did with a line. Show the message of the result if no event shows it."""
         match answer.what:
             case "started":
                 self._has_answered = True

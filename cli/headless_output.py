@@ -1,7 +1,8 @@
-"""The output of a headless chain: answers or JSON on one descriptor, progress on the other, written by one task.
+"""The output of a headless chain: answers or JSON on standard output, progress on standard error.
 
-Writes happen in a thread, so that a reader that stops reading does not block the chain; the feed merges the events that
-wait meanwhile. A reader that has closed its end is not an error.
+One task writes both.
+Writes happen in a thread, so that a reader that stops reading does not block the chain. During a slow write the feed
+merges the waiting events. A reader that has closed its end of a pipe is not an error.
 """
 
 from __future__ import annotations
@@ -51,14 +52,14 @@ class HeadlessOutput:
         self._tail = ""
         """The unfinished rows that the terminal shows."""
         self._is_shared = False
-        """Whether the shell had the terminal meanwhile, so that typed characters are echoed among the rows."""
+        """Whether the shell has used the terminal since the start, so that typed characters may be among the rows."""
         self._ends_with_result = False
         self._answers: list[events.Notice] = []
         self.failure = ""
         self._done = trio.Event()
 
     async def run(self) -> None:
-        """Write events until ``finish`` is called and all is written."""
+        """Write events as they happen. Return when ``finish`` was called and all events are written."""
         with tty.watch_suspension() as others_wrote:
             while batch := await self._feed.batch():
                 if self._is_one_terminal:
@@ -66,7 +67,7 @@ class HeadlessOutput:
                 pieces = [piece for event in batch for piece in self._pieces(event)]
                 if others_wrote():
                     self._tail = ""  # the shell's output is above the cursor now, and must not be erased
-                # One write for consecutive pieces with the same destination: each write costs a call in a thread.
+                # Write consecutive pieces for the same descriptor together: each write is a call in a thread.
                 for fd, stretch in itertools.groupby(self._add_tail(pieces), key=lambda piece: piece[0]):
                     await self._write(fd, "".join(text for _, text in stretch))
             if not others_wrote():
@@ -74,28 +75,32 @@ class HeadlessOutput:
         self._done.set()
 
     def _add_tail(self, pieces: list[tuple[int, str]]) -> list[tuple[int, str]]:
-        """Return the texts with the reply's unfinished rows below them, which replace the earlier ones."""
+        """Return the pieces to write, so that the reply's unfinished rows stay below all other rows.
+
+        The first piece erases the unfinished rows that the terminal shows, and the last one writes the current ones.
+        Return nothing if there is nothing to change.
+        """
         self._is_shared = self._is_shared or tty.is_shared(self._stderr)
         tail = "" if self._is_shared else self._renderer.drawn_tail
         if not pieces and tail == self._tail:
             return []
-        # Leave the cursor below them, where the terminal echoes typed characters.
+        # Leave the cursor below the unfinished rows: the terminal echoes typed characters there.
         pieces = [(self._stderr, self._erase_sequence()), *pieces, (self._stderr, f"{tail}\n" if tail else "")]
         self._tail = tail
         return pieces
 
     def _erase_sequence(self) -> str:
-        """Return the sequence that erases the unfinished rows at the terminal's present width."""
+        """Return the control sequence that erases the unfinished rows, which may wrap at the terminal's width."""
         width = tty.size(self._stderr)[0] if self._tail else 1
         rows = sum(max(ceil(columns(unpainted(row)) / width), 1) for row in self._tail.split("\n"))
         return f"\r\x1b[{rows}A\x1b[J" if self._tail else ""
 
     def put(self, event: events.Event) -> None:
-        """Queue an event of the front end behind the events that the chain has emitted so far."""
+        """Queue an event of the front end to be written after the chain's events so far."""
         self._feed.put(event)
 
     def answer(self, text: str) -> None:
-        """Write an answer that needed no run."""
+        """Queue the answer to a line that needed no run. It is also the result if no run follows."""
         self._last = self._last or events.Result(status="done", result="")
         if not self._last.iterations:
             self._last = replace(self._last, result=text)
@@ -104,7 +109,11 @@ class HeadlessOutput:
         self._feed.put(notice)
 
     async def finish(self, exit_code: int, problem: str = "", *, session: str = "") -> None:
-        """Write the remaining output: a changed last result, a problem, and how to resume the ``session``."""
+        """Wait until all queued events are written, then write the remaining output.
+
+        This is the ``problem``, then a final JSON result if the format needs one, then how to resume the ``session``.
+        If ``problem`` or ``session`` is empty, its part is left out.
+        """
         self._feed.close()
         await self._done.wait()
         settled = self._chain.lines.settled()
@@ -146,7 +155,7 @@ class HeadlessOutput:
                 yield from self._progress(self._renderer.rows(event))
 
     def _ending(self, event: events.Result) -> Iterator[tuple[int, str]]:
-        """Yield the last rows of a run, its answer, and its closing row."""
+        """Yield the last progress rows of a run, its answer, and its closing row, each with its descriptor."""
         before, after = self._renderer.split_result(event)
         yield from self._progress(before)
         # The indent of the first row belongs to the answer, such as a code block.
@@ -160,9 +169,10 @@ class HeadlessOutput:
         return ((self._stderr, f"{row}\n") for row in rows)
 
     def _collect(self, result: events.Result) -> None:
-        """Collect receipts and unsent lines of the whole process for the single object of ``json``."""
+        """Collect the receipts and unsent lines of a result. The format ``json`` writes them once, at the end."""
         for receipt in result.receipts:
-            # An accepted line may come twice, delivered and then returned; a refused one may share its id with others.
+            # An accepted line may have two receipts, delivered and then returned: the later one replaces the earlier.
+            # Several refused lines may have the same id, so each keeps its receipt.
             self._receipts[len(self._receipts) if receipt.state == "refused" else receipt.id] = receipt
         self._unsent += result.unsent
 

@@ -48,7 +48,7 @@ def _show_bug(kind: type[BaseException], error: BaseException, trace: TracebackT
 
 
 def _open_standard_streams() -> None:
-    """Open the null device for each standard stream that is closed, or the next file opened would get its number."""
+    """Open the null device for each closed standard stream. Otherwise the next file would get the stream's number."""
     for fd in range(3):
         try:
             os.fstat(fd)
@@ -128,7 +128,7 @@ def _headless(args: argparse.Namespace, settings: Settings) -> int:
             code = await headless.run_headless(chain, noted, renderer(args, streams=streams))
             return code, chain.session_id if code == WRONG_USAGE and not place.resume else ""
 
-    # With --stdin the query may be typed here.
+    # Echo stays on with --stdin, since the user may type the query.
     with tty.echo_off() if streams and not args.stdin else nullcontext(), at_immediate_exit(tty.restore):
         code, unused = trio.run(work)
     if unused:
@@ -196,9 +196,9 @@ def _add_store(invocation: Invocation, *, is_stored: bool) -> Invocation:
 
 
 def _ask_for_trust(args: argparse.Namespace, settings: Settings, state: Path, *, ascii: bool) -> tuple[Settings, bytes]:
-    """Ask whether to trust the configuration found, and store a yes.
+    """Ask whether to trust the configuration file of the current folder, and store the answer "yes".
 
-    Return the settings to use, and the bytes typed before.
+    Return the settings to use, which ignore the file if it is not trusted, and the bytes typed before the question.
     """
     from cli.terminal.plain_question import ask_for_trust, say_declined
 
@@ -214,9 +214,9 @@ def _ask_for_trust(args: argparse.Namespace, settings: Settings, state: Path, *,
 def _ask_for_servers(
     args: argparse.Namespace, settings: Settings, place: Place, state: Path, typed: bytes, *, ascii: bool
 ) -> tuple[FoundServers, bytes]:
-    """Ask about each server that the workspace names, and store the answers.
+    """Ask about each server of the workspace that is neither approved nor denied yet, and store the answers.
 
-    Return the servers, and the bytes typed.
+    Return the servers, and ``typed`` with the bytes typed before these questions, which do not answer them.
     """
     found = servers_of(settings, place.workspace, state, args.mcp)
     if not found.unasked:
@@ -233,7 +233,10 @@ def _ask_for_servers(
 
 
 def _ask_for_commands(settings: Settings, place: Place, state: Path, typed: bytes, *, ascii: bool) -> bytes:
-    """Ask whether to trust the workspace's custom commands, and store a yes. Return the bytes typed so far."""
+    """Ask whether to trust the workspace's custom commands, and store the answer "yes".
+
+    Return ``typed`` with the bytes typed before this question, which do not answer it.
+    """
     untrusted = find_commands(settings, place.workspace, state).untrusted_commands
     if not untrusted:
         return typed
@@ -246,7 +249,7 @@ def _ask_for_commands(settings: Settings, place: Place, state: Path, typed: byte
 
 
 def _remember(remember: Callable[[], object], *, ascii: bool) -> None:
-    """Store an answer. If the state folder cannot be written, show the error and continue."""
+    """Call ``remember``, which stores an answer. If the state folder cannot be written, show the error and continue."""
     from cli.terminal.plain_question import say
 
     try:

@@ -112,13 +112,13 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 done, but a line
 was not delivered, 4 a limit was reached, 130 interrupted, 143 terminated.
 """
 
-_OWN = {
+_COMMAND_OPTIONS = {
     "send": ("session", "wait", "new"),
     "watch": ("session", "answers"),
     "worker": ("at_once", "only", "keep"),
     "sessions export": ("format", "output"),
 }
-"""The options that only some commands have. Runs and all commands have the others."""
+"""For each command, the options that only it has. All other options are valid for runs and for every command."""
 
 CHOICES = {
     "output_format": ("text", "json", "stream-json"),
@@ -146,30 +146,33 @@ _OTHER_NAMES = {
     "help models": "login",
     "-c": "resume",
 }
-"""Our options and commands, with the names that other programs or other commands of chain use for them."""
+"""For each option or command of chain, other names that a user may try, such as those of similar programs.
+
+An error message suggests the right name.
+"""
 
 _FOREIGN_NAMES = {other: ours for ours, others in _OTHER_NAMES.items() for other in others.split()}
 
-_JOINED = re.compile("-p(?![pvhc]*$)")
-"""The option ``-p`` joined to its query, which other programs accept."""
+_JOINED_QUERY = re.compile("-p(?![pvhc]*$)")
+"""A word that begins with ``-p`` and continues with a query, as in ``-pQUERY``. Other programs accept this form."""
 
 _OPTION = re.compile(r"-(?!\d*\.?\d+\Z)[^ ]+")
 """A word that argparse parses as an option."""
 
 
 class Information(Exception):
-    """The user asked for a text instead of a run: the help or the version."""
+    """Raised if the user asked for the help or the version. ``str()`` gives the text to show."""
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that raises its errors."""
+    """A parser that raises ``UserError`` instead of ending the process."""
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; see chain --help")
 
 
 def _entries() -> Mapping[str, str]:
-    """Return the left side of each row of the help, with its text."""
+    """Return the options and commands as the help shows them (``-n, --at-once N``), each with its description."""
     found, shown = dict[str, str](), ""
     for row in HELP.partition("Commands:\n")[2].splitlines():
         if row.startswith("  "):
@@ -179,11 +182,11 @@ def _entries() -> Mapping[str, str]:
 
 
 COMMANDS = {shown.split()[0]: (shown.partition(" ")[2], text) for shown, text in _entries().items() if shown[0] != "-"}
-"""The commands, each with its argument and its text in the help."""
+"""The commands by name, each with its arguments and its description, as the help shows them."""
 
 
 def parser_of(command: str | None = None) -> argparse.ArgumentParser:
-    """Return a parser of the options of a command, of a run (``""``), or of all options (``None``)."""
+    """Return a parser of options: those of a command, those of a run for ``""``, or all of them for ``None``."""
     parser = _Parser(prog="chain", add_help=False, allow_abbrev=False, exit_on_error=False)
     for shown in _entries():
         *short, long = shown.split(", ")
@@ -201,8 +204,8 @@ def parser_of(command: str | None = None) -> argparse.ArgumentParser:
 
 
 def _owners(dest: str) -> list[str]:
-    """Return the commands that an option is restricted to; none if every command has it."""
-    return [command for command, own in _OWN.items() if dest in own]
+    """Return the commands that an option is restricted to. The list is empty if every command has the option."""
+    return [command for command, options in _COMMAND_OPTIONS.items() if dest in options]
 
 
 def _has_option(command: str, dest: str) -> bool:
@@ -211,13 +214,15 @@ def _has_option(command: str, dest: str) -> bool:
 
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
-    """Parse a command line. Raise ``UserError``, and ``Information`` for ``--help`` and the like.
+    """Parse a command line. Raise ``UserError``, or ``Information`` for ``--help`` and ``--version``.
 
-    ``command`` is the command, which has ``words``, or an empty string for a run, which has a ``query`` or ``None``. An
-    option may precede its command, and a query may be any word, so argparse cannot choose among subparsers: one parser
-    reads the options of all commands, and the command is the first word of what is left.
+    The result has an attribute for each option, and ``command``. For a command, this is its name, and ``words`` are its
+    arguments. For a run, ``command`` is empty, and ``query`` is the query or ``None``.
+
+    argparse cannot use subparsers here, because an option may precede its command, and a query may be any word. So one
+    parser reads the options of all commands, and the command is the first of the remaining words.
     """
-    if any(_JOINED.match(word) for word in argv[: argv.index("--") if "--" in argv else None]):
+    if any(_JOINED_QUERY.match(word) for word in argv[: argv.index("--") if "--" in argv else None]):
         # argparse would report the letters of the query as options.
         raise UserError("-p needs a space after it, for example: chain -p 'List the files'")
     parser = parser_of()
@@ -243,7 +248,10 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _remaining_words(left: Sequence[str], parser: argparse.ArgumentParser) -> list[str]:
-    """Return the words that the parser left over. Raise ``UserError`` if one of them is an option."""
+    """Return the words that the parser did not parse as options, without ``--``.
+
+    Raise ``UserError`` if a word before ``--`` is an unknown option.
+    """
     words = list(left)
     end = words.index("--") if "--" in words else len(words)
     for word in words[:end]:
@@ -253,7 +261,7 @@ def _remaining_words(left: Sequence[str], parser: argparse.ArgumentParser) -> li
 
 
 def _check_values(args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
-    """Raise ``UserError`` for an option that another command has, and for a value that is none of its choices."""
+    """Raise ``UserError`` if an option belongs only to other commands, or if its value is not one of its choices."""
     for action in parser._actions:
         name, value = "/".join(action.option_strings), vars(args)[action.dest]
         if value in (None, False):
@@ -274,7 +282,10 @@ def resumes(args: argparse.Namespace) -> bool:
 
 
 def _query(args: argparse.Namespace, words: Sequence[str]) -> str | None:
-    """Return the query of a run. Raise ``UserError`` if it was probably meant to be a command."""
+    """Return the query of a run, or ``None`` if there is none.
+
+    Raise ``UserError`` if there are several words, or if the word was probably meant to be a command.
+    """
     near = ""
     if words and not args.print:
         near = nearest_word(words[0], COMMANDS)
@@ -299,7 +310,7 @@ def _unknown_option(name: str, names: Iterable[str]) -> str:
 
 
 def module_of(command: str) -> ModuleType:
-    """Import the module of a command."""
+    """Import and return the module of a command."""
     return import_module(f"cli.subcommands.{command}")
 
 

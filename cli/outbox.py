@@ -8,11 +8,15 @@ from collections.abc import Awaitable, Callable
 from chain.concurrency.wakeup import Wakeup
 
 ROOM = 64
-"""Rows that may wait before ``wait_for_room`` blocks."""
+"""The number of waiting rows at which ``wait_for_room`` starts to block."""
 
 
 class Outbox:
-    """A queue of whole rows. ``put`` never blocks, so senders bound the queue: by waiting, or by dropping the peer."""
+    """A queue of whole rows.
+
+    ``put`` never blocks and has no limit. So a sender must limit the queue itself: it waits with ``wait_for_room``,
+    drops rows, or closes the connection to the peer.
+    """
 
     def __init__(self, write: Callable[[bytes], Awaitable[None]]) -> None:
         self._write = write
@@ -27,11 +31,11 @@ class Outbox:
 
     @property
     def excess(self) -> int:
-        """The waiting bytes without those of the first row, which may have any length."""
+        """The number of waiting bytes, without those of the first row: a single row of any length is no excess."""
         return self._size - len(self._rows[0]) if self._rows else 0
 
     def put(self, row: bytes) -> None:
-        """Append a row, or several at once."""
+        """Append a row, or several rows in one piece, which then count as one."""
         if not self._is_closed:
             self._rows.append(row)
             self._size += len(row)

@@ -19,7 +19,10 @@ _LESS = "FRX"
 
 
 def show_in_pager(rows: Iterable[str], environ: Mapping[str, str]) -> Iterable[str]:
-    """Show rows in a pager until it exits. Return the rows to write without one: they fit, or there is no pager."""
+    """Show rows in a pager, wait until it exits, and return no rows.
+
+    If the rows fit on the screen or there is no pager, show nothing and return all rows; the caller writes them.
+    """
     if not (os.isatty(0) and os.isatty(1)) or tty.is_dumb(environ):
         return rows
     rows, first, needed = iter(rows), list[str](), 0
@@ -27,7 +30,7 @@ def show_in_pager(rows: Iterable[str], environ: Mapping[str, str]) -> Iterable[s
     command = pager_command(environ)
     while needed < size.lines and (row := next(rows, None)) is not None:
         first.append(row)
-        # Count the rows into which the terminal wraps it.
+        # The terminal wraps a long row into several.
         needed += 1 + max(0, columns(sanitize(row)) - 1) // max(1, size.columns)
     all_rows = chain(first, rows)
     if needed < size.lines or not command:

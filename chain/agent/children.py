@@ -1,10 +1,10 @@
-"""The agents that other agents start: how they start and end, and which finished ones can be asked again.
+"""The child agents: how they start and end, and which finished ones can be asked again.
 
-A child runs in the tool call of its parent, so it ends with that call. It ends in one step without an ``await``: its
-lines and findings go to the parent, and it leaves the tree.
+A child runs inside a tool call of its parent, so the child ends with that call. A child ends in one step without an
+``await``: its lines and findings move to the parent, and it leaves the tree.
 
-Several calls that ask the same finished agent wait for each other. An agent that works for an ``agent_ask`` does not
-wait, because two agents that ask each other would wait forever.
+If several calls ask the same finished agent, they wait for each other. But if the asking agent itself works for an
+``agent_ask``, its call fails instead of waiting, because two agents that ask each other would wait forever.
 """
 
 from __future__ import annotations
@@ -30,15 +30,22 @@ from chain.text.wording import pluralize
 from chain.tools.tool import Delegating
 
 _WITH_ANSWER: frozenset[Status] = frozenset({"done", "max_iterations", "truncated"})
-"""The statuses of runs with an answer, which may be incomplete."""
+"""The statuses of runs that have an answer. The answer may be incomplete."""
 
 MakeSpec: TypeAlias = Callable[[str, str, AgentSpec, str], AgentSpec]
-"""Makes a child's spec from its kind, its name, its parent's spec and the id of the call. Raises ``UserError``."""
+"""A function that returns a child's spec. Raises ``UserError`` if the kind is unknown or cannot be used.
+
+The arguments are the child's kind, its name, its parent's spec, and the id of the tool call that starts the child.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The limits of the tree: its depth, the active agents below the main agent, and the stored finished agents."""
+    """The limits of the tree of agents.
+
+    They are the levels below the main agent, the number of active agents below it, and the number of finished agents
+    that are stored so that they can be asked again.
+    """
 
     max_depth: int = 3
     max_running: int = 8
@@ -47,26 +54,26 @@ class Bounds:
 
 @dataclass(eq=False)
 class _KeptAgent:
-    """An agent that can be asked again. A call that uses it holds the lock ``in_use``."""
+    """A child agent, stored so that it can be asked again. The call that uses the agent holds the lock ``in_use``."""
 
     executor: Executor
     in_use: trio.Lock = field(default_factory=trio.Lock)
 
     def has_other_users(self, ended: _KeptAgent) -> bool:
-        """Return whether another call uses this agent or waits for it.
+        """Return whether a call uses this agent or waits for it.
 
-        The agent ``ended`` is being released in this step, so its own use does not count.
+        If this agent is ``ended``, the call that holds its lock does not count, because that call is ending now.
         """
         return self.in_use.statistics().tasks_waiting > 0 or (self is not ended and self.in_use.locked())
 
 
 class Children:
-    """The owner of the agents that the agents of one session start."""
+    """The owner of all child agents of a session, active and finished."""
 
     def __init__(
         self, tree: AgentTree, shared: Shared, make_spec: MakeSpec, bounds: Bounds, numbers: Counter[str]
     ) -> None:
-        """``numbers`` counts the agents of each kind that the session has started."""
+        """Create an owner without agents. ``numbers`` counts the agents started in the session, by kind."""
         self._tree = tree
         self._shared = shared
         self._make_spec = make_spec
@@ -77,12 +84,12 @@ class Children:
 
     @property
     def finished(self) -> tuple[AgentView, ...]:
-        """The finished agents that can be asked again. Agents that have been asked and are active are left out."""
+        """The finished agents that can be asked again, without those that are answering a question at the moment."""
         contexts = [kept.executor.context for kept in self._kept.values()]
         return tuple(AgentView.of(context, "finished") for context in contexts if not context.state.is_at_work)
 
     def problem_of(self, kind: str) -> str:
-        """Return why no agent of a kind can be started, or an empty string."""
+        """Return the reason why agents of this kind cannot be started, or an empty string if they can."""
         try:
             self._make_spec(kind, kind, self._tree.main.agent.spec, "")
         except UserError as error:
@@ -90,7 +97,7 @@ class Children:
         return ""
 
     def restore(self, state: AgentState) -> Executor:
-        """Restore an agent of an earlier process, so that it can be asked again.
+        """Restore a finished agent of an earlier process, so that it can be asked again. Return its executor.
 
         Raise ``UserError`` if its kind no longer exists.
         """
@@ -99,14 +106,14 @@ class Children:
         return agent.executor
 
     async def start(self, parent: AgentNode, kind: str, task: str, call_id: str) -> str:
-        """Run a new agent with a task, and return its answer. Raise ``ToolError``."""
+        """Run a new agent with a task, and return its answer. Raise ``ToolError`` if there is no answer."""
         if not task.strip():
             raise ToolError("The task is empty; say what the agent is to do.")
         name = f"{kind}-{self._numbers[kind] + 1}"
         return await self._run_agent(None, kind, name, parent, task, call_id)
 
     async def ask(self, parent: AgentNode, name: str, question: str, call_id: str) -> str:
-        """Run a finished agent with another question, and return its answer. Raise ``ToolError``."""
+        """Run a finished agent again with a question, and return its answer. Raise ``ToolError`` without an answer."""
         if not question.strip():
             raise ToolError("The question is empty.")
         name = name.strip()
@@ -123,7 +130,7 @@ class Children:
             agent.in_use.release()
 
     async def _wait_for(self, agent: _KeptAgent, name: str, parent: AgentNode) -> None:
-        """Acquire ``agent.in_use``. Raise ``ToolError`` if the user stops the run first."""
+        """Wait for and acquire ``agent.in_use``. Raise ``ToolError`` if the user stops the parent's run meanwhile."""
         run = parent.run
         assert run is not None
         with run.cut_by("stop") as scope:
@@ -134,7 +141,10 @@ class Children:
             raise ToolError(f"{name} was not started: the user stopped the run.")
 
     def _new_agent(self, spec: AgentSpec) -> _KeptAgent:
-        """Return a new agent. Its ``AgentStarted`` record, which creates its state, must have been written."""
+        """Return an agent with this spec.
+
+        The agent's ``AgentStarted`` record must have been written before, because that record creates its state.
+        """
         shared = self._shared
         inbox = Inbox(shared.ledger, agent=spec.name, size=self._tree.main.inbox.size)
         return _KeptAgent(Executor(AgentContext(spec, shared, inbox, shared.agents[spec.name])))
@@ -142,13 +152,13 @@ class Children:
     async def _run_agent(
         self, kept: _KeptAgent | None, kind: str, name: str, parent: AgentNode, task: str, call_id: str
     ) -> str:
-        """Run an agent with a task, and return its answer.
+        """Run ``kept``, or a new agent if it is ``None``, with a task. Return the answer.
 
-        If ``kept`` is ``None``, create the agent. Raise ``ToolError``.
+        Raise ``ToolError`` if the agent cannot be started, or has no answer.
         """
-        # A now line may have cancelled the call while it waited for the agent.
+        # A ``now`` line may have cancelled the call while the call waited for the agent.
         await trio.lowlevel.checkpoint_if_cancelled()
-        # No await from here to the run, so that no other call passes the same limits meanwhile.
+        # No await from here to the run: otherwise a concurrent call could pass the limits at the same time.
         self._check_limits(parent)
         try:
             spec = self._make_spec(kind, name, parent.agent.spec, call_id)
@@ -192,9 +202,9 @@ class Children:
         return _answer_or_raise(name, run, outcome)
 
     def _hand_over_lines(self, node: AgentNode, parent: AgentNode) -> tuple[AcceptedLine, ...]:
-        """Move the lines of an ended agent to its parent and return them.
+        """Move the waiting lines of an agent that ends to its parent, and return the moved lines.
 
-        Lines that code has carried out are settled instead.
+        Lines that were already carried out are not moved. They are settled as ``handled``.
         """
         for accepted in node.inbox.all_lines():
             if accepted.is_carried_out:
@@ -204,7 +214,10 @@ class Children:
         return moved
 
     def _store_finished(self, agent: _KeptAgent, run: Run, parent: AgentNode, status: Status) -> None:
-        """Record the end of an agent and store the agent. Remove the oldest stored agents beyond the limit."""
+        """Record the end of an agent, and store it so that it can be asked again.
+
+        If more agents are stored than the limit allows, remove the least recently used ones that no call uses.
+        """
         spec = agent.executor.context.spec
         self._kept.pop(spec.name, None)
         self._kept[spec.name] = agent
@@ -231,7 +244,7 @@ class Children:
             )
 
     def _explain_not_askable(self, name: str) -> str:
-        """Return why no finished agent with this name can be asked."""
+        """Return the reason why an agent with this name cannot be asked: it is still active, or unknown."""
         if any(node.name == name for node in self._tree.main.all()):
             return f"{name} is still working; the call that started it will return its answer."
         known = "; ".join(f"{each.name} ({each.task:.60})" for each in self.finished)
@@ -241,22 +254,25 @@ class Children:
 
 @dataclass(frozen=True, slots=True)
 class Delegation(Delegating):
-    """The interface by which the tools of one agent start others."""
+    """The interface by which the tools of one agent (``node``) start and ask other agents."""
 
     children: Children
     node: AgentNode
 
     async def start(self, kind: str, task: str, call_id: str) -> str:
-        """Run a new agent, and return its answer. Raise ``ToolError``."""
+        """Run a new agent with a task, and return its answer. Raise ``ToolError`` if there is no answer."""
         return await self.children.start(self.node, kind, task, call_id)
 
     async def ask(self, name: str, question: str, call_id: str) -> str:
-        """Run a finished agent, and return its answer. Raise ``ToolError``."""
+        """Run a finished agent again with a question, and return its answer. Raise ``ToolError`` without an answer."""
         return await self.children.ask(self.node, name, question, call_id)
 
 
 def _answer_or_raise(name: str, run: Run, outcome: Outcome) -> str:
-    """Return the answer for the parent. Raise ``ToolError`` with the findings if there is none."""
+    """Return the answer of an ended run, for the parent.
+
+    If the run has no answer, raise ``ToolError`` with the reason and the run's findings.
+    """
     if outcome.status == "done":
         return outcome.result
     if outcome.status in _WITH_ANSWER:

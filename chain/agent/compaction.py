@@ -1,8 +1,8 @@
 """Compaction (SPEC section 15): shorten a conversation by a summary, or by stubs for the oldest results.
 
 Compaction happens before a model call. The request for the summary contains the unchanged conversation, so that a
-prompt cache is used. The conversation changes only with the record of the compaction, so a stop, an interrupt or a
-crash loses nothing. The user's words are kept verbatim and are not part of the summary.
+prompt cache is used. The conversation changes only when the record of the compaction is written, so a stop, an
+interrupt or a crash loses nothing. The user's words are kept verbatim next to the summary.
 """
 
 from __future__ import annotations
@@ -35,21 +35,34 @@ from chain.messages import TOO_LONG, user_text
 from chain.model import Reply, Window
 
 SUMMARY_ATTEMPTS = 4
-"""The number of requests for a summary, each with a shorter conversation, while the service rejects it as too long."""
+"""The limit of requests for one summary.
+
+If the service rejects a request as too long, the next request contains less of the conversation.
+"""
 
 STUBBED_SHARE = 0.5
-"""The additional share of the results' text that each attempt replaces, if the excess is unknown."""
+"""The share of the conversation that is removed if the service rejects it as too long.
+
+In a request for a summary it is a share of the text of the tool results, and more is removed if the service reports a
+larger excess. In a compaction by stubs it is a share of the whole conversation.
+"""
 
 SPARE_SHARE = 0.02
-"""The share of the window that a request for a summary leaves free, since its size is an estimate."""
+"""The share of the window that stays free in a request for a summary, because the request's size is an estimate."""
 
 GROWTH_SHARE = 0.1
-"""The share of the window that must fill up before a compaction that gained too little is repeated."""
+"""The share of the window by which the conversation must grow before it is compacted again.
+
+It applies only if the conversation still exceeded the limit after the previous compaction.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """The outcome of a compaction, with a ``sentence`` for the user. ``cut``: a stop or a now line cancelled it."""
+    """The outcome of a compaction, with a ``sentence`` for the user.
+
+    ``what`` is ``cut`` if a stop or a ``now`` line cancelled the compaction.
+    """
 
     what: Literal["done", "failed", "cut"]
     sentence: str = ""
@@ -69,7 +82,11 @@ class Compactor:
         return self._context.spec.compaction
 
     def reason(self, run: Run) -> CompactedBy | None:
-        """Return why to compact before the next call, or ``None``. A compaction is due at most once per iteration."""
+        """Return the reason for a compaction before the next model call, or ``None`` if none is due.
+
+        The reason is ``user`` for a request by the user and ``fill`` for a full window. A compaction is due at most
+        once per iteration.
+        """
         if run.compacted_at == run.iteration or not self.has_reply:
             return None
         if run.focus is not None:
@@ -78,9 +95,9 @@ class Compactor:
         return "fill" if is_due and (self._has_grown or self.exceeds_window()) else None
 
     def is_worthwhile(self, run: Run, reply: Reply) -> bool:
-        """Return whether to compact after the service has rejected the conversation as too long.
+        """Return whether the reply says that the conversation is too long, and a compaction can help.
 
-        If the service does not report the size and our estimate is far below the limit, the rejection is not trusted.
+        A rejection is not trusted if it reports no size, and the estimated size is far below the model's window.
         """
         if reply.stop_reason != TOO_LONG or self._rules.at is None or run.compacted_at == run.iteration:
             return False
@@ -90,17 +107,23 @@ class Compactor:
 
     @property
     def has_reply(self) -> bool:
-        """Whether the conversation contains anything to summarize: a reply."""
+        """Whether the conversation contains a reply. Without one there is nothing to summarize."""
         return any(message.role == "assistant" for message in self._context.conversation.messages)
 
     @property
     def _has_grown(self) -> bool:
-        """Whether the conversation has grown enough since a compaction that gained too little."""
+        """Whether the conversation has grown enough since the last compaction to be compacted again.
+
+        It is true if the last compaction brought the conversation below the limit.
+        """
         grown = self._context.window_usage.tokens - self._tokens_after_last
         return not self._tokens_after_last or grown < 0 or grown > self._window.tokens * GROWTH_SHARE
 
     async def make_room(self, run: Run, by: CompactedBy) -> CompactionResult:
-        """Compact the conversation if possible, and return the outcome. Raise ``JournalError`` and ``BudgetSpent``."""
+        """Compact the conversation if possible, emit the start and the end, and return the outcome.
+
+        Raise ``JournalError`` if the compaction cannot be recorded, and ``BudgetSpent``.
+        """
         before = self._context.window_usage.tokens
         self._emit_state(run, "started", by, before)
         is_done = False
@@ -116,9 +139,10 @@ class Compactor:
         return attempt
 
     async def _attempt(self, run: Run, by: CompactedBy, before: int) -> CompactionResult:
-        """Request a summary and commit it.
+        """Compact the conversation by a summary, or by stubs if there is no usable summary, and return the outcome.
 
-        Without a summary, replace results with stubs if the conversation exceeds the limit.
+        ``before`` is the estimated size in tokens. Stubs are used only if the conversation is too long for the limit
+        or the service.
         """
         notice = partial(self._context.notice, run.iteration)
         focus, run.focus = run.focus or "", None
@@ -132,7 +156,7 @@ class Compactor:
                 why = str(error)
             else:
                 if reply is None:
-                    # A compaction may be due again. A focus that the user gave meanwhile replaces the old one.
+                    # The compaction stays due. A focus that the user has given meanwhile replaces the old one.
                     run.compacted_at = was_at
                     run.focus = focus if by == "user" and run.focus is None else run.focus
                     return CompactionResult("cut")
@@ -142,7 +166,7 @@ class Compactor:
         if record is not None and record.tokens_after >= before:
             record, why = None, "the summary is no shorter than the messages it replaces"
         if reply is not None:
-            self._model.record_end(run, reply, is_kept=record is not None)
+            self._model.record_end(run, reply, is_recorded_elsewhere=record is not None)
         if record is None:
             notice(f"The conversation could not be summarized: {why}.")
             record = self._build_with_stubs(run, by) if by == "service" or self._exceeds_limit(before) else None
@@ -165,21 +189,22 @@ class Compactor:
         return f"The conversation does not fit the model's window{window}: {view.sentence}. {hint}."
 
     def exceeds_window(self) -> bool:
-        """Return whether the next request exceeds the window, by our estimate."""
+        """Return whether the estimated size of the next request exceeds the model's window, if that is known."""
         window = self._model.window
         return window is not None and self._context.window_usage.tokens > window.tokens
 
     def view(self) -> WindowView:
-        """Return the content of the window."""
+        """Return the parts of the next request with their sizes in tokens."""
         spec, usage, history = self._context.spec, self._context.window_usage, self._context.state.history
         tools = max(usage.overhead - len(spec.whole_system), 0)
-        beside = [("system prompt", len(spec.system)), ("instructions", len(spec.instructions)), ("tools", tools)]
-        return view_of(history.conversation.messages, usage, self._model.window, beside, history.compacted)
+        overhead = [("system prompt", len(spec.system)), ("instructions", len(spec.instructions)), ("tools", tools)]
+        return view_of(history.conversation.messages, usage, self._model.window, overhead, history.compacted)
 
     async def _ask(self, run: Run, prompt: str) -> Reply | None:
-        """Request a summary. Return the reply, or ``None`` if the request was cancelled.
+        """Ask the model for a summary, and return the reply, or ``None`` if the request was cancelled.
 
-        While the service rejects the request as too long, shorten the conversation and repeat the request.
+        As long as the service rejects the request as too long, repeat it with a shortened copy of the conversation, up
+        to ``SUMMARY_ATTEMPTS`` requests. The conversation does not change.
         """
         usage, window, messages = self._context.window_usage, self._model.window, self._context.conversation.messages
         ask = user_text(prompt)
@@ -198,12 +223,12 @@ class Compactor:
             fewer = shrink(messages, max(over, int((in_results or chars) * STUBBED_SHARE)))
             if sum(map(length_of, fewer)) >= chars:
                 return reply
-            self._model.record_end(run, reply, is_kept=False)
+            self._model.record_end(run, reply, is_recorded_elsewhere=False)
             messages = fewer
         return await self._model.reply(run, [*messages, ask], compacts=True)
 
     def _build_with_summary(self, run: Run, by: CompactedBy, summary: str) -> Compacted:
-        """Return the record of a compaction with this summary. It keeps the latest messages that fit."""
+        """Return the record of a compaction that keeps the latest messages that fit and summarizes the others."""
         context, usage = self._context, self._context.window_usage
         chars, plan = self._window.tokens * usage.ratio, context.shared.plan
         words, left_out = context.state.history.words.select_rows(int(chars * WORDS_SHARE))
@@ -218,7 +243,10 @@ class Compactor:
         return self._measure(replace(record, kept=kept, images=tuple(images)))
 
     def _build_with_stubs(self, run: Run, by: CompactedBy) -> Compacted | None:
-        """Return a compaction that only replaces results by stubs, or ``None`` if there are no results to replace."""
+        """Return the record of a compaction without a summary, which replaces the oldest tool results by stubs.
+
+        Return ``None`` if there are no results to replace.
+        """
         context, usage, messages = self._context, self._context.window_usage, self._context.conversation.messages
         over = usage.tokens - self._limit
         if by == "service":
@@ -227,14 +255,14 @@ class Compactor:
         return self._measure(Compacted(context.name, run.iteration, by, stubbed=ids)) if ids else None
 
     def _measure(self, record: Compacted) -> Compacted:
-        """Return the record with the tokens before and after the compaction."""
+        """Return a copy of the record with the estimated tokens before and after the compaction."""
         usage, messages = self._context.window_usage, messages_after(self._context.conversation.messages, record)
         chars = sum(map(length_of, messages)) + usage.overhead
         return replace(record, tokens_before=usage.tokens, tokens_after=usage.estimate(chars))
 
     @property
     def _window(self) -> Window:
-        """The window of the model. If it is unknown, the current size of the conversation."""
+        """The window of the model. If the model's window is unknown, a window as large as the conversation."""
         return self._model.window or Window(self._context.window_usage.tokens)
 
     @property
@@ -251,9 +279,9 @@ class Compactor:
 
 
 def _extract_summary(reply: Reply) -> tuple[str, str]:
-    """Return the summary in a reply, and the reason if there is none.
+    """Return the summary in a reply, and an empty reason. Without a summary, return an empty text and the reason.
 
-    A truncated summary is used. Tool calls are ignored.
+    A truncated summary counts as a summary. Tool calls in the reply are ignored.
     """
     text = reply.message.text.strip()
     if reply.stop_reason == "refusal":

@@ -1,8 +1,10 @@
-"""The conversation of an agent: a state machine whose requests the Messages API always accepts. Pure.
+"""The conversation of an agent: a state machine that ensures that the Messages API accepts every request. Pure.
 
-The API requires a user message first, one ``tool_result`` for every ``tool_use`` in the next message, unique ids, and a
-user message last in a request (https://docs.anthropic.com/en/api/messages). So a request can be made only in ASKED, and
-a reply with tool calls leads to OPEN, where only their results are accepted:
+The API requires that the first and the last message of a request are user messages, that the message after each reply
+with ``tool_use`` blocks has one ``tool_result`` for each of them, and that the ids of tool calls are unique
+(https://docs.anthropic.com/en/api/messages). So a request can be made only in the state ASKED. A reply with tool calls
+leads to the state OPEN, in which only the results of these calls can be appended. The table shows the state after each
+message; an empty cell means that the message is not allowed:
 
 ========  =============  ==================  ==================  ============
 state     user text      reply, no calls     reply with calls    tool results
@@ -13,9 +15,9 @@ OPEN                                                             ASKED
 REPLIED   ASKED
 ========  =============  ==================  ==================  ============
 
-Messages are only appended, so that a prompt cache stays valid. There are two exceptions: ``withdraw`` removes messages
-after a refused request, and ``reset_to`` replaces them after a compaction or a removal of refused content. Several
-user messages may follow each other: the provider merges them.
+Normally, messages are only appended, so that a prompt cache stays valid. There are two exceptions: ``withdraw`` removes
+messages after a refused request, and ``reset_to`` replaces all messages after a compaction or a removal of refused
+content. Several user messages in a row are allowed, because the provider merges them.
 """
 
 from __future__ import annotations
@@ -32,10 +34,10 @@ from chain.messages import Image, Message, Opaque, Text, ToolCall, ToolResult, t
 from chain.text.wording import INTERRUPTED, SKIPPED, UNREADABLE
 
 MAX_CALL_ID = 128
-"""The limit, in characters, of a tool call's id. Those of the API have 30."""
+"""The limit, in characters, of a tool call's id. The API itself creates ids of 30 characters."""
 
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
-"""The ids that the API accepts (``tool_use.id: String should match pattern``)."""
+"""The pattern of the ids that the API accepts (``tool_use.id: String should match pattern``)."""
 
 State: TypeAlias = Literal["EMPTY", "ASKED", "OPEN", "REPLIED"]
 Step: TypeAlias = Literal["user text", "reply", "reply with calls", "tool results"]
@@ -48,11 +50,11 @@ _NEXT: dict[tuple[State, Step], State] = {
     ("OPEN", "tool results"): "ASKED",
     ("REPLIED", "user text"): "ASKED",
 }
-"""The table above: the state after each allowed step."""
+"""The state after each allowed message, by the state before it and the type of the message: the table above."""
 
 
 class CallIds:
-    """The ids of the tool calls of all agents of a session, each used once.
+    """The ids of the tool calls of all agents of a session. No two calls have the same id.
 
     Some servers create ids that the API does not accept (``functions.look:0``), or reuse ids in each reply.
     """
@@ -62,9 +64,10 @@ class CallIds:
         self._number = 0
 
     def claim(self, message: Message) -> Message:
-        """Return a reply whose call ids are valid and unused. They count as used once the reply is recorded.
+        """Return the reply ``message`` with a generated id for each call whose id is invalid or already used.
 
-        Raise ``ConversationError`` if two of its calls have the same id, because their results would be ambiguous.
+        The ids are added to ``used`` only when the reply is recorded. Raise ``ConversationError`` if two calls in the
+        reply have the same id, because their results would be ambiguous.
         """
         for id, count in Counter(call.id for call in message.calls if call.id).items():
             if count > 1:
@@ -78,7 +81,7 @@ class CallIds:
         return replace(message, blocks=tuple(blocks))
 
     def _claim_id(self, id: str, claimed: set[str]) -> str:
-        """Return ``id``, or a generated one if it is used or invalid, and add it to ``claimed``."""
+        """Return ``id``, or a generated id if ``id`` is used or invalid. Add the returned id to ``claimed``."""
         while id in self.used or id in claimed or len(id) > MAX_CALL_ID or not _ID.fullmatch(id):
             self._number += 1
             id = f"call_{self._number}"
@@ -87,7 +90,10 @@ class CallIds:
 
 
 class Messages(Sequence[Message]):
-    """A view of the first ``count`` messages of a history that only grows. A copy of 100,000 would take 0.1 ms."""
+    """A read-only view of the first ``count`` messages of a list to which messages are only appended.
+
+    It avoids a copy for each request: a copy of 100,000 messages takes 0.1 ms.
+    """
 
     def __init__(self, history: list[Message], count: int) -> None:
         self._history = history
@@ -122,7 +128,7 @@ class Messages(Sequence[Message]):
 
 
 class Conversation:
-    """The messages of an agent, and their state. ``memory`` belongs to the models (``chain.model.Memory``)."""
+    """The messages of an agent, and their state. ``memory`` is for the models' use (``chain.model.Memory``)."""
 
     def __init__(self, messages: Iterable[Message] = ()) -> None:
         self.memory: dict[object, Any] = {}
@@ -137,7 +143,7 @@ class Conversation:
 
     @property
     def state(self) -> State:
-        """The current state, a row of the table."""
+        """The current state: ``EMPTY``, ``ASKED``, ``OPEN`` or ``REPLIED``."""
         return self._state
 
     @property
@@ -147,17 +153,20 @@ class Conversation:
 
     @property
     def open_calls(self) -> tuple[ToolCall, ...]:
-        """The tool calls that wait for their results, in order. Empty except in OPEN."""
+        """The tool calls whose results are still missing, in order. It is empty in all states except OPEN."""
         return self._open
 
     def request(self) -> Sequence[Message]:
-        """Return the messages for a model call. Raise ``ConversationError`` except in ASKED."""
+        """Return the messages for a model call. Raise ``ConversationError`` if the state is not ASKED."""
         if self._state != "ASKED":
             raise ConversationError(f"no request can be made of a conversation in state {self._state}")
         return Messages(self._messages, len(self._messages))
 
     def check(self, message: Message) -> State:
-        """Return the state after the message. Raise ``ConversationError`` if the message is not allowed next."""
+        """Return the state that the conversation would have after ``message``. Change nothing.
+
+        Raise ``ConversationError`` if the message is not allowed next.
+        """
         _check_blocks(message)
         step = _step_of(message)
         after = _NEXT.get((self._state, step))
@@ -173,16 +182,17 @@ class Conversation:
         return after
 
     def append(self, message: Message) -> None:
-        """Append a message. Raise ``ConversationError``, and change nothing, if it is not allowed next."""
+        """Append a message. If it is not allowed next, change nothing and raise ``ConversationError``."""
         self._state = self.check(message)
         self._messages.append(message)
         self._open = message.calls
         self._ids.update(call.id for call in message.calls)
 
     def adapt(self, message: Message) -> tuple[Message, ...]:
-        """Return the messages to append for a message from a journal in which earlier records are missing.
+        """Return the messages to append instead of ``message`` if earlier records of the journal may be missing.
 
-        Missing tool results and user messages are replaced by stubs. Results of missing calls are dropped.
+        If ``message`` is allowed next, return it unchanged. Otherwise, stubs take the place of missing tool results and
+        of a missing user message. Tool results whose calls are missing are dropped.
         """
         step, ids = _step_of(message), [call.id for call in self._open]
         if (self._state, step) in _NEXT and [result.id for result in message.results] == ids:
@@ -194,14 +204,17 @@ class Conversation:
         return () if step == "tool results" else (Message("user", (Text(UNREADABLE),)), message)
 
     def stub_results(self, started: Iterable[str] = ()) -> tuple[ToolResult, ...]:
-        """Return a stub for each open call. ``started`` are the ids of calls that may have had effects."""
+        """Return an error result for each open call, which says that the call was interrupted or skipped.
+
+        ``started`` has the ids of the interrupted calls. All other open calls were skipped.
+        """
         ran = set(started)
         return tuple(ToolResult(c.id, INTERRUPTED if c.id in ran else SKIPPED, is_error=True) for c in self._open)
 
     def reset_to(self, messages: Iterable[Message], *, is_summarized: bool) -> None:
-        """Replace all messages. ``is_summarized``: the first one is the summary of a compaction.
+        """Replace all messages. ``is_summarized``: the first new message is the summary of a compaction.
 
-        Raise ``ConversationError``, and change nothing, if a message is invalid.
+        If a message is invalid, change nothing and raise ``ConversationError``.
         """
         other = Conversation()
         for message in messages:
@@ -213,18 +226,18 @@ class Conversation:
         self._fixed_count = 1 if is_summarized else self._fixed_count
 
     def snapshot(self) -> tuple[Messages, int]:
-        """Return the messages so far, for ``restore``."""
+        """Return a snapshot of the messages, for ``restore``."""
         return Messages(self._messages, len(self._messages)), self._fixed_count
 
     def restore(self, snapshot: tuple[Messages, int]) -> None:
-        """Replace all messages by those of a snapshot of this conversation."""
+        """Replace all messages by the messages of an earlier ``snapshot``."""
         messages, fixed = snapshot
         self.reset_to(messages, is_summarized=False)
         self._fixed_count = fixed
 
     @property
     def withdrawable_count(self) -> int:
-        """The number of messages that ``withdraw`` would remove."""
+        """The number of messages after the last reply without tool calls, which ``withdraw`` would remove."""
         count = 0
         for message in reversed(self._messages[self._fixed_count :]):
             if message.role == "assistant" and not message.calls:
@@ -233,15 +246,17 @@ class Conversation:
         return count
 
     def withdraw(self, first: Message | None = None) -> tuple[Message, ...]:
-        """Remove and return the messages since the last reply without tool calls. ``first`` replaces the summary.
+        """Remove all messages after the last reply without tool calls, and return the removed messages.
 
-        The state is then EMPTY or REPLIED, or ASKED if the conversation was compacted since that reply. A refused
-        request has to be removed, because the API refuses the same history every time
+        A summary at the start of the conversation is never removed, but ``first`` replaces it if given. If only the
+        summary remains, the state is then ASKED. Otherwise it is EMPTY or REPLIED.
+
+        Refused messages have to be removed, because the API refuses the same history every time
         (https://docs.anthropic.com/en/docs/test-and-evaluate/strengthen-guardrails/handle-streaming-refusals).
         """
         count = len(self._messages) - self.withdrawable_count
         removed = tuple(self._messages[count:])
-        self._messages = self._messages[:count]  # a new list, because earlier requests read the old one
+        self._messages = self._messages[:count]  # a new list, because earlier requests still read the previous list
         if first is not None and self._fixed_count:
             # Copies, as in ``reset_to``.
             self._messages = [first, *(replace(m) for m in self._messages[1:])]
@@ -258,7 +273,7 @@ def _step_of(message: Message) -> Step:
 
 
 def _check_blocks(message: Message) -> None:
-    """Raise ``ConversationError`` if a block cannot be sent, or is not allowed in a message of this role."""
+    """Raise ``ConversationError`` if the message has no blocks, or a block that the API does not accept in its role."""
     if not message.blocks:
         raise ConversationError("a message needs content")
     for block in message.blocks:

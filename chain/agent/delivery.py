@@ -1,8 +1,9 @@
 """Delivery of lines: at a safe point, all waiting lines except follow-ups become one user message.
 
-Taking the lines and committing the message is one step without an ``await``. Otherwise a cancellation could leave lines
-that neither wait nor are delivered. On a full disk the commit raises ``JournalError``, and the end of the run returns
-the taken lines. ``run.expectation`` holds what the lines require of the reply.
+The lines leave the inbox and the message is committed in one step without an ``await``. Otherwise a cancellation could
+lose lines between the inbox and the conversation. On a full disk the commit raises ``JournalError``. The run then ends,
+and its end returns these lines to the user. ``run.expectation`` describes what the delivered lines require of the next
+reply.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from chain.text.wording import truncate
 from chain.tools.named_files import Attachments, LineContent, read_named_files
 
 MAX_SHOWN_COMMAND = 200
-"""The limit, in characters, of a plan command in the notice that it failed."""
+"""The limit, in characters, to which a notice about a failed plan command shortens the command."""
 
 
 class Delivery:
@@ -38,7 +39,7 @@ class Delivery:
         self._inbox = context.inbox
 
     def append_query(self, run: Run, query: AcceptedLine) -> None:
-        """Append the query of a run. Raise ``JournalError``."""
+        """Append the query of a run as a user message. Raise ``JournalError`` if it cannot be recorded."""
         attached = self._read_attachments([query])
         message = Message("user", (Text(query.line.message), *attached.blocks))
         agent, parent_id = self._context.name, self._context.spec.parent_id
@@ -46,10 +47,11 @@ class Delivery:
         self._settle_delivered(run, [query], Point.START, attached)
 
     def deliver(self, run: Run, point: Point, skipped: tuple[str, ...] = (), *, calls_left: int | None = None) -> bool:
-        """Append all waiting lines except follow-ups as one message. Return whether there were any.
+        """Append all waiting lines except follow-ups as one user message. Return whether there were such lines.
 
-        ``calls_left`` is the number of model calls left, by default that of the iterations left. Raise
-        ``JournalError``.
+        ``skipped`` has the names of the tools that the lines prevented from starting. ``calls_left`` is the number of
+        model calls left, by default the number of iterations left. Raise ``JournalError`` if the message cannot be
+        recorded.
         """
         # No await from here to the commit.
         lines = self._inbox.drain()
@@ -61,7 +63,7 @@ class Delivery:
         situation = Situation(run.iteration, point, remaining, skipped, self._context.name, run.task_text)
         composed = compose(prompt, arrivals, situation, run.unanswered)
         if prompt.mistake is not None:
-            self._context.current_prompt(run.iteration)  # reports now that a rule was too slow
+            self._context.current_prompt(run.iteration)  # emits the notice that a rule was too slow
         attached = self._read_attachments(lines)
         record = records.Message(
             Message("user", (Text(composed.text), *attached.blocks)),
@@ -88,16 +90,19 @@ class Delivery:
         return True
 
     def settle_todos(self, run: Run) -> None:
-        """Carry out and settle the todo lines when no model call is left to deliver them to."""
+        """Carry out all waiting todo lines, and settle them as ``handled``.
+
+        It is called when no model call is left, so that no message can deliver them.
+        """
         for accepted in self._inbox.drain_todos():
             self._carry_out(run, accepted)
             self._shared.ledger.settle(accepted, "handled", iteration=run.iteration)
 
     def return_withdrawn(self, run: Run, reason: Status) -> None:
-        """Withdraw the messages since the last reply without tool calls, and return their lines to the user.
+        """Remove the messages after the last reply without tool calls, and settle their lines as ``returned``.
 
-        Lines that code has carried out are not returned: sent again, they would be carried out twice. Raise
-        ``JournalError``.
+        Todo lines that were already carried out stay ``delivered``: if they were returned, the user could send them
+        again, and they would be carried out twice. Raise ``JournalError`` if the removal cannot be recorded.
         """
         known = self._shared.ledger.lines.on_record
         lines = [known[id] for id in self._context.state.since_answer if id in known]
@@ -107,7 +112,7 @@ class Delivery:
             self._shared.ledger.settle(accepted, "returned", iteration=run.iteration, reason=reason)
 
     def _read_attachments(self, lines: Sequence[AcceptedLine]) -> Attachments:
-        """Read the files that the lines name, and return their content."""
+        """Read the files that the lines name. Return their content and the lines' images as blocks, with notes."""
         texts = [a.line.message if a.line.names_files else "" for a in lines]
         contents = [LineContent(a.on_record, text, a.line.images) for a, text in zip(lines, texts, strict=True)]
         return read_named_files(
@@ -120,7 +125,10 @@ class Delivery:
             self._shared.ledger.settle(accepted, "delivered", iteration=run.iteration, point=point, reason=why)
 
     def _carry_out(self, run: Run, accepted: AcceptedLine) -> str:
-        """Carry out a todo line, and return the outcome for the model. Return an empty string for other lines."""
+        """Carry out the plan command of a todo line, and return a sentence about the outcome for the model.
+
+        For a line of another kind, do nothing and return an empty string.
+        """
         if accepted.line.command is None:
             return ""
         try:
@@ -141,11 +149,11 @@ def expectation_after(
     source: str,
     is_after_reply: bool,
 ) -> ReplyExpectation:
-    """Return what a delivery requires of the reply. Pure.
+    """Return what the next reply has to fulfil after a delivery of lines. Pure.
 
-    ``before`` is the previous expectation, and ``unanswered`` are all lines that the reply has to answer.
-    ``is_after_reply``: the conversation ended with a reply without tool calls before the delivery. It is false after an
-    empty reply, which is not appended.
+    ``before`` is the expectation before the delivery. ``unanswered`` has all lines that the reply has to answer.
+    ``source`` is the name of the handler prompt. ``is_after_reply``: before the delivery, the conversation ended with a
+    reply without tool calls. It is false after an empty reply, which is not appended.
     """
     unanswered = [a for a in unanswered if a.line.kind != "job"]
     if not unanswered:  # the user wrote nothing, so the purpose of the work has not changed
@@ -153,7 +161,7 @@ def expectation_after(
     point = situation.point
     is_after_nothing = point == Point.AFTER_REPLY and not is_after_reply
     in_mid_task = point in MID_TASK or is_after_nothing or before.resume is not None
-    # The reply to a line that enters before the first call answers the query too.
+    # If lines are delivered before the first model call, the reply to them also answers the query.
     answers_query = point == Point.BEFORE_FIRST_CALL and bool(situation.query)
     asides_only = not answers_query and all(a.line.is_aside for a in unanswered)
     return ReplyExpectation(

@@ -1,4 +1,4 @@
-"""The loop of one agent: ask the model, run its tool calls, and deliver the user's lines at safe points between.
+"""The loop of one agent: ask the model, run its tool calls, and deliver the user's lines at safe points.
 
 ::
 
@@ -13,12 +13,13 @@
                                 D    deliver the waiting lines
     N     a now line, at any time: cancel the reply or the tools, deliver the waiting lines, continue
 
-The letters are the values of ``Point``. Apart from the query, a line enters the conversation only in
-``Delivery.deliver``, one step without an ``await``, at A, B, D (called C after skipped tools) and N. Before the next
-request ``_flush`` waits until its lines are acknowledged. Lines that arrive during a compaction are delivered after it
-(``_make_room``).
+The letters are the values of ``Point``. Except for the query, lines enter the conversation only in
+``Delivery.deliver``, in one step without an ``await``. It is called at A, B, D and N. After skipped tools, a delivery
+at D is reported as C. Before each request, ``_flush`` waits until the delivered lines are acknowledged. Lines that
+arrive during a compaction are delivered after the compaction (``_make_room``).
 
-The effect of each act of the user depends on the position of the run (in any step that awaits or emits)::
+The effect of a ``now`` line, a stop or an interrupt depends on where the run is when the user acts. The table covers
+every step that awaits or emits::
 
                                          now line                  stop                   interrupt (Esc)
     before A                             enters at A               the run ends           cancels the run
@@ -31,20 +32,23 @@ The effect of each act of the user depends on the position of the run (in any st
     after a reply without tools, until B enters at B               the run ends           cancels the run
     after the end is decided             waits, or is returned     see ``agent.state``    see ``agent.state``
 
-``Run`` exists from the step in which a line starts it, so a stop before the loop's first step is not lost. A now line
-cancels only scopes that exist, so nothing is awaited or emitted between the last check of the inbox and ``cut_by``,
-which creates one. After a stop or an interrupt the conversation is completed outside the cancelled scope, in ``_end``,
-before any listener receives the end of the run. ``tool_calls`` describes what happens to a started tool.
+The ``Run`` object is created in the step in which a line starts the run, so a stop before the loop's first step is not
+lost. A ``now`` line can cancel only scopes that already exist. Therefore nothing is awaited or emitted between the last
+check of the inbox and ``cut_by``, which creates the scope. After a stop or an interrupt, ``_end`` completes the
+conversation. It does so outside the cancelled scope, before any listener receives the end of the run. The docstring of
+``tool_calls`` describes what happens to a tool that has started.
 
-On a full disk, which may be temporary (a failed sync is final, see ``Journal.failure``):
+On a full disk, the run behaves as follows. (A full disk may be temporary, but a failed sync is final: see
+``Journal.failure``.)
 
-- A line is refused.
-- A message, the start or end of a request, or the start of a call that cannot be recorded raises ``JournalError``. The
-  run ends with ``error``, and a tool does not start.
-- A cut, a receipt and the run's result take effect even if they cannot be recorded, and their events are emitted
-  (``Journal.record_if_possible``). So is a tool's result, but then the run ends with ``error``.
-- Calls without a recorded result stay open. The next run answers them first. After a stop or an interrupt the next run
-  of the same process also adds the note about it (``_incomplete``).
+- New lines are refused.
+- If a message, the start or end of a request, or the start of a tool call cannot be recorded, ``JournalError`` is
+  raised. The run ends with ``error``, and the tool of that call does not start.
+- A cancellation by a line or the time limit, a receipt, and the run's result take effect and are emitted even if they
+  cannot be recorded (``Journal.record_if_possible``).
+- A tool's result is also emitted if it cannot be recorded, but then the run ends with ``error``.
+- Calls without a recorded result stay open. The next run first appends results for them. If the note about a stop or
+  an interrupt could not be recorded, the next run of the same process also appends this note (``_incomplete``).
 """
 
 from __future__ import annotations
@@ -83,27 +87,34 @@ class Executor:
         self._shared = shared
         self.compaction = Compactor(context, self._model)
         self._incomplete: tuple[Run, str] | None = None
-        """A run whose end could not be recorded, with its status."""
+        """The last run and its status, if the end of its conversation could not be recorded. Otherwise ``None``."""
 
     @property
     def _limits(self) -> Limits:
         return self.context.spec.limits
 
     def use_spec(self) -> None:
-        """Apply a changed spec of the agent. The size of the next request is then known before the request is built."""
+        """Use the agent's current spec for all later requests.
+
+        It also updates the estimated size of the next request, which includes the system prompt and the tools.
+        """
         self._model.use_spec()
 
     def complete_lost_run(self) -> None:
-        """Complete the history of a run whose process ended, and add a note about that. Raise ``JournalError``."""
+        """Complete the conversation of a run that ended with its process, and append a note that says so.
+
+        Raise ``JournalError`` if the messages cannot be recorded.
+        """
         self.catch_up()
         note, messages = user_text(PROGRAM_ENDED), self.conversation.messages
         if messages and messages[-1] != note:
             self.context.append(note)
 
     async def run(self, run: Run) -> Outcome:
-        """Run the loop to its end, and return the outcome. Nothing is awaited after the outcome is decided.
+        """Run the loop until the run ends, and return the outcome. Nothing is awaited after the outcome is decided.
 
-        The history is valid afterwards, also if this call is cancelled, as when the parent's run ends.
+        Afterwards the conversation has no open calls, unless the disk is full. This also holds if the call of this
+        method is cancelled, for example because the parent's run ends.
         """
         try:
             ending = await self._run(run)
@@ -113,18 +124,24 @@ class Executor:
         return self._end(run, ending)
 
     def _end(self, run: Run, ending: Outcome | None) -> Outcome:
-        """Complete the history and return the outcome. On a full disk the next run completes the history."""
+        """Complete the conversation, and return the outcome of the run. ``ending`` is what the loop decided.
+
+        If the disk is full, the next run completes the conversation.
+        """
         outcome = run.outcome(ending, self._limits.timeout_s)
-        if self._incomplete is None:  # otherwise this run failed in ``catch_up``
+        if self._incomplete is None:  # otherwise ``catch_up`` failed, so this run has appended nothing
             try:
                 self._complete(run, outcome.status)
             except JournalError:
-                run.step.shown.clear()  # otherwise the next run would emit it as its own reply
+                run.step.shown.clear()  # otherwise the next run would emit this text as its own reply
                 self._incomplete = run, outcome.status
         return outcome
 
     async def _run(self, run: Run) -> Outcome | None:
-        """Return the ending that the loop decided, or ``None`` if its scope was cancelled."""
+        """Append the query or task, run the loop, and return the outcome that the loop decided.
+
+        Return ``None`` if the time limit or an interrupt cancelled the loop.
+        """
         outcome: Outcome | None = None
         try:
             self.catch_up()
@@ -148,9 +165,9 @@ class Executor:
         return outcome
 
     def _complete(self, run: Run, status: str) -> None:
-        """Answer the open calls, and add a note about a stop or interrupt.
+        """Append results for the open calls, the shown part of a cancelled reply, and a note about a stop or interrupt.
 
-        Raise ``JournalError``; it can then be repeated.
+        Raise ``JournalError`` if a message cannot be recorded. This method can then be called again.
         """
         was_stopped, was_interrupted = status.startswith("cancelled"), status == "interrupted"
         if self.conversation.open_calls:
@@ -162,7 +179,10 @@ class Executor:
             self.context.append(user_text(STOP_NOTE if was_stopped else INTERRUPT_NOTE))
 
     def catch_up(self) -> None:
-        """Complete what an earlier run or process left incomplete. Raise ``JournalError``."""
+        """Complete the conversation if an earlier run or process left it incomplete.
+
+        Raise ``JournalError`` if a message cannot be recorded.
+        """
         if self._incomplete is not None:
             self._complete(*self._incomplete)
             self._incomplete = None
@@ -172,8 +192,8 @@ class Executor:
     # ------------------------------------------------------------------------------------------------- the loop
 
     async def _loop(self, run: Run) -> Outcome:
-        """Run iterations until one of them decides the outcome of the run."""
-        # A run that was interrupted before its first step delivers no lines: they are returned to the user.
+        """Run iterations until the outcome of the run is decided, and return the outcome."""
+        # A run that was interrupted before its first step delivers no lines. Its lines are returned to the user.
         await trio.lowlevel.checkpoint_if_cancelled()
         if run.only_compacts:
             return await self._compact_alone(run)
@@ -210,9 +230,10 @@ class Executor:
         return self._end_at_max_iterations(run)
 
     async def _make_room(self, run: Run, by: CompactedBy) -> Outcome | None:
-        """Compact the conversation, then deliver the lines that arrived meanwhile.
+        """Compact the conversation, then deliver the lines that arrived during the compaction.
 
-        Return ``None`` if the next request may fit, otherwise the outcome of the run.
+        Return ``None`` if the run continues. Return its outcome if the user stopped the run, or if the conversation is
+        still too long.
         """
         while True:
             attempt = await self.compaction.make_room(run, by)
@@ -230,7 +251,7 @@ class Executor:
             point = Point.AT_ONCE if was_cut else point
             calls_left = self._limits.max_iterations - run.iteration + (by == "service")
             if self._limits.exceeded_budget(run.tree_usage):
-                self._delivery.settle_todos(run)  # no call is left to answer other lines
+                self._delivery.settle_todos(run)  # no model call is left to answer lines of other kinds
             else:
                 self._delivery.deliver(run, point, calls_left=calls_left)
             await self._flush()
@@ -238,7 +259,10 @@ class Executor:
                 return None
 
     async def _compact_alone(self, run: Run) -> Outcome:
-        """Run a compaction that the user asked for between two runs. Lines that arrive meanwhile start the next run."""
+        """Run a compaction that the user requested between two runs, and return its outcome.
+
+        Lines that arrive during the compaction are not delivered: they start the next run.
+        """
         await self._flush()
         if run.is_stop_requested:
             return self._end_normally(run)
@@ -248,16 +272,17 @@ class Executor:
         return Outcome("done", attempt.sentence)
 
     async def _ask(self, run: Run) -> Reply | None:
-        """Return the reply of this iteration, or ``None`` if a stop or a now line cancelled the request.
+        """Ask the model, and return its reply, or ``None`` if a stop or a ``now`` line cancelled the request.
 
-        A now line that arrives before the request, or in the pause before a retry, is delivered with the request.
+        A ``now`` line that arrives before the request or during the pause before a retry cancels nothing. It is
+        delivered first, and the request then includes it.
         """
         while True:
             await trio.lowlevel.checkpoint_if_cancelled()
             while self.inbox.has_now and not run.is_stop_requested and not self._limits.exceeded_budget(run.tree_usage):
                 self._delivery.deliver(run, Point.AT_ONCE, calls_left=self._limits.max_iterations - run.iteration + 1)
                 await self._flush()
-            # No await from here to the scope that a now line cancels.
+            # No await from here until ``reply`` has created the scope that a ``now`` line cancels.
             news = self.context.state.news.pending(self._shared.plan, self.agent)
             tail = tuple(text for text in (run.expectation.post_prompt, news) if text)
             reply = await self._model.reply(run, self.conversation.request(), tail)
@@ -265,15 +290,18 @@ class Executor:
                 return reply
 
     async def _flush(self) -> None:
-        """Wait until the lines in the next request are acknowledged.
+        """Wait until the delivered lines are acknowledged. They are part of the next request.
 
-        Called once per request, because the wait is slow.
+        The wait is slow, so it happens once per request instead of once per delivery.
         """
         await self._shared.journal.flush()
         await trio.lowlevel.checkpoint_if_cancelled()
 
     def _continue_after_cut(self, run: Run) -> Outcome | None:
-        """Append the shown part of a cancelled reply, which is no answer, and deliver the lines at ``AT_ONCE``."""
+        """Append the displayed part of a cancelled reply, and deliver the waiting lines at ``AT_ONCE``.
+
+        Return ``None`` if the loop continues, otherwise the outcome.
+        """
         self._record_cut(run, run.step.phase, "line")
         if run.is_stop_requested:
             return self._end_normally(run)
@@ -285,21 +313,27 @@ class Executor:
         return None
 
     def _record_cut(self, run: Run, what: events.Phase, by: Literal["line", "time"]) -> None:
-        """Record that a line or the time limit cancelled the work of this step."""
-        # A full disk must not prevent a cut.
+        """Record that a line or the time limit cancelled the phase ``what`` of this step."""
+        # A full disk must not prevent the cancellation.
         cut = records.Interrupted(self.agent, run.iteration, what, by, run.step.cut_usage)
         self._shared.journal.record_if_possible(cut)
 
     def _deliver_midway(self, run: Run, point: Point, skipped: tuple[str, ...] = ()) -> None:
-        """Deliver lines in the middle of a task, unless the iteration limit or the budget ends the run here."""
+        """Deliver the waiting lines in the middle of a task, if a model call is left to answer them.
+
+        If none is left, only carry out todo lines. The loop then ends at its limit.
+        """
         if run.iteration == self._limits.max_iterations or self._limits.exceeded_budget(run.tree_usage):
             self._delivery.settle_todos(run)
         elif not self._delivery.deliver(run, point, skipped) and self.conversation.state == "REPLIED":
-            # The now line was dropped in the step in which it cancelled the reply.
+            # The ``now`` line was dropped in the same step in which it cancelled the reply.
             self.context.append(user_text(PLEASE_CONTINUE))
 
     async def _apply_reply(self, run: Run, reply: Reply) -> Outcome | None:
-        """Append a reply and run its calls. Return ``None`` if the loop continues, otherwise the outcome."""
+        """Append a reply, run its tool calls, and deliver the waiting lines.
+
+        Return ``None`` if the loop continues, otherwise the outcome.
+        """
         message, text = reply.message, reply.message.answer
         if reply.stop_reason == "refusal":
             # The service would refuse every later request with these messages too.
@@ -328,26 +362,27 @@ class Executor:
             run, Outcome("truncated", text) if reply.stop_reason == "max_tokens" else None
         )
 
-    def _continue_after_answer(self, run: Run, no_answer: Outcome | None) -> Outcome | None:
-        """Deliver lines at ``AFTER_REPLY``, or return to the task after an aside.
+    def _continue_after_answer(self, run: Run, unusual_outcome: Outcome | None) -> Outcome | None:
+        """Deliver the waiting lines after a reply without tool calls.
 
-        Return ``None`` if the loop continues, otherwise the outcome. ``no_answer`` is the outcome of a truncated or
-        empty reply.
+        If there are none, and the reply answered an aside, ask the model to resume its task. Return ``None`` if the
+        loop continues, otherwise the outcome. ``unusual_outcome`` is the outcome for a truncated or empty reply, and
+        ``None`` for an ordinary reply.
         """
         if run.is_stop_requested:
             return self._end_normally(run)
         spent = self._limits.exceeded_budget(run.tree_usage)
         if spent or run.iteration == self._limits.max_iterations:
-            # No call is left to answer other lines.
+            # No model call is left to answer lines of other kinds.
             self._delivery.settle_todos(run)
             waits = any(a.line.kind not in ("follow-up", "job") for a in self.inbox.waiting())
-            if not waits and (no_answer or run.expectation.resume is None):
-                return no_answer or self._end_normally(run)
+            if not waits and (unusual_outcome or run.expectation.resume is None):
+                return unusual_outcome or self._end_normally(run)
             return self._end_at_limit(run, spent) if spent else self._end_at_max_iterations(run)
         if self._delivery.deliver(run, Point.AFTER_REPLY):
             return None
-        if no_answer:
-            return no_answer
+        if unusual_outcome:
+            return unusual_outcome
         resume, run.expectation = run.expectation.resume, run.expectation.after_reply()
         if resume is None:
             return self._end_normally(run)
@@ -355,7 +390,11 @@ class Executor:
         return None
 
     def _continue_after_tools(self, run: Run, unstarted: tuple[str, ...], *, was_skipped: bool) -> Outcome | None:
-        """Deliver lines at ``AFTER_TOOLS``, or at the point at which a line skipped or cancelled tools."""
+        """Deliver the waiting lines after tool calls, whose results are appended.
+
+        The lines are reported at ``BEFORE_TOOL`` if calls were skipped, at ``AT_ONCE`` if a ``now`` line cancelled
+        calls, and otherwise at ``AFTER_TOOLS``. Return ``None`` if the loop continues, otherwise the outcome.
+        """
         if run.step.was_cut:
             self._record_cut(run, "tools", "line")
         if run.is_stop_requested:
@@ -367,7 +406,10 @@ class Executor:
         return None
 
     def _append_reply(self, run: Run, message: Message, *, is_whole: bool = True) -> None:
-        """Append a reply. If it was cancelled (``is_whole`` is false), it never becomes the result of the run."""
+        """Append a reply, and emit it.
+
+        ``is_whole`` is false for the displayed part of a cancelled reply. Such a part never becomes the run's result.
+        """
         recorded = self.context.append(message, is_cut=not is_whole)
         run.step.is_appended = True
         run.unanswered.clear()
@@ -381,30 +423,31 @@ class Executor:
     # --------------------------------------------------------------------------------------------------- endings
 
     def _end_normally(self, run: Run) -> Outcome:
-        """Return the outcome ``done``. After a stop ``Run.outcome`` replaces it."""
+        """Return the outcome ``done``. After a stop, ``Run.outcome`` later replaces it by the outcome of the stop."""
         return Outcome("done", run.result)
 
     def _end_at_limit(self, run: Run, spent: str) -> Outcome:
-        """Emit a notice that the budget is spent, and return the outcome ``limit_reached``."""
+        """Emit a notice that a budget is spent, and return the outcome ``limit_reached``. ``spent`` is its text."""
         self.context.notice(run.iteration, spent)
         return Outcome("limit_reached", run.result or spent)
 
     def _end_at_max_iterations(self, run: Run) -> Outcome:
-        """Emit a notice about the iteration limit, and return the outcome ``max_iterations``."""
+        """Emit a notice that the iteration limit is reached, and return the outcome ``max_iterations``."""
         used = pluralize(run.iteration, "iteration")
         why = f"the run has used {used}, its limit; raise max_iterations for longer runs"
         self.context.notice(run.iteration, why)
         return Outcome("max_iterations", run.last_reply or f"Stopped after {used} without a final answer.")
 
     def _end_with_error(self, run: Run, kind: str, message: str) -> Outcome:
-        """Emit an error of this kind, and return the outcome ``error``."""
+        """Emit an error event, and return the outcome ``error``."""
         self._shared.emit(events.Error(agent=self.agent, iteration=run.iteration, message=message, kind=kind))
         return Outcome("error", message)
 
     def _retry_empty(self, run: Run) -> Outcome | None:
-        """Deliver waiting lines after an empty reply. If there are none, ask the model to continue, once per run.
+        """Deliver the waiting lines after an empty reply. If there are none, append a request to continue.
 
-        Return ``None`` if the loop continues, otherwise the outcome of the run.
+        That request is made once per run: a second empty reply ends the run with ``empty``. Return ``None`` if the loop
+        continues, otherwise the outcome.
         """
         twice = " twice" if run.was_nudged else ""
         empty = Outcome("empty", f"The model gave an empty reply{twice}. Try again, or rephrase the query.")
@@ -416,7 +459,11 @@ class Executor:
         return None
 
     def _end_context_full(self, run: Run, text: str = "") -> Outcome:
-        """Return the outcome for a conversation that does not fit the window. ``text`` is the reply so far."""
+        """Return the outcome ``context_full``, for a conversation that does not fit the window.
+
+        Its result is ``text``, the incomplete reply, or an error message without one. If the conversation has no reply
+        that a compaction could summarize, also return the lines to the user.
+        """
         why = text or self.compaction.too_full_message()
         if not self.compaction.has_reply:
             # Nothing can be compacted, so the lines would never fit.

@@ -1,6 +1,6 @@
-"""The state of one agent.
+"""The state of one agent, including its conversation. Pure.
 
-It is part of the state of a session and changes only by records (``session.state``). Pure.
+It is part of the state of a session, which only records change (``session.state``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from chain.text.wording import ROOT
 
 @dataclass(eq=False, slots=True)
 class History:
-    """A conversation, its use of the window, the user's texts in it, and the compaction that it starts with."""
+    """A conversation, its size, and the user's texts in it.
+
+    ``compacted`` is the record of the last compaction by a summary, or ``None``.
+    """
 
     conversation: Conversation = field(default_factory=Conversation)
     window_usage: WindowUsage = field(default_factory=WindowUsage)
@@ -28,16 +31,16 @@ class History:
     compacted: Compacted | None = None
 
     def append(self, message: Message) -> None:
-        """Append a message. Raise ``ConversationError``, and change nothing, if it is not allowed next."""
+        """Append a message. If it is not allowed next, change nothing and raise ``ConversationError``."""
         self.conversation.append(message)
         self.window_usage.add(message)
         if message.role == "assistant" and not message.calls:
             self.words.mark_answered()
 
     def compact(self, record: Compacted) -> None:
-        """Apply a recorded compaction.
+        """Replace the messages as the record of a compaction says.
 
-        Raise ``ConversationError``, and change nothing, if it does not fit the conversation.
+        If the resulting conversation is invalid, change nothing and raise ``ConversationError``.
         """
         messages = messages_after(self.conversation.messages, record)
         self.conversation.reset_to(messages, is_summarized=bool(record.summary))
@@ -47,9 +50,10 @@ class History:
             self.words.mark_compacted(record.left_out)
 
     def withdraw(self, line_ids: Collection[str]) -> None:
-        """Remove the messages since the last answer.
+        """Remove the messages after the last reply without tool calls.
 
-        Also remove these lines from the user's texts that a compaction kept.
+        Also remove the user's texts that came with them: the lines with these ids, tasks and answers. If the last
+        compaction kept such a text, also remove the text from the summary message.
         """
         first, kept = None, self.words.remove(line_ids)
         if self.compacted is not None:
@@ -59,16 +63,16 @@ class History:
         self.window_usage.reset_to(self.conversation.messages)
 
     def remove(self, removed: Removed) -> None:
-        """Replace content that the service refuses with stubs."""
+        """Replace the removed content, which the service refuses, by stubs."""
         self.conversation.reset_to(apply_removal(self.conversation.messages, removed), is_summarized=False)
         self.window_usage.reset_to(self.conversation.messages)
 
     def snapshot(self) -> Snapshot:
-        """Return the current state of the history, for ``restore``."""
+        """Return a snapshot of the history, for ``restore``."""
         return self.conversation.snapshot(), self.words.snapshot(), self.compacted
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Return to a snapshot."""
+        """Restore the history to an earlier ``snapshot``."""
         messages, words, self.compacted = snapshot
         self.words.restore(words)
         self.conversation.restore(messages)
@@ -76,19 +80,21 @@ class History:
 
 
 Snapshot: TypeAlias = tuple[tuple[Messages, int], WordsSnapshot, Compacted | None]
-"""The messages, words and compaction of a history at one moment."""
+"""A snapshot of a history: its messages, the user's texts, and the last compaction."""
 
 
 @dataclass(eq=False, slots=True)
 class AgentState:
     """An agent's description, conversation and progress. ``began`` is in seconds since the epoch.
 
-    Of the open calls, ``started`` are those whose tools have started, ``results`` the recorded results, and
-    ``finished`` the recorded ends. ``since_answer`` are the ids of the lines delivered since the last reply without
-    tool calls, which a refusal returns. ``is_summarizing``: the last request asked for a summary.
+    Three fields describe the open tool calls: ``started`` has the ids of the calls whose tools have started,
+    ``results`` the recorded results by id, and ``finished`` the records of their ends by id. ``since_answer`` has the
+    ids of the lines that were delivered after the last reply without tool calls. A refusal returns these lines to the
+    user. ``is_summarizing``: the last request asked for a summary.
 
-    The last four fields serve readers of a journal: the model's window in tokens (0: unknown), the last iteration whose
-    start was reported, and the error of the last request with the pause after it in seconds.
+    The last four fields are for readers of a journal. ``window`` is the model's window in tokens, and 0 if unknown.
+    ``reported_iteration`` is the last iteration whose start was emitted. ``error`` is the error of the last request,
+    and ``delay_s`` the pause after that error in seconds.
     """
 
     name: str
@@ -118,12 +124,12 @@ class AgentState:
 
     @property
     def unreported(self) -> list[str]:
-        """The ids of the calls, open or with a lost record, whose results are not recorded."""
+        """The ids of the open or started calls whose results are not recorded."""
         ids = dict.fromkeys((*(call.id for call in self.history.conversation.open_calls), *self.started))
         return [id for id in ids if id not in self.results]
 
     def settle_calls(self) -> None:
-        """Clear the data of the open calls, once all of them have results."""
+        """Clear ``started``, ``results`` and ``finished`` after the results of all open calls have been appended."""
         self.started.clear()
         self.results.clear()
         self.finished.clear()

@@ -1,8 +1,9 @@
-"""One model call with its retries.
+"""A model call with its retries.
 
-Only this module retries: a ``ModelError`` says whether and when a retry makes sense.
+No other module retries model calls. A ``ModelError`` says whether a retry makes sense, and when.
 
-No part of a failed reply is appended. So a retry sends the same conversation, and only the displayed text is discarded.
+Nothing of a failed reply is appended to the conversation. So a retry sends the same conversation again, and only the
+text that was already displayed has to be discarded.
 """
 
 from __future__ import annotations
@@ -28,20 +29,29 @@ from chain.text.wording import with_cause
 from chain.tools import calling
 
 MAX_UNUSABLE = 4
-"""The limit of unusable replies to one request, if ``max_attempts`` is not set. They cost as much as usable ones."""
+"""The limit of unusable replies to one request if ``max_attempts`` is not set.
+
+An unusable reply costs as much as a usable one.
+"""
 
 FIRST_DELAY_S = 0.5
-"""Seconds before the first retry, and the longest delay.
+"""The delay before the first retry, in seconds.
 
-The delay is doubled each time, and randomly shortened by up to a half, so that many chains do not retry in step.
+The delay is doubled before each further retry, and randomly shortened by up to a half. Otherwise many processes would
+retry at the same moments.
 """
+
 LONGEST_DELAY_S = 30.0
+"""The limit of the delay before a retry, in seconds. A longer delay that the service asks for is still used."""
 
 SUSPECT_AFTER = 2
-"""The number of retryable failures after which content is suspected: some servers answer 500 to an image."""
+"""The number of retryable failures after which content is suspected to be their cause, and is omitted.
+
+Some servers answer 500 to an image instead of refusing it.
+"""
 
 _NOT_APPENDED = frozenset({"refusal", "pause_turn", TOO_LONG})
-"""The stop reasons of replies that are not appended unchanged."""
+"""The stop reasons of replies that are not appended to the conversation, or not as they are."""
 
 
 class ModelCalls:
@@ -56,12 +66,12 @@ class ModelCalls:
         self._prepare(context.shared.refused_tools)
 
     def use_spec(self) -> None:
-        """Apply a changed spec of the agent."""
+        """Use the agent's current spec for all later requests, if it has changed."""
         if self._spec is not self._context.spec:
             self._prepare(self._shared.refused_tools)
 
     def _prepare(self, omitted: Set[str]) -> None:
-        """Prepare the parts that all requests of a spec share, without the tools of these names."""
+        """Build the parts that all requests share: the system prompt, and the tools that ``omitted`` does not name."""
         spec, tracer = self._context.spec, self._shared.tracer
         self._spec, self._omitted_tools = spec, frozenset(omitted)
         self._ask_model = spec.model.reply if tracer is None else tracer(spec.name, spec.model)
@@ -75,10 +85,11 @@ class ModelCalls:
     async def reply(
         self, run: Run, messages: Sequence[Message], tail: tuple[str, ...] = (), *, compacts: bool = False
     ) -> Reply | None:
-        """Return the reply to these messages, or ``None`` if a stop or a now line cancelled the call.
+        """Send these messages to the model, with retries, and return the reply.
 
-        ``compacts``: the messages ask for a summary, and the reply is not shown. Raise ``ModelError`` after the last
-        attempt, and ``BudgetSpent`` if no budget is left for another one.
+        Return ``None`` if a stop or a ``now`` line cancelled the call. ``tail`` has texts that are sent after the
+        messages. ``compacts``: the messages ask for a summary, so the reply is not displayed. Raise ``ModelError`` if
+        the last attempt fails, and ``BudgetSpent`` if no budget is left for another attempt.
         """
         self.use_spec()
         self._removals = removal_of_excess_images(
@@ -129,11 +140,15 @@ class ModelCalls:
         return reply
 
     def without_omitted(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """Return the messages with stubs for the content that the current call omits."""
+        """Return the messages in which stubs replace the content that the current call omits."""
         return reduce(apply_removal, self._removals, messages)
 
     def _suspect(self, run: Run, sent: Sequence[Message], error: ModelError, failed: int) -> records.Removed | None:
-        """Return the content to omit from the next request, or ``None``. ``failed`` counts the retryable failures."""
+        """Return the content that may have caused a failure, so that the next request omits it.
+
+        Return ``None`` if no content is suspected. ``sent`` are the messages of the failed request, and ``failed`` is
+        the number of retryable failures so far.
+        """
         if not error.refused or (error.retryable and failed < SUSPECT_AFTER):
             return None
         found = suspected_removal(self._spec.name, run.iteration, sent, error, self._removals)
@@ -141,9 +156,10 @@ class ModelCalls:
         return found if is_tool or apply_removal(sent, found) is not sent else None
 
     async def _ask(self, run: Run, request: Request, call: int, attempts: _Attempts, *, compacts: bool) -> Reply:
-        """Make one call, record it, and return the reply.
+        """Make a single attempt: call the model, record the call, and return the reply. ``call`` counts the attempts.
 
-        Raise ``ModelError`` if the call fails or the reply is unusable, and ``_HandlerLimit``.
+        Raise ``ModelError`` if the call fails or the reply is unusable. Raise ``_HandlerLimit`` if the handler prompt's
+        ``max_tokens`` cut the reply off.
         """
         agent, n, limit = self._spec.name, run.iteration, request.overrides.max_tokens
         journal, system, tools = self._shared.journal, self._system_digest, self._tools_digest
@@ -154,7 +170,7 @@ class ModelCalls:
             records.RequestSent(agent, n, system, tools, most, call, tail, overrides, compacts, window, beside)
         )
         await journal.wait_written()
-        # A now line may have cancelled the scope meanwhile.
+        # A ``now`` line may have cancelled the scope meanwhile.
         await trio.lowlevel.checkpoint_if_cancelled()
         run.step.is_asking = True
         try:
@@ -177,13 +193,14 @@ class ModelCalls:
             attempts.count(error)
             raise
         finally:
-            self.record_end(run, reply, is_kept=kept)
+            self.record_end(run, reply, is_recorded_elsewhere=kept)
         return reply
 
-    def record_end(self, run: Run, reply: Reply, *, is_kept: bool) -> None:
-        """Record the end of a call, and the content that it omitted.
+    def record_end(self, run: Run, reply: Reply, *, is_recorded_elsewhere: bool) -> None:
+        """Record the end of a call. Replace the content that the call omitted by stubs in the conversation.
 
-        ``is_kept``: another record contains the message.
+        ``is_recorded_elsewhere``: another record contains the reply's message, so this record leaves it out. If the
+        reply says that the conversation is too long, the omitted content stays in the conversation.
         """
         self._shared.journal.record(
             records.RequestEnded(
@@ -191,7 +208,7 @@ class ModelCalls:
                 run.iteration,
                 reply.stop_reason,
                 reply.usage,
-                message=None if is_kept else reply.message,
+                message=None if is_recorded_elsewhere else reply.message,
                 asked_tokens=reply.asked_tokens,
                 window=self._window_tokens,
             )
@@ -212,7 +229,7 @@ class ModelCalls:
     async def _reply(self, run: Run, request: Request, *, compacts: bool) -> Reply:
         """Call the model and return its reply.
 
-        Raise ``ModelError`` for all exceptions except the chain's own cancellation.
+        Raise ``ModelError`` for every exception of the model, except a cancellation of the current scope.
         """
         try:
             return await self._ask_model(request, lambda delta: self._on_delta(run, delta, is_shown=not compacts))
@@ -224,9 +241,9 @@ class ModelCalls:
             raise ModelError(calling.failure_message(f"the model {self._spec.model.name}", error)) from error
 
     def _make_sendable(self, reply: Reply) -> Reply:
-        """Return the reply with blocks that later requests can contain.
+        """Return the reply in a form that later requests can contain: without blank texts, and with usable call ids.
 
-        Raise a retryable ``ModelError`` if that is impossible.
+        Raise a retryable ``ModelError`` if the reply cannot be used.
         """
         if any(isinstance(block, Text) and not block.text.strip() for block in reply.message.blocks):
             reply = replace(reply, message=assistant(reply.message.blocks))
@@ -246,11 +263,10 @@ class ModelCalls:
     def _drop_refused_settings(
         self, run: Run, overrides: Overrides, error: ParameterRefused | _HandlerLimit
     ) -> Overrides:
-        """Return the handler's and the user's settings without the refused ones.
+        """Return ``overrides`` without the settings that the service refused, and emit a notice about the refusal.
 
-        Emit a notice that names the refused ones.
-
-        Raise ``error`` if none of the refused settings is theirs.
+        ``overrides`` has the settings of the handler prompt and the user's effort. Raise ``error`` if none of the
+        refused settings is in ``overrides``. After a ``_HandlerLimit``, only leave ``max_tokens`` out.
         """
         if isinstance(error, _HandlerLimit):
             return overrides.without("max_tokens")
@@ -271,9 +287,9 @@ class ModelCalls:
         return overrides.without(*ours)
 
     async def _retry_after(self, run: Run, attempt: int, delay_s: float, reason: str) -> None:
-        """Discard the displayed text, emit the retry and wait ``delay_s``.
+        """Discard the displayed text, emit a ``retry`` event, and wait ``delay_s`` seconds.
 
-        Raise ``BudgetSpent`` if no budget is left.
+        Raise ``BudgetSpent`` without waiting if no budget is left.
         """
         was_shown = bool(run.step.shown)
         run.step.shown.clear()
@@ -289,7 +305,7 @@ class ModelCalls:
         self._shared.emit(events.Retry(agent=agent, iteration=n, attempt=attempt, delay_s=delay_s, reason=reason))
 
     def _on_delta(self, run: Run, delta: Delta, *, is_shown: bool) -> None:
-        """Count the usage in a piece of a reply, and emit its text if it ``is_shown``."""
+        """Process a piece of a streamed reply: count its usage, or emit its text if ``is_shown`` is true."""
         agent, n = self._spec.name, run.iteration
         if delta.kind == "usage":
             run.step.cut_usage += delta.usage
@@ -311,15 +327,15 @@ class ModelCalls:
 
 
 class BudgetSpent(Exception):
-    """The error that no budget is left for another call."""
+    """Raised if no budget is left for another model call. The message says which budget is spent."""
 
 
 class _HandlerLimit(Exception):
-    """The error that the handler's own max_tokens cut off the reply."""
+    """Raised if the reply was cut off by ``max_tokens`` of the handler prompt."""
 
 
 def _failure_record(agent: str, run: Run, error: ModelError, delay_s: float) -> records.RequestEnded:
-    """Return the record of a failed call."""
+    """Return the record of a failed attempt. ``delay_s`` is the delay before the next attempt."""
     return records.RequestEnded(
         agent,
         run.iteration,
@@ -333,9 +349,10 @@ def _failure_record(agent: str, run: Run, error: ModelError, delay_s: float) -> 
 
 
 class _Attempts:
-    """The failures of one call, and the delay before the next attempt.
+    """The failed attempts of one model call, and the delay before the next attempt.
 
-    An error with a cause may last for minutes, so these attempts are limited by time. Unusable replies are counted.
+    Errors with a ``cause``, such as a lost connection, may last for minutes. So they are retried for ``retry_s``
+    seconds. All other errors are unusable replies, whose number is limited.
     """
 
     def __init__(self, retries: Retries, run: Run) -> None:
@@ -348,9 +365,10 @@ class _Attempts:
         self._retry_until = math.inf
 
     def count(self, error: ModelError) -> None:
-        """Count a failure and set the delay.
+        """Count a retryable failure, and set ``delay_s`` for the next attempt.
 
-        If no attempt follows, clear ``retryable``, and add the reason to the error.
+        If a limit allows no further attempt, clear ``error.retryable``. If the reason is that the delay is too long,
+        also add that reason to the error's message.
         """
         if not error.retryable:
             return
@@ -376,7 +394,7 @@ class _Attempts:
             self._give_up(error, f"is left of retry_s ({retries.retry_s:g} s)")
 
     def _give_up(self, error: ModelError, longer_than: str) -> None:
-        """Clear ``retryable``, and add to the message that the delay exceeds the limit."""
+        """Clear ``error.retryable``, and add to the error's message that the delay is longer than ``longer_than``."""
         error.retryable = False
         who = "the next attempt would" if error.retry_after is None else "it asks to"
         error.args = (f"{error}; {who} wait {self.delay_s:g} s, longer than {longer_than}",)

@@ -1,13 +1,13 @@
 """The questions of agents to the user: to approve a call, or to choose one of several options.
 
-Questions queue, and one is open at a time. Allowances are checked again before a question opens, because the answer
-"always" to an earlier question may allow the call. Each transition is one step without an ``await``::
+Questions wait in a queue, and only one is open at a time. Before a question opens, the allowances are checked again:
+the answer "always" to an earlier question may allow the call. Each transition is one step without an ``await``::
 
     asked ──> allowed by the configuration
       └─────> waits ──> open ──> answered by the user
                 └─────────┴────> withdrawn, or no one can answer
 
-The asker continues once the answer is on disk.
+The tool call that asked continues once the answer is on disk.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from chain.tools.tool import Asking, Preview, Tool, ToolKind, Verdict, kind_of
 _NO_PREVIEW = Preview("", "", "")
 
 KEPT_QUESTIONS, KEPT_CHARS = 20, 5_000_000
-"""The number of questions that can be shown again, and the limit of their previews in characters.
+"""The limits of the stored questions, which front ends can show again.
 
-A diff may be large.
+They are the number of questions, and the characters of all their previews together, since a diff may be large.
 """
 
 LONGEST_SUBJECT = 80
-"""The limit, in characters, of a path, command or host in the text of a question. The preview shows all of it."""
+"""The limit, in characters, of a path, command or host in a question's text. The preview shows it in full."""
 
 _YES, _ALWAYS, _NO = ("y", "yes"), ("a", "always"), ("n", "no")
 _CONSENT = (*_YES, *_ALWAYS)
@@ -55,9 +55,9 @@ _CONSENT = (*_YES, *_ALWAYS)
 class Asker(Asking):
     """The interface by which a tool call asks the user.
 
-    From the question until its answer is on disk, the ``clocks`` of the call and of all runs above it are paused. A
-    question opens only if ``may_ask`` returns true: not after a stop or an urgent line. ``kind`` is the kind of the
-    tool.
+    ``clocks`` are the deadlines of the call and of all runs above it. They are paused from the question until its
+    answer is on disk. A question is withdrawn instead of opened if ``may_ask`` returns false, which it does after a
+    stop or an urgent line. ``kind`` is the kind of the tool.
     """
 
     questions: Questions
@@ -68,7 +68,10 @@ class Asker(Asking):
     kind: ToolKind = "other"
 
     async def approve(self, preview: Preview) -> Verdict:
-        """Ask the user to approve the call, and return the verdict. Raise ``JournalError``."""
+        """Ask the user to approve the call, and return the verdict.
+
+        Raise ``JournalError`` if the question or the answer cannot be recorded.
+        """
         name = self.call.name
         subject, each_time = _one_row(preview.subject), ASKED_EACH_TIME if preview.only_by_name else ""
         text = f"Allow {name}{f': {subject}' if subject else '?'}{each_time}"
@@ -108,9 +111,10 @@ class Asker(Asking):
         return Verdict(False, f"The user refused this: {answer.text}" if answer.text else "The user refused this.")
 
     async def choose(self, question: str, options: Sequence[str]) -> str:
-        """Ask the user to choose an option. Return the option, or the text that the user wrote instead.
+        """Ask the user to choose an option. Return the option, or the text that the user wrote instead of choosing.
 
-        Raise ``ToolError`` if there is no answer, and ``JournalError``.
+        Raise ``ToolError`` if the question is withdrawn or no one can answer it. Raise ``JournalError`` if the question
+        or the answer cannot be recorded.
         """
         record = records.Question("", "choice", question, self.agent, self.call.id, self.call.name, tuple(options))
         answer = await self.questions.ask(PendingQuestion(self, record))
@@ -121,10 +125,11 @@ class Asker(Asking):
 
 @dataclass(eq=False, slots=True)
 class PendingQuestion:
-    """A question that waits for an answer. ``done`` is set by the ``answer``, by a withdrawal or by a ``failure``.
+    """A question that waits for an answer.
 
-    ``question`` has no id until it is recorded. ``is_emitted``: its event was emitted, so the event of its end must
-    follow.
+    ``done`` is set once the question is answered, withdrawn or closed with an error (``failure``). It was withdrawn if
+    both ``answer`` and ``failure`` are ``None`` then. The ``question`` record has an empty id until it is written.
+    ``is_emitted``: the event of the question was emitted, so the event of its end must follow.
     """
 
     asker: Asker
@@ -137,12 +142,16 @@ class PendingQuestion:
 
     @property
     def withdrawal(self) -> records.Answer:
-        """The record of the question's withdrawal."""
+        """The record that says that the question was withdrawn."""
         return records.Answer(self.question.id, "", "withdrawn", "user", self.question.agent)
 
 
 class QuestionLog:
-    """The recorded questions: their number, the open ones by id, and the latest events in order."""
+    """The questions in the journal.
+
+    ``count`` is the highest number in a question's id. ``open`` has the records of unanswered questions by id.
+    ``latest`` has the events of the latest questions, oldest first.
+    """
 
     def __init__(self) -> None:
         self.count = 0
@@ -150,7 +159,7 @@ class QuestionLog:
         self.latest: deque[events.Question] = deque(maxlen=KEPT_QUESTIONS)
 
     def add(self, record: records.Question, event: events.Question) -> None:
-        """Add a recorded question, and remove the earliest ones beyond the limits."""
+        """Add a recorded question with its event. Remove the oldest events if there are more than the limits allow."""
         self.count = max(self.count, number_in(record.id.removeprefix("Q")))
         self.open[record.id] = record
         self.latest.append(event)
@@ -159,11 +168,14 @@ class QuestionLog:
 
 
 Answerer: TypeAlias = ExitStack[None]
-"""A promise to answer questions, valid until it is closed. Without any, questions are decided immediately."""
+"""A promise to answer questions, valid until it is closed.
+
+If no one has promised to answer a question, the question is refused immediately.
+"""
 
 
 class Questions:
-    """The owner of the questions of a session, and of the calls that are allowed without asking."""
+    """The owner of a session's questions, and of the allowances that let calls run without a question."""
 
     def __init__(
         self,
@@ -182,12 +194,15 @@ class Questions:
         """The allowances that the user has given by the answer "always"."""
         self.subjects = subjects
         self._answerers = Counter[str]()
-        """The number of answerers by the agent whose questions they answer; the empty name means all agents."""
+        """The number of promises to answer, by the name of the agent whose questions they cover.
+
+        The empty name stands for the questions of all agents.
+        """
         self._waiting: deque[PendingQuestion] = deque()
         self.open: PendingQuestion | None = None
         """The open question, which the user can answer, or ``None``."""
         self._unsynced: list[PendingQuestion] = []
-        """Questions whose answers are not synced yet, so their events were not emitted."""
+        """The questions whose answers are not synced yet. The events of these answers are emitted after the sync."""
         journal.when_failed(self._fail_all)
 
     @property
@@ -197,11 +212,11 @@ class Questions:
 
     @property
     def asker(self) -> str | None:
-        """The name of the agent whose question is open, or ``None``."""
+        """The name of the agent that asked the open question, or ``None`` if no question is open."""
         return None if self.open is None else self.open.question.agent
 
     def allows(self, tool: str) -> bool:
-        """Return whether all calls of a tool are allowed without asking."""
+        """Return whether allowances let all calls of a tool run without a question."""
         return _is_covered((*self._allowed, *self._always), tool, _NO_PREVIEW)
 
     def denies(self, tool: Tool) -> bool:
@@ -209,7 +224,11 @@ class Questions:
         return allowances.mode_denies(self.mode(), kind_of(tool))
 
     async def ask(self, pending: PendingQuestion) -> records.Answer:
-        """Ask, wait until the answer is on disk and emitted, and return the answer. Raise ``JournalError``."""
+        """Queue a question, wait until its answer is on disk and emitted, and return the answer.
+
+        If the question is withdrawn, return its withdrawal. If the caller is cancelled, withdraw the question. Raise
+        ``JournalError`` if the question or answer cannot be recorded.
+        """
         self._waiting.append(pending)
         for clock in pending.asker.clocks:
             clock.pause()
@@ -230,7 +249,7 @@ class Questions:
                 clock.resume()
 
     def answering(self, agent: str = "") -> Answerer:
-        """Return a promise to answer the questions of all agents, or of one ``agent``."""
+        """Return a new promise to answer the questions of one ``agent``, or of all agents if the name is empty."""
         answerer, folded = Answerer(), agent.casefold()
         self._answerers[folded] += 1
         answerer.callback(self._stop_answering, folded)
@@ -241,7 +260,10 @@ class Questions:
         self._open_next()  # decides the questions that no one can answer now
 
     def answer(self, id: str, text: str) -> str:
-        """Answer the open question. Return an empty string, or the reason why the answer is refused."""
+        """Answer the open question, whose id must be ``id``, with the user's ``text``.
+
+        Return an empty string, or the reason why the answer was not accepted.
+        """
         pending = self.open
         if pending is None or pending.question.id != id:
             number = id.removeprefix("Q")
@@ -266,14 +288,20 @@ class Questions:
         return ""
 
     def withdraw(self, agents: Collection[str] | None = None) -> None:
-        """Withdraw the questions of these agents, or all questions, after a stop or another line of the user."""
+        """Withdraw the open and waiting questions of these agents, or of all agents if ``agents`` is ``None``.
+
+        Then open the next question.
+        """
         for pending in self._unsettled():
             if not pending.done.is_set() and (agents is None or pending.question.agent in agents):
                 self._withdraw(pending)
         self._open_next()
 
     def _decide(self, pending: PendingQuestion, text: str) -> None:
-        """Settle a question by the user's text. Raise ``JournalError``."""
+        """Settle a question as the user's answer ``text`` says. Store an allowance if the answer is "always".
+
+        Raise ``JournalError`` if the answer cannot be recorded.
+        """
         if pending.question.kind == "choice":
             options = pending.question.options
             number = int(text) if text.isascii() and text.isdecimal() and len(text) < 3 else 0
@@ -292,7 +320,7 @@ class Questions:
             self._settle(pending, "refused", "user", "" if text.casefold() in _NO else text)
 
     def _open_next(self) -> None:
-        """Settle the questions that are allowed or that no one can answer, and open the next one."""
+        """Settle the questions that the configuration decides or no one can answer, then open the next question."""
         if self.open is not None and not self._has_answerer(self.open):
             self._settle_without_user(self.open, "refused", "nobody")
         for pending in tuple(self._waiting):
@@ -310,9 +338,9 @@ class Questions:
                 self._open_one(pending)
 
     def _configured_decision(self, pending: PendingQuestion) -> tuple[Decision, bool] | None:
-        """Return the decision of the mode or an allowance, and whether the allowance is an earlier answer "always".
+        """Return the decision of the mode or of an allowance, or ``None`` if the user has to decide.
 
-        Return ``None`` if the user has to decide.
+        The second item is true if the deciding allowance comes from an earlier answer "always".
         """
         name, preview = pending.question.name, pending.preview
         if pending.question.kind != "approval":
@@ -326,7 +354,7 @@ class Questions:
         return ("allowed", False) if allowances.mode_allows(self.mode(), pending.asker.kind, preview) else None
 
     def _unsettled(self) -> list[PendingQuestion]:
-        """Return the open question and those that wait."""
+        """Return the open question, if any, followed by the waiting questions."""
         return [*([self.open] if self.open is not None else []), *self._waiting]
 
     def _is_denied(self, pending: PendingQuestion) -> bool:
@@ -336,7 +364,7 @@ class Questions:
         return any(self._answerers[name] > 0 for name in ("", pending.question.agent.casefold()))
 
     def _open_one(self, pending: PendingQuestion) -> None:
-        """Record a question and make it the open one."""
+        """Record a question and open it, so that the user can answer it. On a full disk, close it with the error."""
         try:
             recorded = self._record_question(pending)
         except JournalError as error:
@@ -354,14 +382,14 @@ class Questions:
     def _settle_without_user(
         self, pending: PendingQuestion, decision: Decision, by: AnsweredBy, *, is_for_always: bool = False
     ) -> None:
-        """Settle a question by the configuration, or because no one can answer."""
+        """Settle a question without the user. If that cannot be recorded, close the question with the error."""
         try:
             self._settle(pending, decision, by, is_for_always=is_for_always)
         except JournalError as error:
             self._fail(pending, error)
 
     def _fail(self, pending: PendingQuestion, error: JournalError) -> None:
-        """Make the asker raise the error, which ends the run."""
+        """Close a question with an error. The waiting ``ask`` raises the error, which ends the asking agent's run."""
         pending.failure = error
         self._release(pending)
         if pending.question.id:
@@ -370,7 +398,7 @@ class Questions:
                 self._journal.emit_after_acks(withdrawn.emit)
 
     def _fail_all(self, error: JournalError) -> None:
-        """Fail all questions, since no more answers can be recorded."""
+        """Close all questions with an error, because the journal has failed and can record no answers."""
         waiting = [*self._unsettled(), *self._unsynced]
         self._waiting.clear()
         self._unsynced.clear()
@@ -378,13 +406,13 @@ class Questions:
             self._fail(pending, error)
 
     def _release(self, pending: PendingQuestion) -> None:
-        """Wake the asker, and close the question if it is open."""
+        """Wake the task that waits for the answer. If the question is open, close it."""
         pending.done.set()
         if pending is self.open:
             self.open = None
 
     def _record_question(self, pending: PendingQuestion) -> RecordedEvents:
-        """Record a question under a new id. Raise ``JournalError``."""
+        """Record a question with a new id. Raise ``JournalError``, and keep the empty id, if that fails."""
         question = replace(pending.question, id=f"Q{self.log.count + 1}")
         recorded = self._journal.record(question)
         pending.question = question
@@ -400,7 +428,10 @@ class Questions:
         is_for_always: bool = False,
         escalation: Escalation | None = None,
     ) -> None:
-        """Record an answer, and emit it once it is on disk. Raise ``JournalError``; the question is unchanged then."""
+        """Record an answer, close the question, and emit the answer once it is on disk.
+
+        If the answer cannot be recorded, raise ``JournalError``. The question then stays unanswered.
+        """
         question = None if pending.question.id else self._record_question(pending)
         asked = pending.question
         record = records.Answer(asked.id, text, decision, by, asked.agent, is_for_always, escalation)
@@ -418,11 +449,14 @@ class Questions:
         self._journal.acknowledge(emit)
 
     def _withdraw(self, pending: PendingQuestion) -> None:
-        """Withdraw a question, even on a full disk. An event is emitted only if the question was open."""
+        """Withdraw a question, and emit its withdrawal if the question was open.
+
+        On a full disk the withdrawal takes effect although it cannot be recorded.
+        """
         was_open = pending is self.open
         if not was_open:
             self._waiting.remove(pending)
-        # Before the event: a listener may stop the run, which withdraws the open question.
+        # Released before the event is emitted, because a listener may stop the run, which withdraws the open question.
         self._release(pending)
         if was_open:
             self._journal.emit_after_acks(self._journal.record_if_possible(pending.withdrawal).emit)
@@ -433,12 +467,15 @@ def _is_covered(allowed: Iterable[Allowance], tool: str, preview: Preview) -> bo
 
 
 def _one_row(subject: str) -> str:
-    """Return the first row of a subject, shortened, with lookalike characters escaped."""
+    """Return the first line of a subject for a question's text, with lookalike characters escaped.
+
+    The line has at most ``LONGEST_SUBJECT`` characters. An ellipsis stands for everything that is left out.
+    """
     first, *others = escape_lookalikes(subject).strip().splitlines() or [""]
     is_cut = others or len(first) > LONGEST_SUBJECT
     return f"{first[:LONGEST_SUBJECT]}{'…' if is_cut else ''}"
 
 
 def number_in(text: str) -> int:
-    """Return the value of a string of digits; 0 for any other text and for more than 19 digits."""
+    """Return the number that ``text`` consists of. Return 0 for more than 19 digits and for any other text."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else 0

@@ -1,7 +1,7 @@
-"""Content that requests omit because the service refuses it, and the stubs that replace it. Pure.
+"""Content that the service refuses: requests omit it, and stubs replace it. Pure.
 
-A removal is recorded only when the service answers the request without the suspected content, so that a refusal for
-another reason (no credit, an unknown model) removes nothing.
+After a refusal, the next request omits the suspected content. The removal is recorded only if the service answers that
+request. So a refusal for another reason (no credit, an unknown model) removes nothing.
 """
 
 from __future__ import annotations
@@ -26,17 +26,20 @@ from chain.messages import (
 )
 
 MAX_REQUEST_IMAGE_BYTES = 20_000_000
-"""The limit, in bytes, of all images of a request. They are 27 MB as base64, and a request may have 32 MB."""
+"""The limit, in bytes, of all images of a request together.
+
+Encoded as base64, images of this size have 27 MB. A whole request may have 32 MB.
+"""
 
 OVER_LIMIT = f"the images of one request may have {MAX_REQUEST_IMAGE_BYTES // 10**6} MB"
 TOO_MANY_IMAGES = "the service accepts no more images in one request"
 
 
 def apply_removal(messages: Sequence[Message], removed: Removed) -> Sequence[Message]:
-    """Return the messages with stubs for the removed content, or the same object if they do not contain it.
+    """Return the messages in which stubs replace the removed content. Return ``messages`` itself if nothing changes.
 
-    If a digest is named n times, its first n blocks are replaced. The messages from the first changed one on are new
-    objects, so that a provider's cache notices the change.
+    If ``removed`` has a digest n times, the first n blocks with this digest are replaced. The first changed message and
+    all messages after it are new objects, so that a provider's cache notices the change.
     """
     remaining = Counter(removed.digests)
 
@@ -66,10 +69,10 @@ def apply_removal(messages: Sequence[Message], removed: Removed) -> Sequence[Mes
 def removal_of_excess_images(
     agent: str, iteration: int, messages: Sequence[Message], image_bytes: int
 ) -> list[Removed]:
-    """Return the removal of the oldest images that exceed the limit of a request: a list of one, or an empty list.
+    """Return the removal of the oldest images, as many as needed for the limit of a request.
 
-    ``image_bytes`` is the size of all images of the conversation. It is usually below the limit, which saves a search
-    through all messages.
+    The list has one item, or none if the images do not exceed the limit. ``image_bytes`` is the size of all images of
+    the conversation. If it is below the limit, the messages are not searched.
     """
     if image_bytes <= MAX_REQUEST_IMAGE_BYTES:
         return []
@@ -81,7 +84,10 @@ def removal_of_excess_images(
 def suspected_removal(
     agent: str, iteration: int, messages: Sequence[Message], error: ModelError, removals: Iterable[Removed]
 ) -> Removed:
-    """Return the content to omit after a refused request. ``removals`` are those of the refusals before it."""
+    """Return the content that the next request omits after the service has refused a request with ``error``.
+
+    ``messages`` are those of the refused request. ``removals`` describes what earlier refusals have removed from them.
+    """
     images = _images_in(messages)
     match error.refused:
         case ("tools", *names):
@@ -89,14 +95,15 @@ def suspected_removal(
         case ("thinking",):
             return Removed(agent, iteration, "thinking", names=("the thinking of earlier replies",))
         case ("oldest images",):
-            # Twice as many each time, so that few requests are needed.
+            # Each attempt removes as many images as all earlier ones together, so that few requests are needed.
             dropped = sum(len(removed.digests) for removed in removals if removed.why == TOO_MANY_IMAGES)
             return _removal_of(agent, iteration, images[: max(dropped, 1)], TOO_MANY_IMAGES)
         case ("content", *digests):
             blocks = [b for m in messages for b in (*m.blocks, *(i for r in m.results for i in r.images))]
             return _removal_of(agent, iteration, [b for b in blocks if digest_of(b) in digests])
         case _:
-            # The service has accepted the older images before. After a failure with a cause there is only one attempt.
+            # The service has accepted the older images before, so only newer ones are suspected. But after an error
+            # with a cause, only one removal is tried: that of all images.
             last = max((n for n, message in enumerate(messages) if message.role == "assistant"), default=-1)
             newest = [] if error.cause else _images_in(messages[last + 1 :])
             return _removal_of(agent, iteration, newest or images)

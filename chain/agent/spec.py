@@ -1,7 +1,7 @@
-"""The parts of an agent: its settings, its state, and the objects that all agents of a session share.
+"""The parts of which an agent consists: its settings, its state, and the objects that all agents share.
 
-``AgentContext`` checks a change of the conversation before it records it. The journal applies each record that it has
-written, so the conversation contains only recorded messages.
+Before ``AgentContext`` records a change of the conversation, it checks whether the change is allowed. After writing a
+record, the journal applies it to the state. So the conversation contains only recorded messages.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ from chain.tools.tool import Jobs
 class Limits:
     """The limits of a run.
 
-    ``timeout_s`` is in seconds; infinity means no limit. For the other fields ``None`` means no limit.
+    ``timeout_s`` is in seconds, and infinity means no time limit. The budgets ``max_tokens`` and ``max_cost_usd`` are
+    ``None`` if there is no limit.
     """
 
     max_iterations: int = 100
@@ -49,7 +50,7 @@ class Limits:
     max_cost_usd: float | None = None
 
     def exceeded_budget(self, usage: Usage) -> str:
-        """Return a sentence about the budget that this usage exceeds, or an empty string."""
+        """Return a sentence about the budget that ``usage`` has used up. Return an empty string if none is used up."""
         if self.max_tokens is not None and usage.total_tokens >= self.max_tokens:
             return f"Stopped: the run has used {usage.total_tokens:,} tokens, and its budget is {self.max_tokens:,}."
         if self.max_cost_usd is not None and usage.cost_usd is not None and usage.cost_usd >= self.max_cost_usd:
@@ -61,8 +62,8 @@ class Limits:
 class AgentSpec:
     """The settings of one agent. ``parent_id`` is the id of the tool call that started it, or ``root``.
 
-    ``instructions`` are the project's instructions, which follow the ``system`` prompt. ``effort`` is the effort that
-    the user chose, or empty for the one in the model's definition.
+    ``instructions`` are the project's instructions, which are sent after the ``system`` prompt. ``effort`` is the
+    effort that the user chose. If it is empty, the effort in the model's definition applies.
     """
 
     name: str
@@ -77,34 +78,34 @@ class AgentSpec:
     effort: str = ""
 
     def with_effort(self, overrides: Overrides) -> Overrides:
-        """Return the parameters of a call with the user's effort, unless a handler prompt sets another."""
+        """Return ``overrides`` with the user's effort. If ``overrides`` already sets an effort, return it unchanged."""
         return replace(overrides, effort=self.effort) if self.effort and overrides.effort is None else overrides
 
     @property
     def whole_system(self) -> str:
-        """The system prompt of requests, with the instructions."""
+        """The system prompt of requests: ``system``, followed by ``instructions``."""
         return "\n\n".join(filter(None, [self.system, self.instructions]))
 
     def with_context(self, context: str) -> AgentSpec:
-        """Return the settings with ``context`` after the system prompt."""
+        """Return a copy of the settings in which ``context`` is appended to the ``system`` prompt."""
         return replace(self, system="\n\n".join(filter(None, [self.system, context])))
 
     def offered_tools(self, left_out: Collection[str]) -> list[ToolSpec]:
-        """Return the tools of requests, without the tools named in ``left_out``."""
+        """Return the specs of the tools that requests offer to the model: all except the names in ``left_out``."""
         return [ToolSpec(t.name, t.description, t.input_schema) for t in self.registry if t.name not in left_out]
 
 
 def tools_text(tools: Iterable[ToolSpec]) -> str:
-    """Return the text of the tools whose digest is recorded."""
+    """Return the specs of the tools as JSON text. Records contain the digest of this text."""
     specs = [{"name": t.name, "description": t.description, "input_schema": t.input_schema} for t in tools]
     return json.dumps(specs, default=str)
 
 
 Ask: TypeAlias = Callable[[Request, Callable[[Delta], None]], Awaitable[Reply]]
-"""Sends a request to a model (``Model.reply``)."""
+"""A function that sends a request to a model and returns the reply, as ``Model.reply`` does."""
 
 Tracer: TypeAlias = Callable[[str, Model], Ask]
-"""Returns a function that calls a model for the agent of this name and traces the calls."""
+"""A function of an agent's name and its model. It returns an ``Ask`` that calls the model and traces each call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,19 +121,22 @@ class Shared:
     tool_rules: ToolLimits
     call_ids: CallIds
     refused_tools: set[str]
-    """The names of the tools that the service refuses and that requests omit."""
+    """The names of the tools that the service has refused. Requests omit them."""
     agents: Mapping[str, AgentState]
     """The states of the agents by name."""
     tracer: Tracer | None = None
     known_files: KnownFileVersions = field(default_factory=KnownFileVersions)
     jobs: Jobs = field(default_factory=Jobs)
     added_directories: Sequence[Path] = ()
-    """The real paths of the directories outside the workspace that tools may use. Paths are only added."""
+    """The directories outside the workspace that tools may use, as real paths. Paths are never removed."""
 
 
 @dataclass(eq=False)
 class AgentContext:
-    """One agent. Its ``spec`` may be replaced between two runs. Only records change its ``state``."""
+    """One agent: its settings, inbox and state.
+
+    Between two runs, ``spec`` may be replaced. Only records change ``state``.
+    """
 
     spec: AgentSpec
     shared: Shared
@@ -151,40 +155,56 @@ class AgentContext:
 
     @property
     def window_usage(self) -> WindowUsage:
-        """The share of a window that the messages fill."""
+        """The size of the conversation in tokens."""
         return self.state.history.window_usage
 
     def append(self, message: Message, *, is_cut: bool = False) -> RecordedEvents:
-        """Commit a message to the conversation.
+        """Record a message, which appends it to the conversation. Return the record's events, not yet emitted.
 
-        ``is_cut``: it is the shown part of a reply that a now line cancelled.
+        ``is_cut``: the message is the displayed part of a reply that a ``now`` line cancelled. If the message is not
+        allowed or cannot be recorded, change nothing and raise ``ConversationError`` or ``JournalError``.
         """
         return self.commit(records.Message(message, self.name, self.spec.parent_id, is_cut=is_cut))
 
     def commit(self, record: records.Message) -> RecordedEvents:
-        """Check and record a message. Raise ``ConversationError`` or ``JournalError``, and change nothing then."""
+        """Record a message, which appends it to the conversation. Return the record's events, not yet emitted.
+
+        If the message is not allowed or cannot be recorded, change nothing and raise ``ConversationError`` or
+        ``JournalError``.
+        """
         self.conversation.check(record.message)
         return self.shared.journal.record(record)
 
     def compact(self, record: records.Compacted) -> RecordedEvents:
-        """Check and record a compaction. Raise ``ConversationError`` or ``JournalError``, and change nothing then."""
+        """Record a compaction, which applies it to the conversation. Return the record's events, not yet emitted.
+
+        If the resulting conversation is invalid or the record cannot be written, change nothing and raise
+        ``ConversationError`` or ``JournalError``.
+        """
         Conversation(messages_after(self.conversation.messages, record))
         return self.shared.journal.record(record)
 
     def withdraw(self, line_ids: Sequence[str], reason: events.Status) -> None:
-        """Record the removal of the messages that the service refuses, with these lines. Raise ``JournalError``."""
+        """Remove the messages after the last reply without tool calls, and record the removal with the ``reason``.
+
+        ``line_ids`` has the ids of the removed lines. Raise ``JournalError`` if the removal cannot be recorded.
+        """
         count = self.conversation.withdrawable_count
         self.shared.journal.record(records.Withdrawn(count, self.name, reason, tuple(line_ids)))
 
     def remove(self, removed: records.Removed) -> None:
-        """Record the removal of content, unless the conversation does not contain it. Raise ``JournalError``."""
+        """Replace content of the conversation, which the service refuses, by stubs, and record the removal.
+
+        Do nothing if the conversation does not contain the content. Raise ``JournalError`` if the removal cannot be
+        recorded.
+        """
         messages = self.conversation.messages
         has_tools = removed.what == "tools" and not self.shared.refused_tools.issuperset(removed.names)
         if has_tools or apply_removal(messages, removed) is not messages:
             self.shared.journal.emit_after_acks(self.shared.journal.record(removed).emit)
 
     def current_prompt(self, iteration: int) -> InterruptionPrompt:
-        """Return the current handler prompt. If its file has an error, report that and return the built-in prompt."""
+        """Return the current handler prompt. If its file has an error, emit a notice and return the built-in prompt."""
         prompt, error = self.spec.prompts.current()
         if error is not None:
             why = f"{error.sentence}; the built-in handler prompt is used"
@@ -193,10 +213,10 @@ class AgentContext:
         return prompt
 
     def check_prompt(self, iteration: int) -> None:
-        """Report an error in the handler prompt's file now rather than at the first interruption."""
+        """Emit a notice if the handler prompt's file has an error, so that the user sees it before an interruption."""
         if self.spec.prompts.path is not None:
             self.current_prompt(iteration)
 
     def notice(self, iteration: int, message: str) -> None:
-        """Emit a notice of this agent."""
+        """Emit a notice event with this message in the agent's name."""
         self.shared.emit(events.Notice(agent=self.name, iteration=iteration, message=message))

@@ -4,24 +4,25 @@ The user and the clock move a run's state forward, never back::
 
     running ──> stop asked ──> cut off ──> interrupted
 
-- *stop asked*: the run ends at its next safe point. A streaming reply is cancelled, a running tool finishes.
-- *cut off*: the time limit cancelled its scope, or the parent's call ended. It replaces a stop, because the user has to
-  know about the limit.
-- *interrupted*: the user cancelled its scope.
+- *stop asked*: the run ends at its next safe point. A streaming reply is cancelled, but a running tool finishes.
+- *cut off*: the time limit cancelled the run's scope, or the call of the parent agent ended. This state replaces *stop
+  asked*, because the user has to know about the limit.
+- *interrupted*: the user cancelled the run's scope.
 
-If the loop decides an ending of its own in the same step, this table applies::
+The loop may decide an outcome although the user has stopped or interrupted the run. The table shows which outcome the
+run then has::
 
-    own ending of the loop                            stop asked    interrupted
+    outcome that the loop decided                     stop asked    interrupted
     done, max_iterations, limit_reached, truncated    the stop      the interrupt
     error of the model                                itself        the interrupt
     empty, refused, context_full, error of the disk   itself        itself
     none: the scope was cancelled                     cut off       the interrupt
 
-The user has to know about the endings marked ``itself``. An error of the model is replaced by an interrupt, which may
-have caused it.
+The outcomes marked ``itself`` stay, because the user has to know about them. An interrupt replaces an error of the
+model, because the interrupt may have caused the error.
 
-Lines that still wait: after ``done`` these are follow-ups, which start the next run. After ``max_iterations`` they are
-carried over. After all other endings they are returned to the user.
+Lines may still wait when a run ends. After ``done``, only follow-ups wait, and they start the next run. After
+``max_iterations``, the next run delivers the waiting lines. After all other outcomes, they are returned to the user.
 """
 
 from __future__ import annotations
@@ -42,22 +43,22 @@ from chain.tools.tool import Delegating
 RunState: TypeAlias = Literal["running", "stop asked", "cut off", "interrupted"]
 
 _STATES: tuple[RunState, ...] = get_args(RunState)
-"""The states in their order."""
+"""The states of a run, in the order in which a run can pass through them."""
 
 _OVERRIDDEN_BY_USER: frozenset[Status] = frozenset({"done", "max_iterations", "limit_reached", "truncated"})
-"""The statuses that a stop or an interrupt replaces."""
+"""The statuses that the status of a stop or an interrupt replaces: see the table above."""
 
 _MAX_SHOWN = 200
-"""The limit, in characters, of a result in the list of findings: enough to recognise it."""
+"""The limit, in characters, of a result in the list of findings: enough to recognise the result."""
 
 MAX_RESULTS, MAX_RESULT_CHARS = 1_000, 200_000
-"""The limits of a run's kept results, in number and characters, since a run may last for a month."""
+"""The limits of the tool results that a run stores: their number, and their characters. A run may last for a month."""
 
 
 def keeps_lines(status: Status, *, run_follows: bool) -> bool:
-    """Return whether waiting lines stay queued for the next run.
+    """Return whether lines that wait at the end of a run stay queued for the next run.
 
-    ``run_follows``: another run will start, or a person can start one.
+    ``status`` is that of the ended run. ``run_follows``: another run will start, or a person can start one.
     """
     return status == "done" or (status == "max_iterations" and run_follows)
 
@@ -72,7 +73,11 @@ class PartialResult:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of a run. ``short`` is the end of the result with the number of findings instead of their list."""
+    """The outcome of a run. ``result`` is the text for the user.
+
+    ``short`` is set only after a stop with findings. It is the end of ``result`` from the list of findings on, with the
+    number of findings instead of the list.
+    """
 
     status: Status
     result: str
@@ -90,14 +95,14 @@ class PausableDeadline:
         self._remaining_s = 0.0
 
     def pause(self) -> None:
-        """Pause the deadline until ``resume``. Pauses nest."""
+        """Pause the deadline. It stays paused until ``resume`` has been called once for each pause."""
         if self._pauses == 0:
             self._remaining_s = self._scope.deadline - trio.current_time()
             self._scope.deadline = float("inf")
         self._pauses += 1
 
     def resume(self) -> None:
-        """End a pause. The deadline continues after the last pause."""
+        """End one pause. If it was the last one, restore the deadline with the time that remained before the pause."""
         self._pauses -= 1
         if self._pauses == 0:
             self._scope.deadline = trio.current_time() + self._remaining_s
@@ -105,13 +110,16 @@ class PausableDeadline:
 
 @dataclass(eq=False)
 class Step:
-    """The current iteration.
+    """The current iteration of a run.
 
-    ``shown`` is the streamed text of the reply, and ``is_appended`` says whether the reply is in the conversation.
-    ``is_asking``: a model call is active, and no retry is pending. ``was_cut``: a now line cancelled the tools.
-    ``cut_usage`` is the usage of a cancelled reply. ``answered`` are the results by call, and ``clocks`` the deadlines
-    by call. ``cut_by`` are the cancel scopes of the step's work, each with the user's acts that cancel it.
-    ``children_findings`` are the results, by call, of child agents that ended without an answer.
+    ``shown`` has the pieces of the reply's text that were displayed so far, and ``is_appended`` says whether the reply
+    is in the conversation. ``is_asking``: a model call is active, as opposed to a pause before a retry. ``cut_usage``
+    is the usage that was streamed with the reply; it is recorded if the reply is cancelled. ``was_cut``: a ``now`` line
+    cancelled the tool calls.
+
+    ``answered`` has the results of the tool calls, ``clocks`` their deadlines, and ``children_findings`` the findings
+    of child agents that ended without an answer, all by the id of the call. ``cut_by`` has the cancel scopes of this
+    iteration's work, each with the acts of the user that cancel the scope.
     """
 
     shown: list[str] = field(default_factory=list)
@@ -135,10 +143,12 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class ReplyExpectation:
-    """What the last delivery requires of the reply. ``source`` is the handler prompt that sets the requirements.
+    """What the last delivered lines require of the reply. ``source`` names the handler prompt with the requirements.
 
-    ``asides_only``: the reply answers only asides, so it is not the run's result. ``aside_task``: the current work is
-    for an aside that was delivered after the task was done.
+    ``post_prompt`` is sent after the messages, and ``overrides`` has settings of the model call. ``resume`` is the
+    message that asks the model to resume its task after the reply, or ``None`` if the lines interrupted no task.
+    ``asides_only``: the reply answers only asides, so it does not become the run's result. ``aside_task``: the model
+    works on an aside that was delivered after the task was done.
     """
 
     post_prompt: str = ""
@@ -149,7 +159,7 @@ class ReplyExpectation:
     aside_task: bool = False
 
     def after_reply(self) -> ReplyExpectation:
-        """Return the requirements after the reply: only ``aside_task`` remains."""
+        """Return the expectation after a reply: all requirements are cleared, but ``aside_task`` remains."""
         return ReplyExpectation(asides_only=self.aside_task, aside_task=self.aside_task)
 
 
@@ -157,13 +167,15 @@ class ReplyExpectation:
 class Run:
     """One run of an agent.
 
-    A run starts with the user's ``query``, with a ``task`` from the call ``call_id`` of the run ``above``, or with
-    carried-over lines alone. Its tools start agents by ``delegating``, and ``usage`` includes those agents.
+    A run of the main agent starts with the user's ``query``, or with lines that an earlier run left waiting. A run of a
+    child agent starts with a ``task`` from the tool call ``call_id`` of its parent's run, which is ``above``. Tools
+    start child agents by ``delegating``, and ``usage`` includes the usage of these agents.
 
-    ``focus`` is what the user wants a requested compaction to emphasize, ``None`` if none is requested.
-    ``only_compacts``: the run exists for that compaction alone. ``compacted_at`` is the iteration of the last
-    compaction or attempt. ``phase_reached`` is the phase in which ``state`` was entered. ``findings`` are the results
-    of its tools, without the first ``dropped_findings`` ones. ``unanswered`` are the lines delivered since the last
+    ``focus`` is what the user wants a requested compaction to emphasize, and ``None`` if no compaction is requested.
+    ``only_compacts``: the run does nothing but the requested compaction. ``compacted_at`` is the iteration of the last
+    compaction, even if it failed. ``phase_reached`` is the phase of the iteration in which ``state`` last changed.
+    ``findings`` are the results of the run's tools, without the first ``dropped_findings`` results. ``unanswered`` are
+    the lines that were delivered after the last reply. ``was_nudged``: the model was asked to continue after an empty
     reply. ``refuses_effort``: the service refused the effort that the user chose.
     """
 
@@ -197,41 +209,44 @@ class Run:
         self.clock = PausableDeadline(self.scope)
 
     def stop(self) -> None:
-        """End the run at the next safe point. A streaming reply is cancelled, a running tool finishes."""
+        """Let the run end at its next safe point. Cancel a streaming reply, but let a running tool finish."""
         self._advance("stop asked")
         self.cut("stop")
 
     def interrupt(self) -> None:
-        """Cancel the run."""
+        """Cancel the run, including its running tools."""
         self._advance("interrupted")
         self.cut("interrupt")
         self.scope.cancel()
 
     def cut(self, act: Literal["stop", "now", "interrupt"]) -> None:
-        """Cancel the work of this step that the act cancels: a streaming reply, and for a now line also the tools."""
+        """Cancel the scopes of this iteration that ``cut_by`` has created for this act of the user.
+
+        A stop and a ``now`` line cancel a model call. A ``now`` line also cancels running tools.
+        """
         for scope, acts in self.step.cut_by:
             if act in acts:
                 scope.cancel()
 
     def cut_by(self, *acts: Literal["stop", "now", "interrupt"]) -> trio.CancelScope:
-        """Return a cancel scope for work of this step that these acts cancel."""
+        """Return a new cancel scope for work of this iteration. Each of these acts of the user cancels the scope."""
         scope = trio.CancelScope()
         self.step.cut_by.append((scope, acts))
         return scope
 
     def _advance(self, state: RunState) -> None:
-        """Move to a later state. Do nothing if that state or a later one has been reached."""
+        """Change ``state`` to a later state. Do nothing if ``state`` is already equal to it or later."""
         if _STATES.index(state) > _STATES.index(self.state):
             self.state, self.phase_reached = state, self.step.phase
 
     @property
     def is_stop_requested(self) -> bool:
-        """Whether the run ends at its next safe point."""
+        """Whether the user has stopped the run, so that it ends at its next safe point."""
         return self.state == "stop asked"
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether the user cancelled the run."""
+        """Whether the user has interrupted the run, which cancels it."""
         return self.state == "interrupted"
 
     @property
@@ -240,7 +255,10 @@ class Run:
         return self.is_stop_requested or self.is_interrupted
 
     def outcome(self, own: Outcome | None, timeout_s: float) -> Outcome:
-        """Return how the run ends, by the table. ``own`` is the loop's ending, ``None`` if the scope was cancelled."""
+        """Return the outcome of the run, by the table of this module.
+
+        ``own`` is the outcome that the loop decided, and ``None`` if the run's scope was cancelled.
+        """
         if own is None:
             self._advance("cut off")
         elif own.status not in _OVERRIDDEN_BY_USER:
@@ -258,40 +276,40 @@ class Run:
 
     @property
     def task_text(self) -> str:
-        """The text of the task or query; empty for a run of carried-over lines."""
+        """The text of the task or query. It is empty for a run that starts with lines of an earlier run."""
         return self.task if self.query is None else self.query.line.message
 
     @property
     def undelivered(self) -> tuple[AcceptedLine, ...]:
-        """The query if it is not in the conversation yet. Every ending returns it to the user."""
+        """The query, as long as it is not in the conversation. If the run ends before, it is returned to the user."""
         query = self.query
         return () if query is None or query.delivered_at is not None or query.state != "queued" else (query,)
 
     @property
     def result(self) -> str:
-        """The last reply that answers more than asides; if there is none, the last reply."""
+        """The last reply that answers more than asides. If there is no such reply, the last reply."""
         return self.answer or self.last_reply
 
     @property
     def clocks(self) -> tuple[PausableDeadline, ...]:
-        """The deadlines of the run and of all calls and runs above it."""
+        """The deadlines of this run, of the tool call that started it, and of all runs and calls above."""
         return (self.clock,) if self.above is None else (self.clock, *self.above.clocks_of(self.call_id))
 
     def clocks_of(self, call_id: str) -> tuple[PausableDeadline, ...]:
-        """Return the deadlines of a call of this step and of all calls and runs above it.
+        """Return the deadlines of a tool call of this iteration, of this run, and of all calls and runs above.
 
-        If the id belongs to no call of the step, as a tool can invent one, return the deadlines of the run.
+        If no call of this iteration has the id, return the deadlines without that of the call: a tool can pass any id.
         """
         call = self.step.clocks.get(call_id)
         return self.clocks if call is None else (call, *self.clocks)
 
     @property
     def tree_usage(self) -> Usage:
-        """The usage of the whole tree, to which the budgets apply."""
+        """The usage of the topmost run above this one and of all agents below it. The budgets limit this usage."""
         return self.usage if self.above is None else self.above.tree_usage
 
     def add_results(self, found: Sequence[PartialResult]) -> None:
-        """Add the results of a call. Remove the oldest results beyond the limits."""
+        """Add the results of a tool call to ``findings``. Remove the oldest findings if they exceed the limits."""
         self.findings += found
         self._findings_chars += sum(len(each.text) for each in found)
         while len(self.findings) > MAX_RESULTS or (self._findings_chars > MAX_RESULT_CHARS and len(self.findings) > 1):
@@ -299,19 +317,19 @@ class Run:
             self.dropped_findings += 1
 
     def add_usage(self, usage: Usage) -> None:
-        """Add the usage of a model call to this run and the runs above."""
+        """Add the usage of a model call to this run and to all runs above it."""
         self.usage += usage
         if self.above is not None:
             self.above.add_usage(usage)
 
     @property
     def deadline(self) -> float:
-        """The time when the run or one above it times out, on trio's clock."""
+        """The time on trio's clock at which the first of this run and the runs above it times out."""
         return self.scope.deadline if self.above is None else min(self.scope.deadline, self.above.deadline)
 
     @property
     def is_timed_out(self) -> bool:
-        """Whether the run or one above it was cancelled by its time limit."""
+        """Whether a time limit cancelled this run or a run above it."""
         is_own = self.scope.cancel_called and not self.is_interrupted
         return is_own or (self.above is not None and self.above.is_timed_out)
 
@@ -319,9 +337,10 @@ class Run:
 def stop_outcome(
     phase: Phase, found: Sequence[PartialResult], skipped: int, streamed: str, earlier: int = 0
 ) -> Outcome:
-    """Return the outcome of a stop.
+    """Return the outcome of a run that the user stopped in this phase.
 
-    ``streamed`` is the text of the last reply, ``earlier`` counts results not in ``found``.
+    ``found`` are the findings to list, and ``earlier`` is the number of older findings that are not stored any more.
+    ``skipped`` is the number of skipped tool calls. ``streamed`` is the displayed text of the cancelled reply.
     """
     reply = streamed.strip() if phase == "answering" else ""
     rows = [f"• {pluralize(earlier, 'earlier result')}"] if earlier else []
@@ -344,5 +363,5 @@ def stop_outcome(
 
 
 def _first_row(text: str) -> str:
-    """Return the first row that is not blank, shortened."""
+    """Return the first line that is not blank, without surrounding spaces and shortened."""
     return truncate(next((line.strip() for line in text.splitlines() if line.strip()), ""), _MAX_SHOWN)

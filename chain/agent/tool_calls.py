@@ -1,25 +1,28 @@
 """The tool calls of a reply: run them batch after batch, and append a result for each of them.
 
-A batch is one call, or several consecutive calls that may run at the same time (they only read, or start agents). At C,
-before each batch and before each call that waited for one of the ``MAX_CALLS_AT_ONCE`` places, a stop or an urgent line
-skips the calls that have not started.
+A batch is one call, or several consecutive calls that may run concurrently because they only read or start agents. At
+most ``MAX_CALLS_AT_ONCE`` calls of a batch run at the same time. Safe point C comes before each batch, and before each
+call of a batch that had to wait for another call to end. At C, a stop or an urgent line skips all calls that have not
+started.
 
-The start of a call is recorded before its tool runs, so that it is known which calls may have had effects, even if the
-program is killed. A call that needs approval starts after the answer, unless a new preview then differs from the one
-that was shown. A call that cannot be run (an unknown tool, bad input) never starts.
+The start of a call is recorded before its tool runs. So even if the program is killed, it is known which calls may have
+had effects. A call that needs approval starts after the user has approved it. After the answer, the preview is made
+again, and the call does not start if the new preview differs from the one that was shown. A call that cannot be run (an
+unknown tool, invalid input) never starts.
 
-A tool that has started is treated as follows:
+After a tool has started, the following can happen to it:
 
-- A stop or an urgent line lets it finish.
-- An interrupt (Esc), the run's time limit, the end of the agent above, or a full disk met by another call cancels it.
-- A now line cancels its batch.
-- Its own time limit gives it a result that says so.
+- A stop or an urgent line lets the tool finish.
+- An interrupt (Esc), the run's time limit, the end of the parent agent, or a full disk that another call of the batch
+  meets cancels the tool.
+- A ``now`` line cancels the whole batch.
+- The tool's own time limit cancels the tool, and the result says so.
 
-A call without a result then gets one in ``answer_open``, outside the cancelled scope: "[Interrupted: ...]" if its tool
-had started, otherwise "[Skipped: ...]".
+Then ``answer_open`` gives each call without a result a stub, outside the cancelled scope. The stub is
+"[Interrupted: ...]" if the tool had started, otherwise "[Skipped: ...]".
 
-On a full disk a tool whose start cannot be recorded does not run. A result that cannot be recorded is emitted and kept
-in memory, the run ends with ``error``, and the next run answers the open calls.
+On a full disk, a tool whose start cannot be recorded does not run. A result that cannot be recorded is emitted and
+stored in memory. The run then ends with ``error``, and the next run appends results for the open calls.
 """
 
 from __future__ import annotations
@@ -50,16 +53,19 @@ from chain.tools.tool import Guidance, Tool, ToolContext, Verdict, can_run_in_pa
 INPUT_CUT_OFF = "The input was cut off by max_tokens; ask again with a shorter one."
 
 MAX_CALLS_AT_ONCE = 8
-"""The number of calls of a batch that run at the same time.
+"""The limit of calls of a batch that run at the same time.
 
-A reply with a hundred calls must not use up the threads or the open files.
+Without it, a reply with a hundred calls could use up the threads or the open files.
 """
 
 T = TypeVar("T")
 
 
 def batches(calls: Iterable[T], may_join: Callable[[T], bool]) -> Iterator[tuple[T, ...]]:
-    """Split the calls, in order, into batches whose calls may run concurrently."""
+    """Split the calls into batches, and keep their order.
+
+    Consecutive calls for which ``may_join`` is true are one batch. Every other call is a batch of its own.
+    """
     for is_joint, group in groupby(calls, may_join):
         if is_joint:
             yield tuple(group)
@@ -67,12 +73,12 @@ def batches(calls: Iterable[T], may_join: Callable[[T], bool]) -> Iterator[tuple
             yield from ((call,) for call in group)
 
 
-_Planned: TypeAlias = tuple[ToolCall, Tool | str]
-"""A call with its tool, or with the reason why it cannot be run."""
+_PlannedCall: TypeAlias = tuple[ToolCall, Tool | str]
+"""A call, with its tool or with the reason why the call cannot be run."""
 
 
-def _may_join(planned: _Planned) -> bool:
-    """Return whether a call may run concurrently with its neighbours. A call that cannot be run may."""
+def _may_join(planned: _PlannedCall) -> bool:
+    """Return whether a call may be in a batch with other calls. It is true also for a call that cannot be run."""
     _, tool = planned
     return isinstance(tool, str) or can_run_in_parallel(tool)
 
@@ -85,12 +91,13 @@ class ToolCalls:
         self._shared = context.shared
         self._inbox = context.inbox
 
-    async def run(self, run: Run, calls: Sequence[ToolCall], cut: frozenset[str]) -> tuple[bool, tuple[str, ...]]:
-        """Run the calls of a reply and append the results.
+    async def run(self, run: Run, calls: Sequence[ToolCall], cut_calls: frozenset[str]) -> tuple[bool, tuple[str, ...]]:
+        """Run the tool calls of a reply and append the results.
 
-        Return whether calls were skipped or cancelled, and the names of the tools that did not start.
+        ``cut_calls`` has the ids of the calls whose input was cut off. These calls are not run. Return whether any
+        calls were skipped or cancelled, and the names of the tools that were not started.
         """
-        planned = [(call, INPUT_CUT_OFF if call.id in cut else self._find(call)) for call in calls]
+        planned = [(call, INPUT_CUT_OFF if call.id in cut_calls else self._find_tool(call)) for call in calls]
         for batch in batches(planned, _may_join):
             if self._is_blocked(run) or run.step.was_cut:
                 break
@@ -99,7 +106,7 @@ class ToolCalls:
                     await self._run_batch(run, batch)
                 run.step.was_cut = scope.cancelled_caught
             finally:
-                # In the order of the calls, not of their ends.
+                # Findings are added in the order of the calls, not in the order in which the calls end.
                 for call, _ in batch:
                     run.add_results(_findings_of(run, call))
         skipped = [call for call in calls if call.id not in run.step.answered]
@@ -109,27 +116,27 @@ class ToolCalls:
         return bool(skipped), unstarted
 
     def _is_blocked(self, run: Run) -> bool:
-        """Return whether a stop or a waiting line prevents tools from starting."""
+        """Return whether a stop or a waiting urgent or ``now`` line prevents further tools from starting."""
         return run.is_stop_requested or self._inbox.has_urgent
 
-    def _find(self, call: ToolCall) -> Tool | str:
-        """Return the tool of a call, or the reason why it cannot be run."""
+    def _find_tool(self, call: ToolCall) -> Tool | str:
+        """Return the tool of a call, or the reason why the call cannot be run."""
         try:
             return calling.tool_for(self._context.spec.registry, call)
         except ToolError as error:
             return self._truncate(str(error))
 
-    async def _run_batch(self, run: Run, batch: Sequence[_Planned]) -> None:
-        """Run the calls of a batch concurrently. The calls start in order."""
+    async def _run_batch(self, run: Run, batch: Sequence[_PlannedCall]) -> None:
+        """Run the calls of a batch concurrently. Each call starts only after the previous one has started."""
         if len(batch) == 1:
             await self._run_one(run, batch[0])
             return
         room = trio.Semaphore(MAX_CALLS_AT_ONCE)
 
-        async def run_one(planned: _Planned, is_at_c: bool, *, task_status: trio.TaskStatus[bool]) -> None:
+        async def run_one(planned: _PlannedCall, is_at_safe_point: bool, *, task_status: trio.TaskStatus[bool]) -> None:
             try:
-                # Checked in the task, since a line may come between ``start`` and the task's first step.
-                if is_at_c and self._is_blocked(run):
+                # Checked in the task, because a line may arrive between ``nursery.start`` and the task's first step.
+                if is_at_safe_point and self._is_blocked(run):
                     task_status.started(False)
                     return
                 await self._run_one(run, planned, on_start=lambda: task_status.started(True))
@@ -146,8 +153,11 @@ class ToolCalls:
         except BaseExceptionGroup as group:
             raise _unwrap(group) from None
 
-    async def _run_one(self, run: Run, planned: _Planned, *, on_start: Callable[[], None] = lambda: None) -> None:
-        """Run one call and record its result. Ask for approval first if the tool needs it."""
+    async def _run_one(self, run: Run, planned: _PlannedCall, *, on_start: Callable[[], None] = lambda: None) -> None:
+        """Run one call and record its result. If the tool needs approval, first ask the user.
+
+        ``on_start`` is called when the call starts. It is not called if the call is not approved.
+        """
         call, tool = planned
         await trio.lowlevel.checkpoint_if_cancelled()
         if isinstance(tool, str):
@@ -175,9 +185,9 @@ class ToolCalls:
         self._finish_call(run, call, result, trio.current_time() - started_at)
 
     async def _approve(self, run: Run, call: ToolCall, tool: Tool) -> ToolContext | None:
-        """Ask the user for approval if the tool needs it.
+        """Return the context in which a call can start. If the tool needs approval, first ask the user.
 
-        Return the context of the call, or ``None`` if the call must not start.
+        Return ``None`` if the call must not start. If the call was denied, its result is an error that says so.
         """
         context, rules = self._tool_context(run, call, tool), self._shared.tool_rules
         verdict: Verdict | None = None
@@ -189,12 +199,12 @@ class ToolCalls:
             if shown is not None:
                 verdict = await context.asking.approve(shown)
                 if verdict.withdrawn:
-                    return None  # it counts as skipped
+                    return None  # the call counts as skipped
                 if not verdict.allowed:
                     raise ToolError(verdict.reason)
                 if not verdict.by_configuration and await calling.preview(tool, call, context, rules) != shown:
                     raise ToolError(f"{tool.name} was not run: what it would do has changed since the user was asked.")
-                self._check_mode(tool)  # it may have changed since the answer
+                self._check_mode(tool)  # the mode may have changed since the answer
         except ToolError as error:
             self._finish_call(run, call, calling.error_result(call, self._truncate(str(error))), 0.0)
             return None
@@ -215,9 +225,10 @@ class ToolCalls:
     def _finish_call(
         self, run: Run, call: ToolCall, result: ToolResult, seconds: float, *, input: Mapping[str, Any] | None = None
     ) -> None:
-        """Record and emit a result. ``input`` is for the event, by default that of a call that never started.
+        """Record the result of a call if the call has started, and emit the result.
 
-        The event is emitted even if this raises ``JournalError``: listeners that saw the call start must see it end.
+        ``input`` is the input in the event of a call that has not started, by default the call's input. If the result
+        cannot be recorded, emit it and raise ``JournalError``: a listener that saw the call start must see it end.
         """
         run.step.answered[call.id] = result
         has_started = call.id in self._context.state.started
@@ -235,7 +246,11 @@ class ToolCalls:
                 self._shared.emit(self._event(events.ToolResult, run, call, text=text, input=shown, **facts))
 
     def _record_finished(self, run: Run, call: ToolCall, result: ToolResult, seconds: float) -> RecordedEvents:
-        """Record the end of a call, with its result unless the message of all results follows at once."""
+        """Record the end of a call.
+
+        The record contains the result only if other calls are still open. Otherwise the message with the results of
+        all calls is recorded immediately afterwards.
+        """
         ended = records.ToolFinished(
             call.id,
             self._context.name,
@@ -251,9 +266,10 @@ class ToolCalls:
         return self._shared.journal.record(ended)
 
     def answer_open(self, run: Run) -> None:
-        """Append a result for each open call: its own, or a stub with the reason why there is none.
+        """Append a message with a result for each open call. For a call without a result, append a stub.
 
-        Raise ``JournalError``.
+        The stub says whether the call was interrupted or skipped. Raise ``JournalError`` if a result cannot be
+        recorded.
         """
         failure: JournalError | None = None
         conversation, state = self._context.conversation, self._context.state
@@ -272,7 +288,7 @@ class ToolCalls:
         self._context.append(tool_results(results[call.id] for call in calls)).emit()
 
     def _event(self, kind: Any, run: Run, call: ToolCall, **more: Any) -> Any:  # noqa: ANN401 - the fields of an event
-        """Return an event of a call that is not recorded."""
+        """Return an event of this kind about a call. It is for events that belong to no record."""
         agent = self._context.name
         return kind(agent=agent, iteration=run.iteration, id=call.id, name=call.name, **more)
 
@@ -308,7 +324,10 @@ class ToolCalls:
 
 
 def _findings_of(run: Run, call: ToolCall) -> list[PartialResult]:
-    """Return the result of a call. For an error, return the findings of the agent that the call started."""
+    """Return the result of a call as a finding.
+
+    If the call failed or has no result, return the findings of the child agent that the call started, if any.
+    """
     answer = run.step.answered.get(call.id)
     if answer is not None and not answer.is_error:
         return [PartialResult(call.name, answer.text)]
@@ -316,10 +335,11 @@ def _findings_of(run: Run, call: ToolCall) -> list[PartialResult]:
 
 
 def _unwrap(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the exception of a batch: a single error without its group, because the executor handles it by its type.
+    """Return the exception to raise for the exceptions of a batch.
 
-    A cancellation in the group is raised again at the next checkpoint. Several errors stay a group, unless all are
-    ``JournalError``.
+    Cancellations are left out, because trio raises them again at the next checkpoint. A single error is returned
+    without its group, because the executor handles errors by type. Several errors stay a group, but if all of them are
+    ``JournalError``, the first is returned. If the group has only cancellations, it is returned.
     """
     _, errors = group.split(trio.Cancelled)
     if errors is None:
@@ -331,7 +351,10 @@ def _unwrap(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 @dataclass(frozen=True, slots=True)
 class _CallSteering:
-    """The guidance that a running tool reads at its own safe points."""
+    """The access of a running tool to the user's guidance: new adjustments, and whether the run is ending.
+
+    ``seen`` has the ids of the lines whose adjustments the tool has already read.
+    """
 
     run: Run
     inbox: Inbox

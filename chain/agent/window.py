@@ -19,28 +19,34 @@ from chain.model import Window
 from chain.text.wording import COMPACTED, USER_WORDS, pluralize
 
 FIRST_RATIO = 3.5
-"""Characters per token, until a service has reported the tokens of a request."""
+"""The assumed characters per token as long as no service has reported the tokens of a request."""
 
 RATIOS = 1.0, 10.0
-"""The bounds of a plausible ratio: some servers do not count cached tokens."""
+"""The smallest and largest plausible characters per token. Some servers report too few tokens, without cached ones."""
 
 MAX_ESTIMATE_ERROR = 2.0
-"""The highest assumed ratio of a conversation's real size to our estimate, if a service finds it too long."""
+"""The largest assumed ratio of a conversation's real size to its estimated size.
+
+It is used when a service rejects a conversation as too long without reporting the real size.
+"""
 
 WORDS_SHARE = 0.25
-"""The share of the window for the user's words of earlier runs."""
+"""The share of the window that the user's texts of earlier runs may use after a compaction."""
 
 LONGEST_REPLY_SHARE = 0.5
-"""The largest share that is reserved for a reply: the longest reply of some models is as long as their window."""
+"""The limit of the tokens reserved for a reply, as a share of the usable window.
+
+Without it, a model whose longest reply is as long as its window would leave no room for the conversation.
+"""
 
 IMAGE_CHARS = 5_600
-"""The characters that an image counts for: a service counts at most 1,600 tokens."""
+"""The length of an image in estimates, in characters: a service counts at most 1,600 tokens for an image."""
 
 MIN_STUBBED_CHARS = 400
-"""The characters of the shortest result that is replaced with a stub."""
+"""The length, in characters, from which a tool result may be replaced by a stub."""
 
 EARLIER_GONE = "[earlier messages removed to make room]"
-"""The text that replaces removed messages in a request for a summary."""
+"""The text that stands for the removed oldest messages in a request for a summary."""
 
 PROMPT = """\
 The conversation is about to be shortened to make room. Write what is needed to go on with the work from your text
@@ -49,7 +55,7 @@ tried and did not work; what is open, and the next step. What the user said is k
 plan is sent again, so repeat neither. Call no tools now.
 
 ${focus}"""
-"""The message that asks for a summary."""
+"""The default prompt that asks the model for a summary."""
 
 FOCUS = "What matters most to the user: "
 
@@ -58,8 +64,9 @@ FOCUS = "What matters most to the user: "
 class CompactionRules:
     """The settings of compaction.
 
-    ``at`` is the share of the window that may be full; with ``None`` only the user starts a compaction. ``keep`` is the
-    share of the window for the latest messages afterwards. ``prompt`` may contain ``${focus}``, the user's emphasis.
+    ``at`` is the share of the window above which the conversation is compacted; with ``None``, only the user starts a
+    compaction. ``keep`` is the share of the window for the latest messages, which a compaction leaves unchanged.
+    ``prompt`` asks for the summary. Its placeholder ``${focus}`` is replaced by what the user wants emphasized.
     """
 
     at: float | None = 0.9
@@ -68,11 +75,11 @@ class CompactionRules:
 
     @property
     def share(self) -> float:
-        """The share of the window that may be full."""
+        """The usable share of the window: ``at``, or the whole window if ``at`` is ``None``."""
         return 1.0 if self.at is None else self.at
 
     def prompt_for(self, focus: str) -> str:
-        """Return the message that asks for a summary."""
+        """Return the prompt with ``${focus}`` replaced by what the user wants emphasized; an empty focus removes it."""
         return Template(self.prompt).safe_substitute(focus=FOCUS + focus if focus else "").strip()
 
     def room_for_reply(self, window: Window) -> int:
@@ -85,7 +92,10 @@ class CompactionRules:
 
 
 class WindowUsage:
-    """The size of one conversation in tokens: the count of the last reply, and an estimate of later messages."""
+    """The estimated size of one conversation in tokens.
+
+    It is the token count that the service reported with its last reply, plus an estimate for all later messages.
+    """
 
     def __init__(self) -> None:
         self.image_bytes = 0
@@ -93,16 +103,16 @@ class WindowUsage:
         self.overhead = 0
         """The characters of the system prompt and the tools; 0 until the agent's model is known."""
         self._counted: tuple[int, int, int] | None = None
-        """The last count of a service: tokens, characters of the conversation, and ``overhead`` at that time."""
+        """The last request that a service counted: its tokens, its characters of conversation, and its ``overhead``."""
         self._chars = 0
         self._known_tokens = 0
         self._chars_since = 0
         self._counts_reply = False
-        """Whether the known tokens include the reply that is appended next."""
+        """Whether ``_known_tokens`` already includes the reply that will be appended next."""
 
     @property
     def ratio(self) -> float:
-        """Characters per token, by the last count of the service."""
+        """The characters per token in the last request that a service counted; ``FIRST_RATIO`` before that."""
         if self._counted is None:
             return FIRST_RATIO
         tokens, chars, overhead = self._counted
@@ -120,7 +130,7 @@ class WindowUsage:
         return math.ceil(chars / self.ratio)
 
     def add(self, message: Message) -> None:
-        """Count an appended message."""
+        """Add the size of an appended message."""
         chars = length_of(message)
         self._chars += chars
         self.image_bytes += sum(image.size for image in message.images)
@@ -129,9 +139,10 @@ class WindowUsage:
         self._counts_reply = False
 
     def update(self, usage: Usage, asked_tokens: int, window: int, *, is_too_long: bool) -> None:
-        """Use the count of a service for a request with the whole conversation.
+        """Replace the estimate by the size that the service reported for a request with the whole conversation.
 
-        For a request that is too long, ``asked_tokens`` is its size and ``window`` that of the model; 0 if unknown.
+        Normally the size is in ``usage``. If the service rejected the request as too long (``is_too_long``), the size
+        is ``asked_tokens``. If that is 0, the size is estimated from the model's ``window`` in tokens (0: unknown).
         """
         if not is_too_long:
             asked = usage.total_tokens - usage.output_tokens
@@ -146,7 +157,7 @@ class WindowUsage:
             self._known_tokens = self._chars_since = 0
 
     def reset_to(self, messages: Iterable[Message]) -> None:
-        """Reset the count to these messages."""
+        """Estimate the size anew for a conversation of these messages."""
         messages = list(messages)
         self._chars = sum(map(length_of, messages))
         self.image_bytes = sum(image.size for message in messages for image in message.images)
@@ -158,7 +169,8 @@ class WindowUsage:
 class UserText:
     """A text of the user (a line, a query or an answer), or the task of an agent below the main agent.
 
-    ``iteration`` is 0 for a query or task. ``line_id`` is empty for a task or answer.
+    ``run`` is the number of the run that received the text. ``iteration`` is 0 for a query or task. ``line_id`` is
+    empty for a task or answer.
     """
 
     text: str
@@ -168,7 +180,7 @@ class UserText:
 
     @property
     def row(self) -> str:
-        """The text with its run and iteration."""
+        """The text, preceded by its run and iteration in brackets."""
         when = f"iteration {self.iteration}" if self.iteration else "query" if self.line_id else "task"
         return f"[run {self.run}, {when}] {self.text}"
 
@@ -181,7 +193,7 @@ class UserTexts:
 
     def __init__(self) -> None:
         self.run = 0
-        """The number of the active or last run."""
+        """The number of the active run, or of the last one if none is active."""
         self._texts: list[UserText] = []
         self._answered_count = 0
         """The number of texts before the last reply without tool calls."""
@@ -189,21 +201,22 @@ class UserTexts:
         """The texts that the last compaction kept."""
 
     def add(self, text: str, *, iteration: int = 0, line_id: str = "") -> None:
-        """Add a text that was delivered in this run."""
+        """Add a text that was delivered in the active run."""
         self._texts.append(UserText(text, self.run, iteration, line_id))
 
     def mark_answered(self) -> None:
-        """Record a reply without tool calls: the texts before it can no longer be removed."""
+        """Mark all texts so far as answered by a reply without tool calls. ``remove`` cannot remove them any more."""
         self._answered_count = len(self._texts)
 
     def mark_compacted(self, left_out: int) -> None:
-        """Record a compaction that removed this number of the earliest texts."""
+        """Remember which texts a compaction has kept: all but the earliest ``left_out`` texts."""
         self._kept = self._texts[left_out:]
 
     def remove(self, line_ids: Collection[str]) -> str:
-        """Remove these lines, and tasks and answers, if they were added since the last reply without tool calls.
+        """Remove texts that were added after the last reply without tool calls.
 
-        Return the remaining rows of the texts that the last compaction kept.
+        All tasks and answers among them are removed, and the lines with these ids. Return the rows of the texts that
+        the last compaction kept, without the removed ones.
         """
         removed = {id(t) for t in self._texts[self._answered_count :] if not t.line_id or t.line_id in line_ids}
         self._texts = [text for text in self._texts if id(text) not in removed]
@@ -211,16 +224,22 @@ class UserTexts:
         return "\n".join(text.row for text in self._kept)
 
     def snapshot(self) -> WordsSnapshot:
-        """Return the current texts, for ``restore``. Lists of texts are only appended to or replaced, never changed."""
+        """Return the current texts, for ``restore``.
+
+        The snapshot shares the lists of texts. Existing entries of a list never change, so it stays valid.
+        """
         return self._texts, len(self._texts), self._answered_count, self._kept
 
     def restore(self, snapshot: WordsSnapshot) -> None:
-        """Restore a snapshot. The number of the run stays, since it counts the runs of the session."""
+        """Restore a snapshot. ``run`` does not change, because it counts all runs of the session."""
         words, count, self._answered_count, self._kept = snapshot
         self._texts = words[:count]
 
     def select_rows(self, chars: int) -> tuple[str, int]:
-        """Return the rows of this run and the latest earlier rows that fit, and the number of texts that do not fit."""
+        """Return the rows of the texts to keep in a compaction, and the number of texts left out.
+
+        All texts of the active run are kept, and the latest texts of earlier runs that fit in ``chars`` characters.
+        """
         rows: list[str] = []
         for text in reversed(self._texts):
             if text.run != self.run:
@@ -232,7 +251,7 @@ class UserTexts:
 
 
 def length_of(message: Message) -> int:
-    """Return the number of characters of a message that count towards the window."""
+    """Return the length of a message in characters, from which its tokens are estimated."""
     chars = 0
     for block in message.blocks:
         match block:
@@ -250,9 +269,9 @@ def length_of(message: Message) -> int:
 
 
 def count_latest_fitting(messages: Sequence[Message], chars: int) -> int:
-    """Return how many of the latest messages fit.
+    """Return the number of the latest messages that can be kept in ``chars`` characters.
 
-    The first of them must contain no results, whose calls would be missing.
+    It is the largest number for which the first kept message contains no tool results: their calls would be missing.
     """
     kept = 0
     for n, message in enumerate(reversed(messages), 1):
@@ -265,7 +284,10 @@ def count_latest_fitting(messages: Sequence[Message], chars: int) -> int:
 
 
 def oldest_results(messages: Sequence[Message], chars: int) -> tuple[str, ...]:
-    """Return the ids of the oldest results that together have this number of characters, or of all results."""
+    """Return the ids of the oldest tool results that together have at least ``chars`` characters.
+
+    If all results together have fewer, return the ids of all. Results shorter than ``MIN_STUBBED_CHARS`` are left out.
+    """
     found: list[str] = []
     for result in (result for message in messages for result in message.results):
         if chars <= 0:
@@ -278,7 +300,7 @@ def oldest_results(messages: Sequence[Message], chars: int) -> tuple[str, ...]:
 
 
 def replace_with_stubs(messages: Sequence[Message], ids: Collection[str]) -> list[Message]:
-    """Return the messages with a stub for each of these results."""
+    """Return a copy of the messages in which stubs replace the tool results with these ids."""
     names = {call.id: call.name for message in messages for call in message.calls}
 
     def stub(result: ToolResult) -> ToolResult:
@@ -295,10 +317,10 @@ def replace_with_stubs(messages: Sequence[Message], ids: Collection[str]) -> lis
 
 
 def shrink(messages: Sequence[Message], chars: int) -> Sequence[Message]:
-    """Return the messages shortened by this number of characters, as far as possible.
+    """Return a copy of the messages for a request for a summary, shorter by ``chars`` characters if possible.
 
-    First the oldest results become stubs. Then the user's newest texts are removed, which no summary has to repeat.
-    Then the oldest messages are removed. At least one reply stays.
+    First, stubs replace the oldest tool results. Then the user's texts after the last reply are removed, the newest
+    first: no summary has to repeat them. Then the oldest messages are removed. The last reply is never removed.
     """
     if chars <= 0:
         return messages
@@ -320,7 +342,7 @@ def shrink(messages: Sequence[Message], chars: int) -> Sequence[Message]:
 
 
 def messages_after(messages: Sequence[Message], record: Compacted) -> list[Message]:
-    """Return the messages of a conversation after a compaction."""
+    """Return the messages that a conversation has after the recorded compaction. ``messages`` are those before it."""
     if not record.summary:
         return replace_with_stubs(messages, record.stubbed)
     kept = messages[max(len(messages) - record.kept, 0) :]
@@ -328,7 +350,7 @@ def messages_after(messages: Sequence[Message], record: Compacted) -> list[Messa
 
 
 def first_message(record: Compacted) -> Message:
-    """Return the message that replaces the messages before a compaction."""
+    """Return the message with the summary and the user's texts, which replaces the messages that were not kept."""
     left_out = f"({pluralize(record.left_out, 'earlier line')} left out to make room.)" if record.left_out else ""
     images = f"(Images left out to make room: {', '.join(record.images)}.)" if record.images else ""
     words = "\n".join(filter(None, [left_out, images, record.words]))
@@ -338,7 +360,10 @@ def first_message(record: Compacted) -> Message:
 
 @dataclass(frozen=True, slots=True)
 class WindowView:
-    """The content of a window in tokens, with its ``parts`` by name. ``window`` is 0 if its size is unknown."""
+    """The content of a model's window: the names and sizes of its ``parts``.
+
+    ``window`` is the size of the window, and 0 if unknown. ``tokens`` is the used size. All sizes are in tokens.
+    """
 
     window: int
     tokens: int
@@ -346,7 +371,7 @@ class WindowView:
 
     @property
     def sentence(self) -> str:
-        """The parts with their tokens, largest first."""
+        """The names of the parts with their tokens, largest first, separated by commas."""
         rows = sorted(self.parts, key=lambda part: -part[1])
         return ", ".join(f"{name} {tokens:,}" for name, tokens in rows if tokens)
 
@@ -355,14 +380,15 @@ def view_of(
     messages: Sequence[Message],
     window_usage: WindowUsage,
     window: Window | None,
-    beside: Sequence[tuple[str, int]],
+    overhead: Sequence[tuple[str, int]],
     compacted: Compacted | None = None,
 ) -> WindowView:
-    """Return the content of a window. ``beside`` are the characters before the conversation, by name.
+    """Return the content of a model's window.
 
-    ``compacted`` is the compaction that the conversation starts with.
+    ``overhead`` has the names and characters of the parts before the conversation, such as the tools. ``compacted`` is
+    the compaction that the conversation starts with, if any.
     """
-    chars: Counter[str] = Counter(dict(beside))
+    chars: Counter[str] = Counter(dict(overhead))
     names = {call.id: call.name for message in messages for call in message.calls}
     if compacted is not None:
         chars["summary"] = len(compacted.summary)

@@ -1,1 +1,1 @@
-"""The wiring: what a configuration, models, tools and a session make together."""
+"""The wiring: these modules create a chain from a configuration, models, tools and a session."""

@@ -21,17 +21,18 @@ _ITERATION = 3
 _QUERY = "Summarise the notes"
 _TASKS = ("read the notes", "check the dates", "write the summary")
 _SKIPPED = ("read_file",)
-"""The example run. An urgent line skips the tools in ``_SKIPPED``."""
+"""The tools that an urgent line skips in the example run. The three constants above describe this run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """The effects of a line during a run.
 
-    ``typed`` is the parsed line, ``line`` the line after its ``rule`` was applied, and ``problem`` the reason why it
-    would be refused. ``is_ruled``: rules are applied to such a line. ``file`` is the handler prompt, empty for the
-    built-in one, and ``mistake`` the reason why a configured one is not used. ``composed`` is the message for the model
-    in the example ``situation``; ``None`` if there is none.
+    ``typed`` is the parsed line, and ``line`` the line after its ``rule`` was applied. ``problem`` is the reason why
+    the line would be refused; empty if it would be accepted. ``is_ruled`` says whether the ``rules`` apply to lines of
+    this kind. ``file`` is the path of the handler prompt; empty for the built-in one. ``mistake`` is the reason why the
+    configured handler prompt is not used, if so. ``composed`` is the message for the model in the example
+    ``situation``; ``None`` if the model would read no message.
     """
 
     typed: Line
@@ -81,7 +82,7 @@ def explain(text: str, prompts: PromptFile, *, max_iterations: int) -> Explanati
 
 
 def _example_situation(line: Line, max_iterations: int) -> Situation:
-    """Return the situation in which the line is delivered: an urgent line skips tools, a now line cancels the work."""
+    """Return the example situation for the line's urgency: an urgent line skips tools, a now line cancels the work."""
     iteration = max(1, min(_ITERATION, max_iterations - 1))
     point = {"next": Point.AFTER_TOOLS, "urgent": Point.BEFORE_TOOL, "now": Point.AT_ONCE}[line.urgency]
     skipped = _SKIPPED if line.urgency == "urgent" else ()

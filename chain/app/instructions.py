@@ -34,7 +34,10 @@ READ_S = 2.0
 """The time that a run waits for the disk, in seconds."""
 
 OWN_NAME = "AGENTS.md"
-"""The name of the user's own file, whatever a configuration names: other files of that folder contain keys."""
+"""The name of the user's own file of instructions, in the folder of the user's configuration.
+
+The configuration cannot change this name, since other files of the folder contain API keys.
+"""
 
 INSTRUCTIONS_HEAD = (
     "Instructions of the user and of the project, each from the file that is named before it. Where two disagree, the "
@@ -43,11 +46,11 @@ INSTRUCTIONS_HEAD = (
 REST_LEFT_OUT = "[The rest of this file is left out.]"
 
 _THREADS = Threads("instructions", 2)
-"""Two, so that a thread that hangs does not block later runs."""
+"""Two threads, so that one that hangs on a disk does not block later runs."""
 
 
 async def read_in_time(settings: Settings, workspace: Path, latest: InstructionsRead) -> InstructionsRead:
-    """Read the instructions in a thread. If the disk hangs, return ``latest`` with a fault."""
+    """Read the instructions in a thread. If that takes longer than ``READ_S``, return ``latest`` with a fault."""
     read = partial(read_instructions, workspace, settings.instructions, settings.config_folder)
     with trio.move_on_after(READ_S):
         return await _THREADS.run(read, abandon_on_cancel=True)
@@ -56,7 +59,11 @@ async def read_in_time(settings: Settings, workspace: Path, latest: Instructions
 
 
 def read_instructions(workspace: Path, names: Sequence[str], own: Path | None = None) -> InstructionsRead:
-    """Return the instructions for a workspace, whose path must have no links. Reads the disk."""
+    """Return the instructions for a workspace. Reads the disk.
+
+    The path of the workspace must have no links. ``names`` are the file names to look for in each folder, and ``own``
+    is the folder of the user's configuration.
+    """
     parts, files, faults = [INSTRUCTIONS_HEAD], list[str](), list[str]()
     seen, left = set[tuple[int, int]](), MAX_ALL
     for place in _instruction_files(workspace, names, own):
@@ -83,9 +90,9 @@ def read_instructions(workspace: Path, names: Sequence[str], own: Path | None = 
 
 @dataclass(frozen=True, slots=True)
 class _InstructionFile:
-    """A file of instructions in a ``repository``, or the user's own if that is ``None``.
+    """A file of instructions. ``shown`` is its name for people.
 
-    ``shown`` is its name for people.
+    ``repository`` is the top of the repository that contains the file; ``None`` for the user's own file.
     """
 
     path: Path
@@ -95,7 +102,7 @@ class _InstructionFile:
     def read(self, limit: int) -> tuple[bytes, os.stat_result]:
         """Return the first ``limit`` bytes and the status of the file.
 
-        Raise ``UserError``, whose message is the end of a sentence.
+        Raise ``UserError`` if it cannot be read. The message continues a sentence in which the caller names the file.
         """
         try:
             real, top = Path(os.path.realpath(self.path, strict=True)), self.repository or Path("/")

@@ -4,7 +4,7 @@
 kind        tools, if the configuration does not set them
 ==========  ===================================================================
 explore     the chain's read-only tools, including ``research`` and questions
-plan        the same, and the tools that change the plan
+plan        the tools of ``explore``, and the tools that change the plan
 others      all tools of the chain, including those that start agents
 ==========  ===================================================================
 """
@@ -31,7 +31,7 @@ OpenModel = Callable[[ModelSettings], Model]
 
 
 def main_tools(settings: Settings, own: Sequence[Tool], groups: ToolGroups) -> Registry:
-    """Return the tools of the main agent. Raise ``ConfigError`` for one that cannot be used."""
+    """Return the tools of the main agent. Raise ``ConfigError`` for a tool that cannot be used."""
     return Registry.of([*configured_tools(settings, settings.chain(), own, groups), *own])
 
 
@@ -65,7 +65,7 @@ class Kinds:
     def __init__(
         self, settings: Settings, main: AgentSpec, groups: ToolGroups, own: Iterable[Tool], open_model: OpenModel
     ) -> None:
-        """Check all kinds. Raise ``ConfigError`` for one that cannot be used, except because its model has no key."""
+        """Check all kinds. Raise ``ConfigError`` for a kind that cannot be used. A missing API key is no error yet."""
         self._settings = settings
         self._open_model = open_model
         self._models: dict[str, Model] = {}
@@ -92,7 +92,7 @@ class Kinds:
         return Registry({tool.name: tool for tool in chain if tool.read_only or tool.name in planning})
 
     def use_server_tools(self, tools: Iterable[Tool], servers: Mapping[str, str]) -> Registry:
-        """Use the tools of servers for new agents too, and return all tools of the main agent.
+        """Add the tools of servers to those of new agents, and return all tools of the main agent.
 
         ``servers`` maps the name of each tool to the name of its server.
         """
@@ -107,9 +107,9 @@ class Kinds:
         return tuple(self._models.values())
 
     def make(self, kind: str, name: str, parent: AgentSpec, call_id: str) -> AgentSpec:
-        """Return the specification of an agent for a call. Raise ``UserError``.
+        """Return the specification of the agent that the call ``call_id`` starts. Raise ``UserError``.
 
-        It has no time limit of its own: that of its parent includes it.
+        The agent has no time limit of its own, since it works within the time limit of its parent.
         """
         if kind not in self._kinds:
             raise UserError(f"there is no kind of agent {kind!r:.60}")

@@ -77,14 +77,15 @@ async def open_chain(
 
     ``workspace`` is the folder that the tools work in. ``state`` is the state folder (``config.state_folder``), which
     also stores the sessions unless there is a ``store``. ``tools`` are added to the configured ones. ``model`` and
-    ``journal`` replace the configured ones. ``plan`` is the initial plan of a new session, which the first request
-    contains. ``resume`` is the id of an earlier session, a unique prefix of it, or, together with its ``journal``, the
-    loaded session. ``traces`` is the folder for debug traces, or ``None``. ``session_context`` returns the text about
-    a workspace (``app.session_context``) that follows the system prompts for the whole life of the session. With
-    ``instructions``, the project instructions follow too, as they are at the start of a run (``app.instructions``).
-    ``servers`` are started and offer tools (``config.allowed_servers``). ``mode`` changes the mode of the session.
-    ``add_dirs`` are directories outside the workspace that tools may read, and edit with approval; a resumed session
-    has its own as well.
+    ``journal`` replace the configured ones. ``plan`` is the initial plan of a new session; the first request contains
+    it. ``resume`` is the id of an earlier session or a unique prefix of the id. It can also be the loaded session;
+    ``journal`` is the session's journal then. ``traces`` is the folder for debug traces; ``None`` writes none.
+
+    ``session_context`` is called with a workspace and returns the text that follows the system prompts for the whole
+    life of the session (``app.session_context``). With ``instructions``, the project instructions follow too; they are
+    read at the start of each run (``app.instructions``). ``servers`` are started and offer tools
+    (``config.allowed_servers``). ``mode`` changes the mode of the session. ``add_dirs`` are directories outside the
+    workspace that tools may read, and edit with approval; a resumed session also keeps those that were added before.
 
     Raise ``UserError`` for a configuration that cannot be used, and for a session that cannot be resumed. Exceptions of
     the block are not wrapped in groups.
@@ -160,7 +161,7 @@ async def open_chain(
         running: Servers | None = None
         server_tools: ServerToolSource | None = None
         if servers or session_state.server_tools.tools:
-            # Imported late: most sessions have none.
+            # Imported late, since most sessions have no servers.
             from chain.app.serving import create_servers
 
             def notice(text: str) -> None:
@@ -210,7 +211,7 @@ async def open_chain(
 
         tasks = [journal.run, session.serve, audience.watch, jobs.run, *([running.run] if running else [])]
         await stack.enter_async_context(background_tasks(*tasks, when_cancelled=interrupt))
-        # Called in reverse order, each even if another fails. Then the tasks end.
+        # These callbacks run in reverse order, also if one of them fails. Then the tasks end.
         stack.callback(journal.end)
         stack.callback(audience.close)
         if running is not None:

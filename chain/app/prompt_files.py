@@ -16,7 +16,7 @@ from chain.errors import ConfigError
 from chain.interruption.prompt_file import PromptFile
 
 FOCUS_NAME = "focus"
-"""The name, in a compaction prompt, of the user's hint about what matters."""
+"""The variable of a compaction prompt that is replaced by the user's hint about what matters."""
 
 _KEYS = ("version", "description", "messages")
 
@@ -25,7 +25,7 @@ _KEYS = ("version", "description", "messages")
 class AgentPrompt:
     """The system prompt of a kind of agent, and its handler prompt.
 
-    A handler prompt of ``None`` means that of the chain.
+    If ``handler`` is ``None``, the kind uses the handler prompt of the chain.
     """
 
     system: str = ""

@@ -1,7 +1,7 @@
 """A client for a session in Redis: it sends lines to the session and reads its events, from any machine.
 
-Each row that is sent has a unique id. If the response is lost, the row is sent again with the same id, and the server
-recognizes the repetition.
+The client sends rows: a row is a JSON object with a line, an answer or a promise. Each row has a unique id. If the
+server's response is lost, the client sends the row again with the same id, and the server recognizes the repetition.
 """
 
 from __future__ import annotations
@@ -58,7 +58,10 @@ class RemoteSession:
         return await self.submit(needs_room=not is_sent_first(line), type="line", text=line)
 
     async def submit(self, *, needs_room: bool = False, **row: Any) -> tuple[str, LineStatus]:  # noqa: ANN401 - JSON
-        """Send a row, and retry until the server responds. Return its id and its status."""
+        """Send a row, and retry until the server responds. Return the id and the status of the row.
+
+        With ``needs_room``, the row is refused if the inbox is full.
+        """
         id = secrets.token_hex(5)
         send = partial(self._store.submit, self._server, self.id, {**row, "id": id}, needs_room=needs_room)
         return id, await self._retry(send, is_line=row["type"] == "line")
@@ -103,12 +106,16 @@ class RemoteSession:
             await self.promise_answers()
             await trio.sleep(PROMISE_S / 3)
 
-    async def _retry(self, ask: Callable[[], Awaitable[T]], *, is_line: bool = False) -> T:
-        """Retry a request until the server responds, and return the result. Report an outage once, at its start."""
+    async def _retry(self, request: Callable[[], Awaitable[T]], *, is_line: bool = False) -> T:
+        """Repeat a request until the server responds, and return the result.
+
+        Report the start and the end of an outage. ``is_line``: the request sends a line, so a report says that the line
+        may have been accepted.
+        """
         is_away = False
         while True:
             try:
-                found = await ask()
+                found = await request()
             except Unreachable as error:
                 if not is_away:
                     self._say(f"{error}; {UNKNOWN}" if is_line else str(error))
@@ -124,16 +131,17 @@ class RemoteSession:
                 return found
 
 
-def _preceding_id(place: str) -> str:
-    """Return the greatest possible stream id before ``place``."""
-    time, _, number = place.partition("-")
+def _preceding_id(stream_id: str) -> str:
+    """Return the greatest possible id of a stream entry that is less than ``stream_id``."""
+    time, _, number = stream_id.partition("-")
     return f"{time}-{int(number) - 1}" if number != "0" else f"{int(time) - 1}-{2**64 - 1}"
 
 
 async def _find_session(store: RedisStore, server: RedisServer, workspace: str) -> str:
-    """Return the only session of a workspace that is open or has work, otherwise the latest session.
+    """Return the id of the session of a workspace that is open or has work.
 
-    Raise ``SessionError``.
+    If no session is open or has work, return the id of the latest one. Raise ``SessionError`` if several sessions are
+    open or have work, or if the workspace has no session.
     """
     ids = await store.sessions_in(server, workspace, most=MAX_LISTED)
     if not ids:
@@ -153,7 +161,7 @@ async def remote_session(
 ) -> AsyncIterator[RemoteSession]:
     """Connect to the session with this ``id``, to a new session, or to the session of the workspace if no id is given.
 
-    Raise ``UserError``. If the server cannot be reached at first, nothing has been sent.
+    Raise ``UserError`` if there is no such session, or if the server cannot be reached when the block begins.
     """
     store = RedisStore(address, source="the state")
     async with store.connect() as server:

@@ -34,10 +34,10 @@ class Replayed:
 
 
 def replay(settings: Settings, rows: Iterable[bytes], *, tools: Iterable[Tool] = ()) -> Replayed:
-    """Compare a session with these settings; ``rows`` are its journal's, ``tools`` the program's own tools.
+    """Compare the requests of a recorded session with the requests that these settings would make now.
 
-    No tool runs, no model is called, nothing is written. Raise ``UserError`` for a journal or a configuration that
-    cannot be used.
+    ``rows`` are the rows of the session's journal, and ``tools`` the program's own tools. No tool runs, no model is
+    called, nothing is written. Raise ``UserError`` for a journal or a configuration that cannot be used.
     """
     reading, entries, whole = Reading(rows), list[Entry](), 0
     for entry in reading:
@@ -45,12 +45,12 @@ def replay(settings: Settings, rows: Iterable[bytes], *, tools: Iterable[Tool] =
         whole = whole if reading.faults else len(entries)
     if not entries or not isinstance(entries[0].record, records.Session):
         raise SessionError("is not a journal of a session: its first record is not that of a session")
-    today = _Today(settings, tuple(tools))
-    found = Replay(today, entries[:whole])
+    current = _CurrentSetup(settings, tuple(tools))
+    found = Replay(current, entries[:whole])
     difference = found.first_difference()
     is_whole = not reading.faults and not found.complaints
     said = (describe_same(entries, is_whole=is_whole),) if difference is None else difference.rows
-    return Replayed(difference is None and is_whole, (*reading.complaints, *found.complaints, *said, *today.faults))
+    return Replayed(difference is None and is_whole, (*reading.complaints, *found.complaints, *said, *current.faults))
 
 
 def read_recorded(store: Store, id: str) -> list[bytes]:
@@ -71,8 +71,11 @@ def read_recorded(store: Store, id: str) -> list[bytes]:
         raise
 
 
-class _Today:
-    """The current configuration and prompts. The constructor raises ``UserError`` if they cannot be used."""
+class _CurrentSetup:
+    """The agents, prompts and instructions that the current configuration gives.
+
+    The constructor raises ``UserError`` if the configuration cannot be used.
+    """
 
     def __init__(self, settings: Settings, tools: Sequence[Tool]) -> None:
         self._settings = settings
@@ -90,7 +93,7 @@ class _Today:
             return None
 
     def use_server_tools(self, offered: records.ServerTools) -> Registry:
-        # Imported late: most sessions have none.
+        # Imported late, since most sessions have no servers.
         from chain.tools.mcp.servers import ServerTool
 
         made = [ServerTool(tool, None) for tool in offered.tools]
@@ -103,7 +106,7 @@ class _Today:
 
 
 class _NamedModel:
-    """A model with a name that is never called."""
+    """A model that has a name but is never called."""
 
     def __init__(self, name: str) -> None:
         self.name = name

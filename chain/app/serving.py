@@ -22,7 +22,7 @@ def create_servers(
     state: Path,
     notice: Callable[[str], None],
 ) -> Servers:
-    """Return the servers of a session. None of them is started."""
+    """Return the servers of a session without starting them. ``notice`` is called with messages for the user."""
     env, keys = shell_rules(settings).environment(settings.environ), settings.key_variables
     environment = LaunchEnvironment(guard, workspace, state / "servers", settings.environ, env, keys)
     return Servers(servers, environment, notice)

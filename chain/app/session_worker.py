@@ -29,12 +29,12 @@ from chain.session import event_json
 from chain.text.wording import GO_ON, MAIN
 from chain.tools.tool import Tool
 
-IDLE_LOOK_S = 1.0
+IDLE_POLL_S = 1.0
 """The interval, in seconds, at which an idle worker searches for sessions whose holders do not respond."""
 HAND_OVER_S = 60.0
 """The time, in seconds, that a worker waits for the next safe point of a run before it exits."""
 MAX_TAKEOVERS = 3
-"""The number of workers that may die during a run. Then it is not continued, as it may be the cause."""
+"""The number of workers that may die during one run. After that the run is not continued, as it may be the cause."""
 DEADLY = f"{MAX_TAKEOVERS} workers have died during its run, so it is not continued; send a line to resume"
 SWEEP_S = 60.0
 """The interval, in seconds, at which old sessions are deleted."""
@@ -107,17 +107,17 @@ class Worker:
             nursery.cancel_scope.cancel()
 
     async def _claim_sessions(self, server: RedisServer, sessions: trio.Nursery) -> None:
-        """Claim sessions that have work, and run each in a task. Wait while the limit is reached."""
+        """Claim sessions that have work, and run each in a task. Claim none while the limit of sessions is reached."""
         while True:
             while len(self._running) >= self._limits.at_once:
                 await self._slot_freed.wait()
             try:
                 lease = await self._claim_next(server)
                 if lease is None:
-                    await self._store.wait_for_work(server, IDLE_LOOK_S)
+                    await self._store.wait_for_work(server, IDLE_POLL_S)
             except SessionError as error:
                 self._report_once(_SERVER, str(error))
-                await trio.sleep(IDLE_LOOK_S)
+                await trio.sleep(IDLE_POLL_S)
                 continue
             if self._reported.pop(_SERVER, None):
                 self._report(f"the Redis at {self._store.address} can be used again")
@@ -134,7 +134,7 @@ class Worker:
         with trio.CancelScope(shield=True):
             while self._lost_leases:
                 await self._store.discount_death(server, self._lost_leases[0])
-                self._lost_leases.pop(0)  # removed only now, so that a failed report is repeated
+                self._lost_leases.pop(0)  # after the report, so that a failed one is repeated
             for id in await self._store.due_sessions(server, only=self._limits.only):
                 if id in self._running:
                     continue  # two chains must not share a folder
@@ -186,7 +186,10 @@ class Worker:
                     nursery.cancel_scope.cancel()
 
     def _continue_run(self, chain: Chain, lease: Lease) -> None:
-        """Continue the run that another worker left unfinished. Without one, start a run with the waiting lines."""
+        """Continue the run that another worker left unfinished, unless too many workers have died during it.
+
+        If no run is to be continued, start a run with the waiting lines, if there are any.
+        """
         is_asked = any(accepted.line.text == GO_ON for accepted in chain.lines.waiting)
         was_cut = lease.has_open_run and chain.resumed is not None and chain.resumed.was_cut
         if was_cut and lease.takeovers > MAX_TAKEOVERS:
@@ -205,7 +208,10 @@ class Worker:
         scope.cancel()
 
     async def _hand_over(self, chain: Chain, lease: Lease, scope: trio.CancelScope) -> None:
-        """Release the session at the next safe point, so that another worker continues the run."""
+        """Wait for ``leave``, then release the session at the next safe point, or after ``HAND_OVER_S`` at the latest.
+
+        Another worker continues the run.
+        """
         safe = trio.Event()
 
         def on_event(event: Event) -> None:
@@ -217,7 +223,7 @@ class Worker:
         await self._leaving.wait()
         with trio.move_on_after(HAND_OVER_S):
             await safe.wait()
-        lease.hand_over()  # released once the work has ended, so that two workers never share a folder
+        lease.hand_over()  # it is released when the work has ended, so that two workers never share a folder
         scope.cancel()
 
     async def _sweep(self, server: RedisServer, keep_s: float) -> None:
@@ -232,7 +238,7 @@ class Worker:
             await trio.sleep(SWEEP_S)
 
     def _report_once(self, subject: str, why: str) -> None:
-        """Report a problem of a subject, unless it was the last one reported for this subject."""
+        """Report a problem of a subject, unless the last report about this subject was the same problem."""
         if self._reported.get(subject) != why:
             self._reported[subject] = why
             self._report(f"{subject}: {why}" if subject else why)

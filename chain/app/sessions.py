@@ -70,13 +70,16 @@ def redacted_address(address: str) -> str:
 
 
 def latest_session(store: Store, workspace: Path) -> Summary | None:
-    """Return the latest session of a workspace, preferably one that was used; ``None`` if it has none."""
+    """Return the latest session of a workspace that was used, or the latest of all if none was used.
+
+    Return ``None`` if the workspace has no session.
+    """
     found = resumable_sessions(store, workspace)
     return next((each for each in found if each.was_used), next(iter(found), None))
 
 
 def resumable_sessions(store: Store, workspace: Path) -> list[Summary]:
-    """Return the sessions of a workspace, most recently changed first."""
+    """Return up to ``MAX_RESUMABLE`` sessions of a workspace, most recently changed first."""
     return store.summaries(latest=MAX_RESUMABLE, workspace=workspace)
 
 
@@ -93,7 +96,10 @@ def session_events(store: Store, id: str, report: Report = lambda what: None) ->
 
 
 def export(store: Store, id: str, format: Format, report: Report = lambda what: None) -> Iterator[str]:
-    """Yield a session as a document, in pieces. ``report`` is as in ``session_events``. Raise ``SessionError``."""
+    """Yield a session as a document, in pieces. Raise ``SessionError``.
+
+    At the end ``report`` is called with each fault of the journal.
+    """
     if format == "json":
         with store.rows(id) as rows:
             yield from json_document(id, rows, partial(store.attachment, id))
@@ -109,9 +115,10 @@ def export(store: Store, id: str, format: Format, report: Report = lambda what: 
 
 
 def json_document(id: str, rows: Iterable[bytes], attachment: ReadAttachment) -> Iterator[str]:
-    """Yield a JSON document, in pieces, from the rows of a journal: ``session``, then ``records``, one per row.
+    """Yield a JSON document, in pieces, from the rows of a journal.
 
-    It contains the images that ``attachment`` returns. A row that is not a record, such as a torn one, is left out.
+    The document is an object with the keys ``session`` and ``records``, and has one record per row. It contains the
+    images that ``attachment`` returns. A row that is not a record, such as a torn one, is left out.
     """
     found = filter(None, (_parse_record(row, attachment) for row in rows))
     first = next(found, None)

@@ -35,7 +35,8 @@ def tool_groups(
 ) -> ToolGroups:
     """Return all tools by group. Commands run under the ``guard``.
 
-    ``state`` is the folder of the journals unless it is the one in the settings. ``servers`` are the started servers.
+    ``state`` is the folder of the journals, which commands must not change; ``None`` means the user's state folder.
+    ``servers`` are the started servers.
     """
     from chain.tools import agents, ask, edit, files, jobs, plan_tools
     from chain.tools.processes.shell import shell_tools
@@ -71,20 +72,23 @@ def with_servers(groups: ToolGroups, tools: Iterable[Tool], servers: Mapping[str
 
 
 def subjects_of(groups: ToolGroups) -> Subjects:
-    """Return the subjects of tools by name, without tools that have none."""
+    """Return, by the name of the tool, how the subject of a call is found: the path, command or host that it is about.
+
+    Tools whose calls have no subject are left out.
+    """
     tools = [tool for group in groups.values() for tool in group if isinstance(tool, FunctionTool)]
     return {tool.name: tool.subject for tool in tools if tool.subject is not None}
 
 
 def _agent_kinds(settings: Settings) -> Iterator[tuple[str, str]]:
-    """Yield the name and description of each kind of agent whose variables are set."""
+    """Yield the name and description of each kind of agent, except kinds that name an environment variable not set."""
     for name in settings.kind_names:
         with suppress(MissingVariable):  # reported where the kind is read
             yield name, settings.kind(name).description
 
 
 def check_kind_name(settings: Settings, name: str, groups: ToolGroups, own: Iterable[Tool]) -> None:
-    """Raise ``ConfigError`` if a kind of agent has the name of a group of tools, or of a tool that starts no agent."""
+    """Raise ``ConfigError`` if the name of a kind of agent is already that of a group of tools or of another tool."""
     others = {tool.name for group, tools in groups.items() if group != "agents" for tool in tools}
     if name in {ASK, *others, *groups, *(tool.name for tool in own)}:
         taken = f"{name} is the name of a tool or of a group of tools already; give one of the two another name"
@@ -144,22 +148,23 @@ def shell_protections(settings: Settings, workspace: Path) -> tuple[tuple[str, .
     from chain.tools.processes.sandbox import Sandbox
 
     rules = shell_rules(settings)
-    found = rules.probed()
+    found = rules.probed_protections()
     try:
         paths = rules.writable_paths(found, workspace)
     except ToolError as error:
         raise settings.error("tools.shell.writable", str(error)) from None
     with nullcontext() if paths is None else closing(paths):
         box = Sandbox(rules, found, paths)
-        if box.missing:
-            raise settings.error("tools.shell.sandbox", box.missing)
+        if box.missing_reason:
+            raise settings.error("tools.shell.sandbox", box.missing_reason)
         return box.active_protections, box.gap_sentences, box.closed_folders_sentence(workspace)
 
 
 def read_allowances(settings: Settings, registered: Iterable[Tool], groups: ToolGroups) -> tuple[Allowance, ...]:
     """Return the allowances of a configuration.
 
-    Raise ``ConfigError`` for one whose tool does not exist, and for a host of ``tools.research`` that never matches.
+    Raise ``ConfigError`` for an allowance whose tool does not exist or that never matches, and for a host in
+    ``tools.research.hosts`` that never matches.
     """
     from chain.tools.research.visits import HOSTS
 
@@ -177,7 +182,7 @@ def read_allowances(settings: Settings, registered: Iterable[Tool], groups: Tool
             allowance = parse_allowance(text, subjects)
             name = allowance.tool
             if name == SERVERS or groups.get(name) != ():  # an empty group is a tool that this system does not support
-                # A tool of the program may ask while it runs, about any subject.
+                # A tool that the program adds may ask about any subject while it runs.
                 _check_allowance(allowance, known, may_ask=name in subjects or name not in ours)
             found.append(allowance)
         except UserError as error:
@@ -186,7 +191,10 @@ def read_allowances(settings: Settings, registered: Iterable[Tool], groups: Tool
 
 
 def _check_allowance(found: Allowance, known: Mapping[str, Tool], *, may_ask: bool) -> None:
-    """Raise ``UserError`` if the tool does not exist, or has no subject for the pattern."""
+    """Raise ``UserError`` if the tool of an allowance does not exist, or if its calls have no subject to match.
+
+    ``may_ask``: a tool that needs no approval may still ask about a subject while it runs.
+    """
     if names_server_tools(found.tool) and found.pattern is None:
         return
     group, _, server = found.tool.partition(":")

@@ -13,12 +13,11 @@ Task: TypeAlias = Callable[[], Awaitable[object]]
 
 @asynccontextmanager
 async def background_tasks(*tasks: Task, when_cancelled: Callable[[], object] = lambda: None) -> AsyncIterator[None]:
-    """Run tasks for the duration of the block, and wait for them after it.
+    """Run tasks for the duration of the block, then wait until all tasks have ended.
 
-    A cancellation of the block does not cancel them.
-
-    ``when_cancelled`` is called as soon as the block is cancelled, and again when the block has ended. A single
-    exception of the block or of a task is raised without a group; several are raised as a group.
+    A cancellation of the block does not cancel the tasks. ``when_cancelled`` is called once: when the block is
+    cancelled, or otherwise when it has ended. A single exception of the block or of a task is raised without a group;
+    several exceptions are raised as a group.
     """
 
     async def run_shielded(task: Task) -> None:
@@ -42,7 +41,10 @@ async def background_tasks(*tasks: Task, when_cancelled: Callable[[], object] = 
 
 @asynccontextmanager
 async def background_task(task: Task) -> AsyncIterator[None]:
-    """Run a task for the duration of the block; cancel it on exit. Raise exceptions as ``open_bare_nursery`` does."""
+    """Run a task for the duration of the block; cancel it on exit.
+
+    A single exception of the block or of the task is raised without a group.
+    """
     async with open_bare_nursery() as nursery:
         nursery.start_soon(task)
         yield
@@ -53,7 +55,7 @@ async def background_task(task: Task) -> AsyncIterator[None]:
 async def open_bare_nursery() -> AsyncIterator[trio.Nursery]:
     """Open a nursery that raises a single exception without a group around it.
 
-    A group that a task raised itself stays a group.
+    Several exceptions are raised as a group. An exception group that a task raised is not changed.
     """
     try:
         async with trio.open_nursery() as nursery:
@@ -65,7 +67,7 @@ async def open_bare_nursery() -> AsyncIterator[trio.Nursery]:
 
 
 def unwrap_group(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the exception inside nested groups of one, or the innermost group of several."""
+    """Return the only exception in a group, which may be nested. If a group contains several, return that group."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]

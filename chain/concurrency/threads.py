@@ -1,7 +1,7 @@
 """Worker threads with a limit for each kind of work, time limits, and control of the garbage collector.
 
-trio's limit of forty threads is for the whole program. A thread that hangs, on a file system that does not respond,
-counts towards it until it ends, and forty such threads would leave none for the journal to sync with.
+trio's limit of forty threads is for the whole program. A thread that hangs because a file system does not respond
+counts towards this limit until it ends. With forty such threads the journal could no longer be synced.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import trio
 T = TypeVar("T")
 
 MAX_THREADS = 40
-"""The number of threads of one kind at the same time: trio's own limit."""
+"""The maximum number of threads for one kind of work at the same time: trio's own limit."""
 
 
 def run_with_timeout(work: Callable[[], object], timeout: float) -> bool:
     """Run ``work`` in a thread and wait up to ``timeout`` seconds. Return whether it finished.
 
-    The calling thread is blocked meanwhile. Work that does not finish in time continues, and its exceptions are lost.
-    If no thread can be started, the work runs in the calling thread.
+    The calling thread is blocked meanwhile. Work that does not finish in time continues. Exceptions of the work are
+    lost. If no thread can be started, the work runs in the calling thread.
     """
     finished = threading.Event()
     try:
@@ -38,9 +38,9 @@ def run_with_timeout(work: Callable[[], object], timeout: float) -> bool:
 
 @contextmanager
 def without_collector() -> Iterator[None]:
-    """Disable the garbage collector for a block, such as an import, then exempt the existing objects from collection.
+    """Disable the garbage collector for a block, such as an import, then exempt all existing objects from collection.
 
-    A collection stops every thread: for 0.2 s after reading a session of 10,000 iterations.
+    A collection pauses all threads, for example for 0.2 s after a session of 10,000 iterations was read.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -53,7 +53,7 @@ def without_collector() -> Iterator[None]:
 
 
 class Threads:
-    """Worker threads for one kind of work, with a limit of their own in each ``trio.run``."""
+    """Worker threads for one kind of work. ``limit`` is their maximum number in each ``trio.run``."""
 
     def __init__(self, name: str, limit: int = MAX_THREADS) -> None:
         self._limit = limit
@@ -62,7 +62,7 @@ class Threads:
     async def run(self, work: Callable[[], T], *, abandon_on_cancel: bool = False) -> T:
         """Run ``work`` in a thread and return its result.
 
-        With ``abandon_on_cancel`` a cancelled caller does not wait.
+        With ``abandon_on_cancel``, a cancelled caller does not wait for the thread to end.
         """
         try:
             limiter = self._limiter.get()

@@ -6,11 +6,11 @@ import trio
 
 
 class Wakeup:
-    """An event for tasks that wait for changes, which resets itself when they wake.
+    """An event for tasks that wait for changes. It resets itself when the tasks wake.
 
-    No wake-up is lost: if no task waits, the next ``wait`` returns at once. Several calls of ``set`` before that count
-    as one. So a wait may end for a change that the task has seen already: check the condition in a loop, with no await
-    between the check and ``wait``.
+    No wake-up is lost: if no task waits when ``set`` is called, the next ``wait`` returns at once. Several calls of
+    ``set`` before that count as one. So ``wait`` may return for a change that the task has already seen: check the
+    condition in a loop, with no ``await`` between the check and ``wait``.
     """
 
     def __init__(self) -> None:
@@ -22,12 +22,15 @@ class Wakeup:
         self._event.set()
 
     def close(self) -> None:
-        """Make every ``wait`` return at once from now on."""
+        """Wake every waiting task, and make every ``wait`` return at once from now on."""
         self._is_closed = True
         self._event.set()
 
     async def wait(self) -> None:
-        """Wait until ``set`` is called, or return at once if it was called since the last wait. Always a checkpoint."""
+        """Wait until ``set`` is called. Return at once if it was called since the last ``wait`` returned.
+
+        This is always a checkpoint.
+        """
         event = self._event
         await event.wait()
         # All tasks that waited for this event wake; the first of them replaces it.

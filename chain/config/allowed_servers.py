@@ -1,6 +1,6 @@
 """Decides which MCP servers may start: those of the configuration, and those of a workspace that the user approved.
 
-An approval holds for the workspace and a digest of the entry: a changed entry needs a new one.
+An approval is stored for the workspace and a digest of the server's entry: a changed entry needs a new approval.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from chain.errors import ConfigError, did_you_mean
 
 @dataclass(frozen=True, slots=True)
 class FoundServers:
-    """The servers that may start, those that need the user's approval, and notes on the others."""
+    """The ``allowed`` servers, the ``unasked`` ones, which still need the user's approval, and notes on all others."""
 
     allowed: tuple[ToolServer, ...] = ()
     unasked: tuple[ToolServer, ...] = ()
@@ -36,7 +36,7 @@ class FoundServers:
 def servers_of(settings: Settings, workspace: Path, state: Path, named: Collection[str] = ()) -> FoundServers:
     """Return the servers of a session in this workspace. Servers in ``named`` need no approval.
 
-    Raise ``ConfigError`` for an unknown name, and if the workspace is not a folder.
+    Raise ``ConfigError`` if ``named`` has a name that no server has, or if the workspace is not a folder.
     """
     if not workspace.is_dir():
         raise ConfigError("the workspace is not a folder; give one that exists with --workspace", file=workspace)
@@ -63,7 +63,7 @@ def servers_of(settings: Settings, workspace: Path, state: Path, named: Collecti
         else:
             unasked.append(server)
     for n, server in enumerate(allowed):
-        if server.name in named:  # the first run waits for it
+        if server.name in named:  # the first run waits for a server that the user named
             allowed[n] = replace(server, start_s=max(server.start_s or 0, START_S))
     return FoundServers(tuple(allowed), tuple(unasked), (*notes, *refused))
 

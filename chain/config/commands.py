@@ -55,14 +55,15 @@ class CustomCommand:
         return _FIELD.search(self.body) is not None
 
     def expand(self, arguments: str) -> str:
-        """Return the text with the arguments substituted. If it has no field for them, append them as a paragraph.
+        """Return the text of the command with the arguments in its fields. If it has none, append them as a paragraph.
 
-        ``$1`` to ``$9`` are words, quoted as in a shell. Fields in substituted text are not substituted.
+        ``$1`` to ``$9`` are the words of the arguments, split and quoted as in a shell. A field in an argument is not
+        replaced.
         """
         arguments = arguments.strip()
         try:
             words = shlex.split(arguments)
-        except ValueError:  # an apostrophe
+        except ValueError:  # a quote that is not closed, such as an apostrophe
             words = arguments.split()
 
         def value(found: re.Match[str]) -> str:
@@ -77,7 +78,7 @@ class CustomCommand:
 
 @dataclass(frozen=True, slots=True)
 class UntrustedCommand:
-    """A file of the workspace that the user has not trusted yet."""
+    """A command file of the workspace whose content the user does not trust yet."""
 
     name: str
     file: Path
@@ -188,9 +189,9 @@ def _digest(name: str, text: str) -> str:
 
 
 def _parse(name: str, file: Path, text: str, notes: list[str]) -> CustomCommand:
-    """Return the command of a file. Append a note for each unknown key: files for other programs have more.
+    """Return the command of a file. Raise ``ConfigError``.
 
-    Raise ``ConfigError``.
+    For each unknown key, append a note to ``notes``. It is no error, because files for other programs have more keys.
     """
     front_matter, body = _split(file, text)
     if not body:

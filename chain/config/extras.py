@@ -8,7 +8,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 MCP, REDIS = "mcp>=2.3", "coredis>=6.9,<7"
-"""The requirements of the extras, as in ``pyproject.toml``. The distribution itself may be in no package index."""
+"""The libraries of the extras, as in ``pyproject.toml``.
+
+A library is installed by its own name, not as an extra of chain, because chain may be in no package index.
+"""
 
 
 def install_command(requirement: str, prefix: str = sys.prefix, python: str = sys.executable) -> str:

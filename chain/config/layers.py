@@ -1,12 +1,14 @@
 """Finds the user's configuration file, and merges it with the shipped one.
 
-Other programs have a ``config.yaml`` too, so a file in the current folder is used only if it has a key ``chains``. A
-notice says so if that key is missing or misspelt in a file that otherwise looks like ours. The rules for merging:
+Other programs have a ``config.yaml`` too, so a file in the current folder is used only if it has a key ``chains``. If
+this key is missing in a file that otherwise looks like ours, a notice says so; if it is misspelt, that is an error. The
+rules for merging:
 
 - Mappings are merged key by key. All other values replace the shipped ones.
-- A model's definition with another provider replaces the shipped one of its name. A definition with an address does not
-inherit the shipped key, since a key must not be sent to an address that it was not written for. A definition with an
-address or another model does not inherit the shipped price. A price replaces the shipped one as a whole.
+- A model's definition with another provider replaces the shipped definition of the same name.
+- A definition with an address does not inherit the shipped API key, which must not be sent to another address.
+- A definition with an address or another model does not inherit the shipped price. A price is never merged with the
+shipped price, but replaces it.
 - A chain with a new name inherits from the shipped chain ``default``. A ``models.default`` of the file applies to every
 chain that names no model.
 """
@@ -30,13 +32,17 @@ from chain.regular_file import FLAGS, regular_file
 _NOTHING = Node(None, "", 1, "")
 
 _LIKENESS = 0.7
-"""The least similarity of a misspelt ``chains``, as ``chain`` and ``chians``, but not ``change`` and ``champs``."""
+"""The minimum similarity, from 0 to 1, at which a key counts as a misspelt ``chains``.
+
+``chain`` and ``chians`` are similar enough, ``change`` and ``champs`` are not.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """The configuration file, if any. ``is_own``: it was not found in the current folder.
+    """The configuration file and its content. ``file`` is ``None`` if there is no file.
 
+    ``is_own`` is false for a ``config.yaml`` in the current folder, which the user may not have written.
     ``passed_over`` is the reason why a file in the current folder is not used although it looks like a configuration.
     """
 
@@ -67,7 +73,11 @@ def find_file(config: Path | None, environ: Mapping[str, str], cwd: Path, *, ski
 
 
 def xdg_folder(environ: Mapping[str, str], variable: str, fallback: str) -> Path | None:
-    """Return chain's folder in an XDG folder, or ``None`` if no absolute path is known for the XDG folder."""
+    """Return the subfolder ``chain`` of an XDG folder.
+
+    ``variable`` is the environment variable with the XDG folder, and ``fallback`` its default path below ``$HOME``.
+    Return ``None`` if neither gives an absolute path.
+    """
     for folder in (Path(environ.get(variable, "")), Path(environ.get("HOME", ""), fallback)):
         if folder.is_absolute():
             return folder / "chain"
@@ -87,7 +97,10 @@ def read_shipped() -> Node:
 
 
 def _read_if_ours(path: Path) -> Node:
-    """Read a ``config.yaml``. Return an empty one if it is not valid YAML and has no line ``chains:``."""
+    """Read a ``config.yaml`` that may belong to another program.
+
+    If it cannot be parsed, return an empty configuration, or raise ``ConfigError`` if it has a line ``chains:``.
+    """
     try:
         return yamlfile.read(path)
     except ConfigError:
@@ -102,8 +115,7 @@ def _read_if_ours(path: Path) -> Node:
 def _why_unused(root: Node) -> ConfigError | None:
     """Return the notice that a configuration of chain is not used, because it has no key ``chains``.
 
-    Return ``None`` for a file of another program, which is ignored silently. Raise ``ConfigError`` if ``chains`` is
-    misspelled.
+    Raise ``ConfigError`` if the file has chains under a misspelt key.
     """
     top = root.entries()
     for key, node in top.items():
@@ -122,7 +134,7 @@ def _why_unused(root: Node) -> ConfigError | None:
 
 
 def _has_our_shape(section: str, node: Node) -> bool:
-    """Return whether a section has at least one key, and only keys of the shipped file or kinds of agents."""
+    """Return whether a section has at least one key, and each key is in the shipped file or is a kind of agent."""
     keys, known = node.entries(), read_shipped().entries(section)
     return bool(keys) and all(key in known or (section == "agents" and is_kind(keys[key])) for key in keys)
 
@@ -142,7 +154,7 @@ def _merge(over: Node, base: Node | None) -> Node:
 
 
 def _applicable_defaults(user: Node, shipped: Node) -> Node:
-    """Return the shipped values that this file inherits, by the rules of this module."""
+    """Return the shipped values that the user's file inherits, by the rules of this module."""
     definitions = shipped.entries("models", "definitions")
     for name, own in user.entries("models", "definitions").items():
         keys, base = own.entries(), definitions.get(name)
@@ -163,7 +175,7 @@ def _applicable_defaults(user: Node, shipped: Node) -> Node:
 
 
 def _non_inherited_keys(keys: Mapping[str, Node], base: Mapping[str, Node]) -> Iterator[str]:
-    """Yield the shipped keys that a definition with these keys does not inherit."""
+    """Yield the keys of the shipped definition ``base`` that a definition with ``keys`` does not inherit."""
     for each in providers().values():
         is_elsewhere = each.address in keys
         if is_elsewhere:

@@ -1,8 +1,8 @@
 """Loads the configuration into frozen settings.
 
 A value comes from the first of these that sets it: a flag, the environment (``CHAIN_MODEL``, ...), the user's file, the
-shipped file. ``layers`` merges the files. ``trust`` decides which values of a found file need the user's trust;
-``Settings.model`` raises an error until the user gives it. To add a key, add it to ``config.yaml`` and as a field to
+shipped file. ``layers`` merges the files. ``trust`` decides which values of a found file need the user's trust; until
+the user trusts them, ``Settings.model`` raises an error. To add a key, add it to ``config.yaml`` and as a field to
 ``Settings`` or to a dataclass of ``settings``.
 """
 
@@ -65,10 +65,11 @@ class Settings:
 
     ``file`` is the user's file, if any. ``allow`` are the calls that need no approval, as written. ``instructions`` are
     names of files. ``state`` is the address of the Redis that stores the sessions, which may contain a password; it is
-    empty for a folder. ``servers`` are the MCP servers, and ``found_servers`` decides about the servers that a
-    workspace names. ``passed_over`` is the reason why a file that looks like a configuration is not used.
-    ``untrusted_values`` are the values that still need trust, and ``digest`` identifies them. ``_judged`` are all facts
-    that need trust, trusted or not; ``None`` for the user's own file.
+    empty if a folder stores them. ``servers`` are the MCP servers. ``found_servers`` says of servers that a workspace
+    names, by name, whether they may start. ``passed_over`` is the reason why a file in the current folder that looks
+    like a configuration is not used. ``untrusted_values`` are the values that still need trust, and ``digest``
+    identifies them. ``_judged`` are all facts that need trust (``Sensitive.judged``), also those that are trusted
+    already; ``None`` for the user's own file.
     """
 
     file: Path | None
@@ -99,7 +100,7 @@ class Settings:
 
     @classmethod
     def keys(cls) -> Mapping[str, str]:
-        """Return the dotted keys of the fields that are values of the file, by the fields' names."""
+        """Return a mapping from each field that holds a value of the file to the dotted key of this value."""
         return {each.name: each.metadata["key"] for each in fields(cls) if each.metadata}
 
     @property
@@ -157,7 +158,10 @@ class Settings:
         return read_model(name, node, lambda key: self.required_folder(f"models.definitions.{name}.{key}"))
 
     def chain(self, name: str | None = None) -> ChainSettings:
-        """Return a chain, by default the default one. Raise ``ConfigError`` as ``kind`` does."""
+        """Return the chain of this name, or the default chain if ``name`` is ``None``.
+
+        Raise ``ConfigError`` for an unknown name or a missing variable.
+        """
         name = name or self.default_chain
         chain = read(ChainSettings, _select("chain", name, self._root.entries("chains")), name=name)
         return chain if chain.model else replace(chain, model=self.default_model)
@@ -168,9 +172,9 @@ class Settings:
         return read_kind(name, _select("kind", name, {kind: nodes[kind] for kind in self.kind_names}))
 
     def read_file(self, key: str, path: Path) -> Node:
-        """Read the YAML file at the path of a dotted key.
+        """Read the YAML file at ``path``, which is the value at a dotted key.
 
-        Raise ``ConfigError``; an unreadable file is an error of the key.
+        Raise ``ConfigError``. If the file cannot be opened, the error names the line of the key.
         """
         try:
             return yamlfile.read(path, self.required_folder(key))
@@ -180,8 +184,8 @@ class Settings:
     def required_folder(self, key: str, judged: str = "") -> Path | None:
         """Return the folder that must contain the file named at a dotted key, or ``None`` if any folder is allowed.
 
-        The file is checked when it is opened, since a link can change. ``judged`` is the fact that the user would have
-        to trust, by default the key.
+        The file itself must be checked when it is opened, since a link can change. ``judged`` is the fact that the user
+        has to trust before any folder is allowed (``Sensitive.judged``); by default it is ``key``.
         """
         if self.file is None or self._judged is None or (judged or key) in self._judged:
             return None
@@ -221,9 +225,9 @@ def load_settings(
 ) -> Settings:
     """Find the configuration, read it and check it. Raise ``ConfigError``.
 
-    ``skip_here`` ignores a ``./config.yaml`` that is not named. ``flags`` may have ``model``, ``chain``,
-    ``max_iterations``, ``allow`` and ``state``; others are ignored. A value with a missing variable is checked when it
-    is used.
+    With ``skip_here``, ``./config.yaml`` is ignored unless ``config`` or the environment names it. ``flags`` may have
+    ``model``, ``chain``, ``max_iterations``, ``allow`` and ``state``; others are ignored. A value that names a missing
+    variable raises no error here, but when it is used.
     """
     shipped = read_shipped().with_environ(environ)
     found = find_file(config, environ, cwd, skip_here=skip_here)
@@ -344,7 +348,7 @@ def _check_values(settings: Settings) -> None:
 
 
 def _select(kind: str, name: str, nodes: Mapping[str, Node], place: Node | None = None) -> Node:
-    """Return the node with this name. Raise ``ConfigError``, for the value at ``place``, if there is none."""
+    """Return the node with this name. If there is none, raise ``ConfigError`` with the file and line of ``place``."""
     if name in nodes:
         return nodes[name]
     known = list(nodes)

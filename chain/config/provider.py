@@ -39,7 +39,10 @@ MIN_WINDOW = 1_000
 
 @dataclass(frozen=True, slots=True)
 class ModelCheck:
-    """The response of a model's service to the settings. ``is_good`` is ``None`` if that is unknown."""
+    """The response of a model's service to the settings.
+
+    ``is_good`` says whether the service accepts them; ``None`` if that is unknown.
+    """
 
     is_good: bool | None
     message: str
@@ -49,10 +52,11 @@ class ModelCheck:
 class ModelSettings:
     """A model's definition with its variables substituted.
 
-    ``label`` is the name of the model for people. ``values`` and ``files`` are by key. ``display_values`` has the texts
-    that are shown instead of values, such as secrets. ``missing_key`` is the environment variable that should contain
-    the key but does not. ``open`` opens the model, and raises ``ConfigError``; its argument says whether a person is at
-    a prompt. ``check`` asks the service, if there is one. ``tells_costs``: the cost of a run is known.
+    ``label`` is the name of the model for people. ``values`` and ``files`` map keys of the definition to values and to
+    paths of files. ``shown`` maps keys to texts that replace values which people must not see. ``missing_key`` is the
+    environment variable that should contain the API key but is not set; otherwise empty. ``open`` opens the model, and
+    raises ``ConfigError``; its argument says whether a person is at a prompt. ``check`` asks the service to check the
+    settings; ``None`` if there is no service. ``tells_costs``: the cost of a run is known.
     """
 
     name: str
@@ -67,16 +71,17 @@ class ModelSettings:
     tells_costs: bool = True
 
     def require_key(self) -> None:
-        """Raise ``ConfigError`` if the key is missing."""
+        """Raise ``ConfigError`` if the API key is missing."""
         if self.missing_key:
             raise ConfigError(f"no API key: set {self.missing_key} or use --model offline")
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A model's definition as written. ``keys`` are the keys that have a value.
+    """A model's definition as written. ``keys`` maps each key that has a value to the value.
 
-    ``within`` returns the folder that must contain the file named at a key, or ``None`` if any folder is allowed.
+    ``within`` is a function from a key that names a file to the folder that must contain the file; ``None`` means that
+    any folder is allowed.
     """
 
     name: str
@@ -105,11 +110,15 @@ class Definition:
 class Provider:
     """The reader of a provider's definitions, and the properties of their keys. ``read`` raises ``ConfigError``.
 
-    Each definition needs the key ``needed``. ``sensitive`` keys decide where a secret or a conversation is sent, so a
-    found file needs trust for them. ``paths`` are keys that name files. The keys ``of_model`` apply to one model of one
-    service. ``free`` keys contain mappings that are passed to the service. The ``key`` is sent to the ``address``, by
-    default to the address of the service itself, for which ``usual`` is the variable. ``address_variable`` and
-    ``key_variable`` are the environment variables for definitions that name neither (``with_environment``).
+    All fields but ``read``, ``usual`` and the variables are names of keys. ``keys`` are all keys of a definition, and
+    ``needed`` is the one that each definition must have. ``sensitive`` keys decide where a secret or a conversation is
+    sent, so a found file needs trust for them. ``paths`` are keys that name files. The keys ``of_model`` are valid only
+    for one model of one service, such as its price. ``free`` keys contain mappings that are passed to the service.
+    ``key`` is the key with the API key, and ``address`` the one with the address that gets it; a definition without an
+    address means the provider's own service.
+
+    ``usual`` is the reference to the variable with the API key of that service, as ``${VAR}``. ``address_variable`` and
+    ``key_variable`` are the environment variables that ``with_environment`` uses.
     """
 
     read: Callable[[Definition], ModelSettings]
@@ -135,8 +144,9 @@ def providers() -> Mapping[str, Provider]:
 def with_environment(root: Node, environ: Mapping[str, str]) -> Node:
     """Return the configuration with the addresses and keys that the environment sets for models.
 
-    They apply to a definition that names no address, so that a key of the environment is never sent to an address in a
-    file. A key that a file names stays, unless it is the usual variable, which may contain the key of another service.
+    They apply only to definitions without an address, so that an API key of the environment is never sent to an address
+    in a file. They do not replace an API key in a file, with one exception: a reference to the variable ``usual`` is
+    replaced, because that variable may contain the API key of another service.
     """
     known = providers()
     for name, definition in root.entries("models", "definitions").items():

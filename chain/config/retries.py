@@ -12,8 +12,8 @@ RETRY_S = 600.0
 class Retries:
     """The limits for retries of a model call.
 
-    A call is retried for ``retry_s`` seconds after its first failure, with at most ``max_attempts`` attempts including
-    the first; ``None`` is no limit.
+    A call is retried for up to ``retry_s`` seconds after its first failure. ``max_attempts`` limits the attempts,
+    including the first; ``None`` is no limit.
     """
 
     max_attempts: int | None = None

@@ -19,10 +19,10 @@ from chain.config.yamlfile import Node, printable
 from chain.errors import ConfigError
 
 FILE = ".mcp.json"
-"""The file of a workspace that names its servers, shared with other programs."""
+"""The file in which a workspace names its MCP servers. Other programs read it too."""
 
 _NAME = re.compile(r"(?!.*__)[A-Za-z0-9](?:[A-Za-z0-9_-]{0,29}[A-Za-z0-9-])?")
-"""A tool's full name is ``mcp__SERVER__TOOL``, so a server's name has no ``__``."""
+"""A valid name of a server. It has no ``__``, because a tool's full name is ``mcp__SERVER__TOOL``."""
 
 _STDIO, _HTTP = ("command", "args", "env", "cwd"), ("url", "headers")
 _SECONDS = ("start_s", "timeout_s")
@@ -51,10 +51,11 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class ToolServer:
-    """The entry of a server. ``is_found``: the workspace names the server. ``is_named``: the user allowed it by name.
+    """An MCP server, as its ``entry`` describes it.
 
-    With ``trust_hints`` a tool with ``readOnlyHint`` needs no approval. ``start_s`` limits how long the first run waits
-    for the server, and ``timeout_s`` limits its calls, both in seconds; ``None`` means the default.
+    ``is_found``: the entry is in a file of the workspace. ``is_named``: the user allowed the server by name. With
+    ``trust_hints`` a tool with ``readOnlyHint`` needs no approval. ``start_s`` limits how long the first run waits for
+    the server, and ``timeout_s`` limits each call of a tool, both in seconds; ``None`` means the default.
     """
 
     name: str
@@ -67,7 +68,7 @@ class ToolServer:
 
     @property
     def target(self) -> str:
-        """The command or address as written."""
+        """The command line or the address of the server, with its variables as written."""
         keys = self.entry.entries()
         if "url" in keys:
             return str(keys["url"].value)
@@ -78,7 +79,7 @@ class ToolServer:
 
     @property
     def extras(self) -> Iterable[tuple[str, str]]:
-        """The names and values of the environment variables or headers, as written."""
+        """The environment variables or headers: pairs of ``env NAME`` or ``headers NAME``, and the value as written."""
         keys = self.entry.entries()
         for of in ("env", "headers"):
             for name, node in keys[of].entries().items() if of in keys else ():
@@ -94,7 +95,8 @@ class ToolServer:
     def with_variables(self, environ: Mapping[str, str], keys: frozenset[str]) -> Launch | Address:
         """Return how to start or reach the server, with its variables substituted.
 
-        Raise ``ConfigError``, also if a found entry uses one of ``keys``, the variables with the user's API keys.
+        ``keys`` are the names of the variables with the user's API keys. Raise ``ConfigError`` if a value is unusable,
+        or if a found entry uses one of ``keys``.
         """
         if self.is_found and (given_away := keys.intersection(self.entry.variables())):
             why = f"{self.name} asks for {', '.join(sorted(given_away))}, a key of yours that a found file does not get"
@@ -159,9 +161,9 @@ def read_servers(node: Node) -> tuple[tuple[ToolServer, ...], Mapping[str, bool]
 
 
 def editor_servers(named: Sequence[object]) -> tuple[tuple[ToolServer, ...], tuple[str, ...]]:
-    """Return the servers that an ACP editor names, and the faults of unusable ones.
+    """Return the servers that an ACP editor names, and a sentence about each unusable one.
 
-    Their texts contain no variables.
+    A ``${VAR}`` in these entries is plain text.
     """
     import json
 
@@ -188,7 +190,7 @@ def editor_servers(named: Sequence[object]) -> tuple[tuple[ToolServer, ...], tup
 
 
 def find_servers(workspace: Path) -> tuple[tuple[ToolServer, ...], tuple[str, ...]]:
-    """Return the servers that a workspace names, and the faults of its file."""
+    """Return the servers that the ``.mcp.json`` of a workspace names, and a sentence about each fault of this file."""
     servers, faults = [], []
     try:
         entries = _read_entries(workspace / FILE) if os.path.lexists(workspace / FILE) else {}

@@ -25,7 +25,7 @@ Notify = Literal["bell", "off"]
 """How a terminal notifies its user."""
 Seconds: TypeAlias = float
 Share: TypeAlias = float
-"""A part of the model's window."""
+"""A fraction of the model's context window, from 0 to 1."""
 FileNames: TypeAlias = tuple[str, ...]
 """Names of files, each without a folder."""
 Section = TypeVar("Section", bound="DataclassInstance")
@@ -71,8 +71,8 @@ class ChainSettings:
 class KindSettings:
     """A kind of agent. The tool that starts such an agent has the same name.
 
-    The defaults are the built-in description, the prompt of ``agent``, the tools of the kind, the model of the agent
-    that starts it, and the iterations of the chain.
+    If a value is missing, the kind has the built-in description, the prompt of the kind ``agent``, the tools that
+    ``chain.app.kinds`` lists, the model of the agent that makes the call, and the iterations of the chain.
     """
 
     name: str
@@ -85,7 +85,11 @@ class KindSettings:
 
 @dataclass(frozen=True, slots=True)
 class AgentsSettings:
-    """The kinds of agents, and their limits: levels below the main agent, active agents, and stored finished agents."""
+    """The kinds of agents, and the limits for agents.
+
+    ``max_depth`` limits the levels below the main agent, ``max_running`` the active agents below it, and ``max_kept``
+    the finished agents that are stored to be asked again.
+    """
 
     max_depth: int = 3
     max_running: int = 8
@@ -111,17 +115,20 @@ KIND_KEYS = tuple(f.name for f in fields(KindSettings) if f.name != "name")
 CHAIN_KEYS = tuple(f.name for f in fields(ChainSettings) if f.name != "name")
 
 LEAST_SHARE = 0.05
-"""A smaller share of a window has no room for a message."""
+"""The minimum of a share: a smaller part of the context window has no room for a message."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,56}")
-"""A kind is the name of a tool, which has at most 64 of these characters. An agent's name adds a number to it."""
+"""A valid name of a kind. It is the name of a tool too, and services limit these to 64 such characters.
+
+It is shorter than that because an agent's name adds a number to it.
+"""
 
 _RESERVED_NAMES = ("main", "root")
-"""The names of a session's first agent, and of its parent."""
+"""The names of the main agent and of its parent, which no kind can have."""
 
 
 def read(kind: type[Section], node: Node, **known: object) -> Section:
-    """Read a mapping as a dataclass. ``known`` are fields that need no reading. Raise ``ConfigError``."""
+    """Read a mapping as a dataclass. ``known`` has the fields that are not in the mapping. Raise ``ConfigError``."""
     keys = node.mapping(each.name for each in fields(kind) if each.name not in known)
     return kind(**known, **read_fields(kind, keys))
 

@@ -51,9 +51,10 @@ MAX_JUDGED_CHARS = yamlfile.MAX_YAML_BYTES
 class Sensitive:
     """A value that needs trust, with the details that the question to the user shows.
 
-    ``setting`` is the key that needs trust, and ``line`` its line. ``key`` is the key of the value, which may be nested
-    in the setting. ``value`` is as written. ``leads_to`` is the target of a path out of the folder. ``place`` is set if
-    the value is in another file, which the setting names.
+    ``setting`` is the dotted key that needs trust, and ``line`` its line. ``key`` is the dotted key of the value, which
+    is ``setting`` or below it. ``value`` is the value as written. If the value is a path that leaves the folder of the
+    file, ``leads_to`` is the target of the path. If the value is not in the configuration but in a prompt file that
+    ``setting`` names, ``place`` is the file and line of the value.
     """
 
     setting: str
@@ -65,7 +66,7 @@ class Sensitive:
 
     @property
     def judged(self) -> str:
-        """The fact that the user has to trust: a setting of the file, or one value in another file."""
+        """The fact that the user has to trust, as text: ``setting``, with ``value`` if that is in a prompt file."""
         return named_value(self.setting, self.value) if self.place else self.setting
 
 
@@ -79,17 +80,18 @@ def _paths() -> frozenset[str]:
 
 
 def named_value(setting: str, value: str) -> str:
-    """Return the fact that the file named by a setting names this handler prompt."""
+    """Return the text of a fact that needs trust: the prompt file at ``setting`` has the handler prompt ``value``."""
     return f"{setting}.{HANDLER}: {value}"
 
 
 def sensitive_values(root: Node, shipped: Node) -> tuple[Sensitive, ...]:
     """Return the values of a found file that could send data to someone or run something.
 
-    They include every variable (``model: ${AWS_SECRET}`` would send it), every path or link out of the folder, and
-    another provider under a shipped name. Prompt files of agents are checked like the configuration.
+    These are also every value with a variable (``model: ${AWS_SECRET}`` would send the secret), every path or link out
+    of the folder, and a changed provider in a definition with a shipped name. Prompt files of agents are checked like
+    the configuration.
     """
-    # By node, not by key: a key is ambiguous if a name has dots in it.
+    # Nodes are compared, not keys: a key is ambiguous if a name has dots in it.
     found = {
         id(n): n for n in (*_redefined_keys(root, shipped), *_dangerous_values(root, shipped), *_outside_paths(root))
     }
@@ -98,7 +100,7 @@ def sensitive_values(root: Node, shipped: Node) -> tuple[Sensitive, ...]:
 
 
 def _written_values(node: Node, setting: Node) -> Iterator[Sensitive]:
-    """Yield each value in and below a node. A list of plain values counts as one value."""
+    """Yield each value in and below a node as a value of ``setting``. A list of plain values counts as one value."""
     children: list[Node] = []
     if isinstance(node.value, dict):
         children = list(node.value.values())
@@ -133,9 +135,9 @@ def _walk(node: Node, whole: Set[int] = frozenset()) -> Iterator[tuple[str, Node
 
 
 def _named_by_prompts(root: Node) -> Iterator[Sensitive]:
-    """Yield the handler prompts in agents' prompt files that are outside the folder or name a variable.
+    """Yield each handler prompt that an agent's prompt file names, if its path has a variable or leaves the folder.
 
-    For all others, reading checks that they are in the folder.
+    Other handler prompts need no trust here: when one is read, its path is checked again.
     """
     for prompt, handler in _handlers(root):
         leads_to = "" if "${" in handler.value else _outside_target(handler, prompt.file)
@@ -145,7 +147,7 @@ def _named_by_prompts(root: Node) -> Iterator[Sensitive]:
 
 
 def _handlers(root: Node) -> Iterator[tuple[Node, Node]]:
-    """Yield the prompt of each kind of agent, with the handler prompt that the prompt's file names."""
+    """Yield pairs of nodes: the prompt file of a kind of agent, and the handler prompt that this file names."""
     left = MAX_JUDGED_CHARS
     for kind in root.entries("agents").values():
         prompt = kind.entries().get("prompt")
@@ -181,7 +183,7 @@ def digest_of(root: Node, keys: Sequence[str]) -> str:
     """Return the digest of a file's content together with the keys that need trust."""
     import json  # imports delay the prompt, and most folders have no configuration
 
-    # With the keys: the same text needs more trust in a folder with a link that leads out of it.
+    # The keys are included, because the same text needs more trust in a folder with a link that leads out of it.
     return hashlib.sha256(json.dumps([root.plain(), keys], sort_keys=True).encode()).hexdigest()
 
 
@@ -207,7 +209,7 @@ def remember(digest: str, state: Path) -> None:
 
 
 def _redefined_keys(root: Node, shipped: Node) -> Iterator[Node]:
-    """Yield the sensitive keys of models' definitions that differ from the shipped ones."""
+    """Yield the values of sensitive keys in models' definitions that differ from the shipped values."""
     for name, definition in root.entries("models", "definitions").items():
         was = {key: node.plain() for key, node in shipped.entries("models", "definitions", name).items()}
         was |= {each.key: each.usual for each in providers().values() if each.key}
@@ -228,7 +230,7 @@ def _dangerous_values(root: Node, shipped: Node) -> Iterator[Node]:
 
 
 def _outside_paths(root: Node) -> Iterator[Node]:
-    """Yield the texts that name a variable and the paths that leave the folder."""
+    """Yield the values that name a variable, and the paths that leave the folder of the file."""
     usual, paths = {(each.key, each.usual) for each in providers().values()}, _paths()
     definitions = [definition.entries() for definition in root.entries("models", "definitions").values()]
     # The service defines these keys, so the mapping is trusted as a whole.
@@ -243,9 +245,9 @@ def _outside_paths(root: Node) -> Iterator[Node]:
 
 
 def _outside_target(node: Node, config: str) -> str | None:
-    """Return the target of a path, with links resolved, if it is outside the folder of a file; otherwise ``None``.
+    """Return the target of the path in a node, with links resolved, if it is outside the folder of ``config``.
 
-    The target is empty if it is unknown.
+    Return ``None`` if the target is inside the folder, and an empty text if the target is unknown.
     """
     path = located_path(node.value, node)
     if path is None:

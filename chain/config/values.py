@@ -48,7 +48,11 @@ def path(node: Node) -> Path | None:
 
 
 def located_path(text: str, node: Node) -> Path | None:
-    """Return the path that a text at a node means; ``None`` for a blank text. Trust checks and readers both use it."""
+    """Return the path that ``text`` means if it is written at ``node``; ``None`` for a blank text.
+
+    ``~/`` is the user's home, and a relative path begins at the folder of the node's file. Trust checks and readers
+    both call this function, so that they agree.
+    """
     text, home = text.strip(), (node.environ or {}).get("HOME")
     if not text:
         return None
@@ -71,9 +75,9 @@ def url(node: Node) -> str | None:
 
 
 def secret(node: Node, *, needed: bool) -> str | None:
-    """Return a key; ``None`` for a blank text.
+    """Return an API key; ``None`` for a blank text.
 
-    A variable that is not set also gives ``None`` unless ``needed`` is true.
+    If the text names a variable that is not set, raise ``MissingVariable`` if ``needed``; otherwise return ``None``.
     """
     if not isinstance(node.value, str):
         raise node.error("expected text")  # the message omits the value, which may be a secret

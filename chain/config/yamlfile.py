@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     import yaml
 
 MAX_YAML_BYTES = 128 * 1024
-"""The limit of a file: the shipped ones have at most 30 kB. At the limit, reading takes about 0.3 s with libyaml, and
-up to 3 s without it or to locate a mistake."""
+"""The maximum size of a YAML file in bytes; the shipped files have at most 30 kB. A file of the maximum size is read in
+about 0.3 s with libyaml, and in up to 3 s without libyaml or if it has a mistake to locate."""
 MAX_YAML_DEPTH = 20
 MAX_YAML_VALUES = 20_000
 MAX_INTEGER = 10**15
-"""Larger whole numbers are not exact as floats, and very long ones cannot be printed."""
+"""The maximum of a whole number. Larger ones are not exact as floats, and very long ones cannot be printed."""
 MAX_NUMBER = 40
-"""The limit of a number in characters. The time to read one grows with the square of its length: ``1:1:1...``, a number
-to the base 60, took seconds at the length that fits into a file."""
+"""The maximum length of a number in characters. The time to read a number grows with the square of its length: a number
+to the base 60 (``1:1:1...``) that filled a file took seconds."""
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_]\w*)(?P<default>:-(?P<value>[^}]*))?\}|\$\{", re.ASCII)
 
@@ -42,7 +42,7 @@ _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
 
 class MissingVariable(ConfigError):
-    """The error that a value names an environment variable that is not set."""
+    """Raised if a value names an environment variable that is not set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +261,7 @@ def decode(raw: bytes, path: Path) -> str:
 def parse(text: str, file: str) -> Node:
     """Parse YAML text; ``file`` is its name in errors.
 
-    Raise ``ConfigError``. The same text may return the same node.
+    Raise ``ConfigError``. Results are cached, so two calls with the same arguments may return the same node.
     """
     import yaml
 
@@ -277,7 +277,10 @@ def parse(text: str, file: str) -> Node:
 
 
 def _compose_and_explain(text: str, file: str) -> yaml.Node | None:
-    """Compose with PyYAML's own parser, so that error messages are the same with and without libyaml."""
+    """Parse again with PyYAML's own parser, and raise ``ConfigError`` for the mistake, with its line.
+
+    This parser gives the same error messages with and without libyaml. Return the document if it has no mistake.
+    """
     import yaml
 
     try:
@@ -296,7 +299,10 @@ def _compose_and_explain(text: str, file: str) -> yaml.Node | None:
 
 
 def _compose(text: str, file: str, loader: type[yaml.SafeLoader | yaml.CSafeLoader]) -> yaml.Node | None:
-    """Compose a document. Reject deep nesting before that, because composing uses a Python frame or more per level."""
+    """Parse a document to YAML nodes with ``loader``; ``None`` if it is empty. Raise ``ConfigError`` for deep nesting.
+
+    The depth is checked first, because the parser uses a Python frame or more per level.
+    """
     import yaml
 
     depth = 0

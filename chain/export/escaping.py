@@ -1,8 +1,9 @@
 """Safe forms of untrusted text: plain text as HTML, and replies of the model as rendered Markdown. Pure.
 
-All text of a page passes through ``escape_text`` or ``prose``. The parser drops HTML and images, which a browser would
-fetch, and links only to ``http``, ``https`` and ``mailto`` addresses. Definitions of links stay visible. The Markdown
-export quotes a reply unchanged only if ``is_inert``.
+All text of a page passes through ``escape_text`` or ``prose``. The parser for ``prose`` renders neither HTML nor
+images, because a browser would fetch images. It links only to ``http``, ``https`` and ``mailto`` addresses, and shows
+definitions of links as plain text. The Markdown export quotes a reply unchanged only if ``is_inert`` returns true for
+it.
 """
 
 from __future__ import annotations
@@ -19,21 +20,27 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 MAX_MARKDOWN = 60_000
-"""The limit of a parsed reply in characters. Parsing a longer one could take minutes, so it stays plain text."""
+"""The maximum number of characters of a reply that is parsed as Markdown.
+
+Parsing a longer reply could take minutes, so it stays plain text.
+"""
 MAX_NESTING = 20
-"""The parser's limit of nesting levels. It skips deeper content, so a reply with more levels stays plain text."""
+"""The maximum number of nesting levels that the parser reads.
+
+It skips deeper content, so a reply with more levels stays plain text.
+"""
 
 _LINK = re.compile(r"(?:https?://|mailto:)[^\s\\]+\Z", re.IGNORECASE)
 _INERT_LINK = re.compile(r"https?:|mailto:|[^:]*(?:[/?#]|\Z)", re.IGNORECASE)
 
 
 def escape_text(text: str) -> str:
-    """Return a text without control characters, for use between tags and inside quotes."""
+    """Return a text as HTML, without control characters. It is safe between tags and inside quotes."""
     return html.escape(sanitize(text))
 
 
 def prose(text: str) -> str:
-    """Return a reply as HTML."""
+    """Return a reply as HTML: its Markdown rendered, or plain text if it is too long or nested too deeply."""
     text, parser = sanitize(text), _strict_parser()
     tokens = [] if len(text) > MAX_MARKDOWN else parser.parse(text)
     if not tokens or any(_is_deep(token) for token in tokens):
@@ -45,9 +52,9 @@ def prose(text: str) -> str:
 
 
 def is_inert(text: str) -> bool:
-    """Return whether a reply contains no HTML, image or script link for programs that render CommonMark.
+    """Return whether a program that renders CommonMark finds no HTML, image or script link in a reply.
 
-    The reply must not contain tabs, because programs differ in the columns of tabs in lists and quotes. Programs also
+    The caller must expand tabs first, because programs differ in the columns of tabs in lists and quotes. Programs also
     differ in support for tables, so parsers with and without tables are tried.
     """
     if len(text) > MAX_MARKDOWN:

@@ -21,7 +21,7 @@ from chain.version import VERSION
 
 MAX_HTML_TITLE = 200
 FEW_ROWS = 10
-"""The number of rows up to which a result is not folded."""
+"""A result with more rows than this is folded."""
 FEW_CHARS = 1_200
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -29,7 +29,7 @@ _BOXES = {"PENDING": "☐", "DONE": "☑", "FAILED": "☒"}
 
 
 def html(session: outline.Outline) -> Iterator[str]:
-    """Yield the page in pieces."""
+    """Yield the HTML page in pieces."""
     style = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
     title = escape_text(truncate(session.title, MAX_HTML_TITLE))
     yield (
@@ -88,7 +88,7 @@ def _items(items: Iterable[outline.Item]) -> Iterator[str]:
 
 
 def _content(event: outline.ShownEvent, urgency: str) -> tuple[str, str]:
-    """Return the class and the content of an event's element."""
+    """Return the CSS class and the content of the element for an event."""
     match event:
         case events.Reply():
             return "reply", prose(event.text)
@@ -152,13 +152,13 @@ def _quality(status: events.Status | None) -> str:
 
 
 def _captioned_text(text: str, caption: str = "") -> str:
-    """Return a text below its caption. Either may be empty, and is then left out."""
+    """Return the HTML of a text below a row with its ``caption``. An empty text or caption has no HTML."""
     row = f'<p class="by">{escape_text(caption)}</p>' if caption else ""
     return row + (f'<p class="text">{escape_text(text)}</p>' if text else "")
 
 
 def _fold(text: str) -> str:
-    """Return a text, folded if it is long; an empty string if it is blank."""
+    """Return the HTML of a text, folded if the text is long; an empty string if the text is blank."""
     text = text.strip("\n")
     if not text.strip():
         return ""

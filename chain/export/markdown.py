@@ -30,7 +30,7 @@ _BREAK = re.compile(r"(?<=[^\n])\n(?=[^\n])")
 
 
 def markdown(session: outline.Outline) -> Iterator[str]:
-    """Yield the document in pieces."""
+    """Yield the Markdown document in pieces."""
     return (f"{row}\n" for row in _rows(session))
 
 
@@ -140,13 +140,13 @@ def _indent(rows: Iterable[str]) -> Iterator[str]:
 
 
 def quote_reply(who: str, text: str) -> Iterator[str]:
-    """Yield words of the model as a quote. No text can end the quote early."""
+    """Yield the rows of a quote with words of the model. No text can end the quote early."""
     rows = sanitize(text).strip("\n").expandtabs(4).splitlines()
     return _quote(who, rows if is_inert("\n".join(rows)) else fence_block(text, "markdown"))
 
 
 def fence_block(text: str, language: str) -> Iterator[str]:
-    """Yield a code block. No text in it can end it early."""
+    """Yield the rows of a code block. No text in it can end the block early."""
     text = sanitize(text).strip("\n")
     longest = max((len(found) for found in _FENCE.findall(text)), default=2)
     fence = "`" * (longest + 1)
@@ -154,7 +154,7 @@ def fence_block(text: str, language: str) -> Iterator[str]:
 
 
 def quote_verbatim(text: str) -> Iterator[str]:
-    """Yield rows for a quote that show a text verbatim, with its line breaks and indentation."""
+    """Yield rows that show a text verbatim inside a quote, with its line breaks and indentation."""
     rows = []
     for row in sanitize(text).strip("\n").splitlines():
         words = row.expandtabs(4).rstrip()

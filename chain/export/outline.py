@@ -1,7 +1,7 @@
 """A session as a tree: runs, their iterations, the items of each, and agents inside the calls that started them.
 
 ``outline_of`` builds the tree from the events of a journal (``chain.session.restored_state``), in their order. An
-incomplete journal gives an outline too. To show another event in exports, add it to ``ShownEvent`` and to
+incomplete journal has an outline too. To show another event in exports, add it to ``ShownEvent`` and to
 ``_Builder.add``, then render it in ``html`` and ``markdown``. Pure.
 """
 
@@ -18,18 +18,21 @@ from chain.text.phrases import RemarkEvent, duration
 from chain.text.wording import MAIN
 
 MAX_DEPTH = 16
-"""The limit of nested agents. Deeper ones, which only a forged journal has, are shown in the run itself."""
+"""The maximum depth of nested agents.
+
+Only a forged journal has agents below this depth. They are shown in the run itself.
+"""
 
 _OfModel: TypeAlias = events.Reply | events.ThinkingDelta | events.Question | events.PlanChanged
 _OfUser: TypeAlias = events.UserInterruption | events.Answer | events.LineQueued
 ShownEvent: TypeAlias = _OfModel | _OfUser | events.Result | RemarkEvent
-"""The events that become items unchanged."""
+"""The events that become items of the outline without a change."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Part:
     at: int
-    """The index of its first event in ``Outline.times``."""
+    """The index of the part's first event in ``Outline.times``."""
 
     @property
     def anchor(self) -> str:
@@ -38,9 +41,10 @@ class _Part:
 
 @dataclass(slots=True, kw_only=True)
 class Moment(_Part):
-    """An event without a duration. ``urgency`` is that of the most urgent line of a ``UserInterruption``.
+    """An event without a duration.
 
-    A ``Result`` contains only the text that the earlier replies do not contain.
+    The ``urgency`` of a ``UserInterruption`` is that of its most urgent line. A ``Result`` contains only the part of
+    its text that the earlier replies do not contain.
     """
 
     event: ShownEvent
@@ -49,13 +53,19 @@ class Moment(_Part):
 
 @dataclass(slots=True, kw_only=True)
 class _Stretch(_Part):
-    """A part with a duration. ``until`` is the index of its last event, and ``ended`` the time of that event."""
+    """A part of the session with a duration.
+
+    ``until`` is the index of the part's last event, and ``ended`` the time of that event.
+    """
 
     time: float
     until: int = 0
     ended: float = 0.0
     is_lost: bool = False
-    """Whether the program ended in it at an unknown time. Then ``ended`` is the time of the resume."""
+    """Whether the program ended during the part, at an unknown time.
+
+    Then ``ended`` is the time at which the session was resumed.
+    """
 
     def __post_init__(self) -> None:
         self.until, self.ended = self.at, self.time
@@ -97,7 +107,7 @@ class CallItem(_Stretch):
 
     @property
     def result_text(self) -> str:
-        """The text of the result; empty if it is the last reply of the started agent, which is shown already."""
+        """The text of the result; empty if it repeats the last reply of the agent that the call started."""
         text = "" if self.result is None else self.result.text
         is_repeated = self.agents and text.strip() == self.agents[-1].last_reply.strip()
         return "" if is_repeated else text
@@ -105,9 +115,10 @@ class CallItem(_Stretch):
 
 @dataclass(slots=True, kw_only=True)
 class Iteration(_Stretch):
-    """An iteration.
+    """One iteration of an agent.
 
-    Number 0 contains the items before the first iteration of an agent, or after the last one of a run.
+    The number 0 marks no real iteration, but the items before an agent's first iteration, or after the last one of a
+    run.
     """
 
     number: int = 0
@@ -117,7 +128,10 @@ class Iteration(_Stretch):
 
 @dataclass(slots=True, kw_only=True)
 class AgentRun(_Stretch):
-    """One activity of an agent, from its start to its end. That of the main agent (``depth`` 0) is a run."""
+    """One activity of an agent, from its start to its end.
+
+    An activity of the main agent (``depth`` 0) is a run.
+    """
 
     agent: str
     task: str
@@ -128,18 +142,18 @@ class AgentRun(_Stretch):
 
     @property
     def iterations(self) -> int:
-        """The number of its iterations."""
+        """The number of iterations, without those with the number 0."""
         return sum(step.number > 0 for step in self.steps)
 
     @property
     def last_iteration(self) -> Iteration:
-        """The last iteration, which is created if there is none."""
+        """The last iteration. If there is none yet, one with the number 0 is added."""
         if not self.steps:
             self.steps.append(Iteration(at=self.at, time=self.time))
         return self.steps[-1]
 
     def items(self) -> Iterator[Item]:
-        """Yield its items, without those of the agents that it started."""
+        """Yield the items of all iterations, without the items of agents that this agent started."""
         return (item for step in self.steps for item in step.items)
 
     def extend(self, at: int, time: float) -> None:
@@ -153,16 +167,16 @@ Item: TypeAlias = Moment | CallItem | AgentRun
 
 @dataclass(slots=True)
 class Outline:
-    """A whole session."""
+    """The outline of a whole session."""
 
     init: events.Init | None = None
     before: list[Item] = field(default_factory=list)
     """The items before the first run."""
     runs: list[AgentRun] = field(default_factory=list)
     agents: list[AgentRun] = field(default_factory=list)
-    """The activities of all agents, including runs, in the order of their starts."""
+    """The activities of all agents, including runs, in the order in which they started."""
     waiting: list[Moment] = field(default_factory=list)
-    """The lines that still wait at the end."""
+    """The lines that still wait at the end of the session."""
     times: list[float] = field(default_factory=list)
     """The times of the events, in their order."""
     tokens: int = 0
@@ -281,7 +295,10 @@ class _Builder:
         return run
 
     def _end_run(self, event: events.Result, at: int) -> None:
-        """End the active run and all agents that are still active in it."""
+        """End the active run, and all agents that are still active in it.
+
+        If no run is active, start one for the event first.
+        """
         run = self._started.get(MAIN)
         if run is None or run.status is not None:
             run = self._start_run(event, self._index(event))
@@ -297,7 +314,10 @@ class _Builder:
         self._put(event, Moment(at=at, event=replace(event, result=text)))
 
     def _start_agent(self, event: events.AgentStarted, at: int) -> None:
-        """Add an agent to the call that started it; if that is not recorded, to the last iteration of its parent."""
+        """Add an agent to the call that started it.
+
+        If that call is not recorded, add the agent to the last iteration of its parent agent.
+        """
         holder = self._calls.get(event.parent_id) or self._agent(event)
         if holder.depth >= MAX_DEPTH:
             holder = self._outline.runs[-1]
@@ -331,6 +351,9 @@ class _Builder:
         items.append(item)
 
     def _agent(self, event: Event) -> AgentRun:
-        """Return the agent of an event; the last run if the start of the agent is not recorded."""
+        """Return the activity to which an event belongs.
+
+        If the start of its agent is not recorded, return the last run. If there is no run, start one.
+        """
         runs = self._outline.runs
         return self._started.get(event.agent) or (runs[-1] if runs else self._start_run(event, self._index(event)))

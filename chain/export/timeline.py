@@ -1,4 +1,4 @@
-"""The timeline of the HTML page: one lane for each agent, in which every sign links to its place in the record. Pure.
+"""The timeline of the HTML page: one lane for each agent, in which every bar and pin links into the record. Pure.
 
 The scale from left to right shows both a tool call of milliseconds and a pause of a night: the distance of two events
 is a constant plus the logarithm of the seconds between them.
@@ -18,9 +18,15 @@ from chain.text import phrases
 from chain.text.wording import pluralize, truncate
 
 ROOM = 0.1
-"""The distance between two simultaneous events. A second between them adds 0.7."""
+"""The distance between two simultaneous events, before the timeline is scaled to the width of the page.
+
+A second between two events adds 0.7.
+"""
 CLOSEST = 0.35
-"""The least distance of two bars in percent of the width: four pixels of a wide page. Closer bars are merged."""
+"""The minimum distance between the starts of two bars, in percent of the width: four pixels of a wide page.
+
+Closer bars are merged.
+"""
 PIN_WIDTH = 6.6
 """The width of a pin on a narrow page, in percent of the width."""
 LEVELS = 4
@@ -40,62 +46,65 @@ def timeline(session: Outline) -> Iterator[str]:
     """Yield the timeline as HTML; nothing if the session has no run."""
     if not session.runs:
         return
-    places = _places(session.times)
+    positions = _positions(session.times)
     lanes: dict[str, list[AgentRun]] = {}
     for run in session.agents:
         lanes.setdefault(run.agent, []).append(run)
     first, last = (phrases.local_time(moment, "%H:%M:%S") for moment in (session.times[0], max(session.times)))
     yield f'<section class="timeline">\n<h2>Timeline</h2>\n{_KEY}'
     for runs in lanes.values():
-        yield from _lane(runs, places)
+        yield from _lane(runs, positions)
     yield f'<div class="axis"><span>{first}</span><span>{last}</span></div>\n</section>\n'
 
 
-def _places(times: Sequence[float]) -> list[float]:
-    """Return the position of each event, in percent of the width."""
-    places = [0.0]
+def _positions(times: Sequence[float]) -> list[float]:
+    """Return the position of each event from the left, in percent of the width."""
+    positions = [0.0]
     for before, after in pairwise(times):
-        places.append(places[-1] + ROOM + log1p(max(after - before, 0.0)))  # a clock may be set back
-    width = places[-1] or 1.0
-    return [100 * place / width for place in places]
+        positions.append(positions[-1] + ROOM + log1p(max(after - before, 0.0)))  # a clock may be set back
+    width = positions[-1] or 1.0
+    return [100 * position / width for position in positions]
 
 
-def _lane(runs: Sequence[AgentRun], places: Sequence[float]) -> Iterator[str]:
+def _lane(runs: Sequence[AgentRun], positions: Sequence[float]) -> Iterator[str]:
     """Yield the lane of one agent: bars for iterations and calls, and pins above them."""
     agent = runs[0].agent
-    signs = sorted(sign for run in runs for sign in _signs(run))
-    levels = _levels([places[at] for at, *_ in signs])
+    pins = sorted(pin for run in runs for pin in _pins(run))
+    levels = _levels([positions[at] for at, *_ in pins])
     yield (
         f'<div class="lane" style="--depth:{runs[0].depth};--levels:{max(levels, default=-1) + 1}">\n'
         f'<div class="agent"><a href="#{runs[0].anchor}">{escape_text(agent)}</a></div>\n<div class="track">\n'
     )
-    for steps in _merge_close_parts((step for run in runs for step in run.steps if step.number), places):
+    for steps in _merge_close_parts((step for run in runs for step in run.steps if step.number), positions):
         numbers = " to ".join(dict.fromkeys(str(step.number) for step in (steps[0], steps[-1])))
         took = f" ({steps[0].took})" if len(steps) == 1 else ""
-        yield _bar("bar", steps, places, f"{agent}, iteration {numbers}{took}")
+        yield _bar("bar", steps, positions, f"{agent}, iteration {numbers}{took}")
     for calls in _merge_close_parts(
-        (item for run in runs for item in run.items() if isinstance(item, CallItem)), places
+        (item for run in runs for item in run.items() if isinstance(item, CallItem)), positions
     ):
         failed = " failed" if any(call.has_failed for call in calls) else ""
         title = f"{calls[0].name}: {calls[0].state}" if len(calls) == 1 else pluralize(len(calls), "call")
-        yield _bar(f"call{failed}", calls, places, title)
-    for (at, kind, sign, title), level in zip(signs, levels, strict=True):
-        yield _link(f"pin{kind}", at, f"left:{places[at]:.2f}%;--level:{level}", title, sign)
+        yield _bar(f"call{failed}", calls, positions, title)
+    for (at, kind, sign, title), level in zip(pins, levels, strict=True):
+        yield _link(f"pin{kind}", at, f"left:{positions[at]:.2f}%;--level:{level}", title, sign)
     yield "</div>\n</div>\n"
 
 
-def _merge_close_parts(parts: Iterable[_Part], places: Sequence[float]) -> list[list[_Part]]:
-    """Return the parts in groups. Each group is one bar."""
+def _merge_close_parts(parts: Iterable[_Part], positions: Sequence[float]) -> list[list[_Part]]:
+    """Group the parts whose starts are too close together for separate bars (``CLOSEST``).
+
+    Return the groups. Each group is one bar.
+    """
     groups: list[list[_Part]] = []
     for part in parts:
-        if not groups or places[part.at] - places[groups[-1][0].at] >= CLOSEST:
+        if not groups or positions[part.at] - positions[groups[-1][0].at] >= CLOSEST:
             groups.append([])
         groups[-1].append(part)
     return groups
 
 
-def _bar(kind: str, parts: Sequence[Iteration] | Sequence[CallItem], places: Sequence[float], title: str) -> str:
-    left, right = places[parts[0].at], places[max(part.until for part in parts)]
+def _bar(kind: str, parts: Sequence[Iteration] | Sequence[CallItem], positions: Sequence[float], title: str) -> str:
+    left, right = positions[parts[0].at], positions[max(part.until for part in parts)]
     return _link(kind, parts[0].at, f"left:{left:.2f}%;width:{right - left:.2f}%", title)
 
 
@@ -104,8 +113,11 @@ def _link(kind: str, at: int, style: str, title: str, sign: str = "") -> str:
     return f'<a class="{kind}" href="#e{at}" style="{style}" title="{title}">{escape_text(sign)}</a>\n'
 
 
-def _signs(run: AgentRun) -> Iterator[tuple[int, str, str, str]]:
-    """Yield the agent's exchanges with the user, and a bad end: index, kind, sign and title of each."""
+def _pins(run: AgentRun) -> Iterator[tuple[int, str, str, str]]:
+    """Yield a pin for each exchange of the agent with the user, and for an end without success.
+
+    A pin consists of an event's index, a kind, a sign and a title.
+    """
     for item in run.items():
         match item:
             case Moment(at=at, event=events.UserInterruption() as event, urgency=urgency):
@@ -119,10 +131,10 @@ def _signs(run: AgentRun) -> Iterator[tuple[int, str, str, str]]:
         yield run.until, " ends", sign, f"{run.agent}: {phrases.describe_status(run.status)}"
 
 
-def _levels(places: Sequence[float]) -> list[int]:
-    """Return the lowest free level for each pin. If no level is free, pins overlap."""
+def _levels(positions: Sequence[float]) -> list[int]:
+    """Return the level of each pin: the lowest free one. If no level is free, pins overlap."""
     ends, levels = [0.0] * LEVELS, []
-    for left in places:
+    for left in positions:
         level = next((n for n, end in enumerate(ends) if left >= end), ends.index(min(ends)))
         ends[level] = left + PIN_WIDTH
         levels.append(level)

@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from chain.text.search import Pattern
 
 MAX_RULE_CHARS = 2_000
-"""The number of characters of a line that rules search. The rest of a longer text rarely matters."""
+"""The number of characters of a line that rules search. What follows in a longer line rarely matters."""
 
 MAX_RULES_S = 0.1
-"""The limit, in seconds of processor time, for all rules on one line. Good rules need microseconds."""
+"""The time limit for searching one line with all rules, in seconds of processor time. Good rules need microseconds."""
 
 TEMPLATE_NAMES = ("message", "iteration", "point", "count", "remaining", "skipped", "outcome", "agent", "query")
 """The names that a template may contain."""
 
 Action: TypeAlias = Literal["deliver", "urgent", "stop"]
-"""The action of a rule."""
+"""What a rule does with a line that matches."""
 
 UNDELIVERABLE_KINDS: frozenset[Kind] = frozenset({"blank", "local", "stop", "follow-up"})
 """The kinds of lines that are never delivered as an interruption."""
@@ -46,14 +46,16 @@ The user wrote to you while you were at work. Deal with that first, in this repl
 Then go on with the task in the same reply. Do not start it afresh, and do not ask whether you may continue."""
 
 MAX_CACHED_LINES = 32
-"""The number of lines whose rules are cached: more than wait in an inbox."""
+"""The number of lines for which the matching rule is cached. Fewer lines wait in an inbox."""
 
 
 @dataclass(frozen=True, slots=True)
 class InterruptionPrompt:
-    """A handler prompt. ``source`` is ``default`` or ``yaml:<path>``. ``todo_direct``: code carries out plan commands.
+    """A handler prompt: how lines are delivered to the model in the middle of a task.
 
-    ``post_prompt`` may be empty, and ``resume`` is ``None`` if resuming the task is off.
+    ``source`` is ``default`` or ``yaml:<path>``. ``user_template`` is the message for a line. ``post_prompt`` is the
+    instruction for the reply, or empty. ``resume`` is the message that resumes the task after an answer; ``None`` if
+    this is turned off. ``todo_direct``: code carries out plan commands, not the model.
     """
 
     source: str
@@ -69,7 +71,7 @@ class InterruptionPrompt:
     def rule_for(self, line: Line) -> Rule | None:
         """Return the first rule that matches a line, or ``None``.
 
-        The result is cached, since each line needs it twice.
+        The result is cached, since it is needed at the acceptance and at the delivery of a line.
         """
         if line.kind in UNDELIVERABLE_KINDS or self.mistake is not None or not self.rules:
             return None
@@ -97,7 +99,7 @@ class InterruptionPrompt:
 class Rule:
     """The action and the prompt for lines that match ``pattern``.
 
-    ``too_slow`` is the error if the search takes too long.
+    ``line`` is the line of the rule in its file. ``too_slow`` is the error to report if the search takes too long.
     """
 
     line: int
@@ -115,7 +117,7 @@ BUILT_IN_PROMPT = InterruptionPrompt(
     resume=RESUME,
     todo_direct=True,
 )
-"""The prompt that is used if no file can be used."""
+"""The prompt that is used if no file is configured or the file cannot be used."""
 
 JOB_PROMPT = InterruptionPrompt(
     source="default", user_template="${message}", post_prompt="", overrides=Overrides(), resume=None, todo_direct=False
@@ -127,7 +129,7 @@ JOB_PROMPT = InterruptionPrompt(
 class Situation:
     """The circumstances of a delivery.
 
-    ``remaining`` counts the model calls left, ``skipped`` names the skipped tools.
+    ``remaining`` is the number of model calls that are left, ``skipped`` are the names of skipped tools.
     """
 
     iteration: int
@@ -140,7 +142,7 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A line that is delivered. ``outcome`` is the result if code has carried out the line, such as ``(Done: ...)``."""
+    """A line that is delivered. If code carried it out, ``outcome`` is a text about the result, as ``(Done: ...)``."""
 
     line: Line
     outcome: str = ""
@@ -150,7 +152,7 @@ class Arrival:
 class Composed:
     """A composed user message, and the parameters of the call that answers it.
 
-    If there is a ``resume`` text, the task continues after the reply.
+    ``resume`` is the message that resumes the task after the reply; ``None`` if the message ends or changes the task.
     """
 
     text: str
@@ -160,7 +162,7 @@ class Composed:
 
 
 def apply_rule(prompt: InterruptionPrompt, line: Line) -> Line:
-    """Return the line changed by the action of its rule: unchanged, urgent, or a stop."""
+    """Apply the action of the rule that matches a line. Return the line unchanged, urgent, or as a stop."""
     rule = prompt.rule_for(line)
     match rule.action if rule is not None else "deliver":
         case "deliver":
@@ -174,11 +176,12 @@ def apply_rule(prompt: InterruptionPrompt, line: Line) -> Line:
 def compose(
     prompt: InterruptionPrompt, arrivals: Sequence[Arrival], situation: Situation, unanswered: Sequence[Arrival] = ()
 ) -> Composed:
-    """Compose one message from all lines of a safe point, each by its own rule.
+    """Compose one message from the lines of a safe point (``arrivals``), each with the prompt of the rule it matches.
 
-    The reply to the message also answers the ``unanswered`` lines. If the lines' settings differ, those of the last
-    line apply, except that the largest ``max_tokens`` is used. A text that several lines share occurs once, with the
-    messages of all of them. The first ``resume`` text of a rule is used, if there is one.
+    The parameters also consider ``unanswered``, earlier lines that the same reply answers. The temperature and the
+    effort are those of the last line that sets them, and ``max_tokens`` is the largest one. If several lines have the
+    same ``post_prompt``, it occurs once, with the messages of all of them. There is a ``resume`` text only if the task
+    continues after each line; a text from a rule is preferred. Raise ``ValueError`` without ``arrivals``.
     """
     if not arrivals:
         raise ValueError("a message needs at least one line")

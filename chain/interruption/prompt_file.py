@@ -6,17 +6,18 @@ run. Where the format leaves a choice:
 - Several entries of one role are one text, joined with a blank line.
 - A file without a ``user`` entry gets the built-in one; a file without a ``system`` entry has no post-prompt.
 - A ``user`` text without ``${message}`` gets it appended after a blank line, so that the user's text is never lost.
-- ``resume: true`` is the built-in text. Numbers in a ``resume`` text are those of the delivery.
+- ``resume: true`` means the built-in text. Numbers in a ``resume`` text are those at the delivery of the line.
 
-The first of the ``rules`` that matches a line decides (``chain help handler-prompts``). Where their format leaves a
-choice:
+The first of the ``rules`` that matches a line decides (``chain help handler-prompts``). Where the rules leave a choice:
 
-- ``^`` and ``$`` are the ends of the line, however many rows it has. Lines that begin with a space are matched, too.
-- The rule for the text of a line is selected at its delivery, so that an edit of the file applies to waiting lines. If
-  the file is unchanged, that is the same rule as for the action.
-- ``resume: true`` is the handler's text. An action only adds: ``deliver`` does not remove the urgency of a ``!``.
-- If the time for all rules is exceeded, no rule applies: the rule that took most of the time is an error of the file
-  (``InterruptionPrompt.mistake``), and the file is no longer used.
+- ``^`` and ``$`` match the start and the end of the whole line, even if it has several rows. Lines that begin with a
+  space are matched, too.
+- The rule for the action is selected when a line is accepted. The rule for the text is selected when the line is
+  delivered, so that an edit of the file applies to waiting lines. If the file is unchanged, both are the same rule.
+- ``resume: true`` in a rule means the ``resume`` text of the file. The action ``deliver`` does not remove the urgency
+  of a ``!``.
+- If the time for all rules is exceeded, no rule applies, and the file is no longer used. The reported error names the
+  rule that took most of the time (``InterruptionPrompt.mistake``).
 """
 
 from __future__ import annotations
@@ -48,13 +49,13 @@ if TYPE_CHECKING:
     from chain.text.search import Pattern
 
 _FileState: TypeAlias = tuple[int, ...] | str
-"""The identity of a file's state: numbers of its inode, or why there are none."""
+"""The state of a file: numbers from its inode, or the reason why the file cannot be read."""
 
 
 class PromptFile:
-    """A handler prompt that is read again whenever its file has changed. Without a ``path`` it is the built-in prompt.
+    """A handler prompt that is read again when its file has changed. Without ``path`` it is the built-in prompt.
 
-    The file must be in the folder ``within``. ``named_at`` is the place in the configuration that names the file.
+    The file must be in the folder ``within``. ``named_at`` says where the configuration names the file, for messages.
     """
 
     def __init__(self, path: Path | None, within: Path | None = None, *, named_at: str = "") -> None:
@@ -65,9 +66,10 @@ class PromptFile:
         self._prompt = BUILT_IN_PROMPT
 
     def current(self) -> tuple[InterruptionPrompt, ConfigError | None]:
-        """Return the current prompt, and an error if the file cannot be used.
+        """Return the current prompt, and an error or ``None``. If the file cannot be used, it is the built-in prompt.
 
-        The error is returned once for each state of the file. The call blocks for a bounded read.
+        The error is returned only once until the file changes again. The call may block while it reads the file, whose
+        size is limited.
         """
         state = self._read_state()
         mistake = self._prompt.mistake
@@ -83,16 +85,16 @@ class PromptFile:
         return self._prompt, mistake
 
     def apply_rules(self, line: Line) -> tuple[Line, InterruptionPrompt, ConfigError | None]:
-        """Return the line changed by the rules, the prompt for it, and the error of ``current``.
+        """Apply the rules to a line. Return the resulting line, the current prompt, and an error or ``None``.
 
-        If the search of the rules takes too long, the line is unchanged, and the prompt is the built-in one.
+        If the rules take too long, return the line unchanged, the built-in prompt and the error.
         """
         prompt, mistake = self.current()
         line = apply_rule(prompt, line)
         return (line, prompt, mistake) if prompt.mistake is None else (line, *self.current())
 
     def _read_state(self) -> _FileState:
-        """Return the identity of the file's current state, or the reason why the file cannot be read."""
+        """Return the current state of the file: numbers from its inode, or the reason why it cannot be read."""
         if self.path is None:
             return "no file is configured for the handler prompt"
         try:
@@ -112,9 +114,9 @@ class PromptFile:
 
 
 def parse_prompt(text: str, file: str) -> InterruptionPrompt:
-    """Parse a handler prompt and return it.
+    """Parse the text of a handler prompt and return the prompt. Raise ``ConfigError`` if it is invalid.
 
-    ``file`` is its name for ``source`` and error messages. Raise ``ConfigError``.
+    ``file`` is the name of the file, for ``source`` and error messages.
     """
     root = yamlfile.parse(text, file)
     if root.value is None:
@@ -132,7 +134,7 @@ def parse_prompt(text: str, file: str) -> InterruptionPrompt:
 
 
 def _override_prompt(keys: dict[str, Node], text: str, base: InterruptionPrompt) -> InterruptionPrompt:
-    """Return ``base`` with the values of these keys. Missing keys leave its values unchanged."""
+    """Return a copy of ``base`` with the values of these keys. Missing keys leave its values unchanged."""
     user, system = _parse_messages(keys["messages"], text) if "messages" in keys else ("", "")
     return replace(
         base,
@@ -168,7 +170,7 @@ def _compile_pattern(node: Node, expressions: Expressions) -> Pattern:
 
 
 def _parse_overrides(node: Node, base: Overrides) -> Overrides:
-    """Parse the parameters of a ``config``. Missing keys leave the values of ``base`` unchanged."""
+    """Parse the parameters under a ``config`` key. Missing parameters have the values of ``base``."""
     keys = node.mapping(["max_tokens", "temperature", "effort"])
     effort = keys.get("effort")
     if effort is not None and not effort.text().strip():
@@ -181,7 +183,10 @@ def _parse_overrides(node: Node, base: Overrides) -> Overrides:
 
 
 def _parse_messages(node: Node, source: str) -> tuple[str, str]:
-    """Return the texts of the roles ``user`` (with ``${message}``) and ``system``; empty for a role without entries."""
+    """Return the text of the role ``user``, then that of the role ``system``; empty if a role has no entries.
+
+    ``${message}`` is appended to a ``user`` text that does not contain it.
+    """
     if not node.items():
         raise node.error("is empty; write a message with a role and a content, or remove the key")
     texts: dict[str, list[str]] = {"user": [], "system": []}
@@ -207,7 +212,7 @@ def _parse_resume(node: Node, source: str, default: str) -> str | None:
 
 
 def _checked_template(node: Node, source: str) -> str:
-    """Return a text without leading and trailing white space. Raise ``ConfigError`` unless it is a valid template."""
+    """Return the stripped text of a node. Raise ``ConfigError`` if it is empty or not a valid template."""
     text = node.text().strip()
     if not text:
         raise node.error("is empty")
@@ -224,7 +229,11 @@ def _checked_template(node: Node, source: str) -> str:
 
 
 def _error_at(node: Node, source: str, pieces: Sequence[str], message: str) -> ConfigError:
-    """Return an error for a text, at the first line that contains one of the pieces, or else at the line of its key."""
+    """Return an error about the text of a node.
+
+    The error names the first line that contains the first of ``pieces``. If there is none, the next piece is searched
+    for. If no piece is found, the error names the line of the node's key.
+    """
     rows = source.splitlines()
     lines = [n for piece in pieces for n in range(node.line, len(rows) + 1) if piece.strip() in rows[n - 1]]
     return Node(node.value, node.file, lines[0] if lines else node.line, node.key).error(message)

@@ -17,19 +17,19 @@ from typing import TypeAlias
 from chain.regular_file import FLAGS, regular_file
 
 ReadAttachment: TypeAlias = Callable[[str], bytes | None]
-"""Returns the content of the attachment with a digest; ``None`` if it was deleted."""
+"""A function that takes a digest and returns the content of the attachment; ``None`` if it was deleted."""
 
 MAX_ATTACHMENT = 16 * 1024 * 1024
-"""The number of bytes to read of an attachment: more than the longest one has."""
+"""The number of bytes that are read of an attachment. Every attachment is shorter."""
 
 
 def attachments_folder(journal: Path) -> Path:
-    """Return the folder of a journal's attachments. The first attachment creates it."""
+    """Return the folder of a journal's attachments. It exists once an attachment has been stored."""
     return journal.with_suffix(".files")
 
 
 def store_attachment(journal: Path, digest: str, content: bytes) -> None:
-    """Write an attachment next to a journal and fsync it, unless it exists. Raise ``OSError``."""
+    """Write an attachment next to a journal and fsync it. Do nothing if it exists. Raise ``OSError``."""
     folder = attachments_folder(journal)
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / digest
@@ -41,7 +41,10 @@ def store_attachment(journal: Path, digest: str, content: bytes) -> None:
 
 
 def write_atomically(path: Path, content: bytes, *, sync: bool) -> None:
-    """Write or replace a file that only its owner can read. Raise ``OSError`` and leave the old file unchanged."""
+    """Write or replace a file that only its owner can read. ``sync``: fsync its content.
+
+    If this fails, raise ``OSError``. An existing file is then unchanged.
+    """
     unfinished = path.with_name(f".{path.name[:16]}-{secrets.token_hex(4)}")
     try:
         with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:

@@ -15,11 +15,11 @@ _PLAIN = (str, int, bool)
 """Types whose JSON is the value itself."""
 
 _Converter: TypeAlias = Callable[[Any], Any]
-"""Converts a field's JSON to its value. Raises ``_WrongType``."""
+"""A function that converts the JSON of a field to its value. It raises ``_WrongType``."""
 
 
 def read_fields(kind: Any, raw: Mapping[str, Any]) -> Any:  # noqa: ANN401 - an object of the kind
-    """Return a dataclass from its JSON. Missing fields have their default values.
+    """Return an object of the dataclass ``kind`` from its JSON. Missing fields have their default values.
 
     Raise ``ValueError`` if a field has the wrong type, and ``TypeError`` if a required field is missing.
     """
@@ -40,7 +40,7 @@ class _WrongType(Exception):
 
 @cache
 def _converters(kind: Any) -> Mapping[str, tuple[Any, _Converter]]:  # noqa: ANN401 - a dataclass
-    """Return for each field a plain type and a converter. Values of the plain type are used unchanged."""
+    """Return a type and a converter for each field. JSON of exactly this type is used without the converter."""
     hints = {name: hint for name, hint in get_type_hints(kind).items() if name in {f.name for f in fields(kind)}}
     return {name: (hint if hint in _PLAIN else None, _converter_for(hint)) for name, hint in hints.items()}
 

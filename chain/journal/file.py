@@ -3,13 +3,13 @@
 Appends run in the caller's thread, which is trio's: the kernel copies them to its page cache, in microseconds. Syncs
 run in a worker thread, since each waits for the disk.
 
-What happens if the disk hangs, as a network file system may:
+What happens if the disk hangs, which is possible with a network file system:
 
 - A sync that hangs, the usual case, blocks its worker thread and every task that waits for an acknowledgement of the
   journal. The event loop continues.
-- A write that hangs (the page cache is full of data that cannot be written), and an attachment, which is synced at
-  once, block the event loop until the file system responds. Signals still end the program if the call can be
-  interrupted: it is restarted only after Python's signal handlers have run (``cli/ending.py``). An uninterruptible
+- A write hangs if the page cache is full of data that cannot be written. It blocks the event loop until the file system
+  responds. The same holds for an attachment, which is synced at once. If the call can be interrupted, signals still
+  end the program: Python runs its signal handlers before it restarts the call (``cli/ending.py``). An uninterruptible
   wait, as on NFS, ends only on SIGKILL, and sometimes not even then.
 """
 
@@ -49,8 +49,8 @@ class JournalFile(Protocol):
 class DiskFile:
     """A journal file on disk, locked against a second writer while it is open.
 
-    The constructor raises ``OSError`` if the file cannot be opened: ``FileExistsError`` if a new one exists already,
-    ``BlockingIOError`` if another process has it locked.
+    The constructor raises ``OSError`` if the file cannot be opened: ``FileExistsError`` if ``is_new`` is set and the
+    file exists, ``BlockingIOError`` if another process has the file locked.
     """
 
     def __init__(self, path: Path, *, is_new: bool = False) -> None:
@@ -89,7 +89,7 @@ class DiskFile:
         self.size += len(data)
 
     def _undo_append(self) -> None:
-        """Truncate the file to its length before the failed append."""
+        """Truncate the file to the length that it had before the failed append."""
         try:
             os.ftruncate(self._fd, self.size)
         except OSError:
@@ -99,7 +99,7 @@ class DiskFile:
             self.size = size
 
     async def sync(self) -> None:
-        """Flush the file in a worker thread. Cannot be cancelled, since the caller has to know the outcome."""
+        """Flush the file in a worker thread. This cannot be cancelled, since the caller has to know the outcome."""
         # A worker thread cannot be cancelled, and an unknown outcome would break the order of acknowledgements.
         with trio.CancelScope(shield=True):
             try:

@@ -1,17 +1,17 @@
 """The journal of a session: an append-only file of JSON lines, one for each record.
 
 A complete record is in the file before ``record`` returns (in a store behind a network: before ``wait_written``
-returns), so a killed process loses no record. An acknowledgement runs once its record is on disk. Syncs run in a worker
-thread, and all acknowledgements that are queued during a sync share the next one.
+returns), so a killed process loses no record. An acknowledgement is an action that runs once all earlier records are on
+disk. Syncs run in a worker thread, and all acknowledgements that are queued during a sync share the next one.
 
 Acknowledgements, and the actions that must follow them, run in the order in which they were queued.
 
 Each record that was written is applied to the state of the session, which returns the events of the record. The code
-that commits the record decides when these are emitted::
+that commits the record decides when the events are emitted::
 
-    journal.record(...).emit()                     at once
-    journal.acknowledge(journal.record(...).emit)  once the record is on disk
-    journal.emit_after_acks(journal.record(...).emit)     after the acknowledgements queued so far
+    journal.record(...).emit()                         at once
+    journal.acknowledge(journal.record(...).emit)      once the record is on disk
+    journal.emit_after_acks(journal.record(...).emit)  after the acknowledgements queued so far
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 Action: TypeAlias = Callable[[], None]
 Emit: TypeAlias = Callable[[Event], None]
 Apply: TypeAlias = Callable[[Entry], Sequence[Event]]
-"""Applies a record to the state of a session, and returns its events."""
+"""A function that applies a record to the state of a session, and returns the events of the record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class RecordedEvents:
     _emit: Emit
 
     def emit(self) -> None:
-        """Emit the events in their order."""
+        """Emit the events in order."""
         for event in self.events:
             self._emit(event)
 
@@ -81,7 +81,7 @@ class Journal:
         when_written: Callable[[Record | Unknown], None] = lambda record: None,
         writes_later: bool = False,
     ) -> None:
-        """``seq`` is that of the last record in the file; ``when_written`` is called with each record that is appended.
+        """``seq`` is that of the last record in the file. ``when_written`` is called with each record that is appended.
 
         ``writes_later``: the file is in a store behind a network, and is written in the background.
         """
@@ -94,7 +94,7 @@ class Journal:
         self._writes_later = writes_later
         self._emit: Emit = lambda event: None
         self._queue: deque[tuple[Action, int]] = deque()
-        """Actions, each with the ``seq`` up to which records must be on disk; 0: only earlier actions must have run."""
+        """Actions, each with the ``seq`` up to which records must be on disk. 0: it only waits for earlier actions."""
         self._sync_wanted = Wakeup()
         self._is_ending = False
         self._synced_seq = 0
@@ -104,7 +104,7 @@ class Journal:
         self._failure_callbacks: list[Callable[[JournalError], None]] = []
 
     def connect(self, apply: Apply, emit: Emit) -> None:
-        """Set the functions that apply each new record (``apply``) and emit the events that this returns (``emit``)."""
+        """Set ``apply``, which applies each new record, and ``emit``, which emits an event that ``apply`` returned."""
         self._apply, self._emit = apply, emit
 
     def record(self, record: Record | Unknown) -> RecordedEvents:
@@ -143,24 +143,24 @@ class Journal:
 
     @property
     def reads_attachments(self) -> bool:
-        """Whether ``read_attachment`` can find attachments: not in a store behind a network."""
+        """Whether ``read_attachment`` can find attachments. False for a store behind a network."""
         return self.path is not None or isinstance(self._file, MemoryFile)
 
     def read_attachment(self, digest: str) -> bytes | None:
-        """Return the content of an attachment; ``None`` if it is gone."""
+        """Return the content of an attachment; ``None`` if it cannot be found."""
         if isinstance(self._file, MemoryFile):
             return self._file.attachments.get(digest)
         return None if self.path is None else read_attachment(self.path, digest)
 
     def record_if_possible(self, record: Record) -> RecordedEvents:
-        """Append a record, apply it and return its events. A record that cannot be written is applied too."""
+        """Append a record, apply it and return its events. Apply it even if it cannot be written."""
         try:
             return self.record(record)
         except JournalError:
             return self.apply_unrecorded(record)
 
     def apply_unrecorded(self, record: Record) -> RecordedEvents:
-        """Apply a record without writing it, and return its events. It is lost when the session is resumed."""
+        """Apply a record without writing it, and return its events. A resumed session does not contain it."""
         return RecordedEvents(self._apply(Entry(self.seq, time.time(), record)), self._emit)
 
     def acknowledge(self, action: Action) -> None:
@@ -169,7 +169,7 @@ class Journal:
             self._enqueue(action, self.seq)
 
     def emit_after_acks(self, action: Action) -> None:
-        """Run ``action`` after the acknowledgements queued so far; at once if there are none."""
+        """Run ``action`` after the acknowledgements queued so far. If none is queued, run it immediately."""
         self._enqueue(action, 0)
 
     def when_failed(self, action: Callable[[JournalError], None]) -> None:
@@ -211,7 +211,7 @@ class Journal:
         self._sync_wanted.set()
 
     async def sync(self) -> None:
-        """Sync the records made before the call, unless they are on disk already. Do nothing after a failure."""
+        """Sync the records appended before the call, unless they are on disk already. Do nothing after a failure."""
         seq = self.seq
         if self.failure is not None or seq <= self._synced_seq:
             return
@@ -238,7 +238,7 @@ class Journal:
             action()
 
     def _fail(self, why: str) -> None:
-        """Drop the acknowledgements, call the failure callbacks, and run the other actions in their order."""
+        """Handle a failed sync: drop the acknowledgements, call the failure callbacks, and run the other actions."""
         self.failure = why
         self._queue = deque(entry for entry in self._queue if entry[1] == 0)
         for action in self._failure_callbacks:

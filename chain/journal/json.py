@@ -1,7 +1,7 @@
 """Conversion of records to JSON and back.
 
 Each record has a ``type``, ``seq`` (from 1) and ``time`` (seconds since the epoch), then the fields of its type.
-Records of unknown types become ``Unknown``, so that the journal of a newer version loses nothing.
+A record of an unknown type becomes ``Unknown``, so that this version can process a journal of a newer one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_TIME = 1e12
 
 
 def to_json(record: Record | Unknown) -> JsonObject:
-    """Return the fields of a record as JSON, without its ``type``."""
+    """Return the fields of a record as JSON, without ``type``, ``seq`` and ``time``."""
     if isinstance(record, Unknown):
         return dict(record.raw)
     return {_FORM_KEYS[record.type]: record.form, **_fields_to_json(record)} if record.form else _fields_to_json(record)
@@ -47,19 +47,19 @@ def from_json(raw: Mapping[str, Any]) -> Entry:
 
 
 _FORM_KEYS = {"plan": "change", "request": "phase"}
-"""The key that names the form, for types of several forms."""
+"""The JSON key of the form, by type, for types that have several forms (``_Typed``)."""
 
 _KINDS: dict[tuple[str, str], Any] = {(kind.type, kind.form): kind for kind in get_args(Record)}
 
 _ALWAYS = object()
-"""A value that equals no other: a field with this default is always written."""
+"""A stand-in for the omitted value of a field that is always written, since no value is equal to it."""
 
 _PLAIN_TYPES = frozenset({str, int, float, bool, type(None)})
 
 
 @cache
 def _fields_with_omitted_value(kind: Any) -> tuple[tuple[str, object], ...]:  # noqa: ANN401 - a dataclass
-    """Return the names of a dataclass's fields, each with the value for which the JSON omits the field."""
+    """Return the name of each field of a dataclass, with the value for which the JSON omits the field."""
     return tuple((f.name, f.default if f.metadata == OMIT_DEFAULT else _ALWAYS) for f in fields(kind))
 
 

@@ -6,11 +6,14 @@ import fcntl
 import time
 
 PAUSES_S = (0.01, 0.05, 0.2)
-"""The pause between attempts, in seconds: ``has_writer`` in another process holds the lock for a moment."""
+"""The pauses between attempts to lock a journal, in seconds.
+
+Another process holds the lock for a moment when it calls ``has_writer``.
+"""
 
 
 def lock(fd: int) -> None:
-    """Lock a journal for its only writer. Raise ``BlockingIOError`` if another one has it locked."""
+    """Lock a journal for its only writer. Raise ``BlockingIOError`` if another writer has it locked."""
     for pause in PAUSES_S:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

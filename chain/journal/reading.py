@@ -1,7 +1,8 @@
 """Reading of a journal row by row.
 
-A crash may leave the last row incomplete, and a full disk one in the middle. Rows that are not a whole record, and
-records whose ``seq`` was read before, are skipped and reported. Records of unknown types are returned as ``Unknown``.
+A crash may leave the last row incomplete, and a full disk may leave an incomplete row in the middle. Rows that are not
+a complete record, and records whose ``seq`` was read before, are skipped and reported. Records of unknown types are
+returned as ``Unknown``.
 """
 
 from __future__ import annotations
@@ -13,20 +14,20 @@ from chain.journal import json as record_json
 from chain.journal.records import Entry
 
 MAX_FAULTS = 5
-"""The number of faults that are reported."""
+"""The maximum number of faults that are reported."""
 
 TORN = "the last record of the journal is incomplete, as after a crash, and was skipped."
 
 _ABANDONED_ROW_END = b"\0\n"
-"""The end of an incomplete row after which a writer continued (``DiskFile.append``)."""
+"""The bytes that a writer adds to an incomplete row before its next record (``DiskFile.append``)."""
 
 
 class Reading:
-    """An iterable over the entries of a journal, to be used once.
+    """An iterable over the entries of a journal. It can be iterated over only once.
 
-    ``rows`` are those of the file, each with its end of line. ``seq`` is that of the last entry read, ``number`` the
-    number of rows read, ``faults`` are sentences about rows that were skipped or are missing. ``is_torn``: the last row
-    has no end of line.
+    ``rows`` are the rows of the file, each with its end of line. ``seq`` is that of the last entry read, and ``number``
+    the number of rows read. ``faults`` are sentences about rows that were skipped and records that are missing.
+    ``is_torn``: the last row has no end of line.
     """
 
     def __init__(self, rows: Iterable[bytes]) -> None:
@@ -52,7 +53,7 @@ class Reading:
                     yield entry
 
     def _parse(self, row: bytes) -> Entry | None:
-        """Return the entry of a row, or ``None`` after adding a fault."""
+        """Return the entry of a row. If it has to be skipped, add a fault and return ``None``."""
         try:
             raw = json.loads(row.decode())
             if not isinstance(raw, dict):

@@ -1,4 +1,4 @@
-"""The record types of a session's journal, as a union of frozen dataclasses. Their JSON is in ``json``."""
+"""The record types of a session's journal, as a union of frozen dataclasses. The module ``json`` converts them."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from chain.text.hunks import FileDiff
 from chain.text.modes import Mode as ModeName
 
 Effect: TypeAlias = Literal["waits", "starts", "acts"]
-"""The effect of a line: it waits for a safe point, starts a run, or acts at once without a model."""
+"""The effect of a line when it is accepted: it waits for a safe point, starts a run, or is carried out at once."""
 
 OMIT_DEFAULT = {"omit_default": True}
-"""The metadata of a field that the JSON omits if it has its default."""
+"""The metadata of a field that the JSON omits if the field has its default value."""
 
 _T = TypeVar("_T")
 
@@ -42,7 +42,7 @@ def _omitted_if(default: _T) -> _T:
 
 @dataclass(frozen=True, slots=True)
 class _Typed:
-    """A record type. ``type`` is in the JSON, and ``form`` distinguishes records of the same type."""
+    """The base class of record types. ``type`` is in the JSON; ``form`` distinguishes classes of the same type."""
 
     type: ClassVar[str]
     form: ClassVar[str]
@@ -59,7 +59,7 @@ def _record(type: str, form: str = "") -> Callable[[type[_T]], type[_T]]:
 
 @_record("session")
 class Session(_Typed):
-    """The session was opened. Every such record after the first means that it was resumed.
+    """The session was opened. A second or later record of this type means that the session was resumed.
 
     ``whereabouts`` is the session context for its agents. It stays the same when the session is resumed.
     """
@@ -76,10 +76,11 @@ class Session(_Typed):
 class Line(_Typed):
     """A line was accepted. A second record of the same id means that the line now waits for another agent.
 
-    ``iteration`` is that of the agent's run, 0 without one. ``by_rule``: a rule of the handler prompt made the line
-    urgent, a now line or a stop. ``waiting`` is the place of the line in the queue, counted from 1. ``is_plain``: an
-    ``@`` and a path in the line name no file, because a server wrote the line. ``sent_as`` is the sender's id if an
-    earlier line has that id on record. ``job`` is the background job whose end the line reports.
+    ``iteration`` is that of the agent's run, 0 without one. ``by_rule``: a rule of the handler prompt set the urgency
+    of the line or made it a stop. ``waiting`` is the position of the line in the queue, counted from 1. ``is_plain``:
+    ``@path`` in the line attaches no file, because a server wrote the line. ``sent_as`` is the id that the sender gave
+    the line, if ``id`` had to differ from it because an earlier line has it. ``job`` is the background job whose end
+    the line reports.
     """
 
     id: str
@@ -100,9 +101,9 @@ class Line(_Typed):
 
 @_record("run")
 class RunBegun(_Typed):
-    """A run started. ``id`` is the id of the line with its query; empty if no line started the run.
+    """A run started. ``id`` is the id of the line that is its query; empty if the run has no query.
 
-    ``only_compacts``: the run only compacts the conversation, as the user asked.
+    ``only_compacts``: the run only compacts the conversation.
     """
 
     id: str = ""
@@ -113,7 +114,7 @@ class RunBegun(_Typed):
 class Receipt(_Typed):
     """The state of an accepted line has changed.
 
-    ``point`` and ``waited_s`` (seconds) are set if the line was delivered.
+    ``point`` (the safe point) and ``waited_s`` (seconds) are set if the line was delivered.
     """
 
     id: str
@@ -129,10 +130,12 @@ class Receipt(_Typed):
 class Message(_Typed):
     """A message was appended to an agent's conversation. ``line_ids`` are the lines that it delivers.
 
-    For these lines, ``source`` is the handler prompt, ``remaining`` counts the model calls that the run had left,
-    ``skipped`` names the tools that an urgent line kept from starting, ``outcomes`` say what code did about each line
-    (empty: nothing), and ``waited_s`` is how long the first of them waited, in seconds. ``iteration`` is that of the
-    run. ``is_cut``: the message is the shown part of a reply that a now line cancelled.
+    If it delivers lines, ``source`` is the handler prompt, and ``remaining`` counts the model calls that the run had
+    left. ``skipped`` names the tools that did not start because of an urgent line. ``outcomes`` has a text for each
+    line: what code did about the line, or an empty text. ``waited_s`` is how long the first line waited, in seconds.
+    ``iteration`` is that of the run.
+
+    ``is_cut``: the message is the part of a reply that was shown before a now line cancelled the reply.
     """
 
     message: messages.Message
@@ -152,10 +155,10 @@ class Message(_Typed):
 
 @_record("withdrawn")
 class Withdrawn(_Typed):
-    """The last ``messages`` messages were removed from the conversation, with their lines ``line_ids``.
+    """The last messages were removed from the conversation. ``messages`` is their number.
 
-    Lines that code had carried out are not in ``line_ids``. ``reason`` is the status of the run: ``refused`` or
-    ``context_full``.
+    ``line_ids`` are the lines that these messages had delivered, without lines that code had carried out. ``reason`` is
+    the status of the run: ``refused`` or ``context_full``.
     """
 
     messages: int
@@ -165,15 +168,16 @@ class Withdrawn(_Typed):
 
 
 REFUSED = "the service refused it"
-"""The default reason of a removal."""
+"""The default reason in ``Removed``."""
 
 
 @_record("removed")
 class Removed(_Typed):
-    """Content is no longer sent, and stubs replace it in the conversation. ``names`` are for people.
+    """Content or tools are no longer sent to the model. Stubs replace removed content in the conversation.
 
-    ``content``: the blocks with these ``digests``; a digest given n times means the first n blocks. ``thinking``: the
-    thinking of all replies so far. ``tools``: the tools with these ``names``, for the rest of the session.
+    ``what`` was removed: ``content``, the blocks with these ``digests`` (a digest that occurs n times means the first n
+    blocks with it); ``thinking``, the thinking of all replies so far; ``tools``, the tools with these ``names``, for
+    the rest of the session. Unless tools were removed, ``names`` are only shown to people.
     """
 
     agent: str
@@ -195,10 +199,11 @@ class ToolStarted(_Typed):
 
 @_record("tool_finished")
 class ToolFinished(_Typed):
-    """A tool has ended. ``text`` and ``images`` are its result if other calls of the reply have no result yet.
+    """A tool has ended.
 
-    All results of a reply are in one message after the last of them. ``seconds`` is the duration. ``exit_code`` and
-    ``summary`` are as in ``ToolOutput``.
+    Once all tools of a reply have ended, one ``Message`` contains all their results. If other tools of the reply have
+    not ended yet, ``text`` and ``images`` of this record are the result of this one, so that a crash does not lose it;
+    otherwise they are empty. ``seconds`` is the duration. ``exit_code`` and ``summary`` are as in ``ToolOutput``.
     """
 
     id: str
@@ -215,9 +220,9 @@ class ToolFinished(_Typed):
 class FileChanged(_Typed):
     """An edit tool is about to replace a file, as part of the call with the id ``call``.
 
-    ``path`` is relative to the workspace, or absolute in an added directory, and has no links. ``before`` and ``after``
-    are the SHA-256 digests of its contents; ``before`` is empty for a new file, and else names the attachment with the
-    old content.
+    ``path`` is relative to the workspace, or absolute in an added directory, and contains no symbolic links. ``before``
+    and ``after`` are the SHA-256 digests of the old and the new content. An attachment named ``before`` contains the
+    old content. ``before`` is empty if the file is new.
     """
 
     agent: str
@@ -231,7 +236,7 @@ class FileChanged(_Typed):
 class JobStarted(_Typed):
     """A command was started in the background by the tool call with the id ``call``.
 
-    ``wakes``: the end of the command starts a run.
+    ``wakes``: the end of the command starts a run if none is active.
     """
 
     id: str
@@ -245,8 +250,8 @@ class JobStarted(_Typed):
 class JobEnded(_Typed):
     """A background job has ended. The record of the line that reports this follows.
 
-    ``outcome`` says in words how it ended. ``exit_code`` is ``None`` if the command did not exit by itself, and
-    ``seconds`` if chain ended before it. ``note`` is a remark for the model.
+    ``outcome`` says in words how it ended. ``exit_code`` is ``None`` if the command did not exit by itself. ``seconds``
+    is the duration; ``None`` if chain ended before the command. ``note`` is a remark for the model.
     """
 
     id: str
@@ -261,8 +266,9 @@ class JobEnded(_Typed):
 class Rewound(_Typed):
     """The last ``runs`` runs were undone.
 
-    ``restored`` are the files that have their old content again, ``left`` those that were changed since the runs.
-    ``keeps_conversation``: only files were restored. Otherwise the main agent's conversation was restored too.
+    ``restored`` are the files that have their old content again. ``left`` are the files that were not restored, since
+    they were changed after the runs. ``keeps_conversation``: only files were restored. Otherwise the main agent's
+    conversation was restored too.
     """
 
     runs: int
@@ -282,10 +288,10 @@ class DirectoryAdded(_Typed):
 class Question(_Typed):
     """A question to the user.
 
-    ``only_by_name`` is a text that an allowance pattern must contain. ``always`` is what the answer "always" would
-    allow. ``diff`` is the change that the call would make to a file, instead of a ``preview``. ``subject`` is the path,
-    command or host that an approval is about, on one row. ``escalations`` are the restrictions of the sandbox that
-    an answer can lift for this call.
+    ``only_by_name`` is as in ``Preview``. ``always`` is what the answer "always" would allow. ``diff`` is the change
+    that the call would make to a file; it replaces a ``preview``. ``subject`` is the path, command or host that an
+    approval is about, on one row. ``escalations`` are the restrictions of the sandbox that an answer can lift for this
+    call.
     """
 
     id: str
@@ -306,7 +312,7 @@ class Question(_Typed):
 
 @_record("answer")
 class Answer(_Typed):
-    """A question was answered or withdrawn. ``is_for_always``: this or an earlier answer allowed all such calls.
+    """A question was answered or withdrawn. ``is_for_always``: this or an earlier answer was "always".
 
     ``escalation`` is the restriction of the sandbox that the user lifted for this call.
     """
@@ -322,7 +328,10 @@ class Answer(_Typed):
 
 @_record("plan", "added")
 class TaskAdded(_Typed):
-    """A task was appended to the plan. ``line_id``, here and below, is the line that asked for the change."""
+    """A task was appended to the plan.
+
+    As in all records of the plan, ``line_id`` is the id of the line that asked for the change; empty if none did.
+    """
 
     text: str
     by: Author
@@ -342,7 +351,7 @@ class TaskClosed(_Typed):
 
 @_record("plan", "replaced")
 class PlanReplaced(_Typed):
-    """The plan was replaced by these pending tasks, or cleared if there are none."""
+    """The plan was replaced by pending tasks with these texts. If there are none, the plan was cleared."""
 
     texts: tuple[str, ...]
     by: Author
@@ -364,7 +373,7 @@ PlanChange: TypeAlias = TaskAdded | TaskClosed | PlanReplaced | PlanRestored
 
 @_record("agent_started")
 class AgentStarted(_Typed):
-    """An agent starts, or is asked again, for ``agent``. ``parent_id`` is the tool call that it works for."""
+    """An agent starts, or is asked again, on behalf of ``agent``. ``parent_id`` is the id of that agent's tool call."""
 
     name: str
     kind: str
@@ -377,7 +386,7 @@ class AgentStarted(_Typed):
 class AgentEnded(_Typed):
     """An agent has ended. ``usage`` includes that of the agents below it.
 
-    ``forgotten`` names agents that can no longer be asked, since too many have finished.
+    ``forgotten`` are the names of agents that can no longer be asked, since too many agents have finished.
     """
 
     name: str
@@ -391,7 +400,7 @@ class AgentEnded(_Typed):
 
 @_record("model")
 class Model(_Typed):
-    """Another model is used from the next run on, or with ``once`` in the active run only."""
+    """Another model is used from the next run on. With ``once``, it is used in the active run only."""
 
     name: str
     once: bool = _omitted_if(False)
@@ -399,14 +408,14 @@ class Model(_Typed):
 
 @_record("effort")
 class Effort(_Typed):
-    """Another effort is used from the next run on. An empty ``level`` means that of the model's definition."""
+    """Another effort is used from the next run on. An empty ``level`` means the effort in the model's definition."""
 
     level: str
 
 
 @_record("mode")
 class Mode(_Typed):
-    """The user chose another mode: which calls need approval from now on."""
+    """The user chose another mode. It determines which calls need approval from now on."""
 
     name: ModeName
 
@@ -415,9 +424,9 @@ class Mode(_Typed):
 class RequestSent(_Typed):
     """A model call starts.
 
-    ``system`` and ``tools`` are the ``text_digest`` of the system prompt and of the tools; ``attempt`` counts from 1.
-    ``compacts``: the call asks for a summary to compact the conversation. ``window`` is the model's context window in
-    tokens, 0 if unknown, and ``beside`` counts the characters of the system prompt and the tools.
+    ``system`` and ``tools`` are digests (``text_digest``) of the system prompt and the tools. The first
+    ``attempt`` is 1. ``compacts``: the call asks for a summary to compact the conversation. ``window`` is the model's
+    context window in tokens, 0 if unknown. ``beside`` is the number of characters in the system prompt and the tools.
     """
 
     agent: str
@@ -437,10 +446,12 @@ class RequestSent(_Typed):
 class RequestEnded(_Typed):
     """A model call ended. A cancelled call has no such record.
 
-    ``message`` is the reply if it was not appended. A call that failed has an ``error`` instead of a ``stop_reason``,
-    with its short ``cause``, the ``parameters`` and content that the service ``refused``, and the pause ``delay_s`` in
-    seconds before the next attempt. ``asked_tokens`` is the size of a request that was too long, if the service
-    reported it.
+    ``message`` is the reply, if it is not appended to the conversation. ``asked_tokens`` is the size of a request that
+    was too long, if the service reported it.
+
+    A call that failed has an ``error`` instead of a ``stop_reason``, and a short ``cause`` of it. ``parameters`` and
+    ``refused`` are the parameters and the content that the service refused. ``delay_s`` is the pause before the next
+    attempt, in seconds.
     """
 
     agent: str
@@ -459,7 +470,7 @@ class RequestEnded(_Typed):
 
 @_record("compact")
 class CompactionAsked(_Typed):
-    """The user asks for a compaction. ``focus`` is the user's emphasis, or empty."""
+    """The user asks for a compaction. ``focus`` says what matters most to the user; it may be empty."""
 
     agent: str
     focus: str = _omitted_if("")
@@ -467,10 +478,11 @@ class CompactionAsked(_Typed):
 
 @_record("compacted")
 class Compacted(_Typed):
-    """A conversation was compacted: it now has the summary, the user's ``words``, the ``plan`` and ``kept`` messages.
+    """A conversation was compacted to a summary, the user's ``words``, the ``plan`` and the last ``kept`` messages.
 
-    Without a summary all messages stay, and the results with the ids in ``stubbed`` became stubs. ``left_out`` counts
-    the lines that did not fit, and ``images`` names those that left the conversation. Tokens are estimates.
+    If ``summary`` is empty, all messages stay, but stubs replace the tool results with the ids in ``stubbed``.
+    ``left_out`` counts the user's lines that did not fit into ``words``. ``images`` names the images that are no longer
+    in the conversation. Numbers of tokens are estimates.
     """
 
     agent: str
@@ -489,11 +501,11 @@ class Compacted(_Typed):
 
 @_record("interrupted")
 class Interrupted(_Typed):
-    """An agent's work was cancelled: ``what`` it was doing, and ``by`` whom.
+    """An agent's work was cancelled. ``what`` is the phase of its work, ``by`` the cause.
 
-    ``user``: by an interrupt, with all agents below it. ``exit``: by the end of the program, likewise. ``line``: by a
-    now line or a stop. ``time``: by the time limit. ``usage`` is that of a cancelled reply. After an interrupt that
-    usage is only in the result.
+    ``user``: an interrupt, which also cancels all agents below it. ``exit``: the end of the program, with the same
+    effect. ``line``: a now line or a stop. ``time``: the time limit. ``usage`` is that of a cancelled reply. After an
+    interrupt it is empty, since only the result of the run contains it.
     """
 
     agent: str
@@ -505,7 +517,7 @@ class Interrupted(_Typed):
 
 @_record("draft")
 class Draft(_Typed):
-    """The text in the editor when the program ended."""
+    """The text that was in the editor when the program ended."""
 
     text: str
 
@@ -531,7 +543,7 @@ class ServerTools(_Typed):
 
 @_record("result")
 class Result(_Typed):
-    """A run ended. ``phase_reached`` is set if the user ended it, and ``short`` is as in ``Outcome``.
+    """A run ended. ``phase_reached`` is set if the user ended the run. ``short`` is as in ``Outcome``.
 
     ``program_ended``: the process had ended before, and the result was written when the session was resumed.
     """
@@ -595,5 +607,5 @@ class Entry:
 
 
 def text_digest(text: str) -> str:
-    """Return the digest that is recorded in place of a long text."""
+    """Return the digest of a long text, to be recorded instead of the text."""
     return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()[:16]

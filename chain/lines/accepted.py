@@ -1,7 +1,7 @@
 """The accepted lines of a session. They are part of its state, which only records change (``session.state``). Pure.
 
-These are the transitions of a line. A delivered line is returned only if the service refuses the request, because its
-message then leaves the conversation::
+These are the transitions between the states of a line. A delivered line is returned only if the service refuses the
+request, since the message that delivered the line is then removed from the conversation::
 
     queued ──> delivered ──> returned
        ├─────> handled
@@ -28,7 +28,7 @@ FOREIGN_ORIGINS: frozenset[Origin] = frozenset({"door", "acp", "job"})
 """The origins of lines that are not the process's own input. Their senders receive the receipts."""
 
 EARLIER_SUFFIX = " (before)"
-"""The suffix of the ids of lines of an earlier process, so that senders may use their ids again."""
+"""The suffix that renames lines of an earlier process, so that senders may use the same ids again."""
 
 NEXT: dict[State, frozenset[State]] = {
     "queued": frozenset({"delivered", "handled", "returned", "dropped"}),
@@ -47,15 +47,15 @@ _URGENCIES: dict[str, Urgency] = {urgency: urgency for urgency in get_args(Urgen
 class AcceptedLine:
     """An accepted line with its state.
 
-    ``id`` is shown to people and senders. It differs from the id ``on_record``, which is unique in the session, if an
-    earlier process used the sender's id. ``number`` counts the lines of the session from 1. ``accepted_at`` and
-    ``entered_at`` (delivery) are in seconds since the epoch. ``delivered_at`` is the safe point and iteration of the
-    message that delivered it, and ``withdrawn`` says why that message left the conversation. ``is_carried_out``: code
-    has done what the line asks for.
+    ``id`` is shown to people and senders. ``on_record`` is the id in the journal, which is unique in the session; the
+    two differ if an earlier process used the sender's id. ``number`` counts the lines of the session from 1.
+    ``accepted_at`` and ``entered_at`` are the times of acceptance and delivery, in seconds since the epoch.
+    ``delivered_at`` is the safe point and iteration of the message that delivered the line. ``withdrawn`` says why that
+    message was removed from the conversation, or is empty. ``is_carried_out``: code has done what the line asks for.
 
     The last four fields exist only in the running process. ``accepted_monotonic`` is the time of acceptance on
     trio's clock. ``is_leaving``: the line was taken out of the inbox to be delivered or returned. ``is_used``: a
-    running tool has read its adjustment. ``wakes``: the line reports the end of a job, and starts a run.
+    running tool has read its adjustment. ``wakes``: the line reports the end of a job, and can start a run by itself.
     """
 
     record: records.Line
@@ -80,7 +80,7 @@ class AcceptedLine:
 
     @property
     def agent(self) -> str:
-        """The name of the agent that the line waits or waited for."""
+        """The name of the agent that the line goes to, or went to."""
         return self.record.agent
 
     @property
@@ -90,7 +90,7 @@ class AcceptedLine:
 
     @property
     def state(self) -> State:
-        """The state in the latest receipt; ``queued`` without one."""
+        """The state in the latest receipt; ``queued`` if there is no receipt."""
         return "queued" if self.receipt is None else self.receipt.state
 
     @property
@@ -99,7 +99,7 @@ class AcceptedLine:
         return self.origin not in FOREIGN_ORIGINS
 
     def waited_s(self, now: float) -> float:
-        """Return the seconds until delivery, or until ``now``. At least 0, since a clock may be set back."""
+        """Return the seconds from acceptance to delivery, or to ``now``. At least 0, since a clock may be set back."""
         return max((now if self.entered_at is None else self.entered_at) - self.accepted_at, 0.0)
 
 
@@ -111,26 +111,26 @@ class Lines:
         self.by_id: dict[str, AcceptedLine] = {}
         self.waiting: list[AcceptedLine] = []
         self._maybe_unsettled: list[AcceptedLine] = []
-        """Lines that may be unsettled; ``_unsettled`` removes the others."""
+        """All unsettled lines, and settled lines that ``_unsettled`` has not removed yet."""
         self._renamed: list[AcceptedLine] = []
         """Lines of earlier processes whose ids this process has given to other lines."""
         self._earlier_count = 0
         """The number of lines of earlier processes."""
 
     def unfinished(self) -> list[AcceptedLine]:
-        """Return the queued lines that wait in no inbox.
+        """Return the lines that are unsettled but wait in no inbox.
 
-        They were to start a run or to act at once, and have done neither.
+        They were to start a run or to act at once, but have not done so.
         """
         return [a for a in self._unsettled() if self._can_wait(a)]
 
     def may_reuse(self, id: str) -> bool:
-        """Return whether a sender may use this id: it is new, or chain generated it in an earlier process."""
+        """Return whether a sender may use this id: it is unused, or an earlier process of chain generated it."""
         known = self.by_id.get(id)
         return known is None or (known.number <= self._earlier_count and id == known.on_record)
 
     def add(self, record: records.Line, at: float) -> AcceptedLine:
-        """Add a line, or move a known one to another agent. Return it."""
+        """Add a line and return it. If a line with this id is known, move that line to another agent instead."""
         known = self.on_record.get(record.id)
         if known is not None:
             known.record, known.line = record, _restore_line(record)
@@ -147,18 +147,21 @@ class Lines:
         return accepted
 
     def wait(self, accepted: AcceptedLine) -> None:
-        """Add a queued line to the waiting ones, in the order of acceptance, unless it waits already."""
+        """Add a line to ``waiting``, in the order of acceptance.
+
+        Do nothing if the line is delivered or settled, is a stop, or waits already.
+        """
         if self._can_wait(accepted):
             insort(self.waiting, accepted, key=attrgetter("number"))
 
     def leave(self, ids: Iterable[str]) -> list[AcceptedLine]:
-        """Remove the lines with these ids on record from the waiting ones. Return those that are known."""
+        """Remove the lines with these ids on record from ``waiting``. Return the lines; unknown ids are ignored."""
         found = [self.on_record[id] for id in ids if id in self.on_record]
         self.waiting = [a for a in self.waiting if a not in found] if found else self.waiting
         return found
 
     def reopen(self) -> None:
-        """Prepare the lines for another process: all queued lines wait, with the urgency ``next``."""
+        """Prepare the lines for another process: all unsettled lines wait, with the urgency ``next``."""
         changed = [*self._renamed, *islice(self.on_record.values(), self._earlier_count, None)]
         self._earlier_count = len(self.on_record)
         self._renamed.clear()
@@ -178,12 +181,12 @@ class Lines:
         return self._maybe_unsettled
 
     def _can_wait(self, accepted: AcceptedLine) -> bool:
-        """Return whether a line is unsettled, no stop, and not among the waiting lines yet."""
+        """Return whether a line is unsettled, is not a stop, and does not wait yet."""
         is_open = accepted.state == "queued" and accepted.delivered_at is None and accepted.record.kind != "stop"
         return is_open and accepted not in self.waiting
 
     def _rename(self, accepted: AcceptedLine) -> None:
-        """Append the suffix ``EARLIER_SUFFIX`` to the id of a line of an earlier process."""
+        """Append ``EARLIER_SUFFIX`` to the id of a line of an earlier process, until the id is unique."""
         self._renamed.append(accepted)
         while accepted.id in self.by_id:
             accepted.id += EARLIER_SUFFIX
@@ -204,11 +207,11 @@ def _restore_line(record: records.Line) -> Line:
 
 
 def job_line(text: str) -> Line:
-    """Return the line of a background job's end. Its text is data: it is not parsed."""
+    """Return the line that reports the end of a background job. Its text is not parsed."""
     return Line(text, "job", text, names_files=False)
 
 
 def adjustment_view(line: Line) -> AdjustmentView | None:
-    """Return the line's adjustment as events show it; ``None`` without one."""
+    """Return the line's adjustment as events show it; ``None`` if the line has none."""
     found = line.adjustment
     return None if found is None else AdjustmentView(found.type, found.value)

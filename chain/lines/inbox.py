@@ -1,7 +1,10 @@
 """The bounded inbox in which an agent's lines wait for a safe point: a view of ``Lines.waiting`` with a limit.
 
-A line is refused if the inbox is full. A now line, which empties the queue, and the lines that a finished agent passes
-to its parent may exceed the limit. Lines of jobs need no room.
+A line is refused if the inbox is full. There are exceptions: a now line may exceed the limit, since it empties the
+queue, and so may the lines that a finished agent passes to its parent. Lines of jobs are not counted.
+
+A line that is taken from an inbox no longer waits there, but is still in ``Lines.waiting``, marked as ``is_leaving``,
+until it is delivered or settled.
 
 A trio memory channel is not usable here: a follow-up stays in the inbox while the lines behind it are delivered, and a
 line can be dropped from the middle, moved to another agent, or read by a running tool before it is delivered.
@@ -22,7 +25,7 @@ from chain.text.wording import FULL
 
 
 class Inbox:
-    """The bounded inbox of one agent. ``size`` is its limit in lines; ``room`` is set when lines have left it."""
+    """The bounded inbox of one agent. ``size`` is its limit in lines. ``room`` is set when an inbox may have room."""
 
     def __init__(self, ledger: Ledger, *, agent: str, size: int = 10) -> None:
         self.agent = agent
@@ -36,12 +39,12 @@ class Inbox:
 
     @property
     def is_full(self) -> bool:
-        """Whether the number of lines has reached ``size``."""
+        """Whether the number of waiting lines, without those of jobs, has reached ``size``."""
         return self._counted_lines >= self.size
 
     @property
     def is_overfull(self) -> bool:
-        """Whether the inbox is too full even for a now line."""
+        """Whether the inbox contains too many lines even for a now line: twice ``size``."""
         return self._counted_lines >= 2 * self.size
 
     @property
@@ -79,14 +82,14 @@ class Inbox:
             return refuse(str(error))
 
     def put_job(self, text: str, job: str, *, iteration: int = 0) -> AcceptedLine:
-        """Accept the line of a job's end, which needs no room. Raise ``JournalError``."""
+        """Accept the line that reports the end of a job, even if the inbox is full. Raise ``JournalError``."""
         place = len(self) + 1
         return self._ledger.accept(
             job_line(text), self.agent, origin="job", iteration=iteration, waiting=place, job=job
         )
 
     def hand_over(self, to: Inbox, *, iteration: int = 0) -> tuple[AcceptedLine, ...]:
-        """Move all lines to another inbox and return them. Includes lines that were taken but not delivered."""
+        """Move all lines, including taken ones that were not delivered, to another inbox. Return these lines."""
         lines = self.all_lines()
         merged = sorted((*to.waiting(), *lines), key=attrgetter("number"))
         for accepted in lines:
@@ -98,15 +101,15 @@ class Inbox:
         return tuple(a for a in self._lines.waiting if a.record.agent == self.agent and not a.is_leaving)
 
     def all_lines(self) -> tuple[AcceptedLine, ...]:
-        """Return the waiting lines, and the lines that were taken but are neither delivered nor settled yet."""
+        """Return the waiting lines, and taken lines that are neither delivered nor settled yet."""
         return tuple(a for a in self._lines.waiting if a.record.agent == self.agent)
 
     def drain(self) -> tuple[AcceptedLine, ...]:
-        """Take and return all waiting lines except follow-ups, in the order of acceptance."""
+        """Take all waiting lines except follow-ups, and return them in the order of acceptance."""
         return self._take(lambda a: a.line.kind != "follow-up")
 
     def next_follow_up(self) -> AcceptedLine | None:
-        """Take and return the oldest follow-up, or return ``None``."""
+        """Take and return the oldest follow-up; ``None`` if none waits."""
         oldest = next((a for a in self.waiting() if a.line.kind == "follow-up"), None)
         self._take(lambda a: a is oldest)
         return oldest
@@ -122,7 +125,7 @@ class Inbox:
     def drop(self, id: str, *, iteration: int = 0, reason: str = "") -> AcceptedLine:
         """Drop a waiting line and return it.
 
-        Raise ``UserError`` if it does not wait, or if a running tool has acted on it.
+        Raise ``UserError`` if no line with this id waits, or if a running tool has acted on the line.
         """
         accepted = find_waiting_line(self.waiting(), id)
         if accepted.is_used:
@@ -131,9 +134,9 @@ class Inbox:
         return accepted
 
     def adjustments(self, seen: set[str]) -> tuple[Adjustment, ...]:
-        """Return the adjustments of waiting lines that are not in ``seen``, and add the ids of these lines to ``seen``.
+        """Return the adjustments of those waiting lines whose ids are not in ``seen``. Add these ids to ``seen``.
 
-        The lines stay in the inbox.
+        The lines stay in the inbox, but can no longer be dropped.
         """
         new = [a for a in self.waiting() if a.line.adjustment is not None and a.on_record not in seen]
         for accepted in new:
@@ -142,7 +145,7 @@ class Inbox:
         return tuple(a.line.adjustment for a in new if a.line.adjustment is not None)
 
     def _take(self, wanted: Callable[[AcceptedLine], bool]) -> tuple[AcceptedLine, ...]:
-        """Mark the waiting lines that are wanted as leaving, and return them."""
+        """Take the waiting lines for which ``wanted`` returns true, and return them."""
         taken = tuple(a for a in self.waiting() if wanted(a))
         for accepted in taken:
             accepted.is_leaving = True

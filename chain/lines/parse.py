@@ -1,12 +1,12 @@
 """Parsing of a submitted line (SPEC section 3). Pure.
 
 ``parse_line`` tries the rows of this table in order; a line that matches none is a redirect. ``!`` and ``!!`` set the
-urgency, and the rest of the line is parsed by the rows below.
+urgency, and the text after them is parsed by the later rows of the table.
 
 ======================  ===========  ======================================================
 the line                kind         meaning
 ======================  ===========  ======================================================
-begins with a space     verbatim     a redirect; the rest of the line is not parsed
+begins with a space     verbatim     a redirect whose text is not parsed
 ``/command``            local        for the program, never for the model; a path or a comment is text
 a stop phrase           stop         the run ends
 ``!text``               (urgent)     tools that have not started are skipped
@@ -31,22 +31,22 @@ if TYPE_CHECKING:
     from chain.messages import Image
 
 MAX_LINE = 100_000
-"""The limit of a line in characters: a pasted file of 25,000 tokens fits."""
+"""The limit of a line, in characters. A pasted file of 25,000 tokens fits."""
 
 Kind: TypeAlias = Literal[
     "blank", "redirect", "verbatim", "stop", "todo", "follow-up", "context", "guidance", "question", "local", "job"
 ]
-"""The kind of a line, by the table above. ``job`` is the end of a background job, which no user submits."""
+"""The kind of a line, as in the table above. A ``job`` line reports the end of a background job; no user sends it."""
 
 Urgency: TypeAlias = Literal["next", "urgent", "now"]
-"""When a line is delivered, weakest first.
+"""When a line is delivered, the weakest urgency first.
 
-``next``: at the next safe point. ``urgent``: there, after skipping tools that have not started. ``now``: at once, by
-cancelling the reply or the tools in progress.
+``next``: at the next safe point. ``urgent``: also at the next safe point, but tools that have not started are skipped.
+``now``: at once; the reply or the tools in progress are cancelled.
 """
 
 ASIDES: frozenset[Kind] = frozenset({"question", "todo", "context"})
-"""The kinds of lines after whose answer the task continues (SPEC section 5)."""
+"""The kinds of lines that do not change the task: after the answer, the model resumes it (SPEC section 5)."""
 
 STOP_PHRASES = (
     "stop",
@@ -63,21 +63,21 @@ STOP_PHRASES = (
 
 @dataclass(frozen=True, slots=True)
 class AddTask:
-    """``todo: add TEXT``."""
+    """The plan command ``todo: add TEXT``."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class CompleteTask:
-    """``todo: complete N`` or ``done N``."""
+    """The plan command ``todo: complete N`` or ``todo: done N``."""
 
     n: int
 
 
 @dataclass(frozen=True, slots=True)
 class FailTask:
-    """``todo: fail N [REASON]``."""
+    """The plan command ``todo: fail N [REASON]``."""
 
     n: int
     reason: str = ""
@@ -85,19 +85,19 @@ class FailTask:
 
 @dataclass(frozen=True, slots=True)
 class ListTasks:
-    """``todo: list`` or ``show``."""
+    """The plan command ``todo: list`` or ``todo: show``."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClearTasks:
-    """``todo: clear``."""
+    """The plan command ``todo: clear``."""
 
 
 PlanCommand: TypeAlias = AddTask | CompleteTask | FailTask | ListTasks | ClearTasks
-"""A change or a query of the plan that code carries out without the model."""
+"""A command that changes or lists the plan. Code can carry it out without the model."""
 
 AdjustmentType: TypeAlias = Literal["focus_query", "skip_source", "add_source", "drop_criterion", "preference"]
-"""The change that guidance asks of a running tool. The names are those of the tool interface."""
+"""What guidance asks a running tool to change. The names are those of the tool interface."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +112,10 @@ class Adjustment:
 class Line:
     """A parsed line.
 
-    ``text`` is the submitted text; ``message``, without the marker, is for the model. ``command`` is set for a todo
-    line, ``adjustment`` for guidance; ``problem`` says how to write a malformed line. ``images`` were submitted with
-    the line. ``names_files``: an ``@`` and a path name a file, except in a server's text. ``is_mistyped``: ``problem``
-    names a plan command that the line resembles.
+    ``text`` is the submitted text. ``message`` is the text for the model, without marks such as ``!``. ``command`` is
+    set for a todo line, ``adjustment`` for guidance. ``problem`` says what is wrong with a malformed line, and is
+    otherwise empty. ``images`` were submitted with the line. ``names_files``: ``@path`` in the line attaches a file;
+    false if a server wrote the text. ``is_mistyped``: ``problem`` names a plan command that the line resembles.
     """
 
     text: str
@@ -136,7 +136,7 @@ class Line:
 
     @property
     def is_aside(self) -> bool:
-        """Whether the task continues after the answer to this line."""
+        """Whether the model resumes its task after it has answered this line."""
         return self.kind in ASIDES
 
 
@@ -144,7 +144,7 @@ _URGENCIES: tuple[Urgency, ...] = get_args(Urgency)
 
 _LEADING_MARKS = re.compile(r"\A[!\s]+")
 _COMMAND = re.compile(r"/(?:(?:to|compact|mcp:\S*)(?:\s[\s\S]*)?|(?:[\w-]+|\?)(?:[ \t].*)?)?", re.I)
-"""A name without a second slash, on a single row unless the command takes a text."""
+"""A slash and a name without a slash. The command is on a single row, unless it takes a text of several rows."""
 _TODO = re.compile(r"(?:todo|plan):[^\S\n]*(.*)", re.I)
 _THEN = re.compile(r"then:\s*(.*)", re.I | re.S)
 _CONTEXT = re.compile(r"context:\s*(.*)", re.I | re.S)
@@ -154,7 +154,7 @@ _WORD_AND_COLON = re.compile(r"([a-z]{3,5}):[^\S\n]*(.*)", re.I)
 
 _VERBS = ("add", "complete", "done", "fail", "list", "show", "clear")
 _MIN_LONG_WORD = 5
-"""The length of a word, in letters, from which a wrong letter is a typing error. A shorter one may be another word."""
+"""The minimum length of a word in which a wrong letter is a typing error. In a shorter one it may be another word."""
 
 _ADJUSTMENTS: dict[str, AdjustmentType] = {
     "focus on": "focus_query",
@@ -166,9 +166,10 @@ _ADJUSTMENTS: dict[str, AdjustmentType] = {
 
 
 def parse_line(text: str, *, urgency: Urgency = "next", local: bool = True) -> Line:
-    """Parse a line and return it. The sender may have given it an ``urgency``, of which the stronger one counts.
+    """Parse a line and return it.
 
-    With ``local=False``, as in a pipe, a leading ``/`` and a mistyped plan command are text.
+    ``urgency`` is the urgency that the sender gave the line; if the text has a mark, the stronger urgency is used. With
+    ``local=False``, as in a pipe, a slash command and a mistyped plan command are parsed as text for the model.
     """
     if not text.strip():
         return Line(text, "blank", "")
@@ -199,7 +200,7 @@ def parse_line(text: str, *, urgency: Urgency = "next", local: bool = True) -> L
 
 
 def problem_of(line: Line) -> str:
-    """Return why no sender can send this line, or an empty string."""
+    """Return why a line is refused from any sender: it is malformed or too long. Otherwise return an empty string."""
     if line.problem:
         return line.problem
     if len(line.text) > MAX_LINE:
@@ -215,7 +216,7 @@ def is_stop(text: str) -> bool:
 
 
 def is_sent_first(text: str) -> bool:
-    """Return whether a line is sent before lines that are held back: it is a stop, a command, or a now line."""
+    """Return whether a line is sent ahead of queued ones: a stop, a slash command, or a now line."""
     return is_stop(text) or text.startswith("!!") or _COMMAND.fullmatch(text.rstrip()) is not None
 
 
@@ -239,7 +240,7 @@ def _parse_unmarked(text: str) -> Line:
 
 
 def _parse_todo(text: str, stripped: str, rest: str) -> Line:
-    """Parse ``rest``, the part of a todo line after the colon. An unknown verb makes the line a redirect."""
+    """Parse a todo line; ``rest`` is its part after the colon. If the verb is unknown, return a redirect."""
     verb, argument = (*rest.split(None, 1), "", "")[:2]
     number = _NUMBER.fullmatch(argument)
     command: PlanCommand | None = None
@@ -278,7 +279,7 @@ def _suggest_command(stripped: str) -> str:
 
 
 def nearest_word(typed: str, words: Iterable[str]) -> str:
-    """Return the word that differs from ``typed`` by at most one typing error or by case, or an empty string."""
+    """Return the first word equal to ``typed`` except for case or one typing error, or an empty string."""
     folded = typed.casefold()
     return next((word for word in words if folded == word.casefold() or is_typing_error(folded, word)), "")
 
@@ -286,7 +287,8 @@ def nearest_word(typed: str, words: Iterable[str]) -> str:
 def is_typing_error(typed: str, word: str) -> bool:
     """Return whether ``typed`` is ``word`` with one typing error.
 
-    That is a missing, extra or (in a long word) wrong letter, or two swapped letters. The first letter must be right.
+    A typing error is a missing or extra letter, two swapped neighbouring letters, or, in a long word, a wrong letter.
+    The first letter must be right.
     """
     if typed == word or typed[:1] != word[:1] or abs(len(typed) - len(word)) > 1:
         return False

@@ -18,22 +18,26 @@ from chain.lines.accepted import FOREIGN_ORIGINS, NEXT, AcceptedLine, Lines, adj
 from chain.lines.parse import Line, Urgency, problem_of
 
 MAX_REFUSED = 1_000
-"""The limit, in characters, of a refused line in its events: enough to recognise it. The sender still has the text."""
+"""The number of characters of a refused line in its events: enough to recognise it. The sender has the text."""
 
 
 @dataclass(frozen=True, slots=True)
 class LineOutcomes:
-    """The last receipts of the lines settled in a part of a session, and the lines that a script or pipe never sent."""
+    """The outcomes of lines in a part of a session.
+
+    ``receipts`` are the last receipts of lines that were settled. ``unsent`` are the lines, as they are written, that a
+    script or a pipe never sent.
+    """
 
     receipts: tuple[Receipt, ...] = ()
     unsent: tuple[str, ...] = ()
 
 
 class Ledger:
-    """The owner of the records and events of lines.
+    """The component that records and emits what happens to lines.
 
-    ``room`` is set when lines have left an inbox, or another reason to hold lines back has ended. ``returned``,
-    ``refused`` and ``unsent`` count lines of the process's own input.
+    ``room`` is set when lines have left an inbox, and when another reason for senders to wait has ended. ``returned``,
+    ``refused`` and ``unsent`` are numbers of lines from the process's own input.
     """
 
     def __init__(self, journal: Journal, lines: Lines, emit: Emit) -> None:
@@ -57,7 +61,7 @@ class Ledger:
         return (*map(_latest_receipt, self.lines.on_record.values()), *self._refused)
 
     def settled(self) -> LineOutcomes:
-        """Return the receipts and unsent lines since the last call."""
+        """Return and clear the outcomes of lines since the last call."""
         settled = LineOutcomes(tuple(self._unreported.values()), tuple(self._unsent))
         self._unreported.clear()
         self._unsent.clear()
@@ -86,7 +90,7 @@ class Ledger:
     ) -> AcceptedLine:
         """Give the line an id, record the line and return it. Raise ``JournalError``; the line is not accepted then.
 
-        ``by_rule``: a rule changed the kind or urgency of the line. ``waiting`` is the line's place in the queue.
+        ``by_rule``: a rule changed the kind or urgency of the line. ``waiting`` is the line's position in the queue.
         ``job`` is the background job whose end the line reports.
         """
         number, on_record = self._last_number, id
@@ -116,16 +120,16 @@ class Ledger:
         return accepted
 
     def reset_outcomes(self) -> None:
-        """Reset the count of returned lines and the list of settled lines."""
+        """Reset the number of returned lines and the receipts for the next call of ``settled``."""
         self.returned = 0
         self._unreported.clear()
 
     def readdress(
         self, accepted: AcceptedLine, agent: str, *, waiting: int, iteration: int = 0, urgency: Urgency | None = None
     ) -> None:
-        """Move a waiting line to another agent, at place ``waiting``.
+        """Move a waiting line to another agent. ``waiting`` is its position in that agent's queue.
 
-        The urgency stays the same unless one is given.
+        Without ``urgency``, the line keeps its urgency.
         """
         urgency = urgency or accepted.line.urgency
         record = replace(accepted.record, agent=agent, effect="waits", iteration=iteration, waiting=waiting)
@@ -137,7 +141,7 @@ class Ledger:
     def settle(
         self, accepted: AcceptedLine, state: State, *, iteration: int, point: Point | None = None, reason: str = ""
     ) -> None:
-        """Record the line's receipt, and emit it in order.
+        """Record a receipt with the new ``state`` of a line, and emit it after the queued acknowledgements.
 
         Raise ``ValueError`` for a transition that is not in ``NEXT``.
         """
@@ -146,7 +150,10 @@ class Ledger:
         self._journal.emit_after_acks(self._settle(accepted, state, iteration, point, reason).emit)
 
     def settle_done(self, accepted: AcceptedLine, reason: str) -> None:
-        """Record that the line was carried out at once. It is returned if the disk fails before the next sync."""
+        """Settle a line that was carried out at once as ``handled``. Emit the receipt once it is on disk.
+
+        If the disk fails before that, settle the line as ``returned`` instead.
+        """
         projected = self._settle(accepted, "handled", 0, None, reason)
         self._unsynced_done.append(accepted)
 
@@ -157,7 +164,7 @@ class Ledger:
         self._journal.acknowledge(emit)
 
     def _return_unsynced(self, error: JournalError) -> None:
-        """Settle each line in ``_unsynced_done`` as returned: its ``handled`` receipt may not be on the failed disk."""
+        """After a failure of the disk, settle as ``returned`` the lines whose ``handled`` receipts were not synced."""
         while self._unsynced_done:
             accepted = self._unsynced_done.pop(0)
             # Not by ``settle``: the line is ``handled`` already, but that receipt was never emitted.
@@ -166,7 +173,7 @@ class Ledger:
     def _settle(
         self, accepted: AcceptedLine, state: State, iteration: int, point: Point | None, reason: str
     ) -> RecordedEvents:
-        """Record a receipt and return its events."""
+        """Record a receipt with the new ``state`` of a line, and return the events of the record."""
         waited = None if point is None else trio.current_time() - accepted.accepted_monotonic
         record = records.Receipt(accepted.on_record, state, accepted.agent, iteration, point, waited, reason)
         was_waiting = accepted in self.lines.waiting
@@ -184,7 +191,7 @@ class Ledger:
     def refuse(
         self, line: Line, agent: str, waiting: int, reason: str, *, id: str, origin: Origin, iteration: int
     ) -> str:
-        """Emit that a line was refused, and return the reason.
+        """Emit the events of a refused line, and return the reason.
 
         Only own lines are listed in ``receipts``, so that other senders cannot grow the list without limit.
         """
@@ -204,7 +211,10 @@ class Ledger:
         return reason
 
     def mark_unsent(self, written: str, reason: str, agent: str, *, id: str, iteration: int) -> None:
-        """Emit that a line will never be sent. ``written`` is the line as written, with its moment."""
+        """Emit a receipt of a line that a script or a pipe will never send.
+
+        ``written`` is the line as it is written in the script, with the time at which it was to be sent.
+        """
         self.unsent += 1
         self._unsent.append(written)
         self._emit(Receipt(agent=agent, iteration=iteration, id=id, text=written, state="unsent", reason=reason))

@@ -6,7 +6,7 @@ from coredis.connection import TCPConnection
 from coredis.exceptions import ConnectionError as LostConnection
 
 MAX_SERVER_ANSWER = 64 * 1024 * 1024
-"""Bytes of an answer. The longest answers are pages of a journal; the library holds a whole answer in memory."""
+"""The maximum length of an answer in bytes. The longest are pages of a journal, which the library stores in memory."""
 
 
 class BoundedConnection(TCPConnection):

@@ -1,8 +1,9 @@
 """The lease on a session in Redis, which gives one process at a time the right to write the session.
 
-Changes are queued in order and sent in groups. The changes of one step of the program are in one group, which one
-script applies. If the answer to a group is lost, the group is sent again with the same number, by which the server
-recognizes it, until the lease ends. The holder's clock ends the lease no later than the server's clock.
+Changes are queued in order and sent in groups. All changes that the program makes without an await between them are in
+one group, and one script applies a group. If the answer to a group is lost, the holder sends the group again until the
+server answers or the lease ends. The group keeps its number, so the server recognizes a group that it has already
+applied. The lease ends no later by the holder's clock than by the server's clock.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from chain.redis.redis_server import RedisServer, Unreachable
 LEASE_S = 10.0
 """Seconds until an unrenewed lease expires, and another process can claim the session."""
 RENEWALS = 4
-"""Renewals within the duration of one lease."""
+"""How often a lease is renewed within its duration."""
 LEASE_MARGIN = 0.1
 """The last fraction of a lease, which the holder leaves unused: its programs must end before the lease does."""
-SETTLING = 2
-"""Turns of the trio loop before a group is sent, so that it contains all changes of a step of an agent."""
+SETTLING_TURNS = 2
+"""Turns of the trio loop to wait before a group is sent, so that it contains all changes of a step of an agent."""
 ROWS_PER_FETCH = 100
 LEASE_RETRY_S = 0.2
 """Seconds before an unanswered request is repeated."""
@@ -41,15 +42,17 @@ TAKEN_OVER = "another process has taken over the session"
 LEASE_LOST = "the server did not answer in time, so another process may have taken over the session"
 
 ReleaseMode: TypeAlias = Literal["done", "handed over", "retry"]
-"""What follows a release. ``done``: a worker is needed only for waiting lines. ``handed over``: another worker
-continues the run at once. ``retry``: a worker opens the session again after a pause.
+"""What follows a release.
+
+``done``: the session needs a worker only if lines wait in it. ``handed over``: another worker continues the run at
+once. ``retry``: a worker opens the session again after a pause.
 """
 
 Row: TypeAlias = Mapping[str, Any]
 
 
 class Lease:
-    """The lease on one session, and the storage under its journal. Created by ``claim``."""
+    """The lease on one session. It also stores the session's journal on the server. Created by ``claim``."""
 
     def __init__(self, server: RedisServer, id: str, length_s: float) -> None:
         self.server = server
@@ -57,23 +60,23 @@ class Lease:
         self.token = secrets.token_hex(8)
         self.workspace = ""
         self.answers_s = 0.0
-        """Seconds for which a watcher has offered to answer questions."""
+        """Seconds for which a watcher has promised to answer questions."""
         self.has_open_run = False
         """Whether a worker that died, or handed over the session, has left an open run."""
         self.takeovers = 0
         """The number of workers that have died with the session since the end of its last run."""
         self.lost = trio.Event()
-        """Set when nothing can be written any more."""
+        """Set when nothing more can be written."""
         self.lost_reason = ""
-        """The reason why nothing can be written any more; empty until then."""
+        """The reason why nothing more can be written; empty until then."""
         self.release_mode: ReleaseMode = "done"
         self.unread: list[tuple[bytes, Row]] = []
         """Fetched rows that are not processed yet, each with its position in the stream."""
         self._fetched = "0"
         self.was_read = Wakeup()
         """Set when a row was processed."""
-        self.waiting: Callable[[], int | str] = lambda: ""
-        """Returns the number of lines in the chain's inbox; an empty text before there is a chain."""
+        self.count_waiting: Callable[[], int | str] = lambda: ""
+        """Returns the number of lines in the chain's inbox. Before there is a chain, it returns an empty text."""
         self._length_s = length_s
         self._ends_at = trio.current_time() + (1 - LEASE_MARGIN) * length_s
         self._queue: list[bytes | str] = []
@@ -86,34 +89,43 @@ class Lease:
     # ------------------------------------------------------------------------------------------------ changes
 
     def store_attachment(self, digest: str, content: bytes) -> None:
-        """Queue an attachment of the journal. It is written before later appends."""
+        """Queue an attachment of the journal. It is written before rows that are appended later."""
         self._change("file", digest, content)
 
     def append(self, data: bytes) -> None:
-        """Queue a row of the journal. Like the other methods, raise ``OSError`` if nothing can be written any more."""
+        """Queue a row of the journal.
+
+        Like the other methods that queue a change, raise ``OSError`` if nothing more can be written.
+        """
         self._change("row", data)
 
     def publish_receipt(self, record: Record | Unknown | events.Receipt) -> None:
-        """Publish a receipt as the status of its line. Ignore other records."""
+        """Queue a receipt as the new status of its line. Ignore other records."""
         if isinstance(record, Receipt | events.Receipt):
             where = {"agent": record.agent, "iteration": record.iteration, "point": record.point}
             self.publish_status(record.id, state=record.state, **where, reason=record.reason)
 
     def publish_status(self, line: str, **status: object) -> None:
-        """Publish the status of a line."""
+        """Queue the new status of the line with the id ``line``."""
         self._change("status", line.encode(errors="replace"), json.dumps(status))  # an id from JSON may be no UTF-8
 
     def remove_row(self, entry: bytes) -> None:
-        """Remove a received row, in the same step as the records of its effects."""
+        """Queue the removal of a received row, whose position in the stream is ``entry``.
+
+        The server removes it in the same step in which it writes the records of its effects.
+        """
         self._change("read", entry)
         self.was_read.set()
 
     def publish(self, event: str, type: str) -> None:
-        """Publish an event. ``type`` is its type; only ``init``, ``run_started`` and ``result`` make a difference."""
+        """Queue an event for watchers, as JSON.
+
+        ``type`` is its type. The server uses only the types ``init``, ``run_started`` and ``result``.
+        """
         self._change("event", event, type)
 
     def publish_size(self, size: int) -> None:
-        """Publish the size of the inbox, in lines."""
+        """Queue the size of the inbox, in lines."""
         self._change("size", str(size))
 
     def hand_over(self) -> None:
@@ -141,7 +153,10 @@ class Lease:
             raise OSError(0, self.lost_reason)
 
     async def fetch(self, *, wait_s: float) -> None:
-        """Fetch rows that were sent to the session. If there are none, wait for the next one."""
+        """Fetch new rows that were sent to the session, and append them to ``unread``.
+
+        If there are none, wait up to ``wait_s`` seconds for the next one.
+        """
         lines = scripts.key(self.id, "lines")
         for place, fields in await self.server.read_stream(lines, self._fetched, count=ROWS_PER_FETCH, wait_s=wait_s):
             self.unread.append((place, _row(fields)))
@@ -154,18 +169,21 @@ class Lease:
         while not self.lost_reason:
             if not self._queue:
                 await self._news.wait()
-                for _ in range(SETTLING):
+                for _ in range(SETTLING_TURNS):
                     await trio.lowlevel.checkpoint()
                 continue
             group, count = tuple(self._queue), self._queued
             self._queue.clear()
             self._groups += 1
-            if await self._run_until_answered(scripts.APPEND, self._groups, self.waiting(), *group):
+            if await self._run_until_answered(scripts.APPEND, self._groups, self.count_waiting(), *group):
                 self._done = count
                 self._waiters.unpark_all()
 
     async def renew(self) -> None:
-        """Renew the lease until it is lost, at the latest when it ends by this process's clock."""
+        """Renew the lease again and again until it is lost.
+
+        If it ends by this process's clock before a renewal is answered, it is lost too.
+        """
         while not self.lost_reason:
             with trio.move_on_at(self._ends_at):
                 with trio.move_on_after(self._length_s / RENEWALS):
@@ -177,7 +195,7 @@ class Lease:
                 self.stop_writing(str(self._problem or LEASE_LOST))
 
     async def release(self) -> None:
-        """Release the session once everything is written, unless the lease is lost before."""
+        """Wait until everything is written, then release the session. Do nothing more if the lease is lost."""
         with suppress(OSError):
             await self.sync()
             if await self._run_until_answered(scripts.RELEASE, self.release_mode):
@@ -198,7 +216,10 @@ class Lease:
             self._waiters.unpark_all()
 
     async def _run_until_answered(self, script: str, *arguments: bytes | str | int) -> bool:
-        """Repeat a script until the server answers or the lease is lost. Return whether it was run."""
+        """Run a script, and repeat it until the server answers or the lease is lost.
+
+        Return whether the server accepted it. If it refused, another process has taken over, and the lease is lost.
+        """
         while not self.lost_reason:
             try:
                 said = await self.server.run(script, self.id, self.token, *arguments)
@@ -217,7 +238,10 @@ class Lease:
 async def claim(
     server: RedisServer, id: str, *, by_worker: bool, length_s: float = LEASE_S
 ) -> Lease | Literal["none", "held"]:
-    """Claim a session. Return the lease, or the reason why there is none. Raise ``SessionError``."""
+    """Claim a session. Return the lease, or the reason why there is none. Raise ``SessionError``.
+
+    ``none``: there is no such session. ``held``: another process has it, or, with ``by_worker``, it needs no worker.
+    """
     lease = Lease(server, id, length_s)
     arguments = (lease.token, int(length_s * 1000), int(by_worker))
     try:
@@ -245,7 +269,7 @@ async def hold_lease(lease: Lease) -> AsyncIterator[None]:
 
 
 def _row(fields: Sequence[bytes]) -> Row:
-    """Return the row of an entry; an empty one if the entry was not written by chain."""
+    """Return the row in the fields of a stream entry; an empty row if chain did not write the entry."""
     try:
         row = json.loads(fields[1])
     except (ValueError, IndexError, RecursionError):

@@ -1,8 +1,8 @@
 """Delivers the rows that other processes send to a session, and publishes its events.
 
 A row is removed from the server in the step that writes the records of its effects, so it takes effect once, even if a
-process is killed. A row was accepted when it was sent. It waits until the inbox has room; only rows that need no room
-overtake it.
+process is killed. The server has already accepted the rows that arrive here. So a row is not refused if the inbox is
+full, but waits until there is room. Meanwhile only rows that need no room are processed before it.
 """
 
 from __future__ import annotations
@@ -24,13 +24,16 @@ from chain.session import event_json
 WAIT_S = 20.0
 """Seconds that a request for new rows waits. The server answers it as soon as there is a row."""
 MAX_PROMISE_S = 20.0
-"""The longest time, in seconds, for which a watcher can offer to answer questions."""
+"""The longest time, in seconds, for which a watcher can promise to answer questions."""
 TEXT_PAUSE_S = 0.1
-"""Seconds for which text deltas are collected before they are published, since there are many of them."""
+"""Seconds for which text deltas are collected before they are published together."""
 
 
 class Mailbox:
-    """The rows that were sent to a session, and its events for watchers."""
+    """The connection of an open session to other processes.
+
+    It delivers the rows that they send, and publishes events for watchers.
+    """
 
     def __init__(self, lease: Lease) -> None:
         self._lease = lease
@@ -40,7 +43,7 @@ class Mailbox:
 
     async def serve(self, chain: Chain) -> None:
         """Deliver rows and publish events until the lease ends, or the task is cancelled."""
-        self._lease.waiting = lambda: len(chain.lines.waiting)
+        self._lease.count_waiting = lambda: len(chain.lines.waiting)
         with suppress(OSError):  # the lease is lost
             self._lease.publish_size(chain.inbox_size)
         async with trio.open_nursery() as nursery:
@@ -56,7 +59,7 @@ class Mailbox:
             nursery.cancel_scope.cancel()
 
     async def _fetch(self) -> None:
-        """Fetch new rows."""
+        """Fetch new rows again and again, also after errors of the server."""
         while True:
             try:
                 await self._lease.fetch(wait_s=WAIT_S)
@@ -65,7 +68,7 @@ class Mailbox:
             self._news.set()
 
     async def _wake_reader(self, chain: Chain) -> None:
-        """Wake the reader of rows whenever the inbox may have room."""
+        """Wake ``_read_all`` whenever the inbox may have room."""
         while not chain.runs.is_closing:
             await chain.lines.wait_for_change()
             self._news.set()
@@ -87,7 +90,10 @@ class Mailbox:
             await self._news.wait()
 
     def _read(self, chain: Chain, entry: bytes, row: Row) -> None:
-        """Process a row. There is no await, so that its records and its removal are one step of the server."""
+        """Process a row, whose position in the stream is ``entry``.
+
+        This function must not await: then the server writes the row's records and removes the row in one step.
+        """
         lease, id = self._lease, str(row.get("id", ""))
         lease.remove_row(entry)
         match row:
@@ -114,7 +120,7 @@ class Mailbox:
                 )
 
     def _let_answer(self, chain: Chain, seconds: float) -> None:
-        """Let questions wait for an answer of a watcher during the next ``seconds``."""
+        """During the next ``seconds``, let questions wait for the answer of a watcher."""
         until = trio.current_time() + min(seconds, MAX_PROMISE_S)
         if self._answering.deadline > trio.current_time():
             self._answering.deadline = max(until, self._answering.deadline)
@@ -127,7 +133,10 @@ class Mailbox:
             await trio.sleep_forever()
 
     async def _publish(self, chain: Chain) -> None:
-        """Publish each event together with its record. Text deltas are collected for a moment."""
+        """Publish the session's events until there are no more.
+
+        Each event is published in the same step as its record. Text deltas are collected for ``TEXT_PAUSE_S``.
+        """
         feed = chain.feed()
 
         def publish_pending(event: Event) -> None:

@@ -1,10 +1,10 @@
 """The connection to a Redis server: its address, the checks of its configuration, and the translation of its errors.
 
-``Unreachable`` is a temporary error. Any other ``SessionError`` remains until the server or the address is changed.
+``Unreachable`` is a temporary error. Any other ``SessionError`` persists until the server or the address is changed.
 Credentials are part of the address and are never shown.
 
-Each change is sent together with a command whose answer proves that the change is on the server's disk: ``WAITAOF``, or
-on a server before 7.2 the setting ``appendfsync always``.
+Each change is sent together with a command whose answer proves that the change is on the server's disk. The command is
+``WAITAOF``. On a server before 7.2 it is ``CONFIG GET``, and the answer must be ``appendfsync always``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DEFAULT_PORT = 6379
 SERVER_ANSWER_S = 5.0
 """Seconds to wait for an answer, which usually takes milliseconds."""
 SAFE_S = 4.0
-"""Seconds that ``WAITAOF`` may take: fewer than ``SERVER_ANSWER_S``, so that the server reports the timeout."""
+"""Seconds that ``WAITAOF`` may take: less than ``SERVER_ANSWER_S``, so that the server can report the timeout."""
 OLDEST = (7, 0)
 HAS_WAITAOF = (7, 2)
 
@@ -52,11 +52,11 @@ _WAITAOF: Command = (b"WAITAOF", 1, 0, int(SAFE_S * 1000))
 
 
 class Unreachable(SessionError):
-    """A temporary error: the server does not answer, or cannot carry out a command at the moment."""
+    """A temporary error: the server does not answer, or cannot execute a command at the moment."""
 
 
 class Forbidden(SessionError):
-    """A command that the server does not know, or does not permit to this user."""
+    """An error for a command that the server does not know, or does not permit to this user."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,10 @@ class RedisAddress:
 
 
 def read_address(text: str, source: str = "--state") -> RedisAddress:
-    """Parse an address. Raise ``SessionError``, which shows nothing of the text: a part of it may be a secret."""
+    """Parse the address of a server. Raise ``SessionError`` if it is invalid.
+
+    The error names ``source`` and does not quote the text, which may contain a password.
+    """
     try:
         parts = urlsplit(text.strip())
         port = parts.port or DEFAULT_PORT
@@ -92,7 +95,7 @@ def read_address(text: str, source: str = "--state") -> RedisAddress:
 
 
 class RedisServer:
-    """A connection to a server. Created by ``connect``."""
+    """A Redis server and the connections to it. Created by ``connect``."""
 
     def __init__(self, address: RedisAddress, new_connection: ConnectionFactory, nursery: trio.Nursery) -> None:
         self.address = address
@@ -103,7 +106,10 @@ class RedisServer:
         """The command whose answer proves that the changes before it are on the disk."""
 
     async def run(self, script: str, id: str, *arguments: bytes | str | int) -> list[bytes]:
-        """Run a script on a session, and return its answer once its changes are on the disk. Raise ``SessionError``."""
+        """Run a script on a session. Return its answer when its changes are on the server's disk.
+
+        Raise ``SessionError``.
+        """
         names = keys(id)
         answer, proof = await self.ask((b"EVAL", script, len(names), *names, id, *arguments), self._proof)
         if self._proof is _GET_SYNCS:
@@ -139,7 +145,7 @@ class RedisServer:
         raise Unreachable(f"the Redis at {self.address} did not answer for {SERVER_ANSWER_S:.0f} s")
 
     async def _idle_connection(self) -> TCPConnection:
-        """Remove and return an idle connection, or open one."""
+        """Remove an idle connection from the list and return it. If there is none, open a connection."""
         while self._idle:
             if (connection := self._idle.pop()).usable:
                 return connection
@@ -151,7 +157,10 @@ class RedisServer:
     async def read_stream(
         self, key: str, after: str, *, count: int, wait_s: float
     ) -> Sequence[tuple[bytes, Sequence[bytes]]]:
-        """Return the entries of a stream after a position. If there are none, wait for the next one."""
+        """Return up to ``count`` entries of a stream after the position ``after``, each with its position.
+
+        If there are none, wait up to ``wait_s`` seconds for the next one.
+        """
         wanted = (b"COUNT", count, b"BLOCK", max(1, int(wait_s * 1000)))
         (found,) = await self.ask((b"XREAD", *wanted, b"STREAMS", key, after), wait_s=wait_s)
         return found[key.encode()] if found else ()
@@ -189,9 +198,9 @@ class RedisServer:
 
 @asynccontextmanager
 async def connect(address: RedisAddress) -> AsyncIterator[RedisServer]:
-    """Connect to a server for the block, and check it. Raise ``SessionError``.
+    """Connect to a server for the duration of the block, and check its configuration. Raise ``SessionError``.
 
-    A cancellation of the block leaves the connections open until the block has ended, so that it can still write.
+    If the block is cancelled, the connections stay open until it has ended, so that it can still write.
     """
     try:
         from coredis.connection import TCPLocation
@@ -229,7 +238,7 @@ async def connect(address: RedisAddress) -> AsyncIterator[RedisServer]:
 
 @contextmanager
 def _translate_errors(address: RedisAddress) -> Iterator[None]:
-    """Translate errors of the library in the block to ``SessionError``."""
+    """Raise a ``SessionError`` instead of an error of the library that is raised in the block."""
     from coredis import exceptions
 
     try:
@@ -258,8 +267,11 @@ _EXPLANATIONS: Sequence[tuple[str, str]] = (
     ("HELLO", _TOO_OLD),
 )
 _FORBIDDEN = ("NOPERM", "UNKNOWN COMMAND")
-_FOR_NOW = ("LOADING", "MASTERDOWN", "BUSY ", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "UNBLOCK")
-"""Temporary errors: at a start, in a failover (``UNBLOCKED``), or while replicas lag behind."""
+_TEMPORARY_ERRORS = ("LOADING", "MASTERDOWN", "BUSY ", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "UNBLOCK")
+"""Words in the messages of temporary errors.
+
+The server sends them when it starts, in a failover (``UNBLOCKED``), or while replicas lag behind.
+"""
 
 
 def _session_error(error: BaseException, address: RedisAddress) -> SessionError:
@@ -275,7 +287,7 @@ def _session_error(error: BaseException, address: RedisAddress) -> SessionError:
             f"{who} has a TLS certificate that is not trusted; name that of a private authority in SSL_CERT_FILE"
         )
     own_words = str(error).partition(" script: ")[0][:200]
-    if any(word in folded for word in _FOR_NOW):
+    if any(word in folded for word in _TEMPORARY_ERRORS):
         return Unreachable(f"{who} cannot carry out a command at the moment: {own_words}")
     for word, why in _EXPLANATIONS:
         if word in folded:

@@ -1,7 +1,8 @@
-"""Sessions in Redis, which several machines share: any machine sends lines, and one process at a time runs a session.
+"""Sessions in Redis, which several machines share.
 
-``RedisStore`` is a store of sessions like ``FileStore``. Its methods with a ``server`` parameter are for workers, and
-for processes that send lines to a session or watch it.
+Any machine can send lines to a session, and one process at a time runs the session. ``RedisStore`` is a store of
+sessions like ``FileStore``. Its methods with a ``server`` parameter are for workers, and for processes that send lines
+to a session or watch it.
 """
 
 from __future__ import annotations
@@ -39,13 +40,16 @@ T = TypeVar("T")
 
 RECORDS_PER_REQUEST = 100
 MAX_DUE = 1_000
-"""The maximum number of sessions in need of a worker that a worker reads at once."""
+"""The maximum number of sessions that a worker reads at once from the list of sessions that need a worker."""
 MAX_SUMMARY = 2_000
-"""Characters of a stored summary, without which the next list would read the journal again."""
+"""The maximum number of characters of a summary that is stored.
+
+A longer summary is not stored, so each list of sessions reads the session's journal again.
+"""
 IN_LOOP_S = 2.0
 """Seconds for which a method may block a trio loop: less than the time between two renewals of a lease."""
 CLAIM_PAUSES_S = (0.1, 0.3, 0.6, 0)
-"""Pauses between attempts to claim a session, which a worker may be releasing at the moment."""
+"""Seconds after each failed attempt to claim a session: a worker may be about to release it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,11 @@ class LineStatus:
 
 @dataclass(frozen=True, slots=True)
 class StoredEvent:
-    """An event of a session, its position in the stream, and the bytes of all events before it and up to its end."""
+    """An event of a session.
+
+    ``place`` is its position in the stream. ``before`` is the number of bytes of all events before it. ``until`` is
+    that number including the event itself.
+    """
 
     place: str
     row: Row
@@ -72,7 +80,7 @@ class StoredEvent:
 class RedisStore:
     """Sessions in the Redis at an address: ``redis://[USER:PASSWORD@]HOST[:PORT]/DB``, or ``rediss://`` for TLS.
 
-    Raise ``SessionError`` for anything else. All methods raise it if the server fails.
+    The constructor raises ``SessionError`` for any other form of address. All methods raise it if the server fails.
     """
 
     def __init__(self, address: str, *, source: str = "the address", lease_s: float = LEASE_S) -> None:
@@ -82,7 +90,7 @@ class RedisStore:
         """The leases that a worker has claimed already, by session. ``resume`` uses them instead of claiming one."""
 
     def connect(self) -> AbstractAsyncContextManager[RedisServer]:
-        """Connect to the server for the block."""
+        """Connect to the server for the duration of the block."""
         return connect(self.address)
 
     # ------------------------------------------------------------------------------------------------ as a store
@@ -105,9 +113,9 @@ class RedisStore:
 
     @asynccontextmanager
     async def resume(self, id: str) -> AsyncIterator[OpenSession]:
-        """Hold the lease of a session for the duration of the block.
+        """Open a session that exists, and hold its lease for the duration of the block.
 
-        A session that was never opened is like a new one.
+        A session that was created but never opened has an empty journal.
         """
         if (lease := self.claimed.get(id)) is not None:
             yield await _open(lease)
@@ -128,7 +136,10 @@ class RedisStore:
             yield await _open(found)
 
     def summaries(self, *, latest: int | None = None, workspace: Path | None = None) -> list[Summary]:
-        """Return the summaries of all sessions, most recently changed first."""
+        """Return the summaries of the sessions, most recently changed first.
+
+        ``latest`` limits their number. ``workspace`` selects the sessions of one folder.
+        """
         here = None if workspace is None else os.path.realpath(workspace)
 
         async def read(server: RedisServer) -> list[Summary]:
@@ -140,11 +151,11 @@ class RedisStore:
         return self._run(read)
 
     def find(self, id: str) -> Summary:
-        """Return the summary of a session."""
+        """Return the summary of a session. ``id`` may be a part of its id."""
         return self._run_for(id, _summary)
 
     def whole_id(self, id: str) -> str:
-        """Return the full id of the session that a part of an id names."""
+        """Return the full id of a session. ``id`` may be a part of it."""
 
         async def whole(server: RedisServer, id: str) -> str:
             return id
@@ -153,7 +164,7 @@ class RedisStore:
 
     @contextmanager
     def rows(self, id: str) -> Iterator[Iterable[bytes]]:
-        """Read the rows of a journal."""
+        """Yield the rows of a session's journal."""
         yield self._run_for(id, _rows)
 
     def attachment(self, id: str, digest: str) -> bytes | None:
@@ -175,7 +186,7 @@ class RedisStore:
         self._run_for(id, remove)
 
     def _run_for(self, id: str, work: Callable[[RedisServer, str], Awaitable[T]]) -> T:
-        """Run ``work`` with a connection and the session's id in full, as ``_run`` does."""
+        """Run ``work`` as ``_run`` does, and pass it the full id of a session. ``id`` may be a part of that id."""
 
         async def run(server: RedisServer) -> T:
             return await work(server, match_id(await _ids(server), id))
@@ -183,7 +194,10 @@ class RedisStore:
         return self._run(run)
 
     def _run(self, work: Callable[[RedisServer], Awaitable[T]]) -> T:
-        """Run ``work`` with a connection, in a thread and a loop of its own, and wait for it."""
+        """Run ``work`` with a connection, in a new thread with its own trio loop. Return the result.
+
+        In a trio loop, wait for at most ``IN_LOOP_S``, and then raise ``Unreachable``.
+        """
         done: Future[T] = Future()
 
         async def run() -> T:
@@ -205,7 +219,10 @@ class RedisStore:
     # ------------------------------------------------------------------------------------------------ for workers
 
     async def due_sessions(self, server: RedisServer, *, only: str = "") -> list[str]:
-        """Return the sessions that need a worker now, in random order; ``only`` those of a folder."""
+        """Return the ids of the sessions that need a worker now, in random order.
+
+        ``only`` is a folder that selects its sessions. If it is empty, all sessions are selected.
+        """
         found = [id.decode() for id in await server.run(scripts.DUE_NOW, "", -1 if only else MAX_DUE)]
         if only:
             found = await _filter_by_folder(server, found, only)
@@ -222,11 +239,14 @@ class RedisStore:
         await server.ask((b"BLPOP", scripts.WAKE, seconds), wait_s=seconds)
 
     async def discount_death(self, server: RedisServer, lease: Lease) -> None:
-        """Report that the worker that lost this lease is alive, so that the loss does not count as its death."""
+        """Report that the worker that lost this lease is alive.
+
+        Otherwise the lost lease would count as a death of a worker.
+        """
         await server.run(scripts.OUTLIVE, lease.id, lease.token)
 
     async def delete_old(self, server: RedisServer, keep_s: float) -> None:
-        """Delete some of the sessions that have not changed for ``keep_s`` seconds."""
+        """Delete up to ``RECORDS_PER_REQUEST`` sessions that have not changed for ``keep_s`` seconds."""
         keep_ms = int(keep_s * 1000)
         for id in await server.run(scripts.OLD, "", keep_ms, RECORDS_PER_REQUEST):
             await server.run(scripts.DELETE, id.decode(), keep_ms)
@@ -234,16 +254,17 @@ class RedisStore:
     # ---------------------------------------------------------------------------------- for senders and watchers
 
     async def create(self, server: RedisServer, workspace: str) -> str:
-        """Create a session for a workspace, whose path is resolved. Return its id."""
+        """Create a session for a workspace, which must be a resolved path. Return the id of the session."""
         while True:
             id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
             if (await server.run(scripts.CREATE, id, os.fsencode(workspace)))[0] == b"ok":
                 return id
 
     async def submit(self, server: RedisServer, id: str, row: Row, *, needs_room: bool) -> LineStatus:
-        """Send a row, which its id identifies if it is sent again. Return its status.
+        """Send a row to a session. Return its status, which is ``refused`` if the inbox has no room for it.
 
-        The status is ``refused`` if the inbox has no room for it.
+        The row contains an id. If a row with this id was sent before, it is not added again, and its latest status is
+        returned.
         """
         answers_ms = int(row["for_s"] * 1000) if row["type"] == "hello" else ""
         about = (row["id"], json.dumps(row), row["type"], int(needs_room), answers_ms)
@@ -259,7 +280,7 @@ class RedisStore:
                 return LineStatus("queued")
 
     async def status(self, server: RedisServer, id: str, line: str) -> LineStatus:
-        """Return the latest status of a line that was sent."""
+        """Return the latest status of the line with the id ``line``; ``refused`` if the line never arrived."""
         (found,) = await server.ask((b"HGET", key(id, "ids"), line))
         return (
             LineStatus("refused", reason="it never arrived there") if found is None else LineStatus(**json.loads(found))
@@ -270,29 +291,32 @@ class RedisStore:
         return (await _filter_by_folder(server, await _ids(server), workspace, most=most))[:most]
 
     async def active_sessions(self, server: RedisServer, ids: Sequence[str]) -> list[str]:
-        """Return the sessions among these that have a holder or need a worker."""
+        """Return those of ``ids`` whose session is open in a process or needs a worker."""
         commands: list[Command] = [(b"TIME",)]
         for id in ids:
             commands += [(b"HGET", key(id, "meta"), b"until"), (b"ZSCORE", scripts.DUE, id)]
         time_, *found = await server.ask(*commands)
-        pairs = zip(ids, found[::2], found[1::2], strict=True)
-        return [id for id, until, due in pairs if due is not None or int(until or 0) > _ms(time_)]
+        pairs, now = zip(ids, found[::2], found[1::2], strict=True), _ms(time_)
+        return [
+            id for id, until, due in pairs if due is not None or now < int(until or 0) <= now + scripts.MAX_AHEAD_MS
+        ]
 
     async def latest_run(self, server: RedisServer, id: str) -> tuple[str, Row | None]:
-        """Return the position of the latest run's first event, and the ``init`` event of the process that started it.
+        """Return the position of the first event of the latest run, and an ``init`` event.
 
-        The position is empty if there was no run.
+        The ``init`` event is that of the process that started the run. Without any run, the position is empty and the
+        event is ``None``.
         """
         ((place, init),) = await server.ask((b"HMGET", key(id, "meta"), b"told_from", b"run_init"))
         return (place or b"").decode(), json.loads(init) if init else None
 
     async def latest_event(self, server: RedisServer, id: str) -> str:
-        """Return the position of the latest event."""
+        """Return the position of the latest event; ``0`` if there is no event."""
         (found,) = await server.ask((b"XREVRANGE", key(id, "events"), b"+", b"-", b"COUNT", 1))
         return found[0][0].decode() if found else "0"
 
     async def events(self, server: RedisServer, id: str, after: str, *, wait_s: float) -> list[StoredEvent]:
-        """Return the events after a position. If there are none, wait for the next one."""
+        """Return the events after a position. If there are none, wait up to ``wait_s`` seconds for the next one."""
         found: list[StoredEvent] = []
         entries = await server.read_stream(key(id, "events"), after, count=RECORDS_PER_REQUEST, wait_s=wait_s)
         for place, (_, event, _, until) in entries:
@@ -307,7 +331,7 @@ _REFUSED = {
 
 
 async def _open(lease: Lease) -> ServedSession:
-    """Read the session of a lease, and fetch the rows that were sent to it."""
+    """Open the session of a lease: read its journal, and fetch the rows that were sent to it."""
     await lease.fetch(wait_s=0)
     rows = await _rows(lease.server, lease.id)
     files = await _files(lease.server, lease.id) if any(b'"type":"image"' in row for row in rows) else {}
@@ -326,7 +350,10 @@ async def _ids(server: RedisServer) -> list[str]:
 async def _filter_by_folder(
     server: RedisServer, ids: Sequence[str], folder: str, *, most: int | None = None
 ) -> list[str]:
-    """Return the first ``most`` of these sessions whose workspace is a folder, in their order."""
+    """Return those of ``ids`` whose workspace is ``folder``, in the same order.
+
+    With ``most``, stop when at least this many are found. A few more may be returned.
+    """
     found: list[str] = []
     for first in range(0, len(ids), RECORDS_PER_REQUEST):
         page = ids[first : first + RECORDS_PER_REQUEST]
@@ -349,13 +376,16 @@ async def _rows(server: RedisServer, id: str) -> list[bytes]:
 
 
 async def _files(server: RedisServer, id: str) -> dict[str, bytes]:
-    """Return the attachments. Request them one by one, since all together could exceed ``MAX_SERVER_ANSWER``."""
+    """Return the attachments of a session by digest.
+
+    They are requested one by one, because all together could exceed ``MAX_SERVER_ANSWER``.
+    """
     (digests,) = await server.ask((b"HKEYS", key(id, "files")))
     return {digest.decode(): (await server.ask((b"HGET", key(id, "files"), digest)))[0] for digest in digests}
 
 
 def _ms(time_: Sequence[bytes]) -> int:
-    """Return the answer of TIME in milliseconds."""
+    """Convert the answer of the command TIME to milliseconds."""
     return int(time_[0]) * 1000 + int(time_[1]) // 1000
 
 

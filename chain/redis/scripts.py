@@ -1,27 +1,28 @@
 """The Lua scripts that change sessions in Redis. Each runs as one atomic step.
 
-The holder of a session has a token and holds the session until a time on the server's clock; no other clock counts. A
-script that changes a session for its holder checks the token first, so a holder whose lease has ended changes nothing.
-A script that confirms an earlier change again writes something, since ``WAITAOF`` waits only for the connection's own
-writes.
+The holder of a session is the process that has claimed it. It has a token, and holds the session until a stored time on
+the server's clock. Other clocks are not used. A script that changes a session for its holder checks the token first, so
+a holder whose lease has ended changes nothing. If a script is sent again because its answer was lost, it writes
+something again, since ``WAITAOF`` waits only for writes of its own connection.
 
-All keys have the tag ``{chain}``, so that they are in one hash slot. A change that older versions would misread needs
-another tag. The keys of a session::
+All keys have the tag ``{chain}``, so that they are in one hash slot. If their content changes so that older versions
+would misread it, the tag must change too. The keys of a session::
 
     meta      a hash: workspace, size (of the inbox), token, until, batch, waiting (lines in the inbox of the chain),
-              answers (until when a watcher answers questions), is_worker (1 if a worker holds or held it), goes_on (set
-              if the next worker continues an open run), takeovers (workers that died with it since the end of a run),
-              outlived (the token of the last worker that lost it and reported that it is alive), told_from (the place
-              of the event that began the last run), init and run_init (the latest init event, and that of the last
-              run), told (bytes of all events so far), summary (of the journal up to a record)
+              answers (the time until which a watcher answers questions), is_worker (1 if the latest holder is a
+              worker), goes_on (set if the next worker continues an open run), takeovers (the number of workers that
+              died with the session since its last run ended), outlived (the token of the last worker that lost the
+              session and reported that the worker is alive), told_from (the position of the event that began the last
+              run), init and run_init (the latest init event, and that of the last run), told (bytes of all events so
+              far), summary (of the journal up to a record)
     lines     a stream: rows that were sent and that the holder has not acted on yet
     journal   a stream: the records, as the rows of a file
     events    a stream: the latest events, each with the bytes of all events up to it
     ids       a hash: the latest status of each line that was sent, by its id
     files     a hash: attachments of the journal, by digest
 
-and those of all sessions: ``sessions``, by the time of the last change; ``due``, by the time from which a worker is
-wanted; ``wake``, a list on which idle workers block.
+The keys that all sessions share are ``sessions``, the ids by the time of the last change; ``due``, the ids by the time
+from which the session needs a worker; and ``wake``, a list on which idle workers block.
 """
 
 from __future__ import annotations
@@ -32,29 +33,33 @@ TAG = "{chain}"
 SESSIONS, DUE, WAKE = f"{TAG}:sessions", f"{TAG}:due", f"{TAG}:wake"
 
 DEFAULT_SIZE = 10
-"""Lines in the inbox of a session that no chain has opened yet."""
+"""The size of the inbox, in lines, of a session that no chain has opened yet."""
 MAX_WAITING_ROWS = 1_000
-"""The maximum number of rows that wait for the holder, including those that need no room in the inbox, such as stops.
+"""The maximum number of rows that wait for the holder of a session.
+
+Rows that need no room in the inbox, such as stops, count too.
 """
 MAX_EVENT_BYTES = 2 * 1024 * 1024
-"""Bytes of the latest events that are stored for watchers."""
+"""The maximum number of bytes of events that are stored for watchers. The oldest events are removed first."""
 RETRY_OPEN_MS = 30_000
-"""Milliseconds until a worker claims a session again that could not be opened."""
+"""Milliseconds until a worker tries again to open a session that could not be opened."""
 MAX_AHEAD_MS = 60_000
-"""Milliseconds, more than any lease or pause has. A time further ahead was stored before the server's clock was set
-back, as by a failover, and counts as past."""
+"""The maximum number of milliseconds that a stored time can be in the future: no lease or pause is longer.
+
+A later time counts as past. It was stored before the server's clock was set back, for example in a failover.
+"""
 
 _PARTS = ("meta", "lines", "journal", "events", "ids", "files")
 
 
 def key(id: str, part: str) -> str:
-    """Return the key of a part of a session."""
+    """Return the Redis key of a part of a session, such as ``meta``."""
     return f"{TAG}:{id}:{part}"
 
 
 @lru_cache(maxsize=1_000)
 def keys(id: str) -> tuple[str, ...]:
-    """Return the keys that a script gets: those of the session, then those of all sessions."""
+    """Return the keys that a script gets: the keys of the session, then those that all sessions share."""
     return (*(key(id, part) for part in _PARTS), SESSIONS, DUE, WAKE)
 
 

@@ -1,4 +1,4 @@
-"""The beginnings of runs, to which undo returns. Pure."""
+"""Checkpoints for undo: the state of a session before each of its latest runs. Pure."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ MAX_CHECKPOINTS = 10
 """The number of runs that can be undone."""
 
 MAX_QUERY = 60
-"""The limit of a query in a sentence, in characters."""
+"""The number of characters of a query that ``undo_sentence`` shows."""
 
 SHELL_STAYS = "Changes by shell commands are not undone."
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The beginning of a run: its query, its time, the main agent's history before it, and the files changed in it."""
+    """The state before a run, and the changes of files in the run.
+
+    ``query`` is the query of the run, ``began`` the time of its start in seconds since the epoch, and ``history`` the
+    main agent's history before the run.
+    """
 
     query: str
     began: float
@@ -34,7 +38,7 @@ class Checkpoint:
 
 
 def undo_sentence(record: Rewound, undone: Sequence[Checkpoint]) -> str:
-    """Return a sentence about the result of an undo of these runs, the last run first."""
+    """Return a message about the result of an undo. ``undone`` are the undone runs, the last run first."""
     query = undone[-1].query if undone else ""
     befores = {change.path: change.before for point in undone for change in reversed(point.changes)}
     removed = [path for path in record.restored if befores.get(path) == "" and path not in record.left]

@@ -1,4 +1,4 @@
-"""The first difference between a journal and the requests that would be sent today, in rows. Pure."""
+"""Differences between a journal and what today's configuration would give, as rows of text. Pure."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from chain.journal.records import Entry
 from chain.text.wording import pluralize
 
 DIFFERENCE_CONTEXT = 2
-"""The number of rows that are shown before and after those that differ."""
+"""The number of equal rows that are shown before and after the different rows."""
 
 NOTHING = ("(nothing)",)
-"""The rows of a side without content."""
+"""The rows that stand for a missing message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A difference between the recorded rows and today's, in an agent and an iteration (0 outside of one).
+    """A difference between the text in a journal and the text that today's configuration gives.
 
-    ``what`` names the difference in words.
+    ``agent`` and ``iteration`` (0 outside of an iteration) say where the difference is, ``what`` describes it in words.
+    ``recorded`` and ``today`` are the rows of both texts.
     """
 
     agent: str
@@ -34,7 +35,7 @@ class Difference:
 
     @property
     def rows(self) -> tuple[str, ...]:
-        """The place of the difference, then the rows of both sides."""
+        """A headline with the place of the difference, then a unified diff of both texts."""
         at = f"{self.agent}, iteration {self.iteration}" if self.iteration else self.agent
         sides = difflib.unified_diff(self.recorded, self.today, "recorded", "today", lineterm="", n=DIFFERENCE_CONTEXT)
         return (f"The first difference ({at}): {self.what}.", *(row for row in sides if not row.startswith("@@")))
@@ -46,7 +47,7 @@ _PARTS = {
     "tail": "other instructions at its end",
     "overrides": "other settings",
 }
-"""The words for the fields of a request that are compared."""
+"""The compared fields of a request, each with a phrase for a difference in it."""
 
 
 def request_difference(recorded: records.RequestSent, today: records.RequestSent) -> Difference:
@@ -64,15 +65,15 @@ def _request_rows(request: records.RequestSent) -> list[str]:
 
 
 def line_difference(recorded: records.Line, today: records.Line) -> Difference:
-    """Return the difference between two records of a line."""
+    """Return the difference between a recorded line and the same line with today's kind and urgency."""
     rows = [[*a.text.splitlines(), f"kind: {a.kind}", f"urgency: {a.urgency}"] for a in (recorded, today)]
     return Difference(recorded.agent, recorded.iteration, "a line has another kind or urgency", *rows)
 
 
 def describe_same(entries: Iterable[Entry], *, is_whole: bool) -> str:
-    """Return a sentence that nothing differs, with the number of records of each type.
+    """Return a sentence that reports no difference and counts the compared runs, model calls, tool calls and lines.
 
-    If the journal is incomplete (not ``is_whole``), records after the first gap were not compared.
+    With ``is_whole=False``, the sentence says that the journal is incomplete, so that a part was not compared.
     """
     found = Counter(type(e.record) for e in entries)
     things = {

@@ -21,9 +21,9 @@ def to_json(event: Event) -> JsonObject:
 
 
 def from_json(raw: Mapping[str, Any]) -> Event | None:
-    """Return the event of a JSON object; ``None`` if this version does not know it.
+    """Return the event of a JSON object; ``None`` if its type is unknown or a field is invalid.
 
-    Fields that are not in the JSON (``_HIDDEN``) get their defaults.
+    Fields that the JSON never contains (``_HIDDEN``) get their defaults.
     """
     kind = _KINDS.get(str(raw.get("type")))
     if kind is None:
@@ -46,12 +46,12 @@ _HIDDEN = {
     (Answer.type, "is_for_always"),
     (Result.type, "short"),
 }
-"""Fields that only front ends in the same process need."""
+"""Fields that are left out of the JSON, since only front ends in the same process need them."""
 
 FIELD_NAMES = {
     kind.type: tuple(f.name for f in fields(kind) if (kind.type, f.name) not in _HIDDEN) for kind in get_args(Event)
 }
-"""The fields of each type in its JSON, in order."""
+"""The names of the fields in the JSON of each event type, in order."""
 
 
 def _value_to_json(value: Any) -> Any:  # noqa: ANN401 - the JSON boundary

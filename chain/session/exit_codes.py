@@ -38,6 +38,6 @@ _BY_SEVERITY = (SIGTERM_CODE, INTERRUPTED_CODE, 1, 4, LINES_LEFT, 0)
 
 
 def exit_code(codes: Iterable[int]) -> int:
-    """Return the exit code of a process from those of its parts: the most severe one."""
+    """Return the most severe of these exit codes, or 0 if there are none."""
     found = set(codes)
     return next((code for code in _BY_SEVERITY if code in found), 0)

@@ -1,9 +1,10 @@
 """Queues of events, one for each consumer. A consumer may be slow or dead.
 
-The chain never waits for a consumer. Waiting pieces of text are joined: each reply and each tool has a stream of its
-own, until an event of another kind arrives.
+The chain never waits for a consumer. Pieces of the same reply, and pieces of the same tool's progress, are joined while
+they are queued. An event that is not a piece of text ends the joining.
 
-A listener is called in the step of an event. Its exceptions are raised from the block in which the chain is open.
+A listener is called synchronously when an event is emitted. Its exceptions are raised from the block in which the chain
+is open.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from chain.concurrency.wakeup import Wakeup
 from chain.events import Event, Notice, Piece, ToolProgress
 
 MAX_WAITING_PROGRESS = 256 * 1024
-"""The limit, in characters, of a tool's waiting progress; the latest are kept. Replies are limited by the model."""
+"""The limit of a tool's queued progress, in characters. Older text is dropped. Replies have no such limit."""
 
 Listener: TypeAlias = Callable[[Event], None]
-"""Is called with each event."""
+"""A function that is called with each event."""
 
 
 @dataclass(eq=False)
 class _Stream:
-    """Waiting pieces of one text: the first piece as an event, and the text of all pieces."""
+    """The queued pieces of one text. ``first`` is the event of the first piece, ``pieces`` are their texts."""
 
     first: Piece
     pieces: deque[str] = field(default_factory=deque)
@@ -49,7 +50,7 @@ class _Stream:
 
 
 class Feed:
-    """The events of a chain, in order, for one consumer."""
+    """A queue of the events of a chain for one consumer."""
 
     def __init__(self) -> None:
         self._waiting: list[Event | _Stream] = []
@@ -58,7 +59,7 @@ class Feed:
         self.is_closed = False
 
     def put(self, event: Event) -> None:
-        """Add an event. Never blocks."""
+        """Queue an event, unless the feed is closed. Never blocks."""
         if self.is_closed:
             return
         if isinstance(event, Piece):
@@ -69,25 +70,25 @@ class Feed:
         self._wakeup.set()
 
     def close(self) -> None:
-        """Accept no more events. Waiting events can still be read."""
+        """Ignore events from now on. Queued events can still be read."""
         self.is_closed = True
         self._wakeup.set()
 
     async def batch(self) -> list[Event]:
-        """Wait for events, and return all that wait. Return an empty list once the feed is closed and all were read."""
+        """Wait for events; remove and return all queued ones. Return an empty list if the feed is closed and empty."""
         while not self._waiting and not self.is_closed:
             await self._wakeup.wait()
         return self.take()
 
     def take(self) -> list[Event]:
-        """Return the waiting events and remove them."""
+        """Remove and return the queued events, without waiting for any."""
         events = [e.event() if isinstance(e, _Stream) else e for e in self._waiting]
         self._waiting.clear()
         self._streams.clear()
         return events
 
     def _join(self, event: Piece) -> None:
-        """Append a piece of text to the waiting stream that it continues, or start a new stream."""
+        """Append a piece of text to the queued stream that it continues, or start a new stream."""
         key = (event.type, event.agent, str(event.iteration), event.id if isinstance(event, ToolProgress) else "")
         if not isinstance(event, ToolProgress):
             # A piece of another kind ends the stream, so that a reply's text and thinking stay in order.
@@ -100,7 +101,7 @@ class Feed:
 
 
 class Broadcaster:
-    """The feeds and listeners of a chain. It references feeds weakly, so that an unused one is freed."""
+    """The distributor of events to the feeds and listeners of a chain. A feed that no consumer references is freed."""
 
     def __init__(self) -> None:
         self._feeds: list[weakref.ref[Feed]] = []
@@ -123,7 +124,7 @@ class Broadcaster:
         return feed
 
     def listen(self, listener: Listener) -> None:
-        """Call ``listener`` in the step of every event from now on."""
+        """Call ``listener`` synchronously with every event from now on."""
         self._listeners.append(listener)
 
     def emit(self, event: Event) -> None:
@@ -146,7 +147,10 @@ class Broadcaster:
             self.emit(Notice(message=fault))  # now, since the block may end much later
 
     async def watch(self) -> None:
-        """Wait for ``close`` and raise the listeners' errors as a group. Raise ``SystemExit`` and the like at once."""
+        """Wait for ``close``, then raise the first error of each listener as a group, if there are any.
+
+        If a listener raises an exception that ends the program, such as ``SystemExit``, raise it at once.
+        """
         await self._ended.wait()
         if self._exit_error is not None:
             raise self._exit_error
@@ -154,12 +158,12 @@ class Broadcaster:
             raise ExceptionGroup("listeners failed", list(self._errors.values()))
 
     def close(self) -> None:
-        """Close all feeds, and those that are created later."""
+        """Close all feeds. A feed that is created later is closed from the start."""
         self._is_closed = True
         for feed in self._live_feeds():
             feed.close()
         self._ended.set()
 
     def _live_feeds(self) -> list[Feed]:
-        """Return the feeds that are still in use."""
+        """Return the feeds that have not been freed."""
         return [feed for reference in tuple(self._feeds) if (feed := reference()) is not None]

@@ -1,18 +1,18 @@
-"""Background jobs: commands that outlive the call that started them, and end with the session at the latest.
+"""Background jobs: commands that continue after the tool call that started them, but not after the session.
 
 How the end of a job reaches the model::
 
     shell(background)       job_started, then a task that runs the command under the guard
     the command has ended   job_ended, then a line of kind ``job`` in the inbox of the job's agent, in one step
-    the next safe point     the line is delivered like any other; after a run it waits for the next one
-    no run is active        a job that wakes starts a run with its line, unless it was killed
+    the next safe point     the line is delivered like any other; after a run it waits for the next run
+    no run is active        the line of a job that wakes the session starts a run, unless the job was killed
 
-The line of an agent that has ended goes to the agent above. An agent's jobs are killed when the agent ends, and all
-jobs are killed when the session closes. Lines that no run will deliver are then returned, so that the result lists
-them; at a terminal they stay in the session. If a process was killed, the missing records are written when the session
-is resumed (``record_lost``).
+If the agent of a job has ended, the line goes to the nearest agent above it that is at work. An agent's jobs are killed
+when the agent ends, and all jobs are killed when the session closes. Lines of jobs that no run will deliver are then
+settled as ``returned``, so that the result lists them. At a terminal they wait until the session is resumed. If the
+process of chain was killed, the missing records are written when the session is resumed (``record_lost``).
 
-On a full disk the end of a job may not be recorded. A notice reports that, and the model can still use ``job_output``.
+On a full disk the end of a job may not be recorded. A notice reports this, and the model can still use ``job_output``.
 """
 
 from __future__ import annotations
@@ -42,16 +42,22 @@ MAX_JOBS = 8
 """The limit of concurrent jobs: enough for a server, a watcher and some builds."""
 
 MAX_REPORTED = 2_000
-"""The limit of the output in a job's line, in characters. The end shows errors; ``job_output`` returns the rest."""
+"""The number of characters of output in the line that reports a job's end.
+
+They are the last characters, where errors usually are. ``job_output`` returns earlier output.
+"""
 
 MAX_COMMAND = 500
-"""The limit of the command in a job's line, in characters: enough to recognise it."""
+"""The number of characters of the command in the line that reports a job's end: enough to recognise it."""
 
 SESSION_CLOSED = "ended with the session"
-"""The reason for killing a job, or returning its line, when the session closes."""
+"""The reason that is given for a killed job, or for a returned line of a job, when the session closes."""
 
 _TAIL_BYTES = 16 * MAX_REPORTED
-"""The bytes to read for these characters: some have four bytes, and colours and overwritten rows are removed."""
+"""The number of bytes to read for ``MAX_REPORTED`` characters.
+
+Some characters have four bytes, and colours and overwritten rows are removed.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +74,14 @@ class JobView:
 class _RunningJob:
     """A job whose command is running.
 
-    ``reason`` is why it is being killed. ``done`` is set when its end is recorded.
+    ``started_at`` is the time of its start on trio's clock. ``reason`` says why it is being killed, or is empty.
+    ``done`` is set when its end is recorded.
     """
 
     started: records.JobStarted
     run: JobRun
     output: JobOutput
-    since: float
+    started_at: float
     reason: str = ""
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     done: trio.Event = field(default_factory=trio.Event)
@@ -96,24 +103,24 @@ class SessionJobs(Jobs):
         self._is_closed = False
 
     def connect(self, runs: SessionRuns) -> None:
-        """Set the runs that deliver the lines of jobs. It must be called before a job starts."""
+        """Set the runs that deliver the lines of jobs. Must be called before a job starts."""
         self._runs = runs
 
     @property
     def running(self) -> tuple[str, ...]:
-        """The ids of the jobs that run, oldest first."""
+        """The ids of the running jobs, oldest first."""
         return tuple(self._running)
 
     @property
     def views(self) -> tuple[JobView, ...]:
-        """The jobs of the session, oldest first."""
+        """All jobs of the session, running or ended, oldest first."""
         jobs = self._state.jobs.items()
         return tuple(JobView(id, state_of(job), job.started.command, job.ended is None) for id, job in jobs)
 
     # ------------------------------------------------------------------------------------------------ their tasks
 
     async def run(self) -> None:
-        """Run the commands of jobs, until ``close``."""
+        """Run the commands of started jobs, until ``close`` is called and all commands have ended."""
         async with trio.open_nursery() as nursery:
             while self._new or not self._is_closed:
                 while self._new:
@@ -122,14 +129,14 @@ class SessionJobs(Jobs):
                     await self._changed.wait()
 
     def close(self) -> None:
-        """Start no more jobs, and kill those that run. Their ends are recorded soon after."""
+        """Refuse new jobs and kill the running ones. ``wait_closed`` waits until their ends are recorded."""
         self._is_closed = True
         for job in self._running.values():
             _kill(job, SESSION_CLOSED)
         self._changed.set()
 
     async def wait_closed(self) -> None:
-        """Wait until no job runs, and return the lines that no run will deliver."""
+        """Wait until no job is running. Then settle as ``returned`` the lines of jobs that no run will deliver."""
         for job in tuple(self._running.values()):
             await job.done.wait()
         if self._runs is not None:
@@ -146,15 +153,14 @@ class SessionJobs(Jobs):
             problem = str(error)
         except Exception as error:  # noqa: BLE001 - no command may end the session, whatever its tool raises
             problem = f"{type(error).__name__}: {error}"
+        seconds = trio.current_time() - job.started_at
         for earlier in tuple(self._running.values()):
             if earlier is job:
                 break
-            if (
-                job.reason and earlier.reason == job.reason
-            ):  # the ends of jobs that were killed together are shown in order
+            # The ends of jobs that were killed together are shown in order.
+            if job.reason and earlier.reason == job.reason:
                 await earlier.done.wait()
         # No await from here on, so that the end is recorded and its line is in an inbox.
-        seconds = trio.current_time() - job.since
         started = job.started
         if end is None:
             end = JobEnd(None, "failed" if problem else job.reason, problem)
@@ -167,7 +173,10 @@ class SessionJobs(Jobs):
         self._ended.set()
 
     def _report(self, job: _RunningJob, text: str) -> None:
-        """Queue the line of a job's end, and start a run with it if the job wakes and none is active."""
+        """Queue the line ``text`` that reports a job's end.
+
+        If the job wakes the session and was not killed, and no run is active, start a run with the line.
+        """
         assert self._runs is not None
         node = self._agent_at_work(job.started.agent)
         try:
@@ -175,13 +184,13 @@ class SessionJobs(Jobs):
         except JournalError as error:
             self._emit(Notice(message=f"The end of job {job.started.id} could not be recorded: {error}"))
             return
-        # Whoever killed the job expects its end.
+        # A killed job starts no run, since whoever killed it expects its end.
         accepted.wakes = job.started.wakes and not job.reason
         if accepted.wakes:
             self._runs.start_waiting()
 
     def _agent_at_work(self, name: str) -> AgentNode:
-        """Return the agent of this name, or the nearest one above it that is at work."""
+        """Return the agent of this name if it is at work, otherwise the nearest agent above it that is at work."""
         assert self._runs is not None
         main = self._runs.tree.main
         at_work = {node.name: node for node in main.all() if not node.is_completing}
@@ -190,7 +199,10 @@ class SessionJobs(Jobs):
         return at_work.get(name, main)
 
     async def wait_for_waking_job(self) -> bool:
-        """Wait until a job ends, if any running job wakes the session. Return whether there was one."""
+        """If any running job wakes the session, wait until a job ends and return ``True``.
+
+        Otherwise return ``False`` at once.
+        """
         if not any(job.started.wakes for job in self._running.values()):
             return False
         await self._ended.wait()
@@ -220,7 +232,11 @@ class SessionJobs(Jobs):
     # ---------------------------------------------------------------------------------------------- for the tools
 
     def start(self, agent: str, call_id: str, command: str, run: JobRun, *, wakes: bool) -> str:
-        """Start a job and return its id. Raise ``ToolError`` or ``JournalError``."""
+        """Start a job that calls ``run``, and return the job's id.
+
+        Raise ``ToolError`` if the session closes, too many jobs are running or the output cannot be stored. Raise
+        ``JournalError`` if the start cannot be recorded.
+        """
         if self._is_closed:
             raise ToolError("The session is being closed, so no job can start.")
         if len(self._running) >= MAX_JOBS:
@@ -245,7 +261,7 @@ class SessionJobs(Jobs):
     def output(self, id: str, after: int, most: int) -> str:
         """Return the state of a job, and up to ``most`` bytes of its output from byte ``after`` on.
 
-        Raise ``ToolError``.
+        Raise ``ToolError`` if there is no such job.
         """
         id = id.strip().upper()
         job, running = self._state.jobs.get(id), self._running.get(id)
@@ -272,7 +288,10 @@ class SessionJobs(Jobs):
         return "\n".join(rows)
 
     async def kill(self, id: str, by: str) -> str:
-        """Kill a job on behalf of the agent ``by`` and wait for its end. Return a confirmation. Raise ``ToolError``."""
+        """Kill a job on behalf of the agent ``by`` and wait for its end. Return a confirmation.
+
+        Raise ``ToolError`` if no such job is running.
+        """
         try:
             job = self._find(id)
         except UserError as error:
@@ -282,7 +301,7 @@ class SessionJobs(Jobs):
         return f"[job {job.started.id} killed]"
 
     def kill_jobs_of(self, agent: str) -> None:
-        """Kill the jobs of an agent that has ended."""
+        """Kill the running jobs of ``agent``, which has ended."""
         for job in self._running.values():
             if job.started.agent == agent:
                 _kill(job, f"ended with {agent}")
@@ -297,12 +316,12 @@ def _kill(job: _RunningJob, reason: str) -> None:
 
 
 def output_path(journal: Journal, id: str) -> Path | None:
-    """Return the file with the output of a job; ``None`` for a session that is not in a folder."""
+    """Return the path of a job's output file; ``None`` if the session is not stored in a folder."""
     return None if journal.path is None else attachments_folder(journal.path) / f"{id}.out"
 
 
 def open_stored_output(path: Path | None) -> JobOutput | None:
-    """Open the output of a job that has ended; ``None`` if it is not stored."""
+    """Open the output file of a job that has ended. Return ``None`` if the output is not stored."""
     return None if path is None else JobOutput.open(path)
 
 
@@ -327,7 +346,10 @@ def report_text(started: records.JobStarted, ended: records.JobEnded, output: Pi
 
 
 def record_lost(state: State, journal: Journal, inbox: Inbox) -> None:
-    """Record the ends of jobs whose process was killed, and queue their lines. Raise ``JournalError``."""
+    """Record the end of each job that was running when chain was killed. Raise ``JournalError``.
+
+    Also queue the lines that report ends of jobs, if they are missing.
+    """
     for id, job in state.jobs.items():
         if job.ended is None:
             journal.record(records.JobEnded(id, job.started.agent, "ended with the program"))

@@ -1,6 +1,6 @@
 """Routing of lines: a line starts a run, waits for a safe point, stops a run, or is carried out at once.
 
-Nothing here waits: each line is routed in one step in trio's thread.
+All functions are synchronous: a line is routed in one step in trio's thread.
 
 A line goes to the agent that it is addressed to. Without an address, todo lines and follow-ups go to the main agent,
 since the plan and the next run belong to the session. Other lines go to the agent whose question is open, otherwise to
@@ -27,7 +27,7 @@ from chain.text.wording import STOPPED_BY_RULE
 
 @dataclass(frozen=True, slots=True)
 class SubmitResult:
-    """The immediate result of a line.
+    """The immediate result of submitting a line. ``what`` names the result.
 
     ``started``: the line is the query of a new run. ``queued``: the line waits for a safe point (a receipt follows as
     an event). ``stopping``: the run will end. ``handled``: code carried out the line, and ``message`` is the outcome.
@@ -44,7 +44,10 @@ class SubmitResult:
 
 @dataclass(frozen=True, slots=True)
 class IncomingLine:
-    """A line with its sender's id for it, its origin, and the name of the agent that it is addressed to, if any."""
+    """A submitted line.
+
+    ``id`` is the id that its sender gave it, ``to`` the name of the agent that it is addressed to. Both may be empty.
+    """
 
     line: Line
     id: str = ""
@@ -53,7 +56,7 @@ class IncomingLine:
 
 
 class LineRouter:
-    """The routing of lines to the agents of a session."""
+    """The router of submitted lines to the agents of a session."""
 
     def __init__(self, session: SessionRuns, shared: Shared) -> None:
         self._session = session
@@ -62,9 +65,9 @@ class LineRouter:
         self._ledger = shared.ledger
 
     def target(self, sent: IncomingLine) -> AgentNode:
-        """Return the agent that a line goes to now.
+        """Return the agent that a line would go to now.
 
-        Raise ``UserError`` if it is addressed to an agent that is not at work.
+        Raise ``UserError`` if the line is addressed to an agent that is not at work.
         """
         if sent.to:
             return self._tree.find_agent(sent.to)
@@ -76,21 +79,27 @@ class LineRouter:
         return self._tree.target()
 
     def has_room(self, sent: IncomingLine) -> bool:
-        """Return whether a line fits into its inbox, and no run is about to stop."""
+        """Return whether a line can be submitted now: its agent's inbox has room, and the agent's run is not stopping.
+
+        Return ``True`` also if no run is active, or if the line will be refused because of its address.
+        """
         if self._session.active is None:
             return True
         try:
             node = self.target(sent)
         except UserError:
-            return True  # it needs no room to be refused
+            return True  # a line that will be refused needs no room
         return not (node.inbox.is_full or (node.run is not None and node.run.is_stop_requested))
 
     def needs_no_room(self, sent: IncomingLine) -> Literal["stop", "now"] | None:
-        """Return how the active run would accept a line in spite of a full inbox; ``None`` if it would refuse it."""
+        """Return how the active run would accept a line although the inbox is full: as a ``stop`` or as a ``now`` line.
+
+        Return ``None`` if the line would be refused, or if no run is active.
+        """
         if self._session.active is None:
             return None
         line, is_overfull = sent.line, False
-        with suppress(UserError):  # it needs no room to be refused
+        with suppress(UserError):  # a line to an agent that is not at work keeps its own kind and urgency
             node = self.target(sent)
             line, is_overfull = self._apply_rules(sent, node), node.inbox.is_overfull
         if line.kind == "stop":
@@ -98,7 +107,7 @@ class LineRouter:
         return "now" if line.urgency == "now" and not is_overfull else None
 
     def refuse(self, sent: IncomingLine, reason: str) -> SubmitResult:
-        """Refuse a line, and publish the reason."""
+        """Refuse a line, and emit the reason as an event."""
         try:
             node = self.target(sent)
         except UserError:
@@ -108,7 +117,7 @@ class LineRouter:
         return SubmitResult("refused", message=reason)
 
     def start(self, sent: IncomingLine) -> SubmitResult:
-        """Start a run with a line. No run may be active."""
+        """Start a run with a line as its query. No run may be active."""
         try:
             accepted = self._accept_at_once(sent, self.target(sent), effect="starts")
         except (JournalError, UserError) as error:
@@ -117,7 +126,7 @@ class LineRouter:
         return SubmitResult("started", accepted.id)
 
     def carry_out(self, sent: IncomingLine, status: str) -> SubmitResult:
-        """Carry out a line that needs no model, while no run is active. ``status`` is the answer to a status query."""
+        """Carry out a line without the model, while no run is active. A status query is answered with ``status``."""
         try:
             accepted = self._accept_at_once(sent, self.target(sent))
         except (JournalError, UserError) as error:
@@ -135,7 +144,7 @@ class LineRouter:
         return SubmitResult("handled", accepted.id, message)
 
     def interrupt(self, typed: IncomingLine) -> SubmitResult:
-        """Accept a line while a run is active: for a safe point, or to stop the run."""
+        """Route a line while a run is active: queue it for a safe point, or stop the run."""
         try:
             node = self.target(typed)
         except UserError as error:
@@ -155,8 +164,8 @@ class LineRouter:
     def _apply_rules(self, sent: IncomingLine, node: AgentNode) -> Line:
         """Apply the current rules of an agent's handler prompt to a line, and return the resulting line.
 
-        The rules are not applied to a line that will be refused for another reason than a full inbox: a full inbox does
-        not refuse a stop.
+        Return the line unchanged if it will be refused because of its text or its id. A full inbox is no reason to skip
+        the rules, since they may turn the line into a stop, which needs no room.
         """
         if node.agent.spec.prompts.path is None or self._ledger.problem(sent.line, sent.id):
             return sent.line
@@ -167,7 +176,7 @@ class LineRouter:
         return line
 
     def _stop(self, node: AgentNode, sent: IncomingLine, *, by_rule: bool) -> SubmitResult:
-        """Stop the run, even if the line is refused because of a full disk or a used id."""
+        """Stop the run of an agent, even if the line is refused because of a full disk or a used id."""
         accepted, problem = None, self._ledger.problem(sent.line, sent.id)
         if not problem:
             try:

@@ -1,8 +1,8 @@
 """The list of the sessions in a folder, and the search for a session by a part of its id.
 
-A summary file next to each journal caches the data of the list, so that a list reads only small files. It contains the
-size of its journal. If the journal has another size, the summary is computed again. ``redis`` stores the same
-summaries.
+A summary file next to each journal caches the data of the list, so that only small files are read for a list. A summary
+file also contains the size of the journal that it describes. If the journal's size has changed, the summary is computed
+again. The store in Redis uses the same summaries.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ SUFFIX = ".jsonl"
 """The suffix of journals."""
 
 LEAST_END = 4
-"""The least number of characters at an id's end that identify a session: fewer would often match by mistake."""
+"""The minimum length of an id's ending that identifies a session. Shorter ones would often match by mistake."""
 
 MAX_FIRST_RECORD = 65_536
-"""The number of bytes that are read to check that a file is a journal: its first record fits in them."""
+"""The number of bytes that are read to check whether a file is a journal. The first record fits in them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,9 @@ class Summary:
 
 
 def list_summaries(folder: Path, *, latest: int | None = None, workspace: Path | None = None) -> list[Summary]:
-    """Return the sessions in a folder, the most recently changed first.
+    """Return the summaries of the sessions in a folder, the most recently changed first.
 
-    ``workspace`` selects the sessions that were last opened in it. ``latest`` limits their number.
+    With ``workspace``, return only sessions that were last opened in it. ``latest`` is the maximum number of summaries.
     """
     found = []
     for path in _journals(folder):
@@ -75,7 +75,7 @@ def list_summaries(folder: Path, *, latest: int | None = None, workspace: Path |
 
 
 def summary_at(path: Path) -> Summary:
-    """Return the summary of the session with this journal. Raise ``OSError``."""
+    """Return the summary of a journal's session. Raise ``OSError`` if the journal cannot be read."""
     return replace(_read_cached(path) or _compute_summary(path), is_open=is_open(path))
 
 
@@ -97,23 +97,24 @@ def summary_of(id: str, state: State) -> Summary:
     )
 
 
-def to_text(summary: Summary, at: str) -> str:
-    """Return a summary as text. ``at`` names the state of the journal that it describes, such as its size."""
-    return json.dumps({**asdict(summary), "at": at})
+def to_text(summary: Summary, version: str) -> str:
+    """Return a summary as JSON text. ``version`` identifies the state of the journal, for example by its size."""
+    return json.dumps({**asdict(summary), "at": version})
 
 
-def from_text(text: str | bytes, at: str) -> Summary | None:
-    """Return the summary in a text, or ``None`` if the text is damaged or describes another state than ``at``."""
+def from_text(text: str | bytes, version: str) -> Summary | None:
+    """Return the summary in a text. Return ``None`` if the text is damaged or of another ``version``."""
     try:
         raw = json.loads(text)
-        found: Summary | None = read_fields(Summary, raw) if isinstance(raw, dict) and raw.get("at") == at else None
+        is_current = isinstance(raw, dict) and raw.get("at") == version
+        found: Summary | None = read_fields(Summary, raw) if is_current else None
     except (ValueError, TypeError, RecursionError):
         return None
     return found
 
 
 def summary_path(journal: Path) -> Path:
-    """Return the path of the summary next to a journal."""
+    """Return the path of the summary file next to a journal."""
     return journal.with_suffix(".summary.json")
 
 
@@ -129,7 +130,10 @@ def save_summary(journal: Path, state: State, size: int) -> Summary:
 
 
 def _read_cached(journal: Path) -> Summary | None:
-    """Return the summary from its file, or ``None`` if that is missing, damaged or out of date. Raise ``OSError``."""
+    """Return the summary in a journal's summary file; ``None`` if that file is missing, damaged or out of date.
+
+    Raise ``OSError`` if the journal does not exist.
+    """
     size = str(journal.stat().st_size)
     try:
         found = from_text(summary_path(journal).read_bytes(), size)
@@ -139,7 +143,7 @@ def _read_cached(journal: Path) -> Summary | None:
 
 
 def _compute_summary(journal: Path) -> Summary:
-    """Read a journal, and return its summary after writing it. Raise ``OSError``."""
+    """Compute the summary of a journal, save it and return it. Raise ``OSError`` if the journal cannot be read."""
     with journal.open("rb") as rows:
         size = os.fstat(rows.fileno()).st_size  # before reading: a running session may append meanwhile
         return save_summary(journal, load_journal(rows).state, size)
@@ -152,9 +156,9 @@ def find_journal(folder: Path, id: str) -> Path:
 
 
 def match_id(ids: Iterable[str], id: str) -> str:
-    """Return the id that begins with ``id``, or, if none does, the one that ends with it.
+    """Return the full id that begins with ``id``. If there is none, return the id that ends with ``id``.
 
-    Raise ``SessionError`` if none matches, or if several match and none is equal to ``id``.
+    Raise ``SessionError`` if no id matches, or if several match and none is equal to ``id``.
     """
     ids = sorted(ids)
     found = [each for each in ids if each.startswith(id)] if id else []
@@ -170,7 +174,7 @@ def match_id(ids: Iterable[str], id: str) -> str:
 
 @contextmanager
 def convert_read_errors(path: Path) -> Iterator[None]:
-    """Convert an ``OSError`` of the block, which reads a journal, to a ``SessionError`` that names the file."""
+    """Convert an ``OSError`` of the block to a ``SessionError`` that names the file. The block reads a journal."""
     try:
         yield
     except OSError as error:
@@ -187,9 +191,9 @@ def is_open(path: Path) -> bool:
 
 
 def _journals(folder: Path) -> Iterator[Path]:
-    """Yield the regular files that are named like a journal, in no particular order.
+    """Yield the paths of regular files that are named like a journal, in no particular order.
 
-    Opening other files could block.
+    Other kinds of files are skipped, since opening one, such as a FIFO, could block.
     """
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:

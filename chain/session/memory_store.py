@@ -18,7 +18,7 @@ from chain.session.store import OpenSession
 
 
 class MemoryStore:
-    """A ``Store`` without a disk, in which no session can be found again."""
+    """A ``Store`` whose sessions exist only in memory. A closed session cannot be found or resumed."""
 
     def check(self) -> None:
         """Do nothing: memory can always be used."""
@@ -40,15 +40,15 @@ class MemoryStore:
         return []
 
     def find(self, id: str) -> Summary:
-        """Raise ``SessionError``."""
+        """Raise ``SessionError``, since no session is stored."""
         self.resume(id)
 
     def whole_id(self, id: str) -> str:
-        """Raise ``SessionError``."""
+        """Raise ``SessionError``, since no session is stored."""
         self.resume(id)
 
     def rows(self, id: str) -> AbstractContextManager[Iterable[bytes]]:
-        """Raise ``SessionError``."""
+        """Raise ``SessionError``, since no session is stored."""
         self.resume(id)
 
     def attachment(self, id: str, digest: str) -> bytes | None:

@@ -1,10 +1,13 @@
-"""Comparison of a journal with the requests that would be sent today. Pure: no tool, task or clock runs.
+"""Comparison of a journal with what the current configuration ("today's") would give. Pure: no tool or clock is used.
 
-The comparison is one pass over the records. Texts that were composed from prompts are composed again, by the functions
-that a run uses, and compared: the kind and urgency of lines, queries, delivered messages, the messages that resume a
-task, and of each request the system prompt, the tools, the tail and the settings.
+The comparison is one pass over the records. These parts of the records are computed again from today's configuration,
+by the functions that a run uses, and compared:
 
-Unknown values are not compared, so that every reported difference is real.
+- the kind and urgency of each line
+- the messages that contain queries or delivered lines, and those that resume a task
+- the system prompt, the tools, the settings and the tail (texts after the conversation) of each request
+
+A value that cannot be computed from the journal is not compared, so that every reported difference is real.
 """
 
 from __future__ import annotations
@@ -30,22 +33,25 @@ from chain.text.wording import INTERRUPT_NOTE, MAIN, PROGRAM_ENDED, STOP_NOTE
 from chain.tools.registry import Registry
 
 _NOTES = frozenset({STOP_NOTE, INTERRUPT_NOTE, PROGRAM_ENDED})
-"""Messages about the end of a run. They come from no prompt."""
+"""Messages about the end of a run. They are not composed from a prompt, so they are not compared."""
 
 _URGENCIES: dict[str, Urgency] = {each: each for each in get_args(Urgency)}
 
 
 class Today(Protocol):
-    """Today's configuration and prompts."""
+    """An interface to today's configuration and prompts."""
 
     main: AgentSpec
-    """The spec of the main agent, without its session context, instructions and the tools of servers."""
+    """The spec of the main agent. It has no session context, no instructions and no tools of servers yet."""
 
     def make(self, kind: str, name: str, parent: AgentSpec, call_id: str) -> AgentSpec | None:
-        """Return the spec of an agent, without its session context; ``None`` if its kind does not exist today."""
+        """Return the spec of an agent below ``parent``; ``None`` if its kind does not exist today.
+
+        The spec has no session context yet.
+        """
 
     def use_server_tools(self, offered: records.ServerTools) -> Registry:
-        """Give new agents these tools of servers, and return all tools of the main agent."""
+        """Use these tools of servers for new agents, and return the registry of the main agent with them."""
 
     def instructions(self, workspace: Path) -> str | None:
         """Return the project's instructions for a workspace; ``None`` if the folder does not exist here."""
@@ -53,10 +59,11 @@ class Today(Protocol):
 
 @dataclass(eq=False)
 class _Call:
-    """A model call with all its attempts: its tail, and the settings that were dropped after a refusal.
+    """A model call with all its attempts.
 
-    Without ``knows_settings`` or ``knows_tools``, the records do not say which ones were dropped. ``is_open``: the
-    last attempt has no recorded end.
+    ``tail`` is the expected tail of its requests. ``dropped`` are the settings that later attempts omit. If
+    ``knows_settings`` or ``knows_tools`` is false, the records do not say which settings or tools are omitted.
+    ``is_open``: the last attempt has no recorded end.
     """
 
     tail: tuple[str, ...] = ()
@@ -70,9 +77,10 @@ class _Call:
 class _Agent:
     """The expected state of an agent. ``spec`` is ``None`` if its kind does not exist today.
 
-    ``unanswered`` are the lines delivered since its last reply. ``refuses_effort``: in this run the service refused the
-    effort that the user asked for. ``is_after_reply``: its conversation ends with a reply without tool calls.
-    ``has_answered``: that reply is complete and still the last message.
+    ``unanswered`` are the lines delivered since the agent's last reply. ``refuses_effort``: in this run the service
+    refused the effort that the user asked for. ``is_after_reply``: the conversation ends with a reply without tool
+    calls. ``has_answered``: the conversation ends with such a reply, and the reply is complete. ``sent`` is the last
+    request.
     """
 
     spec: AgentSpec | None = None
@@ -92,13 +100,13 @@ class _Agent:
 
     @property
     def overrides(self) -> Overrides:
-        """The settings of its next call."""
+        """The settings that the agent's next model call should have."""
         expected = self.expected.overrides
         return expected if self.spec is None or self.refuses_effort else self.spec.with_effort(expected)
 
 
 class Replay:
-    """One pass over the records of a journal. They must be complete, starting with the first."""
+    """A comparison of the records of a journal with today's configuration, from the first record on."""
 
     def __init__(self, today: Today, entries: Sequence[Entry]) -> None:
         self._today = today
@@ -114,11 +122,14 @@ class Replay:
 
     @property
     def complaints(self) -> tuple[str, ...]:
-        """Sentences about records that do not fit."""
+        """A sentence about records that do not follow from those before them, if there are any."""
         return self._state.complaints
 
     def first_difference(self) -> Difference | None:
-        """Return the first difference before the first record that does not fit; ``None`` if there is none."""
+        """Return the first difference, or ``None``.
+
+        The comparison ends at a record that does not follow from those before it, since some of those are lost.
+        """
         for entry in self._entries:
             found = self._check(entry)
             if found is not None or self._state.misfits:
@@ -126,7 +137,7 @@ class Replay:
         return None
 
     def _check(self, entry: Entry) -> Difference | None:
-        """Apply one record. Return its difference to the result of today's configuration, or ``None``."""
+        """Apply one record. Return its difference from what today's configuration gives, or ``None``."""
         record = entry.record
         is_new = isinstance(record, records.Line) and record.id not in self._state.lines.on_record
         if isinstance(record, records.RequestSent):
@@ -176,7 +187,7 @@ class Replay:
         return self._agents[name]
 
     def _reset_agents(self) -> None:
-        """Reset all agents, as the process that opens the session does."""
+        """Reset the state of all agents' runs, as happens when a process opens the session."""
         for name in self._state.agents:
             self._agent(name).begin("")
         self._make_main()
@@ -201,7 +212,10 @@ class Replay:
     # ----------------------------------------------------------------------------------------------------- comparing
 
     def _check_instructions(self, read: records.InstructionsRead) -> Difference | None:
-        """Compare the last instructions that the session read. Programs without instructions do not record any."""
+        """Compare ``read`` with today's instructions, if it is the last record of instructions.
+
+        Empty instructions are not compared, since the program may have been one that reads none.
+        """
         opened = self._state.session
         if read is not self._last_instructions or not read.text or opened is None:
             return None
@@ -211,7 +225,7 @@ class Replay:
         return Difference(MAIN, 0, "the project instructions are different", read.text.splitlines(), text.splitlines())
 
     def _check_line(self, line: records.Line) -> Difference | None:
-        """Compare the kind and urgency of a line with those that today's rules give it."""
+        """Compare the kind and urgency of a line with those that today's rules give to the line."""
         if line.kind == "job":
             return None  # no user wrote it
         if line.kind == "verbatim" and not line.text.startswith(" "):
@@ -231,7 +245,7 @@ class Replay:
         return line_difference(line, replace(line, kind=found[0].kind, urgency=found[0].urgency))
 
     def _check_message(self, record: records.Message) -> Difference | None:
-        """Compare a message that was composed from a prompt."""
+        """Update the state of an agent by a message. Compare the message if it was composed from a prompt."""
         agent, message = self._agent(record.agent), record.message
         was_after_reply, had_answered = agent.is_after_reply, agent.has_answered
         agent.is_after_reply = message.role == "assistant" and not message.calls
@@ -253,7 +267,10 @@ class Replay:
         return None
 
     def _compare_text(self, record: records.Message, today: str | None) -> Difference | None:
-        """Compare the text of a message, without attached files, with ``today``; ``None``: no message would be sent."""
+        """Compare the text of a message, without attached files, with the text ``today``.
+
+        ``today`` is ``None`` if today no message would be sent.
+        """
         first = record.message.blocks[0]
         recorded = first.text if isinstance(first, Text) else ""
         if recorded == today:
@@ -264,12 +281,15 @@ class Replay:
         return Difference(record.agent, at, "the message to the model is different", recorded.splitlines(), rows)
 
     def _parsed_lines(self, ids: Sequence[str]) -> list[Line]:
-        """Return the parsed lines with these ids; an empty list if the record of one is missing."""
+        """Return the parsed lines with these ids; an empty list if any of their records is missing."""
         known = self._state.lines.on_record
         return [known[id].line for id in ids] if all(id in known for id in ids) else []
 
     def _deliver(self, record: records.Message, agent: _Agent, lines: Sequence[Line], *, is_after_reply: bool) -> str:
-        """Return the message that today's handler prompt composes from lines. Update the expectation of the reply."""
+        """Deliver lines to an agent, and return the message that today's handler prompt composes from them.
+
+        This updates the agent's unanswered lines and what is expected of its next reply.
+        """
         assert agent.spec is not None
         assert record.point is not None
         prompt, _ = agent.spec.prompts.current()
@@ -292,13 +312,19 @@ class Replay:
         return composed.text
 
     def _arrival_of(self, line: Line, outcome: str) -> Arrival:
-        """Return a line with its recorded outcome, or with today's if the plan command was left to the model."""
+        """Return a line with the outcome of its plan command.
+
+        If no outcome is recorded, since the command was left to the model, compute the outcome that code would give.
+        """
         if line.command is not None and not outcome:
             outcome = outcome_of(line.command, self._state.plan.tasks)
         return Arrival(line, outcome)
 
     def _begin_request(self, record: records.RequestSent) -> None:
-        """Compose the tail of a request before the state marks the plan as known to the model."""
+        """Prepare the check of a request, and compose its expected tail.
+
+        Must be called before the record is applied to the state, since that marks the plan as known to the model.
+        """
         agent = self._agent(record.agent)
         if record.attempt == 1:
             agent.call = _Call()
@@ -331,7 +357,7 @@ class Replay:
         return self._digests[key]
 
     def _end_request(self, record: records.RequestEnded) -> None:
-        """Note the settings that the next attempt drops."""
+        """Store which settings the next attempt will omit."""
         agent = self._agent(record.agent)
         call, sent = agent.call, agent.sent
         call.is_open = False
@@ -344,7 +370,7 @@ class Replay:
             call.dropped += ("max_tokens",)
 
     def _check_end(self, name: str, status: Status, iterations: int) -> Difference | None:
-        """Compare whether the run ends here, or the model would be asked to resume its task."""
+        """Return a difference if a run ended here, but today the model would be asked to resume its task."""
         agent = self._agent(name)
         resume, spec, most = agent.expected.resume, agent.spec, 0 if agent.sent is None else agent.sent.max_iterations
         had_answered, agent.has_answered = agent.has_answered, False

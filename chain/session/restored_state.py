@@ -1,8 +1,8 @@
-"""The state of a session that is read from its journal, and the events that are not recorded. Pure.
+"""Restoring of a session's state and events from its journal. Pure.
 
 A running program emits some events without a record: a reply as it streams, the start of an iteration, the usage of a
 call. ``RestoredState.read`` applies records as a running session does (``state``), and reconstructs these events from
-the records. A damaged journal may have lost records: records that do not fit then are repaired or skipped.
+the records. A damaged journal may have lost records. A later record that depends on a lost one is repaired or skipped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from chain.text.wording import MAIN, PROGRAM_ENDED
 
 
 def events_of_journal(entries: Iterable[Entry]) -> Iterator[Event]:
-    """Yield the events of these records, with the times of the records."""
+    """Yield the events that a running session emitted for these records, with the times of the records."""
     state = RestoredState()
     for entry in entries:
         yield from state.read(entry)
@@ -30,7 +30,7 @@ def events_of_journal(entries: Iterable[Entry]) -> Iterator[Event]:
 
 
 class RestoredState(State):
-    """The state after reading records of a journal."""
+    """A session state that is restored from the records of a journal."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,9 +45,9 @@ class RestoredState(State):
         return (f"{said}: {named}.",) if named else ()
 
     def read(self, entry: Entry) -> list[Event]:
-        """Apply the next record of a journal, and return its events and those that were emitted without a record.
+        """Apply the next record of a journal, and return the events that a running session emitted for it.
 
-        A record that does not follow from those before it is repaired or skipped, and added to ``misfits``.
+        A record that does not follow from those before it is repaired or skipped, and its ``seq`` added to ``misfits``.
         """
         try:
             return self._apply_and_reconstruct(entry)
@@ -95,7 +95,10 @@ class RestoredState(State):
                 return self.apply(entry)
 
     def _open_events(self, record: records.Session, entry: Entry) -> list[Event]:
-        """Apply the record of an opening. If the last run has no recorded end, end it first."""
+        """Apply a ``Session`` record, and return its events.
+
+        If the last run has no recorded end, first end it as ``interrupted``.
+        """
         recorded = self.reopened_events()
         if self.is_running:  # the record of the run's end is missing
             lost = records.Result("interrupted", PROGRAM_ENDED, self.main.iteration, program_ended=True)
@@ -111,7 +114,7 @@ class RestoredState(State):
         return [*recorded, init]
 
     def _streamed_events(self, record: records.Message, at: float) -> Iterator[Event]:
-        """Yield the events that showed a reply before it was recorded."""
+        """Yield the events of a streaming reply: all of its thinking in one event, then all of its text in one."""
         common, message = self._common_fields(record.agent, at), record.message
         thought = "".join(block.text for block in message.blocks if isinstance(block, messages.Thinking))
         if thought.strip():
@@ -120,7 +123,10 @@ class RestoredState(State):
             yield events.TextDelta(**common, text=message.text)
 
     def _request_events(self, record: records.RequestSent, at: float) -> list[Event]:
-        """Return the start of the iteration for its first request, or the retry for a repeated request."""
+        """Return the event of a request: the start of an iteration, or a retry of the model call.
+
+        Return no events for a compaction, or if the start of the iteration was emitted before.
+        """
         agent, common = self.agent(record.agent), self._common_fields(record.agent, at)
         if record.compacts:
             return []

@@ -1,11 +1,12 @@
 """Resumes a session whose process has ended.
 
 The state is read from the journal (``state``). Then the records that a crash prevented are written, in the order in
-which the program would have written them. After a crash during this step, the next resume writes the rest::
+which the program would have written them. If the program crashes again meanwhile, the next resumption writes the
+remaining records::
 
     open questions        withdrawn
     each agent at work    its open calls answered, the note that the program ended, its end; the deepest first
-    the main agent        the same
+    the main agent        its open calls answered, and the note that the program ended
     each line             its receipt, if the line was delivered or carried out, or the user had ended the run;
                           otherwise it waits in the main agent's inbox
     each job              its end and its line
@@ -41,14 +42,15 @@ from chain.text.wording import MAIN, PROGRAM_ENDED, pluralize
 from chain.version import VERSION
 
 MAX_PAST = 1_000
-"""The number of latest events that are shown again; ``chain sessions show`` shows all."""
+"""The number of latest events that a resumed session shows again; ``chain sessions show`` shows all."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedSession:
-    """The result of reading a journal: the state, the latest events, sentences about faults, and the last ``seq``.
+    """The result of reading a journal.
 
-    ``past`` contains one event more than is shown again if there are earlier ones.
+    ``past`` are the latest events: up to ``MAX_PAST``, and one more if there are earlier ones. ``complaints`` are
+    sentences about faults of the journal. ``seq`` is that of the last record.
     """
 
     state: RestoredState
@@ -62,10 +64,10 @@ class Resumed:
     """The data that front ends show of a resumed session.
 
     ``past`` are its latest events, and ``has_earlier`` says whether there were more. ``recovered`` are the events of
-    the records that a crash prevented. ``changes`` are sentences about faults of the journal and differences to the
-    earlier configuration. ``returned`` are lines that a refusal, or the end of a run by the user, returned to an editor
-    that the crash closed. ``was_cut``: the last run ended with its process, and the user had not ended it. ``draft`` is
-    the text that was in the editor.
+    the records that a crash prevented. ``changes`` are sentences about faults of the journal and about differences from
+    the earlier configuration. ``returned`` are lines that go back to the user, because the user ended the last run or
+    the service refused the lines; the crashed program could not put them back into its editor. ``was_cut``: the last
+    run ended because its process ended, not because the user ended it. ``draft`` is the text that was in the editor.
     """
 
     past: Sequence[events.Event]
@@ -78,7 +80,7 @@ class Resumed:
 
 
 def load_journal(rows: Iterable[bytes], read_image: ReadAttachment | None = None) -> LoadedSession:
-    """Read a journal and return the result. Without ``read_image``, images have no content."""
+    """Read a journal and return its session. Without ``read_image``, images have no content."""
     reading, state = Reading(rows), RestoredState()
     past: deque[events.Event] = deque(maxlen=MAX_PAST + 1)
     for entry in reading:
@@ -117,9 +119,12 @@ class SessionRestorer:
         self._lost_kinds = {kind: why for kind in kinds if (why := children.problem_of(kind))}
 
     def resume(self) -> Resumed:
-        """Write the missing records. Raise ``JournalError``; the session can then be resumed again."""
+        """Write the missing records, and return the data for front ends.
+
+        Raise ``JournalError`` if a record cannot be written. The session can then be resumed again.
+        """
         state = self._state
-        changed = [*describe_changes(self._read, self._session), *self._lost_agents()]
+        changed = [*describe_changes(self._read, self._session), *self._describe_lost_agents()]
         was_cut = ((state.is_running and not state.only_compacts) or state.has_lost_run) and not state.was_ended
         self._shared.journal.connect(self._apply, emit=lambda event: None)
         returned = self._write_missing()
@@ -131,14 +136,14 @@ class SessionRestorer:
         return Resumed(past[-MAX_PAST:], changed, returned, has_earlier, was_cut, recovered, state.draft)
 
     def _apply(self, entry: Entry) -> Sequence[events.Event]:
-        """Apply a missing record, and add its events to the past ones."""
+        """Apply a record that was missing. Add its events to the past ones, and return them."""
         recorded = self._state.read(entry)
         self._read.past.extend(recorded)
         self._recovered.extend(recorded)
         return recorded
 
     def _write_missing(self) -> Sequence[AcceptedLine]:
-        """Write the missing records, and return the lines that are returned to the user."""
+        """Write the missing records. Return the lines that go back to the user (``Resumed.returned``)."""
         state, journal = self._state, self._shared.journal
         was_running, was_ended, withdrawn = state.is_running, state.was_ended, tuple(state.withdrawn)
         for question in tuple(state.question_log.open.values()):
@@ -163,7 +168,7 @@ class SessionRestorer:
         return returned
 
     def _settle(self, accepted: AcceptedLine, withdrawn: Sequence[str], *, was_ended: bool) -> bool:
-        """Write the missing receipts of a line. Return whether the line is returned to the user."""
+        """Write the missing receipts of a line. Return whether the line goes back to the user."""
         ledger, state = self._shared.ledger, self._state
         accepted.accepted_monotonic = trio.current_time() - accepted.waited_s(time.time())
         if accepted.state == "queued" and accepted.delivered_at is not None:
@@ -180,21 +185,24 @@ class SessionRestorer:
         return accepted.state == "returned" and state.is_running and accepted.on_record in withdrawn
 
     def _readdress(self) -> None:
-        """Move lines of other agents, and lines that were to act at once, to the main agent's inbox, in their order."""
+        """Move the lines of other agents to the main agent's inbox, in the order of acceptance.
+
+        They include lines that were to act at once but did not.
+        """
         lines = self._state.lines
         waiting = sorted((*lines.waiting, *lines.unfinished()), key=attrgetter("number"))
         for place, accepted in enumerate(waiting, 1):
             if accepted.agent != MAIN:
                 self._shared.ledger.readdress(accepted, MAIN, waiting=place, urgency="next")
 
-    def _lost_agents(self) -> Iterable[str]:
-        """Yield sentences about agents whose kind no longer exists."""
+    def _describe_lost_agents(self) -> Iterable[str]:
+        """Yield a sentence for each kind of agent that can no longer be asked."""
         for kind, why in self._lost_kinds.items():
             lost = pluralize(sum(agent.kind == kind for agent in self._state.children), "agent")
             yield f"{lost} of the kind {kind} can no longer be asked: {why}."
 
     def _agents_to_keep(self) -> Sequence[AgentState]:
-        """Return the agents that were at work, and the latest of the others, up to the limit."""
+        """Return the agents to restore: those that were at work, and the latest others up to the limit."""
         agents = [agent for agent in self._state.children if agent.kind not in self._lost_kinds]
         excess = len(agents) - self._children.bounds.max_kept
         return [agent for n, agent in enumerate(agents) if agent.is_at_work or n >= excess]
@@ -209,7 +217,7 @@ def record_opening(session: SessionRuns, shared: Shared, *, session_context: str
 
 
 def describe_changes(read: LoadedSession, session: SessionRuns) -> Sequence[str]:
-    """Return sentences about faults of a resumed session and about differences to its earlier configuration."""
+    """Return sentences about faults of a resumed session and about differences from its earlier configuration."""
     known, spec, before = read.state, session.spec, read.state.session
     found = list(read.complaints)
     if before is not None and _version_key(before.version) > _version_key(VERSION):
@@ -237,5 +245,5 @@ def describe_changes(read: LoadedSession, session: SessionRuns) -> Sequence[str]
 
 
 def _version_key(version: str) -> tuple[int, ...]:
-    """Return the numbers of a version, to be compared."""
+    """Return the numbers in a version as a tuple, by which versions can be compared."""
     return tuple(int(part) for part in version[:100].split(".") if part.isascii() and part.isdecimal())

@@ -1,7 +1,7 @@
 """The runs of a session, one after the other.
 
 A run is active from the step in which a line starts it to the step that ends it. Both steps are synchronous, so at any
-time either a run is active or the next line starts one.
+time either a run is active or the next submitted line starts one.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from chain.tools.paths import added_root
 from chain.tools.registry import Registry
 
 CLOSE_S = 1.0
-"""The limit, in seconds, for closing a model."""
+"""The time limit for closing one model, in seconds."""
 
 ReadInstructions: TypeAlias = Callable[[records.InstructionsRead], Awaitable[records.InstructionsRead]]
-"""Reads the project's instructions. The argument is the result of the last read."""
+"""A function that reads the project's instructions. Its argument is the result of the previous call."""
 
 
 async def no_instructions(latest: records.InstructionsRead) -> records.InstructionsRead:
@@ -48,18 +48,22 @@ async def no_instructions(latest: records.InstructionsRead) -> records.Instructi
 
 @dataclass(frozen=True, slots=True)
 class ServerToolSource:
-    """Functions that list the tools that servers offer now, and build the main agent's registry from them."""
+    """The source of the tools of servers.
+
+    ``offer`` lists the tools that servers offer now. ``registry`` builds the main agent's registry with such a list.
+    """
 
     offer: Callable[[], Awaitable[records.ServerTools]]
     registry: Callable[[records.ServerTools], Registry]
 
 
 class SessionRuns:
-    """The runs of the main agent.
+    """The runs of a session's main agent, of which at most one is active.
 
-    ``interactive``: a person types the lines. They can start a run with waiting lines, and a refused line is still in
-    their editor, so it is not a failure. When a run starts, ``load_instructions`` reads the project's instructions,
-    and ``server_tools`` lists the tools of servers.
+    ``interactive``: a person types the lines. Then waiting lines stay queued even after a run that used up its
+    iterations, since the person can start another run with them. A refused line is not a failure, since its text is
+    still in the person's editor. When a run starts, ``load_instructions`` reads the project's instructions, and
+    ``server_tools`` lists the tools of servers.
     """
 
     def __init__(
@@ -90,7 +94,7 @@ class SessionRuns:
         self._journal = shared.journal
         self.interactive = interactive
         self._has_new_directory = False
-        """Whether a directory was added that the main agent's system prompt does not name."""
+        """Whether a directory was added that the main agent's system prompt does not name yet."""
         self._codes: set[int] = set()
         self.executor = Executor(tree.main.agent)
         self._changed = Wakeup()
@@ -112,24 +116,27 @@ class SessionRuns:
         self._activate(self._new_run(query))
 
     def start_waiting(self) -> bool:
-        """Start a run with the waiting lines. Return ``False`` if a run is active or no lines wait."""
+        """Start a run with the waiting lines, and return whether one was started.
+
+        None is started if a run is active, no lines wait, or the session is closing.
+        """
         run = None if self.active is not None or self.is_closing else self._run_of_waiting()
         if run is not None:
             self._activate(run)
         return run is not None
 
     def _activate(self, run: Run) -> None:
-        """Make a run the active one, and record its start."""
+        """Make a run the active one. Record its start, unless ``_end`` is being executed, which then records it."""
         self.tree.main.run = run
         self._changed.set()
         if not self._is_ending:
             self._record_start(run)
 
     def compact(self, focus: str = "") -> None:
-        """Compact the main agent's conversation at the next safe point of the active run, or in a run of its own.
+        """Compact the main agent's conversation at the next safe point. If no run is active, start a run for this.
 
-        ``focus`` is what matters most to the user. The outcome is a ``compaction`` event, and the result of the run of
-        its own. Raise ``UserError`` if there is nothing to compact, or ``JournalError``.
+        ``focus`` says what matters most to the user. A ``compaction`` event reports the outcome. Raise ``UserError`` if
+        there is no conversation or the session is closing. Raise ``JournalError`` if the request cannot be recorded.
         """
         if self.is_closing:
             raise UserError("the chain is closing")
@@ -144,7 +151,7 @@ class SessionRuns:
         self._activate(self._run_of_compaction(focus))
 
     def interrupt(self) -> bool:
-        """Cancel the active work and withdraw open questions. Return whether a run is active."""
+        """Cancel the active run on the user's behalf, and withdraw open questions. Return whether a run was active."""
         return self._interrupt("user")
 
     def leave(self) -> None:
@@ -154,7 +161,7 @@ class SessionRuns:
             self._interrupt("exit")
 
     def _interrupt(self, by: Literal["user", "exit"]) -> bool:
-        """Cancel the active run, record who did it, and withdraw open questions. Return whether a run was active."""
+        """Withdraw open questions, cancel the active run and record this. Return whether a run was active."""
         self._shared.questions.withdraw()
         run = self.active
         if run is None:
@@ -166,7 +173,7 @@ class SessionRuns:
         return True
 
     async def serve(self) -> None:
-        """Execute runs as they are started, until the session closes."""
+        """Execute each run that is started, until the session closes."""
         try:
             while (run := self.active) is not None or not self.is_closing:
                 if run is None:
@@ -199,11 +206,10 @@ class SessionRuns:
         self._journal.emit_after_acks(self._journal.record_if_possible(begun).emit)
 
     def _end(self, run: Run, outcome: Outcome) -> None:
-        """Settle the lines of a run that ended, and start the next run if lines request one.
+        """End the active run: settle its lines, emit its result, and start the next run if waiting lines request one.
 
-        One step without an ``await``.
-
-        The next run is decided before anything is emitted, since a listener may submit a line at once.
+        This is one step without an ``await``. The next run is selected before any event is emitted, since a listener
+        may submit a line immediately.
         """
         follows = self.interactive or any(a.line.kind == "follow-up" for a in self._inbox.waiting())
         can_continue = not self.is_closing and self._journal.failure is None
@@ -229,17 +235,23 @@ class SessionRuns:
     # ------------------------------------------------------------------------------------------- the end of a run
 
     def exit_code(self, *, interrupted: bool = False, terminated: bool = False) -> int:
-        """Return the exit code of the process so far. ``terminated``: by SIGTERM."""
+        """Return the exit code of the process for all runs and lines so far.
+
+        ``interrupted``: the user ended the process. ``terminated``: SIGTERM ended it.
+        """
         ledger = self._shared.ledger
         undelivered = ledger.returned + ledger.unsent + (0 if self.interactive else ledger.refused)
         codes = {LINES_LEFT: undelivered, INTERRUPTED_CODE: interrupted, SIGTERM_CODE: terminated}
         return exit_code([*self._codes, *(code for code, applies in codes.items() if applies)])
 
     def _settle(self, run: Run, outcome: Outcome, leftover: Sequence[AcceptedLine]) -> None:
-        """Settle the leftover lines, and record and emit the result of the run. One step without an ``await``."""
+        """Settle the lines that a run did not deliver (``leftover``), then record and emit the run's result.
+
+        This is one step without an ``await``.
+        """
         for accepted in sorted(leftover, key=lambda accepted: accepted.number):
             was_done = accepted.is_carried_out or accepted.is_used
-            # No user can send the line of a job again.
+            # The line of a job is not returned, since no user can send it again.
             is_for_next_run = accepted.line.kind == "job" and not self.is_closing and self._journal.failure is None
             if (self._leaves_lines or is_for_next_run) and not was_done:
                 accepted.is_leaving = False
@@ -269,7 +281,10 @@ class SessionRuns:
             self._journal.emit_after_acks(partial(self._shared.emit, notice))
 
     def return_job_lines(self, reason: str) -> None:
-        """Return the waiting lines of jobs as the session closes. At a terminal they stay for when it is resumed."""
+        """Settle the waiting lines of jobs as ``returned``, since the session closes.
+
+        Do nothing in an interactive session or after ``leave``: the lines then wait until the session is resumed.
+        """
         if self._leaves_lines or self.interactive:
             return
         for accepted in self._inbox.all_lines():
@@ -279,13 +294,16 @@ class SessionRuns:
     # ------------------------------------------------------------------------------- instructions, tools and model
 
     async def read_instructions(self) -> None:
-        """Read the project's instructions again, between two runs. Raise ``JournalError``, and change nothing then."""
+        """Read the project's instructions, and use them if they have changed. Must not be called within a run.
+
+        Raise ``JournalError`` if they cannot be recorded. The previous ones then stay in use.
+        """
         read = await self._load_instructions(self.state.instructions)
         if read != self.state.instructions:
             self._record_and_use(read)
 
     async def _prepare(self, run: Run) -> None:
-        """Read the instructions and list the server tools for a run, unless the user ends it meanwhile."""
+        """Read the instructions and list the server tools for a run. A stop or an interrupt cancels this."""
         if not run.is_ending:
             # If the disk is full, the run fails by itself at its first message.
             with run.cut_by("stop", "interrupt"), suppress(JournalError):
@@ -304,7 +322,7 @@ class SessionRuns:
         self._journal.emit_after_acks(recorded.emit)
 
     def use_context(self) -> None:
-        """Apply the instructions, added directories and server tools of the state to the main agent.
+        """Update the main agent's spec with the instructions, added directories and server tools of the state.
 
         Must be called before the first step of a run.
         """
@@ -318,10 +336,10 @@ class SessionRuns:
         self.executor.use_spec()
 
     def add_directory(self, path: str) -> bool:
-        """Let tools read a directory, and edit in it with approval. Return whether they could not do so before.
+        """Allow tools to read a directory, and to edit files in it with approval.
 
-        A model learns of it when the next run starts. Raise ``UserError`` if there is no such directory, and
-        ``JournalError``.
+        Return ``False`` if this was already allowed. The main agent's system prompt names the directory from the next
+        run on. Raise ``UserError`` if there is no such directory, and ``JournalError`` if it cannot be recorded.
         """
         real = added_root(self._shared.workspace, self.state.added_directories, path)
         if real == Path():
@@ -334,7 +352,10 @@ class SessionRuns:
         return True
 
     def use_model(self, model: Model, retries: Retries | None) -> None:
-        """Use another model from the next run on. Raise ``UserError`` or ``JournalError``, and change nothing then."""
+        """Use another model from the next run on. Without ``retries``, keep the current retry settings.
+
+        Raise ``UserError`` if the session is closing, and ``JournalError`` if the change cannot be recorded.
+        """
         if self.is_closing:
             raise UserError("the chain is closing")
         self._journal.record(records.Model(model.name))
@@ -343,14 +364,20 @@ class SessionRuns:
             self.tree.main.agent.spec = self.spec
 
     def use_mode(self, mode: Mode) -> None:
-        """Change the mode, from the next call of a tool on. Raise ``UserError`` or ``JournalError``."""
+        """Change the mode from the next tool call on.
+
+        Raise ``UserError`` if the session is closing, and ``JournalError`` if the change cannot be recorded.
+        """
         if self.is_closing:
             raise UserError("the chain is closing")
         if mode != self.state.mode:
             self._journal.emit_after_acks(self._journal.record(records.Mode(mode)).emit)
 
     def use_effort(self, level: str) -> None:
-        """Use this effort from the next run on. Raise ``UserError`` or ``JournalError``."""
+        """Use this effort from the next run on.
+
+        Raise ``UserError`` if the session is closing, and ``JournalError`` if the change cannot be recorded.
+        """
         if self.is_closing:
             raise UserError("the chain is closing")
         self._journal.record(records.Effort(level))
@@ -359,7 +386,7 @@ class SessionRuns:
             self.tree.main.agent.spec = self.spec
 
     def use_model_once(self, model: Model, retries: Retries | None) -> None:
-        """Use another model in the active run only, which must not have taken its first step."""
+        """Use another model for the active run only. Must be called before the first step of the run."""
         assert self.active is not None
         self._journal.record_if_possible(records.Model(model.name, once=True))
         self.tree.main.agent.spec = self._spec_with(model, retries)  # ``_end`` replaces it by that of the next run
@@ -370,7 +397,7 @@ class SessionRuns:
         return replace(self.spec, model=model, limits=limits)
 
     def _record_plan_change(self, change: PlanChange) -> None:
-        """Record and emit a change of the plan. Raise ``JournalError``, and leave the plan unchanged then."""
+        """Record and emit a change of the plan. If this fails, raise ``JournalError``; the plan is unchanged."""
         self._journal.emit_after_acks(self._journal.record(change).emit)
 
     async def end_runs(self) -> None:
@@ -390,10 +417,12 @@ class SessionRuns:
             await close_models(models)
 
     def _run_of_waiting(self, ended: events.Status | None = None) -> Run | None:
-        """Return a run for the waiting lines, or ``None``. Its query is the oldest follow-up, if there is one.
+        """Return a run for the waiting lines, or ``None`` if they start none.
 
-        The other lines except later follow-ups enter before the first call. After a run that ended with a status, lines
-        of jobs alone start no run, except after ``done`` those of jobs that wake.
+        The oldest follow-up, if one waits, is taken from the inbox as the query. The other lines are delivered before
+        the first model call, except later follow-ups. ``ended`` is the status of the run that has just ended, if this
+        is called at its end. Then lines of jobs start a run only together with other lines, or if the status is
+        ``done`` and one of the jobs wakes the session.
         """
         query = self._inbox.next_follow_up()
         lines = self._inbox.waiting()

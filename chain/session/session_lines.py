@@ -14,7 +14,7 @@ from chain.session.line_router import IncomingLine, LineRouter, SubmitResult
 
 
 class SessionLines:
-    """The waiting lines of a session, their receipts, and the routing of lines that are not sent yet."""
+    """The interface of a session's lines: waiting lines, receipts, and checks of lines that are not sent yet."""
 
     def __init__(self, line_router: LineRouter, tree: AgentTree, ledger: Ledger) -> None:
         self._line_router = line_router
@@ -32,7 +32,7 @@ class SessionLines:
         return self._ledger.receipts
 
     def settled(self) -> LineOutcomes:
-        """Return the receipts of the lines settled since the last result, or since the last call."""
+        """Return and clear the outcomes of lines since the last result or the last call, whichever was later."""
         return self._ledger.settled()
 
     def find(self, id: str) -> AcceptedLine:
@@ -51,23 +51,29 @@ class SessionLines:
         return self._tree.drop(id, reason).line.text
 
     def target(self, text: str = "", *, to: str = "") -> str:
-        """Return the name of the agent that a line would go to now. Raise ``UserError`` if the agent is not at work."""
+        """Return the name of the agent that a line would go to now.
+
+        Raise ``UserError`` if ``to`` names an agent that is not at work.
+        """
         return self._line_router.target(IncomingLine(parse_line(text), to=to)).name
 
     def has_room(self, text: str, *, urgency: Urgency = "next", local: bool = True, to: str = "") -> bool:
-        """Return whether a line fits into its inbox, and no run is about to stop."""
+        """Return whether a line can be submitted now: its agent's inbox has room, and the agent's run is not stopping.
+
+        Return ``True`` also if no run is active, or if the line will be refused because of its address.
+        """
         return self._line_router.has_room(IncomingLine(parse_line(text, urgency=urgency, local=local), to=to))
 
     def needs_no_room(self, text: str, *, urgency: Urgency, to: str) -> Literal["stop", "now"] | None:
-        """Return how the active run would accept a line in spite of a full inbox; ``None`` if it would refuse it.
+        """Return how the active run would accept a line although the inbox is full.
 
-        ``stop``: the line stops the run, as a stop phrase or by a rule. ``now``: the line cancels the work and empties
-        the inbox.
+        ``stop``: the line stops the run, because it is a stop phrase or by a rule. ``now``: the line cancels the work
+        and is delivered with all waiting lines. ``None``: the line would be refused, or no run is active.
         """
         return self._line_router.needs_no_room(IncomingLine(parse_line(text, urgency=urgency, local=False), to=to))
 
     async def wait_for_change(self) -> None:
-        """Wait until an inbox may have room or the chain has closed. Callers must check again afterwards."""
+        """Wait until an inbox may have room, or the chain is closed. Callers must check which one it is."""
         await self._ledger.room.wait()
 
     def refuse(self, text: str, reason: str, *, id: str = "", origin: Origin = "prompt") -> SubmitResult:
@@ -75,9 +81,10 @@ class SessionLines:
         return self._line_router.refuse(IncomingLine(Line(text, "redirect", text), id, origin), reason)
 
     def mark_unsent(self, written: str, reason: str, *, id: str = "") -> None:
-        """Record that a script or a pipe will not send a line any more. The next result lists the line.
+        """Report that a script or a pipe will never send a line. The next result lists the line.
 
-        ``written`` is the line as it was written, with its moment. ``id`` is the sender's own id, if it has one.
+        ``written`` is the line as it is written in the script, with the time at which it was to be sent. ``id`` is the
+        sender's own id for the line, or empty.
         """
         main = self._tree.main
         self._ledger.mark_unsent(written, reason, main.name, id=id, iteration=main.iteration)

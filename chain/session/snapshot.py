@@ -1,6 +1,6 @@
 """The events that bring a late subscriber up to date. Pure.
 
-Each of them is an event that was emitted before; none is made for the subscriber.
+The snapshot contains only events that were emitted before.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Snapshot:
         self._questions: dict[str, events.Question] = {}
 
     def update(self, event: Event) -> None:
-        """Add an emitted event."""
+        """Update the snapshot by an emitted event."""
         match event:
             case events.TextDelta():
                 self._replies.setdefault(event.agent, []).append(event)
@@ -64,7 +64,7 @@ class Snapshot:
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """The events, with the pieces of each reply joined."""
+        """The events of the snapshot, with the pieces of each streaming reply joined."""
         replies = (replace(p[0], text="".join(each.text for each in p)) for p in self._replies.values())
         lines, questions = self._lines.values(), self._questions.values()
         found = (self._run, *self._agents.values(), self._plan, *lines, *replies, *questions)

@@ -6,10 +6,10 @@ its events are emitted. When a session is resumed, shown or exported, the same r
 reads the state and decides; it changes the state only by a record.
 
 A journal may end at any record, so the state contains only what is recorded, not what should follow: a message that
-delivers a line is enough for the line to be delivered, and an agent without an end is at work. ``resume`` writes the
-records that a crash prevented.
+delivers a line is enough for the line to be delivered, and an agent without a recorded end is at work. The module
+``resume`` writes the records that a crash prevented.
 
-Events::
+These records produce events::
 
     line                     line_queued, if it waits
     run                      run_started
@@ -19,13 +19,14 @@ Events::
     tool_finished            tool_result, if the result is in it
     plan                     plan_changed
     result                   result, and a notice if jobs are still running after the user ended the run
-    compacted                compaction, its end
+    compacted                compaction, with the state ``ended``
     removed, rewound, mode   notice
     instructions             notice
     directory_added          notice
     question, answer, agent_started, agent_ended, receipt: the event of their name
 
-All other records produce none. ``RestoredState.read`` adds those that a running program emits without a record.
+All other records produce no events. ``RestoredState.read`` adds the events that a running program emits without a
+record.
 """
 
 from __future__ import annotations
@@ -65,12 +66,12 @@ class State:
 
     def __init__(self) -> None:
         self.session: records.Session | None = None
-        """The last record that the session was opened; ``None`` before the first."""
+        """The latest ``Session`` record; ``None`` if there is none."""
         self.model = ""
         self.mode: Mode = DEFAULT_MODE
         """Which calls need the user's approval."""
         self.effort = ""
-        """The effort that the user asked for; empty for that of the model's definition."""
+        """The effort that the user asked for. If it is empty, the effort in the model's definition is used."""
         self.instructions = records.InstructionsRead()
         self.server_tools = records.ServerTools()
         self.main = AgentState(MAIN, kind=MAIN)
@@ -82,9 +83,9 @@ class State:
         self.added_directories: list[Path] = []
         """The directories outside the workspace that tools may use."""
         self.draft = ""
-        """The text that was in the editor when the program ended, unless it was sent since."""
+        """The text that was in the editor when the program ended; empty if it was sent later."""
         self.numbers: Counter[str] = Counter()
-        """The highest number of an agent of each kind."""
+        """The highest number of an agent so far, by the kind of agent."""
         self.call_ids = CallIds()
         self.refused_tools: set[str] = set()
         self.is_running = False
@@ -96,7 +97,7 @@ class State:
         self.receipts: list[events.Receipt] = []
         """The receipts since the last result."""
         self.has_lost_run = False
-        """Whether the last run ended with its process."""
+        """Whether the last run ended because its process ended."""
         self.was_ended = False
         """Whether the user has stopped or interrupted the last run."""
         self.only_compacts = False
@@ -108,7 +109,7 @@ class State:
         self.runs = 0
         """The number of runs that have begun."""
         self.checkpoints: deque[Checkpoint] = deque(maxlen=MAX_CHECKPOINTS)
-        """The beginnings of the latest runs, for undo; the last run is at the end."""
+        """The checkpoints of the latest runs, for undo; the last run is at the end."""
         self.jobs: dict[str, JobState] = {}
         """The background jobs by their ids, oldest first."""
         self.first_query = ""
@@ -120,7 +121,7 @@ class State:
 
     @property
     def children(self) -> list[AgentState]:
-        """The agents below the main agent, the most recently started or asked one last."""
+        """The agents below the main agent, in the order in which they were last started or asked."""
         return [agent for agent in self.agents.values() if agent is not self.main]
 
     @property
@@ -258,13 +259,19 @@ class State:
         return []
 
     def reopened_events(self) -> list[Event]:
-        """Return the events of lines that were to act at once but did not: they wait now."""
+        """Return a ``line_queued`` event for each line that was to start a run or to act at once, but did not.
+
+        Such lines wait once the session is resumed.
+        """
         return [
             self._queued_event(line, place, line.accepted_at) for place, line in enumerate(self.lines.unfinished(), 1)
         ]
 
     def waiting_events(self) -> Iterator[Event]:
-        """Yield the events of the plan and of the waiting lines, for a subscriber that starts before any event."""
+        """Yield events that describe the plan and the waiting lines of a session that was just opened.
+
+        Its first subscribers need them, since the events of the earlier process are not emitted again.
+        """
         if self.plan.tasks:
             yield events.PlanChanged(tasks=views_of(self.plan.tasks), by="user")
         for place, line in enumerate(self.lines.waiting, 1):
@@ -292,7 +299,7 @@ class State:
         return events.RunStarted(time=at, id=id, query=message)
 
     def _apply_result(self, record: records.Result, at: float) -> Event:
-        """Return the result with the fields that the journal knows. The running program adds the others."""
+        """Apply the end of a run, and return its event. A running program adds the fields that are not recorded."""
         status = record.status
         was_cut = status == "interrupted" or status.startswith("cancelled")
         reason = "user_interrupted" if status == "interrupted" else "user_cancelled"
@@ -420,7 +427,11 @@ class State:
         agent.history.append(message)
 
     def _apply_delivery(self, agent: AgentState, record: records.Message, at: float) -> list[Event]:
-        """Apply the delivery of lines. A message without a safe point delivers none."""
+        """Apply a user message: mark the lines that it delivers.
+
+        Return a ``user_interruption`` event, unless the message is the query of a run or was not delivered at a safe
+        point.
+        """
         is_interruption = record.point not in (None, Point.START)
         if is_interruption:
             agent.iteration = record.iteration or agent.iteration
@@ -461,7 +472,11 @@ class State:
         agent.news.mark_unknown(self.plan)
 
     def _rewind(self, record: records.Rewound, at: float) -> Event:
-        """Remove undone runs from the checkpoints. Restore the conversation unless only files were restored."""
+        """Apply an undo, and return its notice.
+
+        If the conversation is kept, the undone runs keep their checkpoints, without changes of files. Otherwise these
+        checkpoints are removed and the conversation is restored.
+        """
         undone = [self.checkpoints.pop() for _ in range(min(record.runs, len(self.checkpoints)))]
         if record.keeps_conversation:
             for checkpoint in reversed(undone):
@@ -498,7 +513,11 @@ class State:
         return {"agent": agent, "iteration": 0 if known is None else known.iteration, "time": at}
 
     def _make_event(self, event_class: type[_E], record: Any, at: float, /, **more: Any) -> _E:  # noqa: ANN401 - a dataclass
-        """Return an event of this class, with the fields that the record also has, and with ``more`` fields."""
+        """Return an event of this class.
+
+        It gets the fields that all events have, the fields that the record has too, and the fields in ``more``. A later
+        one of these replaces an earlier one.
+        """
         untyped: Any = event_class  # its parameters are unknown here
         record_class: Any = type(record)
         same = {name: getattr(record, name) for name in _common_field_names(untyped, record_class)}

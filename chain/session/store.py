@@ -1,4 +1,4 @@
-"""Stores of sessions: the interface of a store, and the store that is a folder of journals."""
+"""Stores of sessions: the interface of a store, and a store that is a folder of journals."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ROWS_PER_CHECK = 100
 
 @dataclass(frozen=True, slots=True)
 class OpenSession:
-    """A session that is open for writing. ``read`` is the result of reading its journal if the session was resumed."""
+    """A session that is open for writing. If it was resumed, ``read`` is the result of reading its journal."""
 
     journal: Journal
     state: State
@@ -43,9 +43,9 @@ class OpenSession:
 class Store(Protocol):
     """The interface of a store of sessions.
 
-    An id may be given as its beginning, or as its end of at least four characters. The methods that are not ``async``
-    block on a disk or a network. All raise ``SessionError`` if the store cannot be used, or if an id matches no session
-    or several.
+    Methods accept a part of an id: its beginning, or its ending of at least four characters. Methods that are not
+    ``async`` block on a disk or a network. All methods raise ``SessionError`` if the store cannot be used, or if an id
+    matches no session or more than one.
     """
 
     def check(self) -> None:
@@ -55,22 +55,25 @@ class Store(Protocol):
         """Create a session for a workspace and hold its write lock for the duration of the block."""
 
     def resume(self, id: str) -> AbstractAsyncContextManager[OpenSession]:
-        """Open a session again, as ``open_new`` does. Raise ``SessionError`` also if another process has it open."""
+        """Open an existing session and hold its write lock for the duration of the block.
+
+        Raise ``SessionError`` also if another process has it open.
+        """
 
     def summaries(self, *, latest: int | None = None, workspace: Path | None = None) -> list[Summary]:
         """Return the summaries of sessions, the most recently changed first.
 
-        ``workspace`` selects the sessions that were last opened in it. ``latest`` limits their number.
+        With ``workspace``, return only sessions that were last opened in it. ``latest`` is the maximum number.
         """
 
     def find(self, id: str) -> Summary:
         """Return the summary of a session."""
 
     def whole_id(self, id: str) -> str:
-        """Return the full id."""
+        """Return the full id of the session that a part of an id identifies."""
 
     def rows(self, id: str) -> AbstractContextManager[Iterable[bytes]]:
-        """Open the rows of a journal for the duration of the block."""
+        """Open a session's journal for the duration of the block, to iterate over its rows."""
 
     def attachment(self, id: str, digest: str) -> bytes | None:
         """Return the content of an attachment; ``None`` if it was deleted."""
@@ -86,9 +89,9 @@ class FileStore:
         self._folder = state / "sessions"
 
     def check(self) -> None:
-        """Create the folder if it is missing, and write to it, as permissions alone do not show a full disk.
+        """Create the folder if it is missing, and write a temporary file in it. Raise ``SessionError`` if this fails.
 
-        Raise ``SessionError``.
+        Permissions alone would not show that the disk is full.
         """
         self._make_folder()
         try:
@@ -141,12 +144,12 @@ class FileStore:
             return listing.summary_at(path)
 
     def whole_id(self, id: str) -> str:
-        """Return the full id."""
+        """Return the full id of the session that a part of an id identifies."""
         return find_journal(self._folder, id).stem
 
     @contextmanager
     def rows(self, id: str) -> Iterator[Iterable[bytes]]:
-        """Open the rows of a journal for the duration of the block."""
+        """Open a session's journal for the duration of the block, to iterate over its rows."""
         path = find_journal(self._folder, id)
         with convert_read_errors(path), path.open("rb") as rows:
             yield rows
@@ -174,7 +177,7 @@ class FileStore:
 
 @contextmanager
 def _open_journal(path: Path, file: DiskFile, read: LoadedSession | None = None) -> Iterator[OpenSession]:
-    """Open the session of a file for the duration of the block, then save its summary and close the file."""
+    """Yield the open session of a journal file. After the block, save its summary and close the file."""
     state, seq = (State(), 0) if read is None else (read.state, read.seq)
     journal = Journal(file, id=path.stem, path=path, seq=seq)
     journal.connect(state.apply, emit=lambda event: None)
@@ -187,7 +190,7 @@ def _open_journal(path: Path, file: DiskFile, read: LoadedSession | None = None)
 
 
 def _open_and_read(folder: Path, id: str) -> tuple[Path, DiskFile, LoadedSession]:
-    """Lock and read the journal of a session. Raise ``SessionError``."""
+    """Lock and read the journal of a session. Raise ``SessionError`` if it is open elsewhere or unreadable."""
     path = find_journal(folder, id)
     try:
         # Locked first, so that no record is written after the read.
@@ -208,9 +211,9 @@ def _open_and_read(folder: Path, id: str) -> tuple[Path, DiskFile, LoadedSession
 
 
 def _until_cancelled(rows: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the rows in a worker thread.
+    """Yield the rows, and raise ``trio.Cancelled`` if the task that waits for this worker thread is cancelled.
 
-    Raise ``trio.Cancelled`` if the task that waits for the thread is cancelled.
+    Must be called in a worker thread of trio.
     """
     for number, row in enumerate(rows):
         if number % ROWS_PER_CHECK == 0:

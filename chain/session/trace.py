@@ -1,8 +1,8 @@
 """Debug traces: one JSON file for each run, with every request, reply and tool call and their times.
 
 A request is written without the messages of the previous request in the same conversation. The file is valid JSON after
-every step. An error such as a full disk ends the trace, not the run. The trace contains no keys or headers: only the
-adapter of the provider knows them.
+every step. An error such as a full disk ends the trace, not the run. The trace contains no API keys or HTTP headers,
+since only the adapter of the provider knows them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _END = b"\n]}\n"
 
 @dataclass(frozen=True, slots=True)
 class _TracedPart:
-    """The parts of a conversation that a trace file contains. It is stored in the conversation's memory."""
+    """The part of a conversation that the trace file ``path`` contains. Stored in the conversation's memory."""
 
     path: Path | None
     messages: Sequence[Message] = ()
@@ -50,7 +50,7 @@ class Trace:
         self._path: Path | None = None
         self._is_first = True
         self._number = 1
-        """The number of the next file, or a lower one."""
+        """The lowest number that the next file may have."""
 
     @property
     def path(self) -> str | None:
@@ -71,7 +71,7 @@ class Trace:
                 self.step(event.type, event_json.to_json(event))
 
     def tracer(self, agent: str, model: Model) -> Ask:
-        """Return a function that calls the model for this agent and traces the call."""
+        """Return a function that calls the model for this agent, and traces the request and the reply."""
 
         async def ask(request: Request, on_delta: Callable[[Delta], None]) -> Reply:
             self._trace_request(request, agent)
@@ -95,7 +95,7 @@ class Trace:
         self._is_first = False
 
     def _trace_request(self, request: Request, agent: str) -> None:
-        """Append a request, without the messages that the previous step of the conversation contains."""
+        """Append a request as a step, without the messages that an earlier step of the conversation contains."""
         written: _TracedPart | None = request.memory.get(self)
         if written is None or written.path != self._path:
             written = _TracedPart(self._path)  # a new file starts with the whole conversation
@@ -150,11 +150,14 @@ class Trace:
 
 
 def _append(fd: int, data: bytes) -> None:
-    """Replace the end of the file by ``data``. Raise ``OSError`` and leave the file unchanged if there is no room."""
-    whole = os.lseek(fd, -len(_END), os.SEEK_END)
+    """Overwrite the closing brackets (``_END``) of the file with ``data``, which ends with them too.
+
+    If the disk is full, restore the previous content and raise ``OSError``.
+    """
+    end = os.lseek(fd, -len(_END), os.SEEK_END)
     if os.write(fd, data) < len(data):
         # A valid file without this step is better than an invalid one with a part of it.
-        os.ftruncate(fd, whole)
-        os.lseek(fd, whole, os.SEEK_SET)
+        os.ftruncate(fd, end)
+        os.lseek(fd, end, os.SEEK_SET)
         os.write(fd, _END)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -11,13 +11,13 @@ from chain.session.runs import SessionRuns
 from chain.tools.restoring import restore_files
 
 UNDONE_NOTE = "[The user undid your changes of: {}. Read these files again before you edit them.]"
-"""The note for the model if the conversation stays."""
+"""The message that tells the model about restored files, if only files were restored."""
 
 
 class Undo:
-    """The undo of a session's runs while none is active.
+    """Undo for the runs of a session. It is possible only while no run is active.
 
-    Its calls are synchronous, so that no run can start meanwhile.
+    The methods are synchronous, so that no run can start during an undo.
     """
 
     def __init__(self, runs: SessionRuns, shared: Shared) -> None:
@@ -30,9 +30,10 @@ class Undo:
         return tuple(reversed(self._runs.state.checkpoints))
 
     def undo(self, count: int = 1, *, keeps_conversation: bool = False) -> None:
-        """Undo the last ``count`` runs. A notice says what was undone. Changes by shell commands stay.
+        """Undo the last ``count`` runs, and emit a notice of what was undone. Changes by shell commands stay.
 
-        Raise ``UserError`` if a run is active or there are fewer runs, and ``JournalError``.
+        With ``keeps_conversation``, only restore files. Raise ``UserError`` if a run is active, fewer runs can be
+        undone, or the files cannot be restored in this process. Raise ``JournalError`` if the undo cannot be recorded.
         """
         points, journal = self.points[:count], self._shared.journal
         if self._runs.active is not None:

@@ -9,13 +9,13 @@ Escalation: TypeAlias = Literal["network", "outside"]
 """``network``: the command may use the network. ``outside``: the command runs outside the sandbox."""
 
 ESCALATION_KEYS: Mapping[Escalation, str] = {"network": "w", "outside": "o"}
-"""The answers that allow a command once with an escalation."""
+"""For each escalation, the answer that allows a command once with it."""
 
 ESCALATION_PHRASES: Mapping[Escalation, str] = {"network": "with network", "outside": "outside the sandbox"}
-"""The escalations in words, for a question."""
+"""For each escalation, the words that a question and its outcome use."""
 
 DENIED_BY_SANDBOX = "[sandbox: "
-"""The prefix of a result's row that names what the sandbox denied."""
+"""The prefix of the row in a result that names the protection of the sandbox that denied something."""
 
 
 def escalation_named(answer: str) -> Escalation | None:

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 RowKind: TypeAlias = Literal["plain", "place", "removed", "added"]
-"""The kind of a row in the text form: a context line or a note, the head of a hunk, a removed or an added line."""
+"""The kind of a row in the text form of a diff.
+
+``plain``: a context line or a note. ``place``: the head of a hunk. ``removed`` and ``added``: a changed line.
+"""
 
 _KINDS: dict[str, RowKind] = {" ": "plain", "-": "removed", "+": "added"}
 _NO_END = "\\ No newline at end of file"
@@ -17,10 +20,10 @@ _NO_END = "\\ No newline at end of file"
 class Hunk:
     """Changed lines and their context.
 
-    ``old`` and ``new`` are the numbers, from 1, of the first line on each side; for a side without lines, the number of
-    the line before. Each of the ``rows`` is a sign and a line: ``-`` for a line of the old file, ``+`` for a line of
-    the new file, a space for a line of both. ``unended`` holds the signs of the sides whose last line ends the file
-    without a line feed.
+    ``old`` and ``new`` are the numbers, from 1, of the hunk's first line in the old and in the new file. If the hunk
+    has no lines of one file, the number for this file is that of the line before the hunk. Each of the ``rows`` is a
+    sign and a line: ``-`` for a line of the old file, ``+`` for a line of the new file, a space for a line of both.
+    ``unended`` contains the sign of each file whose last line is in the hunk and has no line feed.
     """
 
     old: int
@@ -29,7 +32,7 @@ class Hunk:
     unended: str = ""
 
     def side(self, sign: Literal["-", "+"]) -> str:
-        """Return the text of one side: ``-`` before the change, ``+`` after it."""
+        """Return the hunk's text in one file: ``-`` for the old file, ``+`` for the new one."""
         text = "".join(f"{self.rows[n][1:]}\n" for n in self._rows_of(sign))
         return text[:-1] if sign in self.unended else text
 
@@ -57,13 +60,13 @@ class FileDiff:
 
     @property
     def counts(self) -> str:
-        """The number of added and removed lines."""
+        """The numbers of added and removed lines, such as ``+3 −1``."""
         added, removed = (sum(row[:1] == sign for hunk in self.hunks for row in hunk.rows) for sign in "+-")
         return f"+{added} −{removed}"
 
     @property
     def head(self) -> str:
-        """The path and the number of added and removed lines."""
+        """The path and the numbers of added and removed lines, such as ``notes.md +3 −1``."""
         return f"{self.path} {self.counts}"
 
     def rows_with_kinds(self) -> Iterator[tuple[RowKind, str]]:
@@ -74,5 +77,5 @@ class FileDiff:
 
     @property
     def text(self) -> str:
-        """The text form."""
+        """The text form of the diff."""
         return "\n".join(row for _, row in self.rows_with_kinds())

@@ -23,19 +23,22 @@ MODE_MEANINGS: Mapping[Mode, str] = {
 READ_ONLY_DENIAL = (
     "Denied: the mode is read only, so no file is edited and no command runs. Only the user can change the mode."
 )
-"""The result of a call that the mode denies."""
+"""The result of a call that the mode ``read only`` denies."""
 
 READ_ONLY_ANSWER = "the mode is read only, so this cannot be allowed; Shift-Tab or /mode ask changes the mode"
-"""The reason why an answer that approves such a call is refused."""
+"""The reason why the mode ``read only`` refuses an answer that approves a call."""
 
 
 def next_mode(mode: Mode) -> Mode:
-    """Return the mode after this one, and the first one after the last."""
+    """Return the mode that follows ``mode`` in ``MODES``; after the last one, return the first."""
     return MODES[(MODES.index(mode) + 1) % len(MODES)]
 
 
 def mode_named(text: str) -> Mode | None:
-    """Return the mode with this name, written with spaces, hyphens or underscores; ``None`` if there is none."""
+    """Return the mode with this name; ``None`` if there is none.
+
+    The name may be written with spaces, hyphens or underscores.
+    """
     name = " ".join(text.casefold().replace("-", " ").replace("_", " ").split())
     return next((mode for mode in MODES if mode == name), None)
 

@@ -38,7 +38,7 @@ _POINTS_IN_ROWS = {
 
 
 def plan_progress(tasks: Sequence[TaskState]) -> str:
-    """Return the number of tasks in each state as text."""
+    """Return the number of tasks in each state, as text."""
     return f"{tasks.count('DONE')} done, {tasks.count('FAILED')} failed, {tasks.count('PENDING')} pending"
 
 
@@ -59,7 +59,7 @@ def iso_time(moment: float) -> str:
 
 
 def duration(seconds: float, *, whole: bool = False) -> str:
-    """Format a duration. ``whole`` leaves out fractions of a second, for a value that is updated each second."""
+    """Format a duration. ``whole`` omits fractions of a second, for a value that is updated each second."""
     seconds = max(seconds, 0.0)
     if seconds < 60:
         return f"{int(seconds)} s" if whole else f"{seconds:.1f} s"
@@ -81,12 +81,15 @@ def describe_status(status: Status | None) -> str:
 
 
 def was_stopped(status: Status | None) -> bool:
-    """Return whether a run with this status was ended by the user."""
+    """Return whether this is the status of a run that the user ended."""
     return status is not None and (status.startswith("cancelled") or status == "interrupted")
 
 
 def describe_delivery(event: events.UserInterruption, urgency: str) -> str:
-    """Return a sentence on where lines entered the conversation, and how long the first of them had waited."""
+    """Return a sentence that says where lines entered the conversation.
+
+    It also says how long the first of these lines had waited.
+    """
     target = "" if event.target_agent == MAIN else f" of {event.target_agent}"
     marked = {"urgent": "Urgent interruption", "now": "Immediate interruption"}.get(urgency, "Interruption")
     where = f"{_POINTS.get(event.point, '')} (point {event.point})"
@@ -97,7 +100,10 @@ def describe_delivery(event: events.UserInterruption, urgency: str) -> str:
 
 
 def delivery_in_row(point: Point, last_tool: str) -> str:
-    """Return where lines entered, for one row; ``last_tool`` ran before them in their iteration, if any did."""
+    """Return a few words that say where lines entered the conversation.
+
+    ``last_tool`` is the tool that ran before them in their iteration; empty if there was none.
+    """
     is_at_tools = point in (Point.BEFORE_TOOL, Point.AFTER_TOOLS)
     return f"after {last_tool}" if is_at_tools and last_tool else _POINTS_IN_ROWS[point]
 
@@ -131,7 +137,7 @@ def answer_sentence(answer: events.Answer | None) -> str:
 def describe_receipt(event: events.Receipt) -> str:
     """Return the outcome of a line that did not reach the model, without the line's text.
 
-    Empty if other events already show it.
+    Return an empty text if other events already show the outcome.
     """
     why = f" ({event.reason.strip()})" if event.reason else ""
     match event.state:
@@ -148,7 +154,7 @@ def describe_receipt(event: events.Receipt) -> str:
 
 
 def with_location(event: events.Notice | events.Error) -> str:
-    """Return the message, prefixed with its file and line if it has them."""
+    """Return the message of an event, prefixed with its file and line if the event has them."""
     place = ":".join(str(part) for part in (event.file, event.line) if part is not None)
     return f"{place}: {event.message}" if place else event.message
 
@@ -171,11 +177,14 @@ def describe_compaction(event: events.Compaction) -> str:
 RemarkEvent: TypeAlias = (
     events.Notice | events.Error | events.Retry | events.LineRefused | events.Receipt | events.Compaction
 )
-"""Events that front ends show as remarks, next to what the agents do."""
+"""Events that front ends show as remarks between the actions of the agents."""
 
 
 def describe_remark(event: RemarkEvent) -> tuple[str, str]:
-    """Return the kind of a remark (``note``, ``error``, or ``back`` for a line returned to its sender) and its text."""
+    """Return the kind and the text of a remark.
+
+    The kind is ``note``, ``error``, or ``back``: a line was returned to its sender.
+    """
     match event:
         case events.Error():
             return "error", sanitize(with_location(event))
@@ -194,7 +203,7 @@ def describe_remark(event: RemarkEvent) -> tuple[str, str]:
 
 
 def short_input(input: Mapping[str, object]) -> str:
-    """Return the arguments of a tool call on one row, truncated."""
+    """Return the arguments of a tool call on one row, truncated to ``MAX_INPUT`` characters."""
     parts = []
     for name, value in input.items():
         text = value[:MAX_INPUT] if isinstance(value, str) else value
@@ -208,7 +217,10 @@ def full_input(input: Mapping[str, object]) -> str:
 
 
 def unshown_result(event: events.Result) -> str:
-    """Return the part of a result that is not in its replies: the text of a stop, the findings, or an error."""
+    """Return the part of a result that is not in its replies.
+
+    Such a part is the text of a stop, the findings before a stop, or an error.
+    """
     text = event.result.strip()
     shown = max((r.strip() for r in event.replies if text.startswith(r.strip())), key=len, default="")
     return text.removeprefix(shown).strip()

@@ -17,7 +17,10 @@ UNFINISHED = re.compile(
     r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x90\x98\x9b-\x9f]{0,500}\x1b?"
     r"|\x1b[ -/]*)\Z"
 )
-"""An incomplete sequence at the end of a chunk. Of an unterminated string, it matches at most 500 characters."""
+"""Matches an incomplete escape sequence at the end of a chunk.
+
+If the sequence is a string without its end, at most 500 characters of the string match.
+"""
 
 _UNSAFE = re.compile(
     f"{SEQUENCE}"
@@ -34,7 +37,10 @@ def sanitize(text: str) -> str:
 
 
 def escape_json(text: str) -> str:
-    """Escape line separators, control characters and lone surrogates in JSON, which other programs may interpret."""
+    """Escape characters in JSON that other programs could misinterpret.
+
+    They are line separators, control characters and lone surrogates.
+    """
     if text.isascii() and "\x7f" not in text:
         return text  # a JSON encoder escapes all other ASCII, and most records are ASCII
     return _NOT_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_EXPANDED = 200_000
-"""Items in all patterns of one file, with counted repeats expanded. Compiling this many takes about 0.4 s.
+"""The maximum number of items in all patterns of one file, with counted repeats expanded.
 
-The rules of the offline model, the largest file that is shipped, have 40,000.
+Compiling this many takes about 0.4 s. The rules of the offline model, the largest file that is shipped, have 40,000.
 """
 
 
 class BadPattern(ValueError):
-    """An invalid regular expression, or one whose expanded size exceeds the limit. The message says which."""
+    """An error for a regular expression that is invalid, or too large when its counted repeats are expanded."""
 
 
 class TooSlow(Exception):
-    """A search that exceeded its time limit. Whether there is a match is unknown."""
+    """An error for a search that exceeded its time limit. Whether there is a match is unknown."""
 
 
 class Expressions:
-    """Compiles the regular expressions of one file, within one limit for their total size."""
+    """A compiler for the regular expressions of one file, with one limit for their total size."""
 
     def __init__(self) -> None:
         self._left = MAX_EXPANDED
@@ -69,10 +69,10 @@ class Expressions:
 
 
 class SearchBudget:
-    """A limit of processor time, in seconds, for several searches together.
+    """A limit of processor time, in seconds, that several searches share.
 
-    A search raises ``TooSlow`` once the time is used up. ``slowest`` is the pattern that used the most of it, which
-    need not be the last one.
+    A search raises ``TooSlow`` once the time is used up. ``slowest`` is the pattern of the search that took longest,
+    which need not be the last one.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -93,10 +93,11 @@ class SearchBudget:
         return self._timed(pattern, lambda seconds: pattern.fullmatch(text, 0, max_chars, timeout=seconds)) is not None
 
     def _timed(self, pattern: Pattern, search: Callable[[float], T]) -> T:
-        """Run a search within the remaining time.
+        """Call ``search`` with the remaining time as its timeout, and return its result.
 
-        The timeout of the library counts the time of all threads. A search that it ended is therefore repeated until
-        this thread has used the remaining time itself, so that other threads do not make a pattern too slow.
+        The library's timeout counts the processor time of all threads. Other threads must not make a search time out.
+        So a search that timed out is repeated until this thread itself has used the remaining time. Then raise
+        ``TooSlow``.
         """
         while self._left_s > 0:
             begun = time.thread_time()
@@ -119,9 +120,10 @@ _COMMENT = re.compile(r"#[^\n]*|\s")
 def expanded_size(text: str) -> int:
     """Return an upper bound for the number of items in a pattern once its counted repeats are expanded.
 
-    The bound holds whatever is escaped, in a comment or in a set. A repeat after a parenthesis (or after a space, which
-    a verbose pattern ignores) is assumed to repeat a group that contains all other such repeats; any other repeats one
-    character. A verbose pattern may have spaces and comments inside the braces.
+    The bound is right even if parts of the pattern are escaped, in a comment or in a set. A repeat after a parenthesis
+    (or after a space, which a verbose pattern ignores) is assumed to repeat a group that contains all other such
+    repeats. Any other repeat is assumed to repeat one character. A verbose pattern may have spaces and comments inside
+    the braces.
     """
     groups, singles = [1], len(text)
     for repeat in _COUNTED.finditer(text):

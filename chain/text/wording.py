@@ -7,7 +7,7 @@ MAIN = "main"
 """The name of a session's first agent."""
 
 ROOT = "root"
-"""The parent id of the main agent, which no tool call started."""
+"""The parent id of the main agent, which has no tool call as its parent."""
 
 SKIPPED = "[Skipped: user interrupted]"
 """The result of a tool call that never started."""
@@ -26,7 +26,7 @@ INTERRUPT_NOTE = "[The user interrupted the run here]"
 
 COMPACTED = "[The conversation until here was compacted to make room. Its summary:]"
 USER_WORDS = "What the user said, word for word:"
-"""The heads of a compacted conversation's first message, and of the user's own texts in it."""
+"""The first row of a compacted conversation (``COMPACTED``), and of the user's own texts in it."""
 
 PLEASE_CONTINUE = "Please continue."
 
@@ -34,7 +34,7 @@ RESUME = (
     "Your reply was shown to the user. Continue the task, as the user's messages changed it. "
     "If it is already complete, give the final answer."
 )
-"""The message that sends the model back to its task after an aside (SPEC section 5)."""
+"""The message by which the model resumes its task after it has answered an aside (SPEC section 5)."""
 
 FOUND = "Here's what I found before you cancelled:"
 QUESTION = "What would you like to do instead?"
@@ -51,14 +51,14 @@ FILE_BEGIN = '\n\n<file path="'
 FULL = "Interruption channel full, try again"
 
 ASKED_EACH_TIME = " (asked each time)"
-"""The end of a question whose answer "always" allows only this call."""
+"""The end of a question for which the answer "always" allows only the call in question."""
 
 QUESTION_WITHDRAWN = "The question was withdrawn: the user stopped, or wrote something else instead."
 NO_USER_CHOOSES = "Nobody can be asked; decide, and say what you assumed."
 
 
 def with_cause(cause: str, message: str) -> str:
-    """Return an error message, with its short cause in front if there is one."""
+    """Return an error message, prefixed with its short cause if there is one."""
     return f"{cause}: {message}" if cause else message
 
 
@@ -73,12 +73,12 @@ def pluralize(n: int, thing: str, things: str = "") -> str:
 
 
 def count_names(names: Iterable[str]) -> str:
-    """Return the names, each once and with its count: ``read_file, 3 × shell``."""
+    """Return the names as text, each once, with its count if it is more than 1: ``read_file, 3 × shell``."""
     return ", ".join(name if n == 1 else f"{n} × {name}" for name, n in Counter(names).items())
 
 
 def join_first(names: Sequence[str], most: int) -> str:
-    """Return the first ``most`` names, and how many more there are."""
+    """Return the first ``most`` names as text, and say how many more names there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{', '.join(names[:most])}{more}"
 
@@ -86,7 +86,7 @@ def join_first(names: Sequence[str], most: int) -> str:
 def instructions_sentence(files: Sequence[str], *, is_change: bool = False) -> str:
     """Return a sentence that names the files of the project's instructions.
 
-    Empty if there are no files, unless that is a change.
+    With ``is_change``, it says that they changed. Otherwise it is empty if there are no files.
     """
     if is_change:
         return f"Project instructions changed: {', '.join(files) or 'there are none now'}."

@@ -1,4 +1,7 @@
-"""Tools that delegate a task to another agent: one per kind of agent, and one that asks a finished agent again."""
+"""Tools that delegate a task to another agent.
+
+There is one tool for each kind of agent, and ``agent_ask``, which asks a finished agent a further question.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ goal is and what you know already, since it knows nothing of your conversation."
 It has the tools that you have. Use it for a piece of work that stands on its own. Say all that it needs to know: what
 to do, where, and when it is done, since it knows nothing of your conversation.""",
 }
-"""The descriptions of the built-in kinds, for the model."""
+"""For each built-in kind of agent, the description that the model reads."""
 
 
 # No time limit: an agent has limits of its own, and the run that started it bounds its time.
@@ -39,14 +42,15 @@ async def agent_ask(ctx: ToolContext, agent: str, question: str) -> str:
 
 
 def agent_tools(kinds: Iterable[tuple[str, str]]) -> tuple[Tool, ...]:
-    """Return ``agent_ask`` and a tool for each kind of agent, given by name and description.
+    """Return ``agent_ask`` and one tool for each kind of agent.
 
-    An empty description is replaced by the built-in one.
+    ``kinds`` are pairs of a kind's name and its description for the model. An empty description is replaced by the
+    built-in description of the kind.
     """
     return (*(_delegation_tool(kind, description or _BUILT_IN[kind]) for kind, description in kinds), agent_ask)
 
 
-@lru_cache(maxsize=64)  # the same for each session of the process
+@lru_cache(maxsize=64)  # all sessions of the process share these tools
 def _delegation_tool(kind: str, description: str) -> Tool:
     async def start(ctx: ToolContext, task: str) -> str:
         return await ctx.delegating.start(kind, task, ctx.call_id)

@@ -1,10 +1,14 @@
 """Allowances: which tool calls run without approval. Pure.
 
-An allowance is the name of a tool (``edit_file``), a tool with a pattern for its subject, which is the path of an edit,
-the command of the shell or the host of a page (``edit_file(docs/*)``, ``shell(git status*)``,
-``research(*.example.org)``), or a pattern for the tools of a server (``mcp__git__*``). In a pattern ``*`` matches any
-characters, including slashes, ``?`` matches one character, and ``[...]`` one of a set. A tool can restrict its patterns
-further (``Subject``).
+An allowance has one of three forms:
+
+- the name of a tool: ``edit_file``;
+- the name of a tool and a pattern for the subject of its calls: ``edit_file(docs/*)``, ``shell(git status*)``,
+  ``research(*.example.org)``. The subject is the path of an edit, the command of the shell or the host of a page;
+- a pattern for the names of the tools of an MCP server: ``mcp__git__*``.
+
+In a pattern ``*`` matches any characters, including slashes, ``?`` matches one character, and ``[...]`` one of a set. A
+tool can restrict its patterns further (``Subject``).
 
 Some paths (``Preview.only_by_name``) are covered only by a pattern that names them: neither ``edit_file`` nor
 ``edit_file(*)`` covers ``.git/hooks/pre-commit``, but ``edit_file(.git/hooks/*)`` does.
@@ -25,7 +29,7 @@ from chain.text.modes import Mode
 from chain.tools.tool import Preview, Subject, ToolKind
 
 SERVER_PREFIX = "mcp__"
-"""The prefix of the names of server tools."""
+"""The prefix of the names of tools of MCP servers."""
 
 _FORM = re.compile(r"([^()\s]+)(?:\((.*)\))?", re.S)
 
@@ -33,14 +37,15 @@ _WILDCARD = re.compile(r"([*?[])")
 _ESCAPED_WILDCARD = re.compile(r"\[([*?[])\]")
 
 Subjects: TypeAlias = Mapping[str, Subject]
-"""The subjects of tools by name. The subject of any other tool is plain text."""
+"""The kind of subject of each tool, by the tool's name. For a tool that is not listed, the subject is plain text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """A tool that runs without approval, for all calls or for those whose subject matches ``pattern``.
+    """A permission to call ``tool`` without approval.
 
-    If ``is_literal``, the pattern has no wildcards and must equal the subject.
+    It covers the calls whose subject matches ``pattern``, or all calls if ``pattern`` is ``None``. If ``is_literal``,
+    the pattern has no wildcards and must equal the subject.
     """
 
     tool: str
@@ -51,9 +56,10 @@ class Allowance:
     def covers(self, tool: str, subject: str, only_by_name: str = "") -> bool:
         """Return whether a call of this tool with this subject needs no approval.
 
-        ``only_by_name`` is as in ``Preview``.
+        ``only_by_name`` is a part of a path, such as ``.git``, that the pattern must contain to cover the call; it is
+        empty for most calls.
         """
-        if not self._is_for(tool) or (only_by_name and not self._names(only_by_name)):
+        if not self._is_for(tool) or (only_by_name and not self._spells_out(only_by_name)):
             return False
         if self.pattern is None or (self.is_literal and subject == self.pattern):
             return True
@@ -62,8 +68,8 @@ class Allowance:
     def _is_for(self, tool: str) -> bool:
         return tool == self.tool or (names_server_tools(self.tool) and fnmatchcase(tool, self.tool))
 
-    def _names(self, part: str) -> bool:
-        """Return whether the pattern contains this part of a path without wildcards."""
+    def _spells_out(self, part: str) -> bool:
+        """Return whether the pattern contains this part of a path literally. A wildcard does not match the part."""
         return self.pattern is not None and part in _ESCAPED_WILDCARD.sub(r"\1", self.pattern).split("/")
 
     def __str__(self) -> str:
@@ -71,15 +77,15 @@ class Allowance:
 
 
 def names_server_tools(name: str) -> bool:
-    """Return whether a name is that of a server's tool, or a pattern with ``*`` for several tools.
+    """Return whether a name is that of an MCP server's tool, or a pattern for several such tools.
 
-    The tools of a server are known only after its start.
+    Only the prefix is checked, because the tools of a server are known only after its start.
     """
     return name.startswith(SERVER_PREFIX)
 
 
 def parse_allowance(text: str, subjects: Subjects) -> Allowance:
-    """Parse an allowance as users write it. Raise ``UserError`` for one that could never allow anything."""
+    """Parse an allowance as users write it. Raise ``UserError`` if its syntax is wrong or it can match no call."""
     form = _FORM.fullmatch(text.strip())
     if form is None:
         raise UserError(f"{text!r:.80} is not a tool, nor a tool with a pattern such as edit_file(docs/*)")
@@ -96,21 +102,24 @@ def parse_allowance(text: str, subjects: Subjects) -> Allowance:
 
 
 def rule_for_always(tool: str, preview: Preview) -> Allowance:
-    """Return the allowance that the answer "always" adds."""
+    """Return the allowance that is added when the user answers "always" to the question about a call."""
     if preview.always == "subject":
         return Allowance(tool, preview.subject, is_literal=True)
     return Allowance(tool)
 
 
 def narrowest_allowance(tool: str, preview: Preview, subjects: Subjects) -> str:
-    """Return the narrowest allowance that a user can write for a call, quoted for a shell; empty if there is none."""
+    """Return the narrowest allowance that a user can write for a call; empty if there is none.
+
+    An allowance with a pattern is in single quotes, for use in a shell.
+    """
     plain = "" if preview.only_by_name else tool
     if preview.always == "tool" and plain:
         return plain
     pattern = _WILDCARD.sub(r"[\1]", preview.subject)
     found = f"{tool}({pattern})"
     is_shown_whole = preview.subject.isprintable() and "'" not in preview.subject
-    # Tested with a second entry after it: an open bracket would swallow what the user appends to the list.
+    # Tested with a second entry after it: an open bracket would swallow an entry that the user appends to the list.
     if not is_shown_whole or split_commas(f"{found},x") != [found, "x"]:
         return plain
     try:
@@ -122,7 +131,10 @@ def narrowest_allowance(tool: str, preview: Preview, subjects: Subjects) -> str:
 
 
 def mode_allows(mode: Mode, kind: ToolKind, preview: Preview) -> bool:
-    """Return whether the mode allows a call without asking: an edit of an unprotected file of the workspace."""
+    """Return whether the mode allows a call without asking the user.
+
+    Only "accept edits" allows calls: edits of files in the workspace that are not protected.
+    """
     if mode != "accept edits" or kind != "edit" or preview.diff is None or preview.only_by_name:
         return False
     path = PurePath(preview.diff.path)
@@ -130,7 +142,7 @@ def mode_allows(mode: Mode, kind: ToolKind, preview: Preview) -> bool:
 
 
 def mode_denies(mode: Mode, kind: ToolKind) -> bool:
-    """Return whether the mode denies all calls of tools of this kind, whatever an allowance says."""
+    """Return whether the mode denies all tools of this kind, even if an allowance covers the call."""
     return mode == "read only" and kind in ("edit", "execute")
 
 

@@ -20,7 +20,7 @@ from chain.tools.tool import FunctionTool, Preview, Previewing, Tool, ToolContex
 
 NO_OUTPUT = "(no output)"
 MAX_TIMES = 10
-"""The total time of a call that extends its limit (``ToolContext.extend``), as a multiple of the limit."""
+"""The maximum total time of a call that extends its time limit (``ToolContext.extend``), in multiples of the limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class ToolLimits:
 
 
 def tool_for(registry: Registry, call: ToolCall) -> Tool:
-    """Check the input of a call and return its tool. Raise ``ToolError``."""
+    """Return the tool of a call. Raise ``ToolError`` if there is none, or if the input does not fit its schema."""
     tool = registry.get(call.name)
     try:
         tool.check(call.input)
@@ -44,9 +44,9 @@ def tool_for(registry: Registry, call: ToolCall) -> Tool:
 
 
 async def preview(tool: Tool, call: ToolCall, context: ToolContext, limits: ToolLimits) -> Preview | None:
-    """Return what a call would do; ``None`` if that needs no approval.
+    """Return the preview of a call, which the user approves or denies; ``None`` if the call needs no approval.
 
-    For a tool without a preview function, it is the call's input. Raise ``ToolError`` if the call would fail.
+    If the tool cannot preview calls, the preview shows the call's input. Raise ``ToolError`` if the call would fail.
     """
     if not tool.needs_approval:
         return None
@@ -62,12 +62,12 @@ async def preview(tool: Tool, call: ToolCall, context: ToolContext, limits: Tool
         raise
     except BaseException as error:
         if contains_cancelled(error):
-            await trio.lowlevel.checkpoint_if_cancelled()  # as in ``run``
+            await trio.lowlevel.checkpoint_if_cancelled()  # raises if the chain cancelled the call
         raise ToolError(failure_message(tool.name, error)) from error
 
 
 def can_preview(tool: Tool) -> bool:
-    """Return whether a tool can preview a call. Patterns of allowances match the subject of the preview."""
+    """Return whether a tool can preview a call. Only then does the call have a subject for patterns of allowances."""
     if isinstance(tool, FunctionTool):
         return tool.previewer is not None
     return isinstance(tool, Previewing)
@@ -76,7 +76,10 @@ def can_preview(tool: Tool) -> bool:
 async def run(
     tool: Tool, call: ToolCall, context: ToolContext, limits: ToolLimits, scope: trio.CancelScope | None = None
 ) -> ToolResult:
-    """Run the tool and return its result. The deadline of ``scope`` becomes the tool's time limit."""
+    """Run the tool and return its result, which is an error result if the tool fails or exceeds its time limit.
+
+    The tool runs in ``scope``, whose deadline is set to the tool's time limit.
+    """
     seconds = limits.timeout_s if tool.timeout_s is None else tool.timeout_s
     scope = scope or trio.CancelScope()
     output: object = None
@@ -84,7 +87,7 @@ async def run(
     latest = math.inf
 
     def extend() -> None:
-        # While a question is open there is no deadline.
+        # While a question is open, the deadline is infinite and stays so.
         scope.deadline = max(scope.deadline, min(trio.current_time() + seconds, latest))
 
     try:
@@ -94,8 +97,8 @@ async def run(
             output = await tool.run(replace(context, extend=extend), call.input)
     except BaseException as raised:  # noqa: BLE001 - whatever a tool raises is its result
         if contains_cancelled(raised):
-            # If the chain cancelled the call, this raises the cancellation again, without what else the tool raised. A
-            # ``Cancelled`` from any other source is an ordinary error.
+            # If the chain cancelled the call, this raises the cancellation again, without other exceptions of the tool.
+            # A ``Cancelled`` from any other source is an ordinary error.
             await trio.lowlevel.checkpoint_if_cancelled()
         error = raised
     if scope.cancelled_caught:
@@ -115,14 +118,15 @@ async def run(
 
 
 def error_result(call: ToolCall, why: str) -> ToolResult:
-    """Return an error result."""
+    """Return an error result for a call, with the message ``why``."""
     return ToolResult(call.id, why if why.strip() else "The tool failed without an error message.", is_error=True)
 
 
 def truncate_middle(text: str, limit: int) -> str:
-    """Return the head and the tail of a text, ``limit`` characters together, with a note on what was left out.
+    """Return a text, without its middle if it is longer than ``limit`` characters.
 
-    The tail shows how a command ended.
+    A note in the middle says how much was left out; it is not counted. The end is kept because it shows how a command
+    ended.
     """
     if len(text) <= limit:
         return text
@@ -132,12 +136,12 @@ def truncate_middle(text: str, limit: int) -> str:
 
 
 def _plain_text(text: object) -> object:
-    """Return a text as a plain ``str``: a tool may return an instance of a subclass with other methods."""
+    """Convert an instance of a subclass of ``str``, whose methods may differ, to ``str``. Return others unchanged."""
     return str.__str__(text) if isinstance(text, str) else text
 
 
 def exceptions_in(error: BaseException) -> Iterator[BaseException]:
-    """Yield the exceptions in a group and in the groups inside it."""
+    """Yield the exception itself or, for a group, all exceptions in it and in the groups inside it."""
     left = [error]
     while left:
         error = left.pop()
@@ -148,12 +152,15 @@ def exceptions_in(error: BaseException) -> Iterator[BaseException]:
 
 
 def contains_cancelled(error: BaseException) -> bool:
-    """Return whether an exception is a cancellation, or a group that contains one."""
+    """Return whether an exception is ``trio.Cancelled``, or a group that contains a ``trio.Cancelled``."""
     return any(isinstance(each, trio.Cancelled) for each in exceptions_in(error))
 
 
 def failure_message(name: str, error: BaseException) -> str:
-    """Return an error message for an exception that a tool or a model raised. A ``ToolError`` has its own message."""
+    """Return an error message for an exception that a tool or a model raised.
+
+    For a ``ToolError``, the message is the error's own text. For any other exception, it begins with ``name``.
+    """
     leaves = list(exceptions_in(error))
     error = next((each for each in leaves if not isinstance(each, trio.Cancelled)), leaves[0])
     try:

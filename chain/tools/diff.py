@@ -2,9 +2,14 @@
 
 The preview and the edit use the same function, so the file gets exactly the text that the user approved.
 
-Lines of the two sides are matched in three steps, each for the lines that the step before left unmatched: equal lines
-at the start and at the end, lines that occur once on either side (patience diff), and ``difflib.SequenceMatcher``. The
-last step takes quadratic time or more, so it has a budget; a block beyond the budget is removed and added as a whole.
+The lines of the old and the new text are matched in three steps. Each step works on the lines that are still unmatched:
+
+1. equal lines at the start and at the end;
+2. lines that occur exactly once in the old and once in the new text (patience diff);
+3. other equal lines, by ``difflib.SequenceMatcher``.
+
+The last step takes quadratic time or more, so it has a budget. A block that exceeds the budget is shown as removed and
+added as a whole.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ from chain.tools.file_text import MAX_NUMBERS, FileText
 from chain.tools.lookalikes import differing_characters, fold_lookalikes
 
 DIFF_CONTEXT = 3
-"""Context lines before and after a change, as in other programs."""
+"""Context lines before and after a change, as in git."""
 
 MAX_STEPS = 20_000_000
 """The budget of ``SequenceMatcher`` for one diff, in steps: at most about two seconds."""
@@ -32,7 +37,7 @@ MAX_STEPS = 20_000_000
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """An edit that writes the whole file."""
+    """An edit that writes the whole content of a file."""
 
     content: str
 
@@ -60,14 +65,14 @@ Edit: TypeAlias = Whole | Replacement
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The result of an edit. ``diff`` has no hunks if nothing changes."""
+    """The new content of an edited file, and its difference from the old. ``diff`` has no hunks if nothing changes."""
 
     content: bytes
     diff: FileDiff
 
 
 def decode_editable(path: str, raw: bytes) -> FileText:
-    """Decode the bytes of a file. Raise ``ToolError`` if they are not text."""
+    """Decode a file for an edit. Raise ``ToolError`` if it is binary, or not valid UTF-8 or UTF-16."""
     text = FileText.of(raw)
     if text is None:
         raise ToolError(f"{path} is a binary file of {len(raw)} bytes; only text can be edited.")
@@ -78,7 +83,7 @@ def decode_editable(path: str, raw: bytes) -> FileText:
 
 
 def apply_edit(path: str, text: FileText, edit: Edit) -> Change:
-    """Return the new content of a file and the difference. Raise ``ToolError`` if the edit cannot be made."""
+    """Return the content of a file after an edit, and the changes. Raise ``ToolError`` if the edit cannot be made."""
     match edit:
         case Whole(given):
             new = text.adapt_line_ends(given.removeprefix("\ufeff") if text.mark else given)
@@ -114,14 +119,17 @@ def _apply_replacement(path: str, text: FileText, edit: Replacement) -> str:
         )
     at = body.find(old)
     if body.find(old, at + 1) != -1:
-        # ``count`` counts "aa" once in "aaa", where it occurs twice.
+        # ``str.count`` counts "aa" once in "aaa", although it occurs twice.
         n = next(_line_numbers(body, old))
         raise ToolError(f"old_string occurs twice in {path}, overlapping at line {n}: add the text around it.")
     return body[:at] + new + body[at + len(old) :]
 
 
 def _describe_missing_text(path: str, body: str, old: str) -> str:
-    """Return the reason why a text is not in a file. If the file has a lookalike, name the characters that differ."""
+    """Return the error message for a text ``old`` that is not in the file.
+
+    If the file contains a text that looks the same, the message names the characters that differ.
+    """
     alike, wanted = fold_lookalikes(body), fold_lookalikes(old)
     at = alike.find(wanted)
     n = alike.count("\n", 0, max(at, 0)) + 1
@@ -146,7 +154,7 @@ def _line_numbers(body: str, old: str) -> Iterator[int]:
 
 
 def _lines(text: str) -> list[str]:
-    """Split a text into lines with their ends. Only a line feed ends a line, as in editors and ``read_file``."""
+    """Split a text into lines with their line ends. Only a line feed ends a line, as in editors and ``read_file``."""
     *ended, last = text.split("\n")
     return [f"{line}\n" for line in ended] + ([last] if last else [])
 
@@ -155,7 +163,7 @@ def _lines(text: str) -> list[str]:
 
 
 class _Block(NamedTuple):
-    """A changed block: the lines from ``old`` up to ``old_end`` became those from ``new`` up to ``new_end``."""
+    """A block of changed lines: ``after[new:new_end]`` replaces ``before[old:old_end]``."""
 
     old: int
     old_end: int
@@ -170,7 +178,7 @@ class _LineMatcher:
         self._steps = MAX_STEPS
 
     def blocks(self) -> deque[_Block]:
-        """Return the blocks that differ, in order. No two blocks are adjacent."""
+        """Return the blocks of changed lines, in order. Adjacent blocks are merged."""
         blocks: deque[_Block] = deque()
         whole = self._trim(_Block(0, len(self._before), 0, len(self._after)))
         for part in self._split_at_anchors(whole):
@@ -181,7 +189,7 @@ class _LineMatcher:
         return blocks
 
     def _trim(self, b: _Block) -> _Block:
-        """Return the block without equal lines at its start and end."""
+        """Return the block without the lines that are equal on both sides at its start and at its end."""
         before, after = self._before, self._after
         old, old_end, new, new_end = b
         while old < old_end and new < new_end and before[old] == after[new]:
@@ -191,7 +199,7 @@ class _LineMatcher:
         return _Block(old, old_end, new, new_end)
 
     def _split_at_anchors(self, b: _Block) -> Iterator[_Block]:
-        """Split the block at lines that occur once on either side and are in the same order."""
+        """Split a block at lines that occur once on each side and in the same order. Yield the parts between them."""
         once = _unique_lines(self._after, b.new, b.new_end)
         pairs = [(n, once[line]) for line, n in _unique_lines(self._before, b.old, b.old_end).items() if line in once]
         old, new = b.old, b.new
@@ -201,7 +209,10 @@ class _LineMatcher:
         yield _Block(old, b.old_end, new, b.new_end)
 
     def _split_at_equal_lines(self, b: _Block) -> Iterator[_Block]:
-        """Split the block at other equal lines, if the remaining budget of steps is enough to find them."""
+        """Split a block at other equal lines. Yield the parts between them.
+
+        If the remaining budget of steps is too small to find equal lines, yield the block as it is.
+        """
         before, after = self._before[b.old : b.old_end], self._after[b.new : b.new_end]
         if not before and not after:
             return
@@ -218,18 +229,18 @@ class _LineMatcher:
 
 
 def _unique_lines(lines: Sequence[str], begin: int, end: int) -> dict[str, int]:
-    """Return the lines that occur once, each with its index, in order."""
+    """Return the lines that occur exactly once in ``lines[begin:end]``, with their indices in ``lines``, in order."""
     counts = Counter(lines[begin:end])
     return {lines[n]: n for n in range(begin, end) if counts[lines[n]] == 1}
 
 
 def _longest_increasing(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the longest subsequence of the pairs that increases in both numbers.
+    """Return the longest subsequence of the pairs in which both numbers increase.
 
-    The pairs are in the order of their first numbers.
+    The pairs must be sorted by their first numbers.
     """
     ends: list[int] = []  # for each length, the least second number that a subsequence of this length ends with
-    at: list[int] = []  # the index of the pair with this number
+    at: list[int] = []  # the index of the pair that has the number in ``ends``
     before: list[int] = []
     for n, (_, second) in enumerate(pairs):
         length = bisect_left(ends, second)
@@ -256,7 +267,7 @@ def _hunks(before: Sequence[str], after: Sequence[str], *, hide_cr: bool) -> Ite
         first, last = group[0], group[-1]
         lead = min(DIFF_CONTEXT, first.old)
         here, end = first.old - lead, min(last.old_end + DIFF_CONTEXT, len(before))
-        # A side without lines has the number of the line before.
+        # If a side has no lines in the hunk, its number is that of the line before the hunk.
         old = here + (end > here)
         new = first.new - lead + (last.new_end - first.new + end - last.old_end + lead > 0)
         rows: list[str] = []

@@ -4,8 +4,8 @@ An existing file must have been read or written before by an agent of the sessio
 and the edit use the same function (``diff``), and the file is replaced atomically (``replace``), so an error, an
 interrupt or a kill leaves the old file or the new one.
 
-Unlike a read, an edit is not abandoned by an interrupt, so no file changes after its call has ended. The thread checks
-for an interrupt just before it replaces the file.
+An interrupt abandons the thread of a read, but not the thread of an edit. So no file changes after the call of the edit
+has ended. The thread checks for an interrupt just before it replaces the file.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _PathSubject(Subject):
         return text
 
     def matches(self, pattern: str, subject: str) -> bool:
-        """Return whether a pattern matches. A relative one matches nothing in an added directory."""
+        """Return whether a pattern matches a path. A relative pattern matches no path in an added directory."""
         return pattern.startswith("/") == subject.startswith("/") and super().matches(pattern, subject)
 
     def note(self, pattern: str | None) -> str:
@@ -64,7 +64,10 @@ PATHS = _PathSubject()
 
 
 def edit_tools(protected: Protected | None = None) -> tuple[Tool, ...]:
-    """Return the tools ``write_file`` and ``edit_file``. An allowance must name the files that are ``protected``."""
+    """Return the tools ``write_file`` and ``edit_file``.
+
+    An allowance covers an edit of a file in ``protected`` only if it names the file.
+    """
     edits = _Edits(protected or Protected())
     write = tool(name="write_file", kind="edit", needs_approval=True, preview=edits.preview_write, subject=PATHS)
     edit = tool(name="edit_file", kind="edit", needs_approval=True, preview=edits.preview_edit, subject=PATHS)
@@ -117,10 +120,12 @@ class _Edits:
 
 @dataclass(frozen=True, slots=True)
 class _PlannedEdit:
-    """A checked edit. ``parts`` are the real path below ``root``, and ``shown`` is the path as the model gave it.
+    """An edit that was checked but not yet made.
 
-    ``name`` is the real path, relative in the workspace. ``status`` and ``before`` are those of the existing file; both
-    are ``None`` for a new file.
+    ``parts`` are the parts of the file's real path below ``root``. ``name`` is the real path: relative in the
+    workspace, absolute in an added directory. ``shown`` is the path as the model gave it. ``status`` and ``before`` are
+    the status and the content of the existing file; both are ``None`` for a new file. ``digest`` identifies the state
+    before the edit.
     """
 
     root: Path
@@ -135,7 +140,7 @@ class _PlannedEdit:
 
     @property
     def preview(self) -> Preview | None:
-        """The preview for the question; ``None`` if nothing changes."""
+        """The preview that the user approves or denies; ``None`` if the edit changes nothing."""
         if self.status is not None and not self.change.diff.hunks:
             return None
         diff = self.change.diff
@@ -164,7 +169,7 @@ def _carry_out(ctx: ToolContext, protected: Protected, path: str, edit: Edit) ->
 
 
 def _plan(ctx: ToolContext, protected: Protected, path: str, edit: Edit) -> _PlannedEdit:
-    """Return what an edit will do. Raise ``ToolError`` if it cannot be made."""
+    """Check an edit and return what it would change. Raise ``ToolError`` if it cannot be made."""
     given_root = ctx.root_of(path)
     real, shown = resolve_inside(given_root, path), printable_path(PurePath(path))
     root = ctx.innermost_root(real)
@@ -173,7 +178,7 @@ def _plan(ctx: ToolContext, protected: Protected, path: str, edit: Edit) -> _Pla
     part = protected.required_name(root, parts, path)
     only_by_name = printable_path(PurePath(part)) if part else ""
     raw: bytes | None = None
-    status, text, now = None, FileText(), "no file"  # the state without a file
+    status, text, now = None, FileText(), "no file"  # for a file that does not exist
     try:
         real.stat()
     except FileNotFoundError:
@@ -202,7 +207,10 @@ def _plan(ctx: ToolContext, protected: Protected, path: str, edit: Edit) -> _Pla
 
 
 def _read_editable(root: Path, parts: tuple[str, ...], shown: str) -> tuple[os.stat_result, bytes]:
-    """Return the status and the content of a file that can be replaced. The status is the older of the two."""
+    """Return the status and the content of a file to edit. Raise ``ToolError`` if it cannot be read or written.
+
+    The status is read before the content, so that a later change of the file is noticed.
+    """
     with open_file(root, parts, shown) as file:
         status = os.fstat(file.fileno())
         if status.st_size > MAX_WHOLE:

@@ -41,22 +41,22 @@ class FileText:
 
     @property
     def lines(self) -> list[str]:
-        """The lines without their ends, numbered as in editors: no line begins after the last end of line."""
+        """The lines without their line ends. As in editors, there is no empty line after a final line end."""
         lines = self.body.replace("\r\n", "\n").split("\n")
         return lines[:-1] if not lines[-1] else lines
 
     @property
     def is_crlf(self) -> bool:
-        """Whether the file has ends of lines and all of them are CR LF."""
+        """Whether all line ends are CR LF; false for a file without line ends."""
         return 0 < self.body.count("\n") == self.body.count("\r\n")
 
     def adapt_line_ends(self, text: str) -> str:
-        """Return the model's text with the ends of lines of this file; unchanged if those are mixed."""
+        """Return the model's text with CR LF line ends if this file has only such line ends; otherwise unchanged."""
         return _LONE_LF.sub("\r\n", text) if self.is_crlf else text
 
     @property
     def notes(self) -> list[str]:
-        """Parts of a sentence about properties that ``lines`` do not show."""
+        """Remarks on the encoding and the line ends, which ``lines`` do not show. Each is a part of a sentence."""
         name, crlf = self.codec.upper(), [n for n, line in enumerate(self.body.split("\n"), 1) if line[-1:] == "\r"]
         ends = f"lines {join_first([*map(str, crlf)], MAX_NUMBERS)} end with CR LF, the others with LF" if crlf else ""
         found = {

@@ -1,7 +1,7 @@
-"""The files below a folder of the workspace, in a fixed order, and the excerpt of a matching line.
+"""Lists the files below a folder of the workspace, in a fixed order. Also shortens a long line for a search result.
 
-No link leads out of the workspace, even if it is created during the walk, and the number of files is bounded. It reads
-the disk, so call it in a worker thread; it ends when its caller is cancelled.
+``walk`` follows no link out of the workspace, even if the link is created during the walk. The number of files is
+limited. ``walk`` reads the disk, so call it in a worker thread. It ends when the task that waits for it is cancelled.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from chain.tools.paths import open_entries, printable_path, resolve_existing
 
 _CACHES = (".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".tox", "__pycache__")
 LEFT_OUT = frozenset({".git", ".hg", ".svn", ".venv", "node_modules", *_CACHES})
-"""Folders that are left out of a tree: repositories, installed packages and caches."""
+"""Names of folders that are left out of a tree: repositories, installed packages and caches."""
 
 MAX_TREE_ENTRIES = 20_000
-"""Files, and folders, in one tree: finding this many takes about a second."""
+"""The most files in one tree, and the most folders. Finding this many takes about a second."""
 
-MAX_AROUND = 200
+MAX_EXCERPT = 200
 """Characters of the excerpt of a matching line."""
 
 MAX_OMISSIONS = 10
@@ -37,7 +37,7 @@ ENTRIES_PER_CHECK = 1_000
 class TreeEntry:
     """A file in a tree: its path as shown, and the parts of its real path below the workspace.
 
-    ``parts`` is ``None`` for a file that is not opened, and ``note`` says why.
+    For a file that must not be opened, ``parts`` is ``None``, and ``note`` says why.
     """
 
     shown: str
@@ -47,7 +47,11 @@ class TreeEntry:
 
 @dataclass(slots=True)
 class Tree:
-    """The files below a folder, and the names of what was left out. ``root`` is the resolved workspace."""
+    """The files below a folder. ``root`` is the real path of the workspace.
+
+    ``folders`` is the number of subfolders. ``left_out`` and ``unreadable`` are the paths of the folders that were not
+    entered. ``complete`` is false if there are more files or folders than ``MAX_TREE_ENTRIES``.
+    """
 
     root: Path
     entries: list[TreeEntry] = field(default_factory=list)
@@ -57,7 +61,7 @@ class Tree:
     complete: bool = True
 
     def notes(self) -> list[str]:
-        """Return sentences on what was left out."""
+        """Return sentences about folders and files that the tree does not contain."""
         omitted = (("Left out", self.left_out), ("Not readable", self.unreadable))
         notes = [f"{what}: {join_first(names, MAX_OMISSIONS)}." for what, names in omitted if names]
         if not self.complete:
@@ -66,7 +70,7 @@ class Tree:
 
 
 def walk(workspace: Path, path: str) -> Tree:
-    """Return all files below ``path``, or the file at ``path``. Raise ``ToolError`` if ``path`` does not exist."""
+    """Return all files below the folder ``path``, or the file ``path`` alone. Raise ``ToolError`` if it is missing."""
     base, given, root = resolve_existing(workspace, path), PurePath(path), workspace.resolve()
     parts = base.relative_to(root).parts
     if not base.is_dir():
@@ -99,7 +103,7 @@ def walk(workspace: Path, path: str) -> Tree:
 
 
 def scan(root: Path, parts: tuple[str, ...]) -> tuple[list[str], list[str], set[str]]:
-    """Return the names of files, the names of folders, and which of the files are links. Raise ``OSError``."""
+    """Return the names of a folder's files, of its subfolders, and of those files that are links. Raise ``OSError``."""
     names, folders, links = list[str](), list[str](), set[str]()
     with open_entries(root, parts) as entries:
         for n, entry in enumerate(entries):
@@ -113,7 +117,7 @@ def scan(root: Path, parts: tuple[str, ...]) -> tuple[list[str], list[str], set[
 
 
 def _first_sorted(names: Sequence[str], most: int) -> list[str]:
-    """Return the first names in sorted order. Sorting a very long list would block every other thread."""
+    """Return the first ``most`` names in sorted order. Sorting a very long list would block other threads."""
     return sorted(names) if len(names) <= most else heapq.nsmallest(max(most, 0), names)
 
 
@@ -131,7 +135,7 @@ def _link_entry(root: Path, parts: tuple[str, ...], name: str, shown: str) -> Tr
 
 
 def excerpt(line: str, at: int) -> str:
-    """Return a line, or the part of a long line around the match at the index ``at``."""
-    start = 0 if at < MAX_AROUND * 3 // 4 else at - MAX_AROUND // 2
-    part = line[start : start + MAX_AROUND].strip()
-    return ("…" if start else "") + part + ("…" if len(line) > start + MAX_AROUND else "")
+    """Return a line or, if it is long, the part of it around the match at the index ``at``."""
+    start = 0 if at < MAX_EXCERPT * 3 // 4 else at - MAX_EXCERPT // 2
+    part = line[start : start + MAX_EXCERPT].strip()
+    return ("…" if start else "") + part + ("…" if len(line) > start + MAX_EXCERPT else "")

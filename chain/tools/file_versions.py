@@ -9,10 +9,10 @@ import trio
 
 
 class KnownFileVersions:
-    """The digest of each file version that an agent of this process has read or written, by the file's real path.
+    """The digests of the file versions that agents of this process last read or wrote, by the files' real paths.
 
-    Digests are recorded only in trio's thread, and only by calls that were not cancelled: an abandoned thread would
-    record an old version.
+    Digests are recorded only in trio's thread, and only by calls that were not cancelled. Otherwise the abandoned
+    thread of a cancelled call could replace a newer digest by an older one.
 
     ``editing`` is a lock for all files. An edit holds it from the check of its file until the new digest is recorded,
     so that two agents cannot overwrite each other's edits.

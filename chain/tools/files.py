@@ -1,10 +1,10 @@
 """The tools ``list_files``, ``read_file`` and ``search_files``, which read files of the workspace.
 
-``paths`` decides which files they may open. The rows of their results, ``PATH: N lines, N words, N bytes`` and
-``PATH:LINE: text``, are also parsed by rule files of the scripted model.
+``paths`` decides which files they may open. Rule files of the scripted model parse the rows of their results, so the
+forms ``PATH: N lines, N words, N bytes`` and ``PATH:LINE: text`` must not change.
 
-Files are read in worker threads. An interrupt abandons a thread, and the thread ends at its next check. These tools
-have threads of their own, so a file system that does not respond blocks nothing else.
+Files are read in worker threads. An interrupt abandons a thread, which ends at its next check for cancellation. These
+tools have threads of their own, so a file system that does not respond blocks nothing else.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from chain.errors import ToolError
 from chain.text.search import BadPattern, Expressions, SearchBudget, TooSlow
 from chain.text.wording import join_first
 from chain.tools.file_text import FileText
-from chain.tools.file_tree import MAX_AROUND, MAX_OMISSIONS, Tree, TreeEntry, excerpt, walk
+from chain.tools.file_tree import MAX_EXCERPT, MAX_OMISSIONS, Tree, TreeEntry, excerpt, walk
 from chain.tools.file_versions import digest
 from chain.tools.paths import MAX_WHOLE, open_file, printable_path, resolve_existing
 from chain.tools.tool import Tool, ToolContext, ToolOutput, tool
@@ -43,7 +43,7 @@ MAX_MATCHES = 200
 """Rows of a search result."""
 
 MAX_COUNTED_BYTES = 64 * 1024 * 1024
-"""Bytes of all files of a list whose lines and words are counted: this takes about a second."""
+"""The total bytes of the files whose lines and words one list counts. Counting this many takes about a second."""
 
 MAX_SHOWN_FILE = 24_000
 """Characters of a file in one result, unless the limit of a result is lower."""
@@ -62,7 +62,7 @@ SEARCH_S = 20
 
 FILE_S = 3.0
 """Seconds of processor time to search one file. The largest file takes 0.5 s; a pattern that exceeds this limit would
-hardly ever end. An abandoned search ends within the same time.
+hardly ever end. An abandoned search ends within this time.
 """
 
 
@@ -141,12 +141,12 @@ def _list(workspace: Path, path: str, pattern: str, order: Order) -> ToolOutput:
 
 
 def _pluralize(n: int, thing: str) -> str:
-    """Format a count in plain digits, which models read best."""
+    """Return a count with its noun, in digits without separators, which models read best."""
     return f"{n} {thing}" if n == 1 else f"{n} {thing}s"
 
 
 def _sort(root: Path, entries: Sequence[TreeEntry], order: Order) -> list[TreeEntry]:
-    """Sort the entries by size or by time: those that cannot be opened last, equal ones by path."""
+    """Sort the entries by size or by time. Those that cannot be opened come last. Equal ones stay sorted by path."""
 
     def place(entry: TreeEntry) -> tuple[bool, int]:
         trio.from_thread.check_cancelled()
@@ -164,7 +164,7 @@ def _sort(root: Path, entries: Sequence[TreeEntry], order: Order) -> list[TreeEn
 
 
 def _file_row(root: Path, entry: TreeEntry, budget: int, *, is_dated: bool) -> tuple[str, int]:
-    """Return the row of a file, and how many bytes were read for it."""
+    """Return the row of a file in a list, and how many bytes were read. A file above ``budget`` bytes is not read."""
     if entry.parts is None:
         return f"{entry.shown}: {entry.note}", 0
     try:
@@ -195,7 +195,11 @@ def _counts(raw: bytes, text: FileText) -> str:
 
 
 def _read(workspace: Path, path: str, offset: int, column: int, limit: int, most: int) -> tuple[ToolOutput, Path, str]:
-    """Return the result, the file's real path, and its digest if the whole file was read."""
+    """Return the result of ``read_file``, the file's real path, and the digest of its content.
+
+    ``most`` is the number of characters of the file to show. The digest is empty if the file is too large to be read
+    as a whole. Raise ``ToolError`` if the file cannot be read or has no such line or column.
+    """
     real, shown, root = resolve_existing(workspace, path), printable_path(PurePath(path)), workspace.resolve()
     if real.is_dir():
         raise ToolError(f"{shown} is a folder; use list_files to see what is in it.")
@@ -219,7 +223,11 @@ def _read(workspace: Path, path: str, offset: int, column: int, limit: int, most
 
 
 def _read_part(head: str, text: TextIO, offset: int, column: int, limit: int, most: int) -> tuple[str, str]:
-    """Return the head, as many lines as fit into ``most`` characters, and which lines those are unless they are all."""
+    """Return the text of a result, and the range of the shown lines in words.
+
+    The text is ``head``, followed by as many lines as fit into ``most`` characters. The range is empty if all lines
+    are shown.
+    """
     shown, room, rest = list[str](), most, ""
     is_there = _skip_to(text, offset, column)
     while is_there and not rest and (piece := text.readline(room + len("\r\n") + 1)):
@@ -244,7 +252,7 @@ def _read_part(head: str, text: TextIO, offset: int, column: int, limit: int, mo
 
 
 def _skip_to(text: TextIO, offset: int, column: int) -> bool:
-    """Read up to a column of a line. Return whether it is there."""
+    """Skip the text before the line ``offset`` and its column ``column``. Return whether they exist."""
     n, left, count = 1, column - 1, 0
     while n < offset or (n == offset and left):
         if not (piece := text.readline(MAX_SHOWN_FILE if n < offset else min(left, MAX_SHOWN_FILE))):
@@ -259,15 +267,17 @@ def _skip_to(text: TextIO, offset: int, column: int) -> bool:
 
 @dataclass(slots=True)
 class _Matches:
-    """The matches of a search so far: at most ``MAX_MATCHES`` rows, and the number of all matching lines and files.
+    """The matches of a search so far.
 
-    ``skipped`` holds the names of the files that were not searched to their end, by the reason.
+    ``rows`` are the first ``MAX_MATCHES`` matches. ``lines`` and ``files`` count all lines and files that match, and
+    ``searched`` counts all files that were searched. ``skipped`` holds the names of the files that were not searched to
+    their end, by the reason.
     """
 
     rows: list[str] = field(default_factory=list)
     lines: int = 0
     files: int = 0
-    seen: int = 0
+    searched: int = 0
     skipped: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
 
@@ -280,13 +290,13 @@ async def _search(ctx: ToolContext, pattern: Pattern, tree: Tree) -> ToolOutput:
                 ctx.progress(f"searched {start} of {len(files)} files, {found.lines} matches")
             batch = files[start : start + BATCH]
             await _THREADS.run(partial(_search_batch, pattern, tree.root, batch, found), abandon_on_cancel=True)
-    # An abandoned thread may still be running. It adds a row before it counts it.
-    lines, seen, skipped = found.lines, found.seen, dict(found.skipped)
+    # An abandoned thread may still be running. It adds a row to ``rows`` before it counts the row in ``lines``.
+    lines, searched, skipped = found.lines, found.searched, dict(found.skipped)
     rows = found.rows[:lines]
     if lines > len(rows):
         rows.append(f"({lines - len(rows)} more matching lines are not shown.)")
     rows.append(f"{_pluralize(lines, 'matching line')} in {found.files} of {_pluralize(len(files), 'file')} searched.")
-    if left := [entry.shown for entry in files[seen:]]:
+    if left := [entry.shown for entry in files[searched:]]:
         skipped[f"(the search took longer than {SEARCH_S} s: search a smaller folder)"] = left
     rows += [f"Not searched {why}: {join_first(names, MAX_OMISSIONS)}." for why, names in skipped.items()]
     summary = "1 match" if lines == 1 else f"{lines} matches"
@@ -299,11 +309,11 @@ def _search_batch(pattern: Pattern, root: Path, files: Sequence[TreeEntry], foun
         trio.from_thread.check_cancelled()
         if why := _search_file(pattern, root, entry, found):
             found.skipped[why].append(entry.shown)
-        found.seen += 1
+        found.searched += 1
 
 
 def _search_file(pattern: Pattern, root: Path, entry: TreeEntry, found: _Matches) -> str:
-    """Add the matches in a file to ``found``. Return why it was not searched to its end; empty if it was."""
+    """Add the matches in a file to ``found``. Return why its end was not reached; empty if it was."""
     try:
         with open_file(root, entry.parts or (), entry.shown) as file:
             raw = file.read(MAX_WHOLE + 1)
@@ -320,7 +330,7 @@ def _search_file(pattern: Pattern, root: Path, entry: TreeEntry, found: _Matches
             if (match := budget.search(pattern, line, len(line))) is None:
                 continue
             if len(found.rows) < MAX_MATCHES:
-                at = f" (column {match.start() + 1})" if len(line) > MAX_AROUND else ""
+                at = f" (column {match.start() + 1})" if len(line) > MAX_EXCERPT else ""
                 found.rows.append(f"{entry.shown}:{n}: {excerpt(line, match.start())}{at}")
             found.lines += 1
     except TooSlow:

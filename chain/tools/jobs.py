@@ -24,8 +24,8 @@ HEAD = MAX_OUTPUT * 2 // 5
 """Bytes of the output's start that are always stored."""
 
 TAIL = MAX_OUTPUT * 3 // 10
-"""Bytes of the output's end that are stored when the middle is dropped. The space between is filled before the next
-drop.
+"""Bytes of the output's end that are stored when the middle is dropped. The file then has space for more output before
+the middle must be dropped again.
 """
 
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -35,7 +35,8 @@ _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 class JobState:
     """The recorded state of a background job.
 
-    ``line_id`` is the id of the line that reports its end, ``began`` a Unix time.
+    ``began`` is the Unix time of its start. ``ended`` is ``None`` while the job runs. ``line_id`` is the id of the line
+    that reports its end to the model.
     """
 
     started: JobStarted
@@ -53,16 +54,17 @@ class Piece(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The text of the piece, as a terminal shows it."""
+        """The piece as text, as a terminal would show it."""
         output = Output()
         output.add(self.data, is_last=True)
         return output.text()
 
 
 class JobOutput:
-    """The output of one job in a file of bounded size: the start, a row that says how much is missing, and the end.
+    """The output of one job, in a file of limited size.
 
-    Errors of the disk do not end a job: output that cannot be written is missing.
+    If the output is too long, a row that says how many bytes are missing replaces its middle. An error of the disk does
+    not end the job: the output that cannot be written is lost.
     """
 
     def __init__(self, fd: int, *, most: int = MAX_OUTPUT, head: int = HEAD, tail: int = TAIL) -> None:
@@ -76,7 +78,10 @@ class JobOutput:
 
     @classmethod
     def create(cls, path: Path | None) -> JobOutput:
-        """Create the file, or a temporary one without a path or if that fails. Raise ``OSError``."""
+        """Create the file for the output of a new job.
+
+        If ``path`` is ``None`` or cannot be created, use a temporary file. Raise ``OSError`` if this fails too.
+        """
         if path is not None:
             with suppress(OSError):
                 path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -87,7 +92,7 @@ class JobOutput:
 
     @classmethod
     def open(cls, path: Path) -> JobOutput | None:
-        """Open the file of a job of an earlier process to read it. Return ``None`` if it is gone, or no file."""
+        """Open the output of a job of an earlier process for reading. Return ``None`` if the file is missing."""
         try:
             with regular_file(os.open(path, FLAGS | os.O_NOFOLLOW)) as file:
                 return cls(os.dup(file.fileno()))
@@ -99,16 +104,17 @@ class JobOutput:
         os.close(self._fd)
 
     def write(self, data: bytes) -> None:
-        """Append output."""
+        """Append output. Ignore errors of the disk."""
         with suppress(OSError):
             if self._length + len(data) > self._most:
                 self._drop_middle()
             self.size += os.pwrite(self._fd, data, self._length)
 
     def read(self, after: int, most: int) -> Piece:
-        """Return up to ``most`` bytes from the offset ``after``, which counts from the end if it is negative.
+        """Return up to ``most`` bytes of the output, starting at the offset ``after``.
 
-        Dropped bytes are skipped.
+        A negative offset counts from the end. If the byte at the offset was dropped, the piece starts at the first byte
+        after the dropped ones.
         """
         begin = max(self.size + after, 0) if after < 0 else min(after, self.size)
         if self._dropped and begin >= self._head:
@@ -125,12 +131,12 @@ class JobOutput:
 
     @property
     def _length(self) -> int:
-        """The length of the file."""
+        """The length of the file in bytes."""
         return self.size - self._dropped + len(self._gap)
 
     @property
     def _gap(self) -> bytes:
-        """The row that replaces dropped output. Its length is always the same."""
+        """The row that replaces dropped output; empty if nothing was dropped. All such rows have the same length."""
         return f"\n[{self._dropped:>15,} bytes left out]\n".encode() if self._dropped else b""
 
     def _drop_middle(self) -> None:

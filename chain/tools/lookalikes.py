@@ -1,8 +1,8 @@
 """Characters that look like others, in commands to approve and in texts to be replaced. Pure.
 
 In a command that the user approves, a character that only looks like ASCII is shown as an escape, because only ASCII
-has a meaning in a shell. A letter is not escaped if it cannot be confused: in a word without ASCII letters that also
-has a letter of the same alphabet that looks like no ASCII letter.
+has a meaning in a shell. A letter is not escaped if its word is clearly in another alphabet: the word has no ASCII
+letter, and it has a letter of the same alphabet that looks like no ASCII letter.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ _FORMS = str.maketrans(
     "'''''\"\"\"\"\"-------",
     "\xad\u200b\u200c\u200d\u200e\u200f\u2060\ufeff",  # invisible
 )
-"""Maps the forms of quotes and dashes, which Unicode does not normalise, to ASCII."""
+"""Maps quotes and dashes to ASCII, and deletes invisible characters. Unicode normalisation does neither."""
 
 
 def escape_lookalikes(text: str) -> str:
-    """Return the text with escapes for characters that look like ASCII but are not."""
+    """Return the text with Python escapes in place of characters that only look like ASCII."""
     return text if text.isascii() else _WORD.sub(lambda found: _escape_word(found[0]), text)
 
 
@@ -66,7 +66,7 @@ def _escape_word(word: str) -> str:
 def _is_lookalike(char: str) -> bool:
     if char.isascii():
         return False
-    # Mathematical and historic alphabets are between the two. Many of their letters are confusables.
+    # Mathematical and historic alphabets are between these two code points. Many of their letters are confusables.
     is_old = "\U00010000" <= char < "\U00020000" and char.isalnum()
     return is_old or unicodedata.normalize("NFKD", char).isascii() or _CONFUSABLES.match(char) is not None
 
@@ -82,7 +82,7 @@ def fold_lookalikes(text: str) -> str:
 
 
 def differing_characters(text: str, other: str) -> list[str]:
-    """Return the names of the characters with several forms that are in ``text`` and not in ``other``."""
+    """Return the names of the characters in ``text`` that are not in ``other`` and are easily confused with others."""
 
     def has_forms(char: str) -> bool:
         is_plain = fold_lookalikes(char) == char == unicodedata.normalize("NFD", char)

@@ -1,8 +1,11 @@
-"""Attaches to a message the files that its lines name by ``@`` and a path that tools may read.
+"""Attaches files to a message.
 
-A word names a file only if the file exists; any other word remains text. The files are read in the step that delivers
-the line, which blocks everything else. So only regular files and folders are opened, with non-blocking calls, the size
-is limited, and a file system that does not respond within ``FILE_SYSTEM_S`` is left to a thread.
+A line of the message names a file by ``@`` and a path, as in ``@docs/a.md``. Tools must be allowed to read the path. If
+no such file exists, the word remains text.
+
+The files are read in the step that delivers the line, and nothing else can run during this step. So only regular files
+and folders are opened, with non-blocking calls, and their size is limited. If the file system does not respond within
+``FILE_SYSTEM_S``, the reading thread is abandoned and the files are left out.
 """
 
 from __future__ import annotations
@@ -38,13 +41,13 @@ MAX_NAMED = 20
 """Files of one message: their text fills at most half of a window of 200,000 tokens."""
 
 MAX_NAMES_TRIED = 200
-"""Words with an ``@`` in one line that are tried as file names: a pasted text can have many others."""
+"""Words with an ``@`` in one line that are tried as file names. A pasted text can have many that name no file."""
 
 MAX_NAMED_BYTES = 16 * 1024 * 1024
 """Bytes of all files of one message: reading them takes some hundredths of a second, and a request may have 32 MB."""
 
 FILE_SYSTEM_S = 1.0
-"""Seconds for which a file system that does not respond may block everything else."""
+"""The longest time, in seconds, for which a file system that does not respond may block everything else."""
 
 OUTSIDE = "outside the workspace"
 
@@ -57,16 +60,16 @@ _IMAGES = {
 
 _WORD = re.compile(r"""(?:^|(?<=[\s(\[{<>"'`,;:=|]))@(?:"([^"\n]+)"|([^\s"@][^\s"]*))""")
 _LINES = re.compile(r":L?\d+(?:[-:]L?\d+)?\Z")
-"""A suffix with line numbers, as in ``cli/main.py:12``. The whole file is attached."""
+"""Matches a suffix with line numbers, as in ``cli/main.py:12``. The whole file is attached nevertheless."""
 _END = ".,;:!?…)]}>'`*|"
-"""Characters that can follow a name, or be the last ones of it. The longest existing name is used."""
+"""Characters that can follow a name or be a part of it. Of the possible names, the longest existing file is used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attachments:
-    """The attachments of one message. ``blocks`` follow the texts of its lines.
+    """The attachments of one message. ``blocks`` are their contents, which follow the texts of the message's lines.
 
-    ``notes`` say what was attached or left out, by the ids of the lines.
+    ``notes`` maps the id of a line to a note about the files that were attached to it or left out.
     """
 
     blocks: tuple[Block, ...] = ()
@@ -75,7 +78,7 @@ class Attachments:
 
 @dataclass(frozen=True, slots=True)
 class LineContent:
-    """The text of a line, its id, and the ``images`` that its sender attached."""
+    """One line of a message: its id, its text, and the ``images`` that its sender attached to it."""
 
     id: str
     text: str
@@ -84,9 +87,11 @@ class LineContent:
 
 @dataclass(frozen=True, slots=True)
 class _Attachment:
-    """The attached ``blocks`` of one file with a short description, or without blocks the reason why it was left out.
+    """The result of attaching one file.
 
-    ``path`` and ``digest`` are set for a file that was read as text; ``size`` is in bytes.
+    If the file is attached, ``blocks`` are its content, and ``description`` describes it briefly. If it is left out,
+    ``blocks`` is empty, and ``description`` is the reason. ``path`` and ``digest`` are set for a file that was read as
+    text; ``size`` is in bytes.
     """
 
     description: str
@@ -99,10 +104,10 @@ class _Attachment:
 def read_named_files(
     workspace: Path, seen: KnownFileVersions, lines: Sequence[LineContent], added: Sequence[Path] = ()
 ) -> Attachments:
-    """Read the files that the lines of one message name, and record them in ``seen``.
+    """Return the attachments of one message: the files that its lines name, and the images that its senders attached.
 
-    ``added`` are the directories besides the workspace that tools may use. The call raises nothing, and takes at most
-    ``FILE_SYSTEM_S``.
+    The versions of text files are recorded in ``seen``. ``added`` are the directories outside the workspace that tools
+    may use. The call raises nothing, and takes at most ``FILE_SYSTEM_S``.
     """
     wanted = [(line.id, names) for line in lines for names in islice(names_in(line.text), MAX_NAMES_TRIED)]
     sent = [(line.id, image.name, _attach_image(image)) for line in lines for image in line.images]
@@ -129,9 +134,9 @@ def read_named_files(
 
 
 def names_in(text: str) -> Iterator[Sequence[str]]:
-    """Yield the words of a line that may name files, each with its possible names, longest first.
+    """Yield the possible file names, longest first, of each word of a line that may name a file.
 
-    Piped input and texts that an editor embedded are not the user's own words, so they name no files.
+    Piped input and files that an editor embedded in the line are not the user's own words, so they name no files.
     """
     for word in _WORD.finditer(text.partition(STDIN_BEGIN)[0].partition(FILE_BEGIN)[0]):
         if word[1] is not None:
@@ -154,7 +159,7 @@ def _note(attached: Sequence[str], left_out: Sequence[str]) -> str:
 def _read_all(
     workspace: Path, added: Sequence[Path], wanted: Sequence[tuple[str, Sequence[str]]]
 ) -> Iterator[tuple[str, str, _Attachment]]:
-    """Yield for each word that names a file: the id of its line, the path as shown, and the attachment."""
+    """Yield, for each word that names a file, the id of its line, the file's path as shown, and the attachment."""
     root, known, room = workspace.resolve(), dict[str, _Attachment | None](), MAX_NAMED_BYTES
     for id, names in wanted:
         for name in names:
@@ -168,7 +173,11 @@ def _read_all(
 
 
 def _attach(root: Path, added: Sequence[Path], name: str, room: int, *, is_full: bool) -> _Attachment | None:
-    """Return the attachment for a name; ``None`` if there is no such file."""
+    """Return the attachment for a name; ``None`` if there is no such file.
+
+    ``room`` is the number of bytes that can still be attached to the message. If ``is_full``, no further file
+    can be attached.
+    """
     try:
         given = PurePath(os.path.expanduser(name)) if name.startswith("~") else PurePath(name)
         if given.is_absolute():
@@ -185,7 +194,10 @@ def _attach(root: Path, added: Sequence[Path], name: str, room: int, *, is_full:
 
 
 def _attach_inside(root: Path, given: PurePath, room: int, *, is_full: bool) -> _Attachment:
-    """Return the attachment for an existing path, unless a link leads out of the workspace. Raise ``OSError``."""
+    """Return the attachment for an existing path below ``root``. Raise ``OSError`` if its status cannot be read.
+
+    If the file is left out, for example because a link leads out of ``root``, the attachment gives the reason.
+    """
     try:
         parts = resolve_inside(root, str(given)).relative_to(root).parts
     except ToolError:
@@ -216,14 +228,14 @@ def _attach_inside(root: Path, given: PurePath, room: int, *, is_full: bool) -> 
 
 
 def image_type(content: bytes) -> str:
-    """Return the media type of an image that services accept; empty for other content."""
+    """Return the media type of an image in a format that model services accept; empty for other content."""
     if content.startswith(b"RIFF") and content[8:12] == b"WEBP":
         return "image/webp"
     return next((kind for beginning, kind in _IMAGES.items() if content.startswith(beginning)), "")
 
 
 def image_of(name: str, content: bytes) -> Image | None:
-    """Return an image to send; ``None`` if services do not accept it."""
+    """Return the content as an image for the model; ``None`` if it is no image that model services accept."""
     media_type, size = image_type(content), len(content)
     return Image(media_type, digest(content), name, b64encode(content).decode(), size) if media_type else None
 

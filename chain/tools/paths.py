@@ -1,9 +1,9 @@
 """Opens files of the workspace and of added directories for tools, and only those.
 
-Each path belongs to one root: the workspace, or a directory that the user added, in which paths are absolute
-(``root_of``). ``..`` is refused, and a link is judged by its target. A link that is created after that check is not
-followed, because each folder of the path is opened in turn, from the root down. All functions but ``root_of`` and
-``innermost_root`` read the disk, so call them in a worker thread.
+Each path belongs to one root (``root_of``): a relative path to the workspace, an absolute path to a directory that the
+user added. ``..`` is refused, and the target of a link must be in the root. A link that is created after the check of
+the path is not followed, because each folder of the path is opened in turn, from the root down. All functions but
+``root_of`` and ``innermost_root`` read the disk, so call them in a worker thread.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | 
 
 
 def added_root(workspace: Path, added: Sequence[Path], path: str) -> Path:
-    """Return the real path of a directory that the user wants to add; empty if tools may use it already.
+    """Return the real path of a directory that the user wants to add; an empty path if tools may use it already.
 
-    A relative path starts at the workspace. Raise ``UserError`` if there is no such directory.
+    A relative path is relative to the workspace. Raise ``UserError`` if there is no such directory.
     """
     shown = printable_path(PurePath(path))
     try:
@@ -46,13 +46,16 @@ def added_root(workspace: Path, added: Sequence[Path], path: str) -> Path:
 
 
 def innermost_root(workspace: Path, added: Sequence[Path], path: Path) -> Path:
-    """Return the root of an absolute path: of those that contain it, the one deepest in the tree, or the workspace."""
+    """Return the root of an absolute path.
+
+    If several roots contain the path, return the innermost; if none contains it, return the workspace.
+    """
     roots = [root for root in (workspace.resolve(), *added) if path.is_relative_to(root)]
     return max(roots, key=lambda root: len(root.parts), default=workspace.resolve())
 
 
 def root_of(workspace: Path, added: Sequence[Path], path: str) -> Path:
-    """Return the root of a path that a model gave: the workspace, or the added directory of an absolute path.
+    """Return the root of a model's path: the workspace, or for an absolute path the added directory that contains it.
 
     Raise ``ToolError`` for an absolute path that is in no added directory.
     """
@@ -68,9 +71,9 @@ def root_of(workspace: Path, added: Sequence[Path], path: str) -> Path:
 
 
 def resolve_inside(root: Path, path: str) -> Path:
-    """Return the real path of a file in its root (``root_of``), which need not exist.
+    """Return the real path of a file, which need not exist. ``root`` is the root of the path (``root_of``).
 
-    Raise ``ToolError`` if it is outside.
+    Raise ``ToolError`` if the path is not valid or leads out of ``root``.
     """
     given, root = PurePath(path), root.resolve()
     if "\0" in path or not path.strip():
@@ -93,16 +96,17 @@ def resolve_inside(root: Path, path: str) -> Path:
     return real
 
 
-def resolve_existing(workspace: Path, path: str) -> Path:
-    """Return the real path of a file that exists in its root. Raise ``ToolError``, with a similar name if there is one.
+def resolve_existing(root: Path, path: str) -> Path:
+    """Return the real path of an existing file or folder. ``root`` is the root of the path (``root_of``).
 
-    ``workspace`` is the root of the path.
+    Raise ``ToolError`` if it does not exist or leads out of ``root``. The message suggests a similar name if there is
+    one.
     """
-    real = resolve_inside(workspace, path)
+    real = resolve_inside(root, path)
     try:
         real.stat()
     except FileNotFoundError:
-        raise ToolError(describe_missing(workspace, PurePath(path))) from None
+        raise ToolError(describe_missing(root, PurePath(path))) from None
     except NotADirectoryError:
         raise ToolError(f"There is no {printable_path(PurePath(path))}: a part of this path is a file.") from None
     except OSError as error:
@@ -110,29 +114,29 @@ def resolve_existing(workspace: Path, path: str) -> Path:
     return real
 
 
-def describe_broken_link(workspace: Path, path: PurePath) -> str:
-    """Return a sentence about the broken link in a path; empty if there is none."""
+def describe_broken_link(root: Path, path: PurePath) -> str:
+    """Return a sentence about the first broken link in a path; empty if the path has none."""
     for here in reversed([path, *path.parents]):
-        if (workspace / here).is_symlink() and not (workspace / here).exists():
+        if (root / here).is_symlink() and not (root / here).exists():
             return f"{printable_path(here)} is a broken link: its target does not exist."
     return ""
 
 
-def describe_missing(workspace: Path, path: PurePath) -> str:
-    """Return a sentence about a path that does not exist: the broken link in it, or a similar name."""
-    if not workspace.is_dir():
-        name = printable_path(workspace)
+def describe_missing(root: Path, path: PurePath) -> str:
+    """Return an error message for a path that does not exist. It names a broken link or suggests a similar name."""
+    if not root.is_dir():
+        name = printable_path(root)
         return f"{name} was removed." if path.is_absolute() else f"The workspace, {name}, was removed."
-    if link := describe_broken_link(workspace, path):
+    if link := describe_broken_link(root, path):
         return link
-    missing, root = f"There is no {printable_path(path)}.", workspace.resolve()
-    here = PurePath(root) if path.is_absolute() else PurePath()
+    missing, real_root = f"There is no {printable_path(path)}.", root.resolve()
+    here = PurePath(real_root) if path.is_absolute() else PurePath()
     for n, part in enumerate(path.parts[len(here.parts) :], len(here.parts)):
-        if (workspace / here / part).exists():
+        if (root / here / part).exists():
             here /= part
             continue
         try:
-            with open_entries(root, resolve_inside(workspace, str(here)).relative_to(root).parts) as entries:
+            with open_entries(real_root, resolve_inside(root, str(here)).relative_to(real_root).parts) as entries:
                 names = [entry.name for entry in itertools.islice(entries, MAX_NAMES)]
         except (OSError, ToolError):
             return missing
@@ -146,7 +150,7 @@ def describe_missing(workspace: Path, path: PurePath) -> str:
 
 @contextmanager
 def open_entries(root: Path, parts: Sequence[str]) -> Iterator[Iterator[os.DirEntry[str]]]:
-    """Open the folder with these parts of a path below ``root``, and iterate over its entries. Raise ``OSError``."""
+    """Open a folder, by the parts of its path below ``root``. Yield an iterator of its entries. Raise ``OSError``."""
     descriptor = open_below(str(root), parts, os.O_DIRECTORY)
     try:
         with os.scandir(descriptor) as entries:
@@ -156,12 +160,10 @@ def open_entries(root: Path, parts: Sequence[str]) -> Iterator[Iterator[os.DirEn
 
 
 def open_below(root: str, parts: Sequence[str], flags: int = 0) -> int:
-    """Open a file or folder below ``root`` for reading, by the parts of its path. Return a descriptor.
+    """Open a file or folder for reading, by the parts of its real path below ``root``. Return a descriptor.
 
-    Raise ``OSError``.
-
-    No link is followed: the path was resolved before, so a link is newer and may lead out of ``root``. The call never
-    blocks on a pipe without a writer.
+    Raise ``OSError``, also for a link in the path: it was created after the path was resolved, and may lead out of
+    ``root``. The call never blocks on a pipe without a writer.
     """
     *folders, name = parts or (".",)
     here = open_folder(root, folders)
@@ -172,7 +174,10 @@ def open_below(root: str, parts: Sequence[str], flags: int = 0) -> int:
 
 
 def open_folder(root: str, parts: Sequence[str]) -> int:
-    """Open the folder with these parts below ``root`` to reach paths in it; return a descriptor. Raise ``OSError``."""
+    """Open a folder, by the parts of its real path below ``root``. Return a descriptor to use as ``dir_fd``.
+
+    Raise ``OSError``, also for a link in the path.
+    """
     here = os.open(root, _FOLDER)
     for part in parts:
         try:
@@ -184,7 +189,10 @@ def open_folder(root: str, parts: Sequence[str]) -> int:
 
 
 def open_file(root: Path, parts: tuple[str, ...], shown: str) -> BufferedReader:
-    """Open a regular file by the parts of its real path below ``root``, following no link. Raise ``ToolError``."""
+    """Open a regular file for reading, by the parts of its real path below ``root``.
+
+    Raise ``ToolError`` if it cannot be opened, also for a link in the path. ``shown`` is the path for the message.
+    """
     try:
         return regular_file(open_below(str(root), parts))
     except OSError as error:

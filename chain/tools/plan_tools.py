@@ -42,7 +42,7 @@ async def plan_list(ctx: ToolContext) -> str:
 
 
 def _report(ctx: ToolContext, done: str) -> str:
-    """Return a sentence on the change and the current plan, so that the model need not request the plan."""
+    """Return the phrase ``done`` as a sentence, then the current plan, so that the model need not request it."""
     return f"{done[0].upper()}{done[1:]}.\n{ctx.plan.render()}"
 
 

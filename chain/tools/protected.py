@@ -1,16 +1,17 @@
-"""Protected files: those that run, or are trusted, outside of the sandbox.
+"""Protected files: files that are run outside of the sandbox, or that chain trusts.
 
-``app.toolbox`` makes one ``Protected`` for a session from its configuration. Other protected files are found on the
-disk at each use: the Python that runs chain, the code of servers, programs that git runs, and files of instructions.
+``app.toolbox`` makes one ``Protected`` for a session from its configuration. Protected files that the configuration
+does not name are found on the disk at each use: the Python that runs chain, the code of MCP servers, programs that git
+runs, and instruction files.
 
-- ``processes.writable_paths`` uses ``refused_places``: a command cannot write these files.
+- ``processes.writable_paths`` uses ``refused_places``: a command cannot write these files and folders.
 - ``edit`` uses ``required_name``: an allowance covers a protected file only if it names the file.
 - ``processes.shell`` makes a ``snapshot`` before and after a command, and reports the differences.
 
-Landlock can protect a file only together with the folders above it, in which a command then cannot create, move or
-remove anything. So only files that would run as code, or that would lift the sandbox without a question, are refused to
-commands. For files that git must write, that only the model reads, or that the user must trust again after a change,
-changes are only reported.
+Landlock can protect a file only together with the folders above it. In these folders, a command then cannot create,
+move or remove anything. So a command is denied only the files that would run as code, or that would lift the sandbox
+without a question. It can write the other protected files, and the changes are reported: files that git must write,
+files that only the model reads, and files that the user must trust again after a change.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from chain.config.servers import Launch
 from chain.regular_file import FLAGS, regular_file
 
 INSTRUCTIONS = frozenset({"agents.md", "claude.md", ".mcp.json"})
-"""Files that a session reads in any folder. Case is ignored, because some file systems ignore it."""
+"""Names of files that a session reads in any folder. Case is ignored, because some file systems ignore it."""
 CONFIGURATION, _GIT = "config.yaml", ".git"
 
 MAX_FOLDERS = 300
@@ -47,38 +48,38 @@ MAX_PATH = 4_096
 """Characters of a path: the system refuses longer paths."""
 
 _PACKAGES = frozenset({"node_modules", ".venv", "venv"})
-"""Folders of installed packages. A program that starts next to one runs code from it."""
+"""Names of folders of installed packages. A program that starts in their parent folder runs code from them."""
 _RUNNER = re.compile(
     r"python[\d.]*|node|ruby|perl|php|(ba|da|z)?sh|npx|p?npm|pnpx|yarn|bunx?|deno|uv|poetry|pipenv|pdm|hatch|rye|pixi|"
     r"tsx|ts-node|make|just|go|cargo|bundle|rake|mvn|gradle|docker-compose|compose"
 )
-"""Programs that load code from their working directory."""
+"""Matches the names of programs that load code from their working directory."""
 _DATA = (".db", ".sqlite", ".sqlite3", ".csv", ".log", ".md", ".txt")
-"""Suffixes of data files of a server, which are not its code."""
+"""Suffixes of data files. Such a file in a server's command is not its code."""
 _NOT_REPORTED = ("/history", ".pyc", "__pycache__", ".sample")
-"""Suffixes of files that chain writes itself, and of examples of hooks, which git does not run."""
+"""Suffixes of paths whose changes are not reported: chain writes them itself, or git does not run them."""
 _WORD = re.compile(r"[^\s'\"=:;,|&<>()]+")
 _FOLDER_FLAG = re.compile(r"(?:--(?:directory|project|prefix|from|cwd)|-C)[ =](\S+)")
-"""Options that name the working directory of a program. A folder in any other argument may be data."""
+"""Matches options that name a program's working directory. A folder in any other argument may be data."""
 _PATH_OF_GIT = re.compile(rf"(?im)(?:^|\])[ \t]*(hookspath|path)[ \t]*=[ \t]*\"?([^\r\n\0\"#;]{{1,{MAX_PATH}}})")
 
 
 class Refused(NamedTuple):
-    """The places that a command cannot write, as paths without links.
+    """The files and folders that a command cannot write, by their real paths.
 
-    A link on the path to a place is a place as well.
+    The links on the way to such a file or folder are included.
     """
 
     kept: frozenset[str]
-    """Files, and folders with all their contents."""
+    """Files, and folders with their whole content."""
     open: frozenset[str]
-    """Folders that code is loaded from and that contain other files too. No entry can be added to them."""
+    """Folders from which code is loaded and that also contain other files. No entry can be added to them."""
     wide: frozenset[str]
-    """Places in ``kept`` with much other content, such as ``/usr``. The user may make a folder in one writable."""
+    """Folders in ``kept`` with much other content, such as ``/usr``. The user may make a folder inside one writable."""
 
 
 Snapshot: TypeAlias = Mapping[str, tuple[int, ...]]
-"""The state of files and folders by path, for comparison."""
+"""The state of files and folders by path. Two snapshots are compared to find changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ class Protected:
     """The protected files of a session.
 
     ``trusted`` are files and folders that a command cannot write. ``named`` returns the files that configurations name.
-    ``servers`` are the programs that are started. ``names`` are the names of instruction files, in lower case.
+    ``servers`` are the MCP servers that chain starts. ``names`` are the names of instruction files, in lower case.
     """
 
     trusted: tuple[Path, ...] = ()
@@ -95,8 +96,11 @@ class Protected:
     names: frozenset[str] = INSTRUCTIONS
 
     def refused_places(self, folders: Iterable[Path]) -> Refused:
-        """Return the places that a command cannot write if it may write these folders. Reads the disk."""
-        # Python searches the user's own folder of packages from the next start on, even if it does not exist yet.
+        """Return the files and folders that a command cannot write. Reads the disk.
+
+        ``folders`` are those that the command can write, apart from the refused ones in them.
+        """
+        # The next Python to start searches the user's own folder of packages, even if the folder does not exist now.
         users = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
         searched = [os.path.abspath(each) for each in (*sys.path, *users)]
         prefixes = [sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix]
@@ -113,15 +117,16 @@ class Protected:
         return Refused(frozenset(outermost), frozenset(others), frozenset(wide))
 
     def required_name(self, root: Path, parts: Sequence[str], path: str) -> str:
-        """Return the part of a path that an allowance must contain to cover this file; empty if it is not protected.
+        """Return the part of a file's path that an allowance must contain to cover an edit of the file.
 
-        ``parts`` are the real path below ``root``, and ``path`` is the path as the model wrote it. Reads the disk.
+        Return an empty string if the file is not protected. ``parts`` are the parts of the file's real path below
+        ``root``, and ``path`` is the path as the model wrote it. Reads the disk.
         """
         folders = [root.joinpath(*parts[:n]) for n in range(len(parts))]
         for folder, name in zip(folders, parts, strict=True):
             if name.casefold() == _GIT:
                 return name
-            # Also a folder that this file makes a repository, because its configuration may exist already.
+            # The new file may turn the folder into a repository, whose configuration exists already.
             if _is_repository({name.casefold(), *(entry.name.casefold() for entry in _entries(folder))}):
                 return name if folder == root else folder.name
         file, refused = root.joinpath(*parts), self.refused_places([root])
@@ -137,11 +142,12 @@ class Protected:
         return file.name if is_protected else ""
 
     def snapshot(self, root: Path, folder: Path, before: Iterable[str] = (), *, is_fenced: bool) -> Snapshot:
-        """Return the state of the protected files that a command in ``folder`` can change, and of those in ``before``.
+        """Return the state of the protected files that a command in ``folder`` can change. Reads the disk.
 
-        With ``is_fenced``, files that the sandbox protects are left out. Reads the disk.
+        The paths in ``before``, an earlier snapshot, are included. If ``is_fenced``, the command runs in the sandbox,
+        and files that it cannot write are left out.
         """
-        # With the earlier places, because a command can create so many folders that these are not found again.
+        # Includes ``before``, because a command can create so many folders that the search misses these paths.
         places = {*self._reported_places(root, [root, folder]), *before}
         if not is_fenced:
             refused = self.refused_places([root])
@@ -152,7 +158,7 @@ class Protected:
         return {file: state for file in files if not file.endswith(_NOT_REPORTED) and (state := _state(file))}
 
     def _reported_places(self, root: Path, folders: Iterable[Path]) -> Iterator[str]:
-        """Yield the places that a command may write and whose changes are reported."""
+        """Yield the protected files and folders that a command may write. Their changes are reported."""
         for file in (root / CONFIGURATION, *self.named()):
             yield from links_and_target(str(file))
         for top in {each for folder in folders for each in (folder, *folder.parents) if os.path.lexists(each / _GIT)}:
@@ -177,12 +183,12 @@ class Protected:
 
 
 def changed_files(before: Snapshot, after: Snapshot) -> list[str]:
-    """Return the files that were changed, created or removed."""
+    """Return the files that were changed, created or removed between two snapshots."""
     return sorted(file for file in {*before, *after} if before.get(file) != after.get(file))
 
 
 def _git_places(git: str, top: str) -> Iterator[str]:
-    """Yield the hooks and the configuration files of a repository whose working tree is ``top``."""
+    """Yield the hooks and the configuration files of the repository ``git`` with the working tree ``top``."""
     if os.path.isfile(git):  # as in a worktree and a submodule
         yield git
         git = os.path.join(top, _first_row(git).removeprefix("gitdir: "))
@@ -200,15 +206,16 @@ def _git_places(git: str, top: str) -> Iterator[str]:
 
 
 def _is_repository(names: Set[str]) -> bool:
-    """Return whether git accepts a folder with these entries as a repository, whatever its name is."""
+    """Return whether git accepts a folder of any name as a repository. ``names`` are its entries, in lower case."""
     return "head" in names and ({"objects", "refs"} <= names or "commondir" in names)
 
 
 def _server_code(servers: Iterable[Launch], chosen: Set[str]) -> tuple[Set[str], Set[str]]:
-    """Return the code of servers in the ``chosen`` folders, and the chosen folders that also contain other files.
+    """Return the code of MCP servers in the ``chosen`` folders, and those chosen folders from which code is loaded.
 
-    Code is every path in a server's command, and the working directory of a program that loads code from it. People
-    work in chosen folders, so only files, packages, and folders with files such as the script count as code there.
+    Code is every path in a server's command, and the working directory of a program that loads code from there. A
+    chosen folder itself is not code, because people work in it. Of its entries, code is every file, every folder of
+    packages, and every folder that contains files with the suffix of the server's script.
     """
     code, shared = set[str](), set[str]()
     for launch in servers:
@@ -233,7 +240,7 @@ def _server_code(servers: Iterable[Launch], chosen: Set[str]) -> tuple[Set[str],
 
 
 def _folder_of_program(file: str) -> str:
-    """Return the innermost folder of packages, such as ``venv``, that contains a file; otherwise the file's folder."""
+    """Return the innermost folder of packages, such as ``venv``, that contains a file, or else the file's folder."""
     packages = (
         p for p in parent_folders(file) if os.path.basename(p) in _PACKAGES or os.path.exists(f"{p}/pyvenv.cfg")
     )
@@ -248,7 +255,7 @@ def _has_packages(folder: str) -> bool:
 def _loaded_module_files(installed: Sequence[str]) -> Iterator[str]:
     """Yield the paths of all loaded modules, except modules in the folders ``installed``.
 
-    A package yields its folder, another module its file. The folders of their compiled files are included.
+    For a package this is its folder, for another module its file and the folder of its compiled file.
     """
     theirs = tuple(each.rstrip("/") + "/" for each in installed)
     if sys.pycache_prefix and not sys.pycache_prefix.startswith(theirs):
@@ -263,7 +270,7 @@ def _loaded_module_files(installed: Sequence[str]) -> Iterator[str]:
 
 
 def links_and_target(path: str) -> Iterator[str]:
-    """Yield each link on the way to a path, and then the path's target."""
+    """Yield each link that is followed on the way to a path, and then the real path."""
     place, waiting, links = "/", os.path.abspath(path).split("/")[::-1], list[str]()
     while waiting:
         here = os.path.normpath(os.path.join(place, waiting.pop()))
@@ -280,19 +287,19 @@ def links_and_target(path: str) -> Iterator[str]:
 
 
 def is_in(place: str, folders: Set[str]) -> bool:
-    """Return whether a path is one of the folders, or in one."""
+    """Return whether a path is one of the folders or inside one of them."""
     return place in folders or any(each in folders for each in parent_folders(place))
 
 
 def parent_folders(place: str) -> Iterator[str]:
-    """Yield the folders that an absolute path is in, from the innermost."""
+    """Yield the folders that contain an absolute path, innermost first."""
     while place != (parent := os.path.dirname(place)):
         yield parent
         place = parent
 
 
 def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
-    """Return the entries of a folder; empty for a file, and if the folder cannot be read."""
+    """Return the entries of a folder; an empty list if it is not a folder or cannot be read."""
     with suppress(OSError), os.scandir(folder) as entries:
         return [*entries]
     return []
@@ -309,7 +316,10 @@ def _first_row(file: str) -> str:
 
 
 def _state(file: str) -> tuple[int, ...]:
-    """Return values that change whenever a file changes; empty if there is no file. Links are followed, as git does."""
+    """Return values that change whenever a file changes, or a folder is replaced; empty if there is neither.
+
+    Links are followed, as git does.
+    """
     try:
         found = os.stat(file)
     except (OSError, ValueError):

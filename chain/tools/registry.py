@@ -42,7 +42,7 @@ class Registry:
     def of(cls, tools: Iterable[Tool]) -> Registry:
         """Return a registry of these tools.
 
-        Raise ``ConfigError`` if one cannot be a tool, or two have the same name.
+        Raise ``ConfigError`` if one of them cannot be a tool, or if two have the same name.
         """
         registry = cls()
         for each in tools:
@@ -56,7 +56,7 @@ class Registry:
         return iter(self.tools.values())
 
     def get(self, name: str) -> Tool:
-        """Return the tool with this name. Raise ``ToolError`` with the names that exist."""
+        """Return the tool with this name. If there is none, raise ``ToolError`` with the names of all tools."""
         if name in self.tools:
             return self.tools[name]
         raise ToolError(f"There is no tool {name!r}. The tools are: {', '.join(self.tools) or 'none'}.")

@@ -2,10 +2,10 @@
 
 The content is written to a temporary file in the same folder, fsynced, and renamed. An error before the rename leaves
 everything unchanged. A process that is killed may leave the temporary file, ``.chain-….tmp``. After a power cut the
-file has either content, because the folder is not fsynced.
+file has the old or the new content, because the folder is not fsynced.
 
-Each folder of the path is opened in turn, without following links, and the last one stays open. Before the rename its
-path is resolved again: if the folder was moved or replaced, nothing is written.
+Each folder of the path is opened in turn, without following links, and the last folder stays open. Before the rename
+its path is opened again: if the folder was moved or replaced, the file is not changed.
 """
 
 from __future__ import annotations
@@ -21,25 +21,27 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from chain.tools import paths
 
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
-"""The errors of a file system without hard links, such as vfat."""
+"""Error numbers with which a file system without hard links, such as vfat, refuses to create one."""
 
 _ACCESS_LIST = "system.posix_acl_access"
 _USERS_OWN = "user."
 
 
 class ConcurrentChange(Exception):
-    """An edit that was not made, because another program changed the file or a folder of its path."""
+    """A change that was not made, because another program has changed the file or a folder of its path."""
 
 
 def replace(
     root: str, parts: Sequence[str], content: bytes, old: os.stat_result | None, check: Callable[[], None]
 ) -> None:
-    """Replace the content of a file atomically. ``parts`` is its path below ``root``. Mode, owner and access list stay.
+    """Replace the content of a file atomically, and keep its mode, owner and access list.
 
-    ``old`` is the file's status before its content was read. ``None`` means a new file, which is created with its
-    missing folders. ``check`` is called before the rename; if it raises, nothing has changed.
+    ``parts`` are the parts of the file's path below ``root``. ``old`` is the file's status from before its content was
+    read. If ``old`` is ``None``, the file must not exist, and is created with its missing folders. ``check`` is called
+    just before the rename; if it raises, nothing is changed.
 
-    Raise ``ConcurrentChange`` and ``OSError``.
+    Raise ``ConcurrentChange`` if the file no longer has the status ``old``, or a folder of its path was moved or
+    replaced. Raise ``OSError``.
     """
     *folders, name = parts
     made: list[Sequence[str]] = []
@@ -58,16 +60,17 @@ def replace(
                 os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
         for *above, last in reversed(made):
-            # Another program may have created a file there.
+            # Fails if another program has created a file in the folder.
             with suppress(OSError), _open_folder(root, above) as folder:
                 os.rmdir(last, dir_fd=folder)
         raise
 
 
 def remove(root: str, parts: Sequence[str], old: os.stat_result) -> None:
-    """Remove the file with these parts below ``root``, whose status was ``old``.
+    """Remove a file, by the parts of its path below ``root``.
 
-    Raise ``ConcurrentChange`` and ``OSError``.
+    Raise ``ConcurrentChange`` if the file no longer has the status ``old``, or a folder of its path was moved or
+    replaced. Raise ``OSError``.
     """
     *folders, name = parts
     with _open_folder(root, folders) as folder:
@@ -90,10 +93,11 @@ def _open_folder(root: str, folders: Sequence[str]) -> AbstractContextManager[in
 
 
 @contextmanager
-def _temporary_file(folder: int, of: str, content: bytes, old: os.stat_result | None) -> Iterator[str]:
-    """Write ``content`` to a temporary file next to the file ``of``, and flush it. Yield its name.
+def _temporary_file(folder: int, target: str, content: bytes, old: os.stat_result | None) -> Iterator[str]:
+    """Write ``content`` to a temporary file in ``folder``, fsync it, and yield its name.
 
-    It is removed if the block fails.
+    If ``old`` is given, the temporary file gets the owner, mode and attributes of the file ``target``. It is removed if
+    the block raises.
     """
     name = f".chain-{secrets.token_hex(8)}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -104,7 +108,7 @@ def _temporary_file(folder: int, of: str, content: bytes, old: os.stat_result | 
             while left:
                 left = left[os.write(descriptor, left) :]
             if old is not None:
-                _copy_status(descriptor, folder, of, old)
+                _copy_status(descriptor, folder, target, old)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -116,7 +120,10 @@ def _temporary_file(folder: int, of: str, content: bytes, old: os.stat_result | 
 
 
 def _copy_status(descriptor: int, folder: int, name: str, old: os.stat_result) -> None:
-    """Copy the owner (as far as permitted), the attributes and the mode."""
+    """Copy the owner (as far as permitted), the attributes and the mode of the file ``name`` to ``descriptor``.
+
+    Raise ``ConcurrentChange`` if ``name`` is no longer the file with the status ``old``.
+    """
     made = os.fstat(descriptor)
     # Only root may change the owner; other users may change the group to one of their own.
     if made.st_gid != old.st_gid:
@@ -134,17 +141,17 @@ def _copy_status(descriptor: int, folder: int, name: str, old: os.stat_result) -
             if error.errno not in (errno.ENOENT, errno.ELOOP):
                 raise
             raise ConcurrentChange from None
-        with _closing_descriptor(now) as before:
-            if not os.path.samestat(os.fstat(before), old):
+        with _closing_descriptor(now) as source:
+            if not os.path.samestat(os.fstat(source), old):
                 raise ConcurrentChange
-            _copy_attributes(descriptor, before)
+            _copy_attributes(source, descriptor)
     os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
 
 
-def _copy_attributes(descriptor: int, before: int) -> None:
-    """Copy the access list and the user's attributes, and remove those that the new file inherited from its folder."""
-    wanted = {name: os.getxattr(before, name) for name in _attributes(before)}
-    for name in _attributes(descriptor) - wanted.keys():
+def _copy_attributes(source: int, descriptor: int) -> None:
+    """Copy the access list and the user's attributes to ``descriptor``. Remove its other attributes of these kinds."""
+    wanted = {name: os.getxattr(source, name) for name in _attributes(source)}
+    for name in _attributes(descriptor) - wanted.keys():  # inherited from the folder
         os.removexattr(descriptor, name)
     for name, value in wanted.items():
         os.setxattr(descriptor, name, value)
@@ -161,7 +168,7 @@ def _attributes(descriptor: int) -> set[str]:
 
 
 def _rename_to_new(folder: int, temporary: str, name: str) -> None:
-    """Rename to a name that must not exist: a plain rename would replace a file created meanwhile."""
+    """Rename a temporary file to ``name``. Raise ``ConcurrentChange`` if ``name`` exists, instead of replacing it."""
     try:
         os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
     except FileExistsError:
@@ -192,7 +199,7 @@ def _identity(status: os.stat_result | None) -> tuple[int, ...]:
 
 
 def _check_place(root: str, folders: Sequence[str], folder: int) -> None:
-    """Raise ``ConcurrentChange`` unless the open folder still has these parts as its path."""
+    """Raise ``ConcurrentChange`` if the path ``folders`` below ``root`` no longer leads to the open folder."""
     try:
         with _open_folder(root, folders) as now:
             is_same = os.path.samestat(os.fstat(now), os.fstat(folder))
@@ -203,7 +210,7 @@ def _check_place(root: str, folders: Sequence[str], folder: int) -> None:
 
 
 def _make_folders(root: str, folders: Sequence[str], made: list[Sequence[str]]) -> None:
-    """Create the missing folders, and append the parts of each to ``made``."""
+    """Create the missing folders of a path below ``root``. Append the path of each created folder to ``made``."""
     for n, name in enumerate(folders):
         with suppress(FileExistsError), _open_folder(root, folders[:n]) as above:
             os.mkdir(name, dir_fd=above)

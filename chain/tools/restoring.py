@@ -17,11 +17,13 @@ from chain.tools.replace import ConcurrentChange, remove, replace
 def restore_files(
     workspace: Path, changes: Sequence[FileChanged], content_of: Callable[[str], bytes | None]
 ) -> tuple[list[str], list[str]]:
-    """Revert changes, given in order. Return the paths that were restored, and the paths that could not be.
+    """Revert changes of files, given in the order in which they were made.
 
-    ``content_of`` returns the content with a digest, or ``None`` if it is gone. A file is not touched if its content is
-    neither that before nor that after one of the changes: another program has changed it. The call can be repeated
-    after a crash.
+    Return the paths of the files that were restored, and the paths of those that were not, or not completely.
+
+    ``content_of`` returns the content with a given digest; ``None`` if it is not stored any more. A file that another
+    program has changed is not touched: its content is neither the old nor the new content of any change. The call can
+    be repeated after a crash.
     """
     by_path: dict[str, list[FileChanged]] = defaultdict(list)
     for change in changes:
@@ -43,7 +45,7 @@ def restore_files(
 def _restore(
     root: Path, parts: tuple[str, ...], changes: Sequence[FileChanged], content_of: Callable[[str], bytes | None]
 ) -> tuple[bool, bool]:
-    """Revert the changes of one file. Return whether it was written, and whether all changes are reverted."""
+    """Revert the changes of one file. Return whether it was written or removed, and whether no change is left."""
     status, now = _version(root, parts)
     target, is_complete = now, True
     for change in reversed(changes):
@@ -66,7 +68,7 @@ def _restore(
 
 
 def _version(root: Path, parts: tuple[str, ...]) -> tuple[os.stat_result | None, str]:
-    """Return the status of a file and the digest of its content; ``None`` and an empty text if there is no file."""
+    """Return the status of a file and the digest of its content, or ``None`` and an empty text if it is missing."""
     if not os.path.lexists(root.joinpath(*parts)):
         return None, ""
     with open_file(root, parts, parts[-1]) as file:

@@ -8,8 +8,8 @@ A tool is usually written as::
 
 The first parameter is the context, the others are the input that the model gives, and the docstring is the description
 that the model reads. The function returns the text of the result, or a ``ToolOutput``, and raises ``ToolError`` on
-failure. Any other exception is reported to the model too, and the loop continues. A function that cannot be a tool
-raises ``TypeError`` where it is defined.
+failure. Any other exception is reported to the model too, and the run continues. For a function that cannot be a tool,
+the decorator raises ``TypeError``.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _PLAIN: Sequence[tuple[Any, Mapping[str, Any]]] = (
 """The schemas of types for which pydantic is not needed."""
 
 _NO_PLAIN_NAMES = ("_", "model_")
-"""Prefixes of names that pydantic may refuse."""
+"""Prefixes of parameter names that pydantic may refuse."""
 
 _NO_JSON = ("inf", "-inf", "nan")
 """The ``repr`` of numbers that JSON does not have."""
@@ -75,7 +75,10 @@ _NO_JSON = ("inf", "-inf", "nan")
 
 @dataclass(frozen=True, slots=True)
 class Guidance:
-    """The user's instructions to a running tool: the adjustments since its last safe point, and whether to stop now."""
+    """The user's instructions to a long tool at one of its safe points.
+
+    ``adjustments`` are those that arrived since the previous safe point. ``stop`` says whether to stop now.
+    """
 
     adjustments: tuple[Adjustment, ...] = ()
     stop: bool = False
@@ -85,15 +88,16 @@ class Steering(Protocol):
     """The source of guidance for a tool's safe points."""
 
     def new_guidance(self) -> Guidance:
-        """Return the adjustments since the last call, and whether a stop is waiting."""
+        """Return the adjustments that arrived since the last call, and whether the user asked to stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolOutput:
-    """A result or an error with more than text. ``images`` are for the model. The other fields are only for people.
+    """The result of a tool that returns more than text, or an error that its ``text`` describes.
 
-    ``exit_code`` is that of a command, negative for the signal that killed it, and ``summary`` holds the parts of a
-    one-row summary, most important first.
+    The model gets ``text``, ``images`` and ``is_error``. Only people see the other fields: ``exit_code`` is that of a
+    command, or the negative number of the signal that killed it. ``summary`` holds the parts of a one-row summary, most
+    important first.
     """
 
     text: str
@@ -107,7 +111,10 @@ ToolFunction: TypeAlias = Callable[..., Awaitable[str | ToolOutput]]
 
 
 class Subject:
-    """The part of a call that the pattern of an allowance matches. This one accepts any text."""
+    """The kind of text, such as a path, with which the pattern of an allowance is compared.
+
+    This base class accepts any text.
+    """
 
     plural = "subjects"
     """The plural noun for such subjects, in sentences for people."""
@@ -117,11 +124,14 @@ class Subject:
         return text
 
     def matches(self, pattern: str, subject: str) -> bool:
-        """Return whether a pattern with the wildcards ``*``, ``?`` and ``[...]`` matches."""
+        """Return whether a pattern, with the wildcards ``*``, ``?`` and ``[...]``, matches the subject."""
         return fnmatchcase(subject, pattern)
 
     def note(self, pattern: str | None) -> str:
-        """Return a remark to show after the meaning of an allowance with this pattern, or without one."""
+        """Return a remark that is shown with an allowance; empty if there is none.
+
+        ``pattern`` is ``None`` for an allowance without a pattern.
+        """
         return ""
 
 
@@ -129,13 +139,16 @@ class Subject:
 class Preview:
     """The effects of a call, which the user approves or denies.
 
-    ``text`` is for people, ``subject`` is what an allowance is matched with (a path, a command, a host), and ``digest``
-    identifies the state from which the call starts. For a change of a file, ``diff`` is shown instead of ``text``. An
-    approval holds as long as a new preview is equal to the one that was shown. ``always`` is what the answer "always"
-    allows: the tool, or this subject alone. ``protections`` are short names of the sandbox's restrictions.
-    ``only_by_name`` is a part of the path, such as ``.git``, that an allowance must contain in its pattern to cover the
-    call; empty if there is none. The answer "always" then allows this call alone. ``escalations`` are the restrictions
-    of the sandbox that the user can lift for this call.
+    ``text`` describes the effects to people. For a change of a file, ``diff`` is shown instead. ``subject`` is the
+    path, command or host that the pattern of an allowance is matched with. ``digest`` identifies the state from which
+    the call starts. An approval is valid as long as a new preview of the call equals the approved one.
+
+    ``always`` is what the answer "always" allows: all calls of the tool, or only calls with this subject.
+    ``only_by_name`` is a part of the path, such as ``.git``, that the pattern of an allowance must contain to cover the
+    call; usually empty. If it is not empty, the answer "always" allows this call alone.
+
+    ``protections`` are short names of the sandbox's restrictions. ``escalations`` are the restrictions that the user
+    can lift for this call.
     """
 
     text: str
@@ -153,8 +166,8 @@ class Verdict:
     """Whether a call was approved. If not, ``reason`` says why, for the model.
 
     ``withdrawn``: there was no decision, because the user stopped or wrote something else instead.
-    ``by_configuration``: the configuration allowed it, without asking a person.
-    ``is_once``: the user allowed this call alone, so that they are asked about the next one like it.
+    ``by_configuration``: the configuration allowed the call, and no person was asked.
+    ``is_once``: the user allowed this call alone, and is asked again about the next similar call.
     ``escalation`` is the restriction of the sandbox that the user lifted for this call.
     """
 
@@ -167,21 +180,24 @@ class Verdict:
 
 
 UNASKED = Preview("", "", "")
-"""The approval of a call that needs none, because its tool runs outside of a chain."""
+"""The value of ``ToolContext.approved`` for a tool that runs outside of a chain, where no approval is needed."""
 
 
 class Asking:
-    """The interface by which a running tool asks the user.
+    """The interface by which a running tool asks the user. In this base class, no user is available.
 
-    The time limits of the call and of the run are paused meanwhile. In this base class, no user is available.
+    While a question is open, the time limits of the call and of the run are paused.
     """
 
     async def choose(self, question: str, options: Sequence[str]) -> str:
-        """Return the option that the user chose, or another text. Raise ``ToolError`` if there is no answer."""
+        """Return the option that the user chose, or the user's own text. Raise ``ToolError`` if there is no answer."""
         raise ToolError(NO_USER_CHOOSES)
 
     async def approve(self, preview: Preview) -> Verdict:
-        """Ask the user to approve. Return at once if an allowance covers the call, or if no user is available."""
+        """Return whether the call is approved.
+
+        Ask the user, unless an allowance covers the call or no user is available.
+        """
         return Verdict(False, f"{preview.subject} needs approval, and no one is available to approve it.")
 
 
@@ -189,16 +205,20 @@ class Delegating:
     """The interface by which a tool delegates a task to another agent. In this base class there is no other agent."""
 
     async def start(self, kind: str, task: str, call_id: str) -> str:
-        """Start an agent of that kind and return its answer. Raise ``ToolError`` if there is none."""
+        """Start an agent of this kind and return its answer. Raise ``ToolError`` if no answer comes."""
         raise ToolError(f"No {kind} can be started here.")
 
     async def ask(self, name: str, question: str, call_id: str) -> str:
-        """Ask a finished agent and return its answer. Raise ``ToolError`` if there is none."""
+        """Ask the finished agent with this name and return its answer. Raise ``ToolError`` if no answer comes."""
         raise ToolError("There is no agent to ask here.")
 
 
 class JobEnd(NamedTuple):
-    """The end of a job: the exit code if its command was not killed, the end in words, and a note for the model."""
+    """The end of a job.
+
+    ``exit_code`` is that of the command; ``None`` if the command was killed. ``outcome`` describes the end in words.
+    ``note`` is a further remark for the model.
+    """
 
     exit_code: int | None
     outcome: str
@@ -206,26 +226,36 @@ class JobEnd(NamedTuple):
 
 
 JobRun: TypeAlias = Callable[[Callable[[bytes], None]], Awaitable[JobEnd]]
-"""Runs the command of a job, given a function that takes its output. Raises ``ToolError`` if it cannot be started."""
+"""A function that runs the command of a job and returns the job's end.
+
+It passes the output, piece by piece, to the function that it is given. It raises ``ToolError`` if the command cannot be
+started.
+"""
 
 
 class Jobs:
     """The interface by which a tool runs commands in the background. This base class refuses them."""
 
     def start(self, agent: str, call_id: str, command: str, run: JobRun, *, wakes: bool) -> str:
-        """Start a job and return its id. ``wakes``: its end starts a run if none is active. Raise ``ToolError``."""
+        """Start a job for an agent and return the job's id. Raise ``ToolError`` if it cannot be started.
+
+        If ``wakes``, the end of the job starts a run when none is active.
+        """
         raise ToolError("No command can run in the background here.")
 
     def output(self, id: str, after: int, most: int) -> str:
-        """Return the state of a job, and up to ``most`` bytes of its output from an offset on. Raise ``ToolError``."""
+        """Return the state of a job, and up to ``most`` bytes of its output from the offset ``after`` on.
+
+        A negative offset counts from the end. Raise ``ToolError`` if there is no such job.
+        """
         raise ToolError("There are no background jobs here.")
 
     async def kill(self, id: str, by: str) -> str:
-        """End a job for the agent ``by``, and return how it ended. Raise ``ToolError``."""
+        """Kill a job on behalf of the agent ``by``. Return a confirmation. Raise ``ToolError`` if it is not running."""
         raise ToolError("There are no background jobs here.")
 
     def kill_jobs_of(self, agent: str) -> None:
-        """End the jobs of an agent that has ended."""
+        """Kill the jobs of an agent that has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,8 +265,8 @@ class ToolContext:
     ``approved`` is the preview that the user approved; ``None`` if the tool needs no approval. ``verdict`` is the
     user's verdict on it. ``agent`` is the name of the calling agent. ``notice`` shows the user a sentence that is not
     part of the result. ``result_limit`` is the number of characters of the result that the model receives. ``extend``
-    restarts the call's time limit. ``file_changing`` is called in trio's thread before a file is replaced, with its
-    real path (relative in the workspace), its old content (``None`` for a new file) and its new content.
+    restarts the call's time limit. ``file_changing`` is called in trio's thread before a file is replaced. It gets the
+    file's real path (relative in the workspace), its old content (``None`` for a new file) and its new content.
     ``added_directories`` are the real paths of the directories outside the workspace that tools may use.
     """
 
@@ -259,16 +289,22 @@ class ToolContext:
     added_directories: tuple[Path, ...] = ()
 
     def root_of(self, path: str) -> Path:
-        """Return the directory that a path of the model must stay in. Raise ``ToolError`` if there is none."""
+        """Return the directory that a path from the model must stay in: the workspace or an added directory.
+
+        Raise ``ToolError`` for an absolute path that is in no added directory.
+        """
         return root_of(self.workspace, self.added_directories, path)
 
     def innermost_root(self, path: Path) -> Path:
-        """Return the directory whose rules apply to a real path: the workspace or an added directory."""
+        """Return the innermost directory that contains a real path: the workspace or an added directory."""
         return innermost_root(self.workspace, self.added_directories, path)
 
     @property
     def room(self) -> int:
-        """Characters for the content of a result. The rest of the limit is for remarks on what was left out."""
+        """The number of characters for the content of a result.
+
+        It is less than ``result_limit``, so that remarks on omitted content fit too.
+        """
         return self.result_limit * 4 // 5
 
     async def safe_point(self, where: str) -> Guidance:
@@ -328,7 +364,7 @@ class Previewing(Protocol):
     """A tool that can preview a call, without any effect."""
 
     async def preview(self, context: ToolContext, input: Mapping[str, Any]) -> Preview | None:
-        """Return what the call would do; ``None`` if that needs no approval.
+        """Return the preview of a call; ``None`` if the call needs no approval.
 
         Raise ``ToolError`` if the call would fail.
         """
@@ -358,7 +394,7 @@ class FunctionTool:
         return await self.function(context, **self.check(input))
 
     async def preview(self, context: ToolContext, input: Mapping[str, Any]) -> Preview | None:
-        """Return the result of the preview function; ``None`` without one."""
+        """Return the preview of a call; ``None`` if it needs no approval or the tool has no preview function."""
         return None if self.previewer is None else await self.previewer(context, **self.check(input))
 
     def check(self, input: Mapping[str, Any]) -> dict[str, Any]:
@@ -391,15 +427,15 @@ class FunctionTool:
 def import_checks() -> None:
     """Import pydantic, which checks the input of tools.
 
-    Run in a background thread, it spares the first call the wait.
+    Called early in a background thread, so that the first tool call need not wait for the import.
     """
     import pydantic  # noqa: F401
 
 
 def _plain_schema(parameters: _Parameters) -> dict[str, Any] | None:
-    """Return the schema that pydantic would make of plain types; ``None`` if there are other types.
+    """Return the schema that pydantic would make; ``None`` if a parameter has a type for which pydantic is needed.
 
-    Importing pydantic and making the models of our own tools takes 0.2 s, which would delay the first request.
+    Importing pydantic and making the models of chain's own tools takes 0.2 s, which would delay the first request.
     """
     properties: dict[str, Any] = {}
     for name, hint, shown, default in parameters:
@@ -479,10 +515,11 @@ def tool(
     kind: ToolKind = "other",
     subject: Subject | None = None,
 ) -> FunctionTool | Callable[[ToolFunction], FunctionTool]:
-    """Make a ``Tool`` of an async function. ``timeout_s`` is in seconds; ``preview`` has the function's parameters.
+    """Make a ``Tool`` of an async function. Raise ``TypeError`` if a model could not call or understand the function.
 
-    ``subject`` is that of its previews, or of its questions while it runs. Raise ``TypeError`` for a function that a
-    model could not call or understand.
+    ``timeout_s`` is the time limit of a call in seconds. ``preview`` returns the preview of a call; it has the same
+    parameters as the function. ``subject`` is the kind of subject in the tool's previews, and in the approvals that it
+    requests while it runs.
     """
 
     def make(function: ToolFunction) -> FunctionTool:
@@ -538,7 +575,7 @@ def can_run_in_parallel(tool: Tool) -> bool:
 
 
 def mistakes(tool: Any) -> Iterator[str]:  # noqa: ANN401 - it says that it is a Tool
-    """Yield what the Messages API or the agent would not accept in a tool, and how to correct it."""
+    """Yield the reasons why the Messages API or the agent would not accept a tool, and how to correct them."""
     if not isinstance(tool.name, str) or not _NAME.fullmatch(tool.name):
         yield f"its name {tool.name!r} must have 1 to 64 of the characters a-z, A-Z, 0-9, _ and -"
     if not isinstance(tool.description, str) or not tool.description.strip():

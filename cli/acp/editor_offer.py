@@ -1,7 +1,7 @@
 """The options of a session that an editor can set, and the commands that it can use, in the protocol's form.
 
-The commands are those of a terminal that need none. Whatever is added to them (``Commands.portable``) is sent to the
-editor at the next event, and is carried out like the others.
+An editor can use the commands of the terminal that do not need a terminal (``Commands.portable``). When that list
+changes, the editor receives it before the next event.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MODEL, CHAIN = "model", "chain"
 
 
 class EditorOffer:
-    """The options and commands of one session. Its chain was opened with ``settings``."""
+    """The options and commands of one session. ``settings`` are those with which its chain was opened."""
 
     def __init__(self, chain: Chain, settings: Settings, find_custom: FindCustom) -> None:
         self.settings = settings
@@ -47,23 +47,24 @@ class EditorOffer:
         return found
 
     def set_model(self, name: str) -> None:
-        """Use another model from the next run on. Raise ``RpcError``."""
+        """Use another model from the next run on. Raise ``RpcError`` if it cannot be used, or the journal fails."""
         try:
             self._commands.use(name)
         except UserError as error:
             raise RpcError(INVALID_PARAMS, str(error)) from None
         except JournalError as error:
             raise RpcError(INTERNAL_ERROR, str(error)) from None
-        self._sent_model = self._commands.model  # by the answer
+        self._sent_model = self._commands.model  # the answer to the request contains it
 
     def has(self, text: str) -> bool:
-        """Return whether a text is one of the commands. Any other text that begins with a slash is a line."""
+        """Return whether a text starts with one of the commands. Any other text that starts with ``/`` is a line."""
         return is_command(text) and text.split()[0].casefold() in {name for name, _, _ in self._commands.portable}
 
     def start_prompt(self, text: str, then: Callable[[str], object], failed: Callable[[str], object]) -> bool:
-        """Start the prompt of a server if a text names one; ``then`` gets its text. Return whether it does.
+        """Request the MCP server's prompt that a text names. Return whether the text names one.
 
-        Raise ``RpcError`` if it cannot be started.
+        Later ``then`` is called with the prompt's text, or ``failed`` with the reason of a failure. Raise ``RpcError``
+        if the request cannot be started.
         """
         name, *words = text.split() or [""]
         if name not in dict(self._commands.prompts):
@@ -76,7 +77,7 @@ class EditorOffer:
         return True
 
     def carry_out(self, command: str) -> str:
-        """Run a command, and return its answer."""
+        """Run a command, and return its answer in a Markdown fence."""
         return in_fence(self._commands.run(command).text or "Done.")
 
     def changes(self) -> list[Update]:

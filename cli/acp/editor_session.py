@@ -1,7 +1,7 @@
 """One session of an editor: submits its prompts to a chain, and sends the chain's events as updates.
 
-One task sends the updates in order. It waits while the editor is slow to read, and the chain's feed joins running text
-meanwhile. The same task answers prompts, so an answer follows all updates of its run.
+One task sends the updates in order. It waits while the editor is slow to read. Meanwhile the chain's feed joins pieces
+of streaming text. The same task answers prompts, so that an answer follows all updates of its run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from cli.input.address import split_address
 from cli.terminal.custom import FindCustom
 
 STEERING = "_session/steering"
-"""The method that adds a line to the active run. Its requests are answered at once, those of prompts by a run."""
+"""The method that adds a line to the active run. It is answered at once; a prompt is answered when its run ends."""
 
 Images: TypeAlias = Sequence[tuple[str, bytes]]
 """The images of a line: names and contents."""
@@ -38,7 +38,7 @@ Images: TypeAlias = Sequence[tuple[str, bytes]]
 
 @dataclass(frozen=True, slots=True)
 class EditorFeatures:
-    """Optional features of an editor: it asked for ``receipts``, and it can show ``forms``."""
+    """The optional features of an editor: it wants ``receipts`` of lines, and it can show ``forms``."""
 
     receipts: bool = False
     forms: bool = False
@@ -62,7 +62,7 @@ class EditorSession:
         self.id = chain.session_id
         self.workspace = chain.workspace
         self.leaving = trio.Event()
-        """Set when the session is to be closed."""
+        """Set to request that the session is closed."""
         self.ended = trio.Event()
         """Set when the chain is closed and the last update is sent."""
         self.servers: Sequence[ToolServer] = ()
@@ -74,14 +74,14 @@ class EditorSession:
         self._pending: dict[IncomingCall, PendingPrompt] = {}
         self._feed = chain.feed()
         self._ending: float | None = None
-        """The run that was interrupted or stopped last. It may have ended."""
+        """The start time of the run that was interrupted or stopped last. That run may have ended."""
         self._held: dict[IncomingCall, tuple[str, Images]] = {}
         """Lines to submit after the active run, oldest first."""
         self._asking: dict[str, trio.CancelScope] = {}
-        """The requests that wait for the user's answer, by the ids of their questions."""
+        """The cancel scopes of requests that wait for the user's answer, by the ids of their questions."""
 
     async def send_updates(self) -> None:
-        """Send updates for the chain's events until it is closed."""
+        """Send updates for the chain's events until the chain is closed."""
         with self.chain.answering():
             async with trio.open_nursery() as nursery:
                 while batch := await self._feed.batch():
@@ -90,12 +90,12 @@ class EditorSession:
                 nursery.cancel_scope.cancel()
 
     async def send_past(self, past: Iterable[events.Event]) -> None:
-        """Send updates for the events of a session that is loaded."""
+        """Send updates for the stored events of a session that is being loaded."""
         for event in past:
             await self._update(self._builder.updates(event))
 
     def end(self) -> None:
-        """Answer all requests that have no answer yet, since no run will."""
+        """Set ``ended``, and answer all requests that are still open, since no run will answer them."""
         for call, pending in self._pending.items():
             call.answer(pending.answer or RpcError(INTERNAL_ERROR, "the session has ended"))
         self._withdraw_held()
@@ -104,7 +104,7 @@ class EditorSession:
     def submit(self, call: IncomingCall, text: str, images: Images) -> None:
         """Submit a prompt or a line of steering, or run a command. Raise ``RpcError`` if it is refused.
 
-        A prompt is answered when its run ends.
+        A prompt is answered when its run ends. While a run is ending, a line waits until the run has ended.
         """
         call.on_cancel = partial(self._cancel_prompt, call)
         if self.offer.has(text):
@@ -117,22 +117,25 @@ class EditorSession:
 
     @property
     def has_turn(self) -> bool:
-        """Whether a run is active that is not about to end."""
+        """Whether a run is active that was not asked to stop."""
         return self._run is not None and not self._is_ending
 
     @property
     def is_busy(self) -> bool:
-        """Whether a run is active, or lines wait for the end of one."""
+        """Whether a run is active, or lines of this session wait for the end of a run."""
         return self._run is not None or bool(self._held)
 
     def cancel(self) -> None:
-        """Interrupt the run that is active."""
+        """Interrupt the active run, and withdraw the lines that wait for its end."""
         self._withdraw_held()
         self._interrupt()
 
     @property
     def _run(self) -> float | None:
-        """When the active run began, which identifies it. The events of an earlier run may still follow."""
+        """The start time of the active run, which identifies it; ``None`` if no run is active.
+
+        Events of an earlier run may not have been sent yet.
+        """
         return self.chain.agents[0].since if self.chain.is_running else None
 
     @property
@@ -144,7 +147,7 @@ class EditorSession:
             self._ending = self._run
 
     def _cancel_prompt(self, call: IncomingCall) -> None:
-        """Drop the line of a prompt if it still waits, else interrupt its run."""
+        """Cancel a prompt: drop its line if this still waits; otherwise interrupt its run if this is still active."""
         prompt = self._pending.get(call)
         if call in self._held:
             self._withdraw(call)
@@ -154,7 +157,7 @@ class EditorSession:
                 self._interrupt()
 
     def _drop(self, line: str) -> bool:
-        """Drop a line. Return whether it waited."""
+        """Drop a waiting line. Return whether this succeeded."""
         try:
             if line:
                 self.chain.lines.drop(line, "cancelled")
@@ -163,7 +166,7 @@ class EditorSession:
         return bool(line)
 
     def _is_of_active_run(self, line: str) -> bool:
-        """Return whether the active run has a line that cannot be dropped. The line's run may have ended already."""
+        """Return whether a line that can no longer be dropped belongs to the active run, and not to an earlier one."""
         run = self._run
         if run is None:
             return False
@@ -173,7 +176,7 @@ class EditorSession:
         return last.state == "queued" or last.time >= run
 
     def _withdraw(self, call: IncomingCall) -> None:
-        """Answer a request without submitting its line."""
+        """Remove a line that waits for the end of a run, and answer its request as cancelled."""
         del self._held[call]
         withdrawn = RpcError(CANCELLED, "the run was cancelled before this line was submitted")
         call.answer(withdrawn if call.method == STEERING else cancelled(""))
@@ -183,7 +186,7 @@ class EditorSession:
             self._withdraw(call)
 
     def _submit_held(self) -> None:
-        """Submit the queued lines, unless an earlier run ended, or the session closes."""
+        """Submit the lines that waited for the end of a run. Stop if a run is ending or the session is closing."""
         while self._held and not self._is_ending and not self.leaving.is_set():
             call = next(iter(self._held))
             text, images = self._held.pop(call)
@@ -193,7 +196,11 @@ class EditorSession:
                 call.answer(error)
 
     def _carry_out(self, call: IncomingCall, text: str) -> None:
-        """Carry out a command at once. Its prompt is answered after its text, or by the run that it starts."""
+        """Run a command at once.
+
+        If the command starts a run, the run answers the prompt. Otherwise the prompt is answered after the command's
+        text.
+        """
         was_running = self.chain.is_running
         said = self.offer.carry_out(text)
         begun = None if was_running else self._run
@@ -205,7 +212,10 @@ class EditorSession:
             self._answer_without_run(SubmitResult("handled", message=said), call)
 
     def _start_server_prompt(self, call: IncomingCall, text: str) -> bool:
-        """Start the prompt of a server, if a text names one. Return whether it does; its run answers the call."""
+        """Request the MCP server's prompt that a text names. Return whether the text names one.
+
+        The prompt then starts a run, which answers the call. Raise ``RpcError`` if the prompt cannot be requested.
+        """
 
         def begin(text: str) -> None:
             answer = self.chain.start(text, origin="acp", names_files=False)
@@ -239,7 +249,11 @@ class EditorSession:
             self._answer_without_run(answer, call)
 
     def _answer_without_run(self, answer: SubmitResult, call: IncomingCall) -> None:
-        """Send the answer to a line that needs no run after the updates for its changes, and then answer its prompt."""
+        """Answer a prompt whose line needs no run.
+
+        First the updates for the line's changes are sent, then the text of the answer, and then the response to the
+        prompt.
+        """
         result = cancelled(answer.id) if answer.what == "returned" else turns.prompt_response("end_turn", answer.id)
         notice = None if answer.id else events.Notice(message=answer.message)
         self._pending[call] = PendingPrompt(answer.id, text=answer.message, answer=result, notice=notice)

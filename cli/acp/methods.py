@@ -1,7 +1,7 @@
 """The agent's side of the Agent Client Protocol, version 1: its methods, and the sessions that are open.
 
 Methods that change a run (prompt, steering, cancel) are served in the step in which they are read, so that they keep
-their order. Methods that take time (open, load, list, close) are served in tasks. Each open session has two tasks more:
+their order. Methods that take time (open, load, list, close) are served in tasks. Each open session has two more tasks:
 one keeps its chain open, and one sends its updates until the chain is closed.
 """
 
@@ -42,13 +42,13 @@ from cli.door.server import side_door
 PROTOCOL_VERSION = 1
 
 MAX_SESSIONS = 50
-"""Open sessions. Each has files, tasks and, after its first command, processes."""
+"""The maximum number of open sessions. Each has files, tasks and, after its first command, processes."""
 
 UPDATES_GRACE_S = 1.0
-"""Seconds for the last updates after the chains are closed. The editor may not read them."""
+"""The timeout, in seconds, of the last updates after all chains are closed: the editor may have stopped reading."""
 
 _THREADS = Threads("editors")
-"""For work that reads files, so that a slow disk delays only the request that needs it."""
+"""The threads for reading files, so that a slow disk delays only the request that needs it."""
 
 BUG = "this is a mistake in chain; standard error has its traceback"
 
@@ -73,7 +73,7 @@ class EditorAgent:
         self._sessions: dict[str, EditorSession] = {}
         """The sessions that have not ended, by their ids; ``leaving`` is set in those that are being closed."""
         self._opening: dict[IncomingCall, str | None] = {}
-        """The requests that open a session, with its id if it is a stored one."""
+        """The requests that are opening a session, with the session's id, or ``None`` for a new one."""
         self._reading = trio.CancelScope()
         self._tasks: trio.Nursery | None = None
         self._updates: trio.Nursery | None = None
@@ -105,7 +105,7 @@ class EditorAgent:
             self._updates.cancel_scope.deadline = trio.current_time() + UPDATES_GRACE_S
 
     def leave(self) -> None:
-        """Stop reading, and end."""
+        """Stop reading requests, so that ``run`` closes every session and returns."""
         self._reading.cancel()
 
     def _on_request(self, call: IncomingCall) -> None:
@@ -198,9 +198,11 @@ class EditorAgent:
             raise params.wrong(f"there is no option {id!r:.60}; the options are {MODEL} and {CHAIN}")
 
     async def _switch(self, session: EditorSession, name: str, call: IncomingCall) -> None:
-        """Continue a session in the chain of this name. Raise ``RpcError`` and ``UserError``.
+        """Continue a session with the chain of this name. Answer the call.
 
-        A chain's tools and prompt are fixed when a session opens, so the session is closed and resumed.
+        A chain's tools and prompt are fixed when a session opens, so the session is closed and resumed. Raise
+        ``RpcError`` if there is no such chain, or if a run is active. Raise ``UserError`` if the chain cannot be
+        opened.
         """
         if name not in session.offer.settings.chain_names:
             known = ", ".join(session.offer.settings.chain_names)
@@ -233,7 +235,7 @@ class EditorAgent:
             session.submit(call, text, images)
 
     def _session(self, call: IncomingCall) -> EditorSession:
-        """Return the open session that a request names. Raise ``RpcError``."""
+        """Return the open session that a request names. Raise ``RpcError`` if it is not open."""
         id = params.text(call.params, "sessionId")
         self._check_not_opening(id, "; wait for the answer")
         session = self._sessions.get(id)
@@ -242,7 +244,7 @@ class EditorAgent:
         return session
 
     def _start(self, work: Callable[[IncomingCall], Awaitable[None]], call: IncomingCall) -> None:
-        """Serve a request in a task."""
+        """Serve a request in a new task."""
         assert self._tasks is not None
         self._tasks.start_soon(self._answer, work, call)
 
@@ -251,7 +253,7 @@ class EditorAgent:
             raise RpcError(INVALID_REQUEST, f"the session {id} is being opened{hint}")
 
     async def _answer(self, work: Callable[[IncomingCall], Awaitable[None]], call: IncomingCall) -> None:
-        """Serve a request. An exception becomes its answer, so that other requests continue."""
+        """Serve a request. Answer it with its exception if there is one, so that other requests continue."""
         try:
             await work(call)
         except RpcError as error:
@@ -275,7 +277,8 @@ class EditorAgent:
     ) -> None:
         """Open a session, and keep it open until it is closed or fails. Raise ``RpcError`` and ``UserError``.
 
-        ``servers`` are the editor's. ``chosen`` are the settings to use instead of those of the folder.
+        ``id`` is that of a stored session; ``None`` for a new one. ``servers`` are the MCP servers that the editor
+        named. ``chosen`` are settings that replace those of the folder.
         """
         opener = self._opener
         try:
@@ -316,7 +319,7 @@ class EditorAgent:
             self._opening.pop(call, None)
 
     def _admit(self, session: EditorSession, call: IncomingCall, notes: Sequence[str]) -> None:
-        """Answer the request for a session that is open, and accept prompts for it."""
+        """Answer the request that opened a session, and accept prompts for it. ``notes`` are for the user."""
         assert self._updates is not None
         notes = [note for note in notes if note]
         for note in notes:

@@ -21,14 +21,14 @@ from cli.acp.rpc import NOT_FOUND, RpcError
 from cli.acp.shown_calls import as_title
 
 PAGE = 50
-"""Stored sessions in one answer."""
+"""The maximum number of stored sessions in one answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionOpener:
-    """The parameters for opening the sessions of one process. ``read_settings`` reads the configuration for a folder.
+    """The parameters for opening the sessions of one process. ``read_settings`` reads the configuration of a folder.
 
-    ``address`` is that of the Redis that stores the sessions. If it is empty, the folder ``state`` stores them.
+    ``address`` is the address of the Redis that stores the sessions. If it is empty, the folder ``state`` stores them.
     """
 
     read_settings: Callable[[Path], Settings]
@@ -38,7 +38,7 @@ class SessionOpener:
     environ: Mapping[str, str] = field(default_factory=dict)
     address: str = ""
     mode: Mode | None = None
-    """The mode of sessions that are opened; ``None`` for their own."""
+    """The mode of new sessions; ``None`` for the default one."""
     is_kept: bool = True
     """Whether sessions are stored at all."""
 
@@ -50,7 +50,11 @@ class SessionOpener:
         return sessions.open_store(self.state, self.address)
 
     def settings_for(self, workspace: Path, id: str | None) -> Settings:
-        """Return the settings for a new session, or for a stored one. Raise ``RpcError`` and ``UserError``."""
+        """Return the settings for a new session, or for the stored session ``id``.
+
+        Raise ``RpcError`` if the stored session is not found, or belongs to another folder. Raise ``UserError`` if the
+        configuration is wrong or not trusted.
+        """
         if id is not None:
             self._check_stored(id, workspace)
         settings = self.read_settings(workspace)
@@ -70,7 +74,7 @@ class SessionOpener:
         configured_tools(settings, chain, self.tools, tool_groups(settings))
 
     def delete(self, id: str) -> None:
-        """Delete the session with exactly this id, if there is one. Raise ``SessionError``."""
+        """Delete the session with exactly this id, if there is one. Raise ``SessionError`` if it cannot be deleted."""
         try:
             is_stored = self.store.whole_id(id) == id
         except SessionError:
@@ -79,7 +83,10 @@ class SessionOpener:
             self.store.delete(id)
 
     def page(self, workspace: Path | None, cursor: str) -> Mapping[str, Any]:
-        """Return a page of the stored sessions, of a workspace or all, the latest first. Raise ``RpcError``."""
+        """Return a page of the stored sessions, the latest first.
+
+        ``workspace`` selects the sessions of a folder; ``None`` means all. Raise ``RpcError`` if the cursor is wrong.
+        """
         if cursor and not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 10):
             raise params.wrong("cursor is unknown")
         begin = int(cursor or 0)
@@ -93,7 +100,7 @@ class SessionOpener:
         return {"sessions": [_info(each) for each in found[begin : begin + PAGE]], **more}
 
     def _check_stored(self, id: str, workspace: Path) -> None:
-        """Raise ``RpcError`` unless there is a session with exactly this id whose workspace is this folder."""
+        """Raise ``RpcError`` if no session has exactly this id, or if its workspace is another existing folder."""
         try:
             found = self.store.find(id)
         except SessionError as error:

@@ -1,7 +1,7 @@
-"""Reads the parameters of a request. An error names the parameter that is wrong. Pure.
+"""Reads the parameters of a request. An error names the wrong parameter. Pure.
 
-In a prompt, a link stays where the user put it. The text of an embedded file follows the text of all blocks, so that no
-sentence is torn apart.
+A link in a prompt stays at its position. The text of an embedded file is moved behind the text of all blocks, so that
+it does not interrupt a sentence.
 """
 
 from __future__ import annotations
@@ -17,22 +17,25 @@ from chain.text.wording import FILE_BEGIN
 from cli.acp.rpc import INVALID_PARAMS, RpcError
 
 MAX_PATH = 4_096
-"""Characters of a path, and of an id. The system has the same limit for paths."""
+"""The maximum number of characters of a path and of an id. The system has the same limit for paths."""
 
 MAX_IMAGE_NAME = 100
-"""Characters of the name of an image."""
+"""The maximum number of characters of an image's name."""
 
 MAX_PROMPT_BLOCKS = 1_000
-"""Blocks of a prompt. The length of a line limits their text."""
+"""The maximum number of blocks of a prompt. Their text is limited by the maximum length of a line."""
 
 
 def wrong(message: str) -> RpcError:
-    """Return the error for parameters that cannot be used."""
+    """Return the error for wrong parameters."""
     return RpcError(INVALID_PARAMS, message)
 
 
 def text(params: Mapping[str, Any], name: str, *, default: str | None = None) -> str:
-    """Return a string. Raise ``RpcError`` if it is missing without a default, has another type, or is too long."""
+    """Return a parameter that is a string; ``default`` if it is missing.
+
+    Raise ``RpcError`` if it is missing and has no default, if it is too long, or for another type.
+    """
     value = params.get(name)
     if value is None:
         value = default
@@ -44,7 +47,7 @@ def text(params: Mapping[str, Any], name: str, *, default: str | None = None) ->
 
 
 def array(params: Mapping[str, Any], name: str) -> Sequence[Any]:
-    """Return an array, empty if it is missing. Raise ``RpcError`` for another type."""
+    """Return a parameter that is an array; an empty one if it is missing. Raise ``RpcError`` for another type."""
     value = params.get(name)
     if value is not None and not isinstance(value, list):
         raise wrong(f"{name} must be an array")
@@ -52,7 +55,10 @@ def array(params: Mapping[str, Any], name: str) -> Sequence[Any]:
 
 
 def mapping(params: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
-    """Return a nested object; an empty one if it is missing or has another type, since it holds only options."""
+    """Return the nested object at a path of names.
+
+    Return an empty one if it is missing or has another type, since such objects contain only options.
+    """
     for name in names:
         value = params.get(name)
         params = value if isinstance(value, dict) else {}
@@ -60,7 +66,7 @@ def mapping(params: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
 
 
 def absolute(params: Mapping[str, Any], name: str) -> Path:
-    """Return an absolute path. Raise ``RpcError``."""
+    """Return a parameter that is an absolute path. Raise ``RpcError`` for any other value."""
     path = Path(text(params, name))
     try:
         is_possible = b"\0" not in os.fsencode(path)
@@ -74,9 +80,9 @@ def absolute(params: Mapping[str, Any], name: str) -> Path:
 
 
 def read_prompt(blocks: Sequence[Any], workspace: Path) -> tuple[str, Sequence[tuple[str, bytes]]]:
-    """Return the text of a prompt, and its images with their names in that text.
+    """Return the text of a prompt, and its images: the name that the text uses for each, and its content.
 
-    Raise ``RpcError`` that names the block which cannot be used.
+    Raise ``RpcError`` if a block cannot be used. The message names that block.
     """
     if not blocks:
         raise wrong("prompt has no content blocks")
@@ -133,7 +139,7 @@ def _image(holder: Mapping[str, Any], key: str, here: str, number: int) -> tuple
 
 
 def _mention(place: str) -> str:
-    """Return a file of the workspace as a line names it; anything else unchanged."""
+    """Return the ``@`` mention of a path that is in the workspace. Return any other path or address unchanged."""
     if place.startswith("/") or "://" in place or '"' in place:
         return place
     return f'@"{place}"' if " " in place else f"@{place}"
@@ -149,7 +155,7 @@ def _field(block: object, name: str, here: str) -> str:
 
 
 def _path(uri: str, workspace: Path) -> str:
-    """Return the path of a file, relative if it is in the workspace; any other address unchanged."""
+    """Return the path in a ``file:`` URI, relative if it is in the workspace. Return any other URI unchanged."""
     try:
         parts = urlsplit(uri)
     except ValueError:

@@ -1,6 +1,6 @@
-"""JSON-RPC 2.0 messages, one per row: parsing those of the peer, and encoding ours. Pure.
+"""JSON-RPC 2.0 messages, one per row: parsing the peer's, and encoding those of this program. Pure.
 
-It accepts any row. Depth is bounded by ``json``, and the length of a row by its reader.
+Any row can be parsed. ``json`` limits the depth of nesting, and the code that reads rows limits their length.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ NOT_FOUND = -32002
 """The session or file does not exist (Agent Client Protocol, "ErrorCode")."""
 
 _BEGINNING = re.compile(r'\s*\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(-?\d{1,18}|"[^"\\]{1,200}")\s*,')
-"""The beginning of a request as all libraries write it. It gives the id of a request that was cut off."""
+"""The beginning of a request as all libraries write it. It contains the id, also if the row is cut off."""
 
 Id: TypeAlias = int | str | None
 
 
 class RpcError(Exception):
-    """An answer that is an error. ``data`` is for programs, ``message`` for people. ``id`` is that of a bad message."""
+    """An error answer. ``data`` is for programs, ``message`` for people. ``id`` is the id of a wrong message."""
 
     def __init__(self, code: int, message: str, data: Mapping[str, Any] | None = None, id: Id = None) -> None:
         super().__init__(message)
@@ -40,7 +40,7 @@ class RpcError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RpcRequest:
-    """A request of the peer, or a notification, which gets no answer."""
+    """A request or a notification of the peer. A notification gets no answer."""
 
     id: Id
     method: str
@@ -50,16 +50,16 @@ class RpcRequest:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """The answer to a request of ours: a result, or an ``RpcError``."""
+    """The peer's answer to a request of this program: a result, or an ``RpcError``."""
 
     id: Id
     result: object
 
 
 def read_message(text: str, *, is_utf8: bool = True, is_cut: bool = False, most: int = 0) -> RpcRequest | Response:
-    """Parse a row. If it ``is_cut``, it had more than ``most`` bytes, and the text is its beginning.
+    """Parse a row as a message. Raise ``RpcError`` if it is wrong, with the id of the message if that is known.
 
-    Raise ``RpcError``, with the id of the message if that is known.
+    ``is_cut``: the row had more than ``most`` bytes, and ``text`` is its beginning. Such a row is always refused.
     """
     if is_cut:
         begun = _BEGINNING.match(text)
@@ -104,7 +104,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def response_row(id: Id, result: Mapping[str, Any] | RpcError) -> bytes:
-    """Return the row of an answer."""
+    """Return the row that answers the request ``id``, with a newline."""
     if not isinstance(result, RpcError):
         return message_row(id=id, result=result)
     data = {} if result.data is None else {"data": result.data}
@@ -112,6 +112,6 @@ def response_row(id: Id, result: Mapping[str, Any] | RpcError) -> bytes:
 
 
 def message_row(**fields: object) -> bytes:
-    """Return the row of a message of ours."""
+    """Return the row of a message with these fields, with a newline."""
     # ASCII only: UTF-8 cannot express half of a surrogate pair, which JSON can.
     return json.dumps({"jsonrpc": "2.0", **fields}, separators=(",", ":")).encode() + b"\n"

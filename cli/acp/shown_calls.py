@@ -1,7 +1,7 @@
 """Tool calls and questions as editors show them, and the answers of editors to questions. Pure.
 
-The user approves what a question shows, so it omits nothing silently: invisible characters are escaped, as at a
-terminal, and texts are fenced, since editors render Markdown.
+The user approves what a question shows, so a question omits nothing silently. Invisible characters are escaped, as at a
+terminal. Texts are fenced, since editors render Markdown.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from cli.show.question_rows import fence, visible
 Content: TypeAlias = Mapping[str, Any]
 
 LONGEST_TITLE = 200
-"""Characters of a title. The input is shown in full."""
+"""The maximum number of characters of a title. Editors show the whole input elsewhere."""
 
 WIRE_KINDS = {"plan": "think", "delegate": "think", "ask": "other"}
 """The protocol's names for kinds of tools, where they differ from ours."""
 
 _TITLED_BY = ("command", "path", "pattern", "topic", "question", "task")
-"""The names of inputs to show in a title, the most important first."""
+"""The arguments that a title may show, the most important first."""
 
 _TICKS = re.compile(r"`{3,}")
 
@@ -43,19 +43,19 @@ _APPROVAL = (
 
 
 def title_of(name: str, input: Mapping[str, Any]) -> str:
-    """Return the name of a tool and its most important input, on one row."""
+    """Return the name of a tool and its most important argument, on one row."""
     about = next((value for key in _TITLED_BY if isinstance(value := input.get(key), str) and value.strip()), "")
     return as_title(f"{name}: {about}" if about else name)
 
 
 def as_title(text: str) -> str:
-    """Return a text as a title."""
+    """Return a text as a title: on one row, with invisible characters escaped, and cut if it is too long."""
     row = " ".join(visible(text).split())
     return row if len(row) <= LONGEST_TITLE else f"{row[:LONGEST_TITLE]}…"
 
 
 def locations_of(input: Mapping[str, Any], workspace: Path) -> Sequence[Mapping[str, Any]]:
-    """Return the file that a call names, if any."""
+    """Return the location of the file that a call names, as a list; an empty list if it names none."""
     path = input.get("path")
     if not isinstance(path, str) or not path.strip() or "\0" in path:
         return []
@@ -70,7 +70,7 @@ def text_block(text: str) -> Mapping[str, Any]:
 
 
 def text_content(text: str, *, is_markdown: bool = False) -> Content:
-    """Return a text as content. Fence it unless it is Markdown."""
+    """Return a text as the content of a tool call. Fence the text unless it is Markdown."""
     return {"type": "content", "content": text_block(text if is_markdown else in_fence(text))}
 
 
@@ -82,7 +82,7 @@ def in_fence(text: str) -> str:
 
 
 def preview_content(diff: FileDiff | None, preview: str, workspace: Path) -> tuple[Content, ...]:
-    """Return the content of a question's call: the hunks of an edit, else the preview."""
+    """Return the content that a question shows of its call: the hunks of an edit, else the preview."""
     if diff is not None and diff.hunks:
         return tuple(_content_of(hunk, str(workspace / diff.path)) for hunk in diff.hunks)
     shown = visible(preview)
@@ -103,10 +103,10 @@ def _content_of(hunk: Hunk, path: str) -> Content:
 def question_request(
     question: events.Question, shown: Mapping[str, Any], *, has_forms: bool
 ) -> tuple[str, Mapping[str, Any]]:
-    """Return the method that asks a question, and its parameters without the session.
+    """Return the method that asks a question, and its parameters without the session's id.
 
-    ``shown`` is the update that announced the call. If the editor ``has_forms``, a choice is a form with an option or
-    words of the user's own.
+    ``shown`` is the update that announced the call. If the editor ``has_forms``, a choice is asked with a form, in
+    which the user selects an option or types another answer.
     """
     about: dict[str, Any] = {"questionId": question.id, "agent": question.agent}
     if has_forms and question.kind == "choice":
@@ -140,7 +140,10 @@ def question_request(
 
 
 def question_answer(question: events.Question, result: object) -> str:
-    """Return the answer to a question. An error, and anything that was not offered, refuses or chooses nothing."""
+    """Return the answer to a question, from the editor's ``result``.
+
+    An error, or an option that was not offered, denies an approval, and selects nothing at a choice.
+    """
     if question.kind == "approval":
         match result:
             case RpcError():
@@ -167,5 +170,5 @@ def _consents(question: events.Question) -> Sequence[str]:
 
 
 def _numbered(question: events.Question) -> Sequence[tuple[str, str]]:
-    """Return the options of a choice with their numbers. They are chosen by number: a text may be a stop phrase."""
+    """Return the options of a choice, with their numbers as ids. A text as an answer could be a stop phrase."""
     return [(str(n), option) for n, option in enumerate(question.options, 1)]

@@ -1,7 +1,8 @@
 """The answers to prompts. Pure.
 
-A prompt is a line, and the result of the run that got the line answers it. Events give both in order. A line submitted
-between a run's end and the event of that end belongs to a later run, although the chain is idle.
+A prompt is submitted as a line. The run that receives this line answers the prompt with its result. The order of the
+events shows which run that is. When a run has ended, but the event of its result has not arrived yet, a new line
+already belongs to a later run.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ STOP_REASONS: Mapping[events.Status, StopReason] = {
     "refused": "refusal",
     "interrupted": "cancelled",
 }
-"""The protocol's word for the status of a run. Any other status is an error."""
+"""The protocol's stop reasons by the status of a run. A run with any other status is answered with an error."""
 
 
 @dataclass(slots=True)
 class PendingPrompt:
     """A prompt that has no answer yet, or a request whose text is still to be sent.
 
-    ``line`` is empty if no line is on record: for a command, and for a stop that could not be recorded. ``run`` is the
-    time when the run of a command began, since the result of an earlier run may still follow; else 0. A request that
-    needs no run has its ``answer`` from the start. ``text`` is sent before it, and both follow the line's receipt or
-    the ``notice``.
+    ``line`` is the id of its line; empty for a command, and for a stop that could not be recorded. ``run`` is the start
+    time of the run that a command started; else 0. The result of a run that began earlier does not answer the command.
+    A request that needs no run has its ``answer`` from the start. ``text`` is sent before the answer. Both are sent
+    after the line's receipt, or after the ``notice``.
     """
 
     line: str
@@ -73,7 +74,7 @@ class PendingPrompt:
 
 
 def prompt_response(reason: StopReason, line: str, **about: object) -> Mapping[str, Any]:
-    """Return the response to a prompt, with the id of its line unless that is empty."""
+    """Return the response to a prompt. It has the id of the prompt's line unless ``line`` is empty."""
     return {"stopReason": reason, "_meta": {"chain": {**({"lineId": line} if line else {}), **about}}}
 
 

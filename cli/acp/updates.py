@@ -1,8 +1,8 @@
 """Converts events to session updates. Pure, except that it remembers earlier events.
 
-The model's text and reasoning become message chunks, and a plan is sent whole. A child agent's text becomes reasoning,
-since its answer is the result of the call that started it. The protocol has no nesting, so ``_meta.chain`` of a child's
-updates names the child and the call.
+The model's text and reasoning become message chunks. A plan is sent whole. A child agent's text becomes reasoning,
+since the child's answer is also the result of the call that started it. The protocol has no nesting, so ``_meta.chain``
+of a child's updates names the child and that call.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ Update: TypeAlias = Mapping[str, Any]
 Voice: TypeAlias = Literal["user_message_chunk", "agent_message_chunk", "agent_thought_chunk"]
 
 MAX_SHOWN_OUTPUT = 4_000
-"""Characters of a running tool's output that are shown: each update repeats them, and the result has more."""
+"""The maximum length of a running tool's output in an update, in characters. Its result has more."""
 
 _TASK_STATES = {"PENDING": "pending", "DONE": "completed", "FAILED": "completed"}
 _SILENT = frozenset({"done", "interrupted", "error", "empty", "context_full"})
-"""Statuses whose text is a reply or an error, or is already in the answer to the prompt."""
+"""Statuses whose result text needs no message: it is a reply or an error, or the answer to the prompt has it."""
 
 
 @dataclass(slots=True)
@@ -40,13 +40,13 @@ class _AnnouncedCall:
 
 @dataclass(slots=True)
 class UpdateBuilder:
-    """Converts the events of one session; ``kinds`` are those of its tools, by name."""
+    """A converter of the events of one session. ``kinds`` has the kind of each tool, by the tool's name."""
 
     workspace: Path
     kinds: Mapping[str, str]
     _calls: dict[str, _AnnouncedCall] = field(default_factory=dict)
     _parents: dict[str, str] = field(default_factory=dict)
-    """The calls that started the agents, by the agents' names."""
+    """The id of the call that started each agent, by the agent's name."""
     _messages: Counter[str] = field(default_factory=Counter)
     """The number of finished messages of each agent."""
     _shown: list[str] = field(default_factory=list)
@@ -55,14 +55,14 @@ class UpdateBuilder:
     """The ids of lines that the editor shows as its own prompts."""
     _window: int = 0
     _prefix: str = field(default_factory=lambda: secrets.token_hex(4))
-    """Makes the ids of messages differ from those of an earlier process."""
+    """The start of message ids. It differs from that of an earlier process."""
 
     def expect(self, line: str) -> None:
-        """Omit this line when it starts a run, since the editor shows its own prompt already."""
+        """Send no update for the line with this id when it starts a run: the editor shows it as its own prompt."""
         self._prompt_lines.add(line)
 
     def updates(self, event: events.Event, *, includes_errors: bool = True) -> Sequence[Update]:
-        """Return the updates for an event. The error of a failed run is omitted unless ``includes_errors``."""
+        """Return the updates for an event. Omit the error of a failed run unless ``includes_errors``."""
         match event:
             case events.TextDelta(agent=agent, text=text):
                 if agent == MAIN:
@@ -115,7 +115,7 @@ class UpdateBuilder:
                 return []
 
     def message(self, text: str) -> Update:
-        """Return the update for the answer to a prompt that needs no model."""
+        """Return the update that shows a text as a whole message of the main agent."""
         return self._whole_message("agent_message_chunk", text, events.TextDelta(text=text))
 
     def _chunk(self, voice: Voice, text: str, event: events.Event) -> Update:
@@ -144,7 +144,7 @@ class UpdateBuilder:
         return [self.message(rest)] if rest else []
 
     def _announce(self, event: events.Question) -> Update:
-        """Return the update for a question's call, which is pending if it has not started."""
+        """Return the update that shows a question's call. The call is pending if it has not started yet."""
         known = self._calls.get(event.tool_call_id)
         if event.kind == "choice" and known is not None:
             return self._call_update(event.tool_call_id, event.agent, title=as_title(event.text))
@@ -195,7 +195,7 @@ class UpdateBuilder:
         )
 
     def _description(self, name: str, input: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return what an editor shows of a call before its result."""
+        """Return the fields that an editor shows of a call before its result."""
         title = shown_calls.title_of(name, input)
         return {"title": title, "kind": self._kind_of(name), "locations": locations_of(input, self.workspace)}
 
@@ -212,7 +212,7 @@ class UpdateBuilder:
         return {"_meta": {"chain": about}} if about else {}
 
     def _agent_meta(self, agent: str) -> Mapping[str, Any]:
-        """Return an agent and the call that started it; nothing for the main agent."""
+        """Return fields that name a child agent and the call that started it. Return no fields for the main agent."""
         if agent == MAIN:
             return {}
         parent = self._parents.get(agent, ROOT)

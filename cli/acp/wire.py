@@ -1,8 +1,8 @@
 """A JSON-RPC connection: requests, notifications and answers, in both directions.
 
-Requests are served in the order of their rows, each in one synchronous step, so that a cancellation behind a prompt
-finds it. Each is answered once, at any later time. Only the end of the input ends a connection. The peer may read
-slowly or not at all.
+Requests are served in the order of their rows, each in one synchronous step. So a cancellation that follows a prompt
+finds the prompt. Each request is answered once, in that step or later. Only the end of the input ends a connection. The
+peer may read slowly or not at all.
 """
 
 from __future__ import annotations
@@ -19,23 +19,24 @@ from cli.input.splitter import RawLine
 from cli.outbox import ROOM, Outbox
 
 MAX_RPC_ROW = 16 * 1024 * 1024
-"""Bytes of a row. A prompt has at most 100,000 characters, each of at most twelve bytes in JSON, and images of 5 MB,
-which are 7 MB in base64. So a prompt that is too long is still read, and refused with its id and the reason."""
+"""The maximum length of a row in bytes. A prompt has at most 100,000 characters, each of at most twelve bytes in JSON,
+and images of 5 MB, which are 7 MB in base64. So a prompt that is too long is still read, and refused with its id and
+the reason."""
 
 MAX_REQUESTS = 100
-"""Unanswered requests of the peer: one for each session, and a prompt for each line that can wait."""
+"""The maximum number of open requests of the peer: one for each session, and a prompt for each waiting line."""
 
 
 OnRequest: TypeAlias = Callable[["IncomingCall"], None]
-"""Serves a request, now or later, without blocking. It may raise ``RpcError``, which answers the request."""
+"""A function that serves a request, now or later, without blocking. If it raises ``RpcError``, this is the answer."""
 
 OnNotification: TypeAlias = Callable[[str, Mapping[str, Any]], None]
-"""Handles a notification without blocking. It ignores an unknown one."""
+"""A function that handles a notification without blocking. It ignores unknown methods."""
 
 
 @dataclass(slots=True, eq=False)
 class IncomingCall:
-    """A request of the peer. It needs an answer even after the peer cancels it. A cancellation calls ``on_cancel``."""
+    """A request of the peer. ``on_cancel`` is called if the peer cancels it. It still needs an answer then."""
 
     wire: Wire
     id: Id
@@ -44,14 +45,14 @@ class IncomingCall:
     on_cancel: Callable[[], object] = lambda: None
 
     def answer(self, result: Mapping[str, Any] | RpcError) -> None:
-        """Answer the request, unless it has an answer."""
+        """Answer the request. Do nothing if it has an answer already."""
         if self.wire.calls.get(self.id) is self:
             del self.wire.calls[self.id]
             self.wire.respond(self.id, result)
 
 
 class Wire:
-    """One connection, until ``next_row`` returns ``None``."""
+    """One connection. It ends when ``next_row`` returns ``None``."""
 
     def __init__(self, next_row: Callable[[], Awaitable[RawLine | None]], outbox: Outbox) -> None:
         self.calls: dict[Id, IncomingCall] = {}
@@ -68,12 +69,15 @@ class Wire:
                 await self._receive(raw, on_request, on_notification)
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
-        """Send a notification when the outbox has room for it."""
+        """Wait until the outbox has room, then send a notification."""
         await self._outbox.wait_for_room()
         self._outbox.put(rpc.message_row(method=method, params=params))
 
     async def request(self, method: str, params: Mapping[str, Any]) -> object:
-        """Send a request, and return its result or the ``RpcError`` that answers it. Withdraw it if cancelled."""
+        """Send a request, and wait for its answer. Return the result, or the ``RpcError`` of an error answer.
+
+        If this call is cancelled, send the peer a cancellation of the request.
+        """
         self._last_id += 1
         id = self._last_id
         self._asked[id], answer = trio.open_memory_channel[object](1)
@@ -95,7 +99,7 @@ class Wire:
             self.respond(error.id, error)
         else:
             if isinstance(message, Response):
-                # An answer that is not waited for came too late: its request was withdrawn.
+                # An answer without a waiting request came too late: the request was withdrawn.
                 if (asked := self._asked.pop(message.id, None)) is not None:
                     asked.send_nowait(message.result)
                 return
@@ -103,7 +107,7 @@ class Wire:
                 self._notify(message.method, message.params, on_notification)
                 return
             self._serve(message, on_request)
-        # A peer that does not read answers is not read either. A cancellation behind a few of them still is.
+        # Read no more while many answers are unread. This limit is above that of ``notify``, to read a cancellation.
         await self._outbox.wait_for_room(2 * ROOM)
 
     def _serve(self, request: RpcRequest, on_request: OnRequest) -> None:

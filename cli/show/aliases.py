@@ -1,4 +1,4 @@
-"""Command names and words of other programs, and what they mean here. Pure."""
+"""Command names and words that users know from other programs, and their meaning in this program. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from chain.lines.parse import parse_line
 
 LEAVE = "/quit"
 BARE = {**dict.fromkeys(("exit", "exit()", "quit", "quit()", ":q"), LEAVE), "help": "/help", "?": "/help"}
-"""Words that people type at any prompt to leave or to get help, with the command that they mean."""
+"""Words that people type at any prompt to leave or to get help. Each has the command to run instead."""
 
 OTHER_NAMES = {
     **dict.fromkeys(("/?", "/commands"), "/help"),
@@ -37,16 +37,16 @@ INSTEAD = {
     "/stop": "type stop to end the run, or press Esc to interrupt it",
     "/version": "/debug shows it",
 }
-"""Hints for commands of other programs that do not exist here."""
+"""Commands that only other programs have, each with a hint at what to use here."""
 
 AS_TEXT = "Start with a space to send this as text."
 
 
 def bare_command(text: str) -> str:
-    """Return the command that a word alone on a line means; empty for any other text."""
+    """Return the command for a text that is one of the words in ``BARE``; empty for any other text."""
     return BARE.get(text.rstrip().casefold(), "")
 
 
 def interrupts_nothing(text: str) -> bool:
-    """Return whether a line with ``!`` would start a run, given that none is active."""
+    """Return whether a text starts with ``!`` and is refused while no run is active. Stops and plan lines are not."""
     return text.startswith("!") and parse_line(text).kind not in ("stop", "todo")

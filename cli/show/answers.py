@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from chain.chain import AgentView, Checkpoint
 
 MOST_SHOWN = 200
-"""Characters that ``/queue`` shows of a waiting line: enough to recognise it, and few enough for pasted files."""
+"""The number of characters of a waiting line that ``/queue`` shows: enough to recognise it."""
 
 MOST_ENDED = 8
-"""Ended jobs that ``/jobs`` shows: as many as may run."""
+"""The maximum number of ended jobs that ``/jobs`` shows. The same number of jobs may run at a time."""
 
 SERVER_PROMPT = "/mcp:"
 """The prefix of commands that are prompts of a server: ``/mcp:SERVER:PROMPT``."""
 
 MOST_PATHS = 3
-"""Changed files that are named for each run in the list of runs to undo."""
+"""The maximum number of changed files that the list of runs to undo names for each run."""
 BESIDE_QUERY, LEAST_QUERY = 50, 20
-"""Columns that a row of that list needs beside the query, and the least characters of the query."""
+"""In the list of runs to undo: the columns of a row without its query, and the minimum characters of the query."""
 
 _MARK = "..."
 _WAITS_AS = {"redirect": "line", "verbatim": "line"}
-"""Names in ``/queue`` for kinds of lines whose own name the user does not know."""
+"""The names in ``/queue`` for kinds of lines whose internal name a user does not know."""
 _SENTENCE = re.compile(r".+?[.!?](?=\s+[^a-z\s]|\s*\Z)", re.S)
 
 
@@ -82,7 +82,7 @@ def queue_rows(chain: Chain, width: int) -> list[str]:
 
 
 def plan_rows(chain: Chain) -> list[str]:
-    """Return the rows of ``/todo``: the plan, and its changes that wait."""
+    """Return the rows of ``/todo``: the plan, and the waiting lines that will change it."""
     rows = [chain.plan.render()]
     for accepted in chain.lines.waiting:
         match accepted.line.command:
@@ -122,7 +122,10 @@ def tool_rows(chain: Chain, width: int) -> list[str]:
 
 
 def server_rows(chain: Chain, name: str, width: int) -> list[str]:
-    """Return the rows of ``/mcp``: the servers of tools, or the details of the server ``name``."""
+    """Return the rows of ``/mcp``: all MCP servers, or the details of the server ``name``.
+
+    An empty ``name`` means all. No rows are returned for an unknown server.
+    """
     views = [view for view in chain.servers if name in ("", view.name)]
     rows = [(view.name, view.state, pluralize(len(view.tools), "tool"), flat(view.error)) for view in views]
     found = table(rows, width)
@@ -134,14 +137,14 @@ def server_rows(chain: Chain, name: str, width: int) -> list[str]:
     return found
 
 
-def model_rows(chain: Chain, settings: Settings, asked: str, width: int) -> list[str]:
-    """Return the rows of ``/model``: the models, with a mark before the one in use."""
-    rows = [("*" if can_ask and name == asked else " ", name, about) for name, can_ask, about in models(settings)]
+def model_rows(chain: Chain, settings: Settings, current: str, width: int) -> list[str]:
+    """Return the rows of ``/model``: the models, with ``*`` before the ``current`` one."""
+    rows = [("*" if is_usable and name == current else " ", name, about) for name, is_usable, about in models(settings)]
     return [f"Model: {chain.init.model}", *table(rows, width, indent="")]
 
 
 def models(settings: Settings) -> list[tuple[str, bool, str]]:
-    """Return for each model its name, whether it can be used, and its label or the reason why it cannot."""
+    """Return the configured models: name, whether the model is usable, and its label, or the reason why it is not."""
     found = []
     for name in settings.model_names:
         try:
@@ -154,7 +157,7 @@ def models(settings: Settings) -> list[tuple[str, bool, str]]:
 
 
 def undo_rows(points: Sequence[Checkpoint], width: int, *, now: float) -> list[str]:
-    """Return the runs that can be undone, numbered as ``/undo`` counts them: query, time and changed files."""
+    """Return the rows of ``/undo``: each run that can be undone, with its number, time, query and changed files."""
     if not points:
         return ["No run can be undone."]
     rows = []
@@ -170,7 +173,7 @@ def undo_rows(points: Sequence[Checkpoint], width: int, *, now: float) -> list[s
 
 
 def debug_rows(settings: Settings, chain: Chain, width: int) -> list[str]:
-    """Return the rows of ``/debug``: where this session's files are."""
+    """Return the rows of ``/debug``: the session's id, the paths of its files, and the version."""
     rows = (
         ("session", chain.session_id),
         ("journal", str(chain.journal_path or "none")),
@@ -185,7 +188,7 @@ def debug_rows(settings: Settings, chain: Chain, width: int) -> list[str]:
 def tree_rows(agents: Sequence[AgentView], width: int, *, now: float) -> list[str]:
     """Return the rows of ``/agents``: the agents at work, then the finished ones that can be asked again.
 
-    Rows have at most ``width`` columns. The task of an agent comes last, and is cut first.
+    Rows have at most ``width`` columns. The agent's task is at the end of its row, where a long row is cut.
     """
     # The main agent is not listed as finished, since lines always go to it.
     finished = [agent for agent in agents if agent.state == "finished" and agent.name != MAIN]

@@ -1,8 +1,8 @@
-"""Splits streaming Markdown into blocks, line by line. Pure.
+"""Splits streaming Markdown into parts, line by line. Pure.
 
-A part of the text is parsed once, when it is complete. It may end late, with several blocks in it, but never where the
-parser would continue a block. Exceptions are rare: text in a list that is indented less than its item, and HTML with
-blank lines, headings, lists or code in it.
+The caller parses each part when it is complete. A part may contain several blocks. It ends only where a block ends.
+There are rare exceptions: text in a list that is indented less than its item, and HTML that contains blank lines,
+headings, lists or code.
 """
 
 from __future__ import annotations
@@ -10,38 +10,38 @@ from __future__ import annotations
 import re
 
 MAX_UNFINISHED = 12_000
-"""Characters of a block other than code; longer ones are cut. Hostile text takes up to 10 us a character to parse."""
+"""The maximum length of a block other than code, in characters. Hostile text takes up to 10 us each to parse."""
 
 _ITEM = re.compile(r"(?:[-+*]|\d{1,9}[.)])[ \t]+\S")
 _FIRST_ITEM = re.compile(r"(?:[-+*]|1[.)])[ \t]+\S")
-"""The start of a list, which may interrupt a paragraph."""
+"""The start of a list that may interrupt a paragraph: a bullet or the number 1."""
 _HOLDS_BLANK_LINES = re.compile(r" {4}| {0,3}\t| {0,3}(?:[-+*]|\d{1,9}[.)])[ \t\n]")
-"""The start of a line of a list or of an indented code block."""
+"""The start of a list item, or of a line of indented code. Both blocks may contain blank lines."""
 INDENTED = re.compile(r" {4}| {0,3}\t")
-"""The start of each line of an indented code block."""
+"""The indentation of a line of an indented code block."""
 _HEADING = re.compile(r"#{1,6}[ \t\n]")
 _FENCE = re.compile(r"( {0,3})(?:(`{3,}+)(?!.*`)|(~{3,}))")
 
 
 def is_blank(line: str) -> bool:
-    """Return whether the line is blank in Markdown, which treats other kinds of space as text."""
+    """Return whether a line is blank in Markdown: only spaces and tabs. Other kinds of white space count as text."""
     return not line.strip(" \t\n")
 
 
 class Blocks:
-    """A splitter of one streaming text. The returned parts and the unfinished one make up the text.
+    """A splitter of one streaming text. The returned parts, joined, are the whole text.
 
-    A part is one or more blocks: paragraphs, headings, tables, code blocks, quotes, HTML blocks and rules of the top
-    level, and items of a list of the top level; or a blank line between them.
+    A part is a blank line, or one or more blocks of the top level: paragraphs, headings, tables, code blocks, quotes,
+    HTML blocks and rules. Each item of a list of the top level counts as a block.
     """
 
     def __init__(self) -> None:
         self._lines: list[str] = []
         """The complete lines of the unfinished part. The first is not blank."""
         self._size = 0
-        """The characters in them."""
+        """The number of characters in ``_lines``."""
         self._partial = ""
-        """The unfinished line."""
+        """The line that has no line end yet."""
         self._end: re.Pattern[str] | None = None
         """The pattern of the line that ends the unfinished part, if it is a fenced code block."""
         self._holds_blank_lines = False
@@ -52,9 +52,9 @@ class Blocks:
         return self._end is not None
 
     def last(self, count: int) -> str:
-        """Return the end of the unfinished part: between ``count`` and twice as many characters, or all.
+        """Return the end of the unfinished part: ``count`` to ``2 * count`` characters, or all of a shorter part.
 
-        Its start is the same until ``count`` characters are added.
+        The start of the returned text moves only after every ``count`` added characters.
         """
         start = max((self._size + len(self._partial)) // count - 1, 0) * count
         begin, parts = self._size, [self._partial]
@@ -92,11 +92,11 @@ class Blocks:
         return [*parts, self._cut()] if self._is_ended_by(line) else parts
 
     def _is_left_by(self, line: str) -> bool:
-        """Return whether the line ends a list or indented code: it follows a blank line, and is not indented."""
+        """Return whether a list or indented code ends before this line: it follows a blank line and is not indented."""
         return self._end is None and bool(self._lines) and is_blank(self._lines[-1]) and line[0] not in " \t\n"
 
     def _is_followed_by(self, line: str) -> bool:
-        """Return whether the line begins the next block, although it does not follow a blank one."""
+        """Return whether this line begins a new block without a blank line before it."""
         if not self._lines or self._end is not None:
             return False
         if INDENTED.match(self._lines[0]) is not None and not is_blank(line) and INDENTED.match(line) is None:
@@ -108,7 +108,7 @@ class Blocks:
         return is_next or _FIRST_ITEM.match(line) is not None
 
     def _is_ended_by(self, line: str) -> bool:
-        """Return whether no further line can belong to the unfinished block."""
+        """Return whether the unfinished block ends with this line, which was added to it already."""
         if self._end is not None:
             return self._end.match(line) is not None and len(self._lines) > 1
         is_heading = _HEADING.match(line) is not None

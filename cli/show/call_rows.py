@@ -15,22 +15,26 @@ from cli.show.text_rows import columns, flat
 COMMAND_TOOL = "shell"
 """The tool that runs commands."""
 LISTING = "list_files"
-"""The tool whose only argument may be left out."""
+"""The tool that may be called without its only argument."""
 LEAST_S = 1.0
 """Seconds below which the duration of a call is not shown."""
 LEAST_FACT = 12
-"""The least columns of a call's summary, if it must be cut."""
+"""The minimum number of columns of a summary part that is cut to fit the row."""
 MAX_ARGUMENT = 400
-"""Characters that are processed of an argument: more than a row has."""
+"""The number of characters of an argument that are processed: more than a row can show."""
 
 _NATURAL = ("path", "command", "pattern", "query", "task", "topic", "question")
-"""The names of main arguments. Models write the more important one first."""
+"""Names of main arguments. If a call has several, its first one counts: models write the more important one first."""
 _QUOTED = ("pattern", "query")
 _OPENINGS = frozenset("{[")
 
 
 def subject(name: str, input: Mapping[str, Any]) -> str:
-    """Return the main argument of a call: its path, command, pattern, or else its first text."""
+    """Return the main argument of a call as text.
+
+    This is its first argument whose name is known as a main one (a path, a command, a pattern), else its first text,
+    else all its arguments.
+    """
     texts = {key: value for key, value in input.items() if isinstance(value, str) and value.strip()}
     if not texts and name == LISTING:
         return "."
@@ -43,12 +47,12 @@ def subject(name: str, input: Mapping[str, Any]) -> str:
 
 
 def head(name: str, about: str) -> str:
-    """Return a call's name and its main argument. Two spaces set a command apart, since it contains spaces itself."""
+    """Return a call's name and its main argument. Two spaces precede a command, since it contains spaces itself."""
     return f"{flat(name)}{'  ' if name == COMMAND_TOOL and about else ' ' if about else ''}{about}"
 
 
 def summary_parts(event: events.ToolResult) -> list[str]:
-    """Return the parts of a result's summary, most important first; without a summary, the first row of its text."""
+    """Return the parts of a result's summary, most important first. Without a summary, return its text's first row."""
     if event.summary or event.exit_code is not None:
         return [flat(part) for part in event.summary]
     rows = [row for row in rows_of(event.text) if row.strip()]
@@ -58,22 +62,20 @@ def summary_parts(event: events.ToolResult) -> list[str]:
 
 
 def has_failed(event: events.ToolResult) -> bool:
-    """Return whether a call failed for the user.
-
-    A command that exits with an error counts, although it has a result.
-    """
+    """Return whether a user sees a call as failed: its result is an error, or its command had a nonzero exit status."""
     return event.is_error or event.exit_code not in (None, 0)
 
 
 def is_refusal(event: events.ToolResult) -> bool:
-    """Return whether a call failed with a text that is the reason, and without a summary."""
+    """Return whether a call failed, and the text of its result is the reason, since there is no summary."""
     return event.is_error and not event.summary
 
 
 def settled_call(event: events.ToolResult, about: str, more: Sequence[str], place: RowPlace) -> list[str]:
-    """Return the row of a call that has ended, at most two for an error. ``more`` are further parts of the summary.
+    """Return the rows of a call that has ended: one, or up to two with the reason of a failure.
 
-    What the sandbox denied is on a row of its own.
+    ``about`` is the call's main argument. ``more`` are further parts of the summary. What the sandbox denied is on
+    additional rows.
     """
     dot = f" {place.sign('·')} "
     did, found = head(event.name, about), [fact.replace(MINUS, place.sign(MINUS)) for fact in summary_parts(event)]

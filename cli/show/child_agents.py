@@ -1,6 +1,6 @@
 """The agents below the main one: their state, and the rows that show them. Pure.
 
-The cost of an event does not depend on the events before it: only the end of a child's text is stored.
+Only the end of a child's text is stored, so that the time to process an event does not grow with the text.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from cli.show.signs import Sign
 from cli.show.text_rows import Cleaner, columns, cut, cut_start, flat
 
 STEP = 2
-"""Columns that a child is indented further than its parent."""
+"""The number of columns by which a child is indented further than its parent."""
 MOST_ROWS = 8
-"""Rows for all children together: they are redrawn at each change, above the prompt."""
+"""The maximum number of rows for all children together. They are redrawn above the prompt at each change."""
 KEPT_TEXT = 400
-"""Characters that are stored of a child's text, whose last row is shown."""
+"""The number of characters at the end of a child's text that are stored. The last row of them is shown."""
 LONGEST_CHILD_NAME, SHORTEST_NAME = 24, 8
-"""The limits, in columns, of a name, which gets a third of a row."""
+"""The maximum and the minimum columns of a name. Between them, a name gets a third of its row."""
 LEAST_TASK = 8
-"""The least columns of a task; with fewer it is omitted."""
+"""The minimum number of columns of a task; with fewer it is omitted."""
 
 
 @dataclass(slots=True)
 class Child:
-    """An agent at work. ``tokens`` include those of the agents that it started."""
+    """The state of a running child agent. ``tokens`` include those of the agents that it started."""
 
     name: str
     parent: str
@@ -79,7 +79,11 @@ class Child:
         self.step, self._written, self._cleaner = step, "", Cleaner()
 
     def activity(self, width: int, mark: str) -> str:
-        """Return the agent's activity in at most ``width`` columns: the end of the text it writes, else a name."""
+        """Return the agent's activity in at most ``width`` columns.
+
+        This is the open question, else the latest running tool, else the end of the text that is being written, else
+        the step.
+        """
         if self.question:
             return cut(f"{flat(self.question)} waits", width, mark)
         if self._tools:
@@ -89,7 +93,7 @@ class Child:
         return cut_start(flat(written), width, mark) or cut(self.step, width, mark)
 
     def summary(self, ended: events.AgentEnded) -> str:
-        """Return a summary of an agent that has ended."""
+        """Return a summary of this agent after its end: a status other than done, iterations, tool calls and tokens."""
         parts = [] if ended.status == "done" else [phrases.describe_status(ended.status)]
         parts += [pluralize(self.iteration, "iteration"), pluralize(self.tool_calls, "tool call")]
         return ", ".join([*parts, pluralize(self.tokens, "token")])
@@ -100,7 +104,7 @@ Working: TypeAlias = dict[str, Child]
 
 
 def depth_of(working: Working, name: str) -> int:
-    """Return how many levels an agent is below the main one. One that is not at work counts as its child."""
+    """Return how many levels an agent is below the main one. An agent that is not at work counts as one level below."""
     child = working.get(name)
     return int(name != MAIN) if child is None else child.depth
 
@@ -116,7 +120,10 @@ def self_and_ancestors(working: Working, name: str) -> Iterator[Child]:
 
 
 def child_rows(working: Working, width: int, sign: Sign, most: int = MOST_ROWS) -> list[str]:
-    """Return a row of ``width`` columns for each agent at work, at most ``most`` rows. The other agents are counted."""
+    """Return at most ``most`` rows of ``width`` columns, one for each agent at work.
+
+    If there are more agents, the last row is the number of those without a row.
+    """
     parents = {name: next((one.name for one in list(self_and_ancestors(working, name))[1:]), "") for name in working}
     ordered = [working[name] for _, name in tree_order(parents)]
     shown = ordered if len(ordered) <= most else ordered[: most - 1]
@@ -127,9 +134,9 @@ def child_rows(working: Working, width: int, sign: Sign, most: int = MOST_ROWS) 
 
 
 def tree_order(parents: Mapping[str, str]) -> list[tuple[int, str]]:
-    """Return the names in tree order, each after its parent, with its depth.
+    """Return each agent's depth and name in tree order, where children follow their parent.
 
-    A name without a known parent has depth 0.
+    ``parents`` is the parent's name for each name. A name without a known parent has depth 0.
     """
     below: dict[str, list[str]] = {}
     for name, parent in parents.items():
@@ -144,12 +151,12 @@ def tree_order(parents: Mapping[str, str]) -> list[tuple[int, str]]:
 
 
 def indent(depth: int, width: int) -> str:
-    """Return the indentation of an agent's rows at a depth, at most a quarter of a row."""
+    """Return the spaces before an agent's rows at a depth: at most a quarter of a row."""
     return " " * min(STEP * depth, width // 4)
 
 
 def short_name(name: str, width: int, mark: str) -> str:
-    """Return an agent's name for a row of ``width`` columns. The number at the end of a name is never cut."""
+    """Return an agent's name, cut to fit a row of ``width`` columns. The number at the end of a name is not cut."""
     name, room = flat(name) or "agent", min(max(width // 3, SHORTEST_NAME), LONGEST_CHILD_NAME)
     kind, dash, number = name.rpartition("-")
     if columns(name) > room and kind and number.isdecimal() and len(number) < room // 2:

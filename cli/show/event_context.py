@@ -1,4 +1,4 @@
-"""The context of an event that its rows need from earlier events. Pure."""
+"""The context of events: the data from earlier events that their rows need. Pure."""
 
 from __future__ import annotations
 
@@ -12,27 +12,28 @@ from cli.show.child_agents import Child, Working, depth_of, self_and_ancestors
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The context of an event, in the view of one agent.
-
-    ``depth`` is the number of levels below that agent, and ``agent`` the name to show: empty for the viewed agent
-    itself, and if the text has the name. ``last_tool`` ran before the event in this iteration. ``parent`` started an
-    agent, unless it is the viewed one; ``child`` is the state of an agent that has ended. ``is_readdressed``: the line
-    waited for another agent before. ``began`` is the start of the run that has ended. ``jobs`` are the texts of those
-    delivered lines that report the ends of jobs.
-    """
+    """The data from earlier events that the rows of one event need, in the view of one agent."""
 
     depth: int = 0
+    """How many levels the event's agent is below the viewed agent."""
     agent: str = ""
+    """The name to show before the event's text. Empty for the viewed agent, and if the text contains the name."""
     last_tool: str = ""
+    """At a delivery of lines: the last tool that was called before it in this iteration."""
     parent: str = ""
+    """At the start of an agent: the agent that started it. Empty if this is the viewed agent."""
     child: Child | None = None
+    """At the end of an agent: its last state."""
     is_readdressed: bool = False
+    """At a waiting line: whether it waited for another agent before."""
     began: float | None = None
+    """At the result of a run: the time when the run began."""
     jobs: tuple[str, ...] = ()
+    """At a delivery of lines: the texts of those lines that report the end of a job."""
 
 
 class Contexts:
-    """The state that gives each event of a session its context, in the main agent's view."""
+    """A tracker of a session's events. It computes the context of each one, in the main agent's view."""
 
     def __init__(self) -> None:
         self.working: Working = {}
@@ -44,7 +45,7 @@ class Contexts:
         self._began: float | None = None
 
     def context_of(self, event: Event) -> Context:
-        """Return the context of the next event."""
+        """Record the next event of the session, and return its context."""
         working, depth = self.working, depth_of(self.working, event.agent)
         if event.agent in working:
             working[event.agent].update(event)

@@ -1,7 +1,8 @@
 """Code as lines of styled text, coloured by Pygments, which is imported when first used. Pure.
 
 Only languages whose lexers were tested with hostile text are coloured: some lexers of Pygments take seconds for a line
-of brackets. Lexers cannot resume where they stopped, so a part of a long block is read with some lines before it.
+of brackets. Lexers cannot resume where they stopped, so each part of a long block is lexed together with some lines
+before it.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
     from pygments.token import _TokenType
 
 LINES_BEFORE = 30
-"""Lines that are lexed again before the requested ones: most strings and comments are shorter."""
+"""The number of lines before a part that are lexed with it. Most strings and comments are shorter."""
 MAX_LEXED = 2_000
-"""Characters that are lexed at once. Some lexers take quadratic time."""
+"""The maximum number of characters that are lexed at once. Some lexers take quadratic time."""
 MAX_COLOURED = 200
-"""Characters of the longest line that is coloured, for the same reason."""
+"""The maximum length of a line that is coloured, in characters. Some lexers take quadratic time."""
 
 _LANGUAGES = frozenset(
     """
@@ -49,7 +50,7 @@ _STYLES = {
 
 
 def highlight(lines: Sequence[str], language: str) -> list[Line]:
-    """Return the lines of code as spans, with spaces for tabs."""
+    """Return each line of code as spans: coloured if the language is known, and with spaces for tabs."""
     lines = [line.expandtabs(TAB) for line in lines]
     lexer = _lexer(language.lower())
     if lexer is None:
@@ -64,7 +65,7 @@ def highlight(lines: Sequence[str], language: str) -> list[Line]:
 
 
 def _count(lines: Sequence[str], limit: int) -> int:
-    """Return how many of the lines have at most ``limit`` characters together; at least one, if there is one."""
+    """Return how many of the first lines fit into ``limit`` characters: at least one, or 0 if there are no lines."""
     total = 0
     for n, line in enumerate(lines):
         total += len(line) * (len(line) <= MAX_COLOURED) + 1

@@ -1,6 +1,6 @@
 """Streaming replies as rows of a terminal: as Markdown if there are colours, else as source. Pure.
 
-A Markdown block becomes rows when it is complete; until then the end of its text is ``tail``. markdown-it-py and
+A Markdown block becomes rows when it is complete. Until then ``tail`` shows the end of its text. markdown-it-py and
 Pygments are imported when first used, which takes about 0.1 s; ``warm`` imports them earlier.
 """
 
@@ -16,10 +16,10 @@ from cli.show.spans import MarkdownStyle
 from cli.show.text_rows import Cleaner, Flow, hard_rows, in_rows
 
 MAX_TAIL = 5
-"""Rows that are shown of the unfinished block: they are redrawn at each change."""
+"""The maximum number of rows that show the unfinished block. They are redrawn at each change."""
 
 UNCUT = 1_000_000
-"""The width of rows that the terminal wraps."""
+"""A width that no row reaches, so that the terminal wraps the row."""
 
 _LINES = re.compile(r"[^\n]*\n|[^\n]+")
 
@@ -41,7 +41,7 @@ class _ReplyFlow:
 
 
 class MarkdownFlow(_ReplyFlow):
-    """A reply painted with SGR sequences."""
+    """A streaming reply that is rendered from Markdown, with SGR colours."""
 
     def __init__(self, width: int, style: MarkdownStyle) -> None:
         super().__init__(width)
@@ -50,14 +50,14 @@ class MarkdownFlow(_ReplyFlow):
     @property
     def tail(self) -> str:
         """The last rows of the unfinished block as plain text, joined with newlines."""
-        # The start stays the same for a while, or its rows would be cut at other words each time.
+        # ``last`` keeps its start for a while. Otherwise the rows would be cut at other words each time.
         rows = in_rows(self._blocks.last(MAX_TAIL * self.width).rstrip(), self.width)
         if rows and self._page.is_apart:
             rows = ["", *rows]
         return "\n".join(rows[-MAX_TAIL:])
 
     def add(self, text: str) -> list[list[str]]:
-        """Append a piece. Return the completed rows in groups, between which blocks end."""
+        """Append a piece. Return the completed rows in groups. A block ends after each group but the last."""
         parts = self._blocks.add(self._cleaner.add(text))
         rows = self._rows(parts)
         return [rows, []] if parts else [rows]
@@ -71,7 +71,7 @@ class MarkdownFlow(_ReplyFlow):
 
 
 class PlainFlow(_ReplyFlow):
-    """A reply for a terminal without colours: the source text cut into rows, except code."""
+    """A streaming reply for a terminal without colours: its source, cut into rows. Lines of fenced code are not cut."""
 
     def __init__(self, width: int) -> None:
         super().__init__(width)
@@ -85,7 +85,7 @@ class PlainFlow(_ReplyFlow):
         return "\n".join(hard_rows(self._flow.tail[-MAX_TAIL * self.width :], self.width)[-MAX_TAIL:])
 
     def add(self, text: str) -> list[list[str]]:
-        """Append a piece. Return the completed rows in groups, between which blocks end."""
+        """Append a piece. Return the completed rows in groups. A block ends after each group but the last."""
         groups: list[list[str]] = [[]]
         for piece in _LINES.findall(self._cleaner.add(text)) or [""]:
             has_ended = bool(self._blocks.add(piece))

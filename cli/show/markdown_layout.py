@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 MAX_NESTING = 20
 LEAST_ROOM = 12
-"""The least columns for text: content that would get fewer is not indented."""
+"""The minimum number of columns for text. Content is not indented if its text would get fewer."""
 LONGEST_RULE = 40
 MAX_COLORED = 50_000
-"""Characters of the longest code that is coloured, which takes 0.2 s."""
+"""The maximum length of code that is coloured, in characters. This length takes 0.2 s."""
 LONGEST_WORD = 12
-"""Columns that the longest word of a column may claim; a longer one, such as an address, is cut."""
+"""The maximum number of columns that a table reserves for the longest word of a column. A longer word is cut."""
 
 _HEADINGS = {"h1": "1;4", "h2": "1"}
 _OTHER_HEADING = "4"
@@ -38,12 +38,12 @@ _CLOSE_TO_NEXT = ("heading", "paragraph", "item")
 _CLOSE_TO_PREVIOUS = ("paragraph", "item")
 
 Cell: TypeAlias = Sequence[Line]
-"""The lines of a cell: one, unless it holds line breaks."""
+"""The lines of a table cell: more than one if its text has line breaks."""
 
 
 @cache
 def parser() -> MarkdownIt:
-    """Return the parser. It treats definitions of links as text, so that no block depends on another."""
+    """Return the Markdown parser. It treats link definitions as text, so that each part can be parsed alone."""
     from markdown_it import MarkdownIt
 
     class Parser(MarkdownIt):
@@ -61,7 +61,7 @@ def parser() -> MarkdownIt:
 
 
 def parse(source: str) -> Sequence[Token] | None:
-    """Return the tokens of a text; ``None`` if the parser fails, so that the text is shown as source."""
+    """Parse a text into tokens. Return ``None`` if the parser fails: the caller then shows the source."""
     try:
         # Without a final line break the parser raises ``IndexError`` for some HTML in a quote or a list.
         return parser().parse(f"{source}\n")
@@ -70,13 +70,17 @@ def parse(source: str) -> Sequence[Token] | None:
 
 
 def is_apart(before: str, after: str, *, has_blank: bool) -> bool:
-    """Return whether a blank row separates two blocks: if the source has one, and around all blocks but text."""
+    """Return whether a blank row separates two blocks of the kinds ``before`` and ``after``.
+
+    It always does if the source ``has_blank`` lines between them. Otherwise it does not if ``before`` is a heading, a
+    paragraph or a list item, and ``after`` is a paragraph or a list item.
+    """
     return has_blank or before not in _CLOSE_TO_NEXT or after not in _CLOSE_TO_PREVIOUS
 
 
 @dataclass
 class _Indent:
-    """The indentation of a list item or a quote. Its first row has ``marker`` instead."""
+    """The indentation of a list item or a quote: ``marker`` on its first row, ``rest`` on its other rows."""
 
     marker: str | None
     rest: str
@@ -88,24 +92,24 @@ class _Indent:
 
 
 class MarkdownPage:
-    """A Markdown text as rows. It comes in parts, each of one or more blocks."""
+    """A renderer of one Markdown text. The text is added in parts, each of one or more blocks."""
 
     def __init__(self, style: MarkdownStyle) -> None:
         self._style = style
         self._width = 0
         self._last = ""
-        """The kind of the previous block in the same item or quote, or in the text; empty if there is none."""
+        """The kind of the previous block in the same item, quote or text; empty if there is none."""
         self._source: list[str] = []
         self._ends_blank = False
         """Whether the previous part ended with a blank line."""
         self._indents: list[_Indent] = []
         self._rows: list[str] = []
         self._blanks = 0
-        """Blank rows to add before the next row, so that none end the text."""
+        """Blank rows that are added only before another row, so that the text does not end with them."""
         self._has_rows = False
 
     def add(self, source: str, width: int) -> list[str]:
-        """Return the rows of the next part. Each has at most ``width`` columns, except code, which is never cut."""
+        """Add a part, and return its rows. Each has at most ``width`` columns, except code, which is never cut."""
         self._source, self._width, self._rows = source.split("\n"), width, []
         is_code = INDENTED.match(source) is not None or source.lstrip().startswith(("```", "~~~"))
         tokens = parse(source) if len(source) <= MAX_UNFINISHED or is_code else None
@@ -120,7 +124,10 @@ class MarkdownPage:
 
     @property
     def is_apart(self) -> bool:
-        """Whether a blank row separates the next part, as far as this is known without its kind."""
+        """Whether a blank row certainly separates the next part: its source follows a blank line.
+
+        Otherwise this depends on the kind of the next block.
+        """
         return self._has_rows and self._ends_blank
 
     def _add(self, tokens: Sequence[Token]) -> None:
@@ -162,7 +169,10 @@ class MarkdownPage:
         return self._width - sum(columns(indent.rest) for indent in self._indents)
 
     def _begin(self, kind: str, start: int) -> None:
-        """Add a blank row before the block that begins in line ``start`` of the part, if it needs one."""
+        """Enter a block of this kind. Queue a blank row above it if the source or the kinds of both blocks require one.
+
+        The block begins in line ``start`` of the part, counted from 0.
+        """
         has_blank = not self._source[start - 1].strip(" \t>") if start else self._ends_blank
         if self._last and not self._blanks and is_apart(self._last, kind, has_blank=has_blank):
             self._row([])
@@ -240,7 +250,7 @@ class MarkdownPage:
 
 
 def inline_lines(inline: Token, style: MarkdownStyle, base: str = "") -> list[Line]:
-    """Return the text inside a block, with a line for each of its line breaks."""
+    """Return the styled text of a block, split at its line breaks. ``base`` is the SGR style of the whole text."""
     lines: list[list[Span]] = [[]]
     styles = [base] if base else []
     links: list[tuple[str, int]] = []
@@ -279,7 +289,10 @@ def inline_lines(inline: Token, style: MarkdownStyle, base: str = "") -> list[Li
 def table_rows(
     head: Sequence[Cell], body: Sequence[Sequence[Cell]], aligned: Sequence[str], *, width: int, style: MarkdownStyle
 ) -> list[Line]:
-    """Return the rows of a table. ``aligned`` is ``left``, ``center``, ``right`` or empty for each column."""
+    """Return the rows of a table: a grid, or one row for each cell if the grid would be too wide.
+
+    ``aligned`` is ``left``, ``center``, ``right`` or empty for each column.
+    """
     bold = [[add_style("1", line) for line in cell] for cell in head]
     between = 3 * (len(head) - 1)
     every = [bold, *body]
@@ -291,7 +304,11 @@ def table_rows(
 
 
 def _widths(natural: list[int], least: list[int], room: int) -> list[int]:
-    """Return the widths of the columns: narrow columns get what they need, wide ones share the rest."""
+    """Return the widths of a table's columns, in sum at most ``room``.
+
+    A column has at least its ``least`` width and at most its ``natural`` one. The space above the least widths is
+    divided equally; what a narrow column does not need goes to wider ones.
+    """
     widths = least
     for n in sorted(range(len(natural)), key=lambda n: natural[n] - least[n]):
         open_ones = sum(1 for m in range(len(natural)) if widths[m] < natural[m])
@@ -331,7 +348,7 @@ def _joined(parts: Sequence[Line], widths: list[int], aligned: Sequence[str], ba
 
 
 def _stacked(head: Sequence[Cell], body: Sequence[Sequence[Cell]], width: int) -> list[Line]:
-    """Return each row as lines of the form ``head: cell``, with a blank row between two of them."""
+    """Return a table as lines ``head: cell``, one for each cell. A blank line separates two rows of the table."""
     rows: list[Line] = []
     for n, cells in enumerate(body or [[[]] * len(head)]):
         rows += [[]] if n else []

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from cli.show.table import side_by_side, table
 
 TERM, ABOUT = 14, 22
-"""Columns of an entry: two fit beside each other on 80 columns, and one on 40."""
+"""The columns of an entry's term and of its description. Two entries fit on a row of 80 columns, one on 40."""
 
 LINES = (
     ("text", "read at a safe point", "given to the model at the next safe point"),
@@ -58,11 +58,14 @@ _TOGETHER = {
     "/tools": ("/mcp", "the model's tools"),
     "/new": ("/resume", "another conversation"),
 }
-"""Commands that share an entry of the overview with another one, and what both are about."""
+"""Pairs of commands that share an entry: a first command, the second one, and a description of both."""
 
 
 def overview(commands: Sequence[tuple[str, str, str]], width: int, *, has_keys: bool) -> list[str]:
-    """Return commands, lines and keys: 22 rows on 80 columns. A command has a name, an argument and a description."""
+    """Return the rows of the overview: commands, lines and keys. It has 22 rows on 80 columns.
+
+    A command has a name, an argument and a description. ``has_keys``: the keys are those of the line editor.
+    """
     entries = {name: (f"{name} {argument}".rstrip(), about) for name, argument, about in commands}
     for name, (other, about) in _TOGETHER.items():
         if name in entries and entries.pop(other, None) is not None:
@@ -76,7 +79,7 @@ def overview(commands: Sequence[tuple[str, str, str]], width: int, *, has_keys: 
 
 
 def topic(name: str, width: int, *, has_keys: bool) -> list[str]:
-    """Return the details about ``lines`` or ``keys``."""
+    """Return the details about ``lines`` or ``keys`` as rows. ``has_keys``: the keys are those of the line editor."""
     entries = LINES if name == "lines" else _keys(has_keys)
     return table([(term, about) for term, _, about in entries], width)
 

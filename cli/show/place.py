@@ -13,15 +13,15 @@ from cli.show.text_rows import cut, flat, in_rows
 from cli.show.user_lines import NO_BREAK, as_typed
 
 ROW_INDENT = "  "
-"""The indentation of the rows of a text after the first."""
+"""The additional indentation of a text's second and later rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowPlace:
-    """How rows are laid out at one depth of the agents, on a screen ``width`` columns wide.
+    """The layout of rows for agents at one depth, on a screen ``width`` columns wide.
 
-    ``wraps``: long texts that are shown in full are cut into rows here; else the terminal wraps them, except in
-    indented rows, which are always cut here. ``indent`` comes before each row, ``who`` before each text.
+    ``wraps``: long texts that are shown in full are cut into rows here. Otherwise the terminal wraps them. Indented
+    rows are always cut here. ``indent`` precedes each row, and ``who``, the agent's name, each text.
     """
 
     width: int
@@ -33,20 +33,23 @@ class RowPlace:
 
     @property
     def room(self) -> int:
-        """The columns that the indentation leaves."""
+        """The columns of a row that remain after the indentation."""
         return self.width - len(self.indent)
 
     def nest(self, depth: int, agent: str) -> RowPlace:
-        """Return the place of an agent ``depth`` levels down. ``agent`` is empty if the texts contain the name."""
+        """Return the layout for an agent ``depth`` levels down.
+
+        ``agent`` is the name to show before each text; empty if the texts contain it.
+        """
         who = f"{self.name(agent)}: " if agent else ""
         return replace(self, indent=indent(depth, self.width), who=who)
 
     def name(self, agent: str) -> str:
-        """Return an agent's name, cut to its room."""
+        """Return an agent's name, cut by ``short_name`` for the width of the screen."""
         return short_name(agent, self.width, self.sign("…"))
 
     def sign(self, sign: str) -> str:
-        """Return a sign as this terminal shows it."""
+        """Return a sign, or its replacement on an ASCII terminal."""
         return signs.sign_for(sign, ascii=self.ascii)
 
     def paint(self, style: str, text: str) -> str:
@@ -62,26 +65,26 @@ class RowPlace:
         return self.cut(sanitize(row).replace("\n", " ").expandtabs(4))
 
     def signed(self, sign: str, text: str, style: str) -> str:
-        """Return a sign and a text that is flat already on one row, cut to the room."""
+        """Return a row with a sign and a text, cut to the room. The text must be flat."""
         return self.paint(style, self.cut(f"{self.sign(sign)} {self.who}{text}"))
 
     def line(self, sign: str, text: str, style: str) -> str:
-        """Return a sign and a text on one row, cut to the room."""
+        """Return a row with a sign and a text, cut to the room. The text is flattened first."""
         return self.signed(sign, flat(text), style)
 
     def note(self, sign: str, text: str, style: str) -> list[str]:
-        """Return a sign and a text in full, on as many rows as needed."""
+        """Return a sign and a whole text, on as many rows as needed."""
         text = f"{self.sign(sign)} {self.who}{text}"
         return [self.paint(style, row) for row in (in_rows(text, self.room) if self._cuts else [text])]
 
     def refusal(self, text: str, most: int) -> list[str]:
-        """Return at most ``most`` rows with the reason of a failed call. The last one is cut."""
+        """Return the reason of a failed call on at most ``most`` rows. The last row is cut if the reason is longer."""
         rows = in_rows(text, self.room)
         rows[most - 1 :] = filter(None, [" ".join(rows[most - 1 :])])
         return [self.paint("red", self.cut(row)) for row in rows]
 
     def spans(self, spans: Sequence[Span]) -> list[str]:
-        """Return a styled text in full. Rows after the first are indented further."""
+        """Return a whole styled text as rows. Rows after the first are indented by ``ROW_INDENT``."""
         rows = lines_in((signs.SGR.get(style, ""), text) for style, text in spans)
         if self._cuts:
             rows = wrap_all(rows, self.room - len(ROW_INDENT))
@@ -94,7 +97,7 @@ class RowPlace:
 
 
 def indent_rest(rows: Sequence[str]) -> list[str]:
-    """Return the rows of a text. Rows after the first are indented further."""
+    """Return the rows with ``ROW_INDENT`` before each one but the first and blank ones."""
     return [f"{ROW_INDENT}{row}" if n and row else row for n, row in enumerate(rows)]
 
 

@@ -1,8 +1,8 @@
 """Questions and their answers as rows. Pure.
 
-The user approves the call that is shown, so nothing is omitted silently: a control character is shown as an escape, a
-long row continues on the next one, which has a sign, and a long preview that is cut in the middle says how many rows
-are missing.
+The user approves the call that is shown, so nothing is omitted silently. A control character is shown as an escape. A
+long row continues on the next one, which begins with a sign. A long preview is cut in the middle, and says how many
+rows are missing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cli.show.aliases import bare_command
 from cli.show.text_rows import TAB, fitting, in_rows
 
 HEAD_ROWS, PREVIEW_TAIL_ROWS = 12, 6
-"""Rows of a preview that are shown before and after a cut, so that a question fits on 24 rows."""
+"""The number of rows before and after the cut in a long preview, so that a question fits on 24 rows."""
 
 _HIDDEN = re.compile(
     # Controls except tab and line end, bidirectional controls, surrogates; spaces and fillers that look like
@@ -40,12 +40,12 @@ UNCLEAR_EACH_TIME = "y or n; or say why not in a few words"
 
 _ANSWERS = ("y", "yes", "a", "always", "n", "no")
 _CONSENT = re.compile(r"(y|yes|ok|okay|sure)\b")
-"""The start of a text that says yes. Since a text denies the call, the user is asked again."""
+"""The start of a text that means yes. As an answer it would deny the call, so the user is asked again."""
 SHORTEST_REASON = 3
-"""Characters of the shortest text that counts as a reason. A shorter one was meant as a key or a number."""
+"""The minimum length of a text that counts as a reason. A shorter one was meant as a key or a number."""
 
 _SUBJECTS = {"shell": "this exact command", "research": "this host"}
-"""What the answer "always" allows, for tools of which it does not allow every call."""
+"""The words for what the answer "always" allows, for tools where it allows less than every call."""
 
 _FENCES = {"network": "no network", "writes": "writes here only"}
 _LESSER_FENCES = {
@@ -53,15 +53,15 @@ _LESSER_FENCES = {
     "devices": "no terminals or devices",
     "unix_sockets": "no connections to other programs' sockets",
 }
-"""The lesser protections of a command, by their short names. They are shown only if the first two do not apply."""
+"""The names of lesser protections of a command, in words. They are shown only if none of ``_FENCES`` applies."""
 
 
 def preview_rows(
     question: events.Question, width: int, mark: str, more: str = "↪", *, whole: bool = False
 ) -> list[Row]:
-    """Return the rows of a question's preview, of at most ``width`` columns; cut in the middle unless ``whole``.
+    """Return the rows of a question's preview, at most ``width`` columns each. Cut it in the middle unless ``whole``.
 
-    ``mark`` begins the row with the number of missing rows, and ``more`` a row that continues the one above.
+    ``mark`` begins the row that counts the missing rows. ``more`` begins a row that continues the one above.
     """
     text, diff = question.preview, question.diff
     lines: list[Row] = [("plain", line) for line in text.split("\n")] if text.strip() else []
@@ -87,18 +87,22 @@ def _rows(lines: Sequence[Row], width: int, more: str) -> list[Row]:
 
 
 def _parts(text: str, width: int) -> list[str]:
-    """Return a text in parts that fit, cut before a space in the right half of a row, else where the row is full."""
-    parts = []
-    while (full := fitting(text[: 2 * width], width)) < len(text):
-        at = text.rfind(" ", width // 2, full + 1)
-        end = at if at > 0 else full
-        parts.append(text[:end])
-        text = text[end:]
-    return [*parts, text]
+    """Cut a text into parts of ``width`` columns: before a space if the right half of a row has one, else anywhere."""
+    parts, begin = [], 0
+    # The rest is not copied for each part, since a line of a minified file may have megabytes.
+    while (full := begin + fitting(text[begin : begin + 2 * width], width)) < len(text):
+        at = text.rfind(" ", begin + width // 2, full + 1)
+        end = at if at > begin else full
+        parts.append(text[begin:end])
+        begin = end
+    return [*parts, text[begin:]]
 
 
 def _cut(rows: list[Row], head: int, tail: int, mark: str) -> list[Row]:
-    """Return at most ``head`` rows of the beginning and ``tail`` rows of the end."""
+    """Return the first ``head`` and the last ``tail`` rows, with a row between them that counts the missing ones.
+
+    Return all rows if at most one would be missing.
+    """
     left = len(rows) - head - tail
     if left <= 1:
         return rows
@@ -107,7 +111,7 @@ def _cut(rows: list[Row], head: int, tail: int, mark: str) -> list[Row]:
 
 
 def title(question: events.Question) -> str:
-    """Return the question. The main argument of a call is either in it or in the preview, not in both."""
+    """Return the question's id and text, without the call's main argument if the preview begins with it."""
     text, about = question.text, question.subject
     if about and shows_preview(question):
         # Only if it is the first row of the preview, since the middle of a long preview is not shown.
@@ -123,7 +127,7 @@ def shows_preview(question: events.Question) -> bool:
 
 
 def fence(question: events.Question) -> str:
-    """Return in plain words which protections apply to the command; empty if there are none."""
+    """Return a phrase that names the protections of the question's command; empty if it has none."""
     held = [words for name, words in _FENCES.items() if name in question.protections]
     held = held or [words for name, words in _LESSER_FENCES.items() if name in question.protections]
     return f"sandboxed: {', '.join(held)}" if held else ""
@@ -158,10 +162,10 @@ def answer_keys(question: events.Question | None) -> str:
 
 
 def unclear(question: events.Question, text: str) -> str:
-    """Return how to answer if a text is probably no answer; empty if it is one.
+    """Return a hint if a typed text is probably a mistake; empty if it can be an answer.
 
-    To an approval that is a digit, a letter or two, a command, or a text that says yes; to a choice a number that it
-    does not have.
+    At an approval, mistakes are numbers, one or two letters without a meaning, commands, and texts that seem to mean
+    yes. At a choice, they are numbers that no option has.
     """
     said = text.strip().casefold()
     if question.kind == "choice":

@@ -1,7 +1,8 @@
 """Events as rows that are never updated: the progress of a headless run, or a session. Pure.
 
-The rows of a child are indented further than those of its parent, below the call that started it, and name it, since
-several children may work in parallel. ``updating_renderer`` has the renderer for rows that can be updated.
+A row is unsettled while a later event can still change it. Rows of a child agent follow the call that started it. They
+are indented further than those of its parent, and have its name, since several children may work in parallel. The
+renderer for rows that can be updated is in ``updating_renderer``.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ from cli.show.tour import Comment
 from cli.show.user_lines import fold
 
 FIRST = 20
-"""Rows of a tool's progress that are shown as they come."""
+"""The number of rows of a tool's progress that are shown immediately."""
 LAST = 5
-"""Rows of a tool's progress that are shown after those: the latest, while the tool runs and at its end."""
+"""The number of the latest rows that are shown after the first ones, at the end of the call. Until then ``tail`` shows
+them."""
 
 WORK_OF_CHILDREN = (
     events.ThinkingDelta,
@@ -40,7 +42,7 @@ WORK_OF_CHILDREN = (
     events.ToolProgress,
     events.ToolResult,
 )
-"""Events of a child that have no row if the work of children is collapsed."""
+"""The types of a child's events that have no rows if the work of children is collapsed."""
 
 _ENDS_THOUGHT = (
     events.TextDelta,
@@ -55,17 +57,18 @@ _ENDS_THOUGHT = (
 )
 
 _KINDS = {events.Init: START, events.RunStarted: QUERY, events.ThinkingDelta: THINKING, events.Result: END}
-"""The kinds of the rows of these events. Rows of other events are work."""
+"""The kind of the rows that an event of this type has. Rows of all other events are ``WORK``."""
 
 LEAST_THOUGHT_S = 1.0
-"""Seconds below which a thought has no row."""
+"""Thoughts that take fewer seconds have no row."""
 
 
 class Renderer:
-    """A renderer of a chain's events, in order. It stores what later rows need of earlier events.
+    """A renderer of a chain's events, in order. It stores the data of earlier events that later rows need.
 
     With ``streams`` replies are shown as they come, so that the caller need not print the answer. With ``collapses``
-    the work of children is only in ``tail``; their starts, their ends and their exchanges with the user have rows.
+    the work of children is only in ``tail``. Rows still show the children's starts, their ends and their
+    exchanges with the user.
     """
 
     _delays_progress = False
@@ -89,9 +92,9 @@ class Renderer:
         """The children that were sent a line and have not replied yet."""
 
     def rows(self, event: Event, context: Context | None = None) -> list[str]:
-        """Return the rows of this event, and those that have waited for it, without newlines; often none.
+        """Return the rows of an event, after delayed rows that the event releases. Often there are none.
 
-        The context is that of the main agent's view, unless another one is given.
+        A row has no newline. Without a ``context``, the one of the main agent's view is used.
         """
         context = self._contexts.context_of(event) if context is None else context
         if isinstance(event, events.UserInterruption) and context.jobs:
@@ -99,19 +102,19 @@ class Renderer:
         return self._spaced(self._parts(event, context))
 
     def split_result(self, event: events.Result) -> tuple[list[str], list[str]]:
-        """Return the rows of a result in two parts, between which the answer is printed."""
+        """Return the rows of a result in two lists: those to print before the answer, and those to print after it."""
         context = self._contexts.context_of(event)
         return self._spaced(self._settle_pending(event)), self._rows(event, self.place, context)
 
     def resize(self, width: int) -> None:
-        """Set the width of the rows from the next one on."""
+        """Set the width of the next row and all later ones."""
         self.place = replace(self.place, width=max(width, NARROWEST))
         self._replies.resize(self.place.width)
         if self._thought is not None:
             self._thought.width = self.place.width
 
     def unsettled_rows(self) -> list[str]:
-        """Return the unsettled rows at the end of the events."""
+        """Return the rows that are still unsettled after the last event of the session, without blank ones."""
         return [row for row in self.tail.split("\n") if row.strip()]
 
     @property
@@ -120,7 +123,7 @@ class Renderer:
         return self._unfinished or "\n".join(self._working(MOST_ROWS))
 
     def tail_at(self, now: float) -> str:
-        """Return the unsettled rows at this time."""
+        """Return the unsettled rows at the time ``now``. In this class they do not depend on it."""
         return self.tail
 
     @property
@@ -135,7 +138,7 @@ class Renderer:
         return self._replies.tail
 
     def _working(self, most: int, running: Sequence[str] = ()) -> list[str]:
-        """Return the rows of working children and running calls, and the latest message of a tool."""
+        """Return at most ``most`` rows: working children, the ``running`` calls, and the latest progress of a tool."""
         place, working = self.place, self._contexts.working if self._collapses else {}
         children = child_rows(working, place.width, place.sign, most - len(running))
         said = (progress.last for (agent, _), progress in reversed(self._progress.items()) if not agent)
@@ -144,11 +147,11 @@ class Renderer:
 
     @property
     def holds_rows(self) -> bool:
-        """Whether rows wait for the end of a block of a reply."""
+        """Whether rows of other events wait for the end of a block of a reply."""
         return self._replies.holds_rows
 
     def hint(self, event: events.Question, *, by_key: bool = True) -> list[str]:
-        """Return the possible answers to an open question; ``by_key``: a single key answers."""
+        """Return rows with the possible answers to an open question. ``by_key``: a single key answers."""
         place = self.place.nest(depth_of(self._contexts.working, event.agent), "")
         rows: list[str] = []
         for way in question_rows.hint(event, by_key=by_key).split(" · "):
@@ -157,9 +160,9 @@ class Renderer:
         return [f"{place.indent}{place.paint('dim', place.one_row(f'  {row}'))}" for row in rows]
 
     def answer(self, command: str, text: str, rows: Sequence[str] = ()) -> list[str]:
-        """Return the rows of an answer to the typed ``command``, which is repeated above it.
+        """Return the rows of the answer to a slash command: the typed ``command``, the ``text``, and further ``rows``.
 
-        ``rows`` follow the text.
+        An empty command has no row.
         """
         place, shown = self.place, fold(command, self.place.room)
         typed = [] if not shown else place.spans([("bold", f"{place.sign('»')} {shown}")])
@@ -210,7 +213,7 @@ class Renderer:
         return self._replies.queue([(WORK, [f"{place.indent}{row}" if row else row for row in rows])])
 
     def _settle_pending(self, event: Event) -> list[Part]:
-        """Return the delayed or unfinished rows that this event settles."""
+        """End the thought and the replies that this event ends, and return their remaining rows."""
         found: list[Part] = []
         # A queued line or a note does not end a thought.
         if isinstance(event, _ENDS_THOUGHT):
@@ -264,7 +267,7 @@ def progress_rows(said: Sequence[str], place: RowPlace) -> list[str]:
 
 
 class Progress:
-    """The progress messages of one tool call. With ``delays_last`` the last row is delayed until there is another."""
+    """The progress messages of one tool call. With ``delays_last`` the last row waits until another one follows."""
 
     def __init__(self, *, delays_last: bool) -> None:
         self._delays_last = delays_last
@@ -274,7 +277,7 @@ class Progress:
 
     @property
     def last(self) -> list[str]:
-        """The latest of the rows that are not shown yet."""
+        """The latest rows that are not shown yet."""
         return [*self._held, *self._last]
 
     def add(self, said: Sequence[str]) -> list[str]:
@@ -289,7 +292,7 @@ class Progress:
         return shown
 
     def end(self, mark: str) -> list[str]:
-        """Return the remaining rows at the end of the call."""
+        """Return the rows to show at the end of the call. ``mark`` begins the row that counts omitted ones."""
         left_out = max(self._count - FIRST, 0) - len(self._last)
         note = [f"{mark} {pluralize(left_out, 'more line')}"] if left_out else []
         return [*self._held, *note, *self._last]

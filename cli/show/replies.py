@@ -1,4 +1,4 @@
-"""The replies of the main agent as rows: as they stream, or delayed until the answer is known. Pure."""
+"""The replies of the main agent as rows: streamed, or delayed until it is known which one is the answer. Pure."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from cli.show.spans import MarkdownStyle
 from cli.show.text_rows import in_rows
 
 _ENDS_WAITING = (events.Result, events.IterationStarted, events.RunStarted, events.UserInterruption, events.ToolCall)
-"""Events that decide whether a delayed reply was the answer."""
+"""The types of events that decide whether a delayed reply was the answer."""
 
 
 class StreamedReplies:
     """Replies that are shown as they stream, as Markdown if there are colours. ``tail`` has the unfinished rows.
 
-    Other rows do not interrupt a paragraph, a list item, a table or a code block: they wait for its end.
+    Rows of other events do not interrupt a paragraph, a list item, a table or a code block. They wait for its end.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class StreamedReplies:
 
     @property
     def holds_rows(self) -> bool:
-        """Whether rows wait for the end of a block."""
+        """Whether rows of other events wait for the end of a block."""
         return bool(self._aside)
 
     def add(self, text: str, place: RowPlace) -> list[Part]:
@@ -48,7 +48,7 @@ class StreamedReplies:
         return parts
 
     def end(self, reply: events.Reply, place: RowPlace) -> list[Part]:
-        """End a complete reply. Return the remaining rows."""
+        """End a complete reply. Return its remaining rows, then the rows that waited for its end."""
         parts = self.add(reply.text, place) if self._flow is None else []
         return parts + self._end_flow()
 
@@ -59,7 +59,10 @@ class StreamedReplies:
         return [*self._take_aside(), (WORK, note)]
 
     def release(self, event: Event, place: RowPlace) -> list[Part]:
-        """Return the rows that this event settles."""
+        """End the reply if the event is a result, a new iteration, or the end of an agent. Return the remaining rows.
+
+        A result may have text that was not streamed, such as the results so far of a stopped run. Return its rows too.
+        """
         if not isinstance(event, events.Result | events.IterationStarted | events.AgentEnded):
             return []
         parts = self._end_flow()
@@ -69,7 +72,7 @@ class StreamedReplies:
         return [*parts, (ANSWER, in_rows(unshown_result(event), place.room))]
 
     def queue(self, parts: list[Part]) -> list[Part]:
-        """Return the parts, or queue them until the open block ends."""
+        """Return the parts if no block is open. Otherwise queue them until its end, and return nothing."""
         if self._flow is None or not self._flow.is_open:
             return parts
         self._aside += (part for part in parts if part[1])
@@ -90,12 +93,11 @@ class StreamedReplies:
 
 
 class HeldReplies(StreamedReplies):
-    """Replies that are shown whole.
+    """Replies that are shown whole, when they are complete.
 
-    One without tool calls, which is probably the answer, is delayed until that is known.
-
-    It was not the answer if another iteration, delivered lines, a tool call, or a result with another text follow.
-    Other events (a receipt, token usage) do not decide this.
+    A reply without tool calls is probably the answer of the run, so it is delayed until a later event decides. Another
+    iteration, delivered lines, a tool call, or a result with another text show that it was not the answer. Other
+    events, such as a receipt or token usage, do not decide this.
     """
 
     def __init__(self) -> None:
@@ -107,14 +109,14 @@ class HeldReplies(StreamedReplies):
         return []
 
     def end(self, reply: events.Reply, place: RowPlace) -> list[Part]:
-        """Return the reply, unless it may be the answer."""
+        """Return the rows of a reply with tool calls. Delay any other reply, which may be the answer."""
         if reply.tool_calls == 0:
             self._held = reply.text
             return []
         return [(ANSWER, rows_of(reply.text))]
 
     def release(self, event: Event, place: RowPlace) -> list[Part]:
-        """Return the delayed reply if this event shows that it was not the answer."""
+        """Return the delayed reply if this event shows that it was not the answer. Discard it if it was the answer."""
         held = self._held
         if held is None or not isinstance(event, _ENDS_WAITING):
             return []

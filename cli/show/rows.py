@@ -22,13 +22,13 @@ from cli.show.signs import MINUS
 from cli.show.text_rows import flat, in_rows
 
 MOST_OF_REFUSAL = 4
-"""Rows for the reason of a denied call, if no one was available to approve it."""
+"""The maximum number of rows for the reason of a failed call. A denial's reason ends with how to allow the call."""
 
 _PREVIEW = {"added": "green", "removed": "red", "place": "cyan", "cut": "dim"}
 
 
 def rows(event: Event, place: RowPlace, context: Context) -> list[str]:
-    """Return the rows of an event, without the indentation of their place; none for streaming text."""
+    """Return the rows of an event, without the indentation of ``place``. Streaming text has none."""
     match event:
         case events.Init():
             named = f" {place.sign('·')} ".join((f"chain {event.version}", event.model, event.session))
@@ -111,7 +111,7 @@ def rows(event: Event, place: RowPlace, context: Context) -> list[str]:
 
 
 def painted_preview(question: events.Question, place: RowPlace, *, whole: bool = False) -> list[str]:
-    """Return the rows that show the effect of a call; cut in the middle if long, unless ``whole``."""
+    """Return the rows of a call's preview, with colours. A long preview is cut in the middle, unless ``whole``."""
     found = question_rows.preview_rows(question, place.room, place.sign("…"), place.sign("↪"), whole=whole)
     found = [(style, row.replace(MINUS, place.sign(MINUS)) if style == "plain" else row) for style, row in found]
     fitting = [(style, place.one_row(row) if style == "cut" else row) for style, row in found]
@@ -119,7 +119,7 @@ def painted_preview(question: events.Question, place: RowPlace, *, whole: bool =
 
 
 def _input(input: Mapping[str, Any], place: RowPlace) -> str:
-    """Return the arguments of a call, each cut, since an argument may be a whole file."""
+    """Return the arguments of a call as text. Each is cut, since an argument may be a whole file."""
     limit = place.room // 2
     shown = []
     for name, value in input.items():
@@ -157,12 +157,12 @@ def _plan(event: events.PlanChanged, place: RowPlace) -> list[str]:
 
 
 def plan_author(event: events.PlanChanged, place: RowPlace) -> str:
-    """Return the child agent that changed the plan, as a suffix; empty for the user and the main agent."""
+    """Return a suffix that names the child agent which changed the plan; empty for the user and the main agent."""
     return "" if event.by in ("user", MAIN) else f" (by {place.name(event.by)})"
 
 
 def task_rows(tasks: Sequence[events.TaskView], place: RowPlace) -> list[str]:
-    """Return a row for each of these tasks."""
+    """Return one row for each task."""
     found = []
     for task in tasks:
         why = f" ({task.reason})" if task.reason else ""
@@ -171,7 +171,7 @@ def task_rows(tasks: Sequence[events.TaskView], place: RowPlace) -> list[str]:
 
 
 def limit_rows(event: events.Result, place: RowPlace, context: Context) -> list[str]:
-    """Return the row of a run that used all its iterations, after which Enter on an empty line continues."""
+    """Return the row of a run that has used all its iterations. It says that Enter continues the run."""
     steps = f"{pluralize(event.iterations, 'step')} done; Enter continues"
     return place.note("⏸", f" {place.sign('·')} ".join([steps, *_used(event, context)]), "yellow")
 

@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from chain.app.sessions import Summary
 
 LEAST_QUERY = 24
-"""Columns for the query on a row of a table; with fewer a session has several rows."""
+"""The minimum number of columns for the query in a table. If fewer are left, a session is shown on several rows."""
 COLUMN_GAP = "  "
 LIST_INDENT = "    "
 NUMBER_COLUMNS = 4
-"""Columns of a row's number, for lists to choose from."""
+"""The columns of the number before a row, in lists to choose from."""
 
 
 def resolve_choice(typed: str, sessions: Sequence[Summary]) -> str:
-    """Return the id for the number of a row; any other text unchanged."""
+    """Return the session's id if the text is the number of a row. Return any other text unchanged."""
     is_number = typed.isascii() and typed.isdigit() and 1 <= int(typed[:9]) <= len(sessions)
     return sessions[int(typed) - 1].id if is_number else typed
 
@@ -48,7 +48,10 @@ def session_rows(
     home: str = "",
     is_numbered: bool = False,
 ) -> list[str]:
-    """Return rows of at most ``width`` columns, none without sessions. The workspace ``here`` is omitted."""
+    """Return the table of the sessions, in rows of at most ``width`` columns. Return no rows if there are no sessions.
+
+    Each session has its workspace after its query, except in the workspace ``here``. ``is_numbered`` adds numbers.
+    """
     if not sessions:
         return []
     sign = partial(sign_for, ascii=ascii)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 Sign = Callable[[str], str]
-"""Returns the form of a sign on this terminal."""
+"""A function that returns a sign, or its replacement on an ASCII terminal."""
 
 MINUS = "−"
 """The sign before the number of removed lines."""
@@ -47,14 +47,14 @@ _ASCII = {
 _SIGNS = re.compile("|".join(re.escape(sign) for sign in sorted(_ASCII, key=len, reverse=True)))
 
 SGR = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
-"""The parameters of the sequence for each style."""
+"""The parameters of the SGR sequence of each style."""
 
 
 def sign_for(sign: str, *, ascii: bool) -> str:
-    """Return a sign as this terminal shows it."""
+    """Return a sign, or its ASCII replacement if ``ascii``."""
     return _ASCII[sign] if ascii else sign
 
 
 def to_ascii(text: str) -> str:
-    """Return a text with ASCII replacements for our signs. The user's text is not changed."""
+    """Return a text of this program with ASCII replacements for its signs. Letters and other signs do not change."""
     return _SIGNS.sub(lambda found: _ASCII[found[0]], text)

@@ -7,21 +7,21 @@ from itertools import dropwhile
 from typing import TypeAlias
 
 Part: TypeAlias = tuple[str, Sequence[str]]
-"""The kind of some rows, and the rows. A blank row separates parts of different kinds."""
+"""A kind, and rows of this kind. A blank row separates parts of different kinds."""
 
 START, QUERY, THINKING, WORK, ANSWER, END = "start", "query", "thinking", "work", "answer", "end"
 COMMAND, BESIDE = "command", "beside"
 
 
 class Spacing:
-    """The state of the blank rows: exactly one between parts of different kinds, and none at the top."""
+    """A tracker of the printed rows. It puts one blank row between parts of different kinds, and none at the top."""
 
     def __init__(self) -> None:
         self._last: str | None = None
         self._ends_blank = True
 
     def rows(self, parts: Iterable[Part]) -> list[str]:
-        """Return the rows of parts, separated by blank ones."""
+        """Record parts as printed, and return their rows with the blank rows between them."""
         found: list[str] = []
         for kind, rows in parts:
             if not rows:
@@ -33,7 +33,7 @@ class Spacing:
         return found
 
     def preview(self, parts: Iterable[Part]) -> str:
-        """Return the rows of unsettled parts, separated like settled ones, without changing the state."""
+        """Return the rows of unsettled parts, with blank rows between them. Do not record them as printed."""
         found: list[str] = []
         for kind, rows in parts:
             if rows and rows[0] and (found or self.is_apart(kind)):
@@ -46,11 +46,11 @@ class Spacing:
         return kind != self._last and not self._ends_blank
 
     def join(self, kind: str, to: str) -> None:
-        """If the last part is of kind ``kind``, put no blank row before a next part of kind ``to``."""
+        """If the last part is of kind ``kind``, let a part of kind ``to`` follow without a blank row between them."""
         if self._last == kind:
             self._last = to
 
     def set_apart(self, kind: str) -> None:
-        """If the last part is of this kind, put a blank row before the next part even if it is of the same kind."""
+        """If the last part is of this kind, let a blank row follow it, even before a part of the same kind."""
         if self._last == kind:
             self._last = ""

@@ -10,16 +10,17 @@ from chain.text.plain import sanitize
 from cli.show.text_rows import TAB, word_places
 
 Span: TypeAlias = tuple[str, str]
-"""The parameters of an SGR sequence, such as ``1;36``, or none; and a text without newlines."""
+"""A style and a text without newlines. The style is empty, or the parameters of an SGR sequence, such as ``1;36``."""
 Line: TypeAlias = Sequence[Span]
-"""Spans that belong on one row, if it is wide enough."""
+"""The spans of one line of text. A line that is too wide is wrapped into several rows."""
 
 
 @dataclass(frozen=True)
 class MarkdownStyle:
     """The style of rendered Markdown.
 
-    ``reflow`` joins the rows of a paragraph, which is right for a file; the line ends of a model are intentional.
+    ``reflow`` joins the lines of a paragraph. Use it for files, but not for a model's text, whose line ends are
+    intentional.
     """
 
     ascii: bool = False
@@ -31,17 +32,17 @@ class MarkdownStyle:
 
 
 def paint_row(line: Line) -> str:
-    """Return the line as a row. Each span resets its own colours."""
+    """Return the line as a row with SGR sequences. Each span resets its own colours."""
     return "".join(f"\x1b[{sgr}m{text}\x1b[0m" if sgr and text else text for sgr, text in line)
 
 
 def safe_row(text: str) -> str:
-    """Return foreign text on one row without control sequences, which the parser may have decoded."""
+    """Return untrusted text on one row, without the control sequences that the Markdown parser may have decoded."""
     return sanitize(text).replace("\n", " ").replace("\t", " " * TAB)
 
 
 def plain(line: Line) -> str:
-    """Return the text of a line."""
+    """Return the text of a line without its styles."""
     return "".join(text for _, text in line)
 
 
@@ -56,7 +57,7 @@ def lines_in(spans: Iterable[Span]) -> list[Line]:
 
 
 def wrap(line: Line, width: int) -> list[Line]:
-    """Return the rows of a line, cut between words where possible; none has more than ``width`` columns."""
+    """Return a line as rows of at most ``width`` columns, cut between words where possible."""
     text = plain(line)
     if len(text) <= width and text.isascii() and not text.endswith(" "):
         return [line]
@@ -64,7 +65,7 @@ def wrap(line: Line, width: int) -> list[Line]:
 
 
 def wrap_all(lines: Iterable[Line], width: int) -> list[Line]:
-    """Return the rows of several lines."""
+    """Return several lines as rows of at most ``width`` columns."""
     return [row for line in lines for row in wrap(line, width)]
 
 
@@ -74,7 +75,7 @@ def add_style(sgr: str, line: Line) -> Line:
 
 
 def _slices(line: Line, places: list[tuple[int, int]]) -> list[Line]:
-    """Return the parts of a line at these places, which are in order and do not overlap."""
+    """Return the parts of a line between these starts and ends, which are in order and do not overlap."""
     parts: list[Line] = []
     spans = iter(line)
     sgr, text = next(spans, ("", ""))

@@ -11,13 +11,13 @@ MOST_BESIDE = 3
 CELL_GAP = 2
 """Columns between two cells."""
 LEAST = 20
-"""The least columns of the last cell beside the others; with fewer it is put below them."""
+"""The minimum number of columns for a long last cell beside the others. With fewer it continues below them."""
 BELOW = 6
-"""The indentation of a last cell below the others."""
+"""The indentation of a last cell that continues below the others."""
 
 
 def table(rows: Iterable[Sequence[str]], width: int, indent: str = "  ") -> list[str]:
-    """Return rows with aligned cells. A long last cell continues below itself. Words are not cut."""
+    """Return a table as rows with aligned cells. A long last cell is wrapped at spaces, below its own first row."""
     every = [[flat(cell) for cell in row] for row in rows]
     widths = [max(map(columns, cells)) for cells in zip(*every, strict=True)]
     found = []
@@ -30,7 +30,10 @@ def table(rows: Iterable[Sequence[str]], width: int, indent: str = "  ") -> list
 
 
 def side_by_side(entries: Sequence[tuple[str, str]], width: int, term: int, text: int) -> list[str]:
-    """Return entries in columns. ``term`` and ``text`` are the columns of their two parts."""
+    """Return entries side by side, in as many columns as fit, at most ``MOST_BESIDE``.
+
+    ``term`` and ``text`` are the widths of the two parts of an entry.
+    """
     cell = term + CELL_GAP + text
     beside = max(min((width + CELL_GAP) // (cell + CELL_GAP), MOST_BESIDE), 1)
     if beside == 1:
@@ -41,7 +44,10 @@ def side_by_side(entries: Sequence[tuple[str, str]], width: int, term: int, text
 
 
 def _folded(text: str, first: int, others: int) -> list[str]:
-    """Return a text in parts that fit, cut at spaces; the first may be empty."""
+    """Cut a text at spaces into parts, and return them.
+
+    The first part has at most ``first`` columns and may be empty. The other parts have at most ``others`` columns.
+    """
     parts, room = [""], first
     for word in text.split(" "):
         longer = f"{parts[-1]} {word}" if parts[-1] else word

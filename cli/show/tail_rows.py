@@ -1,4 +1,7 @@
-"""Rows for calls, lines and retries in progress, which are redrawn as these change, and rows for their ends. Pure."""
+"""Rows for running calls, waiting lines and pending retries, and the final rows of lines and retries. Pure.
+
+The rows of a call, line or retry in progress are redrawn when it changes.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +20,17 @@ from cli.show.text_rows import columns, flat
 from cli.show.toolbar import plan_progress
 
 MOST_LINES = 4
-"""Rows of waiting lines; the others are counted."""
+"""The maximum number of rows of waiting lines. If there are more lines, a row counts those without a row."""
 MOST_CALLS = 4
-"""Rows of running calls; the others are counted."""
+"""The maximum number of rows of running calls. If there are more calls, a row counts those without a row."""
 LEAST_TEXT = 16
-"""The least columns of a line's text: with fewer, its time of delivery is on a row of its own."""
+"""The minimum number of columns of a waiting line's text. With fewer, the time of delivery is on a row of its own."""
 
 _CLAUSE = re.compile(r": |; |, |\. | \(")
 
 
 def running_calls(calls: Sequence[events.ToolCall], place: RowPlace, now: float, most: int) -> list[str]:
-    """Return at most ``most`` rows of running calls."""
+    """Return at most ``most`` rows of running calls. If there are more calls, the last row counts the others."""
     most = min(most, MOST_CALLS)
     shown = calls if len(calls) <= most else calls[: most - 1]
     rows = [_running_call(call, place, now) for call in shown]
@@ -44,7 +47,7 @@ def _running_call(call: events.ToolCall, place: RowPlace, now: float) -> str:
 
 
 def waiting_lines(lines: Sequence[events.LineQueued], place: RowPlace, most: int) -> list[str]:
-    """Return at most ``most`` rows of waiting lines, the latest ones."""
+    """Return at most ``most`` rows of the latest waiting lines. If there are more, the first row counts the others."""
     shown = [_waiting_line(line, place) for line in (lines if len(lines) <= MOST_LINES else lines[1 - MOST_LINES :])]
     while (len(shown) < len(lines)) + sum(map(len, shown)) > most:
         del shown[0]
@@ -63,13 +66,16 @@ def _waiting_line(event: events.LineQueued, place: RowPlace) -> list[str]:
 
 
 def unsent_line(event: events.LineQueued, place: RowPlace) -> list[str]:
-    """Return the rows of a line that still waits at the end, in full."""
+    """Return the rows of a line that still waits after the last event of the session. Its text is not cut."""
     begin, _, end = user_lines.waiting_row(event, place.sign)
     return place.spans([("dim", f"{begin}{user_lines.fold(event.text, place.room)}{end}")])
 
 
 def settled_line(event: events.Receipt, place: RowPlace) -> list[str]:
-    """Return the rows of a line that did not reach the model, in full, since the tail had shortened it."""
+    """Return the final rows of a line that did not reach the model; none for any other receipt.
+
+    The text is shown in full, since the rows of the waiting line had shortened it.
+    """
     if (settled := user_lines.settled_parts(event)) is None:
         return []
     sign, words, style = settled
@@ -77,13 +83,13 @@ def settled_line(event: events.Receipt, place: RowPlace) -> list[str]:
 
 
 def delivered_lines(event: events.UserInterruption, lines: Sequence[events.LineQueued], place: RowPlace) -> list[str]:
-    """Return the rows of the lines that one safe point delivered."""
+    """Return the rows of lines that were delivered together."""
     event = replace(event, message=user_lines.fold(event.message, place.room))
     return place.spans(user_lines.whole_delivery_spans(event, lines, place.sign))
 
 
 def countdown(event: events.Retry, place: RowPlace, now: float) -> str:
-    """Return the row of a pending retry."""
+    """Return the row of a pending retry, with the seconds until it starts."""
     left = ceil(event.time + event.delay_s - now)
     when = f", again in {duration(left, whole=True)}" if left > 0 else ", asking again"
     end = f"{when} (attempt {event.attempt}), Esc ends"
@@ -92,13 +98,13 @@ def countdown(event: events.Retry, place: RowPlace, now: float) -> str:
 
 
 def ended_retries(last: events.Retry, count: int, ended: str, took: float, place: RowPlace) -> str:
-    """Return the row of a series of retries that has ended."""
+    """Return the row of a finished series of retries. ``ended`` is how it ended, and ``took`` its seconds."""
     often = "" if count == 1 else f" {count} times"
     return place.line("↻", f"{_cause(last)}{often}, {ended} after {duration(took, whole=True)}", "dim")
 
 
 def changed_task(event: events.PlanChanged, task: events.TaskView, place: RowPlace) -> str:
-    """Return the row of a plan in which one task has changed. An earlier event has shown the other tasks."""
+    """Return the row of a plan in which only ``task`` has changed: the plan's progress, and that task."""
     progress = plan_progress(each.state for each in event.tasks)
     by = plan_author(event, place)
     return place.one_row(f"Plan {progress}{by}: {task_rows([task], place)[0].strip()}")

@@ -1,7 +1,7 @@
 """Streaming text, cut into rows as it comes. Pure.
 
 Only whole rows can be written above a prompt, so the text is cut where the terminal would wrap it, if possible at a
-space. The rest is the unfinished row, which is never wider than the terminal.
+space. The text after the last cut is the unfinished row, which is never wider than the terminal.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from chain.text.wording import pluralize
 TAB = 4
 
 NARROWEST = 20
-"""The least width that rows are made for, in columns."""
+"""The least width of rows, in columns. On a narrower terminal, rows have this width too."""
 
 LONGEST_SHOWN = 20
-"""Rows of the longest pasted text that is shown in full."""
+"""The maximum number of rows of a pasted text that is shown in full."""
 
 _NOT_FIRST = "\xa0。，、．！？；：）」』】》〉…ー々,.!?;:)]}"
-"""Characters that must not start a row, though a row may end after any wide character."""
+"""Characters that must not start a row. A text is cut beside wide characters, but never before one of these."""
 
 _SGR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def unpainted(row: str) -> str:
-    """Return one of our rows without its colours."""
+    """Return a row of this program without its colours."""
     return _SGR.sub("", row)
 
 
 def flat(text: str) -> str:
-    """Return the text on one row."""
+    """Return the sanitized text on one row: each sequence of white space becomes one space."""
     return " ".join(sanitize(text).split())
 
 
 def cut_to_row(text: str, most: int) -> str:
-    """Return the text on one row, cut after ``most`` characters. Only the beginning is processed."""
+    """Return the text on one row, cut after ``most`` characters. The end of a long text is not processed."""
     row = flat(text[: 2 * most])
     return row if len(row) <= most and len(text) <= 2 * most else f"{row[:most].rstrip()}..."
 
@@ -67,7 +67,10 @@ def pad(text: str, width: int, *, right: bool = False) -> str:
 
 
 def cluster_beside(text: str, at: int, by: int) -> int:
-    """Return the place on the other side of the grapheme cluster that ends (``by`` = -1) or begins (1) at a place."""
+    """Return the index at the other end of the grapheme cluster beside the index ``at``.
+
+    ``by`` is -1 for the cluster before ``at``, and 1 for the one after it.
+    """
     if (text[at - 1 : at] if by < 0 else text[at : at + 2]).isascii():
         return min(max(at + by, 0), len(text))
     from wcwidth import grapheme_boundary_before, iter_graphemes
@@ -76,7 +79,7 @@ def cluster_beside(text: str, at: int, by: int) -> int:
 
 
 def fitting(text: str, width: int) -> int:
-    """Return how many characters of the text fit into ``width`` columns, at least one."""
+    """Return how many of the first characters fit into ``width`` columns. Return at least 1."""
     if text.isascii():
         return max(min(len(text), width), 1)
     filled = 0
@@ -88,7 +91,7 @@ def fitting(text: str, width: int) -> int:
 
 
 def word_places(text: str, width: int) -> list[tuple[int, int]]:
-    """Return the start and end of each row of a text, cut between words or wide characters if possible."""
+    """Return the start and end index of each row, cut between words or wide characters if possible."""
     places, begin = [], 0
     while True:
         full = begin + fitting(text[begin : begin + 2 * width], width)
@@ -102,7 +105,7 @@ def word_places(text: str, width: int) -> list[tuple[int, int]]:
 
 
 def _break(text: str, begin: int, full: int) -> int:
-    """Return the last place up to ``full`` where the text may be cut, or ``full``."""
+    """Return the last index where the text may be cut, from ``full`` down to ``begin``; ``full`` if there is none."""
     if text[full] == " ":
         return full
     for at in range(full, begin, -1):
@@ -119,7 +122,7 @@ def _is_between_wide(text: str, at: int) -> bool:
 
 
 def row_starts(text: str, width: int) -> list[int]:
-    """Return the starts of the rows of a text as the terminal would cut it; one for an empty text."""
+    """Return the start index of each row of a text as a terminal would cut it. An empty text has one row."""
     starts = [0]
     while True:
         # Only as much as can fit is examined, since the text may be long.
@@ -135,18 +138,18 @@ def row_count(text: str, width: int) -> int:
 
 
 def amount(text: str) -> str:
-    """Return the size of a pasted text in words."""
+    """Return the size of a pasted text as a phrase: its lines, or its characters if it is one line."""
     lines = len(text.splitlines())
     return pluralize(lines, "line") if lines > 1 else pluralize(len(text), "character")
 
 
 def hard_rows(text: str, width: int) -> list[str]:
-    """Return the rows of a text, cut as the terminal would cut it: nothing is added or lost."""
+    """Return a text as rows, cut where a terminal would cut it. The joined rows are the text."""
     return [text[start:end] for start, end in pairwise([*row_starts(text, width), len(text)])]
 
 
 def in_rows(text: str, width: int) -> list[str]:
-    """Return a whole text in rows, cut at spaces if possible."""
+    """Return a complete text as rows of at most ``width`` columns, cut at spaces if possible."""
     flow = Flow(width)
     return [*flow.add(text), *flow.end()]
 
@@ -168,13 +171,13 @@ def cut_start(text: str, width: int, mark: str) -> str:
 
 
 class Cleaner:
-    """An incremental ``sanitize``: a control sequence that is cut by the end of a piece is delayed."""
+    """A ``sanitize`` for streaming text. It delays a control sequence that is incomplete at the end of a piece."""
 
     def __init__(self) -> None:
         self._raw = ""
 
     def add(self, text: str) -> str:
-        """Return the clean text that this piece adds."""
+        """Add a piece. Return the clean text, without a control sequence that is not complete yet."""
         text = self._raw + text
         begun = UNFINISHED.search(text)
         cut = begun.start() if begun is not None else len(text)
@@ -182,13 +185,13 @@ class Cleaner:
         return sanitize(text[:cut])
 
     def end(self) -> str:
-        """Return the clean text of the delayed rest."""
+        """End the text. Return what was delayed, sanitized."""
         text, self._raw = self._raw, ""
         return sanitize(text)
 
 
 class Flow:
-    """One streaming text, ``width`` columns wide. Leading and trailing blank rows are omitted."""
+    """A streaming text as rows of at most ``width`` columns, without leading and trailing blank rows."""
 
     def __init__(self, width: int) -> None:
         self.width = width
@@ -218,7 +221,10 @@ class Flow:
         return [row for part in self._cut(line) for row in self._finished_row(part)]
 
     def _finished_row(self, row: str) -> list[str]:
-        """Return a whole row after the blank rows before it, which are now known to be inside the text."""
+        """Return a complete row, after the blank rows that were delayed. If it is blank, delay it and return no row.
+
+        Blank rows are delayed since those at the end of the text are omitted.
+        """
         row = row.rstrip()
         if not row:
             self._blanks += self._has_begun
@@ -227,7 +233,7 @@ class Flow:
         return [""] * blanks + [row]
 
     def _cut(self, line: str) -> list[str]:
-        """Return the line in parts that fit; the last may be empty."""
+        """Return a line in parts of at most ``width`` columns. The last part may be empty."""
         line = line.expandtabs(TAB)
         starts = [begin for begin, _ in word_places(line, self.width)]
         return [line[begin:end] for begin, end in pairwise([*starts, len(line)])]

@@ -21,15 +21,15 @@ from cli.show.aliases import bare_command, interrupts_nothing
 from cli.show.text_rows import columns, cut, cut_start, flat
 
 LONGEST_PARSED = 2_000
-"""Characters of the longest text that is parsed at every key. A longer one is a paste, and counts as a redirect."""
+"""The maximum length of a text that is parsed after each key. A longer one is probably a paste, and counts as plain."""
 LONGEST_NAME = 24
-"""Columns of a name (a tool, agent, model, folder or branch), which may be long: the rest of the row matters more."""
+"""The maximum number of columns of a name of a tool, agent, model, folder or branch. A longer name is cut."""
 ToolbarPart: TypeAlias = tuple[str, str]
-"""A style (``nearly-full``, or none) and a text."""
+"""A style (``nearly-full``, or empty) and a text."""
 NEARLY_FULL = 80
 """Percent of the context window above which its usage is highlighted."""
 LESS_WHEN_IDLE = ("tokens", "folder", "branch", "model", "context", "plan", "jobs", "queue", "mode", "idle")
-"""The parts of the left side that a narrow row drops while nothing runs, in this order."""
+"""The parts of the left side while no run is active, in the order in which a narrow row drops them."""
 SIDE_GAP = 2
 """The minimum gap between the two sides, in columns."""
 
@@ -39,12 +39,12 @@ _NO_ANSWERS: frozenset[Kind] = frozenset({"stop", "todo", "follow-up", "context"
 
 
 def answers_question(text: str) -> bool:
-    """Return whether a text typed at a question answers it. A stop, a plan command and the like do not."""
+    """Return whether a text answers an open question. Some lines do not, such as a stop or a plan command."""
     return not (text.startswith("!") or parse_line(text).kind in _NO_ANSWERS)
 
 
 def plan_progress(tasks: Iterable[TaskState]) -> str:
-    """Return the progress of a plan: its closed tasks, all tasks, and the failed ones."""
+    """Return the progress of a plan as text: closed tasks, ``/``, all tasks, and the number of failed ones if any."""
     states = [*tasks]
     failed = states.count("FAILED")
     return f"{len(states) - states.count('PENDING')}/{len(states)}{f', {failed} failed' if failed else ''}"
@@ -94,9 +94,9 @@ class Toolbar:
     def __init__(
         self, *, ascii: bool, inbox_size: int, has_esc: bool = True, plan: Sequence[TaskState] = (), folder: str = ""
     ) -> None:
-        """Create the row. ``has_esc``: an Esc key interrupts. ``plan`` has the states of the plan's tasks.
+        """Create the row. ``plan`` has the states of the plan's tasks.
 
-        ``folder`` is the workspace as it is shown; empty to omit it.
+        ``has_esc``: the Esc key can interrupt a run. ``folder`` is the text for the workspace; empty to omit it.
         """
         self._ascii = ascii
         self._killing_key = "Esc" if has_esc else "Ctrl-C"
@@ -115,13 +115,13 @@ class Toolbar:
         self._is_nearly_full = False
         self._plan: Sequence[TaskState] = plan
         self.is_running = False
-        """Whether a run has begun whose result has not come yet."""
+        """Whether a run has started and its result has not arrived yet."""
         self._is_stopping = False
         self._iteration = ""
         self._step = _ToolbarStep("starting", 0.0)
         self._tools: dict[tuple[str, str], events.ToolCall] = {}
         self._children: dict[str, tuple[str, str]] = {}
-        """The tool call that started each child, in the form of ``_tools``."""
+        """The tool call that started each child, as a key of ``_tools``."""
         self.asked: events.Question | None = None
         """The open question."""
 
@@ -193,11 +193,14 @@ class Toolbar:
             self._context, self._is_nearly_full = f"ctx {tokens:,}", False
 
     def target(self, agent: str) -> str:
-        """Return an agent as the prompt shows it; empty for the main one, and for none."""
+        """Return an agent's name as the prompt shows it. Return an empty text for the main agent or an empty name."""
         return "" if agent in ("", MAIN) else self._name(agent)
 
     def stopping(self, now: float, of: str = MAIN) -> str:
-        """Return what a requested stop of an agent waits for. The main agent's stop is that of the whole run."""
+        """Return the text about a requested stop of an agent.
+
+        Stopping the main agent stops the whole run. The text then names the tool whose end the stop waits for.
+        """
         tool = self._tool()
         if of != MAIN or tool is None:
             return f"{self._signs.stop}Stopping{'' if of == MAIN else f' {self._name(of)}'}"
@@ -222,11 +225,13 @@ class Toolbar:
     ) -> list[ToolbarPart]:
         """Return the row, at most ``width`` columns of it.
 
-        ``to`` is the recipient of the typed text, ``waiting`` the number of waiting lines of all agents, ``at`` the
-        question that was open when the text was begun. ``others`` lines in the editor are sent by Enter before it.
-        ``holds_rows``: rows wait for the end of a block of the reply. ``keys`` answer without Enter while nothing is
-        typed. ``mode`` is shown if it is given; while a run is active, in short form and only if it is not the default.
-        ``jobs`` background jobs are running.
+        ``to`` is the recipient of the typed text, and ``waiting`` the number of lines that wait for any agent. ``at``
+        is the id of the question that was open when the user began to type; empty if none was. ``others`` is the number
+        of further lines in the editor, which Enter sends before the typed one. ``holds_rows``: rows of events wait for
+        the end of a block of the reply. ``keys`` are the keys that answer the question without Enter while nothing is
+        typed.
+
+        ``mode`` is shown if it is given. While a run is active, it is in short form, and the default mode is not shown.
         """
         typed = to.text
         if at and answers_question(typed):
@@ -296,7 +301,7 @@ class Toolbar:
         yield from ((where, step, queue), (where, short, queue), (where, short), (where,), ())
 
     def _current_step(self, now: float) -> tuple[str, str]:
-        """Return the current step with its seconds, and without them."""
+        """Return the current step in two forms: with its seconds, and without them."""
         step, tool = self._step, self._tool()
         if self._is_stopping:
             return self.stopping(now), f"{self._signs.stop}Stopping"
@@ -311,9 +316,10 @@ class Toolbar:
         return f"{name} {duration(now - since, whole=True)}", name
 
     def _tool(self) -> tuple[str, str, float] | None:
-        """Return the agent, the name and the start of the latest running tool, with the number of parallel ones.
+        """Return the agent, the name and the start of the latest running tool; ``None`` if no tool runs.
 
-        A call that a child works for is shown only if no other tool runs: the child's activity says more.
+        The name includes the number of the agent's other running tools. A call that started a child agent is ignored
+        while other tools run, since the child's activity says more.
         """
         if not self._tools:
             return None
@@ -328,7 +334,7 @@ class Toolbar:
         return "" if agent == MAIN else f"{self._name(agent)}: "
 
     def _right(self, to: Recipient) -> str:
-        """Return the effect of Enter; with nothing typed, the agent that the next line goes to."""
+        """Return the effect of Enter on the typed text. If nothing is typed, return the agent for the next line."""
         signs, typed = self._signs, to.text
         agent = self._name(to.agent) or MAIN
         if not typed.strip():

@@ -1,6 +1,6 @@
 """The guide through the demonstration: lines to try, and their effects. Pure.
 
-Comments repeat nothing that rows of events say, and come only between the steps of a run.
+Comments do not repeat the rows of events. They are shown only between the steps of a run.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _EFFECTS = {
 
 
 class Tour:
-    """The comments on the events of a demonstration, in order."""
+    """The guide's comments on the events of a demonstration, which it receives in order."""
 
     farewell = "The demonstration's folder is removed, and nothing is stored. To start: chain"
 
@@ -65,7 +65,7 @@ class Tour:
         """Whether a tool was started in this iteration."""
 
     def comments(self, event: Event) -> Sequence[Comment]:
-        """Return the comments after this event; usually none."""
+        """Return the comments to show after this event; usually none."""
         if event.agent != MAIN:
             return ()
         match event:
@@ -92,7 +92,7 @@ class Tour:
         return ()
 
     def _effects(self, event: events.UserInterruption) -> Sequence[str]:
-        """Return the comments on a delivery: one if a line was urgent, otherwise one for each kind of line."""
+        """Return the comments on delivered lines: one if a line was urgent, otherwise one for each kind of line."""
         lines = [self._queued[id] for id in event.ids if id in self._queued]
         kinds = dict.fromkeys(line.kind if line.kind in ("todo", "question") else "other" for line in lines)
         is_urgent = any(line.urgency != "next" for line in lines)

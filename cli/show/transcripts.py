@@ -1,7 +1,7 @@
-"""The transcript of each child agent, as the rows that it would have if it were the main agent. Pure.
+"""The transcript of each child agent. Its rows are those that a main agent would have. Pure.
 
-The rows are made when the events come, for the terminal's width at that time, like those of the main agent. Only the
-latest rows are stored: an agent may run for hours.
+Rows are made when the events arrive, for the terminal's width at that time. Only the latest rows are stored, since an
+agent may run for hours.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from cli.show.renderer import WORK_OF_CHILDREN, Renderer
 from cli.show.text_rows import flat
 
 MAX_AGENTS = 64
-"""Stored agents: as many as the built-in configuration stores to be asked again, and the running ones."""
+"""The maximum number of transcripts: of running agents, and of finished ones that can be asked again by default."""
 MAX_ROWS = 1_000
-"""Stored rows of an agent."""
+"""The maximum number of stored rows of an agent."""
 MAX_NAME = 200
-"""Characters that are shown of an unknown name."""
+"""The characters of an unknown agent's name that are shown."""
 
 
 class _Transcript:
@@ -55,13 +55,16 @@ class Transcripts:
         self._dropped = 0
 
     def update(self, event: Event, width: int) -> None:
-        """Add the rows of an event, if it is about a child, for a terminal ``width`` columns wide."""
+        """Add an event of a child to the transcripts of the child and of its ancestors. Ignore other events.
+
+        The rows are made for a terminal ``width`` columns wide.
+        """
         context = self._contexts.context_of(event)
         match event:
             case events.AgentStarted():
                 self._add_nested(event, context, width)
                 start = events.RunStarted(id="", query=event.task, time=event.time)
-                self._of(event.name).add(start, Context(), width)
+                self._open_transcript(event.name).add(start, Context(), width)
             case events.AgentEnded():
                 if (own := self.transcripts.get(event.name)) is not None:
                     own.add(event, Context(child=context.child), width)
@@ -79,10 +82,10 @@ class Transcripts:
         dropped = f" (dropped: {pluralize(self._dropped, 'older agent')})" if self._dropped else ""
         return [f"There is no transcript of {flat(name)[:MAX_NAME]}{dropped}."]
 
-    def _of(self, name: str) -> _Transcript:
-        """Return a new transcript, as the latest, for an agent that starts.
+    def _open_transcript(self, name: str) -> _Transcript:
+        """Return the transcript of an agent that starts. Create it if the agent has none. It becomes the latest one.
 
-        The oldest one of an idle agent may be dropped.
+        If there are too many transcripts, drop the oldest one, if possible of an idle agent.
         """
         found = self.transcripts.pop(name, None)
         if found is None:
@@ -96,7 +99,7 @@ class Transcripts:
         return found
 
     def _add_nested(self, event: Event, context: Context, width: int) -> None:
-        """Add an event to the transcripts of all its ancestors that show it."""
+        """Add an event to the transcripts of the agent's ancestors. The work of a child is not shown there."""
         if isinstance(event, WORK_OF_CHILDREN):
             return
         above = list(self_and_ancestors(self._contexts.working, event.agent))

@@ -38,7 +38,7 @@ TRUST_COMMANDS = "Trust them? [y/N] "
 
 
 def question(file: Path, asked: Sequence[Sensitive], width: int) -> list[str]:
-    """Return the rows with the keys that the file sets, the danger, and the answers; each at most ``width`` columns."""
+    """Return rows with the keys that the file sets, the danger, and the answers; each at most ``width`` columns."""
     width = max(width, NARROWEST)
     head = f"{_on_one_row(str(file))} came with this folder and sets:"
     rows = [row for each in asked for row in _rows_of(each, width)]
@@ -46,7 +46,7 @@ def question(file: Path, asked: Sequence[Sensitive], width: int) -> list[str]:
 
 
 def server_question(server: ToolServer, width: int) -> list[str]:
-    """Return the rows with a server's command or address in full, the danger, and the answers."""
+    """Return rows with a server's whole command or address, the danger, and the possible answers."""
     width = max(width, NARROWEST)
     is_remote = "url" in server.entry.entries()
     head = f"{_on_one_row(server.entry.file)} came with this folder and names the server {server.name}:"
@@ -57,7 +57,7 @@ def server_question(server: ToolServer, width: int) -> list[str]:
 
 
 def commands_question(commands: Sequence[UntrustedCommand], width: int) -> list[str]:
-    """Return the names of the workspace's commands, what they could do, and the possible answers."""
+    """Return rows with the names of the workspace's commands, what they could do, and the possible answers."""
     width = max(width, NARROWEST)
     head = f"{_on_one_row(str(commands[0].file.parent))} came with this folder and has the commands:"
     names = ", ".join(f"/{command.name}" for command in commands)
@@ -65,13 +65,16 @@ def commands_question(commands: Sequence[UntrustedCommand], width: int) -> list[
 
 
 def declined_rows(left_out: Path, instead: Path | None, width: int) -> list[str]:
-    """Return the row that says which configuration is used after the answer no."""
+    """Return the row that says which configuration is used when the user did not trust a file.
+
+    ``left_out`` is that file. ``instead`` is the file that is used; ``None`` for the built-in configuration.
+    """
     used = "the built-in defaults are" if instead is None else f"{_on_one_row(str(instead))} is"
     return in_rows(f"{_on_one_row(left_out.name)} is not used; {used}.", max(width, NARROWEST))
 
 
 def _rows_of(each: Sensitive, width: int) -> list[str]:
-    """Return a value beside its key if both fit, else below it: a break inside the value would hide its meaning."""
+    """Return the rows of a key and its value. The value is below the key if both do not fit on one row."""
     key, value = _on_one_row(f"line {each.line}  {each.key}:"), _on_one_row(each.value)
     rows = _beside_or_below(key, value, width)
     for label, text in (("in", each.place), ("leads to", each.leads_to)):
@@ -91,6 +94,6 @@ def _on_one_row(text: str) -> str:
 
 
 def _hanging(text: str, width: int, indent: str) -> list[str]:
-    """Return a text in rows, cut where they are full and not at spaces, none of which may be lost."""
+    """Return a text as rows that are cut where they are full. A cut at a space would omit the space."""
     first, *rest = hard_rows(text, width - len(DEEPER))
     return [indent + first, *(DEEPER + row for row in rest)]

@@ -1,4 +1,7 @@
-"""Events as rows above a prompt: those of calls, lines and retries in progress are redrawn in the tail. Pure."""
+"""Events as rows above a prompt. Pure.
+
+Running calls, waiting lines and pending retries are in the tail, which is redrawn. They get rows when they are settled.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,9 @@ from cli.show.spacing import ANSWER, COMMAND, THINKING, WORK, Part, Spacing
 from cli.show.text_rows import flat
 
 LEAST_ROWS = 3
-"""The least rows of running work, however many lines wait."""
+"""The rows of the tail that waiting lines leave to running work, however many lines wait."""
 SHORT_S = 2.0
-"""Seconds below which a single retry has no row of its own, since it is hardly noticed."""
+"""A single retry that takes fewer seconds has no row of its own, since a user hardly notices it."""
 PLAN = "plan_"
 """The prefix of the tools that change the plan."""
 
@@ -33,20 +36,20 @@ _CONTINUES = (
     events.IterationStarted,
     events.UserInterruption,
 )
-"""Events that show that the reply to a retry has started."""
+"""The types of events that show that the model answers the repeated request."""
 
 
 @dataclass(slots=True)
 class _RunningCall:
-    """A call that runs."""
+    """A tool call that is running."""
 
     event: events.ToolCall
     agent: str = ""
-    """The running agent that carries it out."""
+    """The running agent that the call started; empty if there is none."""
     was_stopped: bool = False
-    """Whether its agent was stopped, which is shown on a row of its own."""
+    """Whether the agent that the call started was stopped. Another row shows this."""
     is_shown: bool = False
-    """Whether other rows show its outcome, unless that is an error."""
+    """Whether other rows show the outcome of the call. An error has a row in any case."""
 
 
 @dataclass(slots=True)
@@ -65,7 +68,7 @@ class UpdatingRenderer(Renderer):
     _delays_progress = True
 
     def __init__(self, *, color: bool, ascii: bool, width: int = 80, spacing: Spacing | None = None) -> None:
-        """Create a renderer. ``spacing`` is that of the terminal, if rows of another session are above."""
+        """Create a renderer. ``spacing`` is the state of a terminal that shows rows of an earlier session already."""
         super().__init__(color=color, ascii=ascii, width=width, streams=True, collapses=True)
         self.shows_thinking = False
         self._spacing = Spacing() if spacing is None else spacing
@@ -79,7 +82,7 @@ class UpdatingRenderer(Renderer):
         """The waiting lines, by id."""
         self._retries: dict[str, _RetrySeries] = {}
         self._held: tuple[events.Question, RowPlace] | None = None
-        """A question that is not shown yet: the next event may answer it."""
+        """The question of the last event. It is not shown yet, since the next event may answer it."""
         self._questions: dict[str, events.Question] = {}
         self._notes: dict[str, str] = {}
         """The outcomes of approvals, for the rows of their calls."""
@@ -88,7 +91,7 @@ class UpdatingRenderer(Renderer):
         self._tasks: tuple[events.TaskView, ...] = ()
 
     def rows(self, event: Event, context: Context | None = None) -> list[str]:
-        """Return the rows of this event, and those that have waited for it."""
+        """Return the rows of an event, after delayed rows that the event releases."""
         self._now = event.time
         shown = super().rows(event, context)
         if isinstance(event, events.Reply):
@@ -97,7 +100,7 @@ class UpdatingRenderer(Renderer):
         return shown
 
     def unsettled_rows(self) -> list[str]:
-        """Return the unsettled rows at the end of the events."""
+        """Return the rows that are still unsettled after the last event of the session, and forget them."""
         unfinished = [row for row in (self._unfinished or "").split("\n") if row]
         work = self._running(0.0, MOST_ROWS)
         work += [row for line in self._lines.values() for row in tail_rows.unsent_line(line, self.place)]
@@ -135,9 +138,9 @@ class UpdatingRenderer(Renderer):
         return self._spaced(self._release_question())
 
     def answer(self, command: str, text: str, rows: Sequence[str] = ()) -> list[str]:
-        """Return the rows of an answer to the typed ``command``, which is repeated above it.
+        """Return the rows of the answer to a slash command: the typed ``command``, the ``text``, and further ``rows``.
 
-        ``rows`` follow the text.
+        An empty command has no row.
         """
         found = super().answer(command, text, rows)
         self._spacing.set_apart(COMMAND)
@@ -147,13 +150,13 @@ class UpdatingRenderer(Renderer):
         return self._spacing.rows(parts)
 
     def _running(self, now: float, most: int) -> list[str]:
-        """Return at most ``most`` rows of running calls, without those that a running agent carries out."""
+        """Return at most ``most`` rows of running calls. A call with a running agent has none: the agent has a row."""
         return tail_rows.running_calls(
             [call.event for call in self._calls.values() if not call.agent], self.place, now, most
         )
 
     def _release_question(self, event: Event | None = None) -> list[Part]:
-        """Return the delayed question, unless the event answers it immediately."""
+        """Return the rows of the delayed question; none if the event is an answer that did not come from the user."""
         held, self._held = self._held, None
         if held is None or (isinstance(event, events.Answer) and event.id == held[0].id and event.by != "user"):
             return []
@@ -161,7 +164,7 @@ class UpdatingRenderer(Renderer):
         return self._work(rows(question, place, Context()), place)
 
     def _ended_retries(self, event: Event, place: RowPlace) -> list[str]:
-        """Return the row of the retries that this event ends."""
+        """Return the row of a series of retries that this event ends. A single short retry has none."""
         if not isinstance(event, (*_CONTINUES, events.Result, events.Error)):
             return []
         done = self._retries.pop(event.agent, None)
@@ -248,7 +251,7 @@ class UpdatingRenderer(Renderer):
         return [*progress_rows(said[:-1] if is_twice else said, place), *settled]
 
     def _is_shown_elsewhere(self, event: events.Answer, *, is_own: bool) -> bool:
-        """Return whether an answer needs no row of its own. The row of a call shows whether it was approved."""
+        """Record an answer for the row of its call. Return whether the answer then needs no row of its own."""
         question = self._questions.pop(event.id, None)
         if question is None:
             return False

@@ -18,7 +18,7 @@ from cli.show.spans import Span
 from cli.show.text_rows import LONGEST_SHOWN, amount, cut_to_row, flat, row_count
 
 MAX_ROW_CHARS = 2_000
-"""Characters that are shown of each delivered row, which was shown whole when it was queued."""
+"""The maximum number of characters of each row of a delivered text. The whole text was shown when it was queued."""
 
 _GUIDANCE = {
     "focus_query": "focus",
@@ -29,11 +29,11 @@ _GUIDANCE = {
 }
 
 NO_BREAK = "\xa0"
-"""The space between a sign and its text, which keeps them on one row."""
+"""The space between a sign and its text. It keeps both on one row."""
 
 
 def query(text: str) -> str:
-    """Return a query in full, except piped input, whose lines are counted."""
+    """Return a query in full. Of piped input, return only the number of lines."""
     asked, begin, piped = text.partition(STDIN_BEGIN)
     if not begin or not piped.endswith(STDIN_END):
         return as_typed(text)
@@ -42,19 +42,22 @@ def query(text: str) -> str:
 
 
 def job_end_text(text: str, sign: Sign) -> str:
-    """Return the status of an ended job and the first row of its command, which begin the line that reports the end."""
+    """Return the text that reports the end of a job, shortened to its first two rows.
+
+    These are the job's status and the first row of its command.
+    """
     return f" {sign('·')} ".join(text.split("\n")[:2])
 
 
 def strip_texts(message: str, texts: Iterable[str]) -> str:
-    """Return the message of lines that were delivered together, without the lines with these texts."""
+    """Return the message of lines that were delivered together, without those lines that have these ``texts``."""
     for text in texts:
         message = message.replace(text, "", 1)
     return message.strip("\n")
 
 
 def queued_spans(event: events.LineQueued, sign: Sign) -> list[Span]:
-    """Return the row of a waiting line."""
+    """Return the row of a waiting line: its text, and when it will be delivered."""
     spans: list[Span] = [("bold", _beginning_of_row(event, sign)), ("", f" {as_typed(event.text)} ")]
     if guidance := _guidance(event, sign):
         spans += [("cyan", guidance.rstrip()), ("", " ")]
@@ -66,13 +69,13 @@ def queued_spans(event: events.LineQueued, sign: Sign) -> list[Span]:
 
 
 def readdressed_spans(event: events.LineQueued, sign: Sign) -> list[Span]:
-    """Return the row of a waiting line whose agent has changed, given that it was shown whole before."""
+    """Return the row of a waiting line whose agent has changed. Its text is cut, since it was shown in full before."""
     waits = f"{sign('⏳')}{NO_BREAK}Now waits for {flat(event.target_agent)}"
     return [("bold", f"{sign('📤')}"), ("", f" {_beginning(event.text, sign)} "), ("dim", waits)]
 
 
 def delivered_spans(event: events.UserInterruption, last_tool: str, sign: Sign) -> list[Span]:
-    """Return the row of a delivery at a safe point; ``last_tool`` ran before it in this iteration, if any."""
+    """Return the row of a delivery. ``last_tool`` is the last tool before it in this iteration; empty if none ran."""
     where = phrases.delivery_in_row(event.point, flat(last_tool))
     spans: list[Span] = [("bold", f"[{_banner(event, sign)}]"), ("", f" {_beginning(event.message, sign)} ")]
     if event.tools_skipped:
@@ -81,7 +84,7 @@ def delivered_spans(event: events.UserInterruption, last_tool: str, sign: Sign) 
 
 
 def waiting_row(event: events.LineQueued, sign: Sign) -> tuple[str, str, str]:
-    """Return the start, the text and the end of the updated row of a waiting line."""
+    """Return the start, the text and the end of a waiting line's row, which is redrawn while the line waits."""
     state = {"now": f"{sign('⚡')} now", "urgent": f"{sign('⚡')} ASAP, may skip tools"}.get(event.urgency, "")
     if not state:
         state = f"{sign('⏳')} {'after this run' if event.kind == 'follow-up' else 'next safe point'}"
@@ -119,7 +122,10 @@ def _guidance(event: events.LineQueued, sign: Sign, most: int | None = None) -> 
 
 
 def settled_parts(event: events.Receipt) -> tuple[str, str, str] | None:
-    """Return a sign, the words before the text, and a style, for a line that did not reach the model; else ``None``."""
+    """Return the sign, the words before the text, and the style of a line that did not reach the model.
+
+    Return ``None`` for any other receipt.
+    """
     words = flat(phrases.describe_receipt(event))
     if not words:
         return None

@@ -26,14 +26,14 @@ from cli.writing import write_all
 
 AT_TERMINAL = "chain acp speaks JSON with an editor; see chain help editors. Press Ctrl-D to end it.\n"
 
-_OF_THE_EDITOR = ("workspace", "continue", "resume", "say", "script", "no_stdin", "stdin")
-"""Options for what an editor decides."""
+_EDITOR_DECIDES = ("workspace", "continue", "resume", "say", "script", "no_stdin", "stdin")
+"""The options that ``chain acp`` refuses, because the editor decides what they would set."""
 
 _THREADS = Threads("output")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve an editor until it ends, and return the exit code. Raise ``UserError``."""
+    """Serve an editor until it closes the input or a signal arrives. Return the exit code. Raise ``UserError``."""
     check_options(args)
     if os.isatty(0):
         write(2, AT_TERMINAL)
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     opener = SessionOpener(partial(read_settings, args), state, args.tools, traces, os.environ, address, mode, is_kept)
     if address:
         store.check()
-    # The streams for the messages alone: a tool that prints, or reads, must not get into them.
+    # Keep the streams for the protocol's messages: a tool that prints or reads must not use them.
     stdin, stdout = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -57,8 +57,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def check_options(args: argparse.Namespace) -> None:
-    """Raise ``UserError`` for an option that has no meaning in an editor."""
-    for name in _OF_THE_EDITOR:
+    """Raise ``UserError`` for an option that cannot be used with ``chain acp``."""
+    for name in _EDITOR_DECIDES:
         if vars(args)[name] not in (None, False, []):
             raise UserError(f"--{name.replace('_', '-')} cannot be used with chain acp: the editor decides that")
 
@@ -85,7 +85,7 @@ class _EditorProcess:
         return int(self._has_failed) if self._signal is None else code_of(self._signal)
 
     def _notify(self, note: str) -> None:
-        """Write a note to standard error. It is dropped if too many wait: the queue is bounded and never blocks."""
+        """Queue a note for standard error without blocking. Drop the note if too many are queued."""
         if len(self._notes) < ROOM:
             self._notes.put(f"chain: {sanitize(note)}\n".encode(errors="replace"))
 
@@ -93,7 +93,7 @@ class _EditorProcess:
         try:
             await self._rows.run()
         except OSError as error:
-            # The editor has gone. A pipe that it has closed is its way to say so.
+            # The editor has gone. A closed pipe is not a failure: editors end a session in this way.
             if not isinstance(error, BrokenPipeError):
                 self._has_failed = True
                 self._notify(f"standard output cannot be written: {error.strerror}")

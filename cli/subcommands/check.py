@@ -1,4 +1,4 @@
-"""``chain check``: shows values that differ from the defaults, each problem at the key to fix, and a verdict."""
+"""``chain check``: shows changed values, problems and a verdict. A problem is shown at the key that has to be fixed."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 ServerRows: TypeAlias = tuple[list[str], dict[str, list[str]]]
-"""Rows on servers, and their problems by dotted keys."""
-_NO_VALUES = ("name", "kinds")
-"""Fields of settings that are no values of their own keys."""
+"""Rows about servers, and the problems of servers by the dotted keys of their entries."""
+_FIELDS_WITHOUT_KEY = ("name", "kinds")
+"""Fields of dataclasses for which the configuration has no key, so that they are not shown as values."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -70,7 +70,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 class _CheckResult:
-    """The rows and problems, by dotted keys. The key of a problem is the one to fix, which may have no value."""
+    """The result of a check: rows and problems by dotted keys.
+
+    A problem has the key that the user has to fix. The configuration may have no value at this key.
+    """
 
     def __init__(self, settings: Settings, tools: Sequence[Tool], workspace: Path) -> None:
         self.settings = settings
@@ -83,7 +86,7 @@ class _CheckResult:
         """Keys whose rows have a note that matters even if the value is the default."""
 
     def add_problem(self, key: str, text: str) -> None:
-        """Add a problem, unless it is known: chains share models and prompts."""
+        """Add a problem, unless it was added before: several chains may have the same faulty model or prompt."""
         if not any(text in known for known in self.problems.values()):
             self.problems.setdefault(key, []).append(text)
 
@@ -129,7 +132,7 @@ class _CheckResult:
         self.noted |= {"instructions"} if read.faults else set()
         for name in settings.kind_names:
             self.check_kind(name)
-        self.attempt("agents", lambda: settings.agents)  # the limits; the kinds are checked
+        self.attempt("agents", lambda: settings.agents)  # for the limits; the kinds are checked above
 
     def check_chain(self, chain: ChainSettings) -> None:
         settings, place = self.settings, f"chains.{chain.name}"
@@ -190,12 +193,14 @@ def check(
     notes: Sequence[str] = (),
     is_verbose: bool = False,
 ) -> tuple[list[str], bool]:
-    """Check configuration, prompts and models. Return the rows to show, differences first, and whether all is well.
+    """Check configuration, prompts and models, and the ``store`` if it is given.
 
-    Unless ``is_verbose``, default values without a problem or a note are only counted. ``workspace`` is the current
-    folder by default. ``notes`` on custom commands are shown after the values. Check also that the ``store`` can store
-    sessions, if there is one. Show nothing of a file that is not trusted, since its values may contain any environment
-    variable. Start the servers only if the only problem is a missing API key.
+    Return the rows to show, and whether there is no problem. The first rows show the values that differ from the
+    defaults. Default values without a problem or a note are shown if ``is_verbose``; otherwise they are only counted.
+    ``workspace`` is the current folder by default. ``notes`` on custom commands are shown after the values.
+
+    Values of a file that is not trusted are not shown, since they may contain any environment variable.
+    ``start_servers`` is called only if there is no problem, or none but a missing API key.
     """
     rows = [f"config: {settings.file or 'built in'}"]
     rows += [] if settings.passed_over is None else [f"note: {settings.passed_over}"]
@@ -207,7 +212,7 @@ def check(
     for key, value, shown in _values(settings):
         values[key] = value
         found.rows[key] = [f"{key}: {shown or _format(key, value)}  ({settings.source(key)})"]
-    # With the same environment, so that a key in it is no difference; an address in it is one.
+    # API keys of the environment must not count as differences, but addresses and settings in it must.
     environ = {
         name: value for name, value in settings.environ.items() if not name.startswith(("CHAIN_", "ANTHROPIC_BASE"))
     }
@@ -237,7 +242,10 @@ def check(
 
 
 async def check_service(settings: Settings) -> tuple[list[str], bool]:
-    """Ask the model's service about a configuration without problems. Return the verdict, and whether all is well."""
+    """Ask the model's service whether it accepts the settings. Return the rows of the verdict, and whether all is well.
+
+    Call it only for a configuration without problems.
+    """
     model = settings.model(settings.chain().model)
     if model.check is None:
         return [f"All is well: no problem was found, and the model {model.name} needs no service"], True
@@ -280,7 +288,10 @@ def _verdict(problems: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def _values(settings: Settings) -> Iterator[tuple[str, object, str]]:
-    """Yield the dotted keys and values, each with a text that is shown instead; without those that are problems."""
+    """Yield the dotted key of each value, the value, and a text that is shown instead; empty to show the value.
+
+    Leave out values that cannot be read.
+    """
     for field, key in settings.keys().items():
         yield from _flatten(key, getattr(settings, field))
     for name in settings.model_names:
@@ -303,12 +314,12 @@ def _values(settings: Settings) -> Iterator[tuple[str, object, str]]:
 
 
 def _flatten(key: str, value: object) -> Iterator[tuple[str, object, str]]:
-    """Yield a value, or the values of a section by their keys."""
+    """Yield a value as ``_values`` does. If it is a section, yield all values in it."""
     if not is_dataclass(value):
         yield key, value, _redact(str(value)) if key == "state" else ""
         return
     for each in fields(value):
-        if each.name not in _NO_VALUES:
+        if each.name not in _FIELDS_WITHOUT_KEY:
             yield from _flatten(f"{key}.{each.name}", getattr(value, each.name))
 
 

@@ -1,6 +1,7 @@
-"""``chain completion bash|zsh|fish``: a script with which a shell completes commands, options and their values.
+"""``chain completion bash|zsh|fish``: writes a script with which a shell completes commands, options and their values.
 
-Session ids and model names change, so the script asks ``chain completion ids`` and ``chain completion models``.
+The ids of sessions and the names of models change, so the script itself runs ``chain completion ids`` and
+``chain completion models`` to list them.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from cli.subcommands.sessions import ACTIONS
 SHELLS = ("bash", "zsh", "fish")
 
 _WORDS = {"SHELL": SHELLS, "[TOPIC]": TOPICS, "[WHAT]": ACTIONS}
-"""The words that an argument may be."""
+"""The possible words of an argument, by the name of the argument in the help."""
 
 _ZSH = """\
 autoload -Uz compinit
 (( $+functions[compdef] )) || compinit
 eval {}
 """
-"""The script registers itself only if it is evaluated."""
+"""The wrapper of the zsh script. Without ``eval``, the script would not register the completion."""
 
 _BASH = """
 # bash splits --option=value into three words; this makes two of them.
@@ -50,7 +51,10 @@ complete -o bashdefault -F _chain chain
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the script for a shell, or the words that one asks for. Return the exit code. Raise ``UserError``."""
+    """Write the script for a shell, or the ids or names that this script asks for.
+
+    Return the exit code. Raise ``UserError``.
+    """
     match one_word(args, "SHELL"):
         case None:
             raise UserError("chain completion needs a shell: bash, zsh or fish")

@@ -29,8 +29,8 @@ DEMO_QUERY = "Analyze product data for SKU123"
 LINE = "@iteration 3 todo: add verify SKU data"
 
 TOOL_S = 2.0
-"""Seconds that each file tool pauses at a prompt, so that one can type while it runs. Six calls and four replies then
-take about 20 seconds."""
+"""The pause of each file tool in seconds, if the demonstration has a prompt, so that the user can type while a tool
+runs. The six calls and four replies take about 20 seconds."""
 
 ALONE = "this plays by itself; run chain demo at a terminal for a prompt to type into"
 NOT_READ = "standard input is not read"
@@ -81,7 +81,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def play(renderer: Renderer, *, has_input: bool = False) -> int:
-    """Play the demonstration on standard output and return the exit code. ``has_input``: say that input is not read."""
+    """Play the demonstration on standard output and return the exit code.
+
+    With ``has_input``, show a note that standard input is not read.
+    """
     import trio
 
     async def work() -> int:
@@ -90,7 +93,7 @@ def play(renderer: Renderer, *, has_input: bool = False) -> int:
         from cli.headless import HeadlessTask
         from cli.input.moments import parse_moment
 
-        # Signals before and after the run must not leave the folder behind.
+        # The folder must be removed even if a signal arrives before or after the run.
         with received_signals(*LEAVING), _product_folder() as folder:
             # The built-in configuration, not the user's: a demonstration is the same everywhere.
             config, flags = defaults_folder() / "config.yaml", {"model": "offline"}
@@ -108,7 +111,8 @@ def serve_prompt(
 ) -> int:
     """Serve a prompt for the demonstration and return the exit code.
 
-    Tools ``pause``; ``rules`` replace those of the model.
+    ``pause`` is awaited before each call of a file tool, by default for ``TOOL_S``. ``rules`` is a file that replaces
+    the rules of the offline model.
     """
 
     @contextmanager
@@ -131,7 +135,10 @@ def serve_prompt(
 
 @contextmanager
 def _product_folder() -> Iterator[Path]:
-    """Yield a temporary folder with the products, removed after any ending but SIGKILL. Raise ``UserError``."""
+    """Yield a temporary folder with the product table. Raise ``UserError`` if it cannot be created.
+
+    The folder is removed when the block ends, also if a signal other than SIGKILL ends the process.
+    """
     with ExitStack() as stack:
         try:
             # A cancelled tool may still write, which must not keep the program from ending.
@@ -149,9 +156,9 @@ def _product_folder() -> Iterator[Path]:
 
 
 def _settings_at(folder: Path, rules: Path | None) -> Settings:
-    """Return the built-in configuration with the offline model, and no tools that run commands.
+    """Return the built-in configuration with the offline model, without file tools and without tools that run commands.
 
-    The group ``files`` is left out too, since the demo passes slow versions of its tools.
+    The caller adds slower file tools.
     """
     definitions = {"offline": {"script": str(rules)}} if rules else {}
     models = {"default": "offline", "definitions": definitions}

@@ -16,7 +16,7 @@ from cli.show.aliases import bare_command, interrupts_nothing
 from cli.show.text_rows import cut_to_row, flat
 
 MAX_SHOWN_LINE = 200
-"""Characters that are shown of a line: enough to recognise it."""
+"""The maximum number of characters that are shown of a line: enough to recognise it."""
 
 _STOP = (
     "ends the run: cancels the reply but keeps its text, lets a running tool finish, skips the other tools, and shows "
@@ -87,7 +87,7 @@ def _active_effect(found: Explanation) -> str:
 
 
 def _side_effects(found: Explanation) -> Iterator[str]:
-    """Yield other effects of a line that the model reads."""
+    """Yield the effects of a line besides being delivered to the model, and how the model treats it."""
     line = found.line
     if line.command is not None and found.todo_direct:
         yield "changes the plan without the model, which is informed"
@@ -102,7 +102,7 @@ def _side_effects(found: Explanation) -> Iterator[str]:
 
 
 def _idle_effect(found: Explanation) -> str:
-    """Return the effect of a line with no run active. Rules do not apply then."""
+    """Return the effect of a line when no run is active. Rules do not apply then."""
     line = found.typed
     if found.problem:
         return "the same"
@@ -122,7 +122,7 @@ def _idle_effect(found: Explanation) -> str:
 
 
 def _prompt_rows(text: str) -> Iterator[str]:
-    """Yield how a prompt treats the text if that differs from pipes, scripts and editors."""
+    """Yield a row if the text means something else when it is typed at a prompt than in a pipe, script or editor."""
     if command := bare_command(text):
         yield f"at a prompt, instead: the command {command}"
     elif interrupts_nothing(text):
@@ -145,7 +145,7 @@ def _rule_rows(found: Explanation) -> Iterator[str]:
 
 
 def _delivery_rows(found: Explanation) -> Iterator[str]:
-    """Yield the rows that show what the model would read, filled in with example values."""
+    """Yield rows with the messages and settings that the model would get, filled in with example values."""
     composed, at = found.composed, found.situation
     if composed is None:
         return
@@ -176,6 +176,9 @@ def _indent(text: str) -> list[str]:
 
 
 def _shorten(text: str) -> str:
-    """Return a text cut to one row. One leading space is preserved, because it marks a verbatim line."""
+    """Return a text on one row, cut to ``MAX_SHOWN_LINE``.
+
+    Leading spaces become one space, which is kept because it marks a verbatim line.
+    """
     marker = " " if text[:1] == " " and text.strip() else ""
     return marker + cut_to_row(text, MAX_SHOWN_LINE)

@@ -18,7 +18,7 @@ TOPICS = (
 """The topics, in the order in which a new user needs them."""
 
 REFERENCE_COLUMNS = 100
-"""Columns of the reference at most: longer rows are hard to read."""
+"""The maximum width of the reference, in columns: longer rows are hard to read."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -55,13 +55,16 @@ def read_topic(typed: str) -> str:
 
 
 def _source(topic: str) -> str:
-    # Comments in the pages are marks for the tests.
+    # Comments in the pages are only for the tests.
     lines = (FOLDER / f"{topic}.md").read_text(encoding="utf-8").splitlines(keepends=True)
     return "".join(line for line in lines if not line.startswith("<!-- "))
 
 
 def _headings(topic: str) -> list[str]:
-    """Return the headings of a topic and each of their words, in the form in which the user types a topic."""
+    """Return the headings in a topic's page and the words of these headings, as names that the user can type.
+
+    Names are lower case, with ``-`` between words. Names of up to three characters are left out.
+    """
     headings = [row.lstrip("#").casefold().split() for row in _source(topic).splitlines() if row.startswith("#")]
     return [name for words in headings for name in ("-".join(words), *words) if len(name) > 3]
 

@@ -20,7 +20,7 @@ def run(args: argparse.Namespace) -> int:
 def init(folder: Path) -> list[str]:
     """Write ``config.yaml`` and ``prompts/`` into a folder.
 
-    Return the rows to show. Raise ``UserError`` if one exists.
+    Return the rows to show. Raise ``UserError`` if one of the files exists or cannot be written.
     """
     shipped = defaults_folder()
     sources = [shipped / "config.yaml", *sorted((shipped / "prompts").rglob("*.yaml"))]
@@ -33,7 +33,7 @@ def init(folder: Path) -> list[str]:
     for source, target in zip(sources, targets, strict=True):
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            with target.open("xb") as file:  # x: also not a file that appeared since the check above
+            with target.open("xb") as file:  # x: refuse a file that was created since the check above
                 file.write(source.read_bytes())
         except OSError as error:
             raise UserError(f"cannot be written: {error.strerror}", file=target) from None

@@ -1,4 +1,4 @@
-"""``chain replay ID``: compares the model's input in a recorded session with that of today's prompts."""
+"""``chain replay ID``: compares the model requests of a recorded session with those of the current prompts and code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cli.command_output import show
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show the first difference, if any. Return 1 if there is one."""
+    """Show the first difference, if any. Return the exit code: 1 if the session differs, 0 if it does not."""
     id = one_word(args, "ID")
     if id is None:
         raise UserError("chain replay needs the id of a session; chain sessions lists them")

@@ -1,4 +1,4 @@
-"""``chain send LINE``: sends a line to a session that another process runs, on this machine or with ``--state``."""
+"""``chain send LINE``: sends a line to a session of another process, on this machine or in the Redis of ``--state``."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def send(client: DoorClient, line: str, *, wait: bool, say: Callable[[str], object]) -> tuple[int, str]:
-    """Send a line, and ``wait`` for its outcome. Return the exit code and an error message. Raise ``UserError``.
+    """Send a line. With ``wait``, wait for its receipt; otherwise return as soon as the line is queued.
 
-    The code is 1 if the line was refused, or if the chain ended before the outcome was known.
+    ``say`` is called with the outcome. Return the exit code, and an error message or an empty text. The code is 1 if
+    the line was refused, or if the chain ended before the outcome was known. Raise ``UserError``.
     """
     try:
         client.send(type="line", text=line)
@@ -49,7 +50,7 @@ def send(client: DoorClient, line: str, *, wait: bool, say: Callable[[str], obje
         match row:
             case {"type": "notice", "message": str(message)}:
                 say(message)
-                return 0, ""  # the answer to what needed no run
+                return 0, ""  # the answer to a line that needed no run
             case {"type": "error", "message": str(message)} | {"type": "line_refused", "reason": str(message)}:
                 return 1, message
             case {"type": "line_queued"} if not wait:
@@ -63,9 +64,9 @@ def send(client: DoorClient, line: str, *, wait: bool, say: Callable[[str], obje
 
 
 def send_remotely(connect: Connect, line: str, *, is_new: bool, wait: bool) -> tuple[int, str]:
-    """Send a line to a session in Redis, like ``send``.
+    """Send a line to a session in Redis, and return what ``send`` returns. Raise ``UserError``.
 
-    Return the exit code and an error message. Raise ``UserError``.
+    With ``is_new``, the session has just been created: promise answers to its questions, and show its id.
     """
     import trio
 

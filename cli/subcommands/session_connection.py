@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from cli.door.client import DoorClient
 
 Connect: TypeAlias = Callable[[Callable[[str], object]], AbstractAsyncContextManager["RemoteSession"]]
-"""Connects to a session in Redis. Its argument is called with a message when the server does not answer."""
+"""A function that connects to a session in Redis.
+
+Its argument is a function that is called with a message when the server does not respond.
+"""
 
 
 def connect_to_session(
@@ -32,11 +35,12 @@ def connect_to_session(
 ) -> int:
     """Call ``with_client`` with a connection to a session on this machine, or ``with_remote`` for one in Redis.
 
-    Both return an exit code, and an error message or an empty string. ``needs_state`` is a given option that works only
-    with Redis. Return the exit code. Raise ``UserError``.
+    Both functions return an exit code, and an error message or an empty string. ``needs_state`` is the name of an
+    option that the user gave and that works only with Redis; empty if there is none. Return the exit code. Raise
+    ``UserError`` if no session is found, or if ``needs_state`` is set without the address of a Redis.
     """
     address = read_state(args)
-    workspace = Path("/") if args.session else whole_path(args.workspace)  # a session has its own
+    workspace = Path("/") if args.session else whole_path(args.workspace)  # --session names one of any workspace
     if needs_state and not address:
         raise UserError(f"{needs_state} needs --state; see chain help machines")
     try:
@@ -63,7 +67,7 @@ def connect_to_session(
 
 
 def check_format(args: argparse.Namespace, *formats: str) -> None:
-    """Raise ``UserError`` if the command does not have the output format."""
+    """Raise ``UserError`` if ``--output-format`` is not one of ``formats``."""
     if args.output_format not in formats:
         name = f"chain {args.command} has no --output-format {args.output_format}"
         raise UserError(f"{name}; see chain help side-door")

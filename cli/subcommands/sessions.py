@@ -25,10 +25,10 @@ from cli.writing import try_to_write
 ACTIONS = ("list", "show", "export", "delete")
 
 MAX_QUERY = 60
-"""Characters of the query in the question of ``delete``."""
+"""The maximum number of characters of a query that the question of ``delete`` shows."""
 
 MAX_CONFIRMATION = 1_000
-"""Bytes of an answer that are read."""
+"""The maximum number of bytes that ``delete`` reads of the answer to its question."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _read_words(args: argparse.Namespace) -> tuple[str, str]:
-    """Return one of ``ACTIONS`` and an id, which is empty for ``list``. Raise ``UserError``."""
+    """Return the action, one of ``ACTIONS``, and the id of a session; empty for ``list``. Raise ``UserError``."""
     what, *ids = args.words or ("list",)
     if what != "export" and (args.format or args.output):
         name = "--format" if args.format else "--output"
@@ -66,11 +66,11 @@ def _read_words(args: argparse.Namespace) -> tuple[str, str]:
 
 
 def list_rows(args: argparse.Namespace, store: sessions.Store) -> list[str]:
-    """Return the rows of ``list``."""
+    """Return the rows of ``chain sessions list``."""
     found = store.summaries()
     if not found:
         return ["There are no sessions yet."]
-    home = os.path.expanduser("~").removeprefix("~")  # which stays where there is none
+    home = os.path.expanduser("~").removeprefix("~")  # without a home, expanduser returns ~ unchanged
     folder = ""
     with suppress(FileNotFoundError):  # the current folder was removed
         folder = str(Path(args.workspace or ".").resolve())
@@ -81,7 +81,7 @@ def list_rows(args: argparse.Namespace, store: sessions.Store) -> list[str]:
 def show_rows(
     args: argparse.Namespace, store: sessions.Store, id: str, report: Callable[[str], object]
 ) -> Iterator[str]:
-    """Yield the rows of a session as a terminal showed it. Call ``report`` with what cannot be read."""
+    """Yield the rows that a terminal showed for a session. Call ``report`` with each fault of the journal."""
     color, ascii, width = terminal_style(args, fd=1)
     renderer = Renderer(color=color, ascii=ascii, width=width, streams=True, collapses=True)
     for event in sessions.session_events(store, store.whole_id(id), report):
@@ -91,7 +91,11 @@ def show_rows(
 
 
 def write_export(args: argparse.Namespace, store: sessions.Store, id: str, report: Callable[[str], object]) -> str:
-    """Write a session to standard output or to a new file. Return why that failed. Raise ``UserError``."""
+    """Write a session to standard output, or to the new file of ``--output``.
+
+    Return an error message if standard output cannot be written, otherwise an empty text. Raise ``UserError`` for a
+    wrong format, and for a file that exists or cannot be written. Call ``report`` with each fault of the journal.
+    """
     output: str | None = args.output
     id = store.whole_id(id)
     suffix = Path(output).suffix.removeprefix(".") if output else ""
@@ -110,9 +114,9 @@ def write_export(args: argparse.Namespace, store: sessions.Store, id: str, repor
         with open(path, "x", encoding="utf-8", errors="replace", opener=partial(os.open, mode=0o600)) as file:
             try:
                 file.writelines(pieces)
-                file.close()  # only here a network's disk may say that it is full
+                file.close()  # a network file system may report a full disk only now
             except BaseException:
-                path.unlink(missing_ok=True)  # half a document is none
+                path.unlink(missing_ok=True)  # half a document is useless
                 raise
     except FileExistsError:
         raise UserError("already exists; name another file, or remove it first", file=path) from None
@@ -122,14 +126,18 @@ def write_export(args: argparse.Namespace, store: sessions.Store, id: str, repor
 
 
 def delete_if_sure(args: argparse.Namespace, store: sessions.Store, id: str) -> int:
-    """Delete a session if the user agrees on standard input. Return the exit code. Raise ``SessionError``."""
+    """Ask on standard input whether to delete a session, and delete it if the answer is yes.
+
+    Return the exit code: 1 if nothing was deleted. Raise ``UserError`` if the session is open in another process, and
+    ``SessionError`` if there is no such session.
+    """
     session = store.find(id)
     if session.is_open:
         raise UserError(f"session {session.id} is open in another process; close it there first")
     write(2, f"Delete session {session.id} ({cut_to_row(session.query, MAX_QUERY) or 'no query'})? [y/N] ")
     answer = sys.stdin.buffer.readline(MAX_CONFIRMATION)
     if not answer.endswith(b"\n"):
-        write(2, "\n")  # end the row, since the user has not
+        write(2, "\n")  # the input ended without a line end
     if answer.strip().lower() not in (b"y", b"yes"):
         write(2, "Nothing was deleted.\n")
         return 1

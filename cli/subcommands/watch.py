@@ -1,4 +1,4 @@
-"""``chain watch``: shows the events of a session of another process, on this machine or with ``--state``."""
+"""``chain watch``: shows the events of a session of another process, on this machine or in the Redis of ``--state``."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def watch(client: DoorClient, renderer: Renderer | None, write: Callable[[str], object]) -> tuple[int, str]:
-    """Show events until the chain ends, as JSON if there is no renderer.
+    """Show events until the chain ends, as JSON if there is no renderer. Return exit code 0 and no error message.
 
-    Raise ``UserError`` if the chain was killed, or if it closed a connection that was read too slowly.
+    Raise ``UserError`` if the chain was killed, or if it closed this connection because events were read too slowly.
     """
-    with suppress(ConnectionError):  # the rows end with it
+    with suppress(ConnectionError):  # a lost connection ends the rows below
         client.send(type="watch")
     for row in chain([client.init], client.rows()):
         write(row_of(row) if renderer is None else _shown_row(row, renderer))
@@ -97,14 +97,14 @@ def watch_remotely(
 
 
 def _shown_row(row: Mapping[str, Any], renderer: Renderer) -> str:
-    """Return the text of an event that is given as JSON."""
+    """Return the rows that the renderer shows for an event in JSON; empty for an unknown type of event."""
     from chain import events
     from chain.session import event_json
 
     event = event_json.from_json(row)
     match event:
         case None:
-            return ""  # of a newer version
+            return ""  # an event of a newer version
         case events.Init():
             return f"{sanitize(f'Watching {event.session} ({event.model}) in {event.workspace}.')}\n"
         case events.Result():

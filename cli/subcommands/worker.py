@@ -18,21 +18,21 @@ from cli.command_output import fail
 from cli.ending import leaving_at_signal
 
 MAX_WORKER_SESSIONS = 1_000
-"""Sessions of one worker: each is a conversation in its memory, and tasks of its own."""
+"""The maximum of ``--at-once``: each session needs memory for its conversation, and tasks of its own."""
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run sessions until a signal, then hand them over. Return the exit code. Raise ``UserError``.
+    """Run sessions until a signal, then hand them over to other workers. Return the exit code. Raise ``UserError``.
 
-    A second signal ends the process immediately: other workers take over when its leases expire. With ``--verbose``
-    each session that it acquires or releases is reported too.
+    A second signal ends the process immediately; other workers take over the sessions when the leases of this process
+    expire. With ``--verbose``, each session that this worker claims or releases is reported too.
     """
     settings = read_settings(args)
     require_trust(settings)
     if not settings.state:
         raise UserError("chain worker needs the address of a Redis: --state redis://HOST/DB, or CHAIN_STATE")
     limits = read_limits(args)
-    settings.model().require_key()  # an error is reported before a session suffers from it
+    settings.model().require_key()  # report an error before a session is claimed
     note = fail if args.verbose else lambda what: None
     worker = Worker(settings, state_folder(os.environ), limits, fail, note=note, tools=args.tools)
 

@@ -69,7 +69,7 @@ async def test_a_model_applies_to_the_next_run(editor: Editor, session: str, wai
         ("chain", "nowhere", INVALID_PARAMS, "default, review, broken"),
         ("chain", "broken", INTERNAL_ERROR, "nowhere.yaml"),
         ("chain", "unpaid", INTERNAL_ERROR, "SOME_KEY"),
-        ("thinking", "on", INVALID_PARAMS, "use model or chain"),
+        ("thinking", "on", INVALID_PARAMS, "the options are model and chain"),
     ],
 )
 async def test_a_refused_option_changes_nothing(

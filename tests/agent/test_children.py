@@ -266,6 +266,16 @@ async def test_which_lines_withdraw_a_childs_question(line: str, to: str, is_ope
             await agents.session.chain.wait_idle()
 
 
+async def test_a_stop_withdraws_waiting_questions_too() -> None:
+    async with family() as agents:
+        with agents.session.chain.answering():
+            await agents.begin([starts("explore", [ASK]), starts("plan", [ASK])])
+            agents.session.chain.submit("stop")
+            await agents.session.chain.wait_idle()
+        assert [question.id for question in agents.session.of(events.Question)] == ["Q1"]
+        assert agents.session.result.status == "cancelled"
+
+
 async def test_other_agents_get_plan_changes() -> None:
     async with family() as agents:
         add = ["plan_add_task", {"task": "check the SKU"}]

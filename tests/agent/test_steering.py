@@ -179,6 +179,18 @@ async def test_used_guidance_ends_handled_unless_delivered(status: str) -> None:
             assert session.state("L4") == "returned"
 
 
+async def test_used_guidance_is_settled_as_the_program_ends() -> None:
+    gates = Gates("place 1")
+    async with open_session(TOUR, tools=gates.tools, interactive=True) as session:
+        at(session, events.ToolCall, lambda: session.chain.submit("skip Amazon"))
+        await begin(session, gates, "place 2", "skip the Wiki")
+        session.chain.runs.leave()
+        await session.chain.wait_idle()
+        assert (session.state("L2"), session.state("L3")) == ("handled", "queued"), (
+            "another process must not use it again"
+        )
+
+
 TALK = """
 rules:
   - {when: {step: 1}, tools: [{name: gate, input: {at: a}}]}

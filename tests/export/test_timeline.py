@@ -12,19 +12,19 @@ from support import trying
 from support.eventful import eventful
 
 from chain.export.outline import outline_of
-from chain.export.timeline import CLOSEST, _places, timeline
+from chain.export.timeline import CLOSEST, _positions, timeline
 
 
 @trying(100)
 @given(st.lists(st.floats(0, 1e9), min_size=2, max_size=40))
 def test_events_stay_in_order_at_any_times(times: list[float]) -> None:
-    found = _places(times)
+    found = _positions(times)
     assert (found[0], round(found[-1], 6)) == (0.0, 100.0)
     assert all(before < after for before, after in pairwise(found))
 
 
 def test_seconds_have_room_next_to_a_night() -> None:
-    found = _places([0.0, 1.0, 2.0, 3.0, 3.0 + 86_400, 86_404.0, 86_405.0])
+    found = _positions([0.0, 1.0, 2.0, 3.0, 3.0 + 86_400, 86_404.0, 86_405.0])
     assert found[1] > 4
     assert found[4] - found[3] > 50
 

@@ -383,6 +383,9 @@ async def test_a_clock_that_was_set_back(server: redis.OwnRedis, store: RedisSto
     server.command("ZADD", scripts.DUE, later, id)
     assert await store.due_sessions(connection) == [id]
     assert await store.claim_for_worker(connection, id) is not None
+    server.command("HSET", scripts.key(id, "meta"), "until", later)
+    server.command("ZREM", scripts.DUE, id)
+    assert await store.active_sessions(connection, [id]) == []
 
 
 @pytest.mark.parametrize("needs_password", [False, True])

@@ -13,7 +13,7 @@ from support import FullDisk, Session, open_session, settings
 from support.agents import Obedient, work
 from support.crashes import load_crashed, reopened
 from support.gate import TWO_STEPS, Gate, begin, finish
-from trio.testing import wait_all_tasks_blocked
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
 from chain.errors import ToolError, UserError
@@ -117,6 +117,29 @@ async def test_jobs_killed_together_end_in_their_order() -> None:
         assert session.chain.jobs.kill_all() == "Killing 5 background jobs: J1, J2, J3, J4, J5."
         await wait_all_tasks_blocked()
         assert [e.text[:8] for e in session.of(events.LineQueued)] == [f"[JOB J{n}]" for n in range(1, 6)]
+
+
+async def test_a_killed_jobs_time_is_its_own(autojump_clock: MockClock) -> None:
+    @tool
+    async def work(ctx: ToolContext, name: str, wakes: bool = False) -> str:
+        """Start a job that needs seconds to end."""
+
+        async def run(on_output: object) -> JobEnd:
+            try:
+                await trio.sleep_forever()
+            finally:
+                with trio.CancelScope(shield=True):
+                    await trio.sleep(9 if name == "slow" else 1)
+
+        return ctx.jobs.start(ctx.agent, ctx.call_id, name, run, wakes=wakes)
+
+    async with open_session(STARTS, tools=[work], interactive=True) as session:
+        await session.run("start slow")
+        await session.run("start quick")
+        session.chain.jobs.kill_all()
+        await trio.sleep(10)
+        ends = [event.text.split("\n")[0] for event in session.of(events.LineQueued)]
+        assert ends == ["[JOB J1] killed by the user after 9 s", "[JOB J2] killed by the user after 1 s"]
 
 
 async def test_a_killed_job_starts_no_run() -> None:

@@ -37,6 +37,17 @@ async def test_a_line_of_a_lost_child_waits_for_main_without_urgency() -> None:
         assert (shown[-1].target_agent, shown[-1].urgency) == ("main", "next")
 
 
+async def test_a_query_cut_by_a_crash_is_shown_as_waiting() -> None:
+    async with open_session(OK, interactive=True) as session:
+        session.chain.submit("Do the task")
+        data = session.file.data  # the run has begun, and the query is not delivered yet
+        await session.chain.wait_idle()
+    async with reopened(data, OK, interactive=True) as session:
+        assert [line.id for line in session.chain.lines.waiting] == ["L1"]
+        shown = [event for event in session.resumed.past if isinstance(event, events.LineQueued)]
+        assert [(event.id, event.waiting) for event in shown] == [("L1", 1)]
+
+
 async def test_a_plan_command_in_a_refusal_stays_delivered() -> None:
     gate = Gate()
     # The model calls ``wait``, then refuses the conversation with its result.

@@ -1,7 +1,7 @@
 """Checks the settings of a model against its service, with the official SDK. Only this module imports ``anthropic``.
 
-The address, the headers and the HTTP client are those of the SDK, so that the check reveals differences to
-``connection``.
+The address, the headers and the HTTP client are those of the SDK. So the check also reveals where ``connection``
+differs from the SDK.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from chain.providers.anthropic.service import Parameters, Service
 _THREADS = Threads("checks")
 
 SETTINGS_CHECK_S = 30.0
-"""Seconds for a check. A person waits for it."""
+"""The time limit of a check in seconds: a person waits for it."""
 MAX_LIST = 4 * 1024 * 1024
-"""Bytes that are read of a list of models."""
+"""The maximum number of bytes that are read of a list of models."""
 
 
 async def check(parameters: Parameters, service: Service) -> ModelCheck:
-    """Ask the service whether it accepts the key and has the model."""
+    """Check whether the service accepts the key and has the model. Return the outcome."""
     checked = _Check(parameters, service)
     try:
         client = await _THREADS.run(lambda: sdk_client(service), abandon_on_cancel=True)
@@ -41,7 +41,7 @@ async def check(parameters: Parameters, service: Service) -> ModelCheck:
 
 
 def sdk_client(service: Service) -> Client:
-    """Return the SDK's client for a service. Blocks while the SDK is imported."""
+    """Return a client with the transport, address and headers of the SDK. Blocks while the SDK is imported."""
     import anthropic
 
     timeout = timeout_of(service)
@@ -73,7 +73,10 @@ class _Check:
         self.failures = failures.Failures(parameters, service)
 
     async def find_model(self, client: Client) -> ModelCheck:
-        """Request the description of the model, or find it in the list of all models."""
+        """Request the description of the model. Return whether the service has the model.
+
+        If the service does not describe single models, search its list of all models.
+        """
         where = self._service.label
         try:
             answer = await client.get(f"/v1/models/{quote(self._name, safe='')}", MAX_LIST)
@@ -92,7 +95,10 @@ class _Check:
         return ModelCheck(True, f"{where} {'accepts the key and ' if self._service.api_key else ''}has {self._name}")
 
     async def _find_in_list(self, client: Client, problem: str) -> ModelCheck:
-        """Find the model in the list of all models, because many servers have no request for a single one."""
+        """Search the model in the list of all models, because many servers do not describe single models.
+
+        ``problem`` is the message to return if the list does not contain the model.
+        """
         where = self._service.label
         try:
             listed = json.loads(await client.get("/v1/models?limit=1000", MAX_LIST))["data"]

@@ -1,9 +1,10 @@
 """The Anthropic Messages API as a ``Model``.
 
 ``encoding`` encodes a request, ``connection`` sends it, and ``stream`` parses the reply. Requests are not retried here,
-except that a default ``max_tokens`` is lowered to what the service allows. Keys, address and headers come only from the
-configuration, and proxies from environment variables such as ``HTTPS_PROXY``. Building the client takes 0.1 s, so
-``prepare`` or the first call does it in a thread. A call that is cancelled meanwhile does not wait for the thread.
+with one exception: if the service refuses a default ``max_tokens``, the request is sent again with a lower one. Keys,
+address and headers come only from the configuration, and proxies from environment variables such as ``HTTPS_PROXY``.
+Building the client takes 0.1 s, so ``prepare`` or the first call does it in a thread. A call that is cancelled
+meanwhile does not wait for the thread.
 """
 
 from __future__ import annotations
@@ -36,21 +37,33 @@ if TYPE_CHECKING:
 _THREADS = Threads("clients")
 
 LEAST_TOO_LARGE = 64 * 1024
-"""Bytes of a request. If a smaller one is too large for a service or a proxy, compacting does not help."""
+"""The minimum size, in bytes, of a request whose refusal with status 413 leads to a compaction.
+
+If a smaller request is too large for a service or a proxy, compacting does not help.
+"""
 MAX_MODEL = 64 * 1024
-"""Bytes that are read of a service's description of a model."""
+"""The maximum number of bytes that are read of a service's description of a model."""
 
 MAX_WINDOW_REQUESTS = 3
-"""The maximum number of requests for the window, each sent during a model call, until one is answered."""
+"""The maximum number of requests for the context window.
+
+One is sent in each model call, until the service answers one.
+"""
 
 REPLY_SHARE = 4
-"""A default ``max_tokens`` is at most the window divided by this: some servers count it as part of the prompt."""
+"""A default ``max_tokens`` is at most the context window divided by this number.
+
+Some servers count ``max_tokens`` as part of the prompt.
+"""
 
 SAFE_MAX_TOKENS = 8192
-"""Tokens of a reply that nearly every model allows."""
+"""A length of replies, in tokens, that nearly every model allows."""
 
 SAMPLING_VERSION = "2023-06-01"
-"""The API version of a request with a sampling parameter. Later versions accept none, for any model."""
+"""The API version of a request with a sampling parameter, such as ``temperature``.
+
+Later versions accept no sampling parameters, for any model.
+"""
 
 _SAMPLING = re.compile(rb'"(temperature|top_p|top_k)":')
 
@@ -70,7 +83,7 @@ class AnthropicModel:
         self._window_requests_left = (
             MAX_WINDOW_REQUESTS if parameters.adapts_max_tokens or not parameters.context_window else 0
         )
-        """The number of requests for the window and the longest reply that may still be sent."""
+        """The number of requests for the context window and the longest reply that may still be sent."""
         self._use_window(parameters.context_window)
 
     @property
@@ -115,9 +128,9 @@ class AnthropicModel:
     async def _answer_and_request_window(
         self, client: Client, request: Request, on_delta: Callable[[Delta], None]
     ) -> Reply:
-        """Return the reply to a request, and meanwhile ask the service for the size of the context window.
+        """Return the reply to a request, and ask the service for the context window at the same time.
 
-        If the reply is complete first, the question is cancelled, and asked again during the next request.
+        If the reply is complete first, the request for the window is cancelled. The next call sends it again.
         """
         self._window_requests_left -= 1
         failed: Exception | None = None
@@ -143,7 +156,10 @@ class AnthropicModel:
         self._window_requests_left = 0
 
     def _use_window(self, tokens: int) -> None:
-        """Store the window, unless it is known. Lower a default ``max_tokens`` to its share of the window."""
+        """Store the size of the context window in tokens, unless one is already stored.
+
+        Lower a default ``max_tokens`` to its share of the window (``REPLY_SHARE``).
+        """
         self._context_window = self._context_window or tokens
         if self._context_window:
             self._lower(max(self._context_window // REPLY_SHARE, 1))
@@ -153,9 +169,10 @@ class AnthropicModel:
             self._parameters = replace(self._parameters, max_tokens=longest)
 
     async def _lower_max_tokens(self, client: Client, error: RequestRefused, sent: int) -> bool:
-        """Lower a default ``max_tokens`` that the service refuses. Return whether it is now less than ``sent``.
+        """Lower a default ``max_tokens`` if it may be the reason of a refusal.
 
-        Most services describe the limits of a model on request. Otherwise ``SAFE_MAX_TOKENS`` is tried.
+        Return whether it is now less than ``sent``, its value in the refused request. Most services describe the limits
+        of a model on request. If this one does not, ``SAFE_MAX_TOKENS`` is used.
         """
         if not self._parameters.adapts_max_tokens or error.status not in (400, 413, 422):
             return False
@@ -175,7 +192,7 @@ class AnthropicModel:
         await self.connect()
 
     async def connect(self) -> Client:
-        """Return the client, and build it first if there is none yet. Raise ``ModelError``."""
+        """Return the client. If there is none, build it first. Raise ``ModelError``."""
         if self._client is not None:
             return self._client
         return await _THREADS.run(self._build, abandon_on_cancel=True)
@@ -187,7 +204,10 @@ class AnthropicModel:
             await client.aclose()
 
     def _build(self) -> Client:
-        """Build the client unless another thread has built it. Runs in a thread that may have been abandoned."""
+        """Build the client, unless another thread has built it, and return it. Raise ``ModelError``.
+
+        This runs in a thread for which its caller may no longer wait.
+        """
         with self._building:
             if self._client is None:
                 try:
@@ -219,9 +239,10 @@ class AnthropicModel:
             raise
 
     async def _read(self, response: httpx2.Response, reader: ReplyReader, on_delta: Callable[[Delta], None]) -> None:
-        """Feed the stream to the reader.
+        """Pass the stream to the reader, and the deltas of the reader to ``on_delta``.
 
-        On an error the reading is cancelled: only a cancellation closes all iterators of the HTTP client cleanly.
+        If the reader raises an error, the reading is cancelled before the error is raised again: only a cancellation
+        closes all iterators of the HTTP client cleanly.
         """
         import httpx2
 

@@ -1,7 +1,7 @@
 """The HTTP client of a service, and the headers of all requests.
 
-Requests are equal to those of the official SDK. The SDK takes a second to import, ``httpx2`` a tenth of that, so only
-``chain check`` uses the SDK (``checking``), and tests compare the two.
+Requests are equal to those of the official SDK. The SDK takes a second to import, and ``httpx2`` a tenth of that. So
+only ``chain check`` uses the SDK (``checking``), and tests compare the requests of both.
 """
 
 from __future__ import annotations
@@ -28,17 +28,20 @@ API_VERSION = "2026-10-21"
 """The version of the API that the SDK requests."""
 
 ADDRESS = "https://api.anthropic.com"
-"""The address of a model definition without ``base_url``."""
+"""The address of the service if a model definition has no ``base_url``."""
 
 CLOSE_S = 1.0
 """Seconds to close a connection cleanly."""
 MAX_ERROR_BODY = 64 * 1024
-"""Bytes that are read of an error response."""
+"""The maximum number of bytes that are read of an error response."""
 MAX_SERVICE_CONNECTIONS, MAX_IDLE = 1000, 100
-"""The limits of the SDK. A cancel just after connecting over TLS can leave a dead slot, so the limit must be high."""
+"""The maximum numbers of connections and of idle connections, as in the SDK.
+
+A cancellation just after connecting over TLS can use up one of the connections for ever, so the limit must be high.
+"""
 
 _PROBES = {"TCP_KEEPINTVL": 60, "TCP_KEEPCNT": 5, "TCP_KEEPIDLE": 60}
-"""The keepalive options of TCP, in seconds and in failed probes, as in the SDK. Set where the system has them."""
+"""The keepalive options of TCP, as in the SDK, in seconds or failed probes. An option the system lacks is not set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,10 @@ class Client:
     """A connection to a service: its address, the headers of every request, and the timeouts."""
 
     http: httpx2.AsyncBaseTransport = field(repr=False)
-    """The transport alone: the layers of a client would follow redirects and take a tenth of an iteration's time."""
+    """Only the transport, not a client of ``httpx2``.
+
+    The layers of such a client would follow redirects and take a tenth of an iteration's time.
+    """
     base_url: str = field(repr=False)
     headers: Mapping[str, str] = field(repr=False)
     timeout: dict[str, float | None]
@@ -55,7 +61,7 @@ class Client:
     async def response(
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> AsyncIterator[httpx2.Response]:
-        """Send a request and yield the response, whose body is read in the block.
+        """Send a request and yield the response. Its body is read in the block.
 
         Raise ``BadStatus`` and ``Unreached``.
         """
@@ -123,21 +129,24 @@ def new_client(service: Service) -> Client:
 
 
 def basic_auth(url: httpx2.URL) -> dict[str, str]:
-    """Return the header for the user and password in an address. It replaces any other, as in clients of ``httpx2``."""
+    """Return the ``authorization`` header for the user and password in an address; empty if it has none.
+
+    This header replaces any other ``authorization``, as in clients of ``httpx2``.
+    """
     if not (url.username or url.password):
         return {}
     return {"authorization": f"Basic {b64encode(f'{url.username}:{url.password}'.encode()).decode()}"}
 
 
 def timeout_of(service: Service) -> httpx2.Timeout:
-    """Return the timeouts for requests to a service, including that for a free connection."""
+    """Return the timeouts for requests to a service, including the timeout of waiting for a free connection."""
     import httpx2
 
     return httpx2.Timeout(service.idle_timeout_s, connect=min(SERVICE_CONNECT_S, service.idle_timeout_s))
 
 
 def tls_of(service: Service) -> ssl.SSLContext:
-    """Return the TLS context for a service: which certificates its client trusts."""
+    """Return the TLS context for a service, with the certificates that the client trusts."""
     import httpx2
 
     if (service.base_url or ADDRESS).lower().startswith("http:"):

@@ -5,9 +5,10 @@ cached bytes, the work for a request does not grow with the conversation.
 
 Cache breakpoints let each request reuse the cache of the one before it. A breakpoint finds a cache entry at most 20
 blocks back (https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching), and one turn may have more blocks. So
-the ends of the conversation in the last three requests are marked: the newest creates an entry, and the two before it
-find one, even if the last request was cancelled before the service had stored its entry. The fourth breakpoint is the
-end of the system prompt. The request tail follows all of them, because the next request does not contain it.
+three breakpoints mark where the conversation ended in the last three requests. The newest breakpoint creates an entry.
+The two others find an entry, even if the last request was cancelled before the service had stored its entry. A fourth
+breakpoint is at the end of the system prompt. The request tail follows all breakpoints, because the next request does
+not contain it.
 """
 
 from __future__ import annotations
@@ -23,19 +24,20 @@ from chain.model import Request, ToolSpec
 from chain.providers.anthropic.service import Parameters
 
 MARKED_ENDS = 3
-"""The latest requests whose ends have a breakpoint."""
+"""The number of latest requests for which a breakpoint marks where their conversation ended."""
 
 OPEN_TURNS = 2 * MARKED_ENDS
-"""Turns whose blocks are cached one by one, because they may still gain or lose a breakpoint, or gain blocks.
+"""The number of latest turns whose blocks are cached one by one.
 
-Earlier turns do not change any more. They are cached as the bytes with which every request begins.
+They may still gain or lose a breakpoint, or gain blocks. Earlier turns do not change any more. They are cached as the
+bytes with which the list of messages begins.
 """
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 _CACHED = b',"cache_control":{"type":"ephemeral"}}'
 _KEYS_AFTER_HEAD = ("messages", "system", "tools")
-"""The keys after the head of the body. They are removed from ``extra_body``."""
+"""The keys of a body that follow the keys of ``_head``. ``extra_body`` cannot set them."""
 
 
 class Encoder:
@@ -43,7 +45,7 @@ class Encoder:
 
     def __init__(self, parameters: Parameters) -> None:
         self.parameters = parameters
-        """Of these, ``max_tokens`` may change from request to request."""
+        """The parameters of the requests. Only ``max_tokens`` may change from request to request."""
         self._count = 0
         self._last: Message | None = None
         self._open_turns: list[tuple[Role, list[bytes]]] = []
@@ -97,10 +99,10 @@ class Encoder:
         ]
 
     def _encode_new(self, messages: Sequence[Message]) -> None:
-        """Encode the new messages.
+        """Encode the messages that follow the last encoded message.
 
-        A history that has the last encoded message at the same place continues it. Any other history, such as a
-        compacted one, is encoded from its start.
+        If the last encoded message is no longer at its position, the history is another one, such as a compacted one.
+        It is then encoded from its start.
         """
         if self._count > len(messages) or (self._count and messages[self._count - 1] is not self._last):
             self._count, self._open_turns, self._closed_turns = 0, [], bytearray()
@@ -122,7 +124,10 @@ def dumps(value: Any) -> bytes:  # noqa: ANN401 - any JSON
 
 
 def request_turns(messages: Iterable[Message], model: str) -> list[list[Block]]:
-    """Return the blocks of each turn of a request, as a service numbers them."""
+    """Return the turns of a request, each as the list of its blocks.
+
+    Their positions are those that a service uses to name them, so blocks that are not sent are left out.
+    """
     sent = ((message.role, block) for message in messages for block in _sendable_blocks(message, model))
     return [[block for _, block in turn] for _, turn in groupby(sent, key=lambda pair: pair[0])]
 

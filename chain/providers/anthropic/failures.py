@@ -1,7 +1,7 @@
 """Translates errors of a service to ``ModelError``: HTTP statuses, error events, exceptions of the HTTP client.
 
-A message says what happened and what to do, and quotes the service if that says more. Quotes are redacted, because a
-service may repeat a key, and a proxy may repeat headers.
+An error message says what happened and what to do. It quotes the service if the quote says more. Secrets are removed
+from quotes, because a service may repeat a key, and a proxy may repeat headers.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from chain.providers.anthropic.service import SERVICE_CONNECT_S, Parameters, Ser
 from chain.providers.anthropic.stream import BrokenStream, RequestRefused, ServiceError
 
 MAX_QUOTED = 500
-"""Characters of a quote: enough for every message of the API."""
+"""The maximum number of characters of a quote: enough for every message of the API."""
 
 SHORTEST_SECRET = 4
-"""Characters of a text to be redacted. Shorter values are numbers or flags."""
+"""The minimum number of characters of a value that is redacted. Shorter values are numbers or flags."""
 
 _TOO_LONG = re.compile(
     r"prompt is too long|input is too long for requested model|longer than the maximum model length"
@@ -42,14 +42,14 @@ _COUNTS = tuple(
         re.compile,
         (
             r"(?P<tokens>\d+) tokens? > (?P<window>\d+) maximum",  # Anthropic
-            r"context limit: (?P<tokens>\d+) \+ \d+ > (?P<window>\d+)",  # the same, with max_tokens
+            r"context limit: (?P<tokens>\d+) \+ \d+ > (?P<window>\d+)",  # Anthropic, with max_tokens
             r"\((?P<tokens>\d+) tokens?\) exceeds the available context size \((?P<window>\d+)",  # llama.cpp
             r"maximum context length is (?P<window>\d+) tokens.*(requested|request has|in)( about)? (?P<tokens>\d+)",
             r"length (?P<tokens>\d+)\) is longer than the maximum model length of (?P<window>\d+)",  # both vLLM
         ),
     )
 )
-"""Match the numbers of tokens in messages for ``_TOO_LONG``."""
+"""Match the tokens of the request and of the window in messages that match ``_TOO_LONG``."""
 
 
 class Unreached(Exception):
@@ -124,7 +124,8 @@ class Failures:
     def of_exception(self, error: Exception, *, has_begun: bool = False) -> ModelError:
         """Return the error for an exception of the stream or of the HTTP client.
 
-        Raise the exception if it is our bug.
+        ``has_begun`` says whether a part of the reply was received. Raise an unknown exception again: it is a bug of
+        chain.
         """
         import httpx2
 
@@ -183,7 +184,10 @@ def is_connect_failure(error: Exception) -> bool:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the header ``retry-after`` in seconds, given as a number or as a date (RFC 9110, section 10.2.3)."""
+    """Return the header ``retry-after`` in seconds; ``None`` if there is no valid one.
+
+    Its value is a number or a date (RFC 9110, section 10.2.3).
+    """
     value = headers.get("retry-after", "").strip()
     try:
         seconds = float(value)
@@ -196,7 +200,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def _error_text(body: str) -> str:
-    """Return the error message in a response, or a note that the response is an HTML page."""
+    """Return the error message in the body of a response. If it is an HTML page, return only a note about that."""
     try:
         found = json.loads(body)["error"]["message"]
     except (ValueError, TypeError, LookupError, RecursionError):
@@ -209,7 +213,10 @@ def _error_text(body: str) -> str:
 
 
 def _secrets(parameters: Parameters, service: Service) -> list[str]:
-    """Return the texts that must not be shown, longest first, so that none is hidden inside another."""
+    """Return the texts that must not be shown, longest first.
+
+    A text that contains another one must be replaced before the other one.
+    """
     url = urlsplit(service.base_url or "")
     found = {
         service.api_key or "",

@@ -1,7 +1,7 @@
 """Finds the content of a request that a service refuses, from its error message. Pure.
 
-A service names content by its position (``messages.2.content.0``, ``tools[3].function``), or not at all. In the latter
-case images and thinking are suspected, because not every model accepts them.
+Most services name the content by its position (``messages.2.content.0``, ``tools[3].function``). If a service does not,
+images and thinking are suspected, because not every model accepts them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from chain.model import Request
 from chain.providers.anthropic.encoding import request_turns
 from chain.providers.anthropic.stream import RequestRefused
 
-_OF_REQUEST = frozenset({400, 404, 413, 415, 422, 500, 501})
+_REFUSAL_STATUSES = frozenset({400, 404, 413, 415, 422, 500, 501})
 """The statuses with which services refuse the content of a request."""
 
 _BLOCK = re.compile(
@@ -28,7 +28,7 @@ _THINKING = re.compile(r"thinking|\bsignature\b|\breasoning", re.IGNORECASE)
 
 def refused_content(error: RequestRefused, request: Request, model: str) -> tuple[str, ...]:
     """Return what the model refuses, as in ``ModelError.refused``; empty if nothing in the request is suspected."""
-    if error.status not in _OF_REQUEST:
+    if error.status not in _REFUSAL_STATUSES:
         return ()
     said, tools = error.said, [tool.name for tool in request.tools]
     turns = request_turns(request.messages, model)

@@ -25,7 +25,7 @@ machine needs a minute or two for the prompt before it sends anything."""
 class Service:
     """The address of a service, its credentials, and its timeouts in seconds.
 
-    Without ``base_url`` it is Anthropic's service.
+    ``base_url`` is ``None`` for Anthropic's own service.
     """
 
     api_key: str | None = field(default=None, repr=False)
@@ -50,10 +50,11 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """The parameters of requests. Those that are ``None`` are not sent.
+    """The parameters of requests.
 
-    ``context_window`` is not sent either; 0 is unknown. ``extra_body`` only adds keys to the body.
-    ``adapts_max_tokens``: ``max_tokens`` is a default, which is lowered to what the service allows.
+    A parameter that is ``None`` is not sent, and ``context_window`` never is. A ``context_window`` of 0 is unknown.
+    ``extra_body`` can add keys to the body, but cannot replace any. With ``adapts_max_tokens``, ``max_tokens`` is a
+    default, and is lowered to what the service allows.
     """
 
     model: str
@@ -80,7 +81,7 @@ class Price:
     """The date of the prices, in the form in which the configuration gives it."""
 
     def of(self, usage: Usage) -> float:
-        """Return the price of this many tokens in US dollars."""
+        """Return the price of the tokens in ``usage``, in US dollars."""
         return (
             usage.input_tokens * self.input
             + usage.output_tokens * self.output

@@ -20,19 +20,28 @@ from chain.messages import Block, Opaque, StopReason, Text, Thinking, ToolCall, 
 from chain.model import Delta, Reply
 
 MAX_EVENT = 16 * 1024 * 1024
-"""Bytes of one event: far more than any real one has. A stream without line ends must not exhaust the memory."""
+"""The maximum number of bytes of one event, far more than any real event has.
+
+Without a limit, a stream without line ends could exhaust the memory.
+"""
 
 MAX_REPLY = 64 * 1024 * 1024
-"""Bytes of a whole stream. A reply of 128,000 tokens has 20 MB if each token is an event of its own."""
+"""The maximum number of bytes of a whole stream.
+
+A reply of 128,000 tokens has 20 MB if each token is an event of its own.
+"""
 
 MAX_REPLY_BLOCKS = 1_000
-"""Blocks of a reply; each tool call is one."""
+"""The maximum number of blocks of a reply; each tool call is one."""
 
 MAX_COUNT = 10**12
-"""Tokens in a count. Higher counts are ignored: computing the price of one with hundreds of digits would fail."""
+"""The highest count of tokens that is used. The price of a count with hundreds of digits could not be computed."""
 
 MAX_JSON_NESTING = 100
-"""Levels of JSON in a block. JSON nested nearly as deep as the interpreter's stack could be read, but not written."""
+"""The maximum number of levels of JSON in a block.
+
+JSON with nearly as many levels as the interpreter's stack could be read, but not written.
+"""
 
 _COUNTS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 _STOP_REASONS = frozenset(get_args(StopReason))
@@ -70,9 +79,9 @@ class RequestRefused(ModelError):
         self.status = status
 
     def names(self, parameters: Iterable[str]) -> list[str]:
-        """Return the parameters that the service's message names.
+        """Return those of ``parameters`` that the service's message names.
 
-        A name inside a path, such as a tool's, does not count.
+        A name inside a path, such as the path of a tool's parameter, does not count.
         """
         return [p for p in parameters if re.search(rf"(?<![\w.]){p}(?!\w)", self.said)]
 
@@ -142,7 +151,7 @@ class ReplyReader:
         return Usage(*(self._usage.get(name, 0) for name in _COUNTS))
 
     def reply(self) -> Reply:
-        """Return the complete reply at the end of the stream. Raise ``BrokenStream``."""
+        """Return the complete reply at the end of the stream. Raise ``BrokenStream`` if it is not complete."""
         if not self._has_ended:
             raise BrokenStream("it ended too early")
         reason: Any = self._stop_reason or "end_turn"
@@ -240,7 +249,11 @@ class ReplyReader:
             raise BrokenStream("one of its blocks has an unexpected form") from None
 
     def _finish_call(self, block: _OpenBlock, cut: list[str], *, is_last: bool) -> ToolCall:
-        """Return a tool call. Other fields of the block concern server tools and are dropped."""
+        """Return the tool call of a block. If its input was truncated, add its id to ``cut``.
+
+        Raise ``BrokenStream`` for an invalid call. Fields of the block other than id, name and input concern server
+        tools and are dropped.
+        """
         id, name = _check_text(block.raw["id"]), _check_text(block.raw["name"])
         if not _TOOL_NAME.fullmatch(name):
             raise BrokenStream(f"it calls a tool by an invalid name, {name[:80]!r}")

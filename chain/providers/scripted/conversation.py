@@ -45,7 +45,7 @@ class ToolOutcome:
 class TaskEvent:
     """An event that the next reply to the task must answer: tool results, or the query.
 
-    ``aside``: the calls were made for an interruption.
+    ``aside`` says that the calls with these results were made for an interruption.
     """
 
     results: tuple[ToolOutcome, ...] = ()
@@ -60,8 +60,8 @@ class TaskEvent:
 class ScriptedConversation:
     """A conversation as rules see it.
 
-    A conversation only grows (SPEC, I7), so only new messages are read: reading all of them would be most of the work
-    of a request. ``postpones_task`` is set by the model if its next reply leaves the task unanswered.
+    A conversation only grows (SPEC, I7), so only new messages are read. Otherwise reading would be most of the work of
+    a request. The model sets ``postpones_task`` if its next reply leaves the task unanswered.
     """
 
     def __init__(self, marks: Marks) -> None:
@@ -86,11 +86,11 @@ class ScriptedConversation:
 
     @property
     def open_events(self) -> list[TaskEvent]:
-        """The unanswered events, latest first; empty after an answer, unless a message asks to continue."""
+        """The unanswered events, latest first. After an answer there are none, unless a message asks to continue."""
         return [] if self._is_answered and not self._is_resumed else self.events[::-1]
 
     def has_read(self, messages: Sequence[Message]) -> bool:
-        """Return whether the messages that were read are the first of these messages."""
+        """Return whether ``messages`` begins with the messages that were already read."""
         return not self._count or (self._count <= len(messages) and messages[self._count - 1] is self._last)
 
     def search(self, pattern: Pattern, text: str) -> Match | None:
@@ -102,7 +102,7 @@ class ScriptedConversation:
         return self.budget.fullmatch(pattern, text, MAX_SEARCHED)
 
     def read(self, messages: Sequence[Message]) -> None:
-        """Read the new messages."""
+        """Read those of ``messages`` that were not read before."""
         for message in messages[self._count :]:
             self.chars += count_chars(message.blocks)
             if message.role == "assistant":
@@ -157,7 +157,7 @@ class ScriptedConversation:
             self._start_task(self._redirected_query(text) or text)
 
     def _redirected_query(self, text: str) -> str | None:
-        """Return the query in a text that matches ``redirect``, or ``None``."""
+        """If a text matches ``redirect``, return the new query in it; otherwise return ``None``."""
         redirect = self._marks.redirect and self.search(self._marks.redirect, text)
         return (redirect.groupdict().get("query") or text) if redirect else None
 
@@ -169,7 +169,7 @@ class ScriptedConversation:
 
 
 class RuleContext:
-    """The context in which rules are matched: a request, one interruption (or none), and one event to answer."""
+    """The context in which rules are matched: a request, at most one interruption, and one event to answer."""
 
     def __init__(
         self, file: str, request: Request, conversation: ScriptedConversation, line: str, event: TaskEvent | None
@@ -191,7 +191,7 @@ class RuleContext:
         }
 
     def match_rule(self, rule: ScriptRule) -> RuleMatch | None:
-        """Return the rule with its captured groups if all its conditions are met, or ``None``."""
+        """If all conditions of a rule are met, return the rule with its captured groups; otherwise ``None``."""
         when, conversation, results = rule.when, self._conversation, self._event.results if self._event else ()
         if when.turn not in (None, conversation.turn) or when.step not in (None, conversation.step):
             return None
@@ -222,7 +222,10 @@ class RuleContext:
         )
 
     def collect_items(self, collection: Collection, names: Mapping[str, str]) -> list[dict[str, str]]:
-        """Return the items of a ``collect`` list, each as texts by name. ``names`` are those of the rule."""
+        """Return the items of a list. Each item maps the names of its groups to their values.
+
+        ``names`` are the names and values of the rule, which fill the template ``has``.
+        """
         found: list[dict[str, str]] = []
         has = rules.fill(collection.has, names).casefold()
         for text, input in self._texts(collection):
@@ -275,7 +278,7 @@ def _input_names(input: Mapping[str, Any]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class RuleMatch:
-    """A rule whose conditions are met, and the values of the variables in its templates."""
+    """A rule whose conditions are met, with the names and values for its templates."""
 
     rule: ScriptRule
     context: RuleContext
@@ -283,7 +286,7 @@ class RuleMatch:
 
 
 def count_chars(blocks: Iterable[Block]) -> int:
-    """Return the number of characters from which tokens are estimated."""
+    """Return the number of characters from which the number of tokens is estimated."""
     chars = 0
     for block in blocks:
         match block:

@@ -1,4 +1,4 @@
-"""Parses rule files into ``rules``. Errors have the file, the line and the key."""
+"""Parses rule files into ``rules``. Errors name the file, the line and the key."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ACTIONS = ("thinking", "text", "tools", "stop_reason", "usage", "error", "and")
 
 
 def read_rules(top: Node, *, at_terminal: bool = False) -> RuleFile:
-    """Parse the content of a rule file. Raise ``ConfigError`` with its file, line and key.
+    """Parse the content of a rule file. Raise ``ConfigError``, which names the file, the line and the key.
 
     ``at_terminal`` selects the pace for a person at a terminal.
     """
@@ -141,7 +141,10 @@ class _Reader:
         return replace(default, **self._read_fields(Pace, _keys(Pace, node)))
 
     def _read_fields(self, kind: type, keys: Mapping[str, Node], **own: Callable[[Node], Any]) -> dict[str, Any]:
-        """Return the fields of a class that the file sets, each parsed by its type or by a parser in ``own``."""
+        """Return the fields of the class ``kind`` that the file sets, by name.
+
+        A field is parsed by the parser in ``own`` that has its name. If there is none, it is parsed by its type.
+        """
         simple = {"str": Node.text, "bool": Node.boolean, "int": _read_count, "float": Node.number}
         by_type = {**simple, "Pattern": self._compile}
         found = {}

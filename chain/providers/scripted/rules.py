@@ -1,30 +1,33 @@
 """The content of a rule file as frozen dataclasses. The head of ``prompts/offline_model.yaml`` explains the language.
 
 Fields have the names of the keys in the file (with a ``_`` after a Python keyword), in the order in which errors list
-them. The following is not explained there.
+them. That file does not explain the following.
 
-Numbered groups are those of the first pattern that a rule has, of interruption, result, user, tail and system; in a
-``row`` or a ``for_each`` they are those of the item. ``has`` ignores case.
+A numbered group belongs to the first pattern that the rule has, in the order interruption, result, user, tail, system.
+In a ``row`` or a ``for_each``, it belongs to the item. ``has`` ignores case.
 
-An error is raised each time, or the first ``times`` in a conversation, after ``after`` characters of text were
-streamed. With ``refuses`` it is raised only for a request that sets one of those parameters.
+An error is raised whenever its rule is applied, or only for the first ``times`` times in a conversation. It is raised
+when ``after`` characters of text were streamed. With ``refuses`` it is raised only for a request that sets one of the
+parameters in ``refuses``.
 
-``and: continue`` in a rule for an interruption also applies the rule for the latest results, or for the query, and
-appends its output. In a rule for results it also applies the rule for the event before them. If the first of two rules
-calls tools and the second does not, the second is applied after the results. A message that only asks to continue is
-answered like the latest results, or the query, before it.
+``and: continue`` applies a second rule and appends its output. In a rule for an interruption, the second rule is that
+for the latest results, or for the query if there are none. In a rule for results, the second rule is that for the event
+before these results. If the first rule calls tools and the second does not, the second is applied after the results of
+these calls. A message that only asks to continue is answered by the rule for the latest results before it, or for the
+query if there are none.
 
-``and: work`` in a rule for an interruption does the same if the task's rule calls tools. If it would only answer, the
-reply has only the output for the interruption, and the task is answered after a message that asks to continue. Use it
-for lines that are followed by such a message (SPEC, section 5): otherwise the task would be answered twice. It means
-``continue`` if another line of the request has ``and: continue``, and if there are no results yet.
+``and: work`` in a rule for an interruption means ``and: continue`` if the rule for the task calls tools. If that rule
+would only answer, the reply has only the output for the interruption. The task is then answered after a message that
+asks to continue. Use ``work`` for lines that are followed by such a message (SPEC, section 5): with ``continue``, the
+task would be answered twice. ``work`` also means ``continue`` if another line of the request has ``and: continue``, or
+if there are no results yet.
 
 ``from: stdin`` is the text between a line ``<stdin>`` and a last line ``</stdin>`` in the query.
 
 ``marks`` classify user messages. ``interruption`` is the prefix of a line. ``redirect`` is a pattern for lines that
-replace the query; without it, none do. If it has a group ``query``, only the text of that group becomes the query, also
-of a query that matches ("no, list the files"). ``resume`` is a pattern for messages that only ask to continue, and
-``note`` one for messages to ignore.
+replace the query; without it, no line does. If the pattern has a group ``query``, only the text of that group becomes
+the query. A query that itself matches the pattern, such as "no, list the files", is shortened in the same way.
+``resume`` is a pattern for messages that only ask to continue, and ``note`` is a pattern for messages to ignore.
 """
 
 from __future__ import annotations
@@ -51,9 +54,9 @@ RULE_NAMES = ("query", "interruption", "turn", "step", "tool", "used", "result",
 PARAMETERS = ("max_tokens", "temperature", "effort")
 
 MAX_SEARCHED = 40_000
-"""Characters at the start of a text that patterns are searched in."""
+"""The number of characters at the start of a text in which patterns are searched."""
 INDENTATION = "    "
-"""The prefix of rows in Markdown, which would join them to a paragraph without it."""
+"""A prefix of rows. Without it, Markdown would join the rows to one paragraph."""
 SLOT = re.compile(
     r"\$(?:\$|\{(?P<name>[A-Za-z0-9_.]+)(?:\|(?P<form>number|list|indent|s|\d{1,3}))?(?::-(?P<default>[^}]*))?\})?"
 )
@@ -64,8 +67,8 @@ NUMBER_PATTERN = re.compile(r"[-+]?\d{1,30}(\.\d{1,30})?")
 class Pace:
     """The pace of a streamed reply, in chunks of ``chunk`` characters.
 
-    ``think_s`` are the seconds before the first chunk, and ``delay_s`` those before each chunk and before the end. A
-    reply that would take longer than ``most_s`` has larger chunks.
+    ``think_s`` is the time before the first chunk, in seconds. ``delay_s`` is the time before each chunk and before the
+    end. If a reply would take longer than ``most_s``, its chunks are larger.
     """
 
     chunk: int = 200
@@ -73,8 +76,8 @@ class Pace:
     think_s: float = 0.0
     most_s: float | None = None
 
-    def piece(self, length: int) -> int:
-        """Return the number of characters in each chunk of a reply of this length."""
+    def chunk_size(self, length: int) -> int:
+        """Return the number of characters in each chunk of a reply that has ``length`` characters."""
         if not self.most_s:
             return self.chunk
         return max(self.chunk, ceil(length * self.delay_s / self.most_s))
@@ -120,7 +123,10 @@ class When:
 
     @property
     def patterns(self) -> dict[str, Pattern]:
-        """The patterns whose groups fill templates, by key. Numbered groups are those of the first."""
+        """The patterns whose groups fill templates, by key.
+
+        Only the numbered groups of the first pattern are used.
+        """
         found = {name: getattr(self, name) for name in ("interruption", "result", "user", "tail", "system")}
         return {name: pattern for name, pattern in found.items() if pattern is not None}
 
@@ -215,7 +221,10 @@ def _slot_value(slot: re.Match[str], names: Mapping[str, str]) -> str:
 
 
 def fill_input(value: Any, names: Mapping[str, str]) -> Any:  # noqa: ANN401 - JSON with templates for its texts
-    """Fill the templates of a tool's input. A string that is a single slot may become a number or a list."""
+    """Fill the templates in the input of a tool.
+
+    A string that consists of a single slot may become a number or a list.
+    """
     match value:
         case dict():
             return {key: fill_input(item, names) for key, item in value.items()}
@@ -234,6 +243,6 @@ def fill_input(value: Any, names: Mapping[str, str]) -> Any:  # noqa: ANN401 - J
 
 
 def group_names(*patterns: Pattern) -> set[str]:
-    """Return the names of the groups in these patterns. Numbered groups are those of the first pattern."""
+    """Return the names of the groups in these patterns, and the numbers of the groups in the first pattern."""
     numbers = {str(n) for pattern in patterns[:1] for n in range(pattern.groups + 1)}
     return numbers | {name for pattern in patterns for name in pattern.groupindex}

@@ -1,8 +1,8 @@
-"""A ``Model`` that replies by the rules of a file: the first rule whose conditions are met is applied.
+"""A ``Model`` that replies by the rules of a file: it applies the first rule whose conditions are met.
 
 It is used for offline demonstrations, in tests, and to try prompts without a network. The same conversation always gets
-the same replies. The state between the requests of a conversation is how often each rule was used, whether the latest
-reply postponed the answer to the task, and how far the conversation was read.
+the same replies. Between the requests of a conversation, the model stores how often each rule was used, whether the
+latest reply postponed the answer to the task, and how far the conversation was read.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from chain.providers.scripted.rules import Collection, Failure, Pace, RuleFile, 
 from chain.text.search import SearchBudget, TooSlow
 
 CHARS_PER_TOKEN = 4
-"""A common estimate for English text."""
+"""A common estimate of the number of characters in a token of English text."""
 
 
 @lru_cache(maxsize=8)  # parsing takes most of the time to open a session
@@ -46,7 +46,10 @@ class ScriptedModel(Model):
     """A ``Model`` that replies by rules."""
 
     def __init__(self, script: RuleFile, context_window: int = 0) -> None:
-        """Create a model. ``context_window`` limits the tokens of a request and its reply together; 0 is no limit."""
+        """Create a model.
+
+        ``context_window`` limits the tokens of a request and its reply together; 0 means no limit.
+        """
         self._script = script
         self._context_window = context_window
 
@@ -61,18 +64,18 @@ class ScriptedModel(Model):
     ) -> ScriptedModel:
         """Return the model of a rule file in the folder ``within``. Raise ``ConfigError``.
 
-        ``at_terminal`` selects its pace for a person at a terminal.
+        ``at_terminal`` selects the file's pace for a person at a terminal.
         """
         return cls(_rules_of(yamlfile.read_text(path, within), str(path), at_terminal), context_window)
 
     @classmethod
     def parse(cls, text: str, file: str = "rules", *, context_window: int = 0) -> ScriptedModel:
-        """Return the model of rules in a text; ``file`` is their name in errors. Raise ``ConfigError``."""
+        """Return the model of the rules in a text, whose name in errors is ``file``. Raise ``ConfigError``."""
         return cls(_rules_of(text, file), context_window)
 
     @property
     def name(self) -> str:
-        """The ``name`` in the file."""
+        """The value of ``name`` in the rule file."""
         return self._script.name
 
     async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
@@ -106,7 +109,7 @@ class ScriptedModel(Model):
 
 
 class _Dialogue:
-    """One conversation with the rules: the messages that were read, and how often each rule was used."""
+    """The state of one conversation: the messages that were read, and how often each rule was used."""
 
     def __init__(self, script: RuleFile) -> None:
         self._script = script
@@ -149,9 +152,10 @@ class _Dialogue:
         return assemble(parts, request, self._conversation, self._script.pace)
 
     def _postponed_parts(self, parts: Sequence[ReplyPart]) -> Sequence[ReplyPart]:
-        """Return the parts that answer the task if they are postponed, or nothing.
+        """Return the parts that answer the task if a later reply must answer it; otherwise nothing.
 
-        They are postponed if no line has ``and: continue``, they call no tools, and there are results to answer.
+        ``parts`` begins with the parts for lines. The task is postponed if there are such parts but none has ``and:
+        continue``, if the parts for the task call no tools, and if there are results to answer.
         """
         lines = [p for p in parts if p.rule.when.interruption is not None]
         task = parts[len(lines) :]
@@ -162,7 +166,7 @@ class _Dialogue:
     def _choose(self, request: Request) -> Iterator[RuleMatch]:
         """Yield the rules to apply, in the order of their output.
 
-        Each is chosen after the uses of those before it were counted.
+        A rule is chosen only after the caller has counted the use of the rule before it.
         """
         lines, events = self._conversation.lines, self._conversation.open_events
         task = events[0] if events else None
@@ -270,7 +274,7 @@ def _list_names(name: str, collection: Collection, items: Sequence[Mapping[str, 
 
 
 def _number(text: str) -> Decimal:
-    """Parse a number. Return 0 for other texts, so that rows without a number add nothing to a sum."""
+    """Parse a number. Return 0 for any other text, so that it adds nothing to a sum."""
     text = text.strip().replace(",", "")
     return Decimal(text) if rules.NUMBER_PATTERN.fullmatch(text) else Decimal(0)
 
@@ -286,11 +290,11 @@ class ScriptedReply:
     def pieces(self) -> Iterator[Delta]:
         """Yield the chunks of the reply.
 
-        Before an error, yield only the first characters, as many as its ``after`` says.
+        If an error is raised instead, yield only the first characters of text, as many as ``Failure.after``.
         """
         left = None if self.failure is None else self.failure.after
         blocks = self.reply.message.blocks
-        piece = self.pace.piece(sum(len(block.text) for block in blocks if isinstance(block, Text | Thinking)))
+        piece = self.pace.chunk_size(sum(len(block.text) for block in blocks if isinstance(block, Text | Thinking)))
         for block in blocks if left != 0 else ():
             match block:
                 case Thinking(text):
@@ -312,7 +316,7 @@ def _chars_outside_messages(request: Request) -> int:
 def assemble(
     parts: Sequence[ReplyPart], request: Request, conversation: ScriptedConversation, pace: Pace
 ) -> ScriptedReply:
-    """Join the parts to one reply."""
+    """Join the parts to one reply. Its pace is that of the last part whose rule sets one, or else ``pace``."""
     blocks: list[Block] = []
     if thinking := "\n\n".join(p.thinking for p in parts if p.thinking):
         blocks.append(Thinking(thinking))
@@ -342,7 +346,7 @@ def assemble(
 
 
 def _truncate(blocks: Sequence[Block], chars: int) -> tuple[list[Block], set[str]]:
-    """Return the first ``chars`` characters of a reply, and the id of the call whose input was truncated."""
+    """Truncate a reply to ``chars`` characters. Return its blocks, and the id of the call whose input was truncated."""
     kept: list[Block] = []
     for block in blocks:
         length = count_chars([block])

@@ -1,1 +1,1 @@
-"""Tools of servers that implement the Model Context Protocol. The library ``mcp`` is imported late."""
+"""Tools of servers that implement the Model Context Protocol. The library ``mcp`` is imported only when needed."""

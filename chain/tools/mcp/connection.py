@@ -1,8 +1,8 @@
 """One connection to a server, from its start to its end.
 
 The client of ``mcp`` matches answers to requests, and sends cancellations. Lists and results are requested raw, and
-checked in ``tools`` and ``content``: one bad tool must not cost the others, and validating results against the schemas
-of a server would block the trio thread.
+checked in ``tools`` and ``content``: one bad tool must not make the others unusable, and validating results against the
+schemas of a server would block the trio thread.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from chain.tools.processes.guarded import Guard, GuardedProgram
 from chain.version import VERSION
 
 CLOSED = "Connection closed"
-"""The client's message when the connection broke."""
+"""The message of the client's error when the connection broke."""
 UNEXPLAINED = ("Session terminated", "Server returned an error response")
-"""The client's messages for an HTTP response that has only a status."""
+"""The client's error messages for an HTTP response that has a status but gives no reason."""
 MAX_ERRORS = 4_096
 """Bytes stored of a program's standard error."""
 ENDING_S = 0.1
@@ -58,30 +58,30 @@ for _name in ("mcp", "client"):
 
 
 class ServerHost(Protocol):
-    """The owner of a connection. ``start_s`` limits the handshake and the first lists, in seconds."""
+    """The owner of a connection. ``start_s`` is the time limit of the handshake and the first lists, in seconds."""
 
     workspace: Path
     start_s: float
 
     async def elicit(self, message: str, schema: Json, url: str) -> tuple[str, dict[str, Any] | None]:
-        """Ask the user. Return the action (accept, decline or cancel) and the answers."""
+        """Ask the user the server's question. Return the action (accept, decline or cancel) and the answers."""
 
     async def on_connected(self, connection: ServerConnection) -> None:
-        """Handle the end of the handshake. Raise ``ToolError`` if the server is unusable."""
+        """Handle a new connection after its handshake. Raise ``ToolError`` if the server is unusable."""
 
     def on_list_changed(self) -> None:
-        """Handle a change of the server's tools or prompts."""
+        """Handle the server's report that its tools or prompts have changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerConnection:
-    """An open connection."""
+    """A connection to a server after the handshake. It may have ended."""
 
     _dispatcher: JSONRPCDispatcher[Any]
     _traffic: Traffic
     _capabilities: types.ServerCapabilities
     explained: trio.Event = field(default_factory=trio.Event)
-    """Set when the owner has stored why the connection ended."""
+    """Set when the connection has ended and its owner has stored the reason."""
     _ids: Iterator[int] = field(default_factory=lambda: count(1_000))
 
     @property
@@ -92,9 +92,10 @@ class ServerConnection:
     async def request(
         self, method: str, params: Json, convert: Callable[[dict[str, Any]], T], progress: ProgressFnT | None = None
     ) -> T:
-        """Send a request and return its converted result. Raise ``ToolError``, and what ``convert`` raises.
+        """Send a request and return its result, converted by ``convert``.
 
-        A large result is converted in a thread. A cancelled request is cancelled at the server too.
+        Raise ``ToolError`` if the server answers with an error or the connection ends, and what ``convert`` raises. A
+        large result is converted in a thread. If the call is cancelled, the request is cancelled at the server too.
         """
         options = CallOptions(request_id=(id := next(self._ids)))
         if progress is not None:
@@ -117,7 +118,10 @@ class ServerConnection:
         return await _THREADS.run(partial(convert, request.large), abandon_on_cancel=True)
 
     async def list_all(self, what: str) -> list[Json]:
-        """Return all pages of the ``tools`` or ``prompts``, or none if the server has none. Raise ``ToolError``."""
+        """Return the server's whole list of ``tools`` or ``prompts``, read page by page.
+
+        Return an empty list if the server does not offer them. Raise ``ToolError`` if a page cannot be read.
+        """
         found: list[Json] = []
         cursors: set[str] = set()
         params: dict[str, Any] = {}
@@ -139,7 +143,7 @@ class ServerConnection:
 
 
 async def keep_connected(how: Launch | Address, guard: Guard, host: ServerHost) -> str:
-    """Start or reach a server and keep the connection until it ends. Return why it ended."""
+    """Start or reach a server and serve the connection until it ends. Return the reason for its end."""
     traffic, problem = Traffic(), "it ended"
     try:
         if isinstance(how, Launch):
@@ -156,7 +160,7 @@ async def _with_program(how: Launch, guard: Guard, host: ServerHost, traffic: Tr
 
     async def read_errors(program: GuardedProgram) -> None:
         nonlocal errors
-        while piece := await program.errors.receive_some():  # or the program would block
+        while piece := await program.errors.receive_some():  # a full pipe would block the program
             errors = (errors + piece)[-MAX_ERRORS:]
             await traffic.spend(READ_COST + len(piece))
 
@@ -183,12 +187,15 @@ async def _with_program(how: Launch, guard: Guard, host: ServerHost, traffic: Tr
 
 
 def _sendable(value: Any) -> Any:  # noqa: ANN401 - any JSON
-    """Return JSON with question marks for lone surrogates, which can come from a model, a user or a file system."""
+    """Return JSON with question marks in place of lone surrogates.
+
+    Lone surrogates can come from a model, a user or a file system.
+    """
     return json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
 
 
 def _describe_problem(error: Exception) -> str:
-    """Return a description of an error, on one row."""
+    """Return a description, on one row, of an error that ended a connection."""
     leaf = next(calling.exceptions_in(error))
     match leaf:
         case MCPError():
@@ -212,7 +219,10 @@ async def _converse(
     host: ServerHost,
     traffic: Traffic,
 ) -> None:
-    """Connect, and wait until the connection ends. Raise ``MCPError``, ``ToolError``, ``RuntimeError``."""
+    """Do the handshake, pass the connection to ``host``, and wait until the connection ends.
+
+    Raise ``MCPError``, ``ToolError`` or ``RuntimeError``.
+    """
 
     async def elicit(context: ClientRequestContext, params: Any) -> types.ElicitResult:  # noqa: ANN401
         schema = getattr(params, "requested_schema", None) or {}
@@ -245,7 +255,7 @@ async def _converse(
 
 
 class _Dispatcher(JSONRPCDispatcher[Any]):
-    """A dispatcher that sets ``gone`` when it ends, so that the next call restarts the server."""
+    """A dispatcher that sets ``gone`` when it ends, so that the next tool call restarts the server."""
 
     def __init__(self, read: Any, write: Any, gone: trio.Event) -> None:  # noqa: ANN401
         super().__init__(read, write)

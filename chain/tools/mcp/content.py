@@ -1,4 +1,4 @@
-"""Converts the results of a server for the model, and its questions for the user."""
+"""Converts the results of an MCP server for the model, and its questions for the user."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_IMAGES = 10
 MAX_RESULT_IMAGE_BYTES = 10_000_000
 """Bytes of all images of a result: services refuse requests of 32 MB, which include earlier results."""
 MAX_COMPARED = 100_000
-"""Characters of texts that are parsed and compared with structured content. Parsing takes twenty times the memory."""
+"""Characters of texts that are parsed and compared with structured content. Parsing takes twenty times their memory."""
 MAX_FIELDS = 10
 """Fields of one form."""
 MAX_MESSAGE = 2_000
@@ -33,11 +33,11 @@ Choose: TypeAlias = Callable[[str, Sequence[str]], Awaitable[str]]
 
 
 class NotCarriedOutError(ToolError):
-    """A request that the server refused and did not carry out, because it lost the session in a restart."""
+    """A request that the server did not carry out, because it was restarted and no longer knows the session."""
 
 
 def output_of(result: _Json) -> ToolOutput:
-    """Return the output of a call. This can take long: call it in a thread."""
+    """Convert the result of a tool call. This can take long: call it in a thread."""
     content = result.get("content")
     texts, images = texts_of(content if isinstance(content, list) else ())
     if (structured := result.get("structuredContent")) is not None and not _repeats(texts, structured):
@@ -46,7 +46,10 @@ def output_of(result: _Json) -> ToolOutput:
 
 
 def _repeats(texts: Sequence[str], structured: Any) -> bool:  # noqa: ANN401 - any JSON
-    """Return whether the texts equal the structured content, where ``{"result": …}`` wraps any non-object."""
+    """Return whether the texts say the same as the structured content.
+
+    Structured content must be an object, so servers send any other value as ``{"result": value}``.
+    """
     values: list[object] = [*texts]
     if sum(map(len, texts)) <= MAX_COMPARED:
         for n, text in enumerate(texts):
@@ -58,7 +61,7 @@ def _repeats(texts: Sequence[str], structured: Any) -> bool:  # noqa: ANN401 - a
 
 
 def texts_of(content: Iterable[Any]) -> tuple[list[str], list[Image]]:
-    """Return the texts and images of content. Each image also has a text."""
+    """Return the texts and the images in the content of a message. Each image also has a text that names it."""
     texts, images = list[str](), list[Image]()
     for piece in content:
         match piece:
@@ -83,7 +86,7 @@ def texts_of(content: Iterable[Any]) -> tuple[list[str], list[Image]]:
 
 
 def _binary_text(kind: str, media_type: str, data: str, images: list[Image]) -> str:
-    """Return the text for binary content, and add it to the images if it is one."""
+    """Return a text that describes binary content. If the content is a usable image, add it to ``images``."""
     if len(data) > MAX_WHOLE * 4 // 3 + 4:
         return f"[{kind} {media_type[:40]}, larger than {MAX_WHOLE:,} bytes: left out]"
     try:
@@ -116,7 +119,10 @@ def messages_text(result: _Json) -> str:
 async def answer_of(
     server: str, message: str, schema: _Json, url: str, choose: Choose
 ) -> tuple[str, dict[str, Any] | None]:
-    """Ask the user the question of a server. Return the action and the answers. Raise ``ToolError`` if none comes."""
+    """Ask the user the question of a server. Return the action (accept or decline) and the answers by field.
+
+    The answers are ``None`` unless the user accepted and filled in a form. Raise ``ToolError`` if no answer comes.
+    """
     question = f"{server} asks: {one_row(message)}"
     if url:
         answer = await choose(f"{question}\nIt asks you to open {one_row(url)}", ["done", DECLINE])
@@ -141,12 +147,12 @@ async def answer_of(
 
 
 def one_row(text: str, most: int = MAX_MESSAGE) -> str:
-    """Return text of a server on one row, so that it cannot imitate other rows."""
+    """Return a server's text on one row of at most ``most`` characters, so that it cannot imitate other rows."""
     return " ".join(sanitize(text[: 4 * most]).split())[:most]
 
 
 def _fields_to_ask(schema: _Json) -> dict[str, _Json]:
-    """Return the required fields of a form, or all if none is required."""
+    """Return the required fields of a form; all fields if no field is required."""
     properties, required = schema.get("properties"), schema.get("required")
     if not isinstance(properties, dict):
         return {}
@@ -156,7 +162,7 @@ def _fields_to_ask(schema: _Json) -> dict[str, _Json]:
 
 
 def _options(field: _Json) -> dict[str, object]:
-    """Return the options of a field: the shown text of each, and its value."""
+    """Return the options of a field, from shown text to value; empty if the field takes any answer."""
     if field.get("type") == "boolean":
         return {"yes": True, "no": False}
     if isinstance(items := field.get("items"), dict):
@@ -172,7 +178,10 @@ def _options(field: _Json) -> dict[str, object]:
 
 
 def _converted_answer(answer: str, field: _Json, options: Mapping[str, object]) -> object:
-    """Return an answer as a value of the field's type, or unchanged: then the server reports what is wrong."""
+    """Convert an answer to the field's type.
+
+    Return an answer that does not fit the type unchanged, since the server then reports what is wrong.
+    """
     if field.get("type") == "array":
         parts = [answer] if answer in options else [part.strip() for part in answer.split(",")]
         return [options.get(part, part) for part in parts]

@@ -1,7 +1,8 @@
 """The MCP servers of a session: their starts, their lists of tools, and their calls.
 
-All start at once, in the background. A server that has ended is restarted at its next call. A changed list of tools is
-used from the next run on, because tools are part of the prefix that services cache.
+All servers are started at the same time, in the background. A server that has ended is restarted when one of its tools
+is called. A changed list of tools is used from the next run on, because the list of tools is part of the prompt prefix
+that model services cache.
 """
 
 from __future__ import annotations
@@ -35,24 +36,24 @@ if TYPE_CHECKING:
     from chain.tools.processes.guarded import Guard
 
 FIRST_S = 10.0
-"""Seconds that the first run waits for a server to start, unless its entry or a flag says otherwise."""
+"""Seconds that the first run waits for a server to start, unless its configuration or a flag sets another time."""
 LIST_S = 5.0
-"""Seconds that a run waits for changed lists."""
+"""Seconds that a run waits at its start for the changed lists of all servers."""
 MAX_STARTS, PER_S = 3, 60.0
-"""Restarts of a server in a period, and the period in seconds."""
+"""The most restarts of a server in a period, and the length of the period in seconds."""
 PROGRESS_S = 0.1
 """Seconds between two reports of progress."""
 WHY_S = 1.0
-"""Seconds that a failed call waits for the reason of its server's end."""
+"""Seconds that a failed call waits for the reason why its server has ended."""
 MAX_ASKING = 3
-"""Open questions of one server."""
+"""The most questions of one server that are open or wait to be asked."""
 
 _THREADS = Threads("mcp")
 _IMPORTS = Threads("mcp import", limit=1)
-"""One at a time: concurrent imports of a missing module raise unrelated errors."""
+"""Imports one module at a time: concurrent imports of a missing module raise unrelated errors."""
 
 _SCRIPT = re.compile(r"[^-/].*\.(?:py|[cm]?js|ts|rb|sh)")
-"""A relative path to a script. Names of packages and modules have no such suffix."""
+"""Matches a relative path to a script. Names of packages and modules have no such suffix."""
 
 State: TypeAlias = Literal["starting", "ready", "ended"]
 T = TypeVar("T")
@@ -60,9 +61,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ServerView:
-    """The state of a server for users. ``written`` is its command or address, ``error`` the latest error.
+    """The state of a server, as users see it. ``written`` is its command or address, ``error`` its latest error.
 
-    ``prompts`` are names and descriptions. ``left_out`` is a sentence on the tools that were left out.
+    ``prompts`` are pairs of a name and a description. ``left_out`` is a sentence on the tools that were left out.
     """
 
     name: str
@@ -78,8 +79,9 @@ class ServerView:
 class LaunchEnvironment:
     """The environment in which the servers of a session are started.
 
-    Programs start in ``folder`` with the environment ``env``. Variables in entries are replaced from ``environ``, but
-    those in ``keys`` only in the user's own configuration.
+    Programs are started in ``folder`` with the environment variables ``env``. References to variables in a server's
+    configuration are replaced by their values in ``environ``. Variables in ``keys`` are replaced only in the user's own
+    configuration.
     """
 
     guard: Guard
@@ -90,10 +92,10 @@ class LaunchEnvironment:
     keys: frozenset[str]
 
     def resolve(self, server: ToolServer) -> Launch | Address:
-        """Return how to start or reach a server. Raise ``ConfigError`` and ``OSError``.
+        """Return how to start or reach a server. Raise ``ConfigError`` or ``OSError``.
 
-        A program without ``cwd`` starts in ``folder``, where no command can write, or in the workspace if its arguments
-        name a script there.
+        A program without a configured ``cwd`` is started in the workspace if its arguments name a script there.
+        Otherwise it is started in ``folder``, where no command can write.
         """
         how = server.with_variables(self.environ, self.keys)
         if isinstance(how, Address):
@@ -107,7 +109,7 @@ class LaunchEnvironment:
 
 
 class Servers:
-    """The servers of one session. ``run`` imports the client and starts them."""
+    """The servers of one session. ``run`` imports the MCP client and starts the servers."""
 
     def __init__(
         self, servers: Iterable[ToolServer], environment: LaunchEnvironment, notice: Callable[[str], None]
@@ -120,7 +122,7 @@ class Servers:
         self._nursery: trio.Nursery | None = None
 
     async def run(self) -> None:
-        """Start all servers and serve until ``end``."""
+        """Start all servers and keep them running until ``end`` is called."""
         with self._scope:
             async with trio.open_nursery() as self._nursery:
                 for server in self.by_name.values():
@@ -141,7 +143,7 @@ class Servers:
             await server.settled.wait()
 
     async def offer(self) -> ServerTools:
-        """Return the tools for a new run. The first run waits for servers that are still starting."""
+        """Return the tools for a new run. The first call waits a limited time for servers that are still starting."""
         begun = trio.current_time()
         for server in self.by_name.values() if self._is_first else ():
             with trio.CancelScope(deadline=begun + (server.start_s or FIRST_S)):
@@ -170,7 +172,11 @@ class Servers:
         then: Callable[[str], object],
         failed: Callable[[str], object] | None = None,
     ) -> None:
-        """Request a prompt, and pass its text to ``then``, or an error to ``failed`` or as a notice."""
+        """Request a prompt from a server in the background, with ``words`` as its arguments.
+
+        Call ``then`` with the prompt's text, or ``failed`` with an error message. Without ``failed``, show the message
+        as a notice.
+        """
 
         async def request() -> None:
             try:
@@ -184,14 +190,14 @@ class Servers:
 
 @dataclass(eq=False, slots=True)
 class _ActiveCall:
-    """A running call. Questions that the server asks meanwhile are cancelled when it ends."""
+    """A running call of a tool. When it ends, the questions that the server has asked during the call are cancelled."""
 
     context: ToolContext
     asking: list[trio.CancelScope] = field(default_factory=list)
 
 
 class ManagedServer:
-    """One server, across all its restarts. It has at most one connection."""
+    """One server, across all its restarts. It has at most one connection at a time."""
 
     def __init__(self, server: ToolServer, environment: LaunchEnvironment) -> None:
         self.server = server
@@ -200,7 +206,7 @@ class ManagedServer:
         self.tools: tuple[OfferedTool, ...] = ()
         """The tools of the latest connection."""
         self.settled = trio.Event()
-        """Set unless the server is starting."""
+        """Set when the start has succeeded or failed. Replaced by a new event at each restart."""
         self._environment = environment
         self._prompts: tuple[Mapping[str, Any], ...] = ()
         self._shown_prompts: tuple[tuple[str, str], ...] = ()
@@ -209,15 +215,15 @@ class ManagedServer:
         self._wanted = Wakeup()
         self._wanted.set()
         self._starts: deque[float] = deque(maxlen=MAX_STARTS)
-        """The times of its latest restarts."""
+        """The times of its latest restarts, in trio's clock."""
         self._changes = self._listed = 0
-        """How often its lists have changed, and the change that the latest lists include."""
+        """How often its lists have changed, and the value of this count when they were last read."""
         self._asking = trio.Lock()
         self._calls: list[_ActiveCall] = []
 
     @property
     def state(self) -> State:
-        """Whether it is starting, has a connection, or has ended."""
+        """Whether the server is starting, is connected, or has ended."""
         return "ready" if self._connection else "ended" if self.settled.is_set() else "starting"
 
     @property
@@ -229,7 +235,7 @@ class ManagedServer:
 
     @property
     def notices(self) -> Iterator[str]:
-        """The sentences that the user should see."""
+        """The sentences about the server's state that the user should see."""
         name = self.server.name
         if self.state == "ended":
             again = "; its next call restarts it" if self.tools else ""
@@ -241,7 +247,7 @@ class ManagedServer:
             yield self._left_out
 
     async def run(self) -> None:
-        """Start the server, and start it again whenever that is requested."""
+        """Start the server, and restart it whenever a restart is requested."""
         while True:
             await self._wanted.wait()
             try:
@@ -257,7 +263,7 @@ class ManagedServer:
             self.settled.set()
 
     async def on_connected(self, connection: ServerConnection) -> None:
-        """List what a new connection offers. Raise ``ToolError``."""
+        """Read the tools and prompts of a new connection, and store the connection. Raise ``ToolError`` on failure."""
         await self._list(connection)
         self._connection = connection
         self.settled.set()
@@ -267,13 +273,13 @@ class ManagedServer:
         self._changes += 1
 
     async def refresh(self) -> None:
-        """List tools and prompts again if they have changed."""
+        """Read the lists of tools and prompts again if they have changed."""
         if self._listed != self._changes and self._connection is not None:
             with suppress(ToolError):  # the next run tries again
                 await self._list(self._connection)
 
     def restart_if_needed(self) -> None:
-        """Restart an ended server that offers no tools. The others are restarted by the next call of a tool."""
+        """Restart a server that has ended and has no tools: without tools, no call of a tool restarts it."""
         if self.state == "ended" and not self.tools and not self._restart_delay_s():
             self._restart()
 
@@ -283,7 +289,7 @@ class ManagedServer:
         self._wanted.set()
 
     def _restart_delay_s(self) -> float:
-        """Return the seconds until it may be restarted."""
+        """Return the seconds until the server may be restarted; 0 if it may be now."""
         is_spent = len(self._starts) == MAX_STARTS
         return max(PER_S - (trio.current_time() - self._starts[0]), 0) if is_spent else 0
 
@@ -296,7 +302,7 @@ class ManagedServer:
         self._listed = changes
 
     async def _ensure_connected(self) -> ServerConnection:
-        """Return the connection, after a restart if needed. Raise ``ToolError``."""
+        """Return the connection. Restart the server if it has ended. Raise ``ToolError`` if that fails."""
         if self._connection is not None and self._connection.is_gone:
             await self._connection.explained.wait()
         if self.state == "ended":
@@ -311,7 +317,7 @@ class ManagedServer:
         return self._connection
 
     async def call(self, tool: str, context: ToolContext, input: Mapping[str, Any]) -> ToolOutput:
-        """Call a tool by its name at the server. Raise ``ToolError``."""
+        """Call a tool, by the name that the server uses, and return its output. Raise ``ToolError`` on failure."""
         reported_at = -math.inf
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
@@ -340,9 +346,9 @@ class ManagedServer:
         convert: Callable[[dict[str, Any]], T],
         progress: Any = None,  # noqa: ANN401
     ) -> T:
-        """Return the converted result of a request. Raise ``ToolError``.
+        """Send a request and return its result, converted by ``convert``. Raise ``ToolError`` on failure.
 
-        The request is repeated once if a restarted server refused it.
+        If the server refuses the request because it was restarted, the request is sent again once.
         """
         was_refused = False
         while True:
@@ -362,7 +368,7 @@ class ManagedServer:
                 raise ToolError(f"The server {name} ended during the call, which may have had effects: {why}") from None
 
     async def prompt(self, name: str, words: Sequence[str]) -> str:
-        """Return the text of a prompt, with words as its arguments. Raise ``ToolError``."""
+        """Return the text of a prompt, with ``words`` as its arguments in order. Raise ``ToolError`` on failure."""
         await self._ensure_connected()
         found = next((each for each in self._prompts if each["name"] == name), None)
         if found is None:
@@ -373,13 +379,16 @@ class ManagedServer:
         needed = [str(each.get("name")) for each in arguments if each.get("required")]
         if len(needed) > len(words):
             raise ToolError(f"The prompt {name} needs {', '.join(needed)}.")
-        if wanted and len(words) > len(wanted):  # the last argument gets the rest
+        if wanted and len(words) > len(wanted):  # the last argument gets all remaining words
             words = [*words[: len(wanted) - 1], " ".join(words[len(wanted) - 1 :])]
         params = {"name": name, "arguments": dict(zip(wanted, words, strict=False))}
         return await self._request("prompts/get", params, content.messages_text)
 
     async def elicit(self, message: str, schema: Mapping[str, Any], url: str) -> tuple[str, dict[str, Any] | None]:
-        """Ask the user a question of the server, as part of the latest call. Return the action and the answers."""
+        """Ask the user a question of the server, as a question of the latest tool call.
+
+        Return the action (accept, decline or cancel) and the answers.
+        """
         if not self._calls or self._asking.statistics().tasks_waiting >= MAX_ASKING - 1:
             return "decline", None
         call = self._calls[-1]
@@ -391,7 +400,7 @@ class ManagedServer:
 
 
 def _import_client() -> Callable[..., Any]:
-    """Import the client. Raise ``ToolError`` if it is not installed."""
+    """Import the MCP client and return ``keep_connected``. Raise ``ToolError`` if the client is not installed."""
     try:
         with without_collector():
             from chain.tools.mcp.connection import keep_connected
@@ -402,7 +411,7 @@ def _import_client() -> Callable[..., Any]:
 
 
 class ServerTool:
-    """A tool of a server, as a ``Tool``. ``server`` is ``None`` if the session has no such server any more."""
+    """A tool of an MCP server. ``server`` is ``None`` if the session does not have this server any more."""
 
     def __init__(self, offered: OfferedTool, server: ManagedServer | None) -> None:
         self.name = offered.name
@@ -425,7 +434,7 @@ class ServerTool:
             raise ToolError(f"The input of {self.name} does not fit its schema: {'; '.join(faults)}.")
 
     async def run(self, context: ToolContext, input: Mapping[str, Any]) -> ToolOutput:
-        """Call the server. Raise ``ToolError``."""
+        """Call the tool at the server and return its output. Raise ``ToolError`` on failure."""
         if self._server is None:
             raise ToolError(f"There is no server {self._offered.server} any more.")
         return await self._server.call(self._offered.tool, context, input)

@@ -1,7 +1,7 @@
 """The streams between the MCP client and a server: rows of a guarded program, or requests over HTTP.
 
-What a server sends is limited (``traffic``). Sending never blocks, because the client does not let a cancelled call
-end before it has sent the cancellation.
+``traffic`` limits what a server sends. Sending to a server never blocks, because a cancelled call ends only after the
+client has sent the cancellation.
 """
 
 from __future__ import annotations
@@ -38,11 +38,14 @@ if TYPE_CHECKING:
     from chain.tools.processes.guarded import GuardedProgram
 
 MAX_WAITING = 32
-"""Queued messages to a server. They include answers to its requests, so this also limits its requests."""
+"""The most queued messages to a server. They include answers to the server's requests, so these are limited too."""
 SERVER_CONNECT_S, SILENT_S = 15.0, 300.0
-"""Timeouts for a connection and between two parts of a response, in seconds. A call has its own time limit."""
+"""The timeouts for connecting and for the next part of a response, in seconds. A call has its own time limit."""
 STREAM_COST = MAX_PER_S // 10
-"""The cost of a stream without an answer: otherwise a server could make the client reopen it without a pause."""
+"""The cost in bytes of opening a stream for messages that answer no request.
+
+Without this cost, a server could make the client reopen the stream without a pause.
+"""
 
 _UNKNOWN_SESSION = (400, 404, 410)
 """Statuses for an unknown session: 404 in the protocol, 400 in examples of its SDKs."""
@@ -50,7 +53,7 @@ _END_OF_EVENT = re.compile(rb"(?>\r\n|\r|\n){2}")
 
 
 class RowReader(trio.abc.ReceiveChannel[SessionMessage]):
-    """The messages of a program. Rows that are not messages are skipped."""
+    """A channel that receives the messages that a program writes. It skips rows that are not messages."""
 
     def __init__(self, program: GuardedProgram, traffic: Traffic) -> None:
         self.noise = ""
@@ -73,7 +76,7 @@ class RowReader(trio.abc.ReceiveChannel[SessionMessage]):
                     if row.strip():
                         self.noise = f"it wrote a row that is not a JSON message: {row[:80].decode(errors='replace')!r}"
         except (trio.EndOfChannel, OverBoundError):
-            self._traffic.gone.set()  # before the calls fail
+            self._traffic.gone.set()  # set before the calls fail, which then read it
             raise trio.EndOfChannel from None
 
     async def _row(self) -> bytes:
@@ -95,7 +98,11 @@ class RowReader(trio.abc.ReceiveChannel[SessionMessage]):
 
 
 class Outgoing(trio.abc.SendChannel[SessionMessage]):
-    """Messages to a server. ``run`` writes them: a write that is cancelled halfway would corrupt all that follow."""
+    """A channel that sends messages to a server.
+
+    ``send`` queues a message, and ``run`` writes it. So a cancelled ``send`` does not leave a message half written,
+    which would corrupt all following messages.
+    """
 
     def __init__(self, write: Callable[[SessionMessage], Awaitable[None]], traffic: Traffic) -> None:
         self._write = write
@@ -112,7 +119,7 @@ class Outgoing(trio.abc.SendChannel[SessionMessage]):
                 self._traffic.exceed(f"it does not read its input: {MAX_WAITING} messages are waiting")
 
     async def run(self) -> None:
-        """Write the queued messages. If the server has closed its input, end the connection: no answer would come."""
+        """Write the queued messages. End the connection if the server closes its input, since no answer would come."""
         try:
             async for item in self._waiting:
                 await self._write(item)
@@ -121,20 +128,23 @@ class Outgoing(trio.abc.SendChannel[SessionMessage]):
             self._traffic.gone.set()
 
     async def aclose(self) -> None:
-        """Do nothing: ``run`` ends with its nursery."""
+        """Do nothing: ``run`` ends when its nursery is cancelled."""
 
 
 def row_of(item: SessionMessage) -> bytes:
-    """Return a message as a row."""
+    """Return a message as a row of JSON in UTF-8."""
     return escape_json(item.message.model_dump_json(by_alias=True, exclude_unset=True)).encode() + b"\n"
 
 
 async def inspect(traffic: Traffic, response: httpx2.Response) -> None:
-    """Check a response, record its fault, and limit its body. Raise ``OverBoundError``."""
+    """Check an HTTP response of a server, record its fault, if any, and limit its body.
+
+    Raise ``OverBoundError`` if the response is compressed.
+    """
     headers, status = response.headers, response.status_code
     is_post = response.request.method == "POST"
     id = from_json(response.request.content).get("id") if is_post else None
-    # Without the charset, because some are decoded in quadratic time.
+    # Without the charset, because some charsets are decoded in quadratic time.
     headers["content-type"] = kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     response.stream = _Body(response.stream, traffic, id, is_events=kind == "text/event-stream")
     if (coding := headers.get("content-encoding", "identity").strip().lower()) != "identity":
@@ -155,9 +165,10 @@ async def inspect(traffic: Traffic, response: httpx2.Response) -> None:
 
 
 class _Body(httpx2.AsyncByteStream):
-    """The body of a response: one message, or server-sent events, each passed on when it is complete.
+    """The body of a response: one message, or a stream of server-sent events.
 
-    The client would parse a large message in the trio thread, so it gets one without the result.
+    A message or an event is passed to the client only when it is complete. The client would parse a large message in
+    the trio thread, so the result of a large message is removed and stored in the ``OpenRequest``.
     """
 
     def __init__(self, stream: Any, traffic: Traffic, id: object, *, is_events: bool) -> None:  # noqa: ANN401
@@ -186,7 +197,10 @@ class _Body(httpx2.AsyncByteStream):
         await self._stream.aclose()
 
     async def _without_result(self, part: bytes) -> bytes:
-        """Return a large message or event without its result. Raise ``OverBoundError``."""
+        """Store the result of a large message or event. Return the message or event without the result.
+
+        Raise ``OverBoundError`` if it has too many values or is too large without the result.
+        """
         row, traffic, others = part, self._traffic, list[bytes]()
         if self._is_events:
             if part.count(b"\n") + part.count(b"\r") > MAX_MESSAGE_VALUES:
@@ -197,7 +211,7 @@ class _Body(httpx2.AsyncByteStream):
         try:
             message = await traffic.parse(row, self._id)
             if isinstance(message, JSONRPCResponse):
-                message.result = {LARGE: True}  # also of one that no request waits for
+                message.result = {LARGE: True}  # also if no request waits for this message
             row = message.model_dump_json(by_alias=True, exclude_unset=True).encode()
         except ValueError:
             row = b"{}"  # the client reports it
@@ -208,9 +222,9 @@ class _Body(httpx2.AsyncByteStream):
 
 @asynccontextmanager
 async def http_streams(address: Address, traffic: Traffic) -> AsyncIterator[tuple[Any, Any]]:
-    """Open the two streams of a server over HTTP."""
+    """Connect to a server over HTTP, and yield the stream to read from and the stream to write to."""
     client = httpx2.AsyncClient(
-        # Compressed, a small response could be a large one.
+        # A small response could be large when it is decompressed.
         headers={"accept-encoding": "identity", **address.headers},
         timeout=httpx2.Timeout(SILENT_S, connect=SERVER_CONNECT_S),
         event_hooks={"response": [partial(inspect, traffic)]},

@@ -1,6 +1,7 @@
 """Checks the tools and prompts that a server lists.
 
-A model's service refuses a whole request because of one bad tool, so every tool that may be refused is left out.
+A model service refuses a whole request if one of its tools is invalid. So every tool that a service may refuse is left
+out.
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ MAX_TOOLS = 200
 """Tools of one server: more would fill the model's context window."""
 MAX_DESCRIPTION = 10_000
 MAX_SCHEMA = 30_000
-"""Characters of a description, and of a schema."""
+"""The most characters of a tool's description, and of its schema."""
 MAX_OFFER_CHARS = 300_000
 """Characters of all descriptions and schemas of one server."""
 MAX_SCHEMA_VALUES, MAX_ALL_VALUES = 2_000, 10_000
-"""Values in a schema, and in all schemas of a server: checking this many takes 2 s at most."""
+"""The most values in one schema, and in all schemas of a server. Checking this many takes 2 s at most."""
 MAX_CHECKED_TOOLS = 2 * MAX_TOOLS
-"""Tools of a list that are checked."""
+"""The most tools of a server's list that are checked."""
 MAX_LEVELS = 30
-"""Levels of a schema."""
+"""The most nested levels of a schema."""
 MAX_PROMPTS = 200
 """Prompts of one server."""
 MAX_SERVER_TEXT = 300
 """Characters shown of a prompt's description, of an error and of progress."""
 MAX_NAMED_TOOLS = 3
-"""Names in the sentence about tools that were left out."""
+"""The most names in the sentence about tools that were left out."""
 
 _OTHER = re.compile(r"[^a-zA-Z0-9_-]")
 """Characters that services do not accept in a name. Each is replaced by ``_``."""
@@ -49,9 +50,9 @@ _Json: TypeAlias = Mapping[str, Any]
 
 
 def tools_of(server: ToolServer, listed: Iterable[_Json]) -> tuple[tuple[OfferedTool, ...], str]:
-    """Return the usable tools that a server listed, and a sentence about those left out, or an empty string.
+    """Return the usable tools in a server's list, and a sentence on the tools that were left out.
 
-    Slow for a long list: call it in a thread.
+    The sentence is empty if no tool was left out. The checks can take long: call this function in a thread.
     """
     found: dict[str, OfferedTool] = {}
     first: dict[str, _Json] = {}
@@ -96,7 +97,7 @@ def tools_of(server: ToolServer, listed: Iterable[_Json]) -> tuple[tuple[Offered
 
 
 def prompts_of(listed: Iterable[_Json]) -> tuple[tuple[_Json, ...], tuple[tuple[str, str], ...]]:
-    """Return the usable prompts that a server listed, and the name and description of each."""
+    """Return the usable prompts in a server's list, and the name and the description of each."""
     found = tuple(islice(filter(_is_prompt, listed), MAX_PROMPTS))
     return found, tuple((p["name"], one_row(str(p.get("description", "")), MAX_SERVER_TEXT)) for p in found)
 
@@ -107,7 +108,7 @@ def _is_prompt(raw: _Json) -> bool:
 
 
 def _description(server: ToolServer, raw: _Json) -> str:
-    """Return a tool's description, title or name. Raise ``ToolError`` if it is too long."""
+    """Return a tool's description or, if it has none, its title or its name. Raise ``ToolError`` if it is too long."""
     texts = (text for key in ("description", "title") if isinstance(text := raw.get(key), str) and text.strip())
     if len(text := next(texts, f"{raw.get('name')}, a tool of {server.name}.")) > MAX_DESCRIPTION:
         raise ToolError(f"its description has more than {MAX_DESCRIPTION:,} characters")
@@ -115,7 +116,10 @@ def _description(server: ToolServer, raw: _Json) -> str:
 
 
 def _measure(schema: object) -> tuple[int, int]:
-    """Return the characters and values of a schema. Raise ``ToolError`` if it is too large or not for an object."""
+    """Return the number of characters and the number of values of a schema.
+
+    Raise ``ToolError`` if the schema is too large, or does not describe an object.
+    """
     if not isinstance(schema, dict) or schema.get("type", "object") != "object":
         raise ToolError("its input is not an object")
     levels = [level for _, level in _nested_values(schema)]
@@ -129,9 +133,9 @@ def _measure(schema: object) -> tuple[int, int]:
 
 
 def _without_unions(description: str, schema: _Json) -> tuple[str, _Json]:
-    """Move unions at the top of a schema to the description, because services refuse them there.
+    """Move unions from the top level of a schema to the description. Return the new description and schema.
 
-    The server checks its input itself.
+    Model services refuse unions at the top level. The server still checks them, because it checks its input itself.
     """
     unions = {key: schema[key] for key in _UNIONS if key in schema}
     if unions:
@@ -141,7 +145,7 @@ def _without_unions(description: str, schema: _Json) -> tuple[str, _Json]:
 
 
 def _check_schema(schema: _Json) -> None:
-    """Raise ``ToolError`` if a service could refuse a schema. This is slow."""
+    """Raise ``ToolError`` if a model service could refuse a schema. The check is slow."""
     properties = schema.get("properties", {})
     if isinstance(properties, dict) and not all(map(_PROPERTY.fullmatch, properties)):
         raise ToolError("a parameter has a name with other characters than a-z, A-Z, 0-9, _, . and -")
@@ -159,7 +163,7 @@ def _check_schema(schema: _Json) -> None:
 
 
 def _nested_values(value: object) -> Iterator[tuple[object, int]]:
-    """Yield a value and all values inside it, each with its level."""
+    """Yield a JSON value and all values inside it, each with its nesting level; the value itself has level 1."""
     left = [(value, 1)]
     while left:
         value, level = left.pop()
@@ -169,7 +173,7 @@ def _nested_values(value: object) -> Iterator[tuple[object, int]]:
 
 
 def _is_broken_reference(ref: str, schema: _Json) -> bool:
-    """Return whether a reference leads out of the schema, to nothing, or in a circle."""
+    """Return whether a reference leads out of the schema, to a missing value, or in a circle."""
     seen: set[str] = set()
     while True:
         if ref in seen or not ref.startswith("#"):

@@ -1,7 +1,7 @@
-"""Limits on the messages of one server, so that they do not delay keys and other tasks.
+"""Limits on the messages of one server, so that they do not delay key presses and other tasks.
 
-A connection that exceeds a limit ends with a sentence. A large message is parsed in a worker thread. The parser holds
-the interpreter lock, so the values of a message are counted first.
+A connection whose server exceeds a limit is ended, and a sentence says which limit. A large message is parsed in a
+worker thread. The parser does not release the interpreter lock, so the values of a message are counted before.
 """
 
 from __future__ import annotations
@@ -29,21 +29,22 @@ from pydantic_core import from_json
 from chain.concurrency.threads import Threads
 from chain.errors import ToolError
 
-MAX_MESSAGE_BYTES, MAX_HELD = 8 * 1024 * 1024, 64 * 1024 * 1024
-"""Bytes of a message (room for the largest image that models accept), and of all incomplete messages.
+MAX_MESSAGE_BYTES, MAX_INCOMPLETE_BYTES = 8 * 1024 * 1024, 64 * 1024 * 1024
+"""The most bytes of one message, and of all incomplete messages of a connection.
 
-Parsing a message takes 20 ms, and memory of four times its size.
+A message can contain the largest image that models accept. Parsing a message takes 20 ms, and four times its size in
+memory.
 """
 MAX_SMALL = 256 * 1024
-"""Bytes of a message that is parsed in the trio thread, and of every message that is not a result."""
+"""The most bytes of a message that is parsed in the trio thread, and of any message besides its result."""
 MAX_MESSAGE_VALUES = 50_000
-"""Commas, opening brackets and strings of a message: parsing this many takes 20 ms and 7 MB."""
+"""The most commas, opening brackets and strings in a message. Parsing this many takes 20 ms and 7 MB."""
 MAX_PER_S, READ_COST, VALUE_COST = 16 * 1024 * 1024, 8_192, 64
-"""The budget of bytes read in a second, and the cost of one read and of one value, in bytes."""
+"""The budget for a second, and what one read and one value cost of it. All are in bytes."""
 MAX_MESSAGES_PER_S = 2_000
-"""Messages in a second: more than any server needs for its progress."""
+"""The most messages in a second: more than any server needs to report its progress."""
 LARGE = "chain/large"
-"""The key of a placeholder for a large result."""
+"""The key of the object that replaces a large result in a message to the client."""
 WRONG_ANSWER = "The server's answer is not a valid result."
 
 _THREADS = Threads("mcp messages")
@@ -51,44 +52,47 @@ _SIGNS = (b",", b"[", b"{")
 
 
 class OverBoundError(ToolError):
-    """The end of a connection whose server exceeded a limit."""
+    """An error that ends a connection, because the server exceeded a limit."""
 
 
 @dataclass(slots=True)
 class OpenRequest:
-    """A request that waits for its answer, with the state that the client does not report."""
+    """A request that waits for its answer. Stores what the client does not report about it.
+
+    ``fault`` is the fault of the HTTP response.
+    """
 
     fault: str = ""
     is_unknown: bool = False
-    """Whether the server may have forgotten the session."""
+    """Whether the server may no longer know the session."""
     large: dict[str, Any] | None = None
-    """The result, if it was too large for the trio thread. The client gets ``{LARGE: True}`` in its place."""
+    """The result, if it was too large to be parsed in the trio thread. The client gets ``{LARGE: True}`` instead."""
 
 
 class Traffic:
-    """The traffic of one connection: budget, open requests and faults. ``gone`` is set when it has ended."""
+    """The budget and the state of one connection. ``gone`` is set when the connection has ended."""
 
     def __init__(self) -> None:
         self.gone = trio.Event()
         self.fault = self.closed = self.http_fault = ""
-        """The limit that was exceeded, the stream that was closed, and the fault of the latest response over HTTP."""
+        """Sentences on the exceeded limit, the closed stream and the latest fault over HTTP; empty if there is none."""
         self.open: dict[Any, OpenRequest] = {}
         """The requests that wait for an answer, by id."""
         self.received = 0
-        """Bytes of complete messages."""
+        """Total bytes of the complete messages."""
         self.incomplete_bytes: dict[object, int] = {}
-        """Bytes of incomplete messages, by their readers."""
+        """For each reader, the bytes of its incomplete message."""
         self._since, self._cost, self._rows = -math.inf, 0, 0
         self._parsing = trio.Lock()
 
     def exceed(self, what: str) -> NoReturn:
-        """End the connection with this sentence. Raise ``OverBoundError``."""
+        """End the connection because of an exceeded limit. Raise ``OverBoundError`` with the sentence ``what``."""
         self.fault = self.fault or what
         self.gone.set()
         raise OverBoundError(what)
 
     async def spend(self, cost: int) -> None:
-        """Count bytes read, or their equivalent. Wait for the next second if this one's budget is used up."""
+        """Count a cost in bytes. If the budget of the current second is used up, wait for the next second."""
         await trio.lowlevel.checkpoint()
         if (now := trio.current_time()) >= self._since + 1:
             self._since, self._cost, self._rows = now, 0, 0
@@ -97,14 +101,22 @@ class Traffic:
             await trio.sleep_until(self._since + 1)
 
     async def record_read(self, holder: object, size: int, cost: int) -> None:
-        """Spend the cost of a read, and record how many bytes its reader stores. Raise ``OverBoundError``."""
+        """Count the cost of a read, and record that ``holder``, its reader, now stores ``size`` bytes.
+
+        Raise ``OverBoundError`` if the stored bytes exceed a limit.
+        """
         self.incomplete_bytes[holder] = size
-        if size > MAX_MESSAGE_BYTES or sum(self.incomplete_bytes.values()) > MAX_HELD:
-            self.exceed(f"it sent a message of more than {MAX_MESSAGE_BYTES:,} bytes, or {MAX_HELD:,} at once")
+        if size > MAX_MESSAGE_BYTES or sum(self.incomplete_bytes.values()) > MAX_INCOMPLETE_BYTES:
+            self.exceed(
+                f"it sent a message of more than {MAX_MESSAGE_BYTES:,} bytes, or {MAX_INCOMPLETE_BYTES:,} at once"
+            )
         await self.spend(cost)
 
     async def count_message(self, row: bytes | bytearray) -> bool:
-        """Count a message. Return whether it is small enough for the trio thread. Raise ``OverBoundError``."""
+        """Count a message. Return whether it is small enough to be parsed in the trio thread.
+
+        Raise ``OverBoundError`` if there are too many messages in a second.
+        """
         self.received += len(row)
         is_small = len(row) <= MAX_SMALL
         await self.spend(VALUE_COST * sum(map(row.count, (*_SIGNS, b'"'))) if is_small else 0)
@@ -114,9 +126,10 @@ class Traffic:
         return is_small
 
     async def parse(self, row: bytes, id: object = None) -> JSONRPCMessage:
-        """Parse a large message in a thread. The open request with this id, or the message's own, stores its result.
+        """Parse a large message in a thread. A result is moved to the open request that it answers.
 
-        Raise ``ValueError`` and ``OverBoundError``.
+        ``id`` is the id of that request; ``None`` if it is in the message. Raise ``ValueError`` if the message is
+        malformed, and ``OverBoundError`` if it has too many values or is a request.
         """
         async with self._parsing:  # one at a time, because of the memory
             if await _THREADS.run(partial(has_too_many_values, row)):
@@ -141,9 +154,10 @@ def has_too_many_values(row: bytes) -> bool:
 
 
 def parse_message(row: bytes) -> JSONRPCMessage:
-    """Parse a message; a malformed answer becomes an error, so that its request does not wait for the time limit.
+    """Parse a message. Raise ``ValueError`` if it is malformed.
 
-    Half a surrogate pair and bytes that are not UTF-8 are replaced if the message is small. Raise ``ValueError``.
+    A malformed answer to a request becomes an error message instead, so that the request does not wait for its time
+    limit. In a small message, lone surrogates and bytes that are not UTF-8 are replaced.
     """
     is_small = len(row) <= MAX_SMALL
     try:

@@ -48,7 +48,7 @@ def unattended_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Return whether a variable looks like a secret."""
+    """Return whether a variable looks like a secret, by its name or its value."""
     return bool(_WORD.search(_CAMEL.sub("_", name).upper()) or _IN_VALUE.search(value))
 
 

@@ -1,19 +1,24 @@
 """The fence of a command: restrictions that the kernel enforces for a process and its descendants.
 
-Landlock refuses writes outside some directories, devices, and signals to outside processes. Seccomp refuses sockets,
-kernel keys, changes of btrfs subvolumes, and setting limits and priorities of other processes. Neither needs root or
-any setup, and both are inherited and cannot be undone. With a PID namespace all processes of a command also die with
-its first one. Python has no functions for any of this, so they are called by ``ctypes``.
+Landlock refuses to write outside the allowed directories, to open devices, and to send signals to outside processes.
+Seccomp refuses sockets, kernel keys, changes of btrfs subvolumes, and calls that set limits and priorities of other
+processes. Neither needs root or any setup. Both are inherited and cannot be undone. In a PID namespace, the end of a
+command's first process also ends all its other processes. Python has no functions for these system calls, so they are
+called by ``ctypes``.
 
 To change a restriction: writes are in ``rules``, devices in ``_landlock_devices``, system calls in ``_refuse_calls``,
-and root's capabilities in ``_DROPPED_CAPABILITIES``. ``probe`` tries which ones a machine supports. Only a small part
-of the standard library is imported, because every command is a fork of the guard, which imports this module.
+and root's capabilities in ``_DROPPED_CAPABILITIES``. ``probe`` tries which restrictions a machine supports. Only a
+small part of the standard library is imported, because every command is a fork of the guard, which imports this module.
 
-What the fence does not refuse: reading files; changing the mode, owner, times, flags (``chattr``), extended attributes,
-access lists or file capabilities of an outside file, and locking it, since Landlock does not know these; and, without
-a namespace, System V shared memory and semaphores, which databases need to start. If the network is allowed, a service
-that listens there may do what the command itself may not, and so may one on a Unix socket, unless those are refused
-(``unix_sockets``).
+The fence does not refuse:
+
+- reading files;
+- changing the mode, owner, times, flags (``chattr``), extended attributes, access lists or file capabilities of an
+  outside file, or locking it, because Landlock has no rights for these;
+- System V shared memory and semaphores outside a namespace, because databases need them to start.
+
+If the network is allowed, a command can ask a service to do what the command itself may not do. It can ask a service on
+a Unix socket too, unless ``unix_sockets`` refuses such sockets.
 """
 
 from __future__ import annotations
@@ -36,28 +41,32 @@ class Fence(NamedTuple):
     """
 
     writable: Sequence[str] | int | None = None
-    """The files and directories that may be written; ``None``: all of them.
+    """The files and directories that the command may write; ``None`` allows all.
 
-    Either paths, of which some need not exist, or the descriptor of ``rules`` with the same ``signals``.
+    They are given as paths, of which missing ones are ignored. Or they are given as the descriptor that ``rules``
+    returned for the same ``signals``.
     """
     network: bool = False
-    """Refuse all sockets but connected pairs of streams."""
+    """Whether to refuse all sockets, except connected pairs of stream sockets."""
     unix_sockets: bool = False
-    """Refuse Unix sockets, which reach other programs, except those pairs."""
+    """Whether to refuse Unix sockets, which reach other programs, except connected pairs of stream sockets."""
     signals: bool = False
-    """Refuse signals to other processes, and setting their limits (that of CPU time kills) and priorities."""
+    """Whether to refuse signals to other processes, and changes of their limits and priorities.
+
+    A process that reaches its limit of CPU time is killed.
+    """
     namespace: bool = False
-    """The command is in a PID namespace."""
+    """Whether the command is in a PID namespace."""
     devices: Sequence[str] | None = None
-    """The only devices that may be opened; ``None``: all."""
+    """The only devices that may be opened; ``None`` allows all."""
 
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/shm")
 """The devices that every fenced command may read and write.
 
-``/dev/shm`` holds POSIX shared memory and the locks of Python's ``multiprocessing``, without which pools do not start.
-It is memory, shared with other programs of the user, and has none of the user's files. There is no terminal here: a
-command could forge what the user reads on it, or take what the user types, also Esc and Ctrl-C.
+``/dev/shm`` contains POSIX shared memory and the locks of Python's ``multiprocessing``, whose pools do not start
+without it. Other programs of the user share this memory, but it contains none of the user's files. No terminal is in
+this list: a command could forge what the user reads on it, or read what the user types, including Esc and Ctrl-C.
 """
 
 
@@ -72,14 +81,17 @@ def enter(fence: Fence) -> None:
         _restrict(rules(None if fence.writable is None else _open_paths(fence.writable), signals=fence.signals))
     if fence.devices is not None:
         _landlock_devices(fence.devices)
-    # A namespace has no other processes. Seccomp cannot distinguish them from the command's own threads and processes.
+    # A command in a namespace sees no other processes. Seccomp cannot distinguish other processes from its own ones.
     has_others = fence.signals and not fence.namespace
     if fence.network or fence.unix_sockets or has_others:
         _refuse_calls(fence, has_others=has_others)
 
 
 def enter_all() -> None:
-    """Apply every restriction that this machine supports, for our own programs that need no files or processes."""
+    """Apply every restriction that this machine supports to the calling process.
+
+    This is for chain's own programs that write no files and affect no other processes.
+    """
     parts = (Fence(writable=()), Fence(network=True), Fence(signals=True), Fence(devices=DEVICES))
     for part in parts if sys.platform == "linux" else ():
         try:
@@ -110,7 +122,10 @@ def _prctl(option: int, *values: int | ctypes.c_char_p) -> None:
 
 
 def adopt_orphans() -> None:
-    """Make this process a child subreaper: a descendant whose parent has ended becomes its child, not that of init."""
+    """Make this process a child subreaper.
+
+    A descendant whose parent has ended then becomes a child of this process, not of init.
+    """
     _prctl(_CHILD_SUBREAPER, 1)
 
 
@@ -119,9 +134,10 @@ def adopt_orphans() -> None:
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # on every architecture
 
 WRITES_ABI, SIGNALS_ABI, DEVICES_ABI, _CONTROL_ABI = 3, 6, 2, 5
-"""The versions of Landlock that can refuse writes, signals, devices, and ioctl on devices that may be written.
+"""The first versions of Landlock that can refuse writes, signals, devices, and ioctl on writable devices.
 
-Before version 3 an outside file could be truncated; before 2 no file could be moved to another directory.
+Before version 3, Landlock could not refuse to truncate an outside file. Before version 2, it refused every move of a
+file to another directory.
 """
 
 _WRITE_FILE, _READ_FILE, _MOVE, _TRUNCATE, _DEVICE_CONTROL = 1 << 1, 1 << 2, 1 << 13, 1 << 14, 1 << 15
@@ -132,15 +148,17 @@ _SIGNAL_SCOPE = 1 << 1
 
 
 def _landlock_abi() -> int:
-    """Return the version of Landlock, 0 if there is none."""
+    """Return the version of Landlock; 0 if the kernel does not have it."""
     return max(0, int(_LIBC.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), 1)))
 
 
 def rules(writable: Iterable[int] | None, *, signals: bool) -> int:
-    """Return the descriptor of a ruleset that allows writes only to these files and below these directories.
+    """Return the descriptor of a new Landlock ruleset that limits writes.
 
-    They are given by descriptors; ``None`` allows all writes. Writes and signals share a ruleset, because each ruleset
-    refuses moves between directories that it does not allow itself. Raise ``OSError`` if there is no such Landlock.
+    It allows writes only to the files ``writable`` and below the directories ``writable``, which are descriptors.
+    ``None`` allows all writes. With ``signals``, it also refuses signals to outside processes. One ruleset does both,
+    because every ruleset of a process refuses moves between directories that it does not allow itself. Raise
+    ``OSError`` if this kernel's Landlock does not support it.
     """
     handled = 0
     if writable is not None:
@@ -155,9 +173,10 @@ def rules(writable: Iterable[int] | None, *, signals: bool) -> int:
 
 
 def _create_ruleset(needed_abi: int, handled: int, scopes: int, allowed: Iterable[tuple[int, int]]) -> int:
-    """Return the descriptor of a ruleset that refuses these rights, except those ``allowed``.
+    """Return the descriptor of a ruleset that refuses the rights ``handled`` and the ``scopes``.
 
-    These are descriptors of a file, or of a directory with everything below it, each with the rights on it.
+    ``allowed`` are exceptions: the descriptor of a file, or of a directory with everything below it, and the rights
+    that are allowed on it. Raise ``OSError`` if the version of Landlock is lower than ``needed_abi``.
     """
     if _landlock_abi() < needed_abi:
         raise OSError(errno.EOPNOTSUPP, "this kernel's Landlock does not support this restriction")
@@ -174,7 +193,7 @@ def _create_ruleset(needed_abi: int, handled: int, scopes: int, allowed: Iterabl
 
 
 def _restrict(ruleset: int) -> None:
-    """Enforce a ruleset, and close its descriptor."""
+    """Enforce a ruleset on the calling process, and close its descriptor."""
     try:
         _checked(_LIBC.syscall(_RESTRICT_SELF, ruleset, 0), "landlock_restrict_self")
     finally:
@@ -182,7 +201,7 @@ def _restrict(ruleset: int) -> None:
 
 
 def _open_paths(paths: Iterable[str], flags: int = 0) -> Iterator[int]:
-    """Yield a descriptor of each path that exists, open until the next one is requested."""
+    """Yield a descriptor of each path that exists. It is closed when the next one is requested."""
     for path in paths:
         try:
             descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC | flags)
@@ -195,17 +214,17 @@ def _open_paths(paths: Iterable[str], flags: int = 0) -> Iterator[int]:
 
 
 _HIDDEN = ("/dev", "/sys/kernel/debug")
-"""Directories of devices. Debugfs shows root what USB keyboards send."""
+"""Directories whose devices are hidden. Debugfs is one because it shows root what USB keyboards send."""
 
 _HIDDEN_SYSTEMS = (b"devtmpfs", b"devpts", b"debugfs")
 
 
-def _hidden_places() -> list[str]:
-    """Return the directories whose devices are hidden: ``_HIDDEN``, and other mounts of device file systems.
+def _hidden_directories() -> list[str]:
+    """Return the directories whose devices are hidden: ``_HIDDEN``, and the mount points of device file systems.
 
-    Containers and chroots have such mounts. A mount of one of ``DEVICES`` is left out: containers mount ``/dev/null``
-    over files, some in ``/proc``. A mount that cannot be reached is left out too: most directories above it cannot be
-    listed.
+    Containers and chroots have such mount points outside ``_HIDDEN``. The result leaves out two kinds of mount points.
+    One is a mount of one of ``DEVICES``, since containers mount ``/dev/null`` over files, some in ``/proc``. The other
+    is a mount point that cannot be reached, since most directories above it cannot be listed.
     """
     found = list(_HIDDEN)
     with open("/proc/self/mountinfo", "rb") as file:
@@ -220,16 +239,17 @@ def _hidden_places() -> list[str]:
 
 
 def _landlock_devices(devices: Sequence[str]) -> None:
-    """Refuse to open any file below the hidden directories, except some devices.
+    """Refuse to open any file below the hidden directories, except ``devices``.
 
-    Landlock has no rules that deny, so this ruleset allows everything else. An access must be allowed by this ruleset
-    and by that of ``rules``, so a writable directory that contains ``/dev``, such as ``/``, does not allow devices.
+    Landlock has no rules that deny, so this ruleset allows every other path. A process may have this ruleset and that
+    of ``rules``, and an access must be allowed by both. So devices are refused even if a directory that contains
+    ``/dev``, such as ``/``, is writable.
     """
     use = _READ_FILE | _WRITE_FILE
     # A ruleset that does not mention moves refuses them.
-    paths = [("/", _MOVE, 0), *((path, use, os.O_NOFOLLOW) for path in _paths_except(_hidden_places(), "/"))]
+    paths = [("/", _MOVE, 0), *((path, use, os.O_NOFOLLOW) for path in _paths_except(_hidden_directories(), "/"))]
     paths += [(path, use, 0) for path in devices]
-    # No stat: a network disk may be dead.
+    # The paths are opened without a stat, which would block if one is on a dead network disk.
     allowed = ((each, rights) for path, rights, flags in paths for each in _open_paths([path], flags))
     _restrict(_create_ruleset(DEVICES_ABI, use | _MOVE, 0, allowed))
 
@@ -247,7 +267,7 @@ def _paths_except(hidden: Sequence[str], folder: str) -> Iterator[str]:
 
 
 _DROPPED_CAPABILITIES = (9, 12, 13, 16, 17, 19, 20, 21, 22, 25, 26, 27, 30, 32, 33, 34, 38, 39, 40)
-"""Capabilities by which root gets around Landlock: modules, raw disks and ports, mounts, processes, the clock.
+"""Capabilities with which root could bypass Landlock: modules, raw disks and ports, mounts, processes, the clock.
 
 In order: linux_immutable, net_admin, net_raw (reads what others send), sys_module, sys_rawio, sys_ptrace, sys_pacct,
 sys_admin, sys_boot, sys_time, sys_tty_config, mknod, audit_control, mac_override, mac_admin, syslog, perfmon, bpf,
@@ -273,22 +293,27 @@ def _drop_capabilities() -> None:
 # ----------------------------------------------------------------------------------------------------------- seccomp
 
 _IO_URING = ("io_uring_setup", "io_uring_enter", "io_uring_register")
-"""Calls that can create sockets too."""
+"""The calls of io_uring, which can create sockets too."""
 
 _KEYS = ("add_key", "request_key", "keyctl")
-"""All programs of a user share the user's keys, and the kernel runs a program as root to find a key."""
+"""Calls for kernel keys. All programs of a user share them, and the kernel runs a program as root to find one."""
 
 _TRACING = ("ptrace", "process_vm_writev", "pidfd_getfd")
-"""Calls that can make another process open a socket. Landlock limits them to the command's own processes, which
-debuggers need, so they are refused only without Landlock.
+"""Calls that can make another process open a socket.
+
+Debuggers need them for the command's own processes, and Landlock limits them to those. So they are refused only without
+Landlock.
 """
 
 _QUEUES = ("mq_open", "mq_unlink", "msgget", "msgsnd", "msgrcv", "msgctl")
-"""Calls for message queues, which all programs of a user share. A namespace has its own."""
+"""Calls for message queues. All programs of a user share the queues, except those in a namespace."""
 
 _SUBVOLUMES = (0x5000940E, 0x50009418, 0x50009401, 0x50009417, 0x5000940F, 0x5000943F, 0x4008941A)
-"""The requests by which btrfs creates, copies, removes and locks subvolumes, which are directories. Landlock does not
-know them. In order: SUBVOL_CREATE, the same _V2, SNAP_CREATE, _V2, SNAP_DESTROY, _V2, SUBVOL_SETFLAGS."""
+"""The requests by which btrfs creates, copies, removes and locks subvolumes, which are a kind of directory.
+
+Landlock does not check them. In order: SUBVOL_CREATE, SUBVOL_CREATE_V2, SNAP_CREATE, SNAP_CREATE_V2, SNAP_DESTROY,
+SNAP_DESTROY_V2, SUBVOL_SETFLAGS.
+"""
 
 _PRIO_USER, _IOPRIO_WHO_USER, _TYPE_OF_SOCKET = 2, 3, 0xF
 
@@ -315,7 +340,10 @@ _PROCESS_ARGUMENT = {
     ),
     **dict.fromkeys(("setpriority", "ioprio_set"), _SECOND),
 }
-"""Calls that set limits and priorities, with the argument that names the process or group; 0 is the caller's own."""
+"""Calls that set limits and priorities, each with the offset of the argument that names the process or group.
+
+In that argument, 0 is the caller's own process or group.
+"""
 
 _LOAD, _AND, _JUMP_IF_EQUAL, _JUMP_IF_AT_LEAST, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
 _TO_REFUSE = -1
@@ -324,7 +352,11 @@ _KILL, _REFUSE, _PERMIT = 0x80000000, 0x00050000 | errno.EACCES, 0x7FFF0000
 
 
 def _refuse_calls(fence: Fence, *, has_others: bool) -> None:
-    """Refuse sockets, system calls that can replace a refused one, and system calls that affect other processes."""
+    """Install a seccomp filter that enforces ``fence`` for the calling process.
+
+    It also refuses calls that could replace a refused one. With ``has_others``, it refuses calls that affect other
+    processes. Raise ``OSError`` if that is not possible.
+    """
     machine = os.uname().machine
     if machine not in _ARCHITECTURES or struct.calcsize("P") != 8:
         raise OSError(errno.EOPNOTSUPP, f"seccomp is not used on {machine}")
@@ -341,7 +373,7 @@ def _refuse_calls(fence: Fence, *, has_others: bool) -> None:
         lines.extend((_JUMP_IF_EQUAL, _TO_REFUSE, 0, _NUMBERS[name][column]) for name in names)
 
     def refuse_if(name: str, argument: int, *values: int, is_equal: bool = True, mask: int = 0xFFFFFFFF) -> None:
-        """Refuse a call if the masked argument is one of ``values``; without ``is_equal``, if it is another value."""
+        """Refuse a call if its masked argument is one of ``values``; without ``is_equal``, if it is not."""
         jumps = (_TO_REFUSE, 0) if is_equal else (0, _TO_REFUSE)
         tests = [(_JUMP_IF_EQUAL, *jumps, value) for value in values]
         test = [(_LOAD, 0, 0, argument), (_AND, 0, 0, mask), *tests, (_LOAD, 0, 0, _NUMBER)]
@@ -382,10 +414,10 @@ _SLAVES_ALL = (1 << 19) | (1 << 14)
 
 
 def enter_pid_namespace() -> None:
-    """Create a PID namespace, whose first process is the next one that this process forks. Raise ``OSError``.
+    """Create a PID namespace. Its first process is the next one that this process forks. Raise ``OSError``.
 
-    It also has its own System V shared memory, semaphores and message queues. A user who may not create it otherwise
-    gets it in a user namespace, in which all ids stay the same.
+    The namespace also has its own System V shared memory, semaphores and message queues. If the user may not create it
+    otherwise, it is created in a user namespace, in which the ids of the user and group stay the same.
     """
     try:
         _checked(_LIBC.unshare(_NEW_PIDS | _NEW_IPC), "unshare")

@@ -5,8 +5,9 @@
     chain ── guard ─┬─ keeper ── command ── its descendants
                     └─ keeper ── first process of a PID namespace ── command ── its descendants
 
-``CONTROL`` is a socket on which the guard receives a packet for each command, with descriptors: the control socket of
-the command, its output, and perhaps others. The guard forks a keeper for it (``keeper``).
+``CONTROL``, ``FOLDER`` and ``PARENT`` are descriptors. ``CONTROL`` is a socket on which the guard receives a packet for
+each command. A packet contains descriptors: the control socket of the command, its output, and perhaps others. The
+guard forks a keeper for the command (``keeper``).
 
 The control socket of a command carries lines of JSON. Chain sends ``{"argv": [...], "env": {...}, "cwd": "/...",
 "fence": {...}, "with": [...]}``, where ``with`` names the other descriptors. The keeper sends ``{"failed": "..."}`` or
@@ -14,15 +15,15 @@ The control socket of a command carries lines of JSON. Chain sends ``{"argv": [.
 running. When the command has ended, or chain has closed its end of the socket for whatever reason (timeout, cancel,
 ``kill -9`` of chain), the keeper kills all descendants and ends itself. Then chain sees the end of the socket.
 
-A command may kill or stop its keeper. The guard is a subreaper too, so what that keeper leaves becomes the guard's
-child and is killed. The guard has a copy of each control socket, and closes it only then, so the end of the socket
-always means that no process of the command is left.
+A command may kill or stop its keeper. The guard is a subreaper too, so the processes that such a keeper leaves become
+children of the guard, which kills them. The guard has a copy of each control socket, and closes the copy only when no
+process of the command is left. So the end of the socket always means that all processes of the command have ended.
 
 All this needs neither root nor namespaces. PR_SET_PDEATHSIG is not used, since it is bound to the *thread* that forked.
 The guard has one thread and imports little, so that forking it is safe and fast.
 
-``FOLDER`` is a directory for temporary files of the commands, in ``PARENT`` and called ``NAME``. It is removed at the
-end, also after a ``kill -9`` of chain.
+``FOLDER`` is a directory for temporary files of the commands. ``PARENT`` is the directory that contains it, ``NAME``
+its name. The guard removes it before it exits, also after a ``kill -9`` of chain.
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ if __name__ == "__main__":
 from chain.tools.processes import fence, keeper
 
 MAX_DESCRIPTORS = 5
-"""Descriptors of a packet: a control socket, the output, and those that the request names."""
+"""The maximum number of descriptors in a packet.
+
+They are a control socket, the output, and those that the request names in ``with``.
+"""
 
 
 class GuardProcess:
@@ -55,12 +59,12 @@ class GuardProcess:
         self._orphaned: list[socket.socket] = []
         """The control sockets of keepers that were killed, until nothing is left of their commands."""
         self._spare: tuple[int, socket.socket] | None = None
-        """The keeper of the next command, forked in advance because that takes time, and a socket to it."""
+        """A keeper that was forked in advance for the next command, because forking takes time, and a socket to it."""
         self._children = keeper.ChildList()
         self._pause_s = keeper.KILL_ROUND_S
 
     def serve(self) -> None:
-        """Serve until chain has closed the control socket and nothing is left below."""
+        """Serve until chain has closed the control socket, and no keeper and no process of a command is left."""
         keeper.watch(self._control)
         self._accept()
         while self._is_open or self._keepers or self._orphaned:
@@ -71,7 +75,7 @@ class GuardProcess:
                 self._sweep()
 
     def _accept(self) -> None:
-        """Start a keeper for each packet that has arrived."""
+        """Start a keeper for each packet that has arrived. Then fork a spare keeper for the next packet."""
         with contextlib.suppress(BlockingIOError):
             while self._is_open:
                 descriptors = _receive_descriptors(self._control)
@@ -97,7 +101,10 @@ class GuardProcess:
             os.close(each)
 
     def _hand_over(self, descriptors: list[int]) -> int:
-        """Send these to a keeper, and return its pid. Raise ``OSError`` if it has ended or cannot be forked."""
+        """Send the descriptors of a command to a keeper. Return the pid of the keeper.
+
+        Raise ``OSError`` if the keeper has ended or cannot be forked.
+        """
         pid, way = self._spare or self._fork_spare(*descriptors)
         self._spare = None
         with way:
@@ -105,7 +112,11 @@ class GuardProcess:
         return pid
 
     def _fork_spare(self, *descriptors: int) -> tuple[int, socket.socket]:
-        """Fork a keeper. It closes these descriptors: it must not own a copy of a descriptor that it receives."""
+        """Fork a keeper that waits for the descriptors of a command. Return its pid, and a socket to it.
+
+        The keeper closes its copies of ``descriptors``, because it receives them later by the socket. Raise
+        ``OSError``.
+        """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             try:
@@ -141,7 +152,10 @@ class GuardProcess:
                     self._pause_s = keeper.KILL_ROUND_S
 
     def _sweep(self) -> None:
-        """Kill the processes that are left of killed keepers."""
+        """Kill the processes that killed keepers have left.
+
+        If none is left, close the control sockets of these keepers.
+        """
         own = {*self._keepers, self._spare[0] if self._spare else 0}
         if strays := [pid for pid in self._children.read() if pid not in own]:
             keeper.kill_tree(strays)
@@ -153,7 +167,10 @@ class GuardProcess:
 
 
 def _receive_descriptors(source: socket.socket) -> list[int]:
-    """Receive a packet. Return its descriptors, which no program inherits; none at the end of the socket."""
+    """Receive a packet and return its descriptors. Programs do not inherit them.
+
+    Return an empty list at the end of the socket.
+    """
     _, descriptors, _, _ = socket.recv_fds(source, 16, MAX_DESCRIPTORS)
     for each in descriptors:
         os.set_inheritable(each, False)  # recv_fds ignores MSG_CMSG_CLOEXEC
@@ -164,7 +181,10 @@ def _receive_descriptors(source: socket.socket) -> list[int]:
 
 
 def main(descriptors: list[int], name: str) -> None:
-    """Run the guard with the arguments of the program."""
+    """Run the guard, and remove its directory at the end.
+
+    ``descriptors`` are the arguments ``CONTROL``, ``FOLDER`` and ``PARENT`` of the program.
+    """
     control, folder, parent = descriptors
     os.setsid()
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
@@ -181,15 +201,15 @@ def main(descriptors: list[int], name: str) -> None:
 
 
 def open_subfolder(name: str, parent: int) -> int:
-    """Open a directory in another one for reading. Raise ``OSError`` if it is a link."""
+    """Open the directory ``name`` in ``parent`` for reading. Raise ``OSError`` if it is a link."""
     return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
 
 
 def remove(folder: int, name: str, parent: int) -> None:
-    """Remove a directory and its contents, also those whose mode forbids it. Errors are ignored.
+    """Remove a directory and its contents, even if their modes forbid it. Errors are ignored.
 
-    ``folder`` and ``parent`` are descriptors. A command may have moved the directory and put a link in its place, so no
-    path is used.
+    ``folder`` and ``parent`` are descriptors of the directory and of its parent. No path is used, because a command may
+    have moved the directory and put a link in its place.
     """
     with contextlib.suppress(OSError):
         os.fchmod(folder, 0o700)
@@ -200,14 +220,14 @@ def remove(folder: int, name: str, parent: int) -> None:
 
 
 def _remove_contents(folder: int, top: int) -> bool:
-    """Remove the contents of a directory. Return whether anything was removed or moved.
+    """Remove the contents of ``folder``, which is ``top`` or a directory in it. Return whether anything changed.
 
-    Directories below one in ``top`` are moved up into ``top``, to be removed in the next round: they may be nested
-    deeper than calls or open descriptors can be.
+    In ``top``, each entry is removed. A directory further down is moved into ``top`` instead, and the next call with
+    ``top`` removes it. The reason is that directories can be nested more deeply than calls or open descriptors can be.
     """
     has_changed = False
     for name in os.listdir(folder):
-        with contextlib.suppress(OSError):  # another user's files stay, and nothing else
+        with contextlib.suppress(OSError):  # only another user's files cannot be removed
             try:
                 os.unlink(name, dir_fd=folder)
             except IsADirectoryError:
@@ -225,10 +245,13 @@ def _remove_contents(folder: int, top: int) -> bool:
 
 
 def _open_changeable(name: str, parent: int) -> int:
-    """Open a directory for reading, with a mode by which its entries can be changed. Raise ``OSError``."""
+    """Open the directory ``name`` in ``parent`` for reading. Set its mode so that its entries can be changed.
+
+    Raise ``OSError`` if it cannot be opened.
+    """
     place = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
     try:
-        with contextlib.suppress(OSError):  # one whose mode we cannot change may still be removable
+        with contextlib.suppress(OSError):  # a directory may be removable even if its mode cannot be changed
             os.chmod(f"/proc/self/fd/{place}", 0o700)  # the only call that does not follow a link
         return open_subfolder(".", place)
     finally:

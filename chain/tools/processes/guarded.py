@@ -1,4 +1,4 @@
-"""Runs programs under the guard process, so that no process of a program outlives its call.
+"""Runs programs under the guard process, so that no process of a program outlives the call that started it.
 
 ``Guard.run`` runs a program to its end, and ``Guard.open`` starts an interactive one. This is the trio side; ``guard``
 explains the processes and their protocol.
@@ -34,13 +34,13 @@ from chain.tools.processes.fence import Fence
 from chain.tools.processes.writable_paths import WritablePaths
 
 GONE_S = 5.0
-"""Seconds for all processes of a program to end after they were killed. Some milliseconds are usual.
+"""Seconds to wait until all processes of a killed program have ended. They usually need some milliseconds.
 
 A process that hangs in the kernel (a dead network disk) cannot be killed, and must not block an interrupt for ever.
 """
 
 INPUT_END_S = 0.5
-"""Seconds for an interactive program to exit after the end of its input."""
+"""Seconds that an interactive program has to exit after the end of its input."""
 
 CHUNK = 1 << 16
 """Bytes of one read of output: the capacity of a pipe."""
@@ -56,8 +56,8 @@ LEFT = f"What the command started could not be ended within {GONE_S:g} s: some o
 class ExitStatus:
     """How a program ended.
 
-    ``code`` is its exit code, ``-N`` if signal N killed it, or ``None`` after a timeout. ``left`` is the number of
-    processes that it left running, which were then killed.
+    ``code`` is its exit code, or the negative number of the signal that killed it, or ``None`` after a timeout.
+    ``left`` is the number of processes that the program left running. They were killed.
     """
 
     code: int | None
@@ -65,14 +65,14 @@ class ExitStatus:
 
 
 class Guard:
-    """The client of the guard process, which runs the programs of one chain and kills what they leave running.
+    """The connection of one chain to its guard process, which runs programs.
 
-    The process starts with the first program, and is restarted if it was killed.
+    The guard process starts with the first program. If it was killed, it is restarted for the next program.
     """
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.gettempdir()) / f"chain-{secrets.token_hex(8)}"
-        """The directory for temporary files of the programs, from the first one until ``close``."""
+        """The directory for temporary files of the programs. It exists from the first program until ``close``."""
         self._folder: tuple[int, int] | None = None
         """Descriptors of ``folder`` and its parent, opened before any program could replace the path."""
         self._process: _Process | None = None
@@ -84,7 +84,11 @@ class Guard:
     def writable_paths(
         self, create: Callable[[], WritablePaths | None], added: tuple[Path, ...] = ()
     ) -> WritablePaths | None:
-        """Return the paths that programs may write with these added directories. Blocks: call it in a thread."""
+        """Return the paths that programs may write if the user has added the directories ``added``.
+
+        The first call for these directories calls ``create`` and stores the result for later calls. Blocks: call it in
+        a thread.
+        """
         with self._opening:
             if added not in self._paths:
                 self._paths[added] = create()
@@ -104,10 +108,10 @@ class Guard:
     ) -> ExitStatus:
         """Run a program and pass its output (stdout and stderr) to ``on_output`` as it arrives.
 
-        Its standard input is ``input``, or ``/dev/null``. ``paths`` replaces the limits of ``fence`` on writes; the
-        program may also write in ``folder``. When the program ends, after ``timeout_s`` seconds, and when the call is
-        cancelled, everything that the program started is killed. All output is passed on before the call returns. Raise
-        ``ToolError`` if the program cannot be started, or if its guard was killed.
+        Its standard input is ``input``, or ``/dev/null`` for ``None``. With a ``fence`` and ``paths``, it may write
+        only to ``paths`` and in ``folder``. All processes of the program are killed when it ends, after ``timeout_s``
+        seconds, or when the call is cancelled. All output is passed on before the call returns. Raise ``ToolError`` if
+        the program cannot be started, if its guard or keeper was killed, or if one of its processes cannot be killed.
         """
         streams = () if input is None else ("input",)
         async with self._start(argv, cwd, env, streams, fence, paths) as program:
@@ -115,10 +119,11 @@ class Guard:
 
     @asynccontextmanager
     async def open(self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> AsyncIterator[GuardedProgram]:
-        """Start an interactive program. On exit, end it and everything that it started.
+        """Run an interactive program for the duration of the block.
 
-        Its input is closed first, and it has ``INPUT_END_S`` to exit by itself. Raise ``ToolError`` if there is no
-        guard. If the program cannot be started, its ``end`` returns the reason.
+        On exit, close its input, wait up to ``INPUT_END_S`` for it to exit by itself, and kill all its processes. Raise
+        ``ToolError`` if the guard cannot be started. If the program cannot be started, ``GuardedProgram.end`` returns
+        the reason.
         """
         async with self._start(argv, cwd, env, ("input", "errors")) as program:
             try:
@@ -134,7 +139,7 @@ class Guard:
         """End the guard and all its programs, and remove its directory. Running calls fail."""
         for program in self._programs:
             program.release()
-        # The guard must not outlive the chain, also when that is cancelled.
+        # The guard must not outlive the chain, even if the chain is cancelled.
         with trio.CancelScope(shield=True):
             async with self._starting:
                 if self._process is not None:
@@ -148,9 +153,9 @@ class Guard:
                 paths.close()
 
     async def _ensure_started(self) -> tuple[_Process, int]:
-        """Return the process, restarted if it has ended, and a descriptor of ``folder``.
+        """Start the guard process unless it is running. Return it, and a descriptor of ``folder``.
 
-        The caller must hold the lock.
+        Raise ``ToolError`` if it cannot be started. The caller must have the lock ``_starting``.
         """
         if self._process is not None and self._process.process.poll() is not None:
             await self._process.close()
@@ -174,7 +179,10 @@ class Guard:
             raise
 
     def _remove_folder(self, folder: int, parent: int) -> None:
-        """Close the descriptors. Remove the directory, unless the guard has removed it before its end."""
+        """Remove the directory, if the guard was killed before it removed it.
+
+        Close ``folder`` and ``parent``, which are descriptors.
+        """
         guard.remove(folder, self.folder.name, parent)
         os.close(folder)
         os.close(parent)
@@ -189,7 +197,10 @@ class Guard:
         fence: Fence | None = None,
         paths: WritablePaths | None = None,
     ) -> AsyncIterator[GuardedProgram]:
-        """Start a program with an output and these ``streams``. On exit, kill it and its descendants."""
+        """Start a program with pipes for its output and for ``streams``. Kill its processes on exit from the block.
+
+        Raise ``ToolError`` if it cannot be started.
+        """
         async with self._starting:
             process, folder = await self._ensure_started()
         try:
@@ -228,7 +239,7 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class _Process:
-    """The guard's process, and the socket on which it receives the descriptors of calls."""
+    """The guard process, and the socket by which it receives the descriptors of each program."""
 
     process: trio.Process
     control: trio.socket.SocketType
@@ -257,7 +268,7 @@ class _Process:
         return cls(process, control)
 
     async def send(self, *descriptors: int) -> None:
-        """Send the guard the descriptors of a call. Raise ``ToolError`` if the guard has ended."""
+        """Send the guard the descriptors of a program. Raise ``ToolError`` if the guard has ended."""
         try:
             await self.control.sendmsg([b"run"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))])
         except (OSError, trio.ClosedResourceError):
@@ -291,11 +302,14 @@ class GuardedProgram:
         self._received = b""
         self._end: Mapping[str, Any] | None = None
         self._is_gone = False
-        """Whether the control socket has ended: no process is left."""
+        """Whether no process of the program is left: the keeper said so, or the control socket has ended."""
         self._is_killed = False
 
     def open_pipe(self, name: str, theirs: contextlib.ExitStack) -> int:
-        """Create the pipe of a stream. Return the program's end, which ``theirs`` closes."""
+        """Create a pipe for the stream ``name``, and store our end as the attribute of this name.
+
+        Return the descriptor of the program's end, which ``theirs`` closes.
+        """
         reader, writer = os.pipe()
         our_end, their_end = (writer, reader) if name == "input" else (reader, writer)
         self._streams.append(trio.lowlevel.FdStream(our_end))
@@ -316,7 +330,10 @@ class GuardedProgram:
                 return "it was ended"
 
     async def run(self, on_output: Callable[[bytes], None], timeout_s: float, input: bytes | None) -> ExitStatus:
-        """Wait until the program ends or the time is over; see ``Guard.run``."""
+        """Pass on the output until the program ends or the time is over, then kill all its processes.
+
+        The parameters, the result and the errors are those of ``Guard.run``.
+        """
         output_ended = trio.Event()
 
         async def read_output() -> None:
@@ -360,9 +377,9 @@ class GuardedProgram:
                 raise ToolError(KEEPER_LOST)
 
     async def _wait_for_end(self) -> Mapping[str, Any]:
-        """Wait for the message on how the program ended, or why it did not start.
+        """Wait for the keeper's message that says how the program ended, or why it did not start. Return the message.
 
-        Return an empty one if there is none.
+        Return an empty mapping if the keeper ended without such a message.
         """
         if self._end is None:
             while b"\n" not in self._received and not self._is_gone:
@@ -381,14 +398,14 @@ class GuardedProgram:
                 await stream.aclose()
 
     def release(self) -> None:
-        """Shut down writing on the control socket, which makes the keeper kill everything."""
+        """Close the control socket for sending. The keeper then kills all processes of the program."""
         with contextlib.suppress(OSError):  # the other end was closed first
             self.control.socket.shutdown(socket.SHUT_WR)
 
     async def _kill(self) -> None:
         """Kill all processes of the program, and wait up to ``GONE_S`` until none is left.
 
-        Only the first call waits.
+        A second call returns at once.
         """
         self.release()
         if self._is_killed:

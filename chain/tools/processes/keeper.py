@@ -1,4 +1,4 @@
-"""The keeper of one command: a fork of the guard (``guard``) that starts the command and kills what remains of it.
+"""The keeper of one command: a fork of the guard (``guard``) that starts the command and kills the processes it leaves.
 
 ::
 
@@ -9,7 +9,8 @@ A keeper is a child subreaper: a descendant that loses its parent becomes the ke
 PID namespace the kernel also kills everything in it together with its first process.
 
 The guard and its keepers block all signals and wait for two of them: SIGCHLD, and SIGIO, which the kernel sends for a
-socket (``watch``). That needs no descriptor, so it works even if a command has lowered their limits.
+socket (``watch``). Waiting for signals needs no descriptor, so it works even after a command has lowered the
+limit of open files.
 """
 
 from __future__ import annotations
@@ -27,26 +28,26 @@ from typing import Any, NamedTuple, NoReturn
 from chain.tools.processes import fence
 
 KILL_ROUND_S, MAX_SWEEP_S = 0.001, 1.0
-"""Seconds between two rounds of killing, at first and at most. A round finds what was forked during the one before.
+"""The first and the longest pause between two rounds of killing, in seconds.
 
-The pause doubles: a process that hangs in the kernel, or runs as another user by set-user-id, cannot be killed, and
-trying must not cost much.
+A round finds the processes that were forked during the previous round. The pause is doubled after each round, so that
+trying costs little if a process cannot be killed: one that hangs in the kernel, or runs as another user by set-user-id.
 """
 
 MAX_REAPED = 1_000
-"""Children that are reaped in one go: in a fork storm new ones end as fast as they are reaped."""
+"""The maximum number of children that one call reaps: in a fork storm, new children end as fast as they are reaped."""
 
 MAX_COUNTED_PROCESSES = 20
-"""Processes that are counted before they are killed. A fork storm continues meanwhile."""
+"""The maximum number of processes that are counted before they are killed: a fork storm continues during the count."""
 
 _CHUNK, _FEW = 1 << 16, 1 << 8
-"""Bytes of one read of a message or a list of children, and of a list that may be incomplete."""
+"""Bytes of one read: of a message or a whole list of children (``_CHUNK``), and of a list's start (``_FEW``)."""
 
 _WAKING = (signal.SIGCHLD, signal.SIGIO)
 
 
 class _Command(NamedTuple):
-    """A command to start. ``streams`` has descriptors for its ``output``, and perhaps ``input`` and ``errors``."""
+    """A command to start. ``streams`` maps ``output``, and perhaps ``input`` and ``errors``, to descriptors."""
 
     argv: list[str]
     cwd: str
@@ -56,7 +57,7 @@ class _Command(NamedTuple):
     streams: Mapping[str, int]
 
     def execute(self) -> None:
-        """Replace this process by the command. If that fails, report it on the control socket."""
+        """Replace this process by the command. If that fails, report the reason on the control socket."""
         try:
             os.setsid()
             signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -73,7 +74,10 @@ class _Command(NamedTuple):
             send_message(self.control, failed=why)
 
     def execute_in_namespace(self) -> None:
-        """Run as the first process of a PID namespace: start the command, reap orphans, and exit after the command."""
+        """Run as the first process of a PID namespace: start the command, reap orphans, and report its end.
+
+        Return when the command has ended, or cannot be started.
+        """
         try:
             fence.mount_own_proc()
             command = fork(self.execute)
@@ -88,23 +92,23 @@ class _Command(NamedTuple):
                 return
 
     def close_streams(self) -> None:
-        """Close our copies of the streams. The output ends when no process has it open."""
+        """Close this process's copies of the streams: the output ends only when no process has it open."""
         for each in self.streams.values():
             os.close(each)
 
 
 class Keeper:
-    """The parent of one command, until no process of it is left."""
+    """The keeper of one command. It runs until no process of the command is left."""
 
     def __init__(self) -> None:
         os.setsid()
         fence.adopt_orphans()
 
     def serve(self, control: socket.socket, descriptors: Sequence[int]) -> None:
-        """Run the command that is requested on ``control``, and return when it and all its descendants have ended.
+        """Run the command that is requested on ``control``. Return when all its processes have ended.
 
-        ``descriptors`` are its output, and those that the request names in ``with``: ``input`` and ``errors``, or
-        the ``rules`` of what it may write (``fence.rules``).
+        ``descriptors`` are its output, and then the descriptors that the request names in ``with``. Those can be
+        ``input``, ``errors``, and ``rules``, the Landlock ruleset of its writes (``fence.rules``).
         """
         request = _read_request(control)
         if request is None:
@@ -112,7 +116,7 @@ class Keeper:
         streams = dict(zip(("output", *request.pop("with")), descriptors, strict=True))
         box = request.pop("fence")
         if box is not None:
-            # In the request, the rules have chain's number.
+            # The request cannot contain the ruleset: its descriptor has another number in this process.
             box |= {"writable": streams.pop("rules")} if "rules" in streams else {}
             box = fence.Fence(**box | {"namespace": box["namespace"] and _enter_namespace()})
         command = _Command(**request, fence=box, control=control, streams=streams)
@@ -157,7 +161,10 @@ def _run_and_exit(work: Callable[[], None]) -> NoReturn:
 
 
 def _enter_namespace() -> bool:
-    """Return whether processes are forked into a PID namespace from now on. If not, the keeper does all the killing."""
+    """Create a PID namespace for the processes that this process forks from now on. Return whether that worked.
+
+    Without a namespace, only the keeper kills the processes of the command.
+    """
     try:
         fence.enter_pid_namespace()
     except OSError:
@@ -169,13 +176,19 @@ def _enter_namespace() -> bool:
 
 
 def watch(source: socket.socket) -> None:
-    """Request SIGIO for this process when ``source`` can be read or was closed, and make ``source`` non-blocking."""
+    """Make ``source`` non-blocking, and request SIGIO for this process.
+
+    The kernel sends the signal when ``source`` can be read or was closed.
+    """
     fcntl.fcntl(source, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(source, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
 
 
 def wait(timeout_s: float | None) -> None:
-    """Wait until a child has changed, a watched socket can be read, or the time is over."""
+    """Wait until a child has ended or stopped, a watched socket can be read, or the time is over.
+
+    ``None`` is no time limit.
+    """
     if timeout_s is None:
         signal.sigwait(_WAKING)
     else:
@@ -203,7 +216,10 @@ def send_message(control: socket.socket, **message: object) -> None:
 
 
 def _report_end(control: socket.socket, status: int, children: ChildList | None) -> None:
-    """Send the exit code of a command, and how many running processes it left."""
+    """Send chain the exit code of a command, and the number of processes that it left running.
+
+    ``status`` is the wait status of the command.
+    """
     left = 0 if _is_childless() else count_running((children or ChildList()).first_children())
     send_message(control, exit=os.waitstatus_to_exitcode(status), left=left)
 
@@ -215,10 +231,10 @@ _CHILDREN = "/proc/thread-self/children"
 
 
 class ChildList:
-    """The children of this process, zombies too. One may be missing while others end.
+    """The list of this process's children, including zombies. It may miss a child while others end.
 
-    The list is opened once: it must be readable also when the limit of open files has been lowered to none. On a kernel
-    without such lists (``CONFIG_PROC_CHILDREN``), all processes are searched.
+    The kernel's file is opened only once, so that it can be read even after the limit of open files was lowered to
+    zero. On a kernel without this file (``CONFIG_PROC_CHILDREN``), all processes are searched.
     """
 
     def __init__(self) -> None:
@@ -239,7 +255,10 @@ class ChildList:
         return [*map(int, read.split())]
 
     def first_children(self) -> list[int]:
-        """Return the pids of a few children, without reading the whole list: a fork storm could extend it faster."""
+        """Return the pids of a few children, without reading the whole list.
+
+        A fork storm can extend the list faster than it is read.
+        """
         if self._file is None:
             return self.read()
         os.lseek(self._file, 0, os.SEEK_SET)
@@ -265,7 +284,7 @@ def reap(options: int = 0) -> Iterator[tuple[int, int]]:
 
 
 def _is_childless() -> bool:
-    """Return whether there is no child, not even a zombie, and so no descendant."""
+    """Return whether this process has no children, not even zombies. Then it has no descendants either."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -274,9 +293,9 @@ def _is_childless() -> bool:
 
 
 def _generations(pids: Iterable[int]) -> Iterator[list[int]]:
-    """Yield these processes, then their children, and so on.
+    """Yield these pids, then those of their children, then those of the children's children, and so on.
 
-    Each generation is read after the caller has used the previous one.
+    Each generation is read only after the caller has processed the previous one.
     """
     here = [*pids]
     while here:
@@ -285,7 +304,7 @@ def _generations(pids: Iterable[int]) -> Iterator[list[int]]:
 
 
 def _children(pid: int) -> list[int]:
-    """Return the children of a process, as far as they can be listed."""
+    """Return the pids of the children of a process, or of as many as can be listed."""
     found: list[int] = []
     with contextlib.suppress(OSError):
         for task in os.listdir(f"/proc/{pid}/task"):
@@ -295,7 +314,10 @@ def _children(pid: int) -> list[int]:
 
 
 def count_running(pids: Iterable[int]) -> int:
-    """Return the number of running processes among the first ``MAX_COUNTED_PROCESSES`` of ``pids`` and descendants."""
+    """Return how many of these processes and their descendants are running. Zombies do not count.
+
+    Only the first ``MAX_COUNTED_PROCESSES`` of them are examined.
+    """
     count, counted = 0, 0
     for generation in _generations(pids):
         first = generation[: MAX_COUNTED_PROCESSES - counted]
@@ -311,7 +333,7 @@ def _is_running(pid: int) -> bool:
 
 
 def _stat(pid: int) -> tuple[str, int]:
-    """Return the state of a process, ``X`` if it has ended, and its parent."""
+    """Return the state of a process and the pid of its parent. If the process has ended, return ``X`` and 0."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             state, parent, *_ = file.read().rpartition(")")[2].split()
@@ -321,11 +343,11 @@ def _stat(pid: int) -> tuple[str, int]:
 
 
 def kill_tree(pids: Sequence[int]) -> None:
-    """Kill these children of this process, and their descendants, as far as they exist and may be killed.
+    """Kill these children of this process, and their descendants. Ignore processes that may not be killed.
 
-    A killed process forks no more, so each is killed before its children are read. A descendant that is missed, because
-    its parent has ended meanwhile, becomes a child of the subreaper above, and is found in the next round. Dead
-    children are reaped: a fork storm leaves more dead than living ones, and reading the children of each takes long.
+    A killed process cannot fork, so each process is killed before its children are read. A descendant whose parent ends
+    meanwhile is missed. It becomes a child of the nearest subreaper, so the next round finds it. Dead processes among
+    ``pids`` are reaped and skipped: a fork storm leaves many, and reading the children of each takes long.
     """
     _kill(pids)
     for generation in _generations(pid for pid in pids if not _is_reaped(pid)):

@@ -8,14 +8,14 @@ from collections import deque
 from chain.tools.processes.screen import Screen
 
 MAX_STORED = 1_000_000
-"""Characters stored of the start, and of the end: far more than a result may have."""
+"""Characters that are stored of the start of an output, and of its end: far more than a result may have."""
 
 MAX_REPORT = 4_000
 """Characters of one report to people: several screens."""
 
 
 class Tail:
-    """The last characters of a text that arrives in pieces."""
+    """The last ``limit`` characters of a text that arrives in pieces."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -24,7 +24,7 @@ class Tail:
         self._size = 0
 
     def add(self, text: str) -> None:
-        """Append to the text, and drop pieces that are no longer among its last characters."""
+        """Append a piece. Drop the oldest pieces that ``text`` no longer needs."""
         if not text:
             return
         self._pieces.append(text)
@@ -39,12 +39,15 @@ class Tail:
 
     @property
     def left_out(self) -> int:
-        """The number of characters before the last ones."""
+        """The number of characters that were added but that ``text`` does not return."""
         return max(0, self._size - self._limit)
 
 
 class Output:
-    """The output of one command, as a terminal shows it after the command. Only its start and its end are stored."""
+    """The output of one command, as a terminal shows it when the command has ended.
+
+    Only its start and its end are stored.
+    """
 
     def __init__(self, stored: int = MAX_STORED, reported: int = MAX_REPORT) -> None:
         self._screen = Screen()
@@ -55,11 +58,14 @@ class Output:
         self._reported = reported
         self._unseen = Tail(reported)
         self._has_begun_row = False
-        """Whether the last call of ``unseen`` left a row without a line end."""
+        """Whether the last call of ``take_unseen`` left a row without a line end."""
         self._size = 0
 
     def add(self, chunk: bytes, *, is_last: bool = False) -> None:
-        """Append a chunk of the output, which may end within a character."""
+        """Append a chunk of the output, which may end in the middle of a character.
+
+        With ``is_last``, the output ends after this chunk.
+        """
         text = self._decoder.decode(chunk, final=is_last)
         self._unseen.add(text)
         text = self._screen.add(text) + (self._screen.end() if is_last else "")
@@ -71,35 +77,35 @@ class Output:
         self._tail.add(text)
 
     def end(self) -> None:
-        """Mark the end of the output. An incomplete character there is replaced."""
+        """Mark the end of the output. If it ends in the middle of a character, that character is replaced."""
         self.add(b"", is_last=True)
 
     def text(self) -> str:
-        """Return the output. If it is long, a row that says how much is left out replaces its middle."""
+        """Return the output. In a long output, a row that counts the characters left out replaces the middle."""
         head, left_out = "".join(self._head), self._tail.left_out
         gap = f"\n[{left_out:,} of {self._size:,} characters left out]\n" if left_out else ""
         return f"{head}{gap}{self._tail.text()}"
 
     @property
     def note(self) -> str:
-        """A sentence that says how much was not stored; empty if all was.
+        """A sentence that says how many characters were not stored; empty if all were stored.
 
-        A truncated result may lose the row in ``text``.
+        ``text`` says so too, but a result that is truncated may lose that row.
         """
         left_out = self._tail.left_out
         return f"The output had {self._size:,} characters; {left_out:,} of them were not stored." if left_out else ""
 
     @property
     def has_unseen(self) -> bool:
-        """Whether there is output that ``unseen`` has not returned."""
+        """Whether there is output that ``take_unseen`` has not returned."""
         return bool(self._unseen.text())
 
-    def unseen(self) -> str:
-        """Return the output since the last call, in whole rows if there are any.
+    def take_unseen(self) -> str:
+        """Return the output since the last call, up to its last line end.
 
-        A long text is shortened to its end and a note.
-
-        A row without a line end is returned only by the second call, because many programs write rows in pieces.
+        A long output is shortened to its end, below a row that says how many characters are not shown. Text after the
+        last line end is kept for the next call, because many programs write a row in pieces. If there is still no line
+        end in the next call, that call returns the text without one.
         """
         text, left_out = self._unseen.text(), self._unseen.left_out
         cut = text.rfind("\n") + 1

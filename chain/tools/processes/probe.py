@@ -1,7 +1,7 @@
 """Finds out which parts of the fence (``fence``) this machine supports, by trying each of them.
 
-``probe`` runs this file as a program, which tries each protection in a fork, because they cannot be undone. To add a
-protection, add a field to ``Protections`` and an entry to ``_attempts``.
+``probe`` runs this file as a program. The program tries each protection in a fork, because a process cannot undo it. To
+add a protection, add a field to ``Protections`` and an entry to ``_attempts``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from chain.tools.processes.environment import bare_environment
 from chain.tools.processes.fence import Fence, enter, enter_pid_namespace, mount_own_proc
 
 PROBE_S = 20.0
-"""Seconds for the probe. 50 ms are usual."""
+"""The time limit of the probe, in seconds. It usually takes 50 ms."""
 
 
 class Protections(NamedTuple):
@@ -42,7 +42,10 @@ class Protections(NamedTuple):
 
 @functools.cache
 def probe() -> Protections:
-    """Return the protections of this machine, tried once per process. Blocks for 50 ms: call it in a thread."""
+    """Return the protections that this machine supports. Only the first call of a process tries them.
+
+    That call blocks for 50 ms: call it in a thread.
+    """
     if sys.platform != "linux":
         return Protections()
     import subprocess
@@ -64,7 +67,7 @@ def probe() -> Protections:
 
 
 def _succeeds(attempt: Callable[[], bool]) -> bool:
-    """Return whether an attempt returns true, in a process of its own."""
+    """Run an attempt in a forked process. Return whether it returned true."""
     child = os.fork()
     if child == 0:
         is_successful = False
@@ -76,7 +79,10 @@ def _succeeds(attempt: Callable[[], bool]) -> bool:
 
 
 def _refuses(fence: Fence, *refused: Callable[[], object]) -> bool:
-    """Enter a fence. Return whether it refuses these calls, and does not refuse those that every command needs."""
+    """Enter a fence. Return whether it refuses all of the calls ``refused``.
+
+    Raise ``OSError`` if it cannot be entered, or if it refuses a call that every command needs.
+    """
     enter(fence)
     os.close(os.open(__file__, os.O_RDONLY))
     os.close(os.open(os.devnull, os.O_RDONLY))

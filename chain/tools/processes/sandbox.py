@@ -1,6 +1,6 @@
 """The sandbox of a command: the protections that the settings request and this machine supports.
 
-The preview of the tool ``shell`` and ``chain check`` show which ones are missing. To add a protection, add it to
+The preview of the tool ``shell`` and ``chain check`` show which protections are missing. To add a protection, add it to
 ``fence``, ``probe``, ``_WITHOUT`` and ``Sandbox.fence``.
 """
 
@@ -24,7 +24,7 @@ from chain.tools.protected import Protected
 _OURS = "CHAIN_"
 
 _MAX_NAMED = 3
-"""Paths in one sentence."""
+"""The maximum number of paths that one sentence names."""
 
 _WITHOUT = {
     "writes": "a command can write wherever you can, and read the keys in this program's environment",
@@ -33,10 +33,13 @@ _WITHOUT = {
     "signals": "a command can send signals to your other processes, and set their limits and priorities",
     "devices": "a command can use your terminals and other devices, and so read what you type",
 }
-"""The protections, each with what a command can do without it."""
+"""For each protection, what a command can do without it."""
 
 _EXPOSED = "a command can change this program, which is in a folder that it may write, and so do all that you can"
-"""The sentence for ``writes`` if the machine supports it, but the user made a directory of this program writable."""
+"""What a command can do if the user made a directory of this program writable.
+
+It replaces the text for ``writes`` if the machine supports that protection.
+"""
 
 _SIGNS = {
     "network": r"resolve host|name resolution|does not resolve|name or service not known|unknown ?host|bad hostname"
@@ -47,7 +50,10 @@ _SIGNS = {
     "signals": r"\bkill\b.{0,99}operation not permitted|(?:set|change) (?:priority|affinity)",
     "writes": r"permission denied|\bEACCES\b|operation not permitted|\bEPERM\b",
 }
-"""Patterns for messages of programs when a protection refuses a call, without case. The first match is used."""
+"""For each protection, a pattern of the messages that programs print when it refuses a call.
+
+Case is ignored. The first pattern that matches is used.
+"""
 
 _SEARCHED = 4_000
 """Characters at the end of an output that are searched for ``_SIGNS``."""
@@ -64,7 +70,7 @@ class ShellRules:
     writable: tuple[Path, ...] = ()
     """Paths that a command may write besides the workspace and a temporary directory."""
     secrets: frozenset[str] = frozenset()
-    """Variables that the configuration uses as keys."""
+    """Variables from which the configuration reads keys."""
     protected: Protected = field(default_factory=Protected)
 
     @property
@@ -75,17 +81,21 @@ class ShellRules:
         return frozenset(_WITHOUT) - {"network" if self.network else "unix_sockets"}
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Return the environment of a command. It lacks chain's own variables, and secrets that are not in ``env``."""
+        """Return ``environ`` without chain's own variables, and without secrets that are not in ``env``."""
         others = {name: value for name, value in environ.items() if not name.upper().startswith(_OURS)}
         secrets = {name for name, value in others.items() if name in self.secrets or is_secret(name, value)}
         return {name: value for name, value in others.items() if name in self.env or name not in secrets}
 
-    def probed(self) -> Protections:
-        """Return the protections that this machine supports, or none if the sandbox is off. Blocks."""
+    def probed_protections(self) -> Protections:
+        """Return the protections that this machine supports; none if the sandbox is off. Blocks."""
         return Protections() if self.sandbox == "off" else probe()
 
     def writable_paths(self, found: Protections, workspace: Path) -> WritablePaths | None:
-        """Return the paths that a command may write; ``None`` for no limit. Blocks. Raise ``ToolError``."""
+        """Return the paths that a command may write; ``None`` if writes are not limited. Blocks.
+
+        ``found`` are the protections of the machine. Raise ``ToolError`` if a command may have redirected a path by a
+        link.
+        """
         if not found.writes or "writes" not in self.wanted:
             return None
         return WritablePaths(workspace, self.writable, self.protected.refused_places([workspace, *self.writable]))
@@ -107,7 +117,7 @@ class Sandbox:
 
     @property
     def gap_sentences(self) -> tuple[str, ...]:
-        """For each missing protection, a sentence that says what a command can do."""
+        """For each missing protection, a sentence that says what a command can do without it."""
         active = {*self.active_protections, *(("unix_sockets",) if "network" in self.active_protections else ())}
         return tuple(sentence for name, sentence in self._sentences.items() if name not in active)
 
@@ -118,8 +128,8 @@ class Sandbox:
         return f"A command may also write in {_name_paths([*map(str, self.rules.writable)], workspace.resolve())}"
 
     @property
-    def missing(self) -> str:
-        """The reason why no command may run with this ``tools.shell.sandbox``; empty if commands may run."""
+    def missing_reason(self) -> str:
+        """Why no command may run, because ``strict`` needs a protection that is missing; empty if commands may run."""
         lacking = self.rules.wanted - set(self.active_protections)
         if self.rules.sandbox != "strict" or not lacking:
             return ""
@@ -127,7 +137,10 @@ class Sandbox:
         return f"strict, but on this machine {lacks}; set it to auto to use what there is"
 
     def closed_folders_sentence(self, workspace: Path) -> str:
-        """Return a sentence about protected places inside writable ones; empty if there are none."""
+        """Return a sentence about protected files inside writable directories; empty if there are none.
+
+        It names the directories in which a command therefore cannot create, move or delete files.
+        """
         if self.paths is None or not self.paths.closed_folders:
             return ""
         both = (self.paths.protected or self.paths.closed_folders, self.paths.closed_folders)
@@ -139,14 +152,14 @@ class Sandbox:
 
     @property
     def escalations(self) -> tuple[Escalation, ...]:
-        """The restrictions that hold here and that the user can lift for one command."""
+        """The active restrictions that the user can lift for one command."""
         if not self.active_protections:
             return ()
-        has_network = "network" in self.active_protections and not self.escalated("network").missing
+        has_network = "network" in self.active_protections and not self.escalated("network").missing_reason
         return ("network", "outside") if has_network else ("outside",)
 
     def escalated(self, escalation: Escalation | None) -> Sandbox:
-        """Return the sandbox of a command for which the user lifted a restriction."""
+        """Return the sandbox without the restriction that the user lifted for one command; ``None`` lifts none."""
         match escalation:
             case None:
                 return self
@@ -158,7 +171,8 @@ class Sandbox:
     def refusal(self, command: str, output: str, *, can_approve: bool = False) -> str:
         """Return a row that names the protection that seems to have made a command fail; empty if there is none.
 
-        ``can_approve``: the user will be asked about the next such command, so the row names the answer that allows it.
+        With ``can_approve``, the user will be asked about the next such command, and the row names the answer that
+        allows it.
         """
         # Some programs print nothing, such as curl -s.
         said = output[-_SEARCHED:].strip() or ("could not connect" if "://" in command else "")
@@ -170,7 +184,7 @@ class Sandbox:
 
     @property
     def fence(self) -> Fence | None:
-        """The fence of a command, whose ``writable`` is still to be set. ``None`` if the sandbox is off."""
+        """The fence of a command; ``None`` if the sandbox is off. The writable paths are only in ``paths``."""
         if self.rules.sandbox == "off":
             return None
         named = (str(each.absolute()) for each in self.rules.writable)

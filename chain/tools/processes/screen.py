@@ -7,7 +7,7 @@ import re
 from chain.text.plain import SEQUENCE, UNFINISHED
 
 HEIGHT = 24
-"""Rows that can be overwritten; earlier rows have scrolled out. 24 is the usual default of programs."""
+"""Rows of the screen, which can be overwritten. Earlier rows have scrolled out. Programs usually assume 24 rows."""
 
 MAX_COLUMNS = 4_096
 """Columns of a row. A longer row scrolls out at once, so that overwriting a row is always cheap."""
@@ -18,7 +18,10 @@ _OTHER_SCREENS = ("47", "1047", "1049")
 
 
 class Screen:
-    """The last rows of a terminal, and its cursor. ``_main`` has the rows while the alternate screen is in use."""
+    """The rows on the screen of a terminal, and its cursor.
+
+    ``_main`` contains the rows of the main screen while a program uses the alternate screen.
+    """
 
     def __init__(self) -> None:
         self._rows, self._y, self._x = [""], 0, 0
@@ -27,7 +30,7 @@ class Screen:
         self._incomplete = ""
 
     def add(self, text: str) -> str:
-        """Process a chunk of output. Return the rows that can no longer be overwritten."""
+        """Process a chunk of output. Return the rows that scrolled out, which later output cannot overwrite."""
         text = (self._incomplete + text).replace("\r\n", "\n")
         begun = UNFINISHED.search(text, max(len(text) - MAX_COLUMNS, 0))
         self._incomplete = "" if begun is None else begun[0]
@@ -37,7 +40,7 @@ class Screen:
         )
 
     def end(self) -> str:
-        """Return the rows on the screen."""
+        """Return the rows that are on the screen."""
         while self._y < len(self._rows) - 1 and not self._rows[-1]:
             self._rows.pop()
         return "\n".join([*(self._main or ()), *self._rows])

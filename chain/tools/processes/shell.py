@@ -49,42 +49,45 @@ MAX_COMMAND = 131_071
 """Bytes that Linux accepts as one argument of a program: MAX_ARG_STRLEN without the NUL at its end."""
 
 PROGRESS_S = 0.1
-"""Seconds between two reports of output: more frequent ones would occupy the terminal and other tasks."""
+"""Seconds between two reports of output: more frequent reports would slow down the terminal and other tasks."""
 
 INSPECTION_S = 1.0
-"""Seconds for each search for changes of protected files, before and after a command."""
+"""The time limit, in seconds, of each search for changed protected files before and after a command."""
 
 INSPECTION_PERIOD_S = 10.0
-"""Seconds between two such searches while a job runs, whose end may be hours away."""
+"""Seconds between two searches for changed protected files while a background job runs, perhaps for hours."""
 
 LONGEST_ROW = 400
-"""Characters of the output's last row in the summary of a result: more than front ends show."""
+"""Characters that a result's summary has of the last row of output: more than front ends show."""
 
 JOB_OUTPUT = 20_000
 """Bytes at the end of a job's output that are searched for refusals of the sandbox: a job may write for hours."""
 
 MAX_FILES = 3
-"""Files that a notice names."""
+"""The maximum number of files that one notice names."""
 
 _THREADS = Threads("shell")
 
-_TAKEN_APART = re.compile(r"[;|&<>$`\r\n]")
-"""Matches characters that end a command, or insert another command, a file or a variable."""
+_COMPOUND = re.compile(r"[;|&<>$`\r\n]")
+"""Matches characters of a compound command: they end a command, or insert another command, a file or a variable."""
 
 
 class _CommandSubject(Subject):
-    """The subject of commands. A pattern never matches a compound command, such as ``git status; rm -r .``."""
+    """The part of a command that the pattern of an allowance matches: its text.
+
+    No pattern matches a compound command, such as ``git status; rm -r .``.
+    """
 
     plural = "commands"
 
     def pattern(self, text: str) -> str:
-        if _TAKEN_APART.search(text):
+        if _COMPOUND.search(text):
             never = "a pattern never matches a command with ; | & < > $ ` or a line break"
             raise UserError(f"{never}; plain shell allows all")
         return text
 
     def matches(self, pattern: str, subject: str) -> bool:
-        return not _TAKEN_APART.search(subject) and super().matches(pattern, subject)
+        return not _COMPOUND.search(subject) and super().matches(pattern, subject)
 
     def note(self, pattern: str | None) -> str:
         return "" if pattern is None else ", but none with ; | & < > $ ` or a line break"
@@ -98,8 +101,8 @@ def shell_tools(
 ) -> tuple[Tool, ...]:
     """Return the tool ``shell``, or nothing on systems other than Linux, which have no guard.
 
-    Commands get ``environ`` without secrets. ``found`` is what the machine supports; if it is ``None``, the machine is
-    probed before the first command.
+    Commands get ``environ`` without secrets. ``found`` are the protections that this machine supports. For ``None``,
+    the machine is probed before the first command.
     """
     if sys.platform != "linux":
         return ()
@@ -172,7 +175,7 @@ class _Shell:
         end = f"stopped after {timeout_s:g} s, its time limit" if status.code is None else _describe_exit(status.code)
         left = f"{pluralize(status.left, 'background process', 'background processes')} ended with the command"
         # A command of several parts may succeed although one of them failed.
-        may_have_failed = status.code != 0 or _TAKEN_APART.search(command)
+        may_have_failed = status.code != 0 or _COMPOUND.search(command)
         can_approve = verdict.is_once
         refused = call.sandbox.refusal(command, output.text(), can_approve=can_approve) if may_have_failed else ""
         return _result(output, status.code, left if status.left else "", end, refused)
@@ -180,7 +183,10 @@ class _Shell:
     async def _execute(
         self, ctx: ToolContext, command: str, call: _Call, timeout_s: float, on_output: Callable[[bytes], None]
     ) -> ExitStatus:
-        """Run a command that was checked, under the guard. Raise ``ToolError`` if it cannot be started."""
+        """Run a checked command under the guard, and report its changes to protected files.
+
+        Raise ``ToolError`` if it cannot be started.
+        """
         shell, fence = shutil.which("bash", path=self.environ.get("PATH")) or "/bin/sh", call.sandbox.fence
         async with self._reporting_changes(ctx, call, is_job=timeout_s == math.inf):
             return await self.guard.run(
@@ -213,8 +219,11 @@ class _Shell:
     async def _check(
         self, ctx: ToolContext, command: str, timeout_s: float, workdir: str, background: bool, wake: bool
     ) -> _Call:
-        """Return the call with its sandbox and preview. Raise ``ToolError`` if the command must not run."""
-        how = _background_sentence(timeout_s, wakes=wake) if background or wake else ""
+        """Check a call of the tool. Return it with its sandbox and preview.
+
+        Raise ``ToolError`` if the command must not run.
+        """
+        how = _job_sentence(timeout_s, wakes=wake) if background or wake else ""
         if not command.strip():
             raise ToolError("The command is empty.")
         if "\0" in command:
@@ -227,23 +236,29 @@ class _Shell:
         if not 0 < timeout_s <= MAX_TIMEOUT_S:
             raise ToolError(f"timeout_s must be more than 0 and at most {MAX_TIMEOUT_S:,.0f} s, not {timeout_s:g}.")
         box, folder = await _THREADS.run(lambda: self._sandbox(ctx, workdir), abandon_on_cancel=True)
-        if why := box.missing:
+        if why := box.missing_reason:
             raise ToolError(f"The command was not run: tools.shell.sandbox is {why}.")
         return _Call(box, folder, _preview(ctx.workspace, command, timeout_s, workdir, box, folder, how))
 
     def _sandbox(self, ctx: ToolContext, workdir: str) -> tuple[Sandbox, Path]:
-        """Return the sandbox of a command, and the real path of its directory. Call it in a thread."""
+        """Return the sandbox of a command, and the real path of its directory. Call it in a thread.
+
+        Raise ``ToolError`` if ``workdir`` is not a directory.
+        """
         folder = resolve_existing(ctx.root_of(workdir), workdir)
         rules = replace(self.rules, writable=(*self.rules.writable, *self._writable_of(ctx)))
         if not folder.is_dir():
             name = printable_path(PurePath(workdir))
             raise ToolError(f"{name} is not a folder; workdir is the folder that the command runs in.")
-        found = rules.probed() if self.found is None else self.found
+        found = rules.probed_protections() if self.found is None else self.found
         paths = self.guard.writable_paths(lambda: rules.writable_paths(found, ctx.workspace), ctx.added_directories)
         return Sandbox(rules, found, paths), folder
 
     def _writable_of(self, ctx: ToolContext) -> list[Path]:
-        """Return the added directories that commands may write: those outside protected places such as packages."""
+        """Return the directories that the user added and that commands may write.
+
+        A directory inside a protected place, such as the installed packages, is left out.
+        """
         if not ctx.added_directories:
             return []
         refused = self.rules.protected.refused_places([ctx.workspace])
@@ -251,7 +266,10 @@ class _Shell:
 
     @asynccontextmanager
     async def _reporting_changes(self, ctx: ToolContext, call: _Call, *, is_job: bool) -> AsyncIterator[None]:
-        """Notify people of changes in the block to files that run or are trusted outside of the sandbox."""
+        """Notify people if files that are run or trusted outside the sandbox change during the block.
+
+        With ``is_job``, search for changes at intervals too, not only at the end of the block.
+        """
         is_fenced = "writes" in call.sandbox.active_protections
         before: Snapshot | None = None
 
@@ -302,7 +320,7 @@ def _preview(
     elsewhere = printable_path(PurePath(workdir)) if PurePath(workdir) != PurePath() else ""
     conditions = [f"in {escape_lookalikes(elsewhere)}"] if elsewhere else []
     conditions += [f"for at most {timeout_s:g} s"] if timeout_s != COMMAND_TIMEOUT_S else []
-    # With rows above it, each row of the command has a prefix, because the command could begin with similar rows.
+    # If there are rows above the command, its own rows have a prefix. Otherwise it could imitate the rows above.
     gaps = box.gap_sentences
     head = [f"Not fenced in: {', '.join(gaps)}."] if gaps else []
     head += [
@@ -327,8 +345,11 @@ def _change_notice(files: Sequence[str], workspace: Path) -> str:
     return f"A command changed {named}: git or chain uses this outside the sandbox."
 
 
-def _background_sentence(timeout_s: float, *, wakes: bool) -> str:
-    """Return the first sentence of the question whether to start a job. Raise ``ToolError`` if it has a time limit."""
+def _job_sentence(timeout_s: float, *, wakes: bool) -> str:
+    """Return the first sentence of the question to the user about a background job.
+
+    Raise ``ToolError`` if the model asks for a time limit, which a job cannot have.
+    """
     if timeout_s != COMMAND_TIMEOUT_S:
         raise ToolError("A command in the background has no time limit: leave timeout_s out, and end it with job_kill.")
     return "In the background until it ends; its end wakes the model." if wakes else "In the background until it ends."
@@ -337,7 +358,10 @@ def _background_sentence(timeout_s: float, *, wakes: bool) -> str:
 async def _run_with_reports(
     output: Output, report: Callable[[str], None], run: Callable[..., Awaitable[ExitStatus]]
 ) -> ExitStatus:
-    """Run a command, add its output to ``output``, and report it: the first rows at once, later ones at intervals."""
+    """Call ``run`` to run a command, and return its exit status. Add its output to ``output``.
+
+    Pass the output to ``report`` too: the first rows at once, later rows at intervals.
+    """
     has_more = Wakeup()
 
     def add(chunk: bytes) -> None:
@@ -348,7 +372,7 @@ async def _run_with_reports(
         while True:
             await has_more.wait()
             while output.has_unseen:
-                if text := output.unseen():
+                if text := output.take_unseen():
                     report(text)
                 await trio.sleep(PROGRESS_S)
 
@@ -361,8 +385,8 @@ async def _run_with_reports(
             failure = error  # raised below, because the nursery would wrap it in a group
         nursery.cancel_scope.cancel()
     output.end()
-    for _ in range(2):  # whole rows, and then the rest of one
-        if text := output.unseen():
+    for _ in range(2):  # the whole rows, then a last row without a line end
+        if text := output.take_unseen():
             report(text)
     if failure is not None:
         raise failure
@@ -370,10 +394,10 @@ async def _run_with_reports(
 
 
 def _result(output: Output, code: int | None, left: str, end: str, refused: str) -> ToolOutput:
-    """Return the result of a command. It is an error if the command was stopped and has no exit code.
+    """Return the result of a command. It is an error if ``code`` is ``None``, since the command was stopped then.
 
-    The rows of the shell follow the output, and its last row is in the summary only if it is no imitation of
-    ``refused``: a command could otherwise make the user lift a restriction.
+    The rows of the tool (``left``, ``end``, ``refused``) follow the output. The summary also has the last row of the
+    output, unless this row looks like ``refused``: a command could imitate it to make the user lift a restriction.
     """
     text = output.text()
     rows = [text.removesuffix("\n")] if text else []

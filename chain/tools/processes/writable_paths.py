@@ -1,7 +1,7 @@
-"""The files and directories that a command may write: the user's choice, without protected ones (``protected``).
+"""The files and directories that a command may write: those that the user chose, without protected ones.
 
-Landlock has no exceptions. So a directory that contains a protected place is not allowed as a whole; instead each other
-entry of it is, and a command cannot create, move or remove anything directly in it.
+Landlock rules have no exceptions. So a directory that contains a protected file (``protected``) is not allowed as a
+whole. Instead each of its other entries is allowed. A command cannot create, move or remove anything directly in it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ Id = tuple[int, int]
 
 
 class WritablePaths:
-    """The files and directories that commands may write, opened before the first command runs. The constructor blocks.
+    """The files and directories that commands may write. The constructor opens them, and blocks.
 
-    It opens the paths because a command could later replace one by a link. ``workspace`` and ``writable`` are the
-    user's choice; those that do not exist are left out. Raise ``ToolError`` for a path behind a link that is inside
-    another of these paths: a command of an earlier session may have created it.
+    It opens them before the first command runs, because a command could later replace a path by a link. ``workspace``
+    and ``writable`` are the paths that the user chose. Missing ones are left out. Raise ``ToolError`` if a path is
+    behind a link that is inside another of the chosen paths: a command of an earlier session may have created the link.
     """
 
     def __init__(self, workspace: Path, writable: Sequence[Path], refused: Refused) -> None:
@@ -44,19 +44,20 @@ class WritablePaths:
             each for each in refused.kept if is_in(each, chosen) and refused.kept.isdisjoint(parent_folders(each))
         )
         self.protected = tuple(sorted(inside))
-        """The protected places in the directories that commands may write."""
+        """The protected files and directories inside directories that commands may write."""
         outside = (each for each in self._closed if not is_in(each, refused.kept))
         self.closed_folders = () if self.is_exposed else tuple(sorted(each for each in outside if is_in(each, chosen)))
-        """The directories directly in which no command creates, moves or removes anything."""
+        """The directories in which commands cannot create, move or remove anything directly."""
         self._descriptors: list[int] = []
         for each in (*chosen, *fence.DEVICES):
             with suppress(OSError):
                 self._descriptors.append(os.open(each, os.O_PATH | os.O_CLOEXEC))
 
     def rules(self, temporary: int, *, signals: bool) -> int:
-        """Return the ``fence.rules`` of a command that may write these and one more directory.
+        """Return the descriptor of a Landlock ruleset (``fence.rules``) that allows these paths and ``temporary``.
 
-        Blocks. Raise ``OSError`` if there are no such rules.
+        ``temporary`` is the descriptor of a directory. With ``signals``, the ruleset also refuses signals to outside
+        processes. Blocks. Raise ``OSError`` if this kernel's Landlock does not support it.
         """
         protected, closed = (set(), set()) if self.is_exposed else (_ids(self._protected), _ids(self._closed))
         parts = (_writable_parts(each, protected, closed) for each in self._descriptors)
@@ -69,7 +70,10 @@ class WritablePaths:
 
 
 def _ids(paths: Iterable[str]) -> set[Id]:
-    """Return the ids of the files that are at these paths now. No command can change the directories they are in."""
+    """Return the ids of the files that are at these paths now. Missing files are left out.
+
+    Commands cannot replace these files, because they cannot change the directories that contain them.
+    """
     found = set()
     for path in paths:
         with suppress(OSError):
@@ -82,7 +86,11 @@ def _id(status: os.stat_result) -> Id:
 
 
 def _writable_parts(descriptor: int, protected: set[Id], closed: set[Id]) -> Iterator[int]:
-    """Yield descriptors of the writable parts of a file or directory, each open until the next is requested."""
+    """Yield descriptors of the writable parts of a file or directory. Each is valid until the next is requested.
+
+    A protected file or directory has no writable part. The writable parts of a ``closed`` directory are those of its
+    entries. Any other file or directory is itself the only part.
+    """
     status = os.fstat(descriptor)
     if _id(status) in protected or stat.S_ISLNK(status.st_mode):
         return

@@ -1,6 +1,7 @@
 """Addresses of pages: which URLs may be requested, how hosts are compared, and which IP addresses are public. Pure.
 
-``httpx2`` parses URLs, so that the URL that is checked is the one that is requested. It is imported with the first URL.
+``httpx2`` parses URLs for the check as well as for the request, so that both see the same URL. It is imported only when
+the first URL is parsed.
 """
 
 from __future__ import annotations
@@ -24,22 +25,25 @@ _NAT64 = IPv6Network("64:ff9b::/96")
 
 _UNICAST = IPv6Network("2000::/3")
 """The IPv6 addresses that IANA has assigned. ``is_global`` is also true of unassigned and deprecated ranges: site-local
-addresses (fec0::/10), IPv4-compatible ones (::/96), on some Pythons local NAT64 (64:ff9b:1::/48).
+addresses (fec0::/10), IPv4-compatible addresses (::/96) and, in some versions of Python, local NAT64 (64:ff9b:1::/48).
 """
 
 _DOCUMENTATION = IPv6Network("3fff::/20")
 """The range for documentation (RFC 9637), which older versions of Python do not know."""
 
 _ISATAP = 0x5EFE
-"""Precedes the IPv4 address in the second half of an address that is tunnelled to it (RFC 5214)."""
+"""Marks an ISATAP address, which is tunnelled to the IPv4 address in its last 32 bits (RFC 5214).
+
+The marker is in the 32 bits before the IPv4 address.
+"""
 
 
 class SourceError(Exception):
-    """A source that cannot be read. The message follows the source's name: ``answered 404 Not Found``."""
+    """A source that cannot be read. The message continues a sentence that begins with its name: ``answered 404``."""
 
 
 def parse_url(address: str, base: httpx2.URL | None = None) -> httpx2.URL:
-    """Return the URL of a page, relative to ``base``. Raise ``SourceError`` if it may not be requested."""
+    """Parse the URL of a page, which may be relative to ``base``. Raise ``SourceError`` if it must not be requested."""
     import httpx2
 
     try:
@@ -60,12 +64,12 @@ def parse_url(address: str, base: httpx2.URL | None = None) -> httpx2.URL:
 
 
 def host_in(url: httpx2.URL) -> str:
-    """Return the host in the ASCII form that is used to connect, in which no two names look alike."""
+    """Return the host of a URL in the ASCII form that connections use. In this form, no two hosts look alike."""
     return url.raw_host.decode("ascii")
 
 
 def host_of(address: str) -> str:
-    """Return the host of an address, normalized; empty for an invalid address."""
+    """Return the normalized host of a URL; empty for an invalid URL."""
     try:
         return normalize_host(host_in(parse_url(address)))
     except SourceError:
@@ -78,7 +82,10 @@ def normalize_host(host: str) -> str:
 
 
 def parse_ip(host: str) -> IPAddress | None:
-    """Parse a host as an IP address. Return the IPv4 address inside an IPv6 one, and ``None`` for a name."""
+    """Parse a host as an IP address. Return ``None`` if it is a name.
+
+    If an IPv6 address contains an IPv4 address, return the IPv4 address.
+    """
     try:
         ip = ip_address(host.strip("[]"))
     except ValueError:
@@ -91,11 +98,11 @@ def parse_ip(host: str) -> IPAddress | None:
 
 
 def is_public(ip: IPAddress) -> bool:
-    """Return whether an address is on the public internet: not this machine, a local network or a reserved range."""
+    """Return whether an address is public. Addresses of this machine, local networks and reserved ranges are not."""
     if isinstance(ip, IPv4Address):
         return ip.is_global and not ip.is_multicast
     if ip not in _UNICAST or ip in _DOCUMENTATION or not ip.is_global:
         return False
-    # The two bits that the mask leaves out say whether the IPv4 address is unique.
+    # The mask ignores the two bits that say whether the IPv4 address is unique.
     is_isatap = (int(ip) >> 32) & 0xFCFF_FFFF == _ISATAP
     return not is_isatap or is_public(IPv4Address(int(ip) & 0xFFFF_FFFF))

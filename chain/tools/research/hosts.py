@@ -7,9 +7,9 @@ before its approval: resolving a name that a model made up already sends its tex
 
 **IP addresses.** The owner of a name can change its IP addresses at any time, also after the approval: to 127.0.0.1, or
 to 169.254.169.254, where clouds hand out keys (DNS rebinding). So an IP address that is not public needs an entry or an
-approval of its own, and connections are made only to the addresses that were checked. A name from the user's own line
-may resolve to the local network, as ``also check wiki.corp`` needs it, but not to this machine or to any other address
-that is not public. ``localhost`` always means this machine.
+approval of its own, and connections are made only to the addresses that were checked. A name from the user's own line,
+as in ``also check wiki.corp``, may resolve to the local network without a further approval. If it resolves to this
+machine or to any other address that is not public, the user is asked. ``localhost`` always means this machine.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from chain.tools.research.addresses import IPAddress, is_public, normalize_host,
 from chain.tools.tool import Asking, Preview
 
 _LOCAL = tuple(map(ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")))
-"""Local networks. 100.64.0.0/10 is used by providers, and by private networks over the internet."""
+"""Local networks. 100.64.0.0/10 is used by internet providers, and by private networks over the internet."""
 
 MAX_SHOWN_URLS = 5
-"""URLs that a question shows, so that the user sees why the host is to be visited."""
+"""The most URLs in a question. They show the user why the host is to be visited."""
 
 MAX_URL_CHARS = 500
 """Characters of each URL in a question."""
 
 
 class HostRefused(Exception):
-    """A host that may not be visited. The message is the reason."""
+    """The refusal to visit a host. The message is the reason."""
 
 
 def covers(entries: Iterable[str], host: str) -> bool:
-    """Return whether one of the entries is this host or, if it has a dot, a domain that the host is in."""
+    """Return whether an entry is this host or one of its parent domains. An entry without a dot has no subdomains."""
     host = normalize_host(host)
     is_name = parse_ip(host) is None
     return any(
@@ -47,9 +47,9 @@ def covers(entries: Iterable[str], host: str) -> bool:
 
 
 class HostApprovals:
-    """The hosts that one call may visit. ``by_user`` are those in the user's lines.
+    """The approvals of the hosts that one call of ``research`` visits. A decision is valid until the call ends.
 
-    A decision is valid for the call.
+    ``by_user`` are the hosts that the user's own lines named.
     """
 
     def __init__(self, asking: Asking, entries: Sequence[str]) -> None:
@@ -57,12 +57,12 @@ class HostApprovals:
         self._asking = asking
         self._entries = entries
         self._decisions: dict[str, str] = {}
-        """The reason for the refusal of a host, empty for approved ones."""
+        """For each host or IP address, the reason for its refusal; empty if it was approved."""
 
     async def check_host(self, host: str, urls: Sequence[str]) -> None:
-        """Ask the user to approve a host, unless it was decided before. ``urls`` are to be fetched from it.
+        """Ask the user to approve a host, unless it needs no approval or was decided before.
 
-        Raise ``HostRefused``.
+        ``urls`` are those to fetch from the host. Raise ``HostRefused`` if the host must not be visited.
         """
         if covers(self._entries, host) or normalize_host(host) in self.by_user:
             return
@@ -72,7 +72,10 @@ class HostApprovals:
         await self._ask(host, "\n".join([f"research visits {host}:", *shown]))
 
     async def check_ips(self, host: str, ips: Iterable[IPAddress]) -> None:
-        """Ask the user to approve each IP address of an approved name that is not public. Raise ``HostRefused``."""
+        """Ask the user to approve those IP addresses of an approved host that are not public.
+
+        Raise ``HostRefused`` if one of them must not be visited.
+        """
         name = normalize_host(host)
         if name == "localhost" or name.endswith(".localhost"):  # RFC 6761
             return
@@ -89,7 +92,7 @@ class HostApprovals:
             preview = Preview(text=text, subject=subject, digest=digest(text.encode()), always="subject")
             verdict = await self._asking.approve(preview)
             if verdict.withdrawn:
-                raise HostRefused(verdict.reason.strip() or "no one answered")  # the next source asks again
+                raise HostRefused(verdict.reason.strip() or "no one answered")  # not stored: asked again
             self._decisions[key] = "" if verdict.allowed else verdict.reason.strip() or "the user refused"
         if reason := self._decisions[key]:
             raise HostRefused(reason)

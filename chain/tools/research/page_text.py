@@ -1,11 +1,11 @@
-"""Extracts the text of a web page. A separate program, which reads the page's bytes and writes rows.
+"""A separate program that extracts the text of a web page. It reads the page's bytes and writes rows.
 
 A hostile page of 5 MB can keep an HTML parser busy for hours, with the interpreter's lock held. A thread of chain would
 then stop all of chain; a process can be killed, and its memory and processor time are limited.
 
 Arguments: the folder that contains selectolax, ``html`` or ``text``, and the charset of the ``Content-Type`` header or
-an empty string. An output row is the number of a paragraph (HTML) or of a line (text), a tab, and text, in UTF-8. What
-counts as a paragraph is in ``paragraphs``.
+an empty string. An output row is in UTF-8, and has the number of a paragraph (HTML) or of a line (text), a tab, and the
+text. ``paragraphs`` defines what counts as a paragraph.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_CPU_S = 15
 """Seconds of processor time, more than ``pages.TEXT_S``."""
 
 MAX_ROWS = 200_000
-"""Rows of a source that are searched: 5 MB with 25 characters a row."""
+"""The most rows of a source that are searched: 5 MB with 25 characters a row."""
 
 MAX_PIECE = 1_000
 """Characters of a row. A longer line or paragraph is split into several rows with the same number."""
@@ -40,21 +40,25 @@ _PIECE = re.compile(rf"(?s).{{1,{MAX_PIECE}}}(?:(?<=\W)|\Z)|.{{1,{MAX_PIECE}}}")
 _HIDDEN = ["script", "style", "noscript", "template", "svg", "math", "object", "iframe"]
 _BLOCK = """:not(a, abbr, acronym, b, bdi, bdo, big, cite, code, data, del, dfn, em, font, i, ins, kbd, label, mark,
     nobr, q, rp, rt, ruby, s, samp, small, span, strike, strong, sub, sup, td, th, time, tt, u, var, wbr)"""
-"""Elements that end a paragraph. The cells of a table row do not: a single cell says little."""
+"""Matches elements that end a paragraph. Cells of a table row do not: a single cell says little."""
 
 _BREAK = "\x1e"
-"""Separates paragraphs while text is extracted."""
+"""The character that separates paragraphs while the text is extracted."""
 
 _META = re.compile(rb"<meta[^>]{0,300}?charset\s*=\s*[\"']?\s*(?!utf-16)([\w-]{1,40})", re.IGNORECASE)
-"""The charset in a page. It cannot be UTF-16, because the tag itself is ASCII."""
+"""Matches the charset that a page declares. It cannot be UTF-16, because the tag itself is ASCII."""
 
 _BOMS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 _WIDER = {"iso8859-1": "cp1252", "ascii": "cp1252"}
-"""Charsets that pages name, each with the one that they use, as in browsers."""
+"""Maps some charsets that pages declare to those with which they are decoded, as in browsers."""
 
 
 def decode(raw: bytes, charset: str, *, is_html: bool) -> str:
-    """Decode by byte order mark, header, ``meta`` tag, as UTF-8, or as Windows-1252, in this order."""
+    """Decode a page.
+
+    The charset is that of the byte order mark, the header (``charset``) or the ``meta`` tag; the first that is usable.
+    Otherwise it is UTF-8 or, if the bytes are not valid UTF-8, Windows-1252.
+    """
     mark = next((codec for mark, codec in _BOMS.items() if raw.startswith(mark)), "")
     meta = _META.search(raw, 0, 2048) if is_html else None
     for name in (mark, charset, meta[1].decode() if meta else ""):
@@ -70,7 +74,7 @@ def decode(raw: bytes, charset: str, *, is_html: bool) -> str:
 
 
 def paragraphs(html: str) -> list[str]:
-    """Return the text of the paragraphs, headings, list items, table rows and lines of code, in order."""
+    """Return the texts of a page's paragraphs, headings, list items, table rows and lines of code, in order."""
     from selectolax.lexbor import LexborHTMLParser
 
     page = LexborHTMLParser(html)
@@ -93,9 +97,9 @@ def pieces(text: str) -> list[str]:
 
 
 def main(library: str, kind: str, charset: str) -> None:
-    """Read a page from standard input and write its rows."""
+    """Read a page from standard input and write its rows to standard output."""
     sys.path.append(library)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())  # its rows would mix with those of the page
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())  # error messages would mix with the page's rows
     fence.enter_all()  # before the page is read, which may be hostile
     for what, most in ((resource.RLIMIT_AS, MAX_MEMORY), (resource.RLIMIT_CPU, MAX_CPU_S)):
         hard = resource.getrlimit(what)[1]

@@ -1,8 +1,8 @@
 """Fetches pages over http and https within limits, and extracts their text.
 
-``fetch`` follows redirects itself, so that the user is asked about each new host, and connects to the IP addresses that
+``fetch`` follows redirects itself, so that the user is asked about each new host. It connects only to IP addresses that
 were checked. Requests share no state: each has a client of its own, without cookies. ``page_text`` extracts the text,
-in a separate process. ``httpx2`` is imported with the first page.
+in a separate process. ``httpx2`` is imported only when the first page is fetched.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     import httpx2
 
 SOURCE_S = 30.0
-"""Seconds to visit a source, except while a question is open."""
+"""Seconds to visit a source. The time while a question is open does not count."""
 
 MAX_SOURCE_BYTES = 5 * 1024 * 1024
 """Bytes of a source that are read, after decompression: more than any page that people read."""
@@ -54,7 +54,7 @@ HOST_CONNECT_S = 10.0
 """Seconds to connect to one of a host's IP addresses, so that there is time left for another."""
 
 TEXT_S = 10.0
-"""Seconds to extract the text of a page. A usual one of 5 MB takes 0.7."""
+"""Seconds to extract the text of a page. A usual page of 5 MB takes 0.7 s."""
 
 CLOSE_S = 1.0
 """Seconds to close a connection cleanly."""
@@ -72,7 +72,11 @@ _THREADS = Threads("pages")
 
 @dataclass(frozen=True, slots=True)
 class WebPage:
-    """A received page: its final address after redirects, its content, and the type that its server declared."""
+    """A fetched page.
+
+    ``address`` is the last one after all redirects. ``kind`` and ``charset`` are what its server declared. ``was_cut``:
+    the content is longer than ``raw``.
+    """
 
     address: str
     raw: bytes
@@ -82,9 +86,12 @@ class WebPage:
 
 
 async def fetch(address: str, approvals: HostApprovals, later: Collection[str] = ()) -> WebPage:
-    """Return the page at an address, after redirects. Questions also show the addresses in ``later``.
+    """Fetch the page at an address, and follow redirects.
 
-    Raise ``HostRefused`` if the first host may not be visited, else ``SourceError``.
+    ``later`` are addresses that will be fetched later. The question about a host also shows those on this host.
+
+    Raise ``HostRefused`` if the host of the address must not be visited. Raise ``SourceError`` for any other failure,
+    and if the host of a redirect must not be visited.
     """
     url = parse_url(address)
     with trio.move_on_after(SOURCE_S) as limit:
@@ -121,7 +128,7 @@ def _paused(limit: trio.CancelScope) -> Iterator[None]:
 
 
 async def _resolve(host: str) -> dict[str, IPAddress]:
-    """Resolve a host. Return its IP addresses by their text, in the order to try them. Raise ``SourceError``."""
+    """Resolve a host. Return its IP addresses, with their texts as keys, in the order to try. Raise ``SourceError``."""
     try:
         found = await trio.socket.getaddrinfo(host, None, type=trio.socket.SOCK_STREAM)
     except (OSError, UnicodeError):
@@ -134,7 +141,10 @@ async def _resolve(host: str) -> dict[str, IPAddress]:
 
 
 async def _get(url: httpx2.URL, targets: Sequence[str]) -> WebPage | httpx2.URL:
-    """Return the page, or the URL that it redirects to, from the first target that answers. Raise ``SourceError``."""
+    """Request a page. Return it or, if the server redirects, the URL to request next.
+
+    ``targets`` are hosts or IP addresses to connect to, in turn, until one accepts. Raise ``SourceError`` on failure.
+    """
     import httpx2
 
     headers = {
@@ -148,7 +158,7 @@ async def _get(url: httpx2.URL, targets: Sequence[str]) -> WebPage | httpx2.URL:
     tls = await _THREADS.run(_tls, abandon_on_cancel=True)
     failure: Exception | None = None
     try:
-        # Without trust_env: the client might find another proxy than we did, and connect to an unchecked name.
+        # Without trust_env: the client might find another proxy than ``proxy_for``, and connect to an unchecked name.
         client = httpx2.AsyncClient(verify=tls, proxy=proxy_for(url), timeout=timeout, trust_env=False)
         try:
             for target in targets:
@@ -171,7 +181,7 @@ async def _get(url: httpx2.URL, targets: Sequence[str]) -> WebPage | httpx2.URL:
 
 
 def _tls() -> ssl.SSLContext:
-    """Return the TLS context that checks certificates. Reads many files. Raise ``SourceError``."""
+    """Return a TLS context that checks certificates. Reads many files. Raise ``SourceError`` if one cannot be read."""
     import httpx2
 
     try:
@@ -205,13 +215,16 @@ async def _answer(url: httpx2.URL, response: httpx2.Response) -> WebPage | httpx
 
 
 async def _read(response: httpx2.Response, coding: str) -> tuple[bytes, bool]:
-    """Return the decompressed body up to its limit, and whether there was more. Raise ``SourceError``."""
+    """Return the first ``MAX_SOURCE_BYTES`` of the decompressed body, and whether there are more.
+
+    Raise ``SourceError`` if the body cannot be decompressed.
+    """
     if coding not in ("", "identity", "gzip", "x-gzip", "deflate"):
         raise SourceError(f"is compressed as {coding[:40]!r}, which was not requested")
     # Not by httpx2, which decompresses a whole chunk at once: one byte may expand to a thousand.
     unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32) if coding not in ("", "identity") else None
     raw, is_broken = bytearray(), False
-    # Cancelled when there is enough: only an exception in the innermost of the iterators ends all of them.
+    # Cancelled when enough was read: only an exception in the innermost iterator ends all nested iterators.
     with trio.CancelScope() as reading:
         async for chunk in response.aiter_raw():
             try:
@@ -227,7 +240,7 @@ async def _read(response: httpx2.Response, coding: str) -> tuple[bytes, bool]:
 
 
 def _fetch_problem(error: BaseException) -> str:
-    """Return the reason why a page could not be fetched, from the first cause that has one."""
+    """Return the reason why a page could not be fetched, from the first error in the chain of causes that has one."""
     import httpx2
 
     if isinstance(error, httpx2.ConnectTimeout):
@@ -248,7 +261,7 @@ def _fetch_problem(error: BaseException) -> str:
 
 
 async def text_of_page(page: WebPage, guard: Guard) -> list[Row]:
-    """Return the text of a page in paragraphs or lines. A program under the ``guard`` extracts it, with a time limit.
+    """Return the paragraphs or lines of a page. A program under the ``guard`` extracts them, with a time limit.
 
     Raise ``SourceError`` if the text cannot be extracted, and ``ToolError`` if the guard cannot be started.
     """
@@ -270,7 +283,7 @@ async def text_of_page(page: WebPage, guard: Guard) -> list[Row]:
 
 
 def _library() -> str:
-    """Return the folder of selectolax. It is searched and not imported, since only the program needs it."""
+    """Return the folder that contains selectolax. Does not import selectolax, since only ``page_text`` needs it."""
     selectolax = importlib.util.find_spec("selectolax")
     assert selectolax is not None
     assert selectolax.origin is not None

@@ -1,6 +1,6 @@
 """The plan of a call of ``research``: its sources, how they are searched, and how the user's lines change both. Pure.
 
-A source is known only by its name. A line affects later visits, not earlier results.
+The plan knows only the names of sources. A user's line affects later visits, but not earlier results.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MAX_NAME = 2_000
 """Characters of a source's name."""
 
 _ALL_LEFT = frozenset({"rest", "others", "other sources", "all", "everything", "everything else"})
-"""Names in ``skip`` that mean all remaining sources, unless a source has such a name."""
+"""Names that mean all remaining sources in a ``skip`` line, unless a source has such a name."""
 
 _QUOTES = "`'\"“”‘’<>"
 
@@ -33,9 +33,9 @@ _HOST = re.compile(r"(?:localhost|(?:[a-z0-9-]+\.)+[a-z][a-z0-9-]+)(?::\d{1,5})?
 
 @dataclass(slots=True)
 class ResearchPlan:
-    """The sources of a call, each in one of three lists, how they are searched, and notes on changes by lines.
+    """The sources of a call, how they are searched, and ``notes`` on the changes by the user's lines.
 
-    ``by_user`` are the sources that the user's lines named.
+    Each source is either ``waiting``, ``visited`` or ``skipped``. ``by_user`` are those that the user's lines added.
     """
 
     topic: str
@@ -50,16 +50,16 @@ class ResearchPlan:
 
     @classmethod
     def of(cls, topic: str, sources: list[str]) -> ResearchPlan:
-        """Return the plan of a call. A source that is named twice is visited once."""
+        """Return the initial plan of a call. A source that is named twice is visited once."""
         return cls(topic, list(dict.fromkeys(map(normalize_name, sources))))
 
     @property
     def counts(self) -> str:
-        """The last row of a result. Waiting sources count as skipped."""
+        """The counts of visited and skipped sources, as the last row of a result. Waiting sources count as skipped."""
         return f"[{len(self.visited)} visited, {len(self.skipped) + len(self.waiting)} skipped]"
 
     def steer(self, adjustment: Adjustment) -> None:
-        """Apply a line of the user."""
+        """Change the plan as a line of the user asks."""
         text, name = _plain(adjustment.value), source_name(adjustment.value)
         if not text or not name:
             return
@@ -120,17 +120,17 @@ def normalize_name(name: str) -> str:
 
 
 def is_address(name: str) -> bool:
-    """Return whether a source is an address with a scheme, and not a path."""
+    """Return whether a source's name is an address with a scheme, not a path."""
     return _ADDRESS.match(name) is not None
 
 
 def may_be_host(name: str) -> bool:
-    """Return whether a name may be an address without its scheme: ``example.org/page``, but also ``notes.md``."""
+    """Return whether a name has the form of an address without scheme, as ``example.org/page`` and ``notes.md`` do."""
     return _HOST.fullmatch(name) is not None
 
 
 def is_named(source: str, wanted: str) -> bool:
-    """Return whether ``wanted`` names a source: it is the source's name, or consists of whole words of it."""
+    """Return whether ``wanted`` means a source: it is the source's name, or a part of the name in whole words."""
     wanted = re.escape(normalize_name(wanted).casefold())
     return re.search(rf"(?<!\w){wanted}(?!\w)", source.casefold()) is not None
 

@@ -1,8 +1,8 @@
 """Ranks the rows of a source by how well they match a topic. Pure.
 
-Each term of the topic scores two if the row has it as a whole word, and one if it is only part of a word. Rows with a
-preferred text come first, then those with the highest score; equal rows keep their order. A row with an ignored text is
-left out.
+For each term of the topic, a row scores two if it has the term as a whole word, and one if only as a part of a word.
+Rows with a preferred text come first. Then rows with a higher score come before those with a lower one. Equal rows keep
+their order. Rows with an ignored text are left out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WORD = re.compile(r"\w+")
 
 
 class Row(NamedTuple):
-    """A row of a source: the start of its location (``docs/a.md:``), its number there, and its text."""
+    """A row of a source. ``where`` and ``n`` make up its location: for line 12, ``docs/a.md:`` and 12."""
 
     where: str
     n: int
@@ -34,7 +34,7 @@ class Row(NamedTuple):
 
 
 class Scorer:
-    """A scorer of rows: the terms of the topic, and the texts that are preferred or ignored. Case is ignored."""
+    """Scores rows by the terms of a topic, and finds rows with preferred or ignored texts. Case does not matter."""
 
     def __init__(self, topic: str, preferred: Iterable[str] = (), ignored: Iterable[str] = ()) -> None:
         self._terms = terms_of(topic)
@@ -49,28 +49,28 @@ class Scorer:
         return sum(2 if term in words else 1 for term in terms)
 
     def prefers(self, text: str) -> bool:
-        """Return whether a row has a preferred text, and so comes before those with a higher score."""
+        """Return whether a row has a preferred text. Such a row comes before all rows without one."""
         return any(each in text.casefold() for each in self._preferred)
 
     def ignores(self, text: str) -> bool:
-        """Return whether a row has an ignored text, and so is left out."""
+        """Return whether a row has an ignored text. The caller leaves such a row out."""
         return any(each in text.casefold() for each in self._ignored)
 
     def rank(self, rows: Sequence[Row]) -> list[int]:
-        """Return the indices of the matching rows, best first."""
+        """Return the indices of the rows that match the topic, best first."""
         scores = {n: score for n, row in enumerate(rows) if (score := self.score(row.text))}
         return sorted(scores, key=lambda n: (self.prefers(rows[n].text), scores[n]), reverse=True)
 
     def position(self, text: str) -> int:
-        """Return the index in a row at which its first term begins."""
+        """Return the index in a row at which the first term of the topic begins; 0 if the row has none."""
         folded = text.casefold()
         return min((folded.find(term) for term in self._terms if term in folded), default=0)
 
 
 def terms_of(topic: str) -> tuple[str, ...]:
-    """Return the words of a topic without stop words, or all words if only those are left.
+    """Return the terms of a topic: its words without stop words, or all its words if all are stop words.
 
-    A topic without words is a single term.
+    A topic without any word is a single term.
     """
     words = tuple(dict.fromkeys(_WORD.findall(topic.casefold())))
     telling = tuple(word for word in words if word not in STOP_WORDS and (len(word) > 1 or not word.isascii()))

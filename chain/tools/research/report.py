@@ -1,8 +1,8 @@
 """Selects what the result of ``research`` shows of each source, within a shared limit. Pure.
 
-A source is shown with its title and beginning, then the best matches, each with the rows next to it. If only one source
-was read, it is shown whole, as far as it fits. Each row is shown once: ``N: text`` if it matches the topic, else ``N-
-text``, as in grep.
+For each source, the result shows its title and beginning, then the best matches, each with the rows next to it. If only
+one source was read, the result shows it whole, as far as it fits. Each row is shown once, as in grep: ``N: text`` if it
+matches the topic, ``N- text`` if it does not.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from chain.tools.research.plan import ResearchPlan
 from chain.tools.research.ranking import Row, Scorer
 
 MAX_RESULT = 24_000
-"""Characters that the sources share, less than the default limit of a tool result."""
+"""Characters for all sources together. This is less than the default limit of a tool result."""
 
 MAX_OPENING = 1_500
 """Characters of a source's beginning."""
 
 MAX_PLACES = 12
-"""Matches that are shown of a source: enough to choose the file or page to read."""
+"""The most matches that are shown of a source: enough to choose the file or page to read."""
 
 CONTEXT_ROWS = 2
 """Rows before and after a match that are shown with it."""
 
 MAX_CONTEXT_ROW = 300
-"""Characters of a row that is not a match: a heading, a note, a row next to a match."""
+"""The most characters of a row that is not a match: a heading, a note or a row next to a match."""
 
 MIN_ROW = 20
-"""The least characters of a truncated row: fewer would say nothing."""
+"""The fewest characters to which a row is truncated: a shorter one would say nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The content of a source. ``title`` describes it, and ``notes`` say what was left out."""
+    """The content of a source that was read. ``title`` describes the source; ``notes`` say what was left out."""
 
     rows: Sequence[Row]
     title: str = ""
@@ -45,7 +45,7 @@ class Source:
 
 
 class Line(NamedTuple):
-    """A line of a report. If it shows a row of the source, ``row`` is the row's index."""
+    """A line of a report. If it shows a row of the source, ``row`` is the row's index; otherwise -1."""
 
     text: str
     row: int = -1
@@ -54,9 +54,10 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The result for one source.
+    """The part of a result for one source. ``outcome`` says what was found, or why the source was not read.
 
-    If it was read, it has an ``opening``, and the best ``places``: matches with neighbours.
+    If the source was read, ``opening`` is its beginning, and ``places`` are the best matches, each with the rows next
+    to it. Otherwise ``opening`` is ``None``.
     """
 
     name: str
@@ -68,7 +69,10 @@ class Report:
     notes: Sequence[str] = ()
 
     def render(self, room: int, *, is_alone: bool) -> list[str]:
-        """Return the source's part of a result, in about ``room`` characters."""
+        """Return the rows for this source, in about ``room`` characters.
+
+        If ``is_alone``, no other source was read, and the opening can use the whole space.
+        """
         head = ["", f"## {on_one_row(self.name)}: {self.outcome}"]
         room -= sum(len(row) + 1 for row in (*head, self.heading, _hidden(self.matches), *self.notes))
         opening = self.opening or ()
@@ -105,7 +109,7 @@ def report_of(plan: ResearchPlan, name: str, source: Source) -> Report:
     return Report(
         name,
         outcome=f"{pluralize(len(matches), 'place')} found{focus}",
-        opening=_fit(opening, 2 * MAX_RESULT),  # more than ever fits, or all rows
+        opening=_fit(opening, 2 * MAX_RESULT),  # more than a result can show; all rows of a short source
         places=[_place(n, rows, scorer) for n in best],
         heading=f"First those with {', '.join(plan.preferred)} (prefer, from the user's line):" if is_preferred else "",
         matches=len(matches),
@@ -114,9 +118,9 @@ def report_of(plan: ResearchPlan, name: str, source: Source) -> Report:
 
 
 def render(reports: Sequence[Report], room: int = MAX_RESULT) -> list[str]:
-    """Return the rows of a result, in about ``room`` characters.
+    """Return the rows of a result for all sources, in about ``room`` characters.
 
-    Space that a source does not need goes to the others.
+    Space that one source does not need is given to the other sources.
     """
     is_alone = sum(report.opening is not None for report in reports) == 1
     needed = [len("\n".join(report.render(room, is_alone=is_alone))) + 1 for report in reports]
@@ -148,7 +152,7 @@ def _opening(title: str, rows: Sequence[Row], matches: Collection[int]) -> Itera
 
 
 def _place(n: int, rows: Sequence[Row], scorer: Scorer) -> list[Line]:
-    """Return the line of a match, then those of the rows next to it."""
+    """Return the line of the match ``n``, then the lines of the rows next to it."""
     where, number, text = rows[n]
     lines = [Line(f"{where}{number}: {excerpt(text, scorer.position(text))}", n, is_match=True)]
     for k in range(max(n - CONTEXT_ROWS, 0), min(n + CONTEXT_ROWS + 1, len(rows))):
@@ -163,7 +167,7 @@ def _line(n: int, row: Row, *, is_match: bool) -> Line:
 
 
 def _fit(lines: Iterable[Line], room: int) -> list[Line]:
-    """Return the lines that fit into ``room`` characters, then the beginning of the next one."""
+    """Return the lines that fit into ``room`` characters, then the beginning of the first line that does not."""
     fitting = list[Line]()
     for line in lines:
         if len(line.text) >= room:

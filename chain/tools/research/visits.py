@@ -1,7 +1,7 @@
 """The tool ``research``, which visits folders, files and web pages in turn and collects what they say about a topic.
 
-At a safe point before each source, the user's lines can change the ``plan``. ``pages`` fetches pages from hosts that
-``hosts`` approves, this module reads files, and ``report`` selects what is shown.
+Before each source there is a safe point, at which the user's lines can change the ``plan``. ``pages`` fetches pages
+from hosts that ``hosts`` approves, this module reads files, and ``report`` selects what is shown.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from chain.tools.research.report import MAX_RESULT, Report, Source, on_one_row, 
 from chain.tools.tool import Subject, Tool, ToolContext, tool
 
 MAX_SOURCES = 50
-"""Sources of one call; at 30 s each that is 25 minutes."""
+"""The most sources of one call. At 30 s for each source, a call takes up to 25 minutes."""
 
 MAX_TOPIC = 1_000
 
 MAX_IN_FOLDER = 512 * 1024
-"""Bytes of a file that is searched as part of a folder. Larger ones are data, and would use up the folder's limit."""
+"""The most bytes of a file in a folder that is searched. Larger files are data, and would use up the folder's limit."""
 
 _THREADS = Threads("research")
 
@@ -49,7 +49,10 @@ class _Hosts(Subject):
     plural = "hosts"
 
     def pattern(self, text: str) -> str:
-        """Check an allowance, or an entry of ``tools.research.hosts``. Raise ``UserError`` if no host can match it."""
+        """Return the normal form of a pattern for hosts. Raise ``UserError`` if no host can match it.
+
+        The pattern is that of an allowance, or an entry of ``tools.research.hosts``.
+        """
         if (":" in text and (parse_ip(text) is None or "[" in text)) or re.search(r"[/@\s]", text):
             raise UserError("a host is a name such as example.org, without https:// and without a path or port")
         if not text.isascii():
@@ -61,7 +64,7 @@ HOSTS = _Hosts()
 
 
 def research_tools(hosts: tuple[str, ...], guard: Guard) -> tuple[Tool, ...]:
-    """Return the tool ``research``. These hosts and their subdomains need no approval.
+    """Return the tool ``research``. The given hosts and their subdomains need no approval.
 
     The ``guard`` runs the program that extracts the text of pages.
     """
@@ -87,7 +90,7 @@ def research_tools(hosts: tuple[str, ...], guard: Guard) -> tuple[Tool, ...]:
 
 
 class _Research:
-    """One call of the tool."""
+    """One call of the tool ``research``."""
 
     def __init__(self, ctx: ToolContext, hosts: Sequence[str], plan: ResearchPlan, guard: Guard) -> None:
         self._ctx = ctx
@@ -101,7 +104,7 @@ class _Research:
         plan = self._plan
         while True:
             before = plan.waiting[:1]
-            # Also after the last source: a line that came during the visit can add another.
+            # Also after the last source: a line that came during its visit can add a source.
             guidance = await self._ctx.safe_point(f"before_source:{before[0]}" if before else "after_sources")
             for adjustment in guidance.adjustments:
                 self._steer(adjustment)
@@ -139,7 +142,7 @@ class _Research:
         self._ctx.progress(f"{on_one_row(name)}: {report.outcome}")
 
     async def _read(self, name: str) -> Source:
-        """Read a source. Raise ``HostRefused``, ``SourceError`` or ``ToolError``."""
+        """Return the content of a source. Raise ``HostRefused``, ``SourceError`` or ``ToolError`` on failure."""
         by_user = self._plan.by_user
         if len(name) > MAX_NAME:
             raise SourceError(f"has more than {MAX_NAME} characters")
@@ -154,7 +157,7 @@ class _Research:
                 raise
             if name not in by_user:
                 raise ToolError(f"{error} (An address begins with https://.)") from None
-            # People say "also check example.org"; a path of that name would have come first.
+            # People say "also check example.org". An existing path with this name was preferred above.
             by_user.add(f"https://{name}")
             return await self._read_page(f"https://{name}")
 
@@ -175,7 +178,7 @@ class _Research:
 
 
 def _read_files(workspace: Path, name: str) -> Source:
-    """Read a file, or the files of a folder. Runs in a thread. Raise ``ToolError``."""
+    """Return the content of a file, or of all files in a folder. Runs in a thread. Raise ``ToolError`` on failure."""
     tree, is_folder = walk(workspace, name), (workspace / name).is_dir()
     rows, left, was_cut, omitted = list[Row](), MAX_SOURCE_BYTES, False, Counter[str]()
     for entry in tree.entries:

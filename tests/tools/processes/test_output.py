@@ -53,19 +53,19 @@ def test_a_flood_takes_bounded_memory() -> None:
 def test_whole_rows_are_reported_before_incomplete_ones() -> None:
     output = Output()
     output.add(b"one\ntwo\nth")
-    assert output.unseen() == "one\ntwo\n"
+    assert output.take_unseen() == "one\ntwo\n"
     output.add(b"ree\n")
-    assert output.unseen() == "three\n"
+    assert output.take_unseen() == "three\n"
     output.add(b"Continue? ")
-    assert [output.unseen(), output.has_unseen, output.unseen()] == ["", True, "Continue? "]
-    assert [output.unseen(), output.has_unseen] == ["", False]
+    assert [output.take_unseen(), output.has_unseen, output.take_unseen()] == ["", True, "Continue? "]
+    assert [output.take_unseen(), output.has_unseen] == ["", False]
 
 
 def test_the_end_of_a_flood_is_reported() -> None:
     output = Output(reported=20)
     output.add(b"".join(b"%03d\n" % n for n in range(100)))
-    assert output.unseen() == "[380 characters not shown]\n095\n096\n097\n098\n099\n"
+    assert output.take_unseen() == "[380 characters not shown]\n095\n096\n097\n098\n099\n"
     output.add(b"next\n")
-    assert output.unseen() == "next\n"
+    assert output.take_unseen() == "next\n"
     output.add(b"x" * 50)
-    assert output.unseen() == f"[30 characters not shown]\n{'x' * 20}"
+    assert output.take_unseen() == f"[30 characters not shown]\n{'x' * 20}"

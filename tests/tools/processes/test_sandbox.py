@@ -47,8 +47,8 @@ def test_protections_follow_settings_and_machine(
     assert box.active_protections == active
     assert box.escalations == escalations
     assert len(box.gap_sentences) == (4 if "network" in active else 5) - len(active)
-    assert bool(box.missing) == bool(missing)
-    assert all((f"({name})" in box.missing) == (name in missing) for name in (*FENCED, *ONLINE))
+    assert bool(box.missing_reason) == bool(missing)
+    assert all((f"({name})" in box.missing_reason) == (name in missing) for name in (*FENCED, *ONLINE))
 
 
 SIGNS = {
