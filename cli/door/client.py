@@ -26,26 +26,26 @@ CUT_OFF_MESSAGE = "disconnected, since this program did not read for too long; t
 
 
 class ClientRefused(ConnectionError):
-    """The chain refused this program. The message is its reason."""
+    """The error that the chain has refused this program. The message is the chain's reason."""
 
 
 class DoorClient(AbstractContextManager["DoorClient"]):
     """A connection to a running chain, as a context manager that closes it."""
 
-    def __init__(self, path: Path, *, removes: bool = True) -> None:
-        """Connect to a socket, and delete it if it is stale and ``removes`` is true. Raise ``OSError`` if it fails."""
+    def __init__(self, path: Path, *, removes_stale: bool = True) -> None:
+        """Connect to a socket. Raise ``OSError`` on failure. If the socket is stale, ``removes_stale`` deletes it."""
         self.path = path
-        self._socket = sockets.connect(path, timeout_s=GREETING_S, removes=removes)
+        self._socket = sockets.connect(path, timeout_s=GREETING_S, removes_stale=removes_stale)
         self._file = self._socket.makefile("rb")
         self._rows = self._read()
         self.init: Mapping[str, Any] = {}
         self.session = self.workspace = ""
         """The id and the workspace of the session."""
         self.was_killed = False
-        """Whether the chain was killed. Known when its rows have ended."""
+        """Whether the chain was killed. Set after ``rows`` has ended."""
 
     def read_greeting(self) -> None:
-        """Read the ``init`` event. Raise ``OSError`` if it does not come."""
+        """Read the ``init`` event. Raise ``ClientRefused`` if another row comes, and ``OSError`` on failure."""
         self.init = next(self._rows, {})
         if self.init.get("type") != "init":
             raise ClientRefused(str(self.init.get("message", "it has ended")))
@@ -66,7 +66,7 @@ class DoorClient(AbstractContextManager["DoorClient"]):
         self.close()
         for _ in range(2):  # the door of a chain that is being killed may close after this connection
             try:
-                with DoorClient(self.path, removes=False) as again:
+                with DoorClient(self.path, removes_stale=False) as again:
                     again.read_greeting()
                     if again.session == self.session:
                         raise UserError(CUT_OFF_MESSAGE)

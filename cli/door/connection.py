@@ -22,7 +22,7 @@ from cli.outbox import Outbox
 MAX_BEHIND = 8 * 1024 * 1024
 """Maximum bytes that may wait for a client, without those of the first waiting row."""
 STALL_S = 10.0
-"""Seconds that a client may read nothing while rows wait for it."""
+"""Seconds after which a client that reads none of its waiting rows is disconnected."""
 LINGER_S = 0.2
 """Seconds to wait for a client to close its end after the last row was sent."""
 _CHUNK = 65_536
@@ -40,7 +40,7 @@ class Connection:
         self._scope = trio.CancelScope()
         self._is_closing = False
         self._leaving = trio.Event()
-        """Set when the connection ends as soon as the queue is written."""
+        """Set when the connection is to end as soon as the queue is written."""
         self._has_ended = trio.Event()
         """Set when the client has closed its end."""
 

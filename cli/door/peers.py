@@ -21,7 +21,7 @@ _SO_PEERPIDFD = 77
 _CREDENTIALS = struct.Struct("3i")
 
 GUARD = b"/chain/tools/processes/guard.py"
-"""The end of the path of the program that guards and keepers run."""
+"""The end of the path of the program that is run by guards and keepers."""
 
 ATTEMPTS = 3
 """Attempts to walk up the ancestors. An attempt fails if an ancestor exits, since its children get a new parent."""

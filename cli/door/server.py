@@ -83,7 +83,7 @@ async def side_door(chain: Chain, state: Path, environ: Mapping[str, str]) -> As
 
 
 class Door:
-    """The clients of one chain."""
+    """The side door of one chain, and its clients."""
 
     def __init__(self, chain: Chain) -> None:
         self._chain = chain

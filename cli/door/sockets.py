@@ -70,8 +70,8 @@ def _listen(folder: Path, id: str) -> socket.socket:
     return found
 
 
-def connect(path: Path, *, timeout_s: float | None = None, removes: bool = True) -> socket.socket:
-    """Connect to the door at a path. Delete a stale socket if ``removes`` is true. Raise ``OSError`` on failure."""
+def connect(path: Path, *, timeout_s: float | None = None, removes_stale: bool = True) -> socket.socket:
+    """Connect to the socket at a path. Raise ``OSError`` on failure. If it is stale, ``removes_stale`` deletes it."""
     about = path.stat()
     found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     found.settimeout(timeout_s)
@@ -80,7 +80,7 @@ def connect(path: Path, *, timeout_s: float | None = None, removes: bool = True)
             found.connect(name)
     except OSError as error:
         found.close()
-        if removes and isinstance(error, ConnectionRefusedError) and stat.S_ISSOCK(about.st_mode):
+        if removes_stale and isinstance(error, ConnectionRefusedError) and stat.S_ISSOCK(about.st_mode):
             with suppress(OSError):
                 if os.path.samestat(path.stat(), about):  # not if the session was opened again meanwhile
                     path.unlink()

@@ -26,7 +26,7 @@ MAX_RANKED = 20_000
 """Maximum matches that are ranked, which takes some hundredths of a second. A single letter may match more files."""
 
 INDEX_S = 5.0
-"""Seconds to read the names of all files. On a slow disk the index has only the names read by then."""
+"""Maximum seconds to read the names of all files. If the disk is slower, the index is incomplete."""
 
 INDEX_FRESH_S = 10.0
 """Age of an index in seconds from which the next key starts to read the names again, in the background."""
@@ -36,7 +36,7 @@ MAX_IGNORE_FILE = 64 * 1024
 
 
 class IgnoreRule(NamedTuple):
-    """A row of a ``.gitignore`` in the folder that is ``depth`` levels below the root."""
+    """A row of a ``.gitignore``, whose folder is ``depth`` levels below the root."""
 
     fits: Callable[[str], object]
     depth: int
@@ -47,7 +47,10 @@ class IgnoreRule(NamedTuple):
 
 
 def ignore_rules(folder: Path, depth: int) -> list[IgnoreRule]:
-    """Return the rules of the ``.gitignore`` in a folder that is ``depth`` levels below its root."""
+    """Return the rules of the ``.gitignore`` in a folder; none if it cannot be read.
+
+    ``depth`` is the number of levels from the root down to the folder.
+    """
     try:
         if not (path := folder / ".gitignore").is_file():
             return []
@@ -115,7 +118,7 @@ class _Reading:
 class _Match:
     """The matches of ``typed`` among the first ``searched_count`` files of a reading.
 
-    A longer text matches a subset of them.
+    A text that begins with ``typed`` can only match files among these matches.
     """
 
     reading: _Reading

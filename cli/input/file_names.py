@@ -29,7 +29,7 @@ KEY_PATIENCE_S = 0.1
 """Seconds that a slow file system may delay a key."""
 
 FRESH_S = 2.0
-"""Seconds for which the names of a folder are cached: the menu is drawn at each key."""
+"""Seconds for which the names in a folder are cached, since the menu asks for them at each key."""
 
 LEAST_MISTYPED = 3
 """Minimum typed letters of a name for which names with one other letter are offered."""
@@ -57,7 +57,7 @@ class FileNames:
         self._read: tuple[str, float, _Names] = ("", 0.0, ())
 
     def complete_name(self, text: str) -> tuple[str, Sequence[str]]:
-        """Return the text before an unfinished name at its end, and the completions of that name.
+        """Find an unfinished file name at the end of a text. Return the text before it, and its completions.
 
         Names in the typed folder come first, then fuzzy matches among all files. If there are neither, return the names
         in the folder that differ in one letter. The names of folders end with ``/``. Files that git ignores come last,
@@ -109,7 +109,7 @@ class FileNames:
             return names
         root = next((each for each in self._added() if folder.startswith(f"{each}/")), self._workspace)
         found: list[tuple[str, bool]] = []
-        run_with_timeout(lambda: found.extend(_names_of(root, folder.removeprefix(f"{root}/"))), KEY_PATIENCE_S)
+        run_with_timeout(lambda: found.extend(_names_in(root, folder.removeprefix(f"{root}/"))), KEY_PATIENCE_S)
         self._read = folder, time.monotonic(), tuple(found)
         return self._read[2]
 
@@ -124,7 +124,7 @@ def _quoted(name: str, *, always: bool) -> str:
     return f'"{name}' if name.endswith("/") else f'"{name}"'
 
 
-def _names_of(root: Path, folder: str) -> _Names:
+def _names_in(root: Path, folder: str) -> _Names:
     """Return the names in a folder below ``root``, in the order in which they are offered. Raise ``OSError``."""
     parts = PurePosixPath(folder).parts
     here = root.joinpath(*parts)

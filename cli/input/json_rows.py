@@ -23,7 +23,7 @@ AS_JSON = (
 AT_THE_DOOR = f'{AS_JSON}, at the door also {{"type":"watch"}} and {{"type":"hello","answers":true}}'
 
 _ID = re.compile(r'"id"\s*:\s*("(?:[^"\\]|\\.)*")')
-"""Finds the id in an object that was cut off."""
+"""Matches the id in a JSON object whose end is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """A request of a client of the side door for all further events."""
+    """A request from a client of the side door to get all events from now on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ JsonRow: TypeAlias = JsonLine | Interrupt | Drop | JsonAnswer | Hello | Watch | 
 
 
 def read_row(raw: RawLine, *, at_door: bool = False) -> JsonRow | None:
-    """Parse a row into a request. Return ``Malformed`` if it is none, and ``None`` if the row is blank.
+    """Parse a row into a request. Return ``Malformed`` on an error, and ``None`` for a blank row.
 
     ``Hello`` and ``Watch`` are accepted only ``at_door``, from a client of the side door.
     """
@@ -112,7 +112,7 @@ def _object(text: str) -> Mapping[str, Any]:
 
 
 def _parse(found: Mapping[str, Any], *, at_door: bool) -> JsonRow | str:
-    """Convert a JSON object to a request. If it is none, return the reason as a text."""
+    """Convert a JSON object to a request. If that fails, return the reason as a text."""
     if "type" not in found:
         return "it has no type" if found else "it is not a JSON object"
     type = found["type"]

@@ -22,36 +22,36 @@ from chain.text.wording import MAIN
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """Immediately."""
+    """The moment now: the line is sent at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class AtIteration:
-    """When iteration ``n`` begins. If it has begun already, the moment never comes in this run."""
+    """The moment when iteration ``n`` of a run begins. It is missed if the iteration has begun already."""
 
     n: int
 
 
 @dataclass(frozen=True, slots=True)
 class AtTool:
-    """When a call of the tool of this name starts."""
+    """The moment when a call of the tool ``name`` starts."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class AtAnswer:
-    """When a reply without tool calls ends."""
+    """The moment when a reply without tool calls ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class AtDone:
-    """After the run has ended."""
+    """The moment when the run has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class AtAgent:
-    """When the agent that a tool call starts has started, or when the call ends without starting one.
+    """The moment when the agent of a tool call has started, or when the call ends without starting one.
 
     Replaces ``AtTool`` after the start of such a call. ``call`` is the id of the call.
     """
@@ -61,14 +61,14 @@ class AtAgent:
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """A number of seconds after the line was read."""
+    """The moment some seconds after the line was read."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class AtQuestion:
-    """As the answer to the next question."""
+    """The moment when a question opens, which the line answers."""
 
 
 Moment: TypeAlias = Now | AtIteration | AtTool | AtAgent | AtAnswer | AtDone | After | AtQuestion
@@ -76,7 +76,7 @@ Moment: TypeAlias = Now | AtIteration | AtTool | AtAgent | AtAnswer | AtDone | A
 
 @dataclass(frozen=True, slots=True)
 class ScheduledLine:
-    """A line, the moment at which it is sent, and the agent ``to`` which it goes. ``written`` is the source text."""
+    """A line, the moment at which it is sent, and ``to``, its agent. ``written`` is the source text."""
 
     moment: Moment
     text: str
@@ -161,7 +161,7 @@ def _parse(text: str) -> ScheduledLine:
 
 
 def _moment(name: str, argument: str) -> Moment | None:
-    """Return the moment of this name; ``None`` if its argument is malformed."""
+    """Return the moment with this name and argument; ``None`` if the argument is malformed."""
     match name:
         case "@iteration":
             return AtIteration(int(argument)) if _COUNT.fullmatch(argument) else None

@@ -31,7 +31,7 @@ MAX_WAITING_CHARS = 20 * MAX_LINE
 """Maximum characters of all lines that wait for room, and of all lines that wait for their moments."""
 
 _COMPLETE = ("done", "cancelled")
-"""The statuses of a run after which a queued line may start the next run. A stop discards the lines before it."""
+"""The statuses of a run after which a queued line may start the next run. A stop discards earlier lines."""
 
 OVERTAKEN = "a stop came while it waited for room"
 RUN_ENDED = "the run ended before there was room for it"
@@ -82,9 +82,9 @@ class Sender:
         """Report that a line will not be sent."""
         self._chain.lines.mark_unsent(line.written, reason, id=line.id)
 
-    def discard(self, why_queued: str = RUN_ENDED) -> None:
-        """Discard and report all waiting lines. ``why_queued`` is the reason to report for lines that wait for room."""
-        waiting = [*((line, NO_MOMENT) for line in self._scheduled), *((line, why_queued) for line in self._queued)]
+    def discard(self, queue_reason: str = RUN_ENDED) -> None:
+        """Discard and report all waiting lines. ``queue_reason`` is reported for lines that wait for room."""
+        waiting = [*((line, NO_MOMENT) for line in self._scheduled), *((line, queue_reason) for line in self._queued)]
         self._scheduled.clear()
         self._queued.clear()
         self._scheduled_chars = self._queued_chars = 0

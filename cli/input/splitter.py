@@ -38,10 +38,10 @@ class RawLine:
 
 
 class Splitter:
-    """An incremental splitter of bytes into lines. Lines are cut after ``most`` bytes."""
+    """An incremental splitter of bytes into lines. Lines are cut after ``max_bytes`` bytes."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
         self._rest = bytearray()
         self._is_cut = False
         self._number = 0
@@ -61,7 +61,7 @@ class Splitter:
         return [self._end_line()] if self._rest else []
 
     def _append(self, piece: bytes) -> None:
-        room = self._most - len(self._rest)
+        room = self._max_bytes - len(self._rest)
         self._rest += piece[:room]
         self._is_cut = self._is_cut or len(piece) > room
 

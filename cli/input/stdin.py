@@ -36,15 +36,15 @@ NOT_UTF_8 = "standard input is not UTF-8; its invalid bytes were replaced"
 
 
 class Lines:
-    """The lines of a descriptor, read in a thread. A line is cut after ``most`` bytes.
+    """The lines of a descriptor, read in a thread. A line is cut after ``max_bytes`` bytes.
 
-    ``begun`` contains bytes of the input that were read already.
+    ``read_before`` is the start of the input, if it was read already.
     """
 
-    def __init__(self, fd: int, most: int = TEXT_BYTES, *, begun: bytes = b"") -> None:
+    def __init__(self, fd: int, max_bytes: int = TEXT_BYTES, *, read_before: bytes = b"") -> None:
         self._fd = fd
-        self._splitter = Splitter(most)
-        self._lines = deque(self._splitter.add(begun))
+        self._splitter = Splitter(max_bytes)
+        self._lines = deque(self._splitter.add(read_before))
         self._at_end = False
 
     async def next(self) -> RawLine | None:

@@ -13,7 +13,7 @@ from cli.screen.protocol import Acceptance
 
 
 class Draft:
-    """The parts of one editor's text. The editor owns the text and passes it to each method."""
+    """The parts of one editor's text. The editor owns the text, and passes it to the methods that need it."""
 
     def __init__(self) -> None:
         self.question = ""
@@ -30,7 +30,7 @@ class Draft:
 
     @property
     def at(self) -> str:
-        """The question that the typed text answers or would answer; empty for none."""
+        """The question that the typed text answers; empty for none. Without typed text, the question on the screen."""
         return self.question if self._asked_at_start is None else self._asked_at_start
 
     def lines(self, text: str) -> list[str]:
@@ -77,7 +77,7 @@ class Draft:
         return None
 
     def clear(self) -> None:
-        """Remove all lines, since the text was emptied."""
+        """Remove all parts. Call this after the editor was emptied."""
         self._came_back, self._refused, self._refused_text = [], [], ""
         self._asked_at_start = None
 
@@ -111,9 +111,9 @@ class Draft:
         return left
 
     def overtaking_line(self, text: str) -> tuple[str, str] | None:
-        """Return the typed text, and the text above it, if the typed text may be sent before the lines above it.
+        """Return the typed text and the text above it if the typed text is sent first, as a stop is.
 
-        That is so for a stop, for example. Return ``None`` for any other typed text.
+        Return ``None`` if the lines above are sent first.
         """
         *above, typed = self.lines(text)
         if above and is_sent_first(typed):

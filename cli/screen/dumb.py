@@ -96,7 +96,7 @@ class _Plain:
         return text.encode(sys.stdout.encoding or "utf-8", errors="replace")
 
     def _add_prompt(self) -> None:
-        """Add a prompt if input is awaited and the last row is not a prompt already."""
+        """Add a prompt if the user is to type, unless the last row is that prompt already."""
         question = self._if_open(self._next_question)
         is_awaited = self._listener is not None and (bool(question) or self._listener.awaits_input)
         prompt = prompt_sign(question)
@@ -122,7 +122,7 @@ class _Plain:
         typed = (self._typed + b"".join(iter(tty.read_typed_ahead, b""))).replace(b"\r", b"\n")
         # A blank line would send lines of a resumed session before the user has seen them.
         begun = b"".join(line for line in typed.splitlines(keepends=True) if line.strip())
-        self._lines = Lines(0, begun=begun)
+        self._lines = Lines(0, read_before=begun)
         self._tasks.start_soon(self._read, listener)
         self._wakeup.set()
 
@@ -146,7 +146,7 @@ class _Plain:
             await self._shown.wait()
 
     def refresh(self) -> None:
-        """Show the prompt if input is awaited. There is no toolbar to redraw."""
+        """Show the prompt if the user is to type. There is no toolbar to redraw."""
         self._wakeup.set()
 
     def alert(self, title: str, *, rings: bool) -> None:

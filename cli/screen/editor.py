@@ -50,7 +50,7 @@ ESCAPE_S = 0.05
 """Seconds to wait after Esc, which may be the start of another key's sequence."""
 
 EDITOR_CLOSE_S = 1.0
-"""Seconds that the editor may take to end. It blocks only if the terminal is not read."""
+"""Seconds to wait until the editor has ended. It blocks if the terminal is not read."""
 
 MENU_ROWS = 8
 """Maximum rows of the menu of completions."""
@@ -252,7 +252,7 @@ class _Terminal:
         self._app.key_processor.process_keys()
 
     def _end_with_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """End the application with the exception of a callback, which is a bug of chain; ``run`` raises it."""
+        """End the application because a callback has raised an exception. ``run`` raises that exception."""
         error = context.get("exception")
         if error is not None and not self._app.is_done:
             self._app.exit(exception=error)
@@ -277,7 +277,7 @@ class _Terminal:
         asyncio.get_running_loop().call_later(FRAME_S, self._draw_again_if_due)
 
     def _draw_again_if_due(self) -> None:
-        if self._row_output.is_due_again():
+        if self._row_output.needs_drawing():
             self._draw_and_pause()
         else:
             self._call_in_trio(self._shown.set)

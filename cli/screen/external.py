@@ -18,11 +18,11 @@ from tempfile import TemporaryDirectory
 from chain.errors import UserError
 from cli.screen import tty
 
-USUAL = ("nano", "vi")
+FALLBACK_EDITORS = ("nano", "vi")
 """Editors to try if the environment names none."""
 
 LESS = "R~+G"
-"""Options of less, unless ``$LESS`` is set: show colours, start at the end. Without ``X`` it restores the screen."""
+"""Options of less: show colours, start at the end. ``$LESS`` overrides them. Without ``X`` less restores the screen."""
 
 
 class ExternalProgram:
@@ -106,7 +106,7 @@ def editor_command(environ: Mapping[str, str]) -> list[str]:
         found = shlex.split(named)
     except ValueError as error:
         raise UserError(f"VISUAL or EDITOR cannot be read: {error}") from None
-    found = found or [name for name in USUAL if shutil.which(name, path=environ.get("PATH"))][:1]
+    found = found or [name for name in FALLBACK_EDITORS if shutil.which(name, path=environ.get("PATH"))][:1]
     if not found:
         raise UserError("there is no editor: set VISUAL or EDITOR to one")
     return found

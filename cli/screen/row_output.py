@@ -146,7 +146,7 @@ class RowOutput:
         """Erase the prompt, even if the terminal has rewrapped it to a new width and SIGWINCH has not arrived yet."""
         renderer, columns = self._app.renderer, screen_size().columns
         drawn, size = renderer._last_screen, renderer._last_size
-        if drawn is not None and size is not None and size.columns != columns and _wraps_again(os.environ):
+        if drawn is not None and size is not None and size.columns != columns and _rewraps_rows(os.environ):
             # A row that is now too long fills several, and the cursor moved with its character.
             cursor = renderer._cursor_pos
             above = sum(-(-max(_filled(drawn.data_buffer[y]), 1) // columns) for y in range(cursor.y))
@@ -215,7 +215,7 @@ class RowOutput:
             self._asked_at = time.monotonic()
             asyncio.get_running_loop().call_later(MOMENT_S, app.invalidate)
 
-    def is_due_again(self) -> bool:
+    def needs_drawing(self) -> bool:
         """Return whether another drawing is needed. If not, the next change schedules one."""
         with self._lock:
             is_due = bool(self._rows) or self._next_tail != self.tail or self._next_question != self._draft.question
@@ -261,6 +261,6 @@ def _filled(row: Mapping[int, Char]) -> int:
     return max((x + max(char.width, 1) for x, char in row.items() if char.char.strip()), default=0)
 
 
-def _wraps_again(environ: Mapping[str, str]) -> bool:
+def _rewraps_rows(environ: Mapping[str, str]) -> bool:
     """Return whether the terminal rewraps its rows when its width changes. A few terminals cut the rows off instead."""
     return "TMUX" in environ or not ("XTERM_VERSION" in environ or "STY" in environ or environ.get("TERM") == "linux")

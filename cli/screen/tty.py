@@ -88,17 +88,17 @@ def echo_off() -> Iterator[None]:
         return
     shown, hidden = _before, _without(_before, termios.ECHO)
 
-    def give_way(number: int, frame: FrameType | None) -> None:
+    def restore_and_raise(number: int, frame: FrameType | None) -> None:
         """Restore the terminal before the program is suspended, or ended by SIGQUIT."""
         termios.tcsetattr(0, termios.TCSANOW, shown)
         signal.signal(number, signal.SIG_DFL)
         signal.raise_signal(number)
         # The program continues here, perhaps in the background.
-        signal.signal(number, give_way)
+        signal.signal(number, restore_and_raise)
         if not _is_in_background(0):
             termios.tcsetattr(0, termios.TCSANOW, hidden)
 
-    handlers = {number: signal.signal(number, give_way) for number in (signal.SIGTSTP, signal.SIGQUIT)}
+    handlers = {number: signal.signal(number, restore_and_raise) for number in (signal.SIGTSTP, signal.SIGQUIT)}
     try:
         termios.tcsetattr(0, termios.TCSANOW, hidden)
         yield

@@ -50,8 +50,8 @@ DEFAULT_WIDTH = 80
 
 _SWITCH = ("on", "off")
 _PLAN_VERBS = ("add ", "complete ", "fail ", "list", "clear")
-_BEGINNINGS = ("status", "focus on ", "skip ", "also check ", "ignore ", "prefer ", "context: ", "then: ")
-"""Completions of lines. The stop phrases come after them, so that the first completion is never a stop."""
+_LINE_STARTS = ("status", "focus on ", "skip ", "also check ", "ignore ", "prefer ", "context: ", "then: ")
+"""Starts of lines that are offered as completions. Stop phrases are offered last, so that none comes first."""
 
 ALL_JOBS = "all"
 """The argument of ``/kill`` that ends all jobs."""
@@ -299,7 +299,7 @@ class Commands:
         else:
             typed = re.sub(r"^(todo|plan):\s*", r"\1: ", typed)
             known = [f"{head}: {verb}" for head in ("todo", "plan") for verb in _PLAN_VERBS]
-            known += [*_BEGINNINGS, *STOP_PHRASES]
+            known += [*_LINE_STARTS, *STOP_PHRASES]
         return [line for line in known if line.casefold().startswith(typed) and line != text and line.isprintable()]
 
     def _do_help(self, name: str) -> Sequence[str]:

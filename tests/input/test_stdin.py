@@ -32,7 +32,7 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 async def test_lines_are_returned_before_the_input_ends(ends: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = ends
-    lines = Lines(theirs.fileno(), begun=b"ze")
+    lines = Lines(theirs.fileno(), read_before=b"ze")
     for n, (packet, text) in enumerate([(b"ro\npart", "zero"), (b" one\n", "part one"), (b"end", "end")], 1):
         ours.send(packet)
         if text == "end":
