@@ -79,11 +79,11 @@ class Keyboard:
         self.pastes = Pastes()
         self.external = ExternalProgram(lambda: self.ask(lambda _: None))
         self._rest_of_word = ""
-        """The rest of the word whose first letter was an answer. It is ignored."""
+        """The letters that complete the word of the last answer key, if they may still follow. They are ignored."""
         self._pasted_path: tuple[str, str, str] | None = None
         """The path of a pasted file that can be attached, the pasted text, and the editor's text at that time."""
         self._timer: asyncio.TimerHandle | None = None
-        """The timer that answers with the text, or removes the rest of an answer's word, if no key follows."""
+        """A timer that runs out if no key follows. It then sends an answer key, or removes the rest of its word."""
 
     def attach(self, app: Application[Any], buffer: Buffer) -> None:
         """Set the application and its buffer, which are created after the bindings."""
@@ -201,7 +201,9 @@ class Keyboard:
         self._buffer.cursor_position = len(self._buffer.text)
 
     def _submit_lines(self, lines: Sequence[str], *, at: str) -> list[Acceptance]:
-        """Submit lines until one is not accepted; the last one may answer the question ``at``. Return the answers.
+        """Submit lines until one is not accepted. Return what happened to each submitted line.
+
+        The last line may answer the question ``at``.
 
         All lines are submitted in one call to trio's thread, so that no run ends between two of them.
         """
@@ -352,7 +354,7 @@ class Keyboard:
     def _open_pager(self) -> None:
         """Show the whole session in the user's pager.
 
-        Blocks this thread: the pager owns the terminal, and rows wait.
+        Blocks this thread: the pager owns the terminal, and output is held until it exits.
         """
         rows = self.ask(lambda listener: listener.session_rows())
         if rows is None:
@@ -412,7 +414,7 @@ class Keyboard:
 
     @property
     def _is_from_history(self) -> bool:
-        """Whether the text is an unchanged entry of the history with the cursor at its end."""
+        """Whether the text is an unchanged entry of the history, and the cursor is at its end."""
         buffer = self._buffer
         entries = buffer.history.get_strings()
         is_entry = buffer.working_index < len(entries) and buffer.text == entries[buffer.working_index]
@@ -481,7 +483,7 @@ class Keyboard:
 
     @property
     def _path_to_attach(self) -> str:
-        """The path that the next key may attach; empty if no path was just pasted."""
+        """The path that the user has just pasted and may attach by the next key; empty for none."""
         path, _, text = self._pasted_path or ("", "", "")
         return path if text == self._buffer.text else ""
 
@@ -492,7 +494,7 @@ class Keyboard:
         self.ask(lambda listener: listener.attach_path(path, pasted))
 
     def _keep_pasted_path(self) -> None:
-        """Leave the pasted path as text."""
+        """Do not attach the pasted path. It stays in the editor as text."""
         self._pasted_path = None
 
     def _suspend(self) -> None:

@@ -28,7 +28,7 @@ class Choice(NamedTuple):
     """A completion of the text before the cursor."""
 
     text: str
-    """The whole text including the completion."""
+    """The text before the cursor after the completion was inserted."""
     label: str
     about: str = ""
 
@@ -62,7 +62,7 @@ class Listener(Protocol):
         """Handle the loss of the terminal."""
 
     def paste_image(self) -> None:
-        """Attach the image in the clipboard to the typed line."""
+        """Handle Ctrl-V: attach the image in the clipboard to the typed line."""
 
     def outside_path(self, pasted: str) -> str:
         """Return the path in a pasted text if it names a file outside the tools' folders; else an empty text."""
@@ -78,7 +78,7 @@ class Listener(Protocol):
 
     @property
     def awaits_input(self) -> bool:
-        """Whether nothing happens until the user types."""
+        """Whether the program waits for the user to type."""
 
     def completions(self, text: str) -> Sequence[str]:
         """Complete ``text``, the text before the cursor. Return each result as a whole, including ``text``."""
@@ -101,7 +101,7 @@ class ScreenAbilities(Protocol):
     """The abilities of a terminal that commands depend on."""
 
     has_keys: bool
-    """Whether there is an editor, with keys of its own such as Esc."""
+    """Whether the terminal has an editor, which reads keys such as Esc."""
 
     @property
     def has_clipboard(self) -> bool:
@@ -134,7 +134,7 @@ class Screen(ScreenAbilities, Protocol):
         """Redraw the toolbar."""
 
     def alert(self, title: str, *, rings: bool) -> None:
-        """Set the window's title until the user types, if the terminal has one; ``rings`` rings the bell."""
+        """Set the window's title, if the terminal has one, until the user types. Ring the bell if ``rings``."""
 
     def name_window(self, title: str) -> None:
         """Set the title that the window has between alerts, if the terminal has one.

@@ -86,7 +86,7 @@ class RowOutput:
             return self._is_to_be_scheduled()
 
     def ask(self, question: str, keys: str) -> bool:
-        """Let text that is begun after the next drawing answer a question. Return whether to schedule the drawing."""
+        """Set the question that text begun after the next drawing answers. Return whether to schedule that drawing."""
         with self._lock:
             if self._next_question == question:
                 return False
@@ -171,7 +171,7 @@ class RowOutput:
             self._output.release()
 
     def alert(self, title: str, *, rings: bool) -> None:
-        """Set the window's title, or restore the plain one if ``title`` is empty, and ring the bell."""
+        """Set the window's title; an empty ``title`` restores the plain one. Ring the bell if ``rings``."""
         self._set_title(title or (self._title and self._plain_title))
         if rings:
             self._output.write_raw("\a")

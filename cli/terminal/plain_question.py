@@ -95,7 +95,7 @@ def _ask_yes_or_no(rows: Sequence[str], asking: str, *, ascii: bool) -> tuple[bo
 
 
 def say_declined(settings: Settings, instead: Settings, *, ascii: bool) -> None:
-    """Show that the file of ``settings`` is not used, and that the configuration ``instead`` is."""
+    """Print that the file of ``settings`` is not used, and that the file of ``instead`` is used."""
     assert settings.file is not None
     _show(trust_rows.declined_rows(settings.file, instead.file, tty.size()[0]), ascii=ascii)
 

@@ -189,7 +189,7 @@ class _Program:
             await self._ready.wait()
 
     def on_escape(self, *, has_text: bool) -> None:
-        """Interrupt the run. With no run and an empty prompt, a second Esc lists the runs that can be undone."""
+        """Interrupt the run. If no run is active and the prompt is empty, a double Esc lists the runs to undo."""
         now, before, self._escaped_at = trio.current_time(), self._escaped_at, -math.inf
         if self._session.chain.interrupt() or has_text or self._is_leaving:
             return
@@ -199,9 +199,9 @@ class _Program:
             self._escaped_at = now
 
     def on_ctrl_c(self, *, has_text: bool) -> bool:
-        """Interrupt the run, else clear the line, else show how to exit; exit if that hint is on the screen.
+        """Interrupt the run. If none is active, clear the line; if that is empty, show a hint how to exit.
 
-        Return whether to clear the line.
+        If Ctrl-C is pressed again after the hint, exit. Return whether to clear the line.
         """
         if self._is_leaving:
             self._exit_at_once(INTERRUPTED_CODE)

@@ -37,7 +37,7 @@ class Recipients:
         return sum(self._snapshot[1].values())
 
     def find(self, typed: str) -> Recipient:
-        """Return the recipient of a typed text. An unfinished address that names no agent yet is treated as text."""
+        """Return the recipient of a typed text. The start of an address without the name of an agent is plain text."""
         target, waiting = self._snapshot
         name, text = unfinished_address(typed)
         found = next((agent for agent in waiting if agent.casefold() == name.casefold()), "")

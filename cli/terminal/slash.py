@@ -56,7 +56,7 @@ _LINE_STARTS = ("status", "focus on ", "skip ", "also check ", "ignore ", "prefe
 ALL_JOBS = "all"
 """The argument of ``/kill`` that ends all jobs."""
 EFFORTS, DEFAULT_EFFORT = ("low", "medium", "high", "max"), "default"
-"""Completions of ``/effort``. Other levels are sent to the service, which may refuse them."""
+"""Completions of ``/effort``. Other levels are also sent to the model's service, which may refuse them."""
 
 CLEAN = "--clean"
 """The argument of ``/new`` that drops the plan."""
@@ -78,7 +78,7 @@ class CommandAnswer:
     ``is_rejected``: the command was not understood and stays in the editor. ``question`` is a question to show with its
     whole preview. ``agent`` is the name of an agent whose transcript is to be shown. ``thinking`` is whether to show
     thoughts in full from now on; ``None`` changes nothing. ``opening`` is a session to switch to, in
-    which ``text`` is then shown.
+    which ``text`` is shown after the switch.
     """
 
     text: str = ""
@@ -143,7 +143,7 @@ class Commands:
         self._width = DEFAULT_WIDTH
         self.files = FileNames(chain.workspace, lambda: tuple(chain.state.added_directories))
         self._listed: list[Summary] = []
-        """The sessions of the last ``/resume`` list, in which a number selects."""
+        """The sessions that ``/resume`` has listed last. ``/resume N`` selects one by its number in this list."""
 
         def shows(rows: Callable[[Chain, int], Sequence[str]]) -> Callable[[str], Sequence[str]]:
             return lambda _: rows(chain, self._width)

@@ -1,6 +1,6 @@
 """Shows a prompt before the slow imports, and restores the terminal whenever the program ends.
 
-Imports are late for the same reason as in ``main``.
+Modules are imported late, so that the prompt appears early.
 """
 
 from __future__ import annotations

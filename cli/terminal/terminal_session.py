@@ -59,13 +59,13 @@ class SessionOwner(Protocol):
     """The program that shows a session, as the session calls it."""
 
     def give_back(self, text: str) -> None:
-        """Return an undelivered line to the user."""
+        """Put an undelivered line back into the editor."""
 
     def mark_unsent(self, text: str) -> None:
         """Record a scripted line that will not be sent."""
 
     def carry_out(self, command: str, answer: CommandAnswer) -> None:
-        """Do what the answer to a command requests besides showing it."""
+        """Carry out what a command's answer requests, except for showing its text."""
 
 
 class TerminalSession:
@@ -98,7 +98,7 @@ class TerminalSession:
         self._now = time.time()
         """The time of the last drawing, which the rows and the toolbar show."""
         self._last_refusal = ("", "")
-        """The last refused line and the reason, until there is room: a repeated refusal is not shown again."""
+        """The last refused line and the reason, empty when there is room again. The same refusal is shown only once."""
         self._answered_ids: set[str] = set()
         """The ids of lines that were handled and answered in one step, so that their receipts are not shown."""
         self._tasks: trio.Nursery | None = None
@@ -189,7 +189,7 @@ class TerminalSession:
         ]
 
     def start(self, query: str) -> None:
-        """Start a run with a query. It is not parsed as a line."""
+        """Start a run with a query, which is not parsed as a line. If it is refused, put it back into the editor."""
         if not self.report(self.chain.start(query), query):
             self._screen.give_back(query)
 
@@ -352,7 +352,7 @@ class TerminalSession:
             self._toolbar.set_context_usage(view.tokens, view.window or None)
 
     def notify(self, notes: Iterable[str]) -> None:
-        """Show notes before the first event."""
+        """Queue notes as notices. Call this before the first event."""
         for note in notes:
             self._shown_notes.add(note)
             self._feed.put(events.Notice(message=note))
@@ -364,7 +364,7 @@ class TerminalSession:
             self._show(self._renderer.answer(command, text, rows))
 
     def _show(self, rows: Sequence[str] = ()) -> None:
-        """Show rows, and redraw the unsettled ones. Set the time that they and the toolbar show."""
+        """Show finished rows, and redraw the unfinished rows and the toolbar with the current time."""
         self._now = time.time()
         self._screen.show(rows, self._renderer.tail_at(self._now))
 
