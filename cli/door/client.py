@@ -71,7 +71,7 @@ class DoorClient(AbstractContextManager["DoorClient"]):
                     if again.session == self.session:
                         raise UserError(CUT_OFF_MESSAGE)
             except OSError as error:
-                self.was_killed |= isinstance(error, ConnectionRefusedError)  # otherwise it removed its socket
+                self.was_killed |= isinstance(error, ConnectionRefusedError)  # a chain that exits removes its socket
 
     def close(self) -> None:
         """Close the connection."""

@@ -73,7 +73,7 @@ def _problem_of_origin(pid: int) -> str:
             if _is_guard(at):
                 return OWN_COMMAND
             if not _is_visible(at):
-                # Another user's, hidden by the options of /proc: no chain has started it.
+                # It belongs to another user, and the options of /proc hide it. So no chain has started it.
                 return ""
             at = _parent(at)
         if at is not None:

@@ -79,7 +79,7 @@ async def side_door(chain: Chain, state: Path, environ: Mapping[str, str]) -> As
             # Another program may have opened the session meanwhile, with a socket of its own.
             if os.path.samestat(os.stat(path), about):
                 path.unlink()
-        listening.close()  # last, since a closed socket looks like that of a killed chain
+        listening.close()  # last, since a closed socket looks like the stale one of a killed chain
 
 
 class Door:
@@ -236,7 +236,7 @@ class Door:
         """Return the clients that an event concerns. They get it even if they do not watch."""
         match event:
             case events.LineRefused(origin="door") | events.Receipt(origin="door", state="refused"):
-                return set() if sender is None else {sender}  # the id may be that of another line
+                return set() if sender is None else {sender}  # another line may have the same id
             case events.LineQueued(origin="door") | events.Receipt(origin="door"):
                 owner = self._owners.get(("line", event.id))
                 return set() if owner is None else {owner}

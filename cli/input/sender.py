@@ -196,7 +196,7 @@ class Sender:
             return
         for line in [line for line in self._scheduled if is_due(line.moment, event, line.to)]:
             if line.is_after_run and self._chain.is_running:
-                continue  # another run has begun: the line is sent after that one
+                continue  # another run has begun, and the line is sent after its end
             if isinstance(event, events.ToolCall) and self._chain.starts_agent(event):
                 self._scheduled[self._scheduled.index(line)] = replace(line, moment=AtAgent(event.id))
                 continue

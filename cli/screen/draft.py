@@ -104,7 +104,7 @@ class Draft:
             self._text_to_correct = lines[0]
             return list(lines)
         left = list(lines if lines[-1] else lines[:-1])
-        # The first ones came back. They stay as they were submitted, perhaps with another marker.
+        # Returned lines are first. They stay as they were submitted, perhaps with another marker.
         count = len(self._came_back)
         self._came_back, self._refused = left[:count], left[count:-1]
         self._refused_text = "\n".join(left)

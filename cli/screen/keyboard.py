@@ -294,12 +294,12 @@ class Keyboard:
         typed = self._buffer.document
         rest, self._rest_of_word = self._rest_of_word, ""
         if rest and (found := re.match(rf"{rest}\b[ ,.;:!]*", typed.text, re.I)):
-            self._draft.assign_to("")  # text after the word was begun after the answer
+            self._draft.assign_to("")  # the text behind the word is a new line, since the question is answered
             self._set_text(typed.text[found.end() :])
             if not self._buffer.text:
                 return
         if not (typed.text or self.is_ready.is_set()):
-            return  # it would send lines of a resumed session before the user has seen them
+            return  # a blank line would send lines of a resumed session before the user has seen them
         if typed.is_cursor_at_the_end and typed.text.endswith("\\"):
             self._buffer.delete_before_cursor()
             self._newline()

@@ -158,8 +158,8 @@ class RowOutput:
     def _after_render(self, _: object) -> None:
         drawn, info = self._app.renderer._last_screen, self._window.render_info
         height = 0 if drawn is None else drawn.height
-        # It is too tall if neither the text nor the menu fills it. A prompt that grew is erased too, since tmux would
-        # wrap its previous last row by its old content.
+        # The window is too tall if neither the text nor the menu fills it. A prompt that grew is erased too: otherwise
+        # tmux would wrap its previous last row by the old content of that row.
         needed = to_dimension(self._window.height).min
         is_too_tall = info is not None and info.window_height > max(len(info.visible_line_to_row_col), needed)
         try:
@@ -194,8 +194,8 @@ class RowOutput:
         """Write the waiting rows and draw the prompt below them, in one write."""
         with self._lock:
             rows, self._rows = self._rows, []
-            # Not before: a key drawn ahead of these rows must not show the unfinished row that follows them, nor answer
-            # a question that is not on the screen yet.
+            # Set these only now. A key that is drawn before these rows must not show the unfinished row below them, and
+            # must not answer a question that is not on the screen yet.
             self.tail = self._next_tail
             is_asked = self._next_question not in ("", self._draft.question)
             self._draft.question = self._next_question
@@ -211,12 +211,12 @@ class RowOutput:
                 self._output.write_raw("".join(f"{row}\r\n" for row in rows))
             app._redraw()
         if is_asked:
-            # Only now, since a slow terminal shows the question no earlier.
+            # Set this after the write, since a slow terminal shows the question only then.
             self._asked_at = time.monotonic()
             asyncio.get_running_loop().call_later(MOMENT_S, app.invalidate)
 
     def needs_drawing(self) -> bool:
-        """Return whether another drawing is needed. If not, the next change schedules one."""
+        """Record and return whether another drawing is needed. If not, the next change schedules one."""
         with self._lock:
             is_due = bool(self._rows) or self._next_tail != self.tail or self._next_question != self._draft.question
             self._is_scheduled = is_due
@@ -225,7 +225,7 @@ class RowOutput:
     def clear(self) -> None:
         """Clear the screen, and draw as many of the latest rows as fit.
 
-        The output of other programs is not restored.
+        The output of other programs, such as a pager, is not drawn again.
         """
         with self._lock:
             self._rows = [*list(self._last)[-max(screen_size().rows - SCREEN_MARGIN, 0) :], *self._rows]
@@ -242,7 +242,7 @@ class RowOutput:
             self._erase()
 
     def resume(self, said: str = "") -> None:
-        """Draw the prompt again, below the output of the other program and the text ``said``."""
+        """Draw the prompt again after another program has exited. Show the text ``said`` above it."""
         with self._lock:
             self._rows += in_rows(said, screen_size().columns)
         with self._output.holding():

@@ -6,19 +6,19 @@ from base64 import b64encode
 ESC = "\x1b"
 
 _CSI = r"\[(?:\[[@-~]|M[^\x00-\x1f]{3}|(?![M\[])[0-?]*[ -/]*[@-~]|(?:M[^\x00-\x1f]{0,2}|\[|[0-?]*[ -/]*)(?=[^ -~]))"
-"""Including a key of the Linux console and an old mouse. The last alternative is cut by a control character."""
+"""Matches CSI sequences, also of the Linux console's keys and of old mice, and ones cut by a control character."""
 _SS3 = r"O[0-9;]*(?:[@-~]|(?=[^ -~]))"
 _STRING = r"[\]PX^_](?=[0-9!>$+|GlL])[^\x00-\x1f]*(?:\x07|\x1b\\|(?=[\x00-\x06\x08-\x1a\x1c-\x1f]|\x1b[^\\]))"
-"""OSC, DCS and similar sequences that start like replies of terminals."""
+"""Matches OSC, DCS and similar sequences that start like replies of terminals."""
 _ALT = r"[^\x1b\[O\]PX^_\x03]|[\]PX^_](?=[^0-9!>$+|GlL])"
 
 KEY = re.compile(rf"[^\x1b]|\x1b(?:\x1b?(?:{_CSI}|{_SS3})|{_STRING}|{_ALT}|(?=\x1b[^\[O]|\x03))", re.S)
 """A character or a whole sequence, else the start of one. Before another Esc and before Ctrl-C, Esc is a key."""
 LATE = re.compile(r"\[[0-?]*[ -/]*[@-~]")
-"""The rest of a sequence whose Esc came alone, if a single read returns all of it."""
+"""Matches the rest of a sequence whose Esc came alone, if a single read returns the whole rest."""
 
 MAX_COPIED = 74_994
-"""Bytes of the longest copied text. In base64 it is a sequence of 100 kB, which common terminals accept."""
+"""Maximum bytes of a copied text. Its sequence in base64 then has 100 kB, which common terminals accept."""
 
 
 def copyable(text: str) -> str:

@@ -30,7 +30,7 @@ class Pastes:
 
     def __init__(self) -> None:
         self._whole: dict[str, str] = {}
-        """The pastes by their characters. Never removed, since undo, or Ctrl-Y after Ctrl-U, may restore any."""
+        """The pastes by their characters. None is removed, since undo, or Ctrl-Y after Ctrl-U, may restore it."""
 
     def fold(self, text: str) -> str:
         """Convert pasted text for the editor. Return one character that represents it if it is long, else the text.
@@ -75,7 +75,7 @@ class ShownText(Processor):
         self._pastes = pastes
 
     def apply_transformation(self, transformation_input: TransformationInput) -> Transformation:
-        """Return the display form of one line."""
+        """Return the text to show for one line, and functions that convert columns between both."""
         fragments = transformation_input.fragments
         if fragment_list_to_text(fragments).isascii():
             return Transformation(fragments)

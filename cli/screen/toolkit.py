@@ -137,7 +137,7 @@ class KeyParser(Vt100Parser):
             return super().feed(data)
         before, self._fed_at = self._fed_at, time.monotonic()
         if self._fed_at - before > LONGEST_GAP_S:
-            self._begun = ""  # Alt and a key, and no beginning of a sequence
+            self._begun = ""  # it was Alt with a key, not the start of a sequence
         data = data if self._was_pressed and not LATE.fullmatch(data) else self._begun + data
         self._was_pressed, at = False, 0
         while found := KEY.match(data, at):
@@ -175,7 +175,7 @@ def edit_by_clusters() -> None:
         there = cluster_beside(buffer.text, at, by)
         if deletes:
             (buffer.delete if by > 0 else buffer.delete_before_cursor)(abs(there - at))
-            if buffer.complete_while_typing():  # prompt_toolkit opens the menu only at what is inserted
+            if buffer.complete_while_typing():  # prompt_toolkit opens the menu only after an insertion
                 buffer.start_completion(complete_event=CompleteEvent(text_inserted=True))
         elif at != there and buffer.text[min(at, there)] != "\n":
             buffer.cursor_position = there
@@ -187,7 +187,10 @@ def edit_by_clusters() -> None:
 
 
 class WholeTextCompleter(Completer):
-    """A completer of the whole text before the cursor: ``menu`` while the user types, and ``complete`` too at Tab."""
+    """A completer of the whole text before the cursor.
+
+    It calls ``menu`` while the user types. At Tab it also calls ``complete``.
+    """
 
     def __init__(self, menu: Callable[[str], Sequence[Choice]], complete: Callable[[str], Sequence[str]]) -> None:
         self._menu = menu
@@ -203,7 +206,7 @@ class WholeTextCompleter(Completer):
 
 
 class SafeHistory(FileHistory):
-    """The history in a file that only its user may read. A file that cannot be used is ignored."""
+    """The history of typed lines, in a file that only its user may read. Ignore a file that cannot be used."""
 
     def load_history_strings(self) -> Iterable[str]:
         """Return the latest entries, the newest first."""

@@ -68,7 +68,7 @@ class Attachment:
 
 
 class Attachments:
-    """The attachments of one session, by their labels."""
+    """The attachments of one session. Each has a label of its own."""
 
     def __init__(self) -> None:
         self._by_label: dict[str, Attachment] = {}
@@ -116,7 +116,7 @@ class Attachments:
         """
         found = [each for each in self._by_label.values() if each.label in line]
         files = [f'{FILE_BEGIN}{each.path}">\n{each.text}\n</file>' for each in found if not each.image]
-        # A line that came back contains its files already.
+        # A returned line already contains the texts of its files.
         return line + "".join(file for file in files if file not in line), [
             (each.name, each.image) for each in found if each.image
         ]

@@ -32,7 +32,7 @@ class CustomCommands:
         self._models: dict[str, Model] = {}
         """The models of commands, by the names of their definitions. The chain closes them."""
         self.attach: Callable[[str], tuple[str, Sequence[tuple[str, bytes]]]] = lambda text: (text, ())
-        """Returns a text with the files that it labels appended, and the images that it labels."""
+        """A function that finds the attachments of a text: ``Attachments.expand``."""
         self.found = find()
 
     def refresh(self) -> None:

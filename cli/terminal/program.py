@@ -371,7 +371,7 @@ class _Program:
             await self._screen.close()
         self._session.chain.record_draft(typed := self._screen.text)
         exit_soon(self._code if self._has_finished else self._code or 1)
-        # From here on signals may kill the process: a tool that does not end must not keep it alive.
+        # From here on signals kill the process, so that a hanging tool cannot keep it alive.
         exit_on_signals(*LEAVING)
         left = [*self._unsent, *filter(str.strip, [typed])]
         rows = [f"Not sent: {text.strip()}".replace("\n", "\n  ") for text in left]

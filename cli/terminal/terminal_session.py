@@ -131,7 +131,7 @@ class TerminalSession:
         self._feed.close()
         with trio.move_on_after(SHOWING_S):
             await self._all_shown.wait()
-        # Only now: questions that open meanwhile are then withdrawn, not left unanswered.
+        # Close this last. Questions that open during the exit are then withdrawn, not left unanswered.
         self._answerer.close()
 
     def end(self) -> None:
