@@ -80,7 +80,7 @@ class HeadlessOutput:
         The first piece erases the unfinished rows that the terminal shows, and the last one writes the current ones.
         Return nothing if there is nothing to change.
         """
-        self._is_shared = self._is_shared or tty.is_shared(self._stderr)
+        self._is_shared = self._is_shared or tty.is_shell_in_control(self._stderr)
         tail = "" if self._is_shared else self._renderer.drawn_tail
         if not pieces and tail == self._tail:
             return []

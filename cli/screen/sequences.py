@@ -13,7 +13,9 @@ _STRING = r"[\]PX^_](?=[0-9!>$+|GlL])[^\x00-\x1f]*(?:\x07|\x1b\\|(?=[\x00-\x06\x
 _ALT = r"[^\x1b\[O\]PX^_\x03]|[\]PX^_](?=[^0-9!>$+|GlL])"
 
 KEY = re.compile(rf"[^\x1b]|\x1b(?:\x1b?(?:{_CSI}|{_SS3})|{_STRING}|{_ALT}|(?=\x1b[^\[O]|\x03))", re.S)
-"""A character or a whole sequence, else the start of one. Before another Esc and before Ctrl-C, Esc is a key."""
+"""Matches a character, a sequence, or the start of a sequence that another key has cut off.
+
+An Esc before another Esc or Ctrl-C is a key of its own."""
 LATE = re.compile(r"\[[0-?]*[ -/]*[@-~]")
 """Matches the rest of a sequence whose Esc came alone, if a single read returns the whole rest."""
 

@@ -189,7 +189,7 @@ def edit_by_clusters() -> None:
 class WholeTextCompleter(Completer):
     """A completer of the whole text before the cursor.
 
-    It calls ``menu`` while the user types. At Tab it also calls ``complete``.
+    It calls ``menu`` while the user types. At Tab it calls ``complete`` if ``menu`` returns nothing.
     """
 
     def __init__(self, menu: Callable[[str], Sequence[Choice]], complete: Callable[[str], Sequence[str]]) -> None:

@@ -207,7 +207,7 @@ def _is_in_background(fd: int) -> bool:
         return False  # it controls no session, so no shell has it
 
 
-def is_shared(fd: int) -> bool:
+def is_shell_in_control(fd: int) -> bool:
     """Return whether a shell controls the terminal, or has turned echo on again since ``echo_off``."""
     if _is_in_background(fd):
         return True

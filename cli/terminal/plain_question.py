@@ -81,7 +81,7 @@ def ask_for_commands(commands: Sequence[UntrustedCommand], *, ascii: bool) -> tu
     return _ask_yes_or_no(rows, trust_rows.TRUST_COMMANDS, ascii=ascii)
 
 
-def _ask_yes_or_no(rows: Sequence[str], asking: str, *, ascii: bool) -> tuple[bool | None, bytes]:
+def _ask_yes_or_no(rows: Sequence[str], question: str, *, ascii: bool) -> tuple[bool | None, bytes]:
     # A SIGINT in between would leave the terminal without echo.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     with tty.line_mode_off() as read_typed_ahead:
@@ -89,7 +89,7 @@ def _ask_yes_or_no(rows: Sequence[str], asking: str, *, ascii: bool) -> tuple[bo
         typed = read_typed_ahead()
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
     answers = {"": None, "y": True, "yes": True, "n": False, "no": False}
-    while (answer := (_ask(asking) or "").strip().casefold()) not in answers:
+    while (answer := (_ask(question) or "").strip().casefold()) not in answers:
         pass
     return answers[answer], typed
 
@@ -110,8 +110,8 @@ def _show(rows: Sequence[str], *, ascii: bool) -> None:
     try_to_write(1, text.encode("ascii", "backslashreplace").decode() if ascii else text)
 
 
-def _ask(asking: str) -> str | None:
-    """Show the question ``asking`` and return the typed line, empty after Esc; ``None`` at the end of input.
+def _ask(question: str) -> str | None:
+    """Show a question and return the typed line, empty after Esc; ``None`` at the end of input.
 
     Ask again if the line has only keys such as the arrows.
     """
@@ -121,7 +121,7 @@ def _ask(asking: str) -> str | None:
         suppress(OSError),
         tty.interruptible_input() as wait,
     ):
-        try_to_write(1, "\n".join(in_rows(asking, max(tty.size()[0] - 1, NARROWEST))) + " ")
+        try_to_write(1, "\n".join(in_rows(question, max(tty.size()[0] - 1, NARROWEST))) + " ")
         while not line.endswith(b"\n"):
             wait()
             if not (piece := os.read(0, 4096)):
@@ -131,6 +131,6 @@ def _ask(asking: str) -> str | None:
         return ""
     if line.endswith(b"\n"):
         answer, keys = _KEYS.subn("", line.decode(errors="replace"))
-        return answer if answer.strip() or not keys else _ask(asking)
+        return answer if answer.strip() or not keys else _ask(question)
     try_to_write(1, "\n")
     return None
