@@ -110,5 +110,5 @@ class Connection:
 
 
 def error_row(why: str, id: str = "") -> str:
-    """Return the row of an error."""
+    """Return the row of an error about the client's row with this id, or about none."""
     return json_row(events.Error(message=why, kind="door"), id=id)

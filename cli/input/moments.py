@@ -195,9 +195,9 @@ MOMENT_EVENTS = (
 
 
 def is_due(moment: Moment, event: events.Event, to: str = "") -> bool:
-    """Return whether an event is the moment of a line ``to`` an agent, by default main.
+    """Return whether ``event`` is the ``moment`` that a line waits for.
 
-    Each agent counts its own iterations.
+    ``to`` is the agent that the line is for, empty for main. Each agent counts its own iterations.
     """
     whose = to or MAIN
     match moment, event:

@@ -37,9 +37,10 @@ class Listener(Protocol):
     """The receiver of typed lines and keys."""
 
     def accept(self, text: str, *, at: str = "", again: bool = False) -> Acceptance:
-        """Submit a line begun at the question ``at``, and return what the editor does with it.
+        """Submit a line and return what the editor does with it.
 
-        ``again``: the line came back, and is unchanged.
+        ``at`` is the id of the question that was open when the user began to type; empty if there was none. ``again``:
+        the line was given back to the editor earlier, and the user sends it unchanged.
         """
 
     async def wait_ready(self) -> None:
