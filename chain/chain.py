@@ -90,7 +90,9 @@ class ServedSession(OpenSession):
 
 
 class Chain:
-    """A session that accepts lines and runs chains. ``open_chain`` opens one.
+    """An open session: it accepts lines, and answers each query in a run, a series of model calls and tool calls.
+
+    ``open_chain`` opens one.
 
     A front end does three things with it, in any order and all in the trio thread:
 

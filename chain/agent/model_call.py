@@ -197,10 +197,10 @@ class ModelCalls:
         return reply
 
     def record_end(self, run: Run, reply: Reply, *, is_recorded_elsewhere: bool) -> None:
-        """Record the end of a call. Replace the content that the call omitted by stubs in the conversation.
+        """Record the end of a call. Then put stubs in the conversation for the content that its request left out.
 
-        ``is_recorded_elsewhere``: another record contains the reply's message, so this record leaves it out. If the
-        reply says that the conversation is too long, the omitted content stays in the conversation.
+        If the reply says that the conversation is too long, that content stays. ``is_recorded_elsewhere``: the reply's
+        message has a record of its own, so this record does not repeat it.
         """
         self._shared.journal.record(
             records.RequestEnded(

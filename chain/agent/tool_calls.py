@@ -50,7 +50,7 @@ from chain.tools import calling
 from chain.tools.file_versions import digest
 from chain.tools.tool import Guidance, Tool, ToolContext, Verdict, can_run_in_parallel, kind_of
 
-INPUT_CUT_OFF = "The input was cut off by max_tokens; ask again with a shorter one."
+INPUT_CUT_OFF = "The input was cut off by max_tokens; call the tool again with a shorter one."
 
 MAX_CALLS_AT_ONCE = 8
 """The limit of calls of a batch that run at the same time.
@@ -225,10 +225,10 @@ class ToolCalls:
     def _finish_call(
         self, run: Run, call: ToolCall, result: ToolResult, seconds: float, *, input: Mapping[str, Any] | None = None
     ) -> None:
-        """Record the result of a call if the call has started, and emit the result.
+        """Emit the result of a call, and record it if the call has started.
 
-        ``input`` is the input in the event of a call that has not started, by default the call's input. If the result
-        cannot be recorded, emit it and raise ``JournalError``: a listener that saw the call start must see it end.
+        Without ``input``, the event of a call that has not started contains the call's input. If the result cannot be
+        recorded, emit it and raise ``JournalError``: a listener that saw the call start must see it end.
         """
         run.step.answered[call.id] = result
         has_started = call.id in self._context.state.started

@@ -56,7 +56,10 @@ def explain_line(settings: Settings, text: str) -> Explanation:
 
 
 def explain(text: str, prompts: PromptFile, *, max_iterations: int) -> Explanation:
-    """Return what a line would do with a handler prompt, in a run of at most ``max_iterations``."""
+    """Return how a line is parsed, which rule applies, and what the model would read. Nothing is sent.
+
+    ``max_iterations`` is the limit of the example run.
+    """
     typed = parse_line(text)
     problem = problem_of(typed)
     is_ruled = not problem and typed.kind not in UNDELIVERABLE_KINDS

@@ -53,7 +53,7 @@ class ModelSettings:
     """A model's definition with its variables substituted.
 
     ``label`` is the name of the model for people. ``values`` and ``files`` map keys of the definition to values and to
-    paths of files. ``shown`` maps keys to texts that replace values which people must not see. ``missing_key`` is the
+    paths of files. ``display_values`` maps keys to texts that are shown for secret values. ``missing_key`` is the
     environment variable that should contain the API key but is not set; otherwise empty. ``open`` opens the model, and
     raises ``ConfigError``; its argument says whether a person is at a prompt. ``check`` asks the service to check the
     settings; ``None`` if there is no service. ``tells_costs``: the cost of a run is known.
@@ -145,8 +145,8 @@ def with_environment(root: Node, environ: Mapping[str, str]) -> Node:
     """Return the configuration with the addresses and keys that the environment sets for models.
 
     They apply only to definitions without an address, so that an API key of the environment is never sent to an address
-    in a file. They do not replace an API key in a file, with one exception: a reference to the variable ``usual`` is
-    replaced, because that variable may contain the API key of another service.
+    in a file. They do not replace an API key in a file, with one exception: the provider's ``usual`` reference, such as
+    ``${ANTHROPIC_API_KEY}``, because that variable may contain the API key of another service.
     """
     known = providers()
     for name, definition in root.entries("models", "definitions").items():

@@ -152,7 +152,8 @@ class Arrival:
 class Composed:
     """A composed user message, and the parameters of the call that answers it.
 
-    ``resume`` is the message that resumes the task after the reply; ``None`` if the message ends or changes the task.
+    ``post_prompt`` is the text of instructions after the message. ``resume`` is the message that resumes the task after
+    the reply; ``None`` if the message ends or changes the task.
     """
 
     text: str

@@ -120,7 +120,7 @@ class Ledger:
         return accepted
 
     def reset_outcomes(self) -> None:
-        """Reset the number of returned lines and the receipts for the next call of ``settled``."""
+        """Set ``returned`` to 0, and discard the receipts that ``settled`` has not returned yet."""
         self.returned = 0
         self._unreported.clear()
 
@@ -150,7 +150,7 @@ class Ledger:
         self._journal.emit_after_acks(self._settle(accepted, state, iteration, point, reason).emit)
 
     def settle_done(self, accepted: AcceptedLine, reason: str) -> None:
-        """Settle a line that was carried out at once as ``handled``. Emit the receipt once it is on disk.
+        """Settle as ``handled`` a line that was carried out at once. Emit the receipt once it is on disk.
 
         If the disk fails before that, settle the line as ``returned`` instead.
         """

@@ -201,9 +201,9 @@ MOMENT_EVENTS = (
 
 
 def is_due(moment: Moment, event: events.Event, to: str = "") -> bool:
-    """Return whether a line with this ``moment`` is to be sent at this event.
+    """Return whether ``event`` is the ``moment`` that a line waits for.
 
-    ``to`` is the agent of the line; empty for the main agent. Each agent counts its own iterations.
+    ``to`` is the agent that the line is for, empty for main. Each agent counts its own iterations.
     """
     whose = to or MAIN
     match moment, event:

@@ -158,7 +158,7 @@ class _Plain:
     has_clipboard = False
 
     def copy(self, text: str) -> None:
-        """Do nothing: there are no escape sequences."""
+        """Do nothing: only an escape sequence sets the clipboard, and this terminal gets none."""
 
     def redraw(self) -> None:
         """Do nothing: no row depends on the size."""

@@ -4,7 +4,8 @@ prompt_toolkit runs in a thread of its own, and trio in the main thread. With a 
 whenever the terminal is not read, and keys would echo late. A key binding calls into trio's thread and returns at once.
 Rows to show wait in a ``RowOutput``, which the editor's thread draws.
 
-One application lives as long as the program: fast lines would run together between two prompts. Rows are not printed by
+One application runs for the whole program. With a new one for each prompt, lines typed quickly between two prompts
+would be joined into one. Rows are not printed by
 ``run_in_terminal`` or ``patch_stdout``, which lose keys and flicker.
 """
 

@@ -220,9 +220,9 @@ class Keyboard:
         return self.ask(accept) or ["later"]
 
     def remember_typed(self, *, is_sent: bool = False) -> None:
-        """Add the text to the history, unless it was sent.
+        """Add the typed text to the history unless it was sent.
 
-        If the text is an older entry of the history, also add the draft that the user left for it.
+        If an older entry of the history is shown, also add the draft that was typed before.
         """
         if self._buffer.working_index < len(lines := self._buffer._working_lines) - 1:
             self._remember(lines[-1])

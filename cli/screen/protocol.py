@@ -37,10 +37,10 @@ class Listener(Protocol):
     """The receiver of typed lines and keys."""
 
     def accept(self, text: str, *, at: str = "", again: bool = False) -> Acceptance:
-        """Submit a line, and return what the editor does with it.
+        """Submit a line and return what the editor does with it.
 
-        ``at`` is the question that was open when the line was begun; empty for none. ``again``: the line was returned
-        to the editor, and the user has not changed it.
+        ``at`` is the id of the question that was open when the user began to type; empty if there was none. ``again``:
+        the line was given back to the editor earlier, and the user sends it unchanged.
         """
 
     async def wait_ready(self) -> None:

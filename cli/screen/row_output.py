@@ -1,9 +1,10 @@
 """The rows above the prompt, finished and unfinished, drawn with the prompt in one write.
 
-Rows come from any thread and wait here. The editor's thread draws them while the output is held.
+Rows come from any thread and wait here. The editor's thread draws them while the terminal output is buffered, so that
+the rows and the prompt are written at once.
 
-prompt_toolkit never draws a prompt lower than before, and counts rows by the terminal's previous width. Both are
-corrected here: a prompt whose height changes is redrawn, and rows are counted as the terminal has wrapped them.
+prompt_toolkit never draws a prompt with fewer rows than before, and counts rows by the terminal's previous width. Both
+are corrected here: a prompt whose height changes is redrawn, and rows are counted as the terminal has wrapped them.
 """
 
 from __future__ import annotations

@@ -213,7 +213,7 @@ class Flow:
         return rows + [row for part in full for row in self._finished_row(part)]
 
     def end(self) -> list[str]:
-        """End the text, and return the unfinished row as its last one."""
+        """End the text. Return the rows of its unfinished part, or none if that part is blank."""
         text, self._row = self._row + self._cleaner.end(), ""
         return [row for line in text.split("\n") for row in self._rows_of(line)] if text.strip() else []
 

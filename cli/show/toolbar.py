@@ -74,9 +74,10 @@ class _ToolbarStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Recipient:
-    """The agent that a typed line is for, its text, and the number of lines ``waiting`` for the agent.
+    """The agent that a typed line is for; ``agent`` is empty if that agent is not at work.
 
-    ``agent`` is empty if the addressed agent is not at work.
+    ``text`` is the line without its address. ``waiting`` counts the lines that already wait for the agent.
+    ``is_addressed``: the line names an agent.
     """
 
     agent: str

@@ -54,9 +54,10 @@ def watch(client: DoorClient, renderer: Renderer | None, write: Callable[[str], 
 def watch_remotely(
     connect: Connect, renderer: Renderer | None, write: Callable[[str], object], *, answers: bool
 ) -> tuple[int, str]:
-    """Show events until a signal, as JSON if there is no renderer. Raise ``UserError``.
+    """Show the events of a session until a signal arrives. Without ``renderer``, write them as JSON.
 
-    With ``answers``, each typed row answers the open question.
+    Return the exit code and an empty reason. With ``answers``, each row of standard input answers the open question.
+    Raise ``UserError`` if the session cannot be reached.
     """
     import trio
 

@@ -152,10 +152,11 @@ class _Dialogue:
         return assemble(parts, request, self._conversation, self._script.pace)
 
     def _postponed_parts(self, parts: Sequence[ReplyPart]) -> Sequence[ReplyPart]:
-        """Return the parts that answer the task if a later reply must answer it; otherwise nothing.
+        """Return the parts that answer the task, if they must wait for a later reply; otherwise nothing.
 
-        ``parts`` begins with the parts for lines. The task is postponed if there are such parts but none has ``and:
-        continue``, if the parts for the task call no tools, and if there are results to answer.
+        ``parts`` are first the answers to the user's lines, then the answers to the task. The latter wait if there are
+        answers to lines, no rule of those has ``and: continue``, the answers to the task call no tools, and the request
+        has tool results to answer.
         """
         lines = [p for p in parts if p.rule.when.interruption is not None]
         task = parts[len(lines) :]

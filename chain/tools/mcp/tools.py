@@ -121,7 +121,7 @@ def _measure(schema: object) -> tuple[int, int]:
     Raise ``ToolError`` if the schema is too large, or does not describe an object.
     """
     if not isinstance(schema, dict) or schema.get("type", "object") != "object":
-        raise ToolError("its input is not an object")
+        raise ToolError("its schema does not describe an object")
     levels = [level for _, level in _nested_values(schema)]
     if max(levels) > MAX_LEVELS:  # first, because the following checks are recursive
         raise ToolError(f"its schema has more than {MAX_LEVELS} levels")

@@ -101,7 +101,7 @@ def report_of(plan: ResearchPlan, name: str, source: Source) -> Report:
     ignored = [row for row in source.rows if scorer.ignores(row.text)]
     rows = [row for row in source.rows if not scorer.ignores(row.text)] if ignored else source.rows
     matches = scorer.rank(rows)
-    opening, best = _opening(source.title, rows, {*matches}), matches[:MAX_PLACES]
+    opening, best = _all_lines(source.title, rows, {*matches}), matches[:MAX_PLACES]
     is_preferred = any(scorer.prefers(rows[n].text) for n in best)
     left_out = len(scorer.rank(ignored))
     note = f"{pluralize(left_out, 'place')} left out (ignore: {', '.join(plan.ignored)}, from the user's line)."
@@ -142,7 +142,8 @@ def _hidden(places: int) -> str:
     return f"({pluralize(places, 'more place')} not shown.)"
 
 
-def _opening(title: str, rows: Sequence[Row], matches: Collection[int]) -> Iterator[Line]:
+def _all_lines(title: str, rows: Sequence[Row], matches: Collection[int]) -> Iterator[Line]:
+    """Yield the title and all rows, with a line for each new place. The caller takes as many as fit."""
     if title:
         yield Line(truncate(title, MAX_OPENING))
     for n, row in enumerate(rows):
