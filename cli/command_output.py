@@ -42,7 +42,7 @@ def show(args: argparse.Namespace, rows: Iterable[str]) -> int:
     """Write rows to standard output and return the exit code."""
     # A line end inside a value must not start a new row.
     text = "".join(f"{' '.join(row.splitlines())}\n" for row in rows)
-    return report(write(1, for_terminal(args, text)))
+    return report_write_error(write(1, for_terminal(args, text)))
 
 
 def show_pages(rows: Iterable[str]) -> int:
@@ -52,7 +52,7 @@ def show_pages(rows: Iterable[str]) -> int:
     left = iter(show_in_pager(rows, os.environ))
     while piece := list(islice(left, ROWS_PER_WRITE)):
         if why := try_to_write(1, "".join(f"{row}\n" for row in piece)):
-            return report(why)
+            return report_write_error(why)
     return 0
 
 
@@ -64,7 +64,7 @@ def for_terminal(args: argparse.Namespace, text: str) -> str:
     return to_ascii(text) if ascii else text
 
 
-def report(why: str) -> int:
+def report_write_error(why: str) -> int:
     """If ``why`` is not empty, report it as the reason why standard output cannot be written. Return the exit code."""
     return fail(f"standard output cannot be written: {why}") if why else 0
 

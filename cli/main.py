@@ -21,7 +21,7 @@ from chain.config.load import Settings, remember_trust, require_trust, state_fol
 from chain.errors import UserError
 from chain.session.exit_codes import INTERRUPTED_CODE, WRONG_USAGE
 from cli import arguments, options
-from cli.command_output import fail, renderer, report, write
+from cli.command_output import fail, renderer, report_write_error, write
 from cli.ending import at_immediate_exit, exit_on_interrupt
 from cli.screen import tty
 from cli.terminal import startup
@@ -68,7 +68,7 @@ def main(argv: Sequence[str], *, tools: Iterable[Tool] = ()) -> int:
         settings = arguments.read_settings(args)
         return (_interactive if arguments.is_interactive(args) else _headless)(args, settings)
     except options.Information as asked:
-        return report(write(1, f"{asked}\n"))
+        return report_write_error(write(1, f"{asked}\n"))
     except UserError as error:
         if verbose:
             write(2, traceback.format_exc())

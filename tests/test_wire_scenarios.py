@@ -38,7 +38,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import INTERRUPT, LINES, Acts, Session, check_invariants, check_silence, trying
 from support import settings as chain_settings
-from support.examples import counted, some
+from support.examples import count_once, some
 from support.small_window import ASKS, SUMMARY
 from support.wire import TOOLS, wired
 from support.wire_bench import FINAL, HANDLER, THINKING, Bench, BenchScript, bench
@@ -209,7 +209,7 @@ async def test_lines_at_many_moments(name: str, system_messages: bool, mock_cloc
 
         # Some of the moments. tests/test_scenarios.py has all of them.
         step = 8 if name == "a tree of agents" else 2
-        for moment in some(range(system_messages, await counted((play, name), count) + 1, step), every=12):
+        for moment in some(range(system_messages, await count_once((play, name), count) + 1, step), every=12):
             line = ALL_LINES[moment // step % len(ALL_LINES)]
             await play(one, name, [(moment, line), (moment + 5, "why?")])
         assert [c for r in one.double.requests for c in r.complaints] == []

@@ -114,13 +114,13 @@ def export(store: Store, id: str, format: Format, report: Report = lambda what: 
         yield from written(outline_of(session_events(store, id, report)))
 
 
-def json_document(id: str, rows: Iterable[bytes], attachment: ReadAttachment) -> Iterator[str]:
+def json_document(id: str, rows: Iterable[bytes], read_attachment: ReadAttachment) -> Iterator[str]:
     """Yield a JSON document, in pieces, from the rows of a journal.
 
     The document is an object with the keys ``session`` and ``records``, and has one record per row. It contains the
-    images that ``attachment`` returns. A row that is not a record, such as a torn one, is left out.
+    images that ``read_attachment`` returns. A row that is not a record, such as a torn one, is left out.
     """
-    found = filter(None, (_parse_record(row, attachment) for row in rows))
+    found = filter(None, (_parse_record(row, read_attachment) for row in rows))
     first = next(found, None)
     session: JsonObject = {"id": id}
     if first is not None and first["type"] == "session":
@@ -134,7 +134,7 @@ def json_document(id: str, rows: Iterable[bytes], attachment: ReadAttachment) ->
     yield "\n]}\n"
 
 
-def _parse_record(row: bytes, attachment: ReadAttachment) -> JsonObject | None:
+def _parse_record(row: bytes, read_attachment: ReadAttachment) -> JsonObject | None:
     """Return the JSON of a record with its images, or ``None`` for a row that is not a record."""
     try:
         raw = json.loads(row)
@@ -143,20 +143,20 @@ def _parse_record(row: bytes, attachment: ReadAttachment) -> JsonObject | None:
     if b'"type":"image"' in row:
         match raw:
             case {"type": "message", "message": {"content": list(content)}}:
-                content[:] = [_embed_image(block, attachment) for block in content]
+                content[:] = [_embed_image(block, read_attachment) for block in content]
             case _:
                 pass
     return raw if isinstance(raw, dict) and isinstance(raw.get("type"), str) else None
 
 
-def _embed_image(block: Any, attachment: ReadAttachment) -> Any:  # noqa: ANN401 - the JSON edge
+def _embed_image(block: Any, read_attachment: ReadAttachment) -> Any:  # noqa: ANN401 - the JSON edge
     """Return a block with the content of its image, if that is stored next to the journal."""
     match block:
         case {"type": "image", "source": {"digest": str(digest), "media_type": str(media_type)}}:
-            content = attachment(digest)
+            content = read_attachment(digest)
             data = "" if content is None else b64encode(content).decode()
             return block_to_request_json(Image(media_type, digest, "", data))
         case {"type": "tool_result", "content": list(content)}:
-            return {**block, "content": [_embed_image(each, attachment) for each in content]}
+            return {**block, "content": [_embed_image(each, read_attachment) for each in content]}
         case _:
             return block

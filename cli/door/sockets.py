@@ -60,7 +60,7 @@ def _listen(folder: Path, id: str) -> socket.socket:
     new.unlink(missing_ok=True)
     found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        with _short(new) as name:
+        with _short_socket_path(new) as name:
             found.bind(name)
         found.listen(128)
         new.replace(folder / id)
@@ -76,7 +76,7 @@ def connect(path: Path, *, timeout_s: float | None = None, removes_stale: bool =
     found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     found.settimeout(timeout_s)
     try:
-        with _short(path) as name:
+        with _short_socket_path(path) as name:
             found.connect(name)
     except OSError as error:
         found.close()
@@ -101,7 +101,7 @@ def sockets(state: Path, environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 @contextmanager
-def _short(path: Path) -> Iterator[str]:
+def _short_socket_path(path: Path) -> Iterator[str]:
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{folder}/{path.name}"

@@ -158,7 +158,7 @@ class _Terminal:
             self._in_editor(self._draw_and_pause)
 
     async def wait_shown(self) -> None:
-        while self._row_output.is_open and self._row_output.is_waiting:
+        while self._row_output.is_open and self._row_output.has_undrawn_rows:
             await self._shown.wait()
 
     def refresh(self) -> None:

@@ -108,7 +108,7 @@ class RowOutput:
         return self._keys if self._draft.question and is_late_enough else ""
 
     @property
-    def is_waiting(self) -> bool:
+    def has_undrawn_rows(self) -> bool:
         """Whether rows or another change have not been drawn yet."""
         return bool(self._rows) or self._is_scheduled
 

@@ -14,7 +14,7 @@ from chain.app.sessions import FileStore, resumable_sessions
 from chain.config.load import state_folder
 from chain.errors import UserError
 from cli.arguments import one_word, read_settings, whole_path
-from cli.command_output import report, write
+from cli.command_output import report_write_error, write
 from cli.options import CHOICES, COMMANDS, parser_of
 from cli.subcommands.help import TOPICS
 from cli.subcommands.sessions import ACTIONS
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
             text = script(shell)
         case other:
             raise UserError(f"there is no completion for {other!r:.60}; write chain completion {' or '.join(SHELLS)}")
-    return report(write(1, text))
+    return report_write_error(write(1, text))
 
 
 def script(shell: str) -> str:

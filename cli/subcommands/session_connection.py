@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from chain.config.load import state_folder
 from chain.errors import UserError
 from cli.arguments import read_state, whole_path
-from cli.command_output import fail, report
+from cli.command_output import fail, report_write_error
 
 if TYPE_CHECKING:
     from chain.app.remote import RemoteSession
@@ -62,7 +62,7 @@ def connect_to_session(
     except BrokenPipeError:
         return 0  # the reader has closed its end
     except OSError as error:
-        return report(error.strerror or str(error))
+        return report_write_error(error.strerror or str(error))
     return fail(problem, code) if problem else code
 
 

@@ -16,7 +16,7 @@ from chain.config.load import state_folder
 from chain.errors import UserError
 from chain.lines.parse import nearest_word
 from cli.arguments import read_state
-from cli.command_output import report, show, show_pages, terminal_style, write
+from cli.command_output import report_write_error, show, show_pages, terminal_style, write
 from cli.show.renderer import Renderer
 from cli.show.session_list import session_rows
 from cli.show.text_rows import cut_to_row
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     if what == "show":
         code = show_pages(show_rows(args, store, id, faults.append))
     else:
-        code = report(write_export(args, store, id, faults.append))
+        code = report_write_error(write_export(args, store, id, faults.append))
     write(2, "".join(f"chain: {fault}\n" for fault in faults))
     return code
 

@@ -545,13 +545,11 @@ async def test_a_call_may_be_cancelled_at_every_point(clock: MockClock) -> None:
     async with asked(text("one two three", text_chunk=2)) as (double, model):
         await ask(model)
         for steps in range(60):
-            with trio.CancelScope() as scope:
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(ask, model)
-                    for _ in range(steps):
-                        await trio.lowlevel.checkpoint()
-                    nursery.cancel_scope.cancel()
-            assert not scope.cancelled_caught
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(ask, model)
+                for _ in range(steps):
+                    await trio.lowlevel.checkpoint()
+                nursery.cancel_scope.cancel()
         assert (await ask(model)).message.text == "one two three"
         await wait_all_tasks_blocked()
         assert double.open_connections <= 1

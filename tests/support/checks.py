@@ -31,7 +31,7 @@ FINAL = {"delivered", "handled", "returned", "dropped"}
 
 
 ONE_IN = 6
-"""Of so many sessions one is replayed, by the length of its journal: a replay takes 4 ms."""
+"""One session in this number is replayed, since a replay takes 4 ms. The length of the journal decides which."""
 
 
 def check_invariants(session: Session, *, max_iterations: int = 20) -> None:
@@ -186,7 +186,7 @@ def _check_conservation(session: Session, records: Sequence[dict[str, Any]]) -> 
 
 
 def _shortened(records: Sequence[dict[str, Any]]) -> int:
-    """How often a request need not begin as the one before it: at withdrawals and compactions."""
+    """Return how many requests may differ from the start of the previous one: at withdrawals and compactions."""
     return sum(r["type"] in ("withdrawn", "compacted", "removed") for r in records)
 
 

@@ -49,8 +49,8 @@ def trying(max_examples: int) -> hypothesis.settings:
 _counts: dict[object, int] = {}
 
 
-async def counted(scenario: object, count: Callable[[], Awaitable[int]]) -> int:
-    """Return the number of moments of an undisturbed scenario. It is counted once in a process."""
+async def count_once(scenario: object, count: Callable[[], Awaitable[int]]) -> int:
+    """Return ``await count()``, such as a number of events. It is called once per scenario and process."""
     if scenario not in _counts:
         _counts[scenario] = await count()
     return _counts[scenario]
@@ -61,8 +61,8 @@ def some(cases: Sequence[T], every: int = 5) -> list[T]:
     return [*cases[:-1:every], *cases[-1:]] if IS_SHORT else list(cases)
 
 
-def one(cases: Sequence[T]) -> Sequence[T]:
-    """Return all cases, in the short run the first."""
+def first_in_short_run(cases: Sequence[T]) -> Sequence[T]:
+    """Return only the first case in the short run, otherwise all cases."""
     return cases[:1] if IS_SHORT else cases
 
 
