@@ -384,9 +384,14 @@ class FunctionTool:
     kind: ToolKind = "other"
     subject: Subject | None = None
 
-    @cached_property
+    @property
     def input_schema(self) -> Mapping[str, Any]:
         """The JSON schema of the input: an object without unknown keys."""
+        return self._schema
+
+    @cached_property
+    def _schema(self) -> Mapping[str, Any]:
+        # Not ``input_schema`` itself: pyright does not accept a cached property where a protocol has a property.
         return _plain_schema(self._parameters) or _schema_of(self._input_model)
 
     async def run(self, context: ToolContext, input: Mapping[str, Any]) -> str | ToolOutput:
