@@ -13,7 +13,7 @@ from cli.acp.updates import MAX_SHOWN_OUTPUT, UpdateBuilder
 
 @pytest.fixture
 def builder() -> UpdateBuilder:
-    return UpdateBuilder(Path("/work"), {"read_file": "read", "explore": "delegate"})
+    return UpdateBuilder(Path("/project"), {"read_file": "read", "explore": "delegate"})
 
 
 def test_a_call_has_the_kind_of_its_tool(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_call_that_never_started_is_announced(builder: UpdateBuilder) -> None:
     [update] = builder.updates(ended)
     assert (update["sessionUpdate"], update["status"], update["kind"]) == ("tool_call", "failed", "read")
     assert update["title"] == "read_file: docs/a.md"
-    assert update["locations"][0]["path"] == "/work/docs/a.md"
+    assert update["locations"][0]["path"] == "/project/docs/a.md"
 
 
 def test_a_child_gives_its_name_to_the_call(builder: UpdateBuilder) -> None:
