@@ -96,6 +96,7 @@ RULES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     # The message, a request that is refused, and a similar one that is accepted.
     ("messages: Field required", without("messages"), body()),
     ("colour: Extra inputs are not permitted", body(colour="red"), body(stop_sequences=["END"])),
+    ("stop_sequences: each", body(stop_sequences=["\n"]), body(stop_sequences=["a b"])),
     ("model: claude-0", body(model="claude-0"), body(model=OLDER)),
     ("max_tokens: Input should be greater than or equal to 1", body(max_tokens=0), body(max_tokens=1)),
     ("maximum allowed number of output tokens", body(max_tokens=128_001), body(max_tokens=128_000)),
@@ -114,6 +115,7 @@ RULES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("`image` blocks can only be in `user`", answered(image()), body(user(image()))),
     ("Could not process image", body(user(image(PNG, "image/jpeg"))), body(user(image(b"\xff\xd8\xff", "image/jpeg")))),
     ("Could not process image", loop(result(content=[image(PNG[:8])])), loop(result(content=[image()]))),
+    ("image exceeds 5 MB", body(user(image(PNG + bytes(5 * 2**20)))), body(user(image(PNG + bytes(2**20))))),
     ("content cannot be empty if", loop(result(is_error=True, content="")), loop(result(content=""))),
     ("must be non-empty", loop(result(content=[said("")])), loop(result(content=[said("x")]))),
     ("tool_use.id: String should match", body(Q, assistant(call("a b")), user(result("a b"))), loop()),
@@ -142,8 +144,18 @@ RULES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("cannot be set for empty", body(user("q", said("", **MARK))), body(user(said("q", **MARK)))),
     ("`temperature` is deprecated", body(temperature=0.3), body(model=OLDER, temperature=0.3)),
     ("temperature: Input should be between", body(model=OLDER, temperature=2), body(model=OLDER, temperature=0)),
+    (
+        "may only be set to 1",
+        body(model=OLDER, temperature=0.1, **BUDGET),
+        body(model=OLDER, temperature=1, **BUDGET),
+    ),
     ("effort level 'xhigh'", body(model=OLDER, output_config={"effort": "xhigh"}), body(model=OLDER)),
     ("is not supported for this model", body(**BUDGET), body(model=OLDER, **BUDGET)),
+    (
+        "must be greater than `thinking.budget",
+        body(model=OLDER, **BUDGET | {"max_tokens": 1024}),
+        body(model=OLDER, **BUDGET),
+    ),
     ("role 'system' is not supported", body(Q, S, model=OLDER), body(Q, S)),
     ("use the top-level 'system' parameter", body(S, Q), body(Q, S, S, A, Q)),
     ("role 'system' must follow", body(Q, A, S, Q), body(*loop()["messages"], S)),
@@ -172,8 +184,13 @@ def test_each_rule(fault: str, wrong: dict[str, Any], right: dict[str, Any]) -> 
 def test_headers_versions_and_alternating_roles() -> None:
     old = {"anthropic-version": "2023-06-01"}
     assert check(body(), old, policy=Policy(key=None)) is None
-    wrong = (old, HEADERS | {"x-api-key": "no"}, HEADERS | {"anthropic-version": "2"})
-    assert [found.status for headers in wrong if (found := check(body(), headers))] == [401, 401, 400]
+    wrong = (
+        old,
+        HEADERS | {"x-api-key": "no"},
+        HEADERS | {"anthropic-version": "2"},
+        HEADERS | {"anthropic-beta": "x"},
+    )
+    assert [found.status for headers in wrong if (found := check(body(), headers))] == [401, 401, 400, 400]
     assert check(body(), NEW_HEADERS) is None
     assert "temperature: Extra" in str(check(body(model=OLDER, temperature=1), NEW_HEADERS))
     assert "roles must alternate" in str(check(body(Q, Q), HEADERS, policy=Policy(alternate=True)))

@@ -14,6 +14,7 @@ MAX_BREAKPOINTS: Final = 4
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
 _CALL_ID = re.compile(r"[a-zA-Z0-9_-]+\Z")
 
+MAX_IMAGE: Final = 5 * 1024 * 1024
 _IMAGES: Final = {
     "image/png": b"\x89PNG\r\n\x1a\n",
     "image/jpeg": b"\xff\xd8\xff",
@@ -121,6 +122,8 @@ def _check_image(block: Body, at: str) -> None:
         content = base64.b64decode(source["data"], validate=True)
     except ValueError:
         refuse(f"{at}.source.base64: invalid base64 data")
+    if len(content) > MAX_IMAGE:
+        refuse(f"{at}.source.base64: image exceeds 5 MB maximum: {len(content)} bytes > {MAX_IMAGE} bytes")
     is_whole = source["media_type"] != "image/png" or content[12:16] == b"IHDR"
     if not is_whole or not content.startswith(_IMAGES[source["media_type"]]):
         refuse(f"{at}.source.base64.data: Could not process image")

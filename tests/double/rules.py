@@ -29,6 +29,7 @@ __all__ = ["Body", "Fault", "Issued", "Policy", "check", "check_headers", "check
 
 OLD_VERSION: Final = "2023-06-01"
 VERSIONS: Final = (OLD_VERSION, "2026-10-21")
+MIN_THINKING_BUDGET: Final = 1024
 
 _REQUEST: Final = {
     "model": str,
@@ -40,6 +41,11 @@ _REQUEST: Final = {
     "thinking?": Mapping,
     "output_config?": {"effort?": ("low", "medium", "high", "xhigh", "max")},
     "stop_sequences?": list,
+}
+_THINKING: Final = {
+    "enabled": {"type": str, "budget_tokens": int},
+    "adaptive": {"type": str},
+    "disabled": {"type": str},
 }
 _TOOL: Final = {"name": blocks.TOOL_NAME, "input_schema": object, "description?": str, "cache_control?": Mapping}
 
@@ -116,6 +122,8 @@ def _check_headers(headers: Mapping[str, str], policy: Policy) -> None:
     version = headers.get("anthropic-version")
     if version not in VERSIONS:
         refuse(f'anthropic-version: "{version}" is not a valid version')
+    if "anthropic-beta" in headers:
+        refuse(f"Unexpected value(s) `{headers['anthropic-beta']}` for the `anthropic-beta` header.")
 
 
 def _check_request(body: Any, issued: Issued, policy: Policy, *, old: bool) -> None:
@@ -130,7 +138,7 @@ def _check_request(body: Any, issued: Issued, policy: Policy, *, old: bool) -> N
     for i, message in enumerate(messages):
         blocks.check_message(message, f"messages.{i}")
     is_thinking = _check_thinking(request, features)
-    _check_settings(request, features)
+    _check_settings(request, features, is_thinking)
     order.check_roles(messages, features, alternate=policy.alternate)
     order.check_pairs(messages)
     order.check_thoughts(messages, issued, is_thinking)
@@ -148,6 +156,9 @@ def _check_limits(request: Body, name: str, features: Features) -> None:
             f"max_tokens: {max_tokens} > {features.max_tokens}, which is the maximum allowed number of output tokens "
             f"for {name}"
         )
+    for i, stop in enumerate(request.get("stop_sequences", [])):
+        if not fit(stop, str, f"stop_sequences.{i}").strip():
+            refuse("stop_sequences: each stop sequence must contain non-whitespace")
 
 
 @lru_cache(maxsize=100)
@@ -178,18 +189,26 @@ def _check_thinking(request: Body, features: Features) -> bool:
     """Return whether the request turns thinking on."""
     if "thinking" not in request:
         return False
-    kind: str = fit(request["thinking"], {"type": str, "budget_tokens?": int}, "thinking")["type"]
+    kind: str = fit(request["thinking"].get("type"), tuple(_THINKING), "thinking.type")
+    config = fit(request["thinking"], _THINKING[kind], f"thinking.{kind}")
     if kind not in features.thinking:
         refuse(f'"thinking.type.{kind}" is not supported for this model.')
+    if kind == "enabled":
+        if config["budget_tokens"] < MIN_THINKING_BUDGET:
+            refuse(f"thinking.enabled.budget_tokens: Input should be greater than or equal to {MIN_THINKING_BUDGET}")
+        if config["budget_tokens"] >= request["max_tokens"]:
+            refuse("`max_tokens` must be greater than `thinking.budget_tokens`.")
     return kind != "disabled"
 
 
-def _check_settings(request: Body, features: Features) -> None:
+def _check_settings(request: Body, features: Features, is_thinking: bool) -> None:
     if "temperature" in request:
         if not 0 <= request["temperature"] <= 1:
             refuse("temperature: Input should be between 0 and 1")
         if not features.sampling:
             refuse("`temperature` is deprecated for this model.")
+        if is_thinking and request["temperature"] != 1:
+            refuse("`temperature` may only be set to 1 when thinking is enabled or in adaptive mode.")
     effort = request.get("output_config", {}).get("effort")
     if effort is not None and not features.efforts:
         refuse("This model does not support the effort parameter.")
