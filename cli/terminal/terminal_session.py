@@ -102,6 +102,7 @@ class TerminalSession:
         self._answered_ids: set[str] = set()
         """The ids of lines that were handled and answered in one step, so that their receipts are not shown."""
         self._tasks: trio.Nursery | None = None
+        self._branch_read = trio.CancelScope()
         self._attachments = Attachments()
         commands.custom.attach = self._attachments.expand
 
@@ -406,11 +407,13 @@ class TerminalSession:
     def read_branch(self) -> None:
         """Start a thread that reads the workspace's git branch, which may have changed, and show it in the toolbar."""
         if self._tasks is not None and not self._all_shown.is_set() and self._display.tour is None:
-            self._tasks.start_soon(self._read_branch)
+            self._branch_read.cancel()  # it could end later, with an older branch
+            self._branch_read = trio.CancelScope()
+            self._tasks.start_soon(self._read_branch, self._branch_read)
 
-    async def _read_branch(self) -> None:
+    async def _read_branch(self, scope: trio.CancelScope) -> None:
         folders = (self.chain.workspace, *self.chain.workspace.parents)
-        with suppress(RuntimeError):  # no thread can be started
+        with scope, suppress(RuntimeError):  # no thread can be started
             branch = await _THREADS.run(partial(git_branch, folders), abandon_on_cancel=True)
             with self._lock:
                 self._toolbar.branch = branch.removeprefix("none, ")
