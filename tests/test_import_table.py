@@ -9,7 +9,7 @@ from support.house import modules
 
 ORDER = """
 chain.errors chain.messages chain.text chain.concurrency chain.regular_file
-chain.proxies
+chain.network
 chain.config.extras chain.config.retries chain.config.yamlfile chain.events chain.lines.parse chain.model chain.version
 chain.config.values chain.interruption chain.journal chain.session.exit_codes chain.text.phrases
 chain.config.provider chain.config.servers chain.lines chain.plan chain.session.event_json
@@ -54,7 +54,7 @@ ONLY_FROM = {
     # Libraries.
     "anthropic": "chain.providers.anthropic.checking",
     "coredis": "chain.redis",
-    "httpx2": "chain.proxies chain.providers.anthropic chain.tools.mcp chain.tools.research",
+    "httpx2": "chain.network chain.providers.anthropic chain.tools.mcp chain.tools.research",
     "jsonschema": "chain.tools.mcp.tools",
     "markdown_it": "chain.export.escaping cli.show.markdown_layout",
     "mcp": "chain.tools.mcp.connection chain.tools.mcp.streams",

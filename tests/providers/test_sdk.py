@@ -23,6 +23,7 @@ from support.wire import KEY, TOOLS, asked
 
 from chain.messages import Image, Message, ToolResult, Usage, block_to_request_json, tool_results, user_text
 from chain.model import Reply, Request, ToolSpec, Window
+from chain.network import tls_context
 from chain.providers.anthropic.checking import sdk_client
 from chain.providers.anthropic.connection import new_client
 from chain.providers.anthropic.service import Service
@@ -71,7 +72,8 @@ TALKS: dict[str, tuple[dict[str, Any], Say]] = {
 @asynccontextmanager
 async def sdk_at(double: Double, user: str = "") -> AsyncIterator[anthropic.AsyncAnthropic]:
     url = double.url.replace("//", f"//{user}")
-    async with anthropic.AsyncAnthropic(api_key=KEY, base_url=url, max_retries=0) as client:
+    http = anthropic.DefaultAsyncHttpxClient(verify=tls_context(httpx2.URL(url)))
+    async with anthropic.AsyncAnthropic(api_key=KEY, base_url=url, max_retries=0, http_client=http) as client:
         yield client
 
 

@@ -13,8 +13,9 @@ import trio
 
 from chain.concurrency.threads import Threads
 from chain.config.provider import ModelCheck
+from chain.network import tls_context
 from chain.providers.anthropic import failures
-from chain.providers.anthropic.connection import ADDRESS, Client, basic_auth, timeout_of, tls_of
+from chain.providers.anthropic.connection import ADDRESS, Client, basic_auth, timeout_of
 from chain.providers.anthropic.service import Parameters, Service
 
 _THREADS = Threads("checks")
@@ -43,10 +44,10 @@ async def check(parameters: Parameters, service: Service) -> ModelCheck:
 def sdk_client(service: Service) -> Client:
     """Return a client with the transport, address and headers of the SDK. Blocks while the SDK is imported."""
     import anthropic
+    import httpx2
 
-    timeout = timeout_of(service)
-    is_plain = (service.base_url or ADDRESS).lower().startswith("http:")
-    verify = tls_of(service) if is_plain else True
+    timeout, url = timeout_of(service), httpx2.URL(service.base_url or ADDRESS)
+    verify = tls_context(url) if url.scheme == "http" else True
     http = anthropic.DefaultAsyncHttpxClient(timeout=timeout, follow_redirects=False, verify=verify)
     sdk = anthropic.AsyncAnthropic(
         # With an empty key, the SDK does not read one from the environment.

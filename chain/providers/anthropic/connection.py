@@ -7,7 +7,6 @@ only ``chain check`` uses the SDK (``checking``), and tests compare the requests
 from __future__ import annotations
 
 import socket
-import ssl
 from base64 import b64encode
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -16,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from chain.network import proxy_for, tls_context
 from chain.providers.anthropic.failures import BadStatus, Unreached, retry_after
 from chain.providers.anthropic.service import SERVICE_CONNECT_S, Service
-from chain.proxies import proxy_for
 from chain.version import VERSION
 
 if TYPE_CHECKING:
@@ -106,9 +105,8 @@ def new_client(service: Service) -> Client:
     import httpx2
 
     url = httpx2.URL(service.base_url or ADDRESS)
-    tls = tls_of(service)
     http = httpx2.AsyncHTTPTransport(
-        verify=tls,
+        verify=tls_context(url),
         proxy=proxy_for(url),
         limits=httpx2.Limits(max_connections=MAX_SERVICE_CONNECTIONS, max_keepalive_connections=MAX_IDLE),
         socket_options=[
@@ -143,16 +141,6 @@ def timeout_of(service: Service) -> httpx2.Timeout:
     import httpx2
 
     return httpx2.Timeout(service.idle_timeout_s, connect=min(SERVICE_CONNECT_S, service.idle_timeout_s))
-
-
-def tls_of(service: Service) -> ssl.SSLContext:
-    """Return the TLS context for a service, with the certificates that the client trusts."""
-    import httpx2
-
-    if (service.base_url or ADDRESS).lower().startswith("http:"):
-        # Reading the certificates takes 25 ms, which an unencrypted connection does not need.
-        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    return httpx2.create_ssl_context()
 
 
 async def _read_body(response: httpx2.Response, limit: int) -> bytes:

@@ -21,6 +21,7 @@ from mcp_types import JSONRPCResponse
 from pydantic_core import from_json
 
 from chain.config.servers import Address
+from chain.network import tls_context
 from chain.text.plain import escape_json
 from chain.tools.mcp.traffic import (
     LARGE,
@@ -224,6 +225,7 @@ class _Body(httpx2.AsyncByteStream):
 async def http_streams(address: Address, traffic: Traffic) -> AsyncIterator[tuple[Any, Any]]:
     """Connect to a server over HTTP, and yield the stream to read from and the stream to write to."""
     client = httpx2.AsyncClient(
+        verify=tls_context(httpx2.URL(address.url)),
         # A small response could be large when it is decompressed.
         headers={"accept-encoding": "identity", **address.headers},
         timeout=httpx2.Timeout(SILENT_S, connect=SERVER_CONNECT_S),

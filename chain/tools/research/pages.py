@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Literal
 import trio
 
 from chain.concurrency.threads import Threads
-from chain.proxies import proxy_for
+from chain.network import proxy_for, tls_context
 from chain.tools.processes.environment import bare_environment
 from chain.tools.processes.guarded import Guard
 from chain.tools.research import page_text
@@ -155,7 +155,7 @@ async def _get(url: httpx2.URL, targets: Sequence[str]) -> WebPage | httpx2.URL:
     }
     extensions = {"sni_hostname": host_in(url).rstrip(".")}
     timeout = httpx2.Timeout(None, connect=HOST_CONNECT_S)
-    tls = await _THREADS.run(_tls, abandon_on_cancel=True)
+    tls = await _THREADS.run(partial(_tls, url), abandon_on_cancel=True)
     failure: Exception | None = None
     try:
         # Without trust_env: the client might find another proxy than ``proxy_for``, and connect to an unchecked name.
@@ -180,12 +180,10 @@ async def _get(url: httpx2.URL, targets: Sequence[str]) -> WebPage | httpx2.URL:
         raise SourceError(_fetch_problem(error)) from None
 
 
-def _tls() -> ssl.SSLContext:
-    """Return a TLS context that checks certificates. Reads many files. Raise ``SourceError`` if one cannot be read."""
-    import httpx2
-
+def _tls(url: httpx2.URL) -> ssl.SSLContext:
+    """Return the TLS context for an address. Raise ``SourceError`` if the certificates cannot be read."""
     try:
-        return httpx2.create_ssl_context()
+        return tls_context(url)
     except (OSError, ValueError) as error:
         raise SourceError(f"cannot be reached: the trusted certificates cannot be read ({error})") from None
 

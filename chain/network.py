@@ -1,7 +1,8 @@
-"""The proxies that the environment names."""
+"""Proxies and TLS contexts for HTTP clients."""
 
 from __future__ import annotations
 
+import ssl
 from contextlib import suppress
 from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING
@@ -20,6 +21,16 @@ def proxy_for(url: httpx2.URL) -> str | None:
     if not proxy or is_exempt or urllib.request.proxy_bypass(f"{host}:{url.port}" if url.port else host):
         return None
     return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def tls_context(url: httpx2.URL) -> ssl.SSLContext:
+    """Return the TLS context for requests to an address. For HTTPS it reads the trusted certificates from the disk."""
+    import httpx2
+
+    if url.scheme == "http" and not (proxy_for(url) or "").startswith("https:"):
+        # Reading the certificates takes 25 ms, which an unencrypted connection does not need.
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    return httpx2.create_ssl_context()
 
 
 def _is_exempt(entry: str, scheme: str, host: str) -> bool:

@@ -1,11 +1,11 @@
-"""Which requests go through the proxy of the environment."""
+"""Which requests go through the proxy of the environment, and which read the trusted certificates."""
 
 from __future__ import annotations
 
 import httpx2
 import pytest
 
-from chain.proxies import proxy_for
+from chain.network import proxy_for, tls_context
 
 PROXY = "http://127.0.0.2:3128"
 
@@ -38,3 +38,19 @@ def test_no_proxy_names_hosts_that_are_reached_directly(
     assert {url: proxy_for(httpx2.URL(url)) for url in (*direct, *by_proxy)} == (
         dict.fromkeys(direct) | dict.fromkeys(by_proxy, PROXY)
     )
+
+
+@pytest.mark.parametrize(
+    ("url", "proxy", "has_certificates"),
+    [
+        ("http://127.0.0.1:8080", "", False),
+        ("http://127.0.0.1:8080", PROXY, False),
+        ("http://127.0.0.1:8080", "https://127.0.0.2", True),
+        ("https://example.org", "", True),
+    ],
+)
+def test_only_encrypted_connections_read_the_certificates(
+    url: str, proxy: str, has_certificates: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ALL_PROXY", proxy)
+    assert bool(tls_context(httpx2.URL(url)).cert_store_stats()["x509_ca"]) == has_certificates
