@@ -261,12 +261,21 @@ def _loaded_module_files(installed: Sequence[str]) -> Iterator[str]:
     if sys.pycache_prefix and not sys.pycache_prefix.startswith(theirs):
         yield sys.pycache_prefix
     modules: list[object] = list(sys.modules.values())  # ``sys.modules`` can contain any object
-    for names in (vars(module) for module in modules if isinstance(module, ModuleType)):
-        file = names.get("__file__")
-        if isinstance(file, str) and not file.startswith(theirs) and os.path.exists(file):
-            folder = os.path.dirname(file)
-            # A package without a file of its own may be in several folders that contain other packages too.
-            yield from (folder,) if "__path__" in names else (file, os.path.join(folder, "__pycache__"))
+    found = [vars(module) for module in modules if isinstance(module, ModuleType)]
+    is_package = {
+        file: "__path__" in names
+        for names in found
+        if isinstance(file := names.get("__file__"), str) and not file.startswith(theirs) and os.path.exists(file)
+    }
+    # A package without a file of its own may be in several folders that contain other packages too.
+    packages = {os.path.dirname(file) for file in is_package if is_package[file]}
+    yield from packages
+    for file in is_package:
+        folder = os.path.dirname(file)
+        for place in (file, os.path.join(folder, "__pycache__")):
+            # Whatever is in a package's folder is protected with it, except the target of a link.
+            if folder not in packages or os.path.islink(place):
+                yield place
 
 
 def links_and_target(path: str) -> Iterator[str]:

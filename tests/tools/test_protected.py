@@ -212,6 +212,19 @@ STARTS = [
 ]
 
 
+def test_the_target_of_a_linked_module_is_protected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "elsewhere.py")
+    write(tmp_path, "linking/__init__.py", "")
+    (tmp_path / "linking/linked.py").symlink_to("../elsewhere.py")
+    package, linked = ModuleType("linking"), ModuleType("linking.linked")
+    package.__file__, package.__path__ = str(tmp_path / "linking/__init__.py"), [str(tmp_path / "linking")]
+    linked.__file__ = str(tmp_path / "linking/linked.py")
+    for module in (package, linked):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    kept = Protected().refused_places([tmp_path]).kept
+    assert {str(tmp_path / "linking"), str(tmp_path / "elsewhere.py")} <= kept
+
+
 @pytest.mark.parametrize(("command", "starts_here", "kept", "free"), STARTS)
 def test_code_of_servers_is_protected(tmp_path: Path, command: str, starts_here: bool, kept: str, free: str) -> None:
     root = tmp_path.resolve()
