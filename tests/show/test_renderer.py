@@ -43,7 +43,7 @@ def interruption(text: str = "use B", **changes: Any) -> events.UserInterruption
     return MAIN.interruption(text, **{"iteration": 3, "waited_s": 3.21, **changes})
 
 
-def tool(name: str = "search_files", **input: Any) -> events.ToolCall:
+def tool_call(name: str = "search_files", **input: Any) -> events.ToolCall:
     return events.ToolCall(id="t1", name=name, input=input)
 
 
@@ -59,7 +59,7 @@ def reply(text: str, tool_calls: int = 0) -> events.Reply:
     return events.Reply(text=text, tool_calls=tool_calls)
 
 
-def result(text: str, status: events.Status = "done", *replies: str) -> events.Result:
+def run_result(text: str, status: events.Status = "done", *replies: str) -> events.Result:
     return events.Result(status=status, result=text, replies=replies, iterations=1)
 
 
@@ -82,8 +82,8 @@ PLAN = (TaskView(1, "find", "DONE"), TaskView(2, "fetch", "FAILED", "no\nnetwork
         (ITERATION, ["[2/20]"]),
         (reply("Let me look.\nThen more.", 1), ["Let me look.", "Then more."]),
         (reply("", 1), []),
-        (tool(pattern="SKU", n=3), ['→ search_files(pattern="SKU", n=3)']),
-        (tool("plan_list"), ["→ plan_list()"]),
+        (tool_call(pattern="SKU", n=3), ['→ search_files(pattern="SKU", n=3)']),
+        (tool_call("plan_list"), ["→ plan_list()"]),
         (events.ToolProgress(id="t1", name="shell", text="one\n\n\ttwo\n"), ["  one", "    two"]),
         (tool_result("\nfound 3\nin 2 files"), ["✓ search_files (0.3 s): found 3"]),
         (tool_result("no such folder", is_error=True), ["✗ search_files (0.3 s): no such folder"]),
@@ -121,10 +121,10 @@ PLAN = (TaskView(1, "find", "DONE"), TaskView(2, "fetch", "FAILED", "no\nnetwork
         (delta("The"), []),
         (events.Result(status="done", result="", iterations=1, usage=Usage(1, 1, cost_usd=0.01234), trace_path="/t/1"),
          ["✓ done, 1 iteration, 2 tokens, $0.0123", "  trace: /t/1"]),
-        (result("", "cancelled_with_partial"), ["⏹ cancelled with partial, 1 iteration, 0 tokens"]),
-        (result("", "interrupted"), ["⏹ interrupted, 1 iteration, 0 tokens"]),
-        (result("", "max_iterations"), ["✗ max iterations, 1 iteration, 0 tokens"]),
-        (result("", "error"), ["✗ error, 1 iteration, 0 tokens"]),
+        (run_result("", "cancelled_with_partial"), ["⏹ cancelled with partial, 1 iteration, 0 tokens"]),
+        (run_result("", "interrupted"), ["⏹ interrupted, 1 iteration, 0 tokens"]),
+        (run_result("", "max_iterations"), ["✗ max iterations, 1 iteration, 0 tokens"]),
+        (run_result("", "error"), ["✗ error, 1 iteration, 0 tokens"]),
     ],
 )  # fmt: skip
 def test_each_event_has_its_rows(event: Event, rows: list[str]) -> None:
@@ -139,7 +139,8 @@ def test_the_answer_is_left_to_the_caller() -> None:
 
 
 @pytest.mark.parametrize(
-    "next_event", [ITERATION, RUN, interruption(point="B"), tool(), result("Stopped after 2.", "max_iterations")]
+    "next_event",
+    [ITERATION, RUN, interruption(point="B"), tool_call(), run_result("Stopped after 2.", "max_iterations")],
 )
 def test_a_reply_before_the_answer_is_shown(next_event: Event) -> None:
     rows = shown(reply("There are 5."), USAGE, next_event)
@@ -173,7 +174,7 @@ def test_long_progress_is_cut_in_the_middle() -> None:
 
 
 def test_arguments_and_returned_lines_are_cut() -> None:
-    [row] = shown(tool(text="x" * 100_000, more="y" * 100_000), width=40)
+    [row] = shown(tool_call(text="x" * 100_000, more="y" * 100_000), width=40)
     assert (len(row), row[-1]) == (40, "…")
     assert shown(MAIN.receipt("returned", "漢" * 50), width=30) == ["↩ Returned: " + "漢" * 8 + "…"]
 
@@ -280,14 +281,14 @@ def test_colours_are_added_only_around_rows() -> None:
     [
         ([delta("There are ")], [], ["There are"]),
         ([delta("There are "), delta("5.\nNo")], ["There are 5."], ["No"]),
-        ([delta("a\nb"), reply("a\nb"), result("a\nb", "done", "a\nb")], ["a", "b", "✓"], []),
-        ([reply("a"), result("a", "done", "a")], ["a", "✓"], []),
+        ([delta("a\nb"), reply("a\nb"), run_result("a\nb", "done", "a\nb")], ["a", "b", "✓"], []),
+        ([reply("a"), run_result("a", "done", "a")], ["a", "✓"], []),
         ([delta("One row\nThere"), AGAIN], ["One row", "↻ That reply was cut off; ignore it.", "↻"], []),
-        ([delta("There are"), reply("There are"), result("There are\n\nWhat instead?", "cancelled", "There are")],
+        ([delta("There are"), reply("There are"), run_result("There are\n\nWhat instead?", "cancelled", "There are")],
          ["There are", "What instead?", "⏹"], []),
-        ([result("Interrupted.", "interrupted")], ["Interrupted.", "⏹"], []),
-        ([events.Error(message="it is gone", kind="model"), result("it is gone", "error")], ["✗ it is gone", "✗"], []),
-        ([delta("Half a"), result("Stopped after 5 s.", "limit_reached")], ["Half a", "Stopped after 5 s.", "✗"], []),
+        ([run_result("Interrupted.", "interrupted")], ["Interrupted.", "⏹"], []),
+        ([events.Error(message="it is gone", kind="model"), run_result("it is gone", "error")], ["✗ it is gone", "✗"], []),
+        ([delta("Half a"), run_result("Stopped after 5 s.", "limit_reached")], ["Half a", "Stopped after 5 s.", "✗"], []),
         ([events.ThinkingDelta(text="Hm, "), MAIN.notice(), events.ThinkingDelta(text="yes.\n")],
          ["ℹ", "Hm, yes."], []),
         ([events.ThinkingDelta(text="Hm")], [], ["Hm"]),
@@ -338,7 +339,7 @@ def test_other_rows_wait_for_a_blocks_end(kind: str, color: bool, size: int, wid
         assert at in (starts, len(whole)), rows
 
 
-@pytest.mark.parametrize("end", [reply("One row\nand"), AGAIN, result("Stopped.", "limit_reached"), ITERATION])
+@pytest.mark.parametrize("end", [reply("One row\nand"), AGAIN, run_result("Stopped.", "limit_reached"), ITERATION])
 def test_rows_that_waited_follow_the_reply(end: Event) -> None:
     rows, _ = streamed(delta("One row\nand"), queued("use B"), end)
     assert sum("Interrupting" in row for row in rows) == 1

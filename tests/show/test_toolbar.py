@@ -308,7 +308,7 @@ HAPPENINGS = st.sampled_from(
         *(call(name, id, agent, time) for name, time in zip(NAMES, range(7), strict=True)
           for id, agent in (("t1", "main"), ("t2", "explore-1"))),
         *(RUN, ITERATION, TEXT, USAGE, PLAN, RESULT, STOP, RETRY, QUESTION, CHILD.started(), CHILD.ended()),
-        *(replace(RETRY, delay_s=1e12), answered(), answered("t2", "explore-1"), CHILD.iteration(), CHILD.thinks("x")),
+        *(replace(RETRY, delay_s=1e12), answered(), answered("t2", "explore-1"), CHILD.iteration(), CHILD.thinking_delta("x")),
     ]
 )  # fmt: skip
 

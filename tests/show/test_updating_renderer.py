@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.agent_events import MAIN, ONE
+from support.agent_events import CHILD, MAIN
 from support.renderers import rendered, tail_of
 
 from chain import events
@@ -32,18 +32,18 @@ def call(name: str, time: float = 10.0, **input: object) -> events.ToolCall:
     return events.ToolCall(id="c1", name=name, input=input, time=time)
 
 
-def result(name: str, text: str, seconds: float = 0.1, **changes: Any) -> events.ToolResult:
+def tool_result(name: str, text: str, seconds: float = 0.1, **changes: Any) -> events.ToolResult:
     ended = events.ToolResult(id="c1", name=name, text=text, is_error=False, seconds=seconds, time=10.0 + seconds)
     return replace(ended, **changes)
 
 
 def refused(text: str, **changes: Any) -> events.ToolResult:
-    return result("shell", text, 0, is_error=True, **changes)
+    return tool_result("shell", text, 0, is_error=True, **changes)
 
 
 def command(*summary: str, code: int | None = 0, seconds: float = 0.1) -> events.ToolResult:
     text = "what the model reads"
-    return result("shell", text, seconds, is_error=code is None, exit_code=code, summary=summary)
+    return tool_result("shell", text, seconds, is_error=code is None, exit_code=code, summary=summary)
 
 
 def queued(id: str, text: str, **changes: Any) -> events.LineQueued:
@@ -64,12 +64,12 @@ MAKE = call("shell", command="make")
     [
         (
             call("search_files", pattern="SKU", path="."),
-            result("search_files", "x", summary=("3 matches",)),
+            tool_result("search_files", "x", summary=("3 matches",)),
             '✓ search_files "SKU" · 3 matches',
         ),
-        (call("clock", zone="UTC"), result("clock", '{\n  "hour": 7\n}'), '✓ clock UTC · { "hour": 7 }'),
-        (call("list_files"), result("list_files", "x", summary=("4 files",)), "✓ list_files . · 4 files"),
-        (call("other", first="one", second="two"), result("other", "fine\nmore"), "✓ other one · fine"),
+        (call("clock", zone="UTC"), tool_result("clock", '{\n  "hour": 7\n}'), '✓ clock UTC · { "hour": 7 }'),
+        (call("list_files"), tool_result("list_files", "x", summary=("4 files",)), "✓ list_files . · 4 files"),
+        (call("other", first="one", second="two"), tool_result("other", "fine\nmore"), "✓ other one · fine"),
         (MAKE, command("exit 2", "1 failed", code=2), "✗ shell  make · exit 2 · 1 failed"),
         (MAKE, command("built"), "✓ shell  make · built"),
         (MAKE, command("killed by SIGSEGV", code=-11), "✗ shell  make · killed by SIGSEGV"),
@@ -138,7 +138,7 @@ def test_a_refusal_keeps_its_way_out(argument: str) -> None:
 
 
 def test_a_call_that_never_started_has_its_argument() -> None:
-    skipped = result("read_file", SKIPPED, 0, is_error=True, input={"path": "docs/a.md", "offset": 3})
+    skipped = tool_result("read_file", SKIPPED, 0, is_error=True, input={"path": "docs/a.md", "offset": 3})
     assert shown(skipped)[0] == [f"✗ read_file docs/a.md · {SKIPPED}"]
     assert Renderer(color=False, ascii=False).rows(skipped) == [f"✗ read_file docs/a.md: {SKIPPED}"]
 
@@ -148,8 +148,8 @@ def agent(name: str, status: events.Status, **changes: Any) -> list[Event]:
     return [events.AgentStarted(**about), events.AgentEnded(**about, status=status)]
 
 
-STOPPED = result("pair", "explore-1 was stopped", is_error=True)
-GOOD = result("pair", "one did")
+STOPPED = tool_result("pair", "explore-1 was stopped", is_error=True)
+GOOD = tool_result("pair", "one did")
 FIRST, SECOND = agent("explore-1", "cancelled"), agent("explore-2", "done")
 BELOW = agent("explore-2", "interrupted", agent="explore-1")
 
@@ -305,10 +305,10 @@ def test_a_single_retry_has_a_row_if_noticed(delay_s: float, end: Event, rows: l
 
 
 def test_a_childs_retry_has_no_countdown() -> None:
-    started = ONE.started(task="find")
+    started = CHILD.started(task="find")
     again = replace(retry(2, 10), agent="explore-1")
     assert shown(started, again) == (["  ▶ explore-1: find"], ["  ● explore-1 · asks again · find"])
-    ended = replace(ONE.writes("Hi"), time=30)
+    ended = replace(CHILD.text_delta("Hi"), time=30)
     rows, _ = shown(started, again, replace(again, attempt=3, time=20), ended)
     assert rows[1:] == ["  ↻ explore-1: overloaded 2 times, continued after 20 s"]
 
@@ -400,7 +400,7 @@ def test_blank_rows_separate_the_parts_of_a_run() -> None:
         events.ThinkingDelta(text="Hm.", time=2),
         events.Reply(text="I look.", tool_calls=1, time=4),
         call("read_file", path="a"),
-        result("read_file", "x", summary=("1 line",)),
+        tool_result("read_file", "x", summary=("1 line",)),
         queued("L1", "use B"),
         delivered("use B"),
         events.Reply(text="Found.", tool_calls=0, time=12),
