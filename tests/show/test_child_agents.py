@@ -33,13 +33,13 @@ DELIVERED = "  [🔔 INTERRUPTION of explore-1 at iteration 2] use B ✓ Message
 DELIVERED_AFTER_TOOL = DELIVERED.replace("before a tool", "after read_file")
 
 
-def collapsed(*happened: Event, width: int = 80, ascii: bool = False) -> tuple[list[str], list[str]]:
+def rows_and_tail(*happened: Event, width: int = 80, ascii: bool = False) -> tuple[list[str], list[str]]:
     """Return the rows above the prompt, and those of the tail."""
     renderer = above_a_prompt(color=False, ascii=ascii, width=width)
     return rendered(renderer, *happened), tail_of(renderer)
 
 
-def headless(*happened: Event) -> list[str]:
+def headless_rows(*happened: Event) -> list[str]:
     return rendered(Renderer(color=False, ascii=False), *happened)
 
 
@@ -99,7 +99,7 @@ ROWS_OF_CHILD: dict[str, tuple[list[Event], list[str]]] = {
 
 @pytest.mark.parametrize(("happened", "rows"), ROWS_OF_CHILD.values(), ids=ROWS_OF_CHILD)
 def test_a_collapsed_child_shows_only_exchanges(happened: list[Event], rows: list[str]) -> None:
-    assert collapsed(CHILD.started(), *happened, width=120)[0] == [STARTED, *rows]
+    assert rows_and_tail(CHILD.started(), *happened, width=120)[0] == [STARTED, *rows]
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_collapsed_child_shows_only_exchanges(happened: list[Event], rows: lis
 )
 def test_a_readdressed_line_is_not_repeated(recipient: AgentEvents, new_recipient: AgentEvents, indent: str) -> None:
     lines = recipient.queued("use\nB"), new_recipient.queued("use\nB")
-    rows, _ = collapsed(CHILD.started(), GRANDCHILD.started(), *lines)
+    rows, _ = rows_and_tail(CHILD.started(), GRANDCHILD.started(), *lines)
     assert rows[-2:] == [f"{indent}📤 use", f"{indent}  B ⏳ Now waits for {new_recipient.name}"]
 
 
@@ -118,7 +118,7 @@ def test_a_readdressed_line_is_not_repeated(recipient: AgentEvents, new_recipien
     ids=["dropped", "delivered", "interruption"],
 )
 def test_a_settled_lines_id_can_be_reused(settlement: Event) -> None:
-    rows, _ = collapsed(CHILD.started(), CHILD.queued(), settlement, MAIN.queued())
+    rows, _ = rows_and_tail(CHILD.started(), CHILD.queued(), settlement, MAIN.queued())
     assert rows[-1] == "📤 Interrupting: use B ⏳ Will inject at next safe point"
 
 
@@ -170,18 +170,18 @@ ACTIVITIES: dict[str, tuple[list[Event], str]] = {
 
 @pytest.mark.parametrize(("happened", "activity"), ACTIVITIES.values(), ids=ACTIVITIES)
 def test_the_tail_has_a_childs_activity(happened: list[Event], activity: str) -> None:
-    assert collapsed(CHILD.started(), *happened)[1] == [f"  ● explore-1{activity} · find the tests"]
+    assert rows_and_tail(CHILD.started(), *happened)[1] == [f"  ● explore-1{activity} · find the tests"]
 
 
 def test_a_child_that_asks_has_another_sign() -> None:
-    assert collapsed(CHILD.started(), CHILD.question())[1] == ["  ❓ explore-1 · Q1 waits · find the tests"]
+    assert rows_and_tail(CHILD.started(), CHILD.question())[1] == ["  ❓ explore-1 · Q1 waits · find the tests"]
 
 
 def test_children_are_below_their_parents() -> None:
     text = "I see now that the documents say more than the tests do, and that they are older"
     starts = [CHILD.started(), CHILD.iteration(), SECOND_CHILD.started()]
     grandchild = [CHILD.tool_call("t2", "agent"), GRANDCHILD.started(), GRANDCHILD.text_delta(text)]
-    _, tail = collapsed(*starts, *grandchild)
+    _, tail = rows_and_tail(*starts, *grandchild)
     assert tail == [
         "  ● explore-1 1/20 · agent · find the tests",
         "    ● agent-1 · …ore than the tests do, and that they are older · deeper into it",
@@ -198,7 +198,7 @@ def test_children_are_below_their_parents() -> None:
     ],
 )
 def test_children_without_a_row_are_counted(count: int, last: str) -> None:
-    _, tail = collapsed(*(child.started() for child in children(count)))
+    _, tail = rows_and_tail(*(child.started() for child in children(count)))
     others = [f"  ● explore-{n} · starting · find the tests" for n in range(1, MOST_ROWS)]
     assert tail == [*others, last]
 
@@ -213,7 +213,7 @@ def test_children_without_a_row_are_counted(count: int, last: str) -> None:
     ids=["ended", "run ended", "the main agent writes"],
 )
 def test_the_tail_shows_children_at_work_only(happened: list[Event], tail: list[str]) -> None:
-    assert collapsed(*happened)[1] == tail
+    assert rows_and_tail(*happened)[1] == tail
 
 
 PROGRESS = [MAIN.progress(f"row {n}\n") for n in range(30)]
@@ -221,12 +221,12 @@ PROGRESS = [MAIN.progress(f"row {n}\n") for n in range(30)]
 
 def test_the_main_agents_progress_is_below_the_children() -> None:
     childs_progress = CHILD.progress("no row\n" * 30)
-    _, tail = collapsed(MAIN.tool_call(), CHILD.started(), *PROGRESS, CHILD.tool_call(), childs_progress)
+    _, tail = rows_and_tail(MAIN.tool_call(), CHILD.started(), *PROGRESS, CHILD.tool_call(), childs_progress)
     assert tail == ["  ● explore-1 · read_file · find the tests", *(f"  row {n}" for n in range(25, 30))]
 
 
 def test_many_children_leave_one_row_of_progress() -> None:
-    _, tail = collapsed(MAIN.tool_call(), *(child.started() for child in children(7)), *PROGRESS)
+    _, tail = rows_and_tail(MAIN.tool_call(), *(child.started() for child in children(7)), *PROGRESS)
     assert tail[-2:] == ["  ● explore-7 · starting · find the tests", "  row 25"]
 
 
@@ -257,7 +257,7 @@ def test_a_childs_work_is_shown_without_a_prompt(make: Make) -> None:
 def test_a_childs_events_do_not_release_the_answer() -> None:
     answer, result = MAIN.reply("There are 5."), events.Result(status="done", result="There are 5.")
     of_child = CHILD.started(), CHILD.iteration(), CHILD.reply("5"), CHILD.tool_call(), CHILD.interruption()
-    rows = headless(answer, *of_child, CHILD.ended(), result)
+    rows = headless_rows(answer, *of_child, CHILD.ended(), result)
     assert "  explore-1: 5" in rows
     assert "There are 5." not in rows
 

@@ -24,11 +24,11 @@ from cli.show.updating_renderer import UpdatingRenderer
 delta, reply = MAIN.text_delta, MAIN.reply
 
 
-def headless(*happened: Event, ascii: bool = False, width: int = 80) -> list[str]:
+def headless_rows(*happened: Event, ascii: bool = False, width: int = 80) -> list[str]:
     return rendered(Renderer(color=False, ascii=ascii, width=width), *happened)
 
 
-def streamed(*happened: Event, width: int = 80) -> tuple[list[str], list[str]]:
+def rows_and_tail(*happened: Event, width: int = 80) -> tuple[list[str], list[str]]:
     """Return the rows at a terminal, and the unsettled ones."""
     renderer = above_a_prompt(color=False, ascii=False, width=width)
     return rendered(renderer, *happened), tail_of(renderer)
@@ -135,12 +135,12 @@ ROWS: dict[str, tuple[Event, list[str]]] = {
 
 @pytest.mark.parametrize(("event", "rows"), ROWS.values(), ids=ROWS)
 def test_each_event_has_its_rows(event: Event, rows: list[str]) -> None:
-    assert headless(event) == rows
+    assert headless_rows(event) == rows
 
 
 def test_the_answer_is_left_to_the_caller() -> None:
     ended = events.Result(status="done", result="There are 5.", iterations=2, usage=Usage(1200, 34), time=103.25)
-    rows = headless(RUN, ITERATION, reply("There are 5."), USAGE, MAIN.receipt("handled"), ended)
+    rows = headless_rows(RUN, ITERATION, reply("There are 5."), USAGE, MAIN.receipt("handled"), ended)
     assert "There are 5." not in rows
     assert rows[-1] == "✓ done, 2 iterations, 1,234 tokens, 3.2 s"
 
@@ -157,7 +157,7 @@ def test_the_answer_is_left_to_the_caller() -> None:
     ids=lambda event: event.type,
 )
 def test_a_reply_before_the_answer_is_shown(next_event: Event) -> None:
-    first, *others = headless(reply("There are 5."), USAGE, next_event)
+    first, *others = headless_rows(reply("There are 5."), USAGE, next_event)
     assert first == "There are 5."
     assert others
     assert first not in others
@@ -174,7 +174,7 @@ def test_thinking_is_shown_row_by_row() -> None:
 
 
 def test_a_retry_drops_the_unfinished_row_of_thinking() -> None:
-    assert headless(MAIN.thinking_delta("half a th"), RETRY, ITERATION) == [RETRY_ROW, "[2/20]"]
+    assert headless_rows(MAIN.thinking_delta("half a th"), RETRY, ITERATION) == [RETRY_ROW, "[2/20]"]
 
 
 # ---------------------------------------------------------------------------------------------------------- long texts
@@ -182,25 +182,25 @@ def test_a_retry_drops_the_unfinished_row_of_thinking() -> None:
 
 def test_long_tool_output_is_cut_in_the_middle() -> None:
     outputs = [MAIN.progress(f"{n}\n") for n in range(1, 41)]
-    *rows_of_output, _ = headless(*outputs, tool_result("x"))
+    *rows_of_output, _ = headless_rows(*outputs, tool_result("x"))
     first, last = [f"  {n}" for n in range(1, FIRST + 1)], [f"  {n}" for n in range(41 - LAST, 41)]
     assert rows_of_output == [*first, f"  … {40 - FIRST - LAST} more lines", *last]
 
 
 def test_arguments_and_returned_lines_are_cut() -> None:
-    [row] = headless(tool_call(text="x" * 100_000, more="y" * 100_000), width=40)
+    [row] = headless_rows(tool_call(text="x" * 100_000, more="y" * 100_000), width=40)
     assert len(row) == 40
     assert row.endswith("…")
-    assert headless(MAIN.receipt("returned", "漢" * 50), width=30) == ["↩ Returned: " + "漢" * 8 + "…"]
+    assert headless_rows(MAIN.receipt("returned", "漢" * 50), width=30) == ["↩ Returned: " + "漢" * 8 + "…"]
 
 
 PASTED = "\n".join(f"row {n}" for n in range(100))
 
 
 def test_queued_lines_are_shown_whole() -> None:
-    [row] = headless(queued("word " * 1000))
+    [row] = headless_rows(queued("word " * 1000))
     assert row.count("word") == 1000
-    assert headless(queued(PASTED)) == [
+    assert headless_rows(queued(PASTED)) == [
         "📤 Interrupting: row 0",
         *(f"  row {n}" for n in range(1, 99)),
         f"  row 99 {SAFE_POINT}",
@@ -208,19 +208,19 @@ def test_queued_lines_are_shown_whole() -> None:
 
 
 def test_queries_are_shown_whole() -> None:
-    rows, _ = streamed(events.RunStarted(id="L1", query="word " * 100), width=40)
+    rows, _ = rows_and_tail(events.RunStarted(id="L1", query="word " * 100), width=40)
     assert " ".join(rows).split() == ["▶", *["word"] * 100]
     assert max(map(len, rows)) <= 40
 
 
 def test_a_delivered_line_is_shortened() -> None:
-    rows = headless(interruption(PASTED + "\n" + "x" * 100_000))
+    rows = headless_rows(interruption(PASTED + "\n" + "x" * 100_000))
     assert rows == [
         "[🔔 INTERRUPTION at iteration 3] row 0",
         *(f"  row {n}" for n in range(1, LONGEST_SHOWN)),
         f"  … {101 - LONGEST_SHOWN} more lines {DELIVERED}",
     ]
-    assert len("".join(headless(interruption("x" * 100_000)))) < 3000
+    assert len("".join(headless_rows(interruption("x" * 100_000)))) < 3000
 
 
 # ------------------------------------------------------------------------------------------------------ any text at all
@@ -269,10 +269,10 @@ def test_no_text_reaches_the_terminal_unsanitized(
 
 
 def test_ascii_rows_are_ascii() -> None:
-    rows = headless(*events_with("text", "explore"), *events_with("text " * 100, "main"), ascii=True)
+    rows = headless_rows(*events_with("text", "explore"), *events_with("text " * 100, "main"), ascii=True)
     assert "".join(rows).isascii()
     assert "[! INTERRUPTION of text at iteration 3]" in "\n".join(rows)
-    _, done, failed, _ = headless(events.PlanChanged(tasks=PLAN, by="main"), ascii=True)
+    _, done, failed, _ = headless_rows(events.PlanChanged(tasks=PLAN, by="main"), ascii=True)
     assert [done, failed] == ["  [x] 1. find", "  [-] 2. fetch (no network)"]
 
 
@@ -334,7 +334,7 @@ STREAMS: dict[str, tuple[list[Event], list[str], list[str]]] = {
 
 @pytest.mark.parametrize(("happened", "rows", "tail"), STREAMS.values(), ids=STREAMS)
 def test_a_reply_is_shown_as_it_comes(happened: list[Event], rows: list[str], tail: list[str]) -> None:
-    assert streamed(*happened) == (rows, tail)
+    assert rows_and_tail(*happened) == (rows, tail)
 
 
 BLOCKS = {
@@ -379,7 +379,7 @@ def test_other_rows_wait_for_a_blocks_end(
     ids=lambda event: event.type,
 )
 def test_rows_that_waited_follow_the_reply(end: Event) -> None:
-    rows, _ = streamed(delta("One row\nand"), queued("use B"), end)
+    rows, _ = rows_and_tail(delta("One row\nand"), queued("use B"), end)
     assert sum("Interrupting" in row for row in rows) == 1
 
 

@@ -14,7 +14,7 @@ from cli.show.renderer import LAST
 from cli.show.transcripts import MAX_AGENTS, MAX_ROWS, Transcripts
 
 
-def recorded(*happened: Event, width: int = 80, color: bool = False) -> Transcripts:
+def transcripts_of(*happened: Event, width: int = 80, color: bool = False) -> Transcripts:
     transcripts = Transcripts(color=color, ascii=False)
     for event in happened:
         transcripts.update(event, width)
@@ -44,7 +44,9 @@ def test_a_transcript_has_only_its_agents_rows() -> None:
         SECOND_CHILD.queued(id="L9"), SECOND_CHILD.reply("Mine"),
     ])  # fmt: skip
     alternating = [event for own in EXPLORATION for event in (own, next(others))]
-    transcripts = recorded(CHILD.started(), SECOND_CHILD.started(), *alternating, SECOND_CHILD.ended(), CHILD.ended())
+    transcripts = transcripts_of(
+        CHILD.started(), SECOND_CHILD.started(), *alternating, SECOND_CHILD.ended(), CHILD.ended()
+    )
     assert transcripts.rows("explore-1") == ROWS_OF_EXPLORATION
     assert set(transcripts.transcripts) == {"explore-1", "explore-2"}
 
@@ -52,12 +54,12 @@ def test_a_transcript_has_only_its_agents_rows() -> None:
 @pytest.mark.parametrize("color", [False, True])
 @pytest.mark.parametrize("width", [40, 120])
 def test_the_rows_are_those_of_a_main_agent(color: bool, width: int) -> None:
-    (row_of_task,) = recorded(CHILD.started(), width=width, color=color).rows("explore-1")
+    (row_of_task,) = transcripts_of(CHILD.started(), width=width, color=color).rows("explore-1")
     text = "# Found\n\n| file | tests |\n|---|---|\n| a.py | 5 |\n\n```python\nprint(5)\n```\n"
     work = [*EXPLORATION, CHILD.iteration(3), *(CHILD.text_delta(char) for char in text), CHILD.reply(text)]
     main = above_a_prompt(color=color, ascii=False, width=width)
     expected = [row for event in work for row in main.rows(replace(event, agent="main"))]
-    transcript = recorded(CHILD.started(), *work, width=width, color=color).rows("explore-1")
+    transcript = transcripts_of(CHILD.started(), *work, width=width, color=color).rows("explore-1")
     assert transcript == [row_of_task, *expected]
 
 
@@ -77,12 +79,14 @@ LAST_ROWS: dict[str, tuple[list[Event], list[str]]] = {
 
 @pytest.mark.parametrize(("happened", "last"), LAST_ROWS.values(), ids=LAST_ROWS)
 def test_unfinished_work_is_shown(happened: list[Event], last: list[str]) -> None:
-    rows = recorded(CHILD.started(), CHILD.iteration(), *happened).rows("explore-1")
+    rows = transcripts_of(CHILD.started(), CHILD.iteration(), *happened).rows("explore-1")
     assert rows == ["▶ find the tests", "[1/20]", *last]
 
 
 def test_a_second_task_is_below_the_first() -> None:
-    rows = recorded(CHILD.started(), CHILD.ended(), CHILD.started(task="and where?"), CHILD.ended()).rows("explore-1")
+    rows = transcripts_of(CHILD.started(), CHILD.ended(), CHILD.started(task="and where?"), CHILD.ended()).rows(
+        "explore-1"
+    )
     end = "✓ 0 iterations, 0 tool calls, 0 tokens, 5.0 s"
     assert rows == ["▶ find the tests", end, "▶ and where?", end]
 
@@ -93,7 +97,7 @@ def test_children_are_nested_in_their_ancestors() -> None:
         GRANDCHILD.usage(10), GRANDCHILD.queued(), GRANDCHILD.interruption(),
         GREAT_GRANDCHILD.started(), GREAT_GRANDCHILD.usage(1), GREAT_GRANDCHILD.notice(), GREAT_GRANDCHILD.ended(),
     )  # fmt: skip
-    transcripts = recorded(CHILD.started(), *work_of_grandchild, CHILD.usage(100), CHILD.ended(), width=120)
+    transcripts = transcripts_of(CHILD.started(), *work_of_grandchild, CHILD.usage(100), CHILD.ended(), width=120)
     assert transcripts.rows("explore-1") == [
         "▶ find the tests",
         '→ explore(task="deeper into it")',
@@ -113,7 +117,7 @@ def test_children_are_nested_in_their_ancestors() -> None:
 
 def test_only_the_latest_rows_are_stored() -> None:
     count = 3 * MAX_ROWS
-    note, *rows = recorded(CHILD.started(), *(CHILD.notice(f"n{n}.") for n in range(count))).rows("explore-1")
+    note, *rows = transcripts_of(CHILD.started(), *(CHILD.notice(f"n{n}.") for n in range(count))).rows("explore-1")
     rows_with_start = count + 1
     assert note == f"… {rows_with_start - MAX_ROWS:,} earlier rows dropped"
     assert rows == [f"ℹ n{n}." for n in range(count - MAX_ROWS, count)]
@@ -124,7 +128,7 @@ def test_only_the_latest_rows_are_stored() -> None:
 )
 def test_the_latest_rows_of_streaming_text_are_stored(delta: Callable[[str], Event]) -> None:
     deltas = [*(delta(f"row {n}\n") for n in range(2 * MAX_ROWS)), delta("last row\n")]
-    rows = recorded(CHILD.started(), CHILD.iteration(), CHILD.tool_call(), *deltas).rows("explore-1")
+    rows = transcripts_of(CHILD.started(), CHILD.iteration(), CHILD.tool_call(), *deltas).rows("explore-1")
     # Besides the stored rows: the number of dropped ones, and the rows at the end of a tool's output.
     assert len(rows) <= MAX_ROWS + 1 + LAST
     assert "last row" in rows[-1]
@@ -132,18 +136,18 @@ def test_the_latest_rows_of_streaming_text_are_stored(delta: Callable[[str], Eve
 
 def test_the_agents_that_ended_first_are_dropped() -> None:
     working, *ended = (AgentEvents(f"explore-{n}", f"c{n}") for n in range(MAX_AGENTS + 5))
-    transcripts = recorded(working.started(), *(event for one in ended for event in (one.started(), one.ended())))
+    transcripts = transcripts_of(working.started(), *(event for one in ended for event in (one.started(), one.ended())))
     assert list(transcripts.transcripts) == ["explore-0", *(f"explore-{n}" for n in range(6, MAX_AGENTS + 5))]
     assert transcripts.rows("explore-1") == ["There is no transcript of explore-1 (dropped: 5 older agents)."]
 
 
 def test_an_unknown_agent_has_no_transcript() -> None:
-    assert recorded().rows("no such") == ["There is no transcript of no such."]
+    assert transcripts_of().rows("no such") == ["There is no transcript of no such."]
 
 
 def test_the_cost_of_an_event_is_constant() -> None:
     def cost_of_events(count: int) -> int:
-        transcripts = recorded(CHILD.started(), CHILD.iteration())
+        transcripts = transcripts_of(CHILD.started(), CHILD.iteration())
         happened = [CHILD.text_delta("some words\n"), CHILD.progress("a row\n"), CHILD.notice()]
         return calls_of(lambda: [transcripts.update(event, 80) for _ in range(count) for event in happened])
 
