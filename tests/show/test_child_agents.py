@@ -16,8 +16,8 @@ from support.agent_events import (
     SECOND_CHILD,
     AgentEvents,
 )  # fmt: skip
-from support.painted import check_row
-from support.renderers import Make, above_a_prompt, at_a_terminal, rendered, tail_of
+from support.renderers import Make, above_a_prompt, at_a_terminal, rows_of, tail_of
+from support.rows import check_row
 from support.work import calls_of
 
 from chain import events
@@ -33,14 +33,14 @@ DELIVERED = "  [🔔 INTERRUPTION of explore-1 at iteration 2] use B ✓ Message
 DELIVERED_AFTER_TOOL = DELIVERED.replace("before a tool", "after read_file")
 
 
-def rows_and_tail(*happened: Event, width: int = 80, ascii: bool = False) -> tuple[list[str], list[str]]:
+def rows_and_tail(*stream: Event, width: int = 80, ascii: bool = False) -> tuple[list[str], list[str]]:
     """Return the rows above the prompt, and those of the tail."""
     renderer = above_a_prompt(color=False, ascii=ascii, width=width)
-    return rendered(renderer, *happened), tail_of(renderer)
+    return rows_of(renderer, *stream), tail_of(renderer)
 
 
-def headless_rows(*happened: Event) -> list[str]:
-    return rendered(Renderer(color=False, ascii=False), *happened)
+def headless_rows(*stream: Event) -> list[str]:
+    return rows_of(Renderer(color=False, ascii=False), *stream)
 
 
 def children(count: int) -> list[AgentEvents]:
@@ -97,9 +97,9 @@ ROWS_OF_CHILD: dict[str, tuple[list[Event], list[str]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("happened", "rows"), ROWS_OF_CHILD.values(), ids=ROWS_OF_CHILD)
-def test_a_collapsed_child_shows_only_exchanges(happened: list[Event], rows: list[str]) -> None:
-    assert rows_and_tail(CHILD.started(), *happened, width=120)[0] == [STARTED, *rows]
+@pytest.mark.parametrize(("stream", "rows"), ROWS_OF_CHILD.values(), ids=ROWS_OF_CHILD)
+def test_a_collapsed_child_shows_only_exchanges(stream: list[Event], rows: list[str]) -> None:
+    assert rows_and_tail(CHILD.started(), *stream, width=120)[0] == [STARTED, *rows]
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_settled_lines_id_can_be_reused(settlement: Event) -> None:
 
 def test_possible_answers_are_indented_like_their_question() -> None:
     renderer = above_a_prompt(color=False, ascii=False, width=40)
-    rendered(renderer, CHILD.started(), GRANDCHILD.started(), GRANDCHILD.question())
+    rows_of(renderer, CHILD.started(), GRANDCHILD.started(), GRANDCHILD.question())
     assert all(row.startswith("      ") and columns(row) <= 40 for row in renderer.hint(GRANDCHILD.question()))
 
 
@@ -168,9 +168,9 @@ ACTIVITIES: dict[str, tuple[list[Event], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("happened", "activity"), ACTIVITIES.values(), ids=ACTIVITIES)
-def test_the_tail_has_a_childs_activity(happened: list[Event], activity: str) -> None:
-    assert rows_and_tail(CHILD.started(), *happened)[1] == [f"  ● explore-1{activity} · find the tests"]
+@pytest.mark.parametrize(("stream", "activity"), ACTIVITIES.values(), ids=ACTIVITIES)
+def test_the_tail_has_a_childs_activity(stream: list[Event], activity: str) -> None:
+    assert rows_and_tail(CHILD.started(), *stream)[1] == [f"  ● explore-1{activity} · find the tests"]
 
 
 def test_a_child_that_asks_has_another_sign() -> None:
@@ -204,7 +204,7 @@ def test_children_without_a_row_are_counted(count: int, last: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("happened", "tail"),
+    ("stream", "tail"),
     [
         ([CHILD.started(), SECOND_CHILD.started(), CHILD.ended(), SECOND_CHILD.ended()], []),
         ([CHILD.started(), events.Result(status="interrupted", result="")], []),
@@ -212,8 +212,8 @@ def test_children_without_a_row_are_counted(count: int, last: str) -> None:
     ],
     ids=["ended", "run ended", "the main agent writes"],
 )
-def test_the_tail_shows_children_at_work_only(happened: list[Event], tail: list[str]) -> None:
-    assert rows_and_tail(*happened)[1] == tail
+def test_the_tail_shows_children_at_work_only(stream: list[Event], tail: list[str]) -> None:
+    assert rows_and_tail(*stream)[1] == tail
 
 
 PROGRESS = [MAIN.progress(f"row {n}\n") for n in range(30)]
@@ -236,7 +236,7 @@ def test_many_children_leave_one_row_of_progress() -> None:
 @pytest.mark.parametrize("make", [Renderer, at_a_terminal], ids=["headless", "at a terminal"])
 def test_a_childs_work_is_shown_without_a_prompt(make: Make) -> None:
     renderer = make(color=False, ascii=False, width=120)
-    assert rendered(renderer, *CHILD.around(*EXPLORATION)) == [
+    assert rows_of(renderer, *CHILD.around(*EXPLORATION)) == [
         '→ explore(task="find the tests")',
         STARTED,
         "  [explore-1 1/20]",
@@ -291,11 +291,11 @@ def interleavings(draw: st.DrawFn) -> list[Event]:
     own = {agent.name: [agent.started(), *draw(events_of(agent)), agent.ended()] for agent in FAMILY}
     for agent in (GREAT_GRANDCHILD, GRANDCHILD):
         own[agent.parent] = interleaved(draw, own[agent.parent], own[agent.name], margin=1)
-    happened: list[Event] = [ITERATION, *draw(events_of(MAIN))]
+    stream: list[Event] = [ITERATION, *draw(events_of(MAIN))]
     for agent in FAMILY:
         if agent.parent == "main":
-            happened = interleaved(draw, happened, own[agent.name], margin=0)
-    return [RUN, *happened, events.Result(status="done", result="all")]
+            stream = interleaved(draw, stream, own[agent.name], margin=0)
+    return [RUN, *stream, events.Result(status="done", result="all")]
 
 
 def interleaved(draw: st.DrawFn, outer: list[Event], inner: list[Event], *, margin: int) -> list[Event]:
@@ -313,11 +313,11 @@ def interleaved(draw: st.DrawFn, outer: list[Event], inner: list[Event], *, marg
     st.sampled_from([20, 40, 80, 120]), st.booleans(), st.booleans(),
 )  # fmt: skip
 def test_children_change_no_row_of_the_main_agent(
-    make: Make, happened: list[Event], width: int, color: bool, ascii: bool
+    make: Make, stream: list[Event], width: int, color: bool, ascii: bool
 ) -> None:
     renderer, renderer_of_main = (make(color=color, ascii=ascii, width=width) for _ in range(2))
     rows_of_main, all_rows = list[str](), list[str]()
-    for event in happened:
+    for event in stream:
         rows = renderer.rows(event)
         all_rows += rows
         is_of_main = event.agent == "main" and not event.type.startswith("agent_")
@@ -336,7 +336,7 @@ def test_the_cost_of_an_event_is_constant(make: Make) -> None:
     def cost_of_deltas(count: int) -> int:
         renderer = make(color=False, ascii=False, width=80)
         family = children(8)
-        rendered(renderer, *(event for one in family for event in (one.started(), one.iteration(), one.tool_call())))
+        rows_of(renderer, *(event for one in family for event in (one.started(), one.iteration(), one.tool_call())))
         deltas = [child.text_delta("some words of a row\n") for child in family]
         return calls_of(lambda: [renderer.rows(delta) for _ in range(count) for delta in deltas])
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support import trying
-from support.painted import bare, check_row
+from support.rows import check_row, without_colours
 from support.work import calls_of
 
 from chain.text.plain import sanitize
@@ -105,7 +105,7 @@ def test_rows_and_tail_of_any_text_fit(text: str, width: int, ascii: bool) -> No
 def test_no_word_is_lost(source: str, width: int) -> None:
     # Narrow tables repeat the head, and in a grid the words of wrapped cells are beside each other.
     letters = "".join(char for char in source if char.isalnum())
-    shown = "".join(char for row in markdown_rows(source, width) for char in bare(row) if char.isalnum())
+    shown = "".join(char for row in markdown_rows(source, width) for char in without_colours(row) if char.isalnum())
     if "|" not in source:
         assert shown == letters
     assert len(shown) >= len(letters)
@@ -117,7 +117,7 @@ def test_a_block_is_source_until_it_is_complete() -> None:
     assert (flow.is_open, flow.tail) == (True, "Let **me")
     assert flow.add("** see.") == [[]]
     finished_block, next_block = flow.add("\n\n")
-    assert [bare(row) for row in finished_block] == ["Let me see."]
+    assert [without_colours(row) for row in finished_block] == ["Let me see."]
     assert (next_block, flow.is_open, flow.tail) == ([], False, "")
     assert flow.add("Two") == [[]]
     assert flow.tail == "\nTwo"
@@ -145,7 +145,7 @@ def test_code_is_coloured_when_it_is_complete() -> None:
         assert rows_added(flow, f"{line}\n") == []
         assert flow.tail.split("\n")[-1].strip() == line.strip()
     rows = rows_added(flow, "```\n")
-    assert [bare(row) for row in rows] == code
+    assert [without_colours(row) for row in rows] == code
     assert rows != code, "it has colours"
     assert not flow.is_open
 
@@ -164,7 +164,7 @@ FLOWS = {"Markdown": markdown_flow, "plain": PlainFlow}
 )
 def test_a_long_line_of_code_is_not_cut(open_flow: OpenFlow, source: str, piece_length: int) -> None:
     rows = rows_of_pieces(open_flow(33), pieces_of(source, piece_length))
-    assert LONG_LINE in [bare(row) for row in rows]
+    assert LONG_LINE in [without_colours(row) for row in rows]
 
 
 @pytest.mark.parametrize("open_flow", FLOWS.values(), ids=FLOWS)
@@ -230,7 +230,12 @@ def test_text_without_colours_is_shown_as_source(text: str, piece_length: int) -
 
 
 def test_the_lines_of_a_file_are_joined() -> None:
-    assert [bare(row) for row in render("# A\n\nOne\ntwo\n- *b*", 40, ascii=True)] == ["A", "", "One two", "- b"]
+    assert [without_colours(row) for row in render("# A\n\nOne\ntwo\n- *b*", 40, ascii=True)] == [
+        "A",
+        "",
+        "One two",
+        "- b",
+    ]
 
 
 REPEATED_TEXTS = [

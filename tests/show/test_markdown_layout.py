@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.painted import bare, check_row
+from support.rows import check_row, without_colours
 
 from cli.show.markdown_layout import MarkdownPage, parser, table_rows
 from cli.show.spans import MarkdownStyle, plain
@@ -19,7 +19,7 @@ def rows_of(source: str, width: int = 40, *, ascii: bool = False) -> list[str]:
     rows = MarkdownPage(MarkdownStyle(ascii=ascii)).add(source, width)
     for row in rows:
         check_row(row, width)
-    return [bare(row) for row in rows]
+    return [without_colours(row) for row in rows]
 
 
 KINDS = {
@@ -82,7 +82,7 @@ def test_signs_may_be_ascii(source: str, rows: list[str]) -> None:
 
 def test_levels_of_headings_and_text_differ() -> None:
     rows = MarkdownPage(MarkdownStyle()).add("# a\n\n## a\n\n### a\n\na", 40)
-    assert [bare(row) for row in rows] == ["a", "", "a", "", "a", "", "a"]
+    assert [without_colours(row) for row in rows] == ["a", "", "a", "", "a", "", "a"]
     assert len(set(rows) - {""}) == 4
 
 

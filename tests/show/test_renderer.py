@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.agent_events import MAIN
-from support.painted import bare, check_row
-from support.renderers import above_a_prompt, rendered, tail_of
+from support.renderers import above_a_prompt, rows_of, tail_of
+from support.rows import check_row, without_colours
 
 from chain import events
 from chain.events import AdjustmentView, Event, Point, TaskView
@@ -24,14 +24,14 @@ from cli.show.updating_renderer import UpdatingRenderer
 delta, reply = MAIN.text_delta, MAIN.reply
 
 
-def headless_rows(*happened: Event, ascii: bool = False, width: int = 80) -> list[str]:
-    return rendered(Renderer(color=False, ascii=ascii, width=width), *happened)
+def headless_rows(*stream: Event, ascii: bool = False, width: int = 80) -> list[str]:
+    return rows_of(Renderer(color=False, ascii=ascii, width=width), *stream)
 
 
-def rows_and_tail(*happened: Event, width: int = 80) -> tuple[list[str], list[str]]:
+def rows_and_tail(*stream: Event, width: int = 80) -> tuple[list[str], list[str]]:
     """Return the rows at a terminal, and the unsettled ones."""
     renderer = above_a_prompt(color=False, ascii=False, width=width)
-    return rendered(renderer, *happened), tail_of(renderer)
+    return rows_of(renderer, *stream), tail_of(renderer)
 
 
 def queued(text: str, agent: str = "main", urgency: Urgency = "next") -> events.LineQueued:
@@ -284,17 +284,17 @@ def test_an_edits_lines_are_counted_in_ascii() -> None:
     diff = FileDiff("a.py", (Hunk(1, 1, ("-x", "+y")),))
     question = replace(MAIN.question(diff.text), text="Allow edit_file: a.py", name="edit_file", diff=diff)
     edit = replace(tool_result("x"), name="edit_file", summary=(diff.counts,))
-    rows = "\n".join(rendered(UpdatingRenderer(color=False, ascii=True), question, edit))
+    rows = "\n".join(rows_of(UpdatingRenderer(color=False, ascii=True), question, edit))
     assert rows.isascii()
     assert rows.count("+1 -1") == 2
 
 
 def test_colours_are_added_only_around_rows() -> None:
     plain, colored = (Renderer(color=color, ascii=False) for color in (False, True))
-    happened = events_with("some text", "main")
-    rows = [row for event in happened for row in colored.rows(event)]
+    stream = events_with("some text", "main")
+    rows = [row for event in stream for row in colored.rows(event)]
     rows_with_colours = [row for row in rows if "\x1b" in row]
-    assert [bare(row) for row in rows] == rendered(plain, *happened)
+    assert [without_colours(row) for row in rows] == rows_of(plain, *stream)
     assert rows_with_colours
     assert all(row.endswith("\x1b[0m") for row in rows_with_colours)
 
@@ -332,9 +332,9 @@ STREAMS: dict[str, tuple[list[Event], list[str], list[str]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("happened", "rows", "tail"), STREAMS.values(), ids=STREAMS)
-def test_a_reply_is_shown_as_it_comes(happened: list[Event], rows: list[str], tail: list[str]) -> None:
-    assert rows_and_tail(*happened) == (rows, tail)
+@pytest.mark.parametrize(("stream", "rows", "tail"), STREAMS.values(), ids=STREAMS)
+def test_a_reply_is_shown_as_it_comes(stream: list[Event], rows: list[str], tail: list[str]) -> None:
+    assert rows_and_tail(*stream) == (rows, tail)
 
 
 BLOCKS = {
@@ -357,16 +357,16 @@ BLOCKS = {
 def test_other_rows_wait_for_a_blocks_end(
     first_block: str, second_block: str, color: bool, piece_length: int, width: int
 ) -> None:
-    def rows_of(*happened: Event) -> list[str]:
-        return [row for row in rendered(above_a_prompt(color=color, ascii=False, width=width), *happened) if row]
+    def rows_with_text(*stream: Event) -> list[str]:
+        return [row for row in rows_of(above_a_prompt(color=color, ascii=False, width=width), *stream) if row]
 
     text = first_block + second_block
     deltas = [delta(text[start : start + piece_length]) for start in range(0, len(text), piece_length)]
-    rows_of_reply = rows_of(delta(text), reply(text))
+    rows_of_reply = rows_with_text(delta(text), reply(text))
     first_words_of_second = second_block.removeprefix("- ")[:8]
     start_of_second = next(n for n, row in enumerate(rows_of_reply) if first_words_of_second in row)
     for count in range(1, len(deltas) + 1):
-        rows = rows_of(*deltas[:count], queued("use B"), *deltas[count:], reply(text))
+        rows = rows_with_text(*deltas[:count], queued("use B"), *deltas[count:], reply(text))
         start = next(n for n, row in enumerate(rows) if "Interrupting" in row)
         end = next(n for n, row in enumerate(rows) if "point" in row.split()) + 1
         assert rows[:start] + rows[end:] == rows_of_reply

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prompt_toolkit.utils import get_cwidth
-from support.painted import check_row
+from support.rows import check_row
 
 from cli.show.spans import paint_row, plain, safe_row, wrap
 from cli.show.text_rows import Flow, columns, fitting, in_rows

@@ -44,9 +44,9 @@ WORKING = (RUN, ITERATION)
 EXPLORING = (RUN, ITERATION, call("explore"), CHILD.started(), call("shell", "t2", "explore-1"))
 
 
-def toolbar(*happened: Event, ascii: bool = False, **settings: Any) -> Toolbar:
+def toolbar(*stream: Event, ascii: bool = False, **settings: Any) -> Toolbar:
     bar = Toolbar(ascii=ascii, inbox_size=10, **settings)
-    for event in happened:
+    for event in stream:
         bar.update(event)
     return bar
 
@@ -68,19 +68,19 @@ def row_of(
     return "".join(text for _, text in parts)
 
 
-def sides(*happened: Event, ascii: bool = False, **changes: Any) -> tuple[str, str]:
+def sides(*stream: Event, ascii: bool = False, **changes: Any) -> tuple[str, str]:
     """Return the left side and the right end of a wide row."""
-    left, _, right = row_of(toolbar(*happened, ascii=ascii), width=200, **changes).partition("   ")
+    left, _, right = row_of(toolbar(*stream, ascii=ascii), width=200, **changes).partition("   ")
     return left, right.strip()
 
 
-def left_side(*happened: Event, **changes: Any) -> str:
-    left, _ = sides(*happened, **changes)
+def left_side(*stream: Event, **changes: Any) -> str:
+    left, _ = sides(*stream, **changes)
     return left
 
 
-def right_end(*happened: Event, **changes: Any) -> str:
-    _, right = sides(*happened, **changes)
+def right_end(*stream: Event, **changes: Any) -> str:
+    _, right = sides(*stream, **changes)
     return right
 
 
@@ -122,9 +122,9 @@ LEFT_SIDES: dict[str, tuple[tuple[Event, ...], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("happened", "left"), LEFT_SIDES.values(), ids=LEFT_SIDES)
-def test_the_left_side_describes_the_run(happened: tuple[Event, ...], left: str) -> None:
-    assert left_side(*happened) == left
+@pytest.mark.parametrize(("stream", "left"), LEFT_SIDES.values(), ids=LEFT_SIDES)
+def test_the_left_side_describes_the_run(stream: tuple[Event, ...], left: str) -> None:
+    assert left_side(*stream) == left
 
 
 @pytest.mark.parametrize(
@@ -367,10 +367,8 @@ EVENTS = [
         "target": st.sampled_from(NAMES),
     }),
 )  # fmt: skip
-def test_any_row_fits_and_can_be_printed(
-    happened: list[Event], ascii: bool, width: int, changes: dict[str, Any]
-) -> None:
-    bar = toolbar(*happened, ascii=ascii)
+def test_any_row_fits_and_can_be_printed(stream: list[Event], ascii: bool, width: int, changes: dict[str, Any]) -> None:
+    bar = toolbar(*stream, ascii=ascii)
     row = row_of(bar, width=width, **changes)
     assert columns(row) <= width
     for text in (row, bar.stopping(changes["now"])):

@@ -21,9 +21,9 @@ DELIVERY = MAIN.interruption()
 SKIPPING_DELIVERY = MAIN.interruption(point=Point.BEFORE_TOOL, tools_skipped=("read_file",))
 
 
-def comments(*happened: Event) -> list[Any]:
+def comments(*stream: Event) -> list[Any]:
     tour = Tour()
-    return [text for event in happened for text in tour.comments(event)]
+    return [text for event in stream for text in tour.comments(event)]
 
 
 def test_the_first_run_is_introduced() -> None:
@@ -36,7 +36,7 @@ def test_later_runs_are_not_introduced() -> None:
 
 
 @pytest.mark.parametrize(
-    ("happened", "words"),
+    ("stream", "words"),
     [
         pytest.param([TODO, DELIVERY], ["put on the plan"], id="task"),
         pytest.param([MAIN.queued(kind="question"), DELIVERY], ["Your question"], id="question"),
@@ -52,8 +52,8 @@ def test_later_runs_are_not_introduced() -> None:
         pytest.param([CHILD.queued(), CHILD.interruption(), replace(DONE, agent="child-1")], [], id="child's line"),
     ],
 )  # fmt: skip
-def test_the_effect_of_a_line_is_explained(happened: list[Event], words: list[str]) -> None:
-    for comment, expected in zip(comments(*happened), words, strict=True):
+def test_the_effect_of_a_line_is_explained(stream: list[Event], words: list[str]) -> None:
+    for comment, expected in zip(comments(*stream), words, strict=True):
         assert expected in comment
 
 

@@ -14,9 +14,9 @@ from cli.show.renderer import LAST
 from cli.show.transcripts import MAX_AGENTS, MAX_ROWS, Transcripts
 
 
-def transcripts_of(*happened: Event, width: int = 80, color: bool = False) -> Transcripts:
+def transcripts_of(*stream: Event, width: int = 80, color: bool = False) -> Transcripts:
     transcripts = Transcripts(color=color, ascii=False)
-    for event in happened:
+    for event in stream:
         transcripts.update(event, width)
     return transcripts
 
@@ -77,9 +77,9 @@ LAST_ROWS: dict[str, tuple[list[Event], list[str]]] = {
 }
 
 
-@pytest.mark.parametrize(("happened", "last"), LAST_ROWS.values(), ids=LAST_ROWS)
-def test_unfinished_work_is_shown(happened: list[Event], last: list[str]) -> None:
-    rows = transcripts_of(CHILD.started(), CHILD.iteration(), *happened).rows("explore-1")
+@pytest.mark.parametrize(("stream", "last"), LAST_ROWS.values(), ids=LAST_ROWS)
+def test_unfinished_work_is_shown(stream: list[Event], last: list[str]) -> None:
+    rows = transcripts_of(CHILD.started(), CHILD.iteration(), *stream).rows("explore-1")
     assert rows == ["▶ find the tests", "[1/20]", *last]
 
 
@@ -148,7 +148,7 @@ def test_an_unknown_agent_has_no_transcript() -> None:
 def test_the_cost_of_an_event_is_constant() -> None:
     def cost_of_events(count: int) -> int:
         transcripts = transcripts_of(CHILD.started(), CHILD.iteration())
-        happened = [CHILD.text_delta("some words\n"), CHILD.progress("a row\n"), CHILD.notice()]
-        return calls_of(lambda: [transcripts.update(event, 80) for _ in range(count) for event in happened])
+        stream = [CHILD.text_delta("some words\n"), CHILD.progress("a row\n"), CHILD.notice()]
+        return calls_of(lambda: [transcripts.update(event, 80) for _ in range(count) for event in stream])
 
     assert cost_of_events(500) < 6 * cost_of_events(100)

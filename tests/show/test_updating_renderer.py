@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support.agent_events import CHILD, MAIN, AgentEvents
-from support.renderers import rendered, tail_of
+from support.renderers import rows_of, tail_of
 
 from chain import events
 from chain.events import AdjustmentView, Event, Point, TaskView
@@ -19,10 +19,10 @@ from cli.show.updating_renderer import UpdatingRenderer
 from cli.show.user_lines import MAX_ROW_CHARS, waiting_row
 
 
-def rows_and_tail(*happened: Event, width: int = 100, ascii: bool = False) -> tuple[list[str], list[str]]:
+def rows_and_tail(*stream: Event, width: int = 100, ascii: bool = False) -> tuple[list[str], list[str]]:
     """Return the settled rows, and those of the tail."""
     renderer = UpdatingRenderer(color=False, ascii=ascii, width=width)
-    return rendered(renderer, *happened), tail_of(renderer)
+    return rows_of(renderer, *stream), tail_of(renderer)
 
 
 def words_of(rows: list[str]) -> str:
@@ -260,7 +260,7 @@ def test_only_a_waiting_line_is_cut(width: int, state: Any) -> None:
 
 def test_unsettled_rows_are_shown_at_the_end() -> None:
     renderer = UpdatingRenderer(color=False, ascii=False)
-    assert rendered(renderer, MAKE, queued("L1", LONG_TEXT)) == []
+    assert rows_of(renderer, MAKE, queued("L1", LONG_TEXT)) == []
     row_of_call, *rows_of_line = renderer.unsettled_rows()
     assert row_of_call == "→ shell  make"
     assert LONG_TEXT in words_of(rows_of_line)
@@ -279,11 +279,11 @@ def test_a_long_waiting_line_is_not_processed_whole() -> None:
 @pytest.mark.parametrize("calls", [0, 20])
 @pytest.mark.parametrize("lines", [1, 10])
 def test_the_tail_is_bounded_and_counts_the_rest(width: int, children: int, calls: int, lines: int) -> None:
-    happened: list[Event] = [AgentEvents(f"explore-{n}", f"a{n}").started() for n in range(children)]
-    happened += [replace(MAKE, id=f"c{n}") for n in range(calls)]
-    happened += [events.ToolProgress(id="c0", name="shell", text="said\n" * 40)] if calls else []
-    happened += [queued(f"L{n}", f"line {n} {LONG_TEXT}") for n in range(lines)] + [retry(2, 10)]
-    _, tail = rows_and_tail(*happened, width=width)
+    stream: list[Event] = [AgentEvents(f"explore-{n}", f"a{n}").started() for n in range(children)]
+    stream += [replace(MAKE, id=f"c{n}") for n in range(calls)]
+    stream += [events.ToolProgress(id="c0", name="shell", text="said\n" * 40)] if calls else []
+    stream += [queued(f"L{n}", f"line {n} {LONG_TEXT}") for n in range(lines)] + [retry(2, 10)]
+    _, tail = rows_and_tail(*stream, width=width)
     assert len([row for row in tail if row]) <= MOST_ROWS
     assert f"line {lines - 1} " in " ".join(tail)
     for sign, count, unit in (("  ●", children, "agent"), ("→", calls, "call"), ("📤 Int", lines, "line")):
@@ -301,7 +301,7 @@ def retry(attempt: int, time: float, delay_s: float = 12) -> events.Retry:
 
 def test_retries_are_one_row_that_counts_down() -> None:
     renderer = UpdatingRenderer(color=False, ascii=False)
-    assert rendered(renderer, *(retry(n, 10.0 * n) for n in range(1, 5))) == []
+    assert rows_of(renderer, *(retry(n, 10.0 * n) for n in range(1, 5))) == []
     assert renderer.tail_at(40.0) == "↻ overloaded, again in 12 s (attempt 4), Esc ends"
     assert renderer.tail_at(45.5) == "↻ overloaded, again in 7 s (attempt 4), Esc ends"
     assert renderer.rows(events.TextDelta(text="Hi", time=53.0)) == ["↻ overloaded 4 times, continued after 43 s"]
@@ -396,9 +396,9 @@ ANSWERED_CALLS: dict[str, tuple[list[Event], list[str]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("happened", "rows"), ANSWERED_CALLS.values(), ids=ANSWERED_CALLS)
-def test_the_row_of_a_call_has_its_answer(happened: list[Event], rows: list[str]) -> None:
-    found, _ = rows_and_tail(ASKED, *happened)
+@pytest.mark.parametrize(("stream", "rows"), ANSWERED_CALLS.values(), ids=ANSWERED_CALLS)
+def test_the_row_of_a_call_has_its_answer(stream: list[Event], rows: list[str]) -> None:
+    found, _ = rows_and_tail(ASKED, *stream)
     assert found == rows
 
 
@@ -425,7 +425,7 @@ def test_possible_answers_are_cut_for_the_width(width: int, rows: list[str]) -> 
 
 
 def test_blank_rows_separate_the_parts_of_a_run() -> None:
-    happened: list[Event] = [
+    stream: list[Event] = [
         events.RunStarted(id="L0", query="go", time=1),
         events.IterationStarted(iteration=1, max_iterations=20, time=1),
         events.ThinkingDelta(text="Hm.", time=2),
@@ -437,7 +437,7 @@ def test_blank_rows_separate_the_parts_of_a_run() -> None:
         events.Reply(text="Found.", tool_calls=0, time=12),
         events.Result(status="done", result="Found.", replies=("Found.",), time=13, iterations=2),
     ]
-    rows, tail = rows_and_tail(*happened)
+    rows, tail = rows_and_tail(*stream)
     assert [row.split(" (")[0].split(",")[0] for row in rows] == [
         "▶ go",
         "",
@@ -452,7 +452,7 @@ def test_blank_rows_separate_the_parts_of_a_run() -> None:
         "✓ done",
     ]
     assert tail == []
-    assert all(row.isascii() for row in rows_and_tail(*happened, ascii=True)[0])
+    assert all(row.isascii() for row in rows_and_tail(*stream, ascii=True)[0])
 
 
 @pytest.mark.parametrize(

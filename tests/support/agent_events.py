@@ -97,13 +97,13 @@ class AgentEvents:
     def error(self, text: str = "the service is gone") -> events.Error:
         return events.Error(agent=self.name, message=text, kind="model")
 
-    def around(self, *happened: Event) -> list[Event]:
+    def around(self, *stream: Event) -> list[Event]:
         """Return the tool call, the start of the agent, the given events, its end, and the result of the call."""
         call = events.ToolCall(agent=self.parent, id=self.call, name="explore", input={"task": self.task})
         result = events.ToolResult(
             agent=self.parent, id=self.call, name="explore", text="5 tests", is_error=False, seconds=5.0
         )
-        return [call, self.started(), *happened, self.ended(), result]
+        return [call, self.started(), *stream, self.ended(), result]
 
 
 MAIN = AgentEvents("main", call="root", parent="")
