@@ -87,7 +87,7 @@ class RowOutput:
             return self._is_to_be_scheduled()
 
     def ask(self, question: str, keys: str) -> bool:
-        """Set the question that text begun after the next drawing answers. Return whether to schedule that drawing."""
+        """Set the question for text that is begun after the next drawing. Return whether to schedule that drawing."""
         with self._lock:
             if self._next_question == question:
                 return False
