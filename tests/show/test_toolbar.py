@@ -84,47 +84,41 @@ def right_end(*stream: Event, **changes: Any) -> str:
     return right
 
 
-LEFT_SIDES: dict[str, tuple[tuple[Event, ...], str]] = {
-    "idle": ((), "idle"),
-    "plan and tokens": ((PLAN, USAGE), "idle · plan 1/3 · 12,345 tokens"),
-    "after a run": ((*WORKING, RESULT), "idle"),
-    "started": ((RUN,), "starting 6 s · queue 0/10"),
-    "iteration": (WORKING, "3/20 · thinking 5 s · queue 0/10"),
-    "text": ((*WORKING, TEXT, TEXT), "3/20 · answering 2 s · queue 0/10"),
-    "tool": ((*WORKING, call()), "3/20 · search_files 3 s · queue 0/10"),
-    "two tools": (
-        (*WORKING, call(), call("list_files", "t2", time=104.0)), "3/20 · list_files +1 2 s · queue 0/10"
-    ),
-    "finished tool": ((*WORKING, call(), result_of()), "3/20 · thinking 1 s · queue 0/10"),
-    "tools of a child": (
-        (*EXPLORING, call("grep", "t3", "explore-1", 106.0)), "3/20 · explore-1: grep +1 0 s · queue 0/10"
-    ),
-    "finished tool of a child": ((*EXPLORING, result_of("t2", "explore-1")), "3/20 · explore 3 s · queue 0/10"),
-    "ended child": ((*EXPLORING, CHILD.ended()), "3/20 · explore 3 s · queue 0/10"),
-    "ended child and call": ((*EXPLORING, CHILD.ended(), result_of()), "3/20 · thinking 1 s · queue 0/10"),
+ACTIVITIES: dict[str, tuple[tuple[Event, ...], str]] = {
+    "started": ((RUN,), "starting 6 s"),
+    "iteration": (WORKING, "3/20 · thinking 5 s"),
+    "text": ((*WORKING, TEXT, TEXT), "3/20 · answering 2 s"),
+    "tool": ((*WORKING, call()), "3/20 · search_files 3 s"),
+    "two tools": ((*WORKING, call(), call("list_files", "t2", time=104.0)), "3/20 · list_files +1 2 s"),
+    "finished tool": ((*WORKING, call(), result_of()), "3/20 · thinking 1 s"),
+    "tools of a child": ((*EXPLORING, call("grep", "t3", "explore-1", 106.0)), "3/20 · explore-1: grep +1 0 s"),
+    "finished tool of a child": ((*EXPLORING, result_of("t2", "explore-1")), "3/20 · explore 3 s"),
+    "ended child": ((*EXPLORING, CHILD.ended()), "3/20 · explore 3 s"),
+    "ended child and call": ((*EXPLORING, CHILD.ended(), result_of()), "3/20 · thinking 1 s"),
     "two children": (
-        (*EXPLORING, call("explore", "t3"), SECOND_CHILD.started()),
-        "3/20 · explore-1: shell 3 s · 2 agents · queue 0/10",
+        (*EXPLORING, call("explore", "t3"), SECOND_CHILD.started()), "3/20 · explore-1: shell 3 s · 2 agents"
     ),
-    "next run": ((*EXPLORING, SECOND_CHILD.started(), RESULT, RUN), "starting 6 s · queue 0/10"),
-    "question of a child": ((*EXPLORING, QUESTION), "3/20 · explore-1: Q1 waits 2 s · queue 0/10"),
-    "ended child with a question": ((*EXPLORING, QUESTION, CHILD.ended()), "3/20 · explore 3 s · queue 0/10"),
+    "next run": ((*EXPLORING, SECOND_CHILD.started(), RESULT, RUN), "starting 6 s"),
+    "question of a child": ((*EXPLORING, QUESTION), "3/20 · explore-1: Q1 waits 2 s"),
+    "ended child with a question": ((*EXPLORING, QUESTION, CHILD.ended()), "3/20 · explore 3 s"),
     "stop during a child's tool": (
-        (*EXPLORING, STOP), "3/20 · ⏹ Stopping after shell of explore-1 (3 s); Esc kills it · queue 0/10"
+        (*EXPLORING, STOP), "3/20 · ⏹ Stopping after shell of explore-1 (3 s); Esc kills it"
     ),
-    "iteration of a child": ((*WORKING, call("explore"), CHILD.iteration()), "3/20 · explore 3 s · queue 0/10"),
-    "retry": ((*WORKING, RETRY), "3/20 · retry in 1 s · queue 0/10"),
-    "run with plan and tokens": (
-        (*WORKING, PLAN, USAGE), "3/20 · thinking 5 s · queue 0/10 · plan 1/3 · 12,345 tokens"
-    ),
-    "stop": ((*WORKING, STOP), "3/20 · ⏹ Stopping · queue 0/10"),
-    "stop before the run": ((STOP, *WORKING), "3/20 · thinking 5 s · queue 0/10"),
+    "iteration of a child": ((*WORKING, call("explore"), CHILD.iteration()), "3/20 · explore 3 s"),
+    "retry": ((*WORKING, RETRY), "3/20 · retry in 1 s"),
+    "stop": ((*WORKING, STOP), "3/20 · ⏹ Stopping"),
+    "stop before the run": ((STOP, *WORKING), "3/20 · thinking 5 s"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("stream", "left"), LEFT_SIDES.values(), ids=LEFT_SIDES)
-def test_the_left_side_describes_the_run(stream: tuple[Event, ...], left: str) -> None:
-    assert left_side(*stream) == left
+@pytest.mark.parametrize(("stream", "activity"), ACTIVITIES.values(), ids=ACTIVITIES)
+def test_the_left_side_describes_the_activity(stream: tuple[Event, ...], activity: str) -> None:
+    assert left_side(*stream) == f"{activity} · queue 0/10"
+
+
+@pytest.mark.parametrize("stream", [(), (*WORKING, RESULT)], ids=["before a run", "after a run"])
+def test_the_left_side_is_idle_without_a_run(stream: tuple[Event, ...]) -> None:
+    assert left_side(*stream) == "idle"
 
 
 @pytest.mark.parametrize(
@@ -157,26 +151,21 @@ def test_a_run_is_active_until_its_result() -> None:
     bar = toolbar()
     assert not bar.is_running
     result_of_child = events.Result(agent="explore", status="done", result="")
-    steps: list[tuple[Event, bool]] = [
-        (RUN, True), (ITERATION, True), (RESULT, False), (RUN, True), (result_of_child, True)
-    ]  # fmt: skip
-    for event, is_running in steps:
+    for event, is_running in ((RUN, True), (ITERATION, True), (RESULT, False), (RUN, True), (result_of_child, True)):
         bar.update(event)
         assert bar.is_running == is_running
 
 
 @pytest.mark.parametrize(
-    ("agent", "settings", "words"),
+    ("agent", "has_esc", "words"),
     [
-        pytest.param("main", {}, "⏹ Stopping after search_files (3 s); Esc kills it", id="run"),
-        pytest.param(
-            "main", {"has_esc": False}, "⏹ Stopping after search_files (3 s); Ctrl-C kills it", id="without Esc"
-        ),
-        pytest.param("explore-1", {}, "⏹ Stopping explore-1", id="child"),
+        ("main", True, "⏹ Stopping after search_files (3 s); Esc kills it"),
+        ("main", False, "⏹ Stopping after search_files (3 s); Ctrl-C kills it"),
+        ("explore-1", True, "⏹ Stopping explore-1"),
     ],
 )
-def test_a_stop_says_what_it_waits_for(agent: str, settings: dict[str, Any], words: str) -> None:
-    assert toolbar(*WORKING, call(), **settings).stopping(NOW, agent) == words
+def test_a_stop_says_what_it_waits_for(agent: str, has_esc: bool, words: str) -> None:
+    assert toolbar(*WORKING, call(), has_esc=has_esc).stopping(NOW, agent) == words
 
 
 # ------------------------------------------------------------------------------------------------------ the right end

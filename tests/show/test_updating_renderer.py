@@ -130,8 +130,8 @@ def test_only_a_failed_command_is_red(make: type[Renderer], code: int, is_red: b
     ids=["one row", "running", "two rows"],
 )
 def test_the_last_row_of_output_is_not_repeated(output: str, end: list[Event], rows: list[str]) -> None:
-    found, _ = rows_and_tail(MAKE, events.ToolProgress(id="c1", name="shell", text=output), *end)
-    assert found == rows
+    settled, _ = rows_and_tail(MAKE, events.ToolProgress(id="c1", name="shell", text=output), *end)
+    assert settled == rows
 
 
 HOW_TO_ALLOW = "allow it with --allow 'shell(make test && git push origin main)'."
@@ -157,19 +157,16 @@ def test_a_call_that_never_started_has_its_argument() -> None:
     assert Renderer(color=False, ascii=False).rows(skipped) == [f"✗ read_file docs/a.md: {SKIPPED}"]
 
 
-def agent_events(name: str, status: events.Status, **changes: Any) -> list[Event]:
-    about = {"name": name, "kind": "explore", "task": "find", "parent_id": "c1", **changes}
-    return [events.AgentStarted(**about), events.AgentEnded(**about, status=status)]
-
-
-CANCELLED_AGENT, FINISHED_AGENT = agent_events("explore-1", "cancelled"), agent_events("explore-2", "done")
+CANCELLED_CHILD = [CHILD.started(), CHILD.ended("cancelled")]
+OTHER_CHILD = AgentEvents("explore-2", CHILD.call)
+FINISHED_CHILD = [OTHER_CHILD.started(), OTHER_CHILD.ended()]
 GOOD_RESULT = tool_result("pair", "one did")
-AGENT_ERROR = tool_result("pair", "explore-1 was stopped", is_error=True)
+ERROR_OF_CHILD = tool_result("pair", "explore-1 was stopped", is_error=True)
 AGENTS_OF_CALL = {
-    "error of one agent": (CANCELLED_AGENT, AGENT_ERROR, False),
-    "error of one of two agents": ([*CANCELLED_AGENT, *FINISHED_AGENT], AGENT_ERROR, False),
-    "good result": ([*CANCELLED_AGENT, *FINISHED_AGENT], GOOD_RESULT, True),
-    "good result, cancelled last": ([*FINISHED_AGENT, *CANCELLED_AGENT], GOOD_RESULT, True),
+    "error of one child": (CANCELLED_CHILD, ERROR_OF_CHILD, False),
+    "error of one of two children": ([*CANCELLED_CHILD, *FINISHED_CHILD], ERROR_OF_CHILD, False),
+    "good result": ([*CANCELLED_CHILD, *FINISHED_CHILD], GOOD_RESULT, True),
+    "good result, cancelled last": ([*FINISHED_CHILD, *CANCELLED_CHILD], GOOD_RESULT, True),
 }
 
 
@@ -181,9 +178,9 @@ def test_a_cancelled_agent_replaces_its_calls_error(agents: list[Event], end: ev
 
 
 def test_an_interrupted_agent_replaces_no_other_calls_row() -> None:
-    agent = agent_events("explore-2", "interrupted", agent="explore-1")
-    *_, last = rows_and_tail(*agent, MAKE, command_result())[0]
-    assert last == "✓ shell  make"
+    grandchild = AgentEvents("explore-2", CHILD.call, parent="explore-1")
+    rows, _ = rows_and_tail(grandchild.started(), grandchild.ended("interrupted"), MAKE, command_result())
+    assert rows[-1] == "✓ shell  make"
 
 
 # -------------------------------------------------------------------------------------------------------------- lines
@@ -320,7 +317,8 @@ def test_retries_are_one_row_that_counts_down() -> None:
     ids=["short delay", "error", "failed run", "interrupted run", "cancelled run"],
 )
 def test_a_single_retry_has_a_row_if_noticed(delay_s: float, end: Event, rows: list[str]) -> None:
-    assert [row for row in rows_and_tail(retry(1, 10, delay_s), end)[0] if "overloaded" in row] == rows
+    settled, _ = rows_and_tail(retry(1, 10, delay_s), end)
+    assert [row for row in settled if "overloaded" in row] == rows
 
 
 def test_a_childs_retry_has_no_countdown() -> None:
@@ -346,12 +344,12 @@ THOUGHT = [events.ThinkingDelta(text="Hm.\nPer", time=10), events.ThinkingDelta(
     ids=["hidden", "shown", "hidden too late", "shown late"],
 )
 def test_a_thought_is_one_row_by_default(is_shown_at_first: bool, is_shown_later: bool, rows: list[str]) -> None:
-    renderer, found = UpdatingRenderer(color=False, ascii=False), list[str]()
+    renderer, settled = UpdatingRenderer(color=False, ascii=False), list[str]()
     for is_shown, delta in zip((is_shown_at_first, is_shown_later), THOUGHT, strict=True):
         renderer.shows_thinking = is_shown
-        found += renderer.rows(delta)
-    found += renderer.rows(replace(MAIN.reply("Done."), time=14))
-    assert found == [*rows, "", "Done."]
+        settled += renderer.rows(delta)
+    settled += renderer.rows(replace(MAIN.reply("Done."), time=14))
+    assert settled == [*rows, "", "Done."]
 
 
 def test_an_unfinished_thought_has_no_row() -> None:
@@ -365,8 +363,8 @@ ASKED = events.Question(
 )
 
 
-def answer(decision: Any, by: Any, text: str = "", **changes: Any) -> events.Answer:
-    return replace(events.Answer(id="Q1", text=text, decision=decision, by=by), **changes)
+def answer(decision: Any, by: Any, text: str = "", id: str = "Q1", **changes: Any) -> events.Answer:
+    return events.Answer(id=id, text=text, decision=decision, by=by, **changes)
 
 
 ALLOWED = answer("allowed", "user")
@@ -375,8 +373,6 @@ ANSWERS_TO_HOSTS = [
     for id in ("Q2", "Q3")
     for event in (replace(ASKED, id=id), answer("allowed", "config", id=id, is_for_always=True))
 ]
-
-
 ANSWERED_CALLS: dict[str, tuple[list[Event], list[str]]] = {
     "allowed by the configuration": (
         [answer("allowed", "config"), MAKE, command_result()], ["✓ shell  make · allowed without asking"]
@@ -398,8 +394,8 @@ ANSWERED_CALLS: dict[str, tuple[list[Event], list[str]]] = {
 
 @pytest.mark.parametrize(("stream", "rows"), ANSWERED_CALLS.values(), ids=ANSWERED_CALLS)
 def test_the_row_of_a_call_has_its_answer(stream: list[Event], rows: list[str]) -> None:
-    found, _ = rows_and_tail(ASKED, *stream)
-    assert found == rows
+    settled, _ = rows_and_tail(ASKED, *stream)
+    assert settled == rows
 
 
 @pytest.mark.parametrize(
