@@ -71,9 +71,7 @@ ROWS: dict[str, tuple[Event, list[str]]] = {
     "init": (events.Init(session="s1", version="0.1.0", model="claude", workspace="/w"), ["chain 0.1.0 · claude · s1"]),
     "run": (RUN, ["▶ count the SKUs"]),
     "run without a query": (events.RunStarted(id="", query=""), []),
-    "query of several lines": (
-        events.RunStarted(id="L1", query="Count\n\n  every file\n"), ["▶ Count", "", "    every file"]
-    ),
+    "query of several lines": (events.RunStarted(id="L1", query="Count\n\n  all\n"), ["▶ Count", "", "    all"]),
     "iteration": (ITERATION, ["[2/20]"]),
     "reply": (reply("Let me look.\nThen more.", 1), ["Let me look.", "Then more."]),
     "empty reply": (reply("", 1), []),
@@ -104,9 +102,7 @@ ROWS: dict[str, tuple[Event, list[str]]] = {
                            origin="prompt", reason="Interruption channel full, try again"),
         ["⚠️ Interruption channel full, try again", "  use B"],
     ),
-    "returned line": (
-        MAIN.receipt("returned", reason="the run was stopped"), ["↩ Returned (the run was stopped): use B"]
-    ),
+    "returned line": (MAIN.receipt("returned", reason="it was stopped"), ["↩ Returned (it was stopped): use B"]),
     "unsent line": (MAIN.receipt("unsent"), ["↩ Never sent: use B"]),
     "dropped line": (MAIN.receipt("dropped"), ["↩ Dropped: use B"]),
     "handled line": (MAIN.receipt("handled", "todo: add x"), ["✓ Done: todo: add x"]),
@@ -200,11 +196,8 @@ PASTED = "\n".join(f"row {n}" for n in range(100))
 def test_queued_lines_are_shown_whole() -> None:
     [row] = headless_rows(queued("word " * 1000))
     assert row.count("word") == 1000
-    assert headless_rows(queued(PASTED)) == [
-        "📤 Interrupting: row 0",
-        *(f"  row {n}" for n in range(1, 99)),
-        f"  row 99 {SAFE_POINT}",
-    ]
+    rows = ["📤 Interrupting: row 0", *(f"  row {n}" for n in range(1, 99)), f"  row 99 {SAFE_POINT}"]
+    assert headless_rows(queued(PASTED)) == rows
 
 
 def test_queries_are_shown_whole() -> None:
@@ -301,7 +294,6 @@ def test_colours_are_added_only_around_rows() -> None:
 
 # ------------------------------------------------------------------------------------------------- replies that stream
 
-
 STREAMS: dict[str, tuple[list[Event], list[str], list[str]]] = {
     "first words": ([delta("There are ")], [], ["There are"]),
     "two rows": ([delta("There are "), delta("5.\nNo")], ["There are 5."], ["No"]),
@@ -312,10 +304,7 @@ STREAMS: dict[str, tuple[list[Event], list[str], list[str]]] = {
         [delta("There are"), reply("There are"), run_result("There are\n\nWhat instead?", "cancelled", "There are")],
         ["There are", "What instead?", "⏹ cancelled, 1 iteration, 0 tokens"], [],
     ),
-    "no reply": (
-        [run_result("Interrupted.", "interrupted")],
-        ["Interrupted.", "⏹ interrupted, 1 iteration, 0 tokens"], [],
-    ),
+    "no reply": ([run_result("Interrupted.", "interrupted")], ["Interrupted.", "⏹ interrupted, 1 iteration, 0 tokens"], []),
     "error once": (
         [events.Error(message="it is gone", kind="model"), run_result("it is gone", "error")],
         ["✗ it is gone", "✗ error, 1 iteration, 0 tokens"], [],
@@ -340,10 +329,7 @@ def test_a_reply_is_shown_as_it_comes(stream: list[Event], rows: list[str], tail
 BLOCKS = {
     "paragraph": ("One row of it\nand one more.\n\n", "A second paragraph."),
     "item": ("- one item\n  of two rows\n", "- another item"),
-    "long item": (
-        "- one\n",
-        "- another item that is longer than one row of the terminal is wide, also when it wraps",
-    ),
+    "long item": ("- one\n", "- another item that is longer than one row of the terminal is wide, also when it wraps"),
     "table": ("| a | b |\n|---|---|\n| 1 | 2 |\n\n", "Below it."),
     "code": ("```python\nfor n in range(3):\n\n    print(n)\n```\n\n", "After it."),
 }

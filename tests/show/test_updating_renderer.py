@@ -59,7 +59,6 @@ MAKE = call("shell", command="make")
 
 # -------------------------------------------------------------------------------------------------------------- calls
 
-
 CALLS = {
     "search": (
         call("search_files", pattern="SKU", path="."),
@@ -248,9 +247,8 @@ def test_only_a_waiting_line_is_cut(width: int, state: Any) -> None:
     _, tail = rows_and_tail(queued("L1", LONG_TEXT), width=width)
     assert all(len(row) <= width for row in tail)
     assert len(tail) <= 2
-    rows, tail = rows_and_tail(
-        queued("L1", LONG_TEXT), MAIN.receipt(state, LONG_TEXT, "interrupted", "L1"), width=width
-    )
+    receipt = MAIN.receipt(state, LONG_TEXT, "interrupted", "L1")
+    rows, tail = rows_and_tail(queued("L1", LONG_TEXT), receipt, width=width)
     assert words_of(rows) == f"↩ {state.capitalize()} (interrupted): {LONG_TEXT}"
     assert tail == []
 
