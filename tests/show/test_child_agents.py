@@ -39,6 +39,11 @@ def rows_and_tail(*stream: Event, width: int = 80, ascii: bool = False) -> tuple
     return rows_of(renderer, *stream), tail_of(renderer)
 
 
+def tail_after(*stream: Event) -> list[str]:
+    _, tail = rows_and_tail(*stream)
+    return tail
+
+
 def headless_rows(*stream: Event) -> list[str]:
     return rows_of(Renderer(color=False, ascii=False), *stream)
 
@@ -48,7 +53,6 @@ def children(count: int) -> list[AgentEvents]:
 
 
 # ------------------------------------------------------------------------------------------------- above the prompt
-
 
 ROWS_OF_CHILD: dict[str, tuple[list[Event], list[str]]] = {
     "exploration": (
@@ -99,7 +103,8 @@ ROWS_OF_CHILD: dict[str, tuple[list[Event], list[str]]] = {
 
 @pytest.mark.parametrize(("stream", "rows"), ROWS_OF_CHILD.values(), ids=ROWS_OF_CHILD)
 def test_a_collapsed_child_shows_only_exchanges(stream: list[Event], rows: list[str]) -> None:
-    assert rows_and_tail(CHILD.started(), *stream, width=120)[0] == [STARTED, *rows]
+    shown, _ = rows_and_tail(CHILD.started(), *stream, width=120)
+    assert shown == [STARTED, *rows]
 
 
 @pytest.mark.parametrize(
@@ -145,7 +150,6 @@ def test_a_cut_name_keeps_its_number(name: str, width: int, shown: str) -> None:
 
 # ---------------------------------------------------------------------------------------------------------- the tail
 
-
 ACTIVITIES: dict[str, tuple[list[Event], str]] = {
     "starting": ([], " · starting"),
     "iteration": ([CHILD.iteration(2)], " 2/20 · thinking"),
@@ -170,18 +174,18 @@ ACTIVITIES: dict[str, tuple[list[Event], str]] = {
 
 @pytest.mark.parametrize(("stream", "activity"), ACTIVITIES.values(), ids=ACTIVITIES)
 def test_the_tail_has_a_childs_activity(stream: list[Event], activity: str) -> None:
-    assert rows_and_tail(CHILD.started(), *stream)[1] == [f"  ● explore-1{activity} · find the tests"]
+    assert tail_after(CHILD.started(), *stream) == [f"  ● explore-1{activity} · find the tests"]
 
 
 def test_a_child_that_asks_has_another_sign() -> None:
-    assert rows_and_tail(CHILD.started(), CHILD.question())[1] == ["  ❓ explore-1 · Q1 waits · find the tests"]
+    assert tail_after(CHILD.started(), CHILD.question()) == ["  ❓ explore-1 · Q1 waits · find the tests"]
 
 
 def test_children_are_below_their_parents() -> None:
     text = "I see now that the documents say more than the tests do, and that they are older"
     starts = [CHILD.started(), CHILD.iteration(), SECOND_CHILD.started()]
     grandchild = [CHILD.tool_call("t2", "agent"), GRANDCHILD.started(), GRANDCHILD.text_delta(text)]
-    _, tail = rows_and_tail(*starts, *grandchild)
+    tail = tail_after(*starts, *grandchild)
     assert tail == [
         "  ● explore-1 1/20 · agent · find the tests",
         "    ● agent-1 · …ore than the tests do, and that they are older · deeper into it",
@@ -198,7 +202,7 @@ def test_children_are_below_their_parents() -> None:
     ],
 )
 def test_children_without_a_row_are_counted(count: int, last: str) -> None:
-    _, tail = rows_and_tail(*(child.started() for child in children(count)))
+    tail = tail_after(*(child.started() for child in children(count)))
     others = [f"  ● explore-{n} · starting · find the tests" for n in range(1, MOST_ROWS)]
     assert tail == [*others, last]
 
@@ -213,7 +217,7 @@ def test_children_without_a_row_are_counted(count: int, last: str) -> None:
     ids=["ended", "run ended", "the main agent writes"],
 )
 def test_the_tail_shows_children_at_work_only(stream: list[Event], tail: list[str]) -> None:
-    assert rows_and_tail(*stream)[1] == tail
+    assert tail_after(*stream) == tail
 
 
 PROGRESS = [MAIN.progress(f"row {n}\n") for n in range(30)]
@@ -221,12 +225,12 @@ PROGRESS = [MAIN.progress(f"row {n}\n") for n in range(30)]
 
 def test_the_main_agents_progress_is_below_the_children() -> None:
     childs_progress = CHILD.progress("no row\n" * 30)
-    _, tail = rows_and_tail(MAIN.tool_call(), CHILD.started(), *PROGRESS, CHILD.tool_call(), childs_progress)
+    tail = tail_after(MAIN.tool_call(), CHILD.started(), *PROGRESS, CHILD.tool_call(), childs_progress)
     assert tail == ["  ● explore-1 · read_file · find the tests", *(f"  row {n}" for n in range(25, 30))]
 
 
 def test_many_children_leave_one_row_of_progress() -> None:
-    _, tail = rows_and_tail(MAIN.tool_call(), *(child.started() for child in children(7)), *PROGRESS)
+    tail = tail_after(MAIN.tool_call(), *(child.started() for child in children(7)), *PROGRESS)
     assert tail[-2:] == ["  ● explore-7 · starting · find the tests", "  row 25"]
 
 

@@ -143,7 +143,8 @@ def test_code_is_coloured_when_it_is_complete() -> None:
     assert rows_added(flow, "```python\n") == []
     for line in code:
         assert rows_added(flow, f"{line}\n") == []
-        assert flow.tail.split("\n")[-1].strip() == line.strip()
+        *_, last_row = flow.tail.split("\n")
+        assert last_row.strip() == line.strip()
     rows = rows_added(flow, "```\n")
     assert [without_colours(row) for row in rows] == code
     assert rows != code, "it has colours"

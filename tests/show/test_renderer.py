@@ -304,7 +304,9 @@ STREAMS: dict[str, tuple[list[Event], list[str], list[str]]] = {
         [delta("There are"), reply("There are"), run_result("There are\n\nWhat instead?", "cancelled", "There are")],
         ["There are", "What instead?", "⏹ cancelled, 1 iteration, 0 tokens"], [],
     ),
-    "no reply": ([run_result("Interrupted.", "interrupted")], ["Interrupted.", "⏹ interrupted, 1 iteration, 0 tokens"], []),
+    "no reply": (
+        [run_result("Interrupted.", "interrupted")], ["Interrupted.", "⏹ interrupted, 1 iteration, 0 tokens"], []
+    ),
     "error once": (
         [events.Error(message="it is gone", kind="model"), run_result("it is gone", "error")],
         ["✗ it is gone", "✗ error, 1 iteration, 0 tokens"], [],

@@ -432,7 +432,8 @@ def test_blank_rows_separate_the_parts_of_a_run() -> None:
         events.Result(status="done", result="Found.", replies=("Found.",), time=13, iterations=2),
     ]
     rows, tail = rows_and_tail(*stream)
-    assert [row.split(" (")[0].split(",")[0] for row in rows] == [
+    rows_without_numbers = [re.sub(r"( \(|,).*", "", row) for row in rows]
+    assert rows_without_numbers == [
         "▶ go",
         "",
         "thought 2 s",
@@ -446,7 +447,8 @@ def test_blank_rows_separate_the_parts_of_a_run() -> None:
         "✓ done",
     ]
     assert tail == []
-    assert all(row.isascii() for row in rows_and_tail(*stream, ascii=True)[0])
+    ascii_rows, _ = rows_and_tail(*stream, ascii=True)
+    assert all(row.isascii() for row in ascii_rows)
 
 
 @pytest.mark.parametrize(
@@ -455,12 +457,13 @@ def test_blank_rows_separate_the_parts_of_a_run() -> None:
 def test_one_changed_task_is_one_row(state: Any, row: str) -> None:
     tasks = tuple(TaskView(n, f"task {n}", "PENDING") for n in (1, 2, 3))
     changed = (tasks[0], TaskView(2, "task 2", state), tasks[2])
-    rows, _ = rows_and_tail(events.PlanChanged(tasks=tasks, by="main"), events.PlanChanged(tasks=changed, by="main"))
-    assert rows[4:] == [row]
+    renderer = UpdatingRenderer(color=False, ascii=False, width=100)
+    renderer.rows(events.PlanChanged(tasks=tasks, by="main"))
+    assert renderer.rows(events.PlanChanged(tasks=changed, by="main")) == [row]
 
 
 def test_the_partial_result_of_a_stop_is_shown() -> None:
     head, ask = "Here's what I found before you cancelled:", "What would you like to do instead?"
     text = f"{head}\n• gate: a\n[1 done, 2 skipped]\n\n{ask}"
     rows, _ = rows_and_tail(events.Result(status="cancelled_with_partial", result=text, short=f"[1 done]\n{ask}"))
-    assert rows[:5] == text.split("\n")
+    assert rows == [*text.split("\n"), "", "⏹ cancelled with partial, 0 iterations, 0 tokens"]
