@@ -1,7 +1,5 @@
 """The demonstration at a prompt, as a person sees it who tries what it suggests."""
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The output of a headless chain in each format, and readers that are slow or gone."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -62,6 +60,20 @@ async def return_escapes(ctx: ToolContext) -> str:
 
 
 @dataclass
+class Pipe:
+    """The two ends of a pipe."""
+
+    reading: FileIO
+    writing: FileIO
+
+    @property
+    def unread_bytes(self) -> int:
+        count = bytearray(4)
+        fcntl.ioctl(self.reading, termios.FIONREAD, count)
+        return int.from_bytes(count, sys.byteorder)
+
+
+@dataclass
 class Printer(PrintingSession):
     """A chain whose output goes into two files, or into the descriptors of a test."""
 
@@ -109,20 +121,6 @@ async def open_printer(
     finally:
         for fd in own:
             os.close(fd)
-
-
-@dataclass
-class Pipe:
-    """The two ends of a pipe."""
-
-    reading: FileIO
-    writing: FileIO
-
-    @property
-    def unread_bytes(self) -> int:
-        count = bytearray(4)
-        fcntl.ioctl(self.reading, termios.FIONREAD, count)
-        return int.from_bytes(count, sys.byteorder)
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """The recording in the README, compared with the program."""
 
-from __future__ import annotations
-
 import re
 from html import unescape
 from pathlib import Path

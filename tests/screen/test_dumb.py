@@ -1,7 +1,5 @@
 """A terminal without an editor."""
 
-from __future__ import annotations
-
 import os
 
 import trio

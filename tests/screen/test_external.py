@@ -1,7 +1,5 @@
 """The user's external editor and pager."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The file of the history, which is private and never blocks the prompt."""
 
-from __future__ import annotations
-
 import stat
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The keys of the prompt: how they are recognised, what they do to the text, and what Enter sends."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import math

@@ -1,7 +1,5 @@
 """The display of the editor's text: labels for long pastes, and no joining characters."""
 
-from __future__ import annotations
-
 import pytest
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.document import Document

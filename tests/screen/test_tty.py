@@ -1,7 +1,5 @@
 """The identity of terminals."""
 
-from __future__ import annotations
-
 import os
 import pty
 from contextlib import ExitStack

@@ -3,8 +3,6 @@
 That the rows of the parts are those of the whole is tested in ``test_markdown.py``.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from cli.show.blocks import MAX_UNFINISHED, Blocks

@@ -1,7 +1,5 @@
 """Markdown replies while they stream: the rows do not depend on the pieces, and the work grows with the text."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 from typing import TypeAlias

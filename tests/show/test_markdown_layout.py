@@ -1,7 +1,5 @@
 """The rows of each kind of Markdown, and its tables."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Questions as rows: the user sees what an approval covers, and cannot approve by mistake."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The table of the stored sessions."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 

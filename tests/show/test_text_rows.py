@@ -1,7 +1,5 @@
 """Text, plain or styled, cut into rows: any text fits, and nothing but spaces is lost."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import pytest
