@@ -26,7 +26,10 @@ LAST_COMMENT = "/quit ends."
 
 @pytest.fixture
 def start_demo(tmp_path: Path) -> Iterator[StartDemo]:
-    """Start the demonstration without the model's pauses. Its temporary files are in the folder ``tmp``."""
+    """Start the demonstration without the model's pauses. Its temporary files are in the folder ``tmp``.
+
+    Its n-th tool waits at the gate ``tool-n``, unless ``--no-gates`` is given.
+    """
     for name in ("home", "tmp", "work"):
         (tmp_path / name).mkdir()
     rules = tmp_path / "rules.yaml"
@@ -55,9 +58,7 @@ def check_removed(screen: Screen) -> None:
     assert screen.left_behind == []
 
 
-def wait_for_tool(screen: Screen, call: str) -> Screen:
-    """Wait until this call runs."""
-    name = call.split("(")[0]
+def wait_for_tool(screen: Screen, name: str) -> Screen:
     return screen.until(lambda s: f"→ {name}" in s.everything and name in s.toolbar)
 
 
@@ -77,7 +78,7 @@ def test_the_suggested_lines_work(start_demo: StartDemo) -> None:
     screen.open_gate("tool-2")
     screen.until("🔔 INTERRUPTION at iteration 2: ").until("│ Your question waited").until("I work on")
 
-    wait_for_tool(screen, 'read_file(path="orders.csv")').until("A good moment for: !use the notes first")
+    wait_for_tool(screen, "read_file").until("A good moment for: !use the notes first")
     send(screen, "!use the notes first").until("📤 Interrupting: !use the notes first")
     screen.open_gate("tool-3")
     screen.until("⏭ skipped: 3 × read_file").until("│ The running tool has finished")

@@ -211,6 +211,7 @@ async def test_returned_and_unsent_lines_are_reported(tmp_path: Path) -> None:
 @asynccontextmanager
 async def hostile_output(folder: Path, format: Format) -> AsyncIterator[Printer]:
     async with open_printer(folder, format) as printer:
+        printer.output.answer("ans\x1b[2Jwer")
         printer.output.put(events.Notice(message="half a pair: \udcff"))
         await printer.session.run("hostile \x1b[31mquery\x9b1m")
         printer.session.chain.lines.mark_unsent("\ud83d\x1b[2J", "its moment did not come")
@@ -227,7 +228,7 @@ async def test_no_format_prints_control_characters(tmp_path: Path, format: Forma
 
 async def test_text_omits_escape_sequences(tmp_path: Path) -> None:
     async with hostile_output(tmp_path, "text") as printer:
-        assert printer.stdout == "onetwothree\n"
+        assert printer.stdout == "answer\nonetwothree\n"
         assert "clipboard" in printer.stderr
 
 
