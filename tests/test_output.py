@@ -17,7 +17,7 @@ import pytest
 import trio
 from support import open_session
 from support.headless_sessions import PrintingSession
-from support.renderers import Make, at_a_terminal
+from support.renderers import MakeRenderer, at_a_terminal
 from support.rows import check_order
 
 from chain import events
@@ -28,7 +28,7 @@ from cli.show.renderer import Renderer
 RULES = """
 # The first word of a query chooses the replies of its run. A tool, if any, is called in the first one.
 rules:
-  - {when: {user: ^long}, text: "%s", pace: {chunk: 50}}
+  - {when: {user: ^long}, text: "%s", pace: {chunk: %d}}
   - {when: {user: ^refuse}, text: Oh., stop_reason: refusal}
   - {when: {user: ^fail}, error: {message: the service is gone}}
   - {when: {user: ^slow, step: 1}, tools: [{name: look, input: {}}]}
@@ -38,11 +38,10 @@ rules:
   - {when: {user: ^hostile, tool: return_escapes}, text: "one\\x9b2Jtwo\\e]0;title\\athree\\x7f\\e[2J"}
   - {text: "The answer.\\nOn two lines."}
 """
-LONG_CHUNK = 50
-
-LONG = "word " * 10_000
-"""Several times the capacity of the pipe in these tests."""
 PIPE_CAPACITY = 4096
+LONG = "word " * 10_000
+"""A reply of several times ``PIPE_CAPACITY``, which streams in deltas of ``LONG_CHUNK`` characters."""
+LONG_CHUNK = 50
 
 
 @tool
@@ -101,7 +100,7 @@ async def open_printer(
     *,
     stdout: int | None = None,
     stderr: int | None = None,
-    make: Make = Renderer,
+    make: MakeRenderer = Renderer,
     is_joined: bool = False,
 ) -> AsyncIterator[Printer]:
     """Open a chain with an output. With ``is_joined``, both descriptors are those of one file."""
@@ -109,7 +108,7 @@ async def open_printer(
     own = [os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600) for path in paths]
     try:
         async with (
-            open_session(RULES % LONG.strip(), tools=[look, return_escapes]) as session,
+            open_session(RULES % (LONG.strip(), LONG_CHUNK), tools=[look, return_escapes]) as session,
             trio.open_nursery() as nursery,
         ):
             renderer = make(color=False, ascii=False, width=100)
@@ -153,7 +152,7 @@ async def test_text_separates_answers_from_progress(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [Renderer, at_a_terminal], ids=["headless", "at a terminal"])
-async def test_each_answer_precedes_its_closing_row(tmp_path: Path, make: Make) -> None:
+async def test_each_answer_precedes_its_closing_row(tmp_path: Path, make: MakeRenderer) -> None:
     async with open_printer(tmp_path, "text", make=make, is_joined=True) as printer:
         await printer.session.run("task")
         await printer.session.run("something else")
@@ -175,7 +174,7 @@ async def test_a_streamed_reply_is_not_repeated(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [Renderer, at_a_terminal], ids=["headless", "at a terminal"])
-async def test_a_cut_reply_is_shown_once_with_results(tmp_path: Path, make: Make) -> None:
+async def test_a_cut_reply_is_shown_once_with_results(tmp_path: Path, make: MakeRenderer) -> None:
     async with open_printer(tmp_path, "text", make=make, is_joined=True) as printer:
         printer.session.chain.listen(lambda e: e.type == "text_delta" and printer.session.chain.submit("stop"))
         await printer.session.run("slow task")

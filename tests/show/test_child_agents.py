@@ -16,7 +16,7 @@ from support.agent_events import (
     SECOND_CHILD,
     AgentEvents,
 )  # fmt: skip
-from support.renderers import Make, above_a_prompt, at_a_terminal, rows_of, tail_of
+from support.renderers import MakeRenderer, above_a_prompt, at_a_terminal, rows_of, tail_of
 from support.rows import check_row
 from support.work import calls_of
 
@@ -238,7 +238,7 @@ def test_many_children_leave_one_row_of_progress() -> None:
 
 
 @pytest.mark.parametrize("make", [Renderer, at_a_terminal], ids=["headless", "at a terminal"])
-def test_a_childs_work_is_shown_without_a_prompt(make: Make) -> None:
+def test_a_childs_work_is_shown_without_a_prompt(make: MakeRenderer) -> None:
     renderer = make(color=False, ascii=False, width=120)
     assert rows_of(renderer, *CHILD.around(*EXPLORATION)) == [
         '→ explore(task="find the tests")',
@@ -317,7 +317,7 @@ def interleaved(draw: st.DrawFn, outer: list[Event], inner: list[Event], *, marg
     st.sampled_from([20, 40, 80, 120]), st.booleans(), st.booleans(),
 )  # fmt: skip
 def test_children_change_no_row_of_the_main_agent(
-    make: Make, stream: list[Event], width: int, color: bool, ascii: bool
+    make: MakeRenderer, stream: list[Event], width: int, color: bool, ascii: bool
 ) -> None:
     renderer, renderer_of_main = (make(color=color, ascii=ascii, width=width) for _ in range(2))
     rows_of_main, all_rows = list[str](), list[str]()
@@ -336,7 +336,7 @@ def test_children_change_no_row_of_the_main_agent(
 
 
 @pytest.mark.parametrize("make", [above_a_prompt, Renderer], ids=["above a prompt", "headless"])
-def test_the_cost_of_an_event_is_constant(make: Make) -> None:
+def test_the_cost_of_an_event_is_constant(make: MakeRenderer) -> None:
     def cost_of_deltas(count: int) -> int:
         renderer = make(color=False, ascii=False, width=80)
         family = children(8)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support import trying
-from support.rows import check_row, without_colours
+from support.rows import check_row, pieces_of, without_colours
 from support.work import calls_of
 
 from chain.text.plain import sanitize
@@ -52,10 +52,6 @@ VALID_MARKDOWN = st.lists(
 
 def markdown_flow(width: int) -> MarkdownFlow:
     return MarkdownFlow(width, MarkdownStyle())
-
-
-def pieces_of(text: str, length: int) -> list[str]:
-    return [text[start : start + length] for start in range(0, len(text), length)]
 
 
 def rows_added(flow: MarkdownFlow | PlainFlow, piece: str) -> list[str]:

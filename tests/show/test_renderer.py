@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.agent_events import MAIN
 from support.renderers import above_a_prompt, rows_of, tail_of
-from support.rows import check_row, without_colours
+from support.rows import check_row, pieces_of, without_colours
 
 from chain import events
 from chain.events import AdjustmentView, Event, Point, TaskView
@@ -349,7 +349,7 @@ def test_other_rows_wait_for_a_blocks_end(
         return [row for row in rows_of(above_a_prompt(color=color, ascii=False, width=width), *stream) if row]
 
     text = first_block + second_block
-    deltas = [delta(text[start : start + piece_length]) for start in range(0, len(text), piece_length)]
+    deltas = [delta(piece) for piece in pieces_of(text, piece_length)]
     rows_of_reply = rows_with_text(delta(text), reply(text))
     first_words_of_second = second_block.removeprefix("- ")[:8]
     start_of_second = next(n for n, row in enumerate(rows_of_reply) if first_words_of_second in row)

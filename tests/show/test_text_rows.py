@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prompt_toolkit.utils import get_cwidth
-from support.rows import check_row
+from support.rows import check_row, pieces_of
 
 from cli.show.spans import paint_row, plain, safe_row, wrap
 from cli.show.text_rows import Flow, columns, fitting, in_rows
@@ -20,8 +20,7 @@ STYLED_LINE = st.lists(
 
 def rows_of_pieces(text: str, width: int, piece_length: int) -> list[str]:
     flow = Flow(width)
-    pieces = [text[start : start + piece_length] for start in range(0, len(text), piece_length)]
-    return [row for piece in pieces for row in flow.add(piece)] + flow.end()
+    return [row for piece in pieces_of(text, piece_length) for row in flow.add(piece)] + flow.end()
 
 
 def test_a_row_is_returned_once_it_is_whole() -> None:

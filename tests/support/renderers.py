@@ -9,7 +9,7 @@ from cli.show.renderer import Renderer
 
 from .rows import without_colours
 
-Make: TypeAlias = Callable[..., Renderer]
+MakeRenderer: TypeAlias = Callable[..., Renderer]
 
 above_a_prompt = partial(Renderer, streams=True, collapses=True)
 at_a_terminal = partial(Renderer, streams=True)

@@ -24,6 +24,11 @@ def check_row(row: str, width: int) -> None:
     assert (_SGR.findall(row) or ["\x1b[0m"])[-1] == "\x1b[0m"
 
 
+def pieces_of(text: str, length: int) -> list[str]:
+    """Cut a text into pieces, as it would stream."""
+    return [text[start : start + length] for start in range(0, len(text), length)]
+
+
 def check_order(text: str, parts: Iterable[str]) -> None:
     """Assert that the text contains the parts in this order."""
     at = -1
