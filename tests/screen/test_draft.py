@@ -45,7 +45,7 @@ def test_a_returned_line_is_put_above_refused_ones() -> None:
     ("typed", "is_sent_first"),
     [("stop", True), ("/drop", True), ("!!now", True), ("!urgent", False), ("text", False)],
 )
-def test_a_stop_or_command_is_sent_before_unsent_lines(typed: str, is_sent_first: bool) -> None:
+def test_stops_and_commands_precede_unsent_lines(typed: str, is_sent_first: bool) -> None:
     draft, text = draft_below("one", "two", typed=typed)
     assert draft.overtaking_line(text) == ((typed, "one\ntwo\n") if is_sent_first else None)
 

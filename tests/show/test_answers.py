@@ -59,7 +59,7 @@ def checkpoint(query: str, *changed_files: str) -> Checkpoint:
     return Checkpoint(query, NOW - 60, unused_history, changes)
 
 
-def test_each_run_that_can_be_undone_has_a_row() -> None:
+def test_each_run_to_undo_has_a_row() -> None:
     head, *rows = undo_rows(
         [
             checkpoint("fix\nthe test", "b.py", "a.py", "b.py"),

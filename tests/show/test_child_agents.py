@@ -15,7 +15,7 @@ from support.agent_events import (
     RUN,
     SECOND_CHILD,
     AgentEvents,
-)  # fmt: skip
+)
 from support.renderers import MakeRenderer, above_a_prompt, at_a_terminal, rows_of, tail_of
 from support.rows import check_row
 from support.work import calls_of
@@ -33,19 +33,15 @@ DELIVERED = "  [🔔 INTERRUPTION of explore-1 at iteration 2] use B ✓ Message
 DELIVERED_AFTER_TOOL = DELIVERED.replace("before a tool", "after read_file")
 
 
-def rows_and_tail(*stream: Event, width: int = 80, ascii: bool = False) -> tuple[list[str], list[str]]:
+def rows_and_tail(*stream: Event, width: int = 80) -> tuple[list[str], list[str]]:
     """Return the rows above the prompt, and those of the tail."""
-    renderer = above_a_prompt(color=False, ascii=ascii, width=width)
+    renderer = above_a_prompt(color=False, ascii=False, width=width)
     return rows_of(renderer, *stream), tail_of(renderer)
 
 
 def tail_after(*stream: Event) -> list[str]:
     _, tail = rows_and_tail(*stream)
     return tail
-
-
-def headless_rows(*stream: Event) -> list[str]:
-    return rows_of(Renderer(color=False, ascii=False), *stream)
 
 
 def children(count: int) -> list[AgentEvents]:
@@ -261,7 +257,7 @@ def test_a_childs_work_is_shown_without_a_prompt(make: MakeRenderer) -> None:
 def test_a_childs_events_do_not_release_the_answer() -> None:
     answer, result = MAIN.reply("There are 5."), events.Result(status="done", result="There are 5.")
     of_child = CHILD.started(), CHILD.iteration(), CHILD.reply("5"), CHILD.tool_call(), CHILD.interruption()
-    rows = headless_rows(answer, *of_child, CHILD.ended(), result)
+    rows = rows_of(Renderer(color=False, ascii=False), answer, *of_child, CHILD.ended(), result)
     assert "  explore-1: 5" in rows
     assert "There are 5." not in rows
 

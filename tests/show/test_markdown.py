@@ -172,13 +172,13 @@ def test_a_long_unfinished_line_of_code_fits(open_flow: OpenFlow) -> None:
         check_row(row, 33)
 
 
-def test_the_tail_has_the_last_rows_of_a_table() -> None:
+def test_the_tail_has_a_tables_last_rows() -> None:
     flow = markdown_flow(20)
     flow.add("| head | two |\n|---|---|\n" + "".join(f"| row {n} | x |\n" for n in range(99)))
     assert flow.tail.split("\n") == [f"| row {n} | x |" for n in range(99 - MAX_TAIL, 99)]
 
 
-def test_the_tail_has_the_end_of_a_paragraph() -> None:
+def test_the_tail_has_a_paragraphs_end() -> None:
     flow = markdown_flow(20)
     flow.add("".join(f"word{n} " for n in range(999)))
     assert len(flow.tail.split("\n")) == MAX_TAIL
@@ -201,7 +201,7 @@ def test_too_long_a_block_is_shown_as_source() -> None:
     assert rows_of_pieces(markdown_flow(40), pieces_of(text, 77)) == source_rows
 
 
-def test_a_block_after_too_long_a_block_is_rendered() -> None:
+def test_rendering_resumes_after_too_long_a_block() -> None:
     *_, separator, heading = markdown_rows(f"{'*word* ' * MAX_UNFINISHED}\n\n# b")
     assert [separator, heading] == ["", *markdown_rows("# b")]
 

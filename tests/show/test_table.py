@@ -21,12 +21,12 @@ def test_the_last_cell_continues_below_itself(width: int) -> None:
     assert [row.split()[0] for row in starts_of_rows] == ["a", "long"]
 
 
-def test_a_long_word_alone_in_its_cell_is_whole() -> None:
+def test_a_long_word_alone_is_whole() -> None:
     path = "/x" * 60
     assert table([("path", path)], 40) == [f"  path  {path}"]
 
 
-def test_a_long_word_behind_others_is_cut() -> None:
+def test_a_long_word_after_others_is_cut() -> None:
     assert table([("a", "b " + "x" * 70)], 40) == ["  a  b", "     " + "x" * 35, "     " + "x" * 35]
 
 

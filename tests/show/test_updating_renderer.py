@@ -138,14 +138,14 @@ REFUSAL = refusal(f"shell needs approval, and no one is available to approve it;
 
 
 @pytest.mark.parametrize("command", ["make", "make" + " # why" * 40], ids=["short", "long"])
-def test_a_refusal_says_how_to_allow_the_call(command: str) -> None:
+def test_a_refusal_says_how_to_allow_it(command: str) -> None:
     rows, _ = rows_and_tail(call("shell", command=command), REFUSAL)
     assert len(rows) == 2
     assert " ".join(rows).endswith(HOW_TO_ALLOW)
 
 
 @pytest.mark.parametrize("width", [80, 50])
-def test_a_headless_refusal_says_how_to_allow_the_call(width: int) -> None:
+def test_a_headless_refusal_says_how_to_allow_it(width: int) -> None:
     rows = Renderer(color=False, ascii=False, width=width).rows(REFUSAL)
     assert " ".join(rows).endswith(HOW_TO_ALLOW)
 
