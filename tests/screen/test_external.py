@@ -41,7 +41,7 @@ def test_the_error_says_how_to_name_an_editor(environ: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     "environ",
     [{"PATH": "/nowhere"}, {"PAGER": "cat"}, {"PAGER": "no-such-pager -x"}, {"PAGER": "'unclosed"}, {"PAGER": ""}],
-    ids=["none installed", "no pager", "not installed", "unclosed quote", "empty"],
+    ids=["none installed", "cat is no pager", "not installed", "unclosed quote", "empty"],
 )
 def test_the_error_says_how_to_name_a_pager(environ: dict[str, str]) -> None:
     with pytest.raises(UserError, match="set PAGER"):
