@@ -27,8 +27,8 @@ PIECES = [
     *["```", "~~~", "```py", "def f():", "|", "a | b", "--|--", "\n\n| a | b |\n|:-:|--:|\n| c | d |"],
     *["&#27;", "&#x202e;", "&#10;", "&#9;", "&lt;", "\x1b[31m", "\x1b]0;", "\x07", "\x9b", "\r", "\u2028", "\x00"],
 ]
-NOT_SPLIT_LIKE_WHOLE = re.compile(r"^ {1,3}(?![-+*\d ])\S|<b>", re.MULTILINE)
-"""Exceptions of ``Blocks``: text indented less than its list item, and HTML that may contain a fence."""
+NOT_SPLIT_LIKE_WHOLE = re.compile(r"^ {1,3}(?![-+*\d ])\S|<b>|^ {0,3}<(br>|!--)", re.MULTILINE)
+"""Exceptions of ``Blocks``: text indented less than its list item, and HTML that may contain a list or code."""
 
 WIDTHS = st.sampled_from([4, 9, 20, 40, 80])
 ANY_MARKDOWN = st.lists(st.sampled_from(PIECES), max_size=30).map("".join)
