@@ -1,7 +1,5 @@
 """The demonstration at a prompt, as a person sees it who tries what it suggests."""
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess
@@ -21,14 +19,17 @@ from chain.errors import UserError
 from cli.show.renderer import Renderer
 from cli.subcommands.demo import play
 
-Start = Callable[..., Screen]
+StartDemo = Callable[..., Screen]
 
-LAST = "/quit ends."
+LAST_COMMENT = "/quit ends."
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    """Start the demonstration without the model's pauses. Its temporary files are in the folder ``tmp``."""
+def start_demo(tmp_path: Path) -> Iterator[StartDemo]:
+    """Start the demonstration without the model's pauses. Its temporary files are in the folder ``tmp``.
+
+    Its n-th tool waits at the gate ``tool-n``, unless ``--no-gates`` is given.
+    """
     for name in ("home", "tmp", "work"):
         (tmp_path / name).mkdir()
     rules = tmp_path / "rules.yaml"
@@ -36,51 +37,48 @@ def start(tmp_path: Path) -> Iterator[Start]:
     rules.write_text(re.sub(r"^(pace|terminal_pace): .*\n", "", shipped, flags=re.M), encoding="utf-8")
     with ExitStack() as stack:
 
-        def begin(*args: str) -> Screen:
+        def start(*args: str) -> Screen:
             argv = [sys.executable, str(ROOT / "tests/support/demo_program.py"), str(rules), *args]
             home, env = tmp_path / "home", {"TMPDIR": str(tmp_path / "tmp")}
             screen = Screen(argv, home=home, cwd=tmp_path / "work", rows=60, columns=200, env=env)
             return stack.enter_context(screen)
 
-        yield begin
+        yield start
 
 
-def folders(screen: Screen) -> list[Path]:
-    """Return the folders of demonstrations."""
+def demo_folders(screen: Screen) -> list[Path]:
     return list((screen.home.parent / "tmp").iterdir())
 
 
 def check_removed(screen: Screen) -> None:
-    """Check that nothing is left of the demonstration, and the terminal is as before."""
-    assert folders(screen) == []
+    """Check that no files of the demonstration remain, and the terminal is as before."""
+    assert demo_folders(screen) == []
     assert [path.name for path in screen.home.rglob("*") if path.is_file()] == []
     assert not (screen.home / "state").exists()
     assert screen.left_behind == []
 
 
-def in_tool(screen: Screen, call: str) -> Screen:
-    """Wait until this call runs."""
-    name = call.split("(")[0]
+def wait_for_tool(screen: Screen, name: str) -> Screen:
     return screen.until(lambda s: f"→ {name}" in s.everything and name in s.toolbar)
 
 
 @pytest.mark.slow
-def test_the_suggested_lines_work(start: Start) -> None:
-    screen = start()
-    in_tool(screen, "list_files").until("todo: add verify the SKU data  ")
-    assert len(folders(screen)) == 1
+def test_the_suggested_lines_work(start_demo: StartDemo) -> None:
+    screen = start_demo()
+    wait_for_tool(screen, "list_files").until("todo: add verify the SKU data  ")
+    assert len(demo_folders(screen)) == 1
 
     send(screen, "todo: add verify the SKU data").until("📤 Interrupting: todo: add verify")
     screen.open_gate("tool-1")
     screen.until("🔔 INTERRUPTION at iteration 1: ").until("[ ] 1. verify the SKU data")
     screen.until("│ The task was put on the plan")
 
-    in_tool(screen, "search_files")
+    wait_for_tool(screen, "search_files")
     send(screen, "how far are you?").until("📤 Interrupting: how far are you?")
     screen.open_gate("tool-2")
     screen.until("🔔 INTERRUPTION at iteration 2: ").until("│ Your question waited").until("I work on")
 
-    in_tool(screen, 'read_file(path="orders.csv")').until("A good moment for: !use the notes first")
+    wait_for_tool(screen, "read_file").until("A good moment for: !use the notes first")
     send(screen, "!use the notes first").until("📤 Interrupting: !use the notes first")
     screen.open_gate("tool-3")
     screen.until("⏭ skipped: 3 × read_file").until("│ The running tool has finished")
@@ -88,24 +86,24 @@ def test_the_suggested_lines_work(start: Start) -> None:
     screen.open_gate("tool-4")
     screen.open_gate("tool-5")
     screen.until("[✓] 1. verify the SKU data").until("Travel kettle").until("✓ done")
-    screen.until(LAST).until("│ Not tried yet: stop")
+    screen.until(LAST_COMMENT).until("│ Not tried yet: stop")
     idle(screen)
 
     send(screen, "analyze SKU122")
-    in_tool(screen, "list_files")
+    wait_for_tool(screen, "list_files")
     send(screen, "stop").until("⏹ Stopping")
     screen.open_gate("tool-6")
     screen.until("[1 done, ").until("⏹ cancelled").until("│ Stopped.")
-    assert screen.everything.count(LAST) == 1
+    assert screen.everything.count(LAST_COMMENT) == 1
     send(idle(screen), "/quit")
     assert screen.wait() == 0
     check_removed(screen)
 
 
 @pytest.mark.slow
-def test_the_files_can_be_asked_about_afterwards(start: Start) -> None:
-    screen = start("--no-gates")
-    screen.until("Travel kettle").until("✓ done").until(LAST).until("Not tried yet: todo: add verify")
+def test_the_files_can_be_asked_about_afterwards(start_demo: StartDemo) -> None:
+    screen = start_demo("--no-gates")
+    screen.until("Travel kettle").until("✓ done").until(LAST_COMMENT).until("Not tried yet: todo: add verify")
     for line, answer in {
         "list the files": "notes/SKU123.md",
         "search SKU124": "products.csv:5: SKU124,Camp stove",
@@ -114,29 +112,34 @@ def test_the_files_can_be_asked_about_afterwards(start: Start) -> None:
     }.items():
         send(idle(screen), line).until(answer)
     idle(screen)
-    assert screen.everything.count(LAST) == 1
+    assert screen.everything.count(LAST_COMMENT) == 1
     screen.type(CTRL_D)
     assert screen.wait() == 0
     check_removed(screen)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, None])
-def test_its_folder_is_removed_however_it_ends(start: Start, number: signal.Signals | None) -> None:
-    screen = in_tool(start(), "list_files")
+def demo_in_its_second_run(start_demo: StartDemo) -> Screen:
+    screen = wait_for_tool(start_demo(), "list_files")
     screen.type(ESC)
     screen.until("│ The current step was cancelled.")
     send(idle(screen), "analyze SKU122").until("▶ analyze SKU122")
-    in_tool(screen, "list_files")
-    if number is None:
-        screen.hang_up()
-    else:
-        screen.kill(number)
-    assert screen.wait(reads=number is not None) == 143
-    if number is None:
-        assert folders(screen) == []
-    else:
-        check_removed(screen)
+    return wait_for_tool(screen, "list_files")
+
+
+@pytest.mark.slow
+def test_a_signal_removes_the_folder(start_demo: StartDemo) -> None:
+    screen = demo_in_its_second_run(start_demo)
+    screen.kill(signal.SIGTERM)
+    assert screen.wait() == 143
+    check_removed(screen)
+
+
+@pytest.mark.slow
+def test_a_closed_terminal_removes_the_folder(start_demo: StartDemo) -> None:
+    screen = demo_in_its_second_run(start_demo)
+    screen.hang_up()
+    assert screen.wait(reads=False) == 143
+    assert demo_folders(screen) == []
 
 
 @pytest.mark.slow

@@ -5,8 +5,7 @@ whenever the terminal is not read, and keys would echo late. A key binding calls
 Rows to show wait in a ``RowOutput``, which the editor's thread draws.
 
 One application runs for the whole program. With a new one for each prompt, lines typed quickly between two prompts
-would be joined into one. Rows are not printed by
-``run_in_terminal`` or ``patch_stdout``, which lose keys and flicker.
+would be joined into one. Rows are not printed by ``run_in_terminal`` or ``patch_stdout``, which lose keys and flicker.
 """
 
 from __future__ import annotations

@@ -203,9 +203,8 @@ class Keyboard:
     def _submit_lines(self, lines: Sequence[str], *, at: str) -> list[Acceptance]:
         """Submit lines until one is not accepted. Return what happened to each submitted line.
 
-        The last line may answer the question ``at``.
-
-        All lines are submitted in one call to trio's thread, so that no run ends between two of them.
+        The last line may answer the question ``at``. One call to trio's thread submits all, so that no run ends between
+        two of them.
         """
         whole = [self.pastes.whole(line) for line in lines]
 

@@ -137,10 +137,7 @@ class Screen(ScreenAbilities, Protocol):
         """Set the window's title, if the terminal has one, until the user types. Ring the bell if ``rings``."""
 
     def name_window(self, title: str) -> None:
-        """Set the title that the window has between alerts, if the terminal has one.
-
-        ``close`` restores the original.
-        """
+        """Set the title of the window between alerts, if the terminal has one. ``close`` restores the original."""
 
     def redraw(self) -> None:
         """Redraw the prompt after a change of the terminal's size, or after another program had the terminal."""

@@ -87,7 +87,7 @@ class RowOutput:
             return self._is_to_be_scheduled()
 
     def ask(self, question: str, keys: str) -> bool:
-        """Set the question that text begun after the next drawing answers. Return whether to schedule that drawing."""
+        """Set the question for text that is begun after the next drawing. Return whether to schedule that drawing."""
         with self._lock:
             if self._next_question == question:
                 return False
@@ -224,10 +224,7 @@ class RowOutput:
         return is_due
 
     def clear(self) -> None:
-        """Clear the screen, and draw as many of the latest rows as fit.
-
-        The output of other programs, such as a pager, is not drawn again.
-        """
+        """Clear the screen, and draw as many of the latest rows as fit, but no output of other programs."""
         with self._lock:
             self._rows = [*list(self._last)[-max(screen_size().rows - SCREEN_MARGIN, 0) :], *self._rows]
             self._last.clear()

@@ -24,7 +24,7 @@ MAX_COPIED = 74_994
 
 
 def copyable(text: str) -> str:
-    """Cut a text to the length that a terminal can copy. Return its start."""
+    """Return the start of a text, as much as a terminal can copy."""
     return text.encode(errors="replace")[:MAX_COPIED].decode(errors="ignore")
 
 

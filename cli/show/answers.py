@@ -42,10 +42,7 @@ _SENTENCE = re.compile(r".+?[.!?](?=\s+[^a-z\s]|\s*\Z)", re.S)
 
 
 def status_rows(chain: Chain, width: int, *, prices_of: str = "") -> list[str]:
-    """Return the rows of ``/status``: the state of the run and the usage.
-
-    ``prices_of`` is the date of the prices; empty if it is not known.
-    """
+    """Return the rows of ``/status``: run and usage. ``prices_of`` is the date of the prices; empty if not known."""
     used = chain.state.usage
     tokens = (
         f"{used.input_tokens:,} input, {used.output_tokens:,} output, {used.cache_read_tokens:,} cache read, "
@@ -122,10 +119,7 @@ def tool_rows(chain: Chain, width: int) -> list[str]:
 
 
 def server_rows(chain: Chain, name: str, width: int) -> list[str]:
-    """Return the rows of ``/mcp``: all MCP servers, or the details of the server ``name``.
-
-    An empty ``name`` means all. No rows are returned for an unknown server.
-    """
+    """Return the rows of ``/mcp``: all servers if ``name`` is empty, else the details of one; none if it is unknown."""
     views = [view for view in chain.servers if name in ("", view.name)]
     rows = [(view.name, view.state, pluralize(len(view.tools), "tool"), flat(view.error)) for view in views]
     found = table(rows, width)
@@ -186,10 +180,7 @@ def debug_rows(settings: Settings, chain: Chain, width: int) -> list[str]:
 
 
 def tree_rows(agents: Sequence[AgentView], width: int, *, now: float) -> list[str]:
-    """Return the rows of ``/agents``: the agents at work, then the finished ones that can be asked again.
-
-    Rows have at most ``width`` columns. The agent's task is at the end of its row, where a long row is cut.
-    """
+    """Return the rows of ``/agents``: the agents at work, then the finished ones that can be asked again."""
     # The main agent is not listed as finished, since lines always go to it.
     finished = [agent for agent in agents if agent.state == "finished" and agent.name != MAIN]
     named = {agent.name: agent for agent in agents if agent not in finished}

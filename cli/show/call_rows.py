@@ -30,11 +30,7 @@ _OPENINGS = frozenset("{[")
 
 
 def subject(name: str, input: Mapping[str, Any]) -> str:
-    """Return the main argument of a call as text.
-
-    This is its first argument whose name is known as a main one (a path, a command, a pattern), else its first text,
-    else all its arguments.
-    """
+    """Return the main argument of a call as text: a path, a command or the like, else its first text, else all."""
     texts = {key: value for key, value in input.items() if isinstance(value, str) and value.strip()}
     if not texts and name == LISTING:
         return "."
@@ -74,7 +70,7 @@ def is_refusal(event: events.ToolResult) -> bool:
 def settled_call(event: events.ToolResult, about: str, more: Sequence[str], place: RowPlace) -> list[str]:
     """Return the rows of a call that has ended: one, or up to two with the reason of a failure.
 
-    ``about`` is the call's main argument. ``more`` are further parts of the summary. What the sandbox denied is on
+    ``about`` is the call's main argument. ``more`` are further parts of the summary. Denials of the sandbox have
     additional rows.
     """
     dot = f" {place.sign('·')} "

@@ -79,11 +79,7 @@ class Child:
         self.step, self._written, self._cleaner = step, "", Cleaner()
 
     def activity(self, width: int, mark: str) -> str:
-        """Return the agent's activity in at most ``width`` columns.
-
-        This is the open question, else the latest running tool, else the end of the text that is being written, else
-        the step.
-        """
+        """Return the open question, else the latest running tool, else the end of the streaming text, else the step."""
         if self.question:
             return cut(f"{flat(self.question)} waits", width, mark)
         if self._tools:
@@ -120,10 +116,7 @@ def self_and_ancestors(working: Working, name: str) -> Iterator[Child]:
 
 
 def child_rows(working: Working, width: int, sign: Sign, most: int = MOST_ROWS) -> list[str]:
-    """Return at most ``most`` rows of ``width`` columns, one for each agent at work.
-
-    If there are more agents, the last row is the number of those without a row.
-    """
+    """Return at most ``most`` rows, one for each agent at work. If there are more, the last row counts the others."""
     parents = {name: next((one.name for one in list(self_and_ancestors(working, name))[1:]), "") for name in working}
     ordered = [working[name] for _, name in tree_order(parents)]
     shown = ordered if len(ordered) <= most else ordered[: most - 1]

@@ -72,8 +72,8 @@ def parse(source: str) -> Sequence[Token] | None:
 def is_apart(before: str, after: str, *, has_blank: bool) -> bool:
     """Return whether a blank row separates two blocks of the kinds ``before`` and ``after``.
 
-    It always does if the source ``has_blank`` lines between them. Otherwise it does not if ``before`` is a heading, a
-    paragraph or a list item, and ``after`` is a paragraph or a list item.
+    If the source ``has_blank`` lines between them, it does. Otherwise it does unless a paragraph or a list item follows
+    a heading, a paragraph or a list item.
     """
     return has_blank or before not in _CLOSE_TO_NEXT or after not in _CLOSE_TO_PREVIOUS
 
@@ -124,10 +124,7 @@ class MarkdownPage:
 
     @property
     def is_apart(self) -> bool:
-        """Whether a blank row certainly separates the next part: its source follows a blank line.
-
-        Otherwise this depends on the kind of the next block.
-        """
+        """Whether a blank row will precede the next part. If false, its kind may still require one."""
         return self._has_rows and self._ends_blank
 
     def _add(self, tokens: Sequence[Token]) -> None:

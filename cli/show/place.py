@@ -37,10 +37,7 @@ class RowPlace:
         return self.width - len(self.indent)
 
     def nest(self, depth: int, agent: str) -> RowPlace:
-        """Return the layout for an agent ``depth`` levels down.
-
-        ``agent`` is the name to show before each text; empty if the texts contain it.
-        """
+        """Return the layout for an agent ``depth`` levels down. Each text begins with the name ``agent``, if any."""
         who = f"{self.name(agent)}: " if agent else ""
         return replace(self, indent=indent(depth, self.width), who=who)
 

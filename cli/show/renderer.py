@@ -1,8 +1,7 @@
 """Events as rows that are never updated: the progress of a headless run, or a session. Pure.
 
-A row is unsettled while a later event can still change it. Rows of a child agent follow the call that started it. They
-are indented further than those of its parent, and have its name, since several children may work in parallel. The
-renderer for rows that can be updated is in ``updating_renderer``.
+A row is unsettled while a later event can still change it. Rows of a child agent have its name, since several children
+may work in parallel. They are indented further than those of its parent. ``updating_renderer`` updates rows.
 """
 
 from __future__ import annotations
@@ -30,8 +29,7 @@ from cli.show.user_lines import fold
 FIRST = 20
 """The number of rows of a tool's progress that are shown immediately."""
 LAST = 5
-"""The number of the latest rows that are shown after the first ones, at the end of the call. Until then ``tail`` shows
-them."""
+"""The number of the latest rows that ``tail`` shows during the call, and that get rows of their own at its end."""
 
 WORK_OF_CHILDREN = (
     events.ThinkingDelta,
@@ -160,10 +158,7 @@ class Renderer:
         return [f"{place.indent}{place.paint('dim', place.one_row(f'  {row}'))}" for row in rows]
 
     def answer(self, command: str, text: str, rows: Sequence[str] = ()) -> list[str]:
-        """Return the rows of the answer to a slash command: the typed ``command``, the ``text``, and further ``rows``.
-
-        An empty command has no row.
-        """
+        """Return the rows of the typed slash command (none if it is empty), of its answer, and further ``rows``."""
         place, shown = self.place, fold(command, self.place.room)
         typed = [] if not shown else place.spans([("bold", f"{place.sign('»')} {shown}")])
         found = [*typed, *in_rows(text, place.room), *rows]

@@ -53,7 +53,7 @@ class StreamedReplies:
         return parts + self._end_flow()
 
     def cut_off(self, place: RowPlace) -> list[Part]:
-        """Discard a reply that will be requested again. Return a note on that, after the rows that it delayed."""
+        """Discard a reply that will be requested again. Return the rows that waited for its end, and a note."""
         was_begun, self._flow = self._flow is not None, None
         note = place.note("↻", "That reply was cut off; ignore it.", "yellow") if was_begun else []
         return [*self._take_aside(), (WORK, note)]

@@ -226,13 +226,11 @@ class Toolbar:
     ) -> list[ToolbarPart]:
         """Return the row, at most ``width`` columns of it.
 
-        ``to`` is the recipient of the typed text, and ``waiting`` the number of lines that wait for any agent. ``at``
-        is the id of the question that was open when the user began to type; empty if none was. ``others`` is the number
-        of further lines in the editor, which Enter sends before the typed one. ``holds_rows``: rows of events wait for
-        the end of a block of the reply. ``keys`` are the keys that answer the question without Enter while nothing is
-        typed.
-
-        ``mode`` is shown if it is given. While a run is active, it is in short form, and the default mode is not shown.
+        ``to``: the recipient of the typed text. ``waiting``: the number of lines that wait for any agent. ``at``: the
+        id of the question that was open when the user began to type, or empty. ``others``: the number of lines in the
+        editor that Enter sends before the typed one. ``holds_rows``: rows of events wait for the end of a block of the
+        reply. ``keys``: the keys that answer the question without Enter. ``mode``: if given, it is shown, but during a
+        run only in short form, and not the default mode.
         """
         typed = to.text
         if at and answers_question(typed):

@@ -138,10 +138,7 @@ class UpdatingRenderer(Renderer):
         return self._spaced(self._release_question())
 
     def answer(self, command: str, text: str, rows: Sequence[str] = ()) -> list[str]:
-        """Return the rows of the answer to a slash command: the typed ``command``, the ``text``, and further ``rows``.
-
-        An empty command has no row.
-        """
+        """Return the rows of the typed slash command (none if it is empty), of its answer, and further ``rows``."""
         found = super().answer(command, text, rows)
         self._spacing.set_apart(COMMAND)
         return found

@@ -42,15 +42,12 @@ def query(text: str) -> str:
 
 
 def job_end_text(text: str, sign: Sign) -> str:
-    """Return the text that reports the end of a job, shortened to its first two rows.
-
-    These are the job's status and the first row of its command.
-    """
+    """Shorten the text that reports the end of a job to the job's status and the first row of its command."""
     return f" {sign('·')} ".join(text.split("\n")[:2])
 
 
 def strip_texts(message: str, texts: Iterable[str]) -> str:
-    """Return the message of lines that were delivered together, without those lines that have these ``texts``."""
+    """Remove the lines with these ``texts`` from a message of several lines, and return the rest."""
     for text in texts:
         message = message.replace(text, "", 1)
     return message.strip("\n")

@@ -86,7 +86,7 @@ def recording(frames: Sequence[Frame], columns: int, *, rest_s: float, about: st
         )
         still = "" if n == 0 else ' visibility="hidden"'
         body.append(f'<g class="f{n}"{still}>{"".join(used)}</g>')
-    defined = "".join(f'<g id="{name}">{_drawn(row)}</g>' for row, name in rows.items())
+    defined = "".join(f'<g id="{name}">{_svg_of_row(row)}</g>' for row, name in rows.items())
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" xml:space="preserve" viewBox="0 0 {width:.0f} {height}" '
         f'width="{width:.0f}"><desc>{escape(about)}</desc>'
@@ -97,8 +97,8 @@ def recording(frames: Sequence[Frame], columns: int, *, rest_s: float, about: st
     )
 
 
-def _drawn(row: Row) -> str:
-    """Draw a row at the height 0: each stretch of one style at its own column, so that fonts cannot shift the next."""
+def _svg_of_row(row: Row) -> str:
+    """Draw a row at the height 0. Each stretch of one style has its own position, so that no font can shift it."""
     parts, x = [], 0
     for (colour, is_bold, is_wide), cells in itertools.groupby(
         row, key=lambda c: (c.colour, c.is_bold, c.columns != 1 or not c.text.isascii())
@@ -118,12 +118,12 @@ def _drawn(row: Row) -> str:
 
 def _cells(screen: Screen, y: int) -> Row:
     cells: list[Cell] = []
-    for data, look in screen.cells(y):
+    for data, style in screen.cells(y):
         if not data:  # the second half of a wide character
             if cells:
                 cells[-1] = replace(cells[-1], columns=2)
             continue
-        cells.append(Cell(data, _colour(look.fg), look.bold))
+        cells.append(Cell(data, _colour(style.fg), style.bold))
     while cells and not cells[-1].text.strip():
         cells.pop()
     return tuple(cells)

@@ -1,4 +1,4 @@
-"""Makes the recording of the README from a real run: a chain reads the wrong folder until a line corrects it.
+"""Make the recording of the README from a real run: a chain reads the wrong folder until a line corrects it.
 
     .venv/bin/python tests/recording/record.py          writes demo.svg next to this file
 
@@ -41,21 +41,21 @@ REPORTS = {
 }
 
 
-def play(stage: Recorder) -> None:
+def play(recorder: Recorder) -> None:
     """Type the query and the lines, from the first prompt to the end of the run."""
-    stage.until(lambda s: s.prompt == ">" and "idle" in s.toolbar)
-    stage.type(QUERY)
-    for iteration, text in ((None, ""), *LINES.items()):
-        stage.type(text)
-        if iteration is not None:
-            began = re.compile(rf"(?<!\d){iteration}/\d+")
-            stage.until(lambda s, began=began: bool(began.search(s.toolbar)))
-        stage.type("\r")
-        stage.until(lambda s, text=text: text in s.flat)
-    stage.until("✓ done")
+    recorder.until(lambda s: s.prompt == ">" and "idle" in s.toolbar)
+    recorder.type(QUERY)
+    recorder.type("\r")
+    for iteration, text in LINES.items():
+        recorder.type(text)
+        in_iteration = re.compile(rf"(?<!\d){iteration}/\d+")
+        recorder.until(lambda s, pattern=in_iteration: bool(pattern.search(s.toolbar)))
+        recorder.type("\r")
+        recorder.until(lambda s, text=text: text in s.flat)
+    recorder.until("✓ done")
 
 
-def started(home: Path, *args: str) -> Screen:
+def start_program(home: Path, *args: str) -> Screen:
     """Start the program in a folder with the reports."""
     work = home / "team"
     for name, text in REPORTS.items():
@@ -65,14 +65,15 @@ def started(home: Path, *args: str) -> Screen:
     return Screen(program("--model", "offline", *args), home=home, cwd=work, rows=ROWS, columns=COLUMNS)
 
 
-def shown_run(screen: Screen) -> str:
+def rows_of_run(screen: Screen) -> str:
     """Return the rows of the run without the parts that differ from run to run."""
-    shown = screen.everything[screen.everything.index("▶") :]
-    return "\n".join(row for row in without_chance(shown[: shown.index("✓ done")]) if row)
+    _, start, run = screen.everything.partition("▶")
+    run, _, _ = run.partition("✓ done")
+    return "\n".join(row for row in without_chance(start + run) if row)
 
 
 class Recorder:
-    """Records a screen. Keys are typed at the speed of a person."""
+    """A recorder of a screen, which types at the speed of a person."""
 
     def __init__(self, screen: Screen) -> None:
         self.frames: list[Frame] = []
@@ -103,10 +104,10 @@ class Recorder:
 
 
 def frames_to_delivery(frames: Sequence[Frame]) -> list[Frame]:
-    """Return the frames up to the last one with a delivered line, and that one first as well, for ``FIRST_S``."""
+    """Return the frames up to the last one with a delivered line. For ``FIRST_S``, that one is also the first."""
     last = max(n for n, shown in enumerate(frames) if shows_delivery(shown))
-    still, begin = frames[last], frames[0].at - FIRST_S
-    return [replace(still, at=0.0), *(replace(shown, at=shown.at - begin) for shown in frames[: last + 1])]
+    begin = frames[0].at - FIRST_S
+    return [replace(frames[last], at=0.0), *(replace(shown, at=shown.at - begin) for shown in frames[: last + 1])]
 
 
 def shows_delivery(shown: Frame) -> bool:
@@ -115,11 +116,11 @@ def shows_delivery(shown: Frame) -> bool:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as folder, started(Path(folder)) as screen:
+    with tempfile.TemporaryDirectory() as folder, start_program(Path(folder)) as screen:
         recorder = Recorder(screen)
         play(recorder)
         recorder.watch(THINK_S)
-        about = shown_run(screen)
+        about = rows_of_run(screen)
     frames = frames_to_delivery(recorder.frames)
     FILE.write_text(recording(frames, COLUMNS, rest_s=REST_S, about=about), encoding="utf-8")
 

@@ -1,41 +1,39 @@
 """The parts of the text in an editor."""
 
-from collections.abc import Sequence
-
 import pytest
 
 from cli.screen.draft import Draft
 
 
-def with_lines(*lines: str, typed: str = "typed") -> tuple[Draft, str]:
-    """Return a draft with lines that came back, and its text."""
+def draft_below(*returned_lines: str, typed: str) -> tuple[Draft, str]:
+    """Return a draft with returned lines above a typed text, and the whole text."""
     draft, text = Draft(), typed
-    for line in lines:
+    for line in returned_lines:
         text = "\n".join(draft.put_above(text, line))
     return draft, text
 
 
 def test_a_changed_line_joins_the_lines_below_it() -> None:
-    draft, text = with_lines("a", "b", "c")
-    text = text.replace("b", "B")
-    assert draft.lines_to_send(text) == ["a", "B\nc\ntyped"]
-    left = draft.lines_to_show(["a", "B\nc\ntyped"], "later")
-    assert draft.lines("\n".join(left)) == ["a", "B\nc\ntyped"]
+    draft, text = draft_below("a", "b", "c", typed="typed")
+    assert draft.lines_to_send(text.replace("b", "B")) == ["a", "B\nc\ntyped"]
+    remaining = draft.lines_to_show(["a", "B\nc\ntyped"], "later")
+    assert draft.lines("\n".join(remaining)) == ["a", "B\nc\ntyped"]
 
 
-@pytest.mark.parametrize("sent", [0, 1, 2])
-def test_lines_left_unsent_stay_separate_with_their_markers(sent: int) -> None:
-    draft, text = with_lines("use B", "use C", typed="x")
-    lines: Sequence[str] = [f"!{line}" for line in draft.lines_to_send(text)]
-    draft.remove_sent(sent)
-    left = draft.lines_to_show(lines[sent:], "later")
-    assert left == lines[sent:]
-    assert draft.lines("\n".join(left)) == left
-    assert draft.put_above("\n".join(left), "back")[-1] == "!x"
+@pytest.mark.parametrize("sent_count", [0, 1, 2])
+def test_unsent_lines_stay_separate_with_their_markers(sent_count: int) -> None:
+    draft, text = draft_below("use B", "use C", typed="x")
+    lines = [f"!{line}" for line in draft.lines_to_send(text)]
+    draft.remove_sent(sent_count)
+    unsent = lines[sent_count:]
+    assert draft.lines_to_show(unsent, "later") == unsent
+    assert draft.lines("\n".join(unsent)) == unsent
+    *_, typed = draft.put_above("\n".join(unsent), "another returned line")
+    assert typed == "!x"
 
 
 def test_a_returned_line_is_put_above_refused_ones() -> None:
-    draft, text = with_lines("one", typed="refused")
+    draft, text = draft_below("one", typed="refused")
     text = "\n".join(draft.lines_to_show(draft.lines_to_send(text), "later"))
     separated = draft.update(f"{text}t")
     assert separated == "one\nrefused\nt"
@@ -44,15 +42,18 @@ def test_a_returned_line_is_put_above_refused_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "passes"), [("stop", True), ("/drop", True), ("!!now", True), ("!urgent", False), ("text", False)]
+    ("typed", "is_sent_first"),
+    [("stop", True), ("/drop", True), ("!!now", True), ("!urgent", False), ("text", False)],
 )
-def test_a_stop_or_command_passes_unsent_lines(typed: str, passes: bool) -> None:
-    draft, text = with_lines("one", "two", typed=typed)
-    assert draft.overtaking_line(text) == ((typed, "one\ntwo\n") if passes else None)
+def test_stops_and_commands_precede_unsent_lines(typed: str, is_sent_first: bool) -> None:
+    draft, text = draft_below("one", "two", typed=typed)
+    assert draft.overtaking_line(text) == ((typed, "one\ntwo\n") if is_sent_first else None)
 
 
-@pytest.mark.parametrize(("typed", "passes"), [("stop", True), ("/y", False)])
-def test_only_a_stop_passes_a_text_to_correct(typed: str, passes: bool) -> None:
+@pytest.mark.parametrize(
+    ("typed", "line_and_rest"), [("stop", ("stop", "todo: complete x")), ("/y", None)], ids=["stop", "command"]
+)
+def test_only_a_stop_passes_a_text_to_correct(typed: str, line_and_rest: tuple[str, str] | None) -> None:
     draft = Draft()
     draft.lines_to_show(["todo: complete x"], "keep")
-    assert draft.overtaking_line(f"todo: complete x{typed}") == (("stop", "todo: complete x") if passes else None)
+    assert draft.overtaking_line(f"todo: complete x{typed}") == line_and_rest

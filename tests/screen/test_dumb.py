@@ -1,7 +1,5 @@
 """A terminal without an editor."""
 
-from __future__ import annotations
-
 import os
 
 import trio
@@ -30,7 +28,7 @@ class Listener:
 
 async def test_blank_lines_typed_ahead_are_ignored(keys: int) -> None:
     listener = Listener()
-    os.write(keys, b"\nuse B\n \nus")
+    os.write(keys, b"\nuse B\n \nus")  # the end of this line follows later
     async with open_plain(b"\ruse A\r") as screen:
         screen.listen(listener)  # type: ignore[arg-type]
         os.write(keys, b"e C\n\nend\n")

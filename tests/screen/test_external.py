@@ -1,7 +1,5 @@
 """The user's external editor and pager."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -13,8 +11,8 @@ from cli.screen.external import ExternalProgram, editor_command
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> str:
-    """A ``PATH`` with only ``vi``."""
+def path_with_vi(tmp_path: Path) -> str:
+    """Return a ``PATH`` with only ``vi``."""
     (tmp_path / "vi").touch(0o755)
     return str(tmp_path)
 
@@ -26,12 +24,15 @@ def path(tmp_path: Path) -> str:
         ({"VISUAL": " ", "EDITOR": "'my editor' -x"}, ["my editor", "-x"]),
         ({}, ["vi"]),
     ],
+    ids=["VISUAL", "EDITOR", "an installed one"],
 )
-def test_the_editor_is_named_or_a_usual_one(environ: dict[str, str], command: list[str], path: str) -> None:
-    assert editor_command({"PATH": path, **environ}) == command
+def test_the_editor_is_named_or_a_usual_one(environ: dict[str, str], command: list[str], path_with_vi: str) -> None:
+    assert editor_command({"PATH": path_with_vi, **environ}) == command
 
 
-@pytest.mark.parametrize("environ", [{"PATH": "/nowhere"}, {"EDITOR": "'unclosed"}])
+@pytest.mark.parametrize(
+    "environ", [{"PATH": "/nowhere"}, {"EDITOR": "'unclosed"}], ids=["none installed", "unclosed quote"]
+)
 def test_the_error_says_how_to_name_an_editor(environ: dict[str, str]) -> None:
     with pytest.raises(UserError, match="EDITOR"):
         ExternalProgram().edit("text", environ)
@@ -40,10 +41,17 @@ def test_the_error_says_how_to_name_an_editor(environ: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     "environ",
     [{"PATH": "/nowhere"}, {"PAGER": "cat"}, {"PAGER": "no-such-pager -x"}, {"PAGER": "'unclosed"}, {"PAGER": ""}],
+    ids=["none installed", "cat is no pager", "not installed", "unclosed quote", "empty"],
 )
 def test_the_error_says_how_to_name_a_pager(environ: dict[str, str]) -> None:
     with pytest.raises(UserError, match="set PAGER"):
         ExternalProgram().page(["a row"], environ)
+
+
+def script(path: Path, commands: str) -> str:
+    path.write_text(f"#!/bin/sh\n{commands}\n")
+    path.chmod(0o755)
+    return str(path)
 
 
 def test_an_error_is_raised_before_the_pager_starts(tmp_path: Path) -> None:
@@ -51,17 +59,13 @@ def test_an_error_is_raised_before_the_pager_starts(tmp_path: Path) -> None:
         raise UserError("the session is gone")
         yield ""
 
-    pager = tmp_path / "pager"
-    pager.write_text("#!/bin/sh\ntouch $0.started\n")
-    pager.chmod(0o755)
+    pager = script(tmp_path / "pager", "touch $0.started")
     with pytest.raises(UserError, match="the session is gone"):
-        ExternalProgram().page(unreadable(), {"PAGER": str(pager)})
+        ExternalProgram().page(unreadable(), {"PAGER": pager})
     assert not (tmp_path / "pager.started").exists()
 
 
 def test_a_pager_that_ends_stops_the_reading(tmp_path: Path) -> None:
-    pager = tmp_path / "pager"
-    pager.write_text("#!/bin/sh\nhead -n 1 > $0.read\n")
-    pager.chmod(0o755)
-    ExternalProgram().page(map(str, count()), {"PAGER": str(pager), "PATH": "/usr/bin:/bin"})
+    pager, endless = script(tmp_path / "pager", "head -n 1 > $0.read"), map(str, count())
+    ExternalProgram().page(endless, {"PAGER": pager, "PATH": "/usr/bin:/bin"})
     assert (tmp_path / "pager.read").read_text() == "0\n"

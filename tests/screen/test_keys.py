@@ -1,7 +1,5 @@
 """The keys of the prompt: how they are recognised, what they do to the text, and what Enter sends."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import math
@@ -32,22 +30,23 @@ from cli.show.toolbar import answers_question
 
 UP, DOWN = "\x1b[A", "\x1b[B"
 LEFT, RIGHT, DELETE, SHIFT_LEFT, ESC = "\x1b[D", "\x1b[C", "\x1b[3~", "\x1b[1;2D", "\x1b"
+SHIFT_TAB, BACKSPACE, ENTER = "\x1b[Z", "\x7f", "\r"
+CTRL_C, CTRL_D, CTRL_G, CTRL_N, CTRL_O, CTRL_V = "\x03", "\x04", "\x07", "\x0e", "\x0f", "\x16"
 PAUSE = "a second without a key"
-FLAG, FAMILY, KEYCAP = "\U0001f1e9\U0001f1ea", "\U0001f468\u200d\U0001f469\u200d\U0001f467", "1\ufe0f\u20e3"
 
 
 class Listener:
-    """A session with an open approval. ``answers`` are its answers to lines that it does not accept."""
+    """A session that logs what it is asked to do. ``acceptances`` has the lines that it does not accept."""
 
     def __init__(self) -> None:
         self.log: list[str] = []
-        self.answers: dict[str, Acceptance] = {}
+        self.acceptances: dict[str, Acceptance] = {}
 
     def accept(self, text: str, *, at: str = "", again: bool = False) -> Acceptance:
         is_answer = bool(at) and answers_question(text)
         self.log.append(f"{at if is_answer else 'line'} {text}")
         trio.lowlevel.current_trio_token().run_sync_soon(self.log.append, "another task")
-        return self.answers.get(text, "answered" if is_answer else "accepted")
+        return self.acceptances.get(text, "answered" if is_answer else "accepted")
 
     def on_escape(self, *, has_text: bool) -> None:
         self.log.append("interrupt")
@@ -68,7 +67,7 @@ class Listener:
         return ""
 
     def completions(self, text: str) -> list[str]:
-        return [whole for whole in ("/status", "/stop", "todo: add ") if whole.startswith(text)]
+        return [line for line in ("/status", "/stop", "todo: add ") if line.startswith(text)]
 
     def session_rows(self) -> Iterator[str]:
         return iter(["a row"])
@@ -101,8 +100,11 @@ class Editor:
         self.draft, self.listener, self.presses = Draft(), Listener(), list[KeyPress]()
         self.page = RowOutput(HeldOutput(io.StringIO(), lambda: Size(rows=24, columns=80)), self.draft)
         self.keyboard = Keyboard(self.draft, self.page)
-        ask = self.keyboard.ask
-        completer = WholeTextCompleter(lambda text: (), lambda text: ask(lambda heard: heard.completions(text)) or ())
+
+        def completions(text: str) -> list[str]:
+            return self.keyboard.ask(lambda listener: listener.completions(text)) or []
+
+        completer = WholeTextCompleter(lambda text: (), completions)
         self.buffer = Buffer(name=DEFAULT_BUFFER, multiline=True, completer=completer)
         bindings = self.keyboard.bindings()
         window = Window(BufferControl(self.buffer))
@@ -119,14 +121,14 @@ class Editor:
         self.parser = KeyParser(self.presses.append, bound)
 
     async def press(self, *reads: str) -> tuple[str, list[str]]:
-        """Press keys, with a moment after each read. Return the text and the log of the session."""
+        """Press keys: each argument arrives in one read. Return the text and the log of the session."""
 
         async def press() -> None:
             with set_app(self.app):
                 for read in reads:
                     if read == PAUSE:
                         self.loop.now += 1
-                        await asyncio.sleep(0)  # in which the loop finds what is due
+                        await asyncio.sleep(0)  # the loop runs the timers that are due
                         continue
                     self.parser.feed(read)
                     self.parser.flush()
@@ -139,22 +141,28 @@ class Editor:
 
     @property
     def history(self) -> list[str]:
-        """The entries of the history, the latest last."""
+        """The entries of the history, the latest one last."""
         return list(self.buffer.history.get_strings())
 
-    def ask(self, id: str) -> None:
-        """Show an approval, for longer than a moment."""
+    def show_approval(self, id: str) -> None:
+        """Show an approval that was open before the next key is pressed."""
         self.draft.question, self.page._keys, self.page._asked_at = id, "ywoan", 0.0
+
+
+async def text_after(*reads: str) -> str:
+    """Return the text of a new editor after these reads."""
+    text, _ = await Editor().press(*reads)
+    return text
 
 
 @pytest.fixture(autouse=True, scope="module")
 def loop() -> Iterator[None]:
-    """The loop of the editor's thread."""
+    """Create the loop of the editor's thread."""
     with closing(Loop()) as Editor.loop:
         yield
 
 
-UNBOUND = {
+UNBOUND_SEQUENCES = {
     "focus": "\x1b[I\x1b[O",
     "a cursor position": "\x1b[12;40R",
     "device attributes": "\x1b[?62;22c\x1b[>0;276;0c",
@@ -174,12 +182,12 @@ UNBOUND = {
 }
 
 
-@pytest.mark.parametrize("sent", UNBOUND.values(), ids=UNBOUND)
-async def test_sequences_without_a_binding_do_nothing(sent: str) -> None:
+@pytest.mark.parametrize("sequence", UNBOUND_SEQUENCES.values(), ids=UNBOUND_SEQUENCES)
+async def test_sequences_without_a_binding_do_nothing(sequence: str) -> None:
     editor = Editor()
-    for at in range(len(sent)):  # wherever two reads divide them
-        if sent[at - 1 : at] != ESC:  # an Esc that nothing follows is a key
-            assert await editor.press("a", sent[:at], sent[at:], "b") == ("ab", [])
+    for index in range(len(sequence)):  # wherever two reads divide them
+        if sequence[index - 1 : index] != ESC:  # an Esc that nothing follows is a key
+            assert await editor.press("a", sequence[:index], sequence[index:], "b") == ("ab", [])
             editor.buffer.reset()
 
 
@@ -192,144 +200,161 @@ async def test_sequences_without_a_binding_do_nothing(sent: str) -> None:
         (["\x1b[", "I"], []),
         (["\x1bO", "q"], []),
     ],
+    ids=["Esc", "Esc before text", "twice", "start of a sequence", "start of a keypad's sequence"],
 )
 async def test_only_a_lone_esc_is_esc(reads: list[str], log: list[str]) -> None:
     assert await Editor().press(*reads) == ("", log)
 
 
-@pytest.mark.parametrize("sent", ["\x1b[Z", "\x1b[9;2u", "\x1b[27;2;9~"])
-async def test_shift_tab_changes_the_mode(sent: str) -> None:
-    editor = Editor()
-    assert await editor.press("a text", sent, "!") == ("a text!", ["mode"])
+@pytest.mark.parametrize("key", ["\x1b[Z", "\x1b[9;2u", "\x1b[27;2;9~"], ids=["xterm", "kitty", "modifyOtherKeys"])
+async def test_shift_tab_changes_the_mode(key: str) -> None:
+    assert await Editor().press("a text", key, "!") == ("a text!", ["mode"])
 
 
-@pytest.mark.parametrize("begun", ["\x1b[", "\x1b[1;", "\x1bO", "\x1b]11;rgb", "\x1bP1$"])
-def test_a_control_key_ends_a_sequence(begun: str) -> None:
-    found = list[KeyPress]()
-    KeyParser(found.append, ()).feed(f"{begun}\x03\rx")
-    assert [press.data for press in found] == ["\x03", "\r", "x"]
+@pytest.mark.parametrize("unfinished_sequence", ["\x1b[", "\x1b[1;", "\x1bO", "\x1b]11;rgb", "\x1bP1$"])
+def test_a_control_key_ends_a_sequence(unfinished_sequence: str) -> None:
+    presses = list[KeyPress]()
+    KeyParser(presses.append, ()).feed(f"{unfinished_sequence}\x03\rx")
+    assert [press.data for press in presses] == ["\x03", "\r", "x"]
 
 
-@pytest.mark.parametrize("sent", ["\x1b\r", "\x1b[13;2u", "\x1b[27;2;13~", "\n"])
-async def test_keys_for_a_new_line(sent: str) -> None:
-    assert await Editor().press("a", sent, "b\x1b[27;2;67~\x1b[200~x\ry\x1b[201~") == ("a\nbCx\ny", [])
+NEWLINE_KEYS = {
+    "Alt-Enter": "\x1b\r", "Shift-Enter of kitty": "\x1b[13;2u", "Shift-Enter": "\x1b[27;2;13~", "Ctrl-J": "\n",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", NEWLINE_KEYS.values(), ids=NEWLINE_KEYS)
+async def test_keys_for_a_new_line(key: str) -> None:
+    assert await Editor().press("a", key, "b") == ("a\nb", [])
+
+
+async def test_pasted_line_ends_and_modified_letters_are_text() -> None:
+    shift_c = "\x1b[27;2;67~"
+    assert await text_after("\x1b[200~x\ry\x1b[201~", shift_c) == "x\nyC"
+
+
+SHELL_KEYS = {
+    "Alt-B, Delete": ("one two\x1bb\x1b[3~", "one wo"),
+    "Ctrl-Left, Ctrl-K": ("one two\x1b[1;5D\x0b", "one "),
+    "Alt-Backspace": ("one two\x1b\x7f", "one "),
+    "Ctrl-W, Ctrl-Y, Ctrl-Y": ("one two\x17\x19\x19", "one twotwo"),
+    "Ctrl-A, Alt-D": ("one\x01\x1bd", ""),
+    "Ctrl-B, Ctrl-D, Ctrl-E": ("ab\x02\x04c\x05d", "acd"),
+    "Ctrl-P, Ctrl-N": ("ab\ncd\x10x\x0ey", "abx\ncdy"),
+    "Backspace, Ctrl-_": ("one two\x7f\x1f", "one two"),
+    "backslash, Enter": ("aaaa\\\r", "aaaa\n"),
+    "Tab after a command": ("/sta\t!", "/status!"),
+    "Tab after a word": ("tod\t", "todo: add "),
+    "Ctrl-V": ("x\x16y", "xy"),
+}
+
+
+@pytest.mark.parametrize(("keys", "text"), SHELL_KEYS.values(), ids=SHELL_KEYS)
+async def test_the_keys_of_a_shell_edit_the_text(keys: str, text: str) -> None:
+    assert await text_after(keys) == text
+
+
+GRAPHEMES = {
+    "flag": "\U0001f1e9\U0001f1ea", "family": "\U0001f468\u200d\U0001f469\u200d\U0001f467",
+    "keycap": "1\ufe0f\u20e3", "skin tone": "\U0001f44d\U0001f3fd", "accent": "e\u0301",
+    "conjunct": "\u0915\u094d\u0937\u093f",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("sign", GRAPHEMES.values(), ids=GRAPHEMES)
+async def test_keys_move_and_delete_by_graphemes(sign: str) -> None:
+    for keys, text in {
+        BACKSPACE: f"a{sign}",
+        f"{LEFT}x": f"a{sign}x{sign}",
+        f"{LEFT}{LEFT}{DELETE}": f"a{sign}",
+        f"{LEFT}{LEFT}{RIGHT}x": f"a{sign}x{sign}",
+        f"{LEFT}{CTRL_D}": f"a{sign}",
+        f"{SHIFT_LEFT}x": f"a{sign}x",
+        f"{LEFT * 9}{BACKSPACE}": f"a{sign}{sign}",
+    }.items():
+        assert await text_after(f"a{sign}{sign}", keys) == text
 
 
 @pytest.mark.parametrize(
     ("keys", "text"),
-    [
-        ("one two\x1bb\x1b[3~", "one wo"),
-        ("one two\x1b[1;5D\x0b", "one "),
-        ("one two\x1b\x7f", "one "),
-        ("one two\x17\x19\x19", "one twotwo"),
-        ("one\x01\x1bd", ""),
-        ("ab\x02\x04c\x05d", "acd"),
-        ("ab\ncd\x10x\x0ey", "abx\ncdy"),
-        ("one two\x7f\x1f", "one two"),
-        ("aaaa\\\r", "aaaa\n"),
-        ("/sta\t!", "/status!"),
-        ("tod\t", "todo: add "),
-        ("x\x16y", "xy"),
-    ],
+    [("", "/st"), (DOWN, "/status"), (UP, "/stop"), (DOWN + UP, "/st"), (DOWN + DOWN + SHIFT_TAB, "/status")],
+    ids=["no key", "Down", "Up", "Down and Up", "Down twice and Shift-Tab"],
 )
-async def test_the_keys_of_a_shell_edit_the_text(keys: str, text: str) -> None:
-    assert (await Editor().press(keys))[0] == text
-
-
-@pytest.mark.parametrize("sign", [FLAG, FAMILY, KEYCAP, "\U0001f44d\U0001f3fd", "e\u0301", "\u0915\u094d\u0937\u093f"])
-async def test_keys_move_and_delete_by_graphemes(sign: str) -> None:
-    for keys, text in {
-        "\x7f": f"a{sign}",
-        f"{LEFT}x": f"a{sign}x{sign}",
-        f"{LEFT}{LEFT}{DELETE}": f"a{sign}",
-        f"{LEFT}{LEFT}{RIGHT}x": f"a{sign}x{sign}",
-        f"{LEFT}\x04": f"a{sign}",
-        f"{SHIFT_LEFT}x": f"a{sign}x",
-        f"{LEFT * 9}\x7f": f"a{sign}{sign}",
-    }.items():
-        assert (await Editor().press(f"a{sign}{sign}", keys))[0] == text
-
-
-@pytest.mark.parametrize(
-    ("keys", "chosen"),
-    [("", "/st"), (DOWN, "/status"), (UP, "/stop"), (DOWN + UP, "/st"), (DOWN + DOWN + "\x1b[Z", "/status")],
-)
-async def test_arrows_choose_in_a_menu_that_esc_closes(keys: str, chosen: str) -> None:
+async def test_arrows_choose_in_a_menu_that_esc_closes(keys: str, text: str) -> None:
     editor = Editor()
     await editor.press("/st")
-    editor.buffer._set_completions([Completion(text, -3) for text in ("/status", "/stop")])
-    assert await editor.press(keys) == (chosen, [])
+    editor.buffer._set_completions([Completion(line, -3) for line in ("/status", "/stop")])
+    assert await editor.press(keys) == (text, [])
     assert await editor.press(ESC) == ("/st", [])
     assert await editor.press(ESC) == ("/st", ["interrupt"])
 
 
-@pytest.mark.parametrize(
-    ("typed", "log", "left"),
-    [
-        (["y"], [], "y"),
-        (["y", PAUSE], ["Q1 y"], ""),
-        (["y", "\r"], ["Q1 y"], ""),
-        (["y", "e", "s", "\r"], ["Q1 yes"], ""),
-        (["y", "o", "u should not", "\r"], ["Q1 you should not"], ""),
-        (["y", PAUSE, "e", "s", "\r"], ["Q1 y"], ""),
-        (["y", PAUSE, "e", "s", PAUSE], ["Q1 y"], ""),
-        (["y", PAUSE, "e", "st", PAUSE], ["Q1 y"], "est"),
-        (["y", PAUSE, PAUSE, PAUSE, "es", PAUSE], ["Q1 y"], "es"),
-        (["y", PAUSE, PAUSE, PAUSE, "es war so\r"], ["Q1 y", "line es war so"], ""),
-        (["y", "\x7f", "y", PAUSE], ["Q1 y"], ""),
-        (["y", ESC, PAUSE], ["interrupt"], "y"),
-        (["n", PAUSE, "O", "\r", "x\r"], ["Q1 n", "line x"], ""),
-        (["a", PAUSE, "lways \r"], ["Q1 a"], ""),
-        (["w", "h", "y not use B", "\r"], ["Q1 why not use B"], ""),
-        (["w", PAUSE, "ith network", "\r"], ["Q1 w"], ""),
-        (["o", "k", "\r"], ["Q1 ok"], ""),
-        (["a", "l", "ways", "\r"], ["Q1 always"], ""),
-        (["a", "bort", "\r"], ["line abort"], ""),
-        (["a", "lso use B", "\r"], ["Q1 also use B"], ""),
-        (["a", "\x7f", PAUSE], [], ""),
-        (["n", PAUSE, "o, use B\r"], ["Q1 n", "line use B"], ""),
-        (["n", PAUSE, "otes are wrong\r"], ["Q1 n", "line otes are wrong"], ""),
-        (["n", "ot now\r"], ["Q1 not now"], ""),
-        (["todo: add x\r"], ["line todo: add x"], ""),
-        (["context: x\r"], ["line context: x"], ""),
-        (["/to main x\r"], ["line /to main x"], ""),
-        (["/srv/app.py is not mine\r"], ["Q1 /srv/app.py is not mine"], ""),
-    ],
-)
-async def test_keys_at_an_approval(typed: list[str], log: list[str], left: str) -> None:
-    editor = Editor()
-    editor.ask("Q1")
-    for read in typed:
-        found = await editor.press(read)
-    assert found == (left, log)
+# The reads, the log of the session, and the text that stays in the editor.
+APPROVAL_KEYS: dict[str, tuple[list[str], list[str], str]] = {
+    "key without a pause": (["y"], [], "y"),
+    "key and a pause": (["y", PAUSE], ["Q1 y"], ""),
+    "key and Enter": (["y", ENTER], ["Q1 y"], ""),
+    "word": (["y", "e", "s", ENTER], ["Q1 yes"], ""),
+    "reason that starts with a key": (["y", "o", "u should not", ENTER], ["Q1 you should not"], ""),
+    "rest of a word and Enter": (["y", PAUSE, "e", "s", ENTER], ["Q1 y"], ""),
+    "rest of a word and a pause": (["y", PAUSE, "e", "s", PAUSE], ["Q1 y"], ""),
+    "another word after a key": (["y", PAUSE, "e", "st", PAUSE], ["Q1 y"], "est"),
+    "rest of a word too late": (["y", PAUSE, PAUSE, PAUSE, "es", PAUSE], ["Q1 y"], "es"),
+    "line much later": (["y", PAUSE, PAUSE, PAUSE, "es war so\r"], ["Q1 y", "line es war so"], ""),
+    "corrected key": (["y", BACKSPACE, "y", PAUSE], ["Q1 y"], ""),
+    "key and Esc": (["y", ESC, PAUSE], ["interrupt"], "y"),
+    "line after an answer": (["n", PAUSE, "O", ENTER, "x\r"], ["Q1 n", "line x"], ""),
+    "rest of always": (["a", PAUSE, "lways \r"], ["Q1 a"], ""),
+    "rest of with network": (["w", PAUSE, "ith network", ENTER], ["Q1 w"], ""),
+    "ok": (["o", "k", ENTER], ["Q1 ok"], ""),
+    "always": (["a", "l", "ways", ENTER], ["Q1 always"], ""),
+    "stop that starts with a key": (["a", "bort", ENTER], ["line abort"], ""),
+    "reason that starts with a": (["a", "lso use B", ENTER], ["Q1 also use B"], ""),
+    "deleted key": (["a", BACKSPACE, PAUSE], [], ""),
+    "line after no": (["n", PAUSE, "o, use B\r"], ["Q1 n", "line use B"], ""),
+    "line that starts like no": (["n", PAUSE, "otes are wrong\r"], ["Q1 n", "line otes are wrong"], ""),
+    "plan command": (["todo: add x\r"], ["line todo: add x"], ""),
+    "context command": (["context: x\r"], ["line context: x"], ""),
+    "command": (["/to main x\r"], ["line /to main x"], ""),
+    "path": (["/srv/app.py is not mine\r"], ["Q1 /srv/app.py is not mine"], ""),
+}
 
 
-@pytest.mark.parametrize("next", [PAUSE, "\r", "es\r"])
-@pytest.mark.parametrize("came_back", [[], ["use A"]])
-async def test_a_delayed_key_answers_no_later_question(next: str, came_back: list[str]) -> None:
+@pytest.mark.parametrize(("reads", "log", "text"), APPROVAL_KEYS.values(), ids=APPROVAL_KEYS)
+async def test_keys_at_an_approval(reads: list[str], log: list[str], text: str) -> None:
     editor = Editor()
-    editor.ask("Q1")
+    editor.show_approval("Q1")
+    for read in reads:
+        text_and_log = await editor.press(read)
+    assert text_and_log == (text, log)
+
+
+@pytest.mark.parametrize("next_key", [PAUSE, ENTER, "es\r"], ids=["pause", "Enter", "rest of the word"])
+@pytest.mark.parametrize("returned_lines", [[], ["use A"]], ids=["alone", "below a returned line"])
+async def test_a_delayed_key_answers_no_later_question(next_key: str, returned_lines: list[str]) -> None:
+    editor = Editor()
+    editor.show_approval("Q1")
     await editor.press("y")
-    for line in came_back:
+    for line in returned_lines:
         editor.keyboard.put_above(line)
-    editor.ask("Q2")
-    await editor.press(next)
+    editor.show_approval("Q2")
+    await editor.press(next_key)
     assert not [entry for entry in editor.listener.log if entry.startswith("Q2")]
     assert editor.draft.at == "Q1" or not editor.buffer.text
 
 
 async def test_a_key_just_after_the_question_is_text() -> None:
     editor = Editor()
-    editor.ask("Q1")
+    editor.show_approval("Q1")
     editor.page._asked_at = math.inf
     assert await editor.press("y", PAUSE) == ("y", [])
 
 
 async def test_a_words_rest_answers_no_later_question() -> None:
     editor = Editor()
-    editor.ask("Q1")
+    editor.show_approval("Q1")
     await editor.press("n", PAUSE)
-    editor.ask("Q2")
+    editor.show_approval("Q2")
     assert await editor.press("o, use B\r") == ("", ["Q1 n", "line use B"])
     assert editor.history == ["use B"], "answers are not in it"
 
@@ -337,7 +362,7 @@ async def test_a_words_rest_answers_no_later_question() -> None:
 async def test_enter_before_the_session_is_shown_sends_nothing() -> None:
     editor = Editor()
     editor.keyboard.is_ready.clear()
-    await editor.press("\r")
+    await editor.press(ENTER)
     editor.keyboard.is_ready.set()
     assert await editor.press("x\r") == ("", ["line x"])
 
@@ -350,41 +375,43 @@ async def test_text_long_after_an_alt_key_is_text(key: str) -> None:
     assert await editor.press("2 files") == ("2 files", [])
 
 
-PASTED = "\x1b[200~/out/a.png \x1b[201~"
+PASTED_PATH = "\x1b[200~/out/a.png \x1b[201~"
+# The reads, the text, and the log of the session.
+PASTES: dict[str, tuple[list[str], str, list[str]]] = {
+    "yes": ([PASTED_PATH, "y"], "", ["attach /out/a.png"]),
+    "yes, then text": (["see ", PASTED_PATH, "y", "y"], "see y", ["attach /out/a.png"]),
+    "no": ([PASTED_PATH, "n", "y"], "/out/a.png y", []),
+    "text": ([PASTED_PATH, "x", "y"], "/out/a.png xy", []),
+    "Enter": ([PASTED_PATH, ENTER, "y"], "y", ["line /out/a.png "]),
+    "path in the workspace": (["\x1b[200~/in/a.png\x1b[201~", "y"], "/in/a.pngy", []),
+    "image": ([CTRL_V], "", ["image"]),
+}
 
 
-@pytest.mark.parametrize(
-    ("typed", "found"),
-    [
-        ([PASTED, "y"], ("", ["attach /out/a.png"])),
-        (["see ", PASTED, "y", "y"], ("see y", ["attach /out/a.png"])),
-        ([PASTED, "n", "y"], ("/out/a.png y", [])),
-        ([PASTED, "x", "y"], ("/out/a.png xy", [])),
-        ([PASTED, "\r", "y"], ("y", ["line /out/a.png "])),
-        (["\x1b[200~/in/a.png\x1b[201~", "y"], ("/in/a.pngy", [])),
-        (["\x16"], ("", ["image"])),
-    ],
-)
-async def test_pasted_paths_and_images_are_attached(typed: list[str], found: tuple[str, list[str]]) -> None:
-    assert await Editor().press(*typed) == found
+@pytest.mark.parametrize(("reads", "text", "log"), PASTES.values(), ids=PASTES)
+async def test_pasted_paths_and_images_are_attached(reads: list[str], text: str, log: list[str]) -> None:
+    assert await Editor().press(*reads) == (text, log)
 
 
-async def test_a_pasted_path_asks_except_at_a_question() -> None:
+async def test_the_prompt_asks_about_a_pasted_path() -> None:
     editor = Editor()
-    await editor.press("see ", PASTED)
+    await editor.press("see ", PASTED_PATH)
     assert editor.keyboard.sign == "[attach /out/a.png? y/n] "
     await editor.press("n")
     assert editor.keyboard.sign == "> "
-    asked = Editor()
-    asked.ask("Q1")
-    assert await asked.press(PASTED, "y") == ("/out/a.png y", [])
+
+
+async def test_a_path_pasted_at_a_question_is_text() -> None:
+    editor = Editor()
+    editor.show_approval("Q1")
+    assert await editor.press(PASTED_PATH, "y") == ("/out/a.png y", [])
 
 
 async def test_attachments_are_inserted_at_the_cursor() -> None:
     editor = Editor()
     await editor.press(f"ab{LEFT}")
     editor.keyboard.insert("[a.png]")
-    assert (await editor.press("c"))[0] == "a[a.png] cb"
+    assert await editor.press("c") == ("a[a.png] cb", [])
 
 
 async def test_enter_sends_all_lines_in_one_step() -> None:
@@ -392,13 +419,14 @@ async def test_enter_sends_all_lines_in_one_step() -> None:
     for line in ("use A", "use B"):
         editor.keyboard.put_above(line)
     await editor.press("why?\r")
-    assert editor.listener.log[:4] == ["line use A", "line use B", "line why?", "another task"]
-    assert (editor.buffer.text, editor.history) == ("", ["use A", "use B", "why?"])
+    assert editor.listener.log == ["line use A", "line use B", "line why?", *["another task"] * 3]
+    assert editor.buffer.text == ""
+    assert editor.history == ["use A", "use B", "why?"]
 
 
 async def test_lines_from_the_refused_one_on_stay() -> None:
     editor = Editor()
-    editor.listener.answers["use B"] = "later"
+    editor.listener.acceptances["use B"] = "later"
     for line in ("use A", "use B", "use C"):
         editor.keyboard.put_above(line)
     assert await editor.press("\r") == ("use B\nuse C", ["line use A", "line use B"])
@@ -410,39 +438,44 @@ async def test_lines_from_the_refused_one_on_stay() -> None:
     [
         ("replace", "x", "x"),
         ("replace", f"{LEFT}x", "/sttauxs"),
-        ("replace", "\x7f", ""),
+        ("replace", BACKSPACE, ""),
         ("replace", "\x1b[200~a\rb\x1b[201~", "a\nb"),
         ("keep", "x", "x"),
         ("later", "x", "/sttaus\nx"),
     ],
+    ids=["letter", "arrow", "Backspace", "paste", "to correct", "refused for now"],
 )
 async def test_the_next_key_replaces_a_failed_command(answer: Acceptance, keys: str, text: str) -> None:
     editor = Editor()
-    editor.listener.answers["/sttaus"] = answer
-    assert (await editor.press("/sttaus\r", keys))[0] == text
+    editor.listener.acceptances["/sttaus"] = answer
+    assert await editor.press("/sttaus\r", keys) == (text, ["line /sttaus"])
 
 
-@pytest.mark.parametrize(("answer", "left"), [("accepted", "use A\n"), ("later", "use A\nstop")])
-async def test_a_stop_overtakes_lines_that_came_back(answer: Acceptance, left: str) -> None:
+@pytest.mark.parametrize(("answer", "text"), [("accepted", "use A\n"), ("later", "use A\nstop")])
+async def test_a_stop_overtakes_returned_lines(answer: Acceptance, text: str) -> None:
     editor = Editor()
-    editor.listener.answers["stop"] = answer
+    editor.listener.acceptances["stop"] = answer
     editor.keyboard.put_above("use A")
-    assert await editor.press("stop\r") == (left, ["line stop"])
+    assert await editor.press("stop\r") == (text, ["line stop"])
 
 
 async def test_up_restores_what_ctrl_c_cleared() -> None:
     editor = Editor()
-    assert (await editor.press("half a thought\x03"))[0] == ""
+    assert await editor.press("half a thought", CTRL_C) == ("", [])
     assert editor.history == ["half a thought"]
-    await editor.press("x\x7f")  # as ``Buffer`` loads its history
+    await editor.press("x", BACKSPACE)  # as ``Buffer`` loads its history
     editor.buffer._working_lines.appendleft("half a thought")
     assert await editor.press(UP) == ("half a thought", [])
-    assert (await editor.press("\x0e", "\x04"))[1] == ["leave"]
+    assert await editor.press(CTRL_N) == ("", [])
+
+
+async def test_ctrl_d_leaves_from_an_empty_editor() -> None:
+    assert await Editor().press("x", CTRL_D, BACKSPACE, CTRL_D) == ("", ["leave"])
 
 
 async def test_up_takes_the_latest_waiting_line_back() -> None:
     editor = Editor()
-    assert (await editor.press("wait\r", UP))[0] == "waiting"
+    assert await editor.press("wait\r", UP) == ("waiting", ["line wait"])
     editor.keyboard.edit_or_put_above("another")
     assert editor.draft.lines(editor.buffer.text) == ["another", "waiting"]
 
@@ -464,6 +497,7 @@ async def test_a_draft_replaced_by_an_entry_is_stored() -> None:
         ("printf 'w %.0s' $(seq 20000) > $1", "[pasted 40,000 characters]"),
         (r"printf '\377' > $1", "one"),
     ],
+    ids=["changed", "failed", "long text", "not UTF-8"],
 )
 async def test_an_external_editor_changes_the_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, text: str
@@ -472,12 +506,13 @@ async def test_an_external_editor_changes_the_text(
     (tmp_path / "editor").chmod(0o755)
     monkeypatch.setenv("VISUAL", str(tmp_path / "editor"))
     editor = Editor()
-    await editor.press("one\x07")
+    await editor.press("one", CTRL_G)
     assert "".join(map(editor.keyboard.pastes.shown, editor.buffer.text)) == text
-    assert bool(editor.page._last) == (text == "one"), "an error is shown"
+    is_unchanged, shows_error = text == "one", bool(editor.page._last)
+    assert shows_error == is_unchanged
 
 
 async def test_ctrl_o_opens_the_session_in_the_pager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PAGER", f"tee {tmp_path}/paged")
-    assert await Editor().press("a\x0fb") == ("ab", [])
+    assert await Editor().press("a", CTRL_O, "b") == ("ab", [])
     assert (tmp_path / "paged").read_text() == "a row\n"

@@ -1,7 +1,5 @@
 """The display of the editor's text: labels for long pastes, and no joining characters."""
 
-from __future__ import annotations
-
 import pytest
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.document import Document
@@ -15,47 +13,63 @@ LONG = "".join(f"row {n}\n" for n in range(300))
 
 
 def shown(pastes: Pastes, line: str) -> tuple[str, list[int], list[int]]:
-    """Return the display of a line, the display column of each character, and the reverse."""
+    """Return the display of a line, the display column of each character, and the character at each column."""
     document = Document(line)
-    given = TransformationInput(
+    source = TransformationInput(
         BufferControl(Buffer(document=document)), document, 0, lambda at: at, [("", line), ("", " ")], 80, 1
     )
-    made = ShownText(pastes).apply_transformation(given)
-    text = "".join(part[1] for part in made.fragments).removesuffix(" ")
+    display = ShownText(pastes).apply_transformation(source)
+    text = "".join(part[1] for part in display.fragments).removesuffix(" ")
     return (
         text,
-        [made.source_to_display(at) for at in range(len(line) + 1)],
-        [made.display_to_source(at) for at in range(len(text) + 1)],
+        [display.source_to_display(index) for index in range(len(line) + 1)],
+        [display.display_to_source(column) for column in range(len(text) + 1)],
     )
+
+
+def display_of(pastes: Pastes, line: str) -> str:
+    text, _, _ = shown(pastes, line)
+    return text
 
 
 def test_a_long_paste_is_one_labelled_character() -> None:
     pastes = Pastes()
     sign = pastes.fold(LONG)
     assert len(sign) == 1
-    text, there, back = shown(pastes, f"a {sign} b")
+    text, columns, indexes = shown(pastes, f"a {sign} b")
     assert text == "a [pasted 300 lines] b"
-    assert there == [0, 1, 2, 20, 21, 22]
-    assert back == [0, 1, *[2] * 18, 3, 4, 5]
+    assert columns == [0, 1, 2, 20, 21, 22]
+    assert indexes == [0, 1, *[2] * len("[pasted 300 lines]"), 3, 4, 5]
     assert pastes.whole(f"a {sign} b") == f"a {LONG} b"
     assert pastes.fold_again(f"a {LONG} b") == f"a {sign} b"
 
 
+ROW = "x" * 80
+
+
 @pytest.mark.parametrize(
-    ("text", "shows"),
+    "text",
+    ["x", "x\n" * (LONGEST_SHOWN - 1) + "x", ROW * LONGEST_SHOWN],
+    ids=["short", "as many lines as are shown", "as many rows as are shown"],
+)
+def test_a_short_paste_is_shown(text: str) -> None:
+    pastes = Pastes()
+    assert display_of(pastes, pastes.fold(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
     [
-        ("x", None),
-        ("x\n" * (LONGEST_SHOWN - 1) + "x", None),
-        ("x" * 80 * LONGEST_SHOWN, None),
-        ("x" * 80 * LONGEST_SHOWN + "x", "[pasted 1,601 characters]"),
+        (ROW * LONGEST_SHOWN + "x", "[pasted 1,601 characters]"),
         ("漢" * 41 * LONGEST_SHOWN, "[pasted 820 characters]"),
-        (("x" * 160 + "\n") * 11, "[pasted 11 lines]"),
+        ((ROW * 2 + "\n") * 11, "[pasted 11 lines]"),
         ("x\n" * 21, "[pasted 21 lines]"),
     ],
+    ids=["one line", "one line of wide characters", "lines of two rows", "lines"],
 )
-def test_pastes_are_folded_by_their_rows(text: str, shows: str | None) -> None:
+def test_a_paste_of_many_rows_has_a_label(text: str, label: str) -> None:
     pastes = Pastes()
-    assert shown(pastes, pastes.fold(text))[0] == (shows or text)
+    assert display_of(pastes, pastes.fold(text)) == label
 
 
 def test_labels_are_text_and_signs_cannot_be_pasted() -> None:
@@ -68,9 +82,8 @@ def test_labels_are_text_and_signs_cannot_be_pasted() -> None:
 
 
 def test_joiners_and_variation_selectors_are_not_shown() -> None:
-    family = "👨\u200d👩\u200d👧"
-    text, there, back = shown(Pastes(), f"{family}x")
+    text, columns, indexes = shown(Pastes(), "👨\u200d👩\u200d👧x")
     assert text == "👨👩👧x"
-    assert there == [0, 1, 1, 2, 2, 3, 4]
-    assert back == [0, 2, 4, 5, 6]
-    assert shown(Pastes(), "⚠\ufe0f")[0] == "⚠"
+    assert columns == [0, 1, 1, 2, 2, 3, 4]
+    assert indexes == [0, 2, 4, 5, 6]
+    assert display_of(Pastes(), "⚠\ufe0f") == "⚠"

@@ -1,7 +1,5 @@
 """The identity of terminals."""
 
-from __future__ import annotations
-
 import os
 import pty
 from contextlib import ExitStack
@@ -11,16 +9,12 @@ from cli.screen import tty
 
 
 def test_descriptors_of_one_terminal_are_recognised(tmp_path: Path) -> None:
-    with ExitStack() as stack:
-        opened = [pty.openpty() for _ in range(2)]
-        for fd in (fd for pair in opened for fd in pair):
+    with ExitStack() as stack, (tmp_path / "file").open("wb") as file:
+        (master, terminal), (other_master, other_terminal) = pty.openpty(), pty.openpty()
+        same_terminal = os.open(os.ttyname(terminal), os.O_RDWR | os.O_NOCTTY)
+        for fd in (master, terminal, other_master, other_terminal, same_terminal):
             stack.callback(os.close, fd)
-        (_, one), (_, other) = opened
-        again = os.open(os.ttyname(one), os.O_RDWR | os.O_NOCTTY)
-        stack.callback(os.close, again)
-        file = stack.enter_context((tmp_path / "file").open("wb")).fileno()
-
-        assert tty.is_one_terminal(one, again)
-        assert not tty.is_one_terminal(one, other)
-        assert not tty.is_one_terminal(one, file)
-        assert not tty.is_one_terminal(file, file)
+        assert tty.is_one_terminal(terminal, same_terminal)
+        assert not tty.is_one_terminal(terminal, other_terminal)
+        assert not tty.is_one_terminal(terminal, file.fileno())
+        assert not tty.is_one_terminal(file.fileno(), file.fileno())

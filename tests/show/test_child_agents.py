@@ -5,9 +5,19 @@ from functools import cache
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.agent_events import BELOW, DEEPEST, ITERATION, MAIN, ONE, RUN, TWO, AgentEvents, usage
-from support.painted import check_row
-from support.renderers import Make, above_a_prompt, at_a_terminal, rendered, tail_of
+from support.agent_events import (
+    CHILD,
+    EXPLORATION,
+    GRANDCHILD,
+    GREAT_GRANDCHILD,
+    ITERATION,
+    MAIN,
+    RUN,
+    SECOND_CHILD,
+    AgentEvents,
+)
+from support.renderers import MakeRenderer, above_a_prompt, at_a_terminal, rows_of, tail_of
+from support.rows import check_row
 from support.work import calls_of
 
 from chain import events
@@ -17,91 +27,106 @@ from cli.show.renderer import Renderer
 from cli.show.text_rows import columns
 
 STARTED = "  ▶ explore-1: find the tests"
-NESTED = "    ▶ agent-1 (of explore-1): deeper into it"
+GRANDCHILD_STARTED = "    ▶ agent-1 (of explore-1): deeper into it"
 QUEUED = "  📤 Interrupting → explore-1: use B ⏳ Will inject at next safe point"
-IN = "  [🔔 INTERRUPTION of explore-1 at iteration 2] use B ✓ Message injected (before a tool, 1.2 s)"
+DELIVERED = "  [🔔 INTERRUPTION of explore-1 at iteration 2] use B ✓ Message injected (before a tool, 1.2 s)"
+DELIVERED_AFTER_TOOL = DELIVERED.replace("before a tool", "after read_file")
 
 
-def collapsed(*happened: Event, width: int = 80, ascii: bool = False) -> tuple[list[str], list[str]]:
+def rows_and_tail(*stream: Event, width: int = 80) -> tuple[list[str], list[str]]:
     """Return the rows above the prompt, and those of the tail."""
-    renderer = above_a_prompt(color=False, ascii=ascii, width=width)
-    return rendered(renderer, *happened), tail_of(renderer)
+    renderer = above_a_prompt(color=False, ascii=False, width=width)
+    return rows_of(renderer, *stream), tail_of(renderer)
 
 
-def headless(*happened: Event) -> list[str]:
-    return rendered(Renderer(color=False, ascii=False), *happened)
+def tail_after(*stream: Event) -> list[str]:
+    _, tail = rows_and_tail(*stream)
+    return tail
 
 
-WORK = (
-    ONE.iteration(),
-    ONE.thinks("Hm.\n"),
-    ONE.writes("I look."),
-    usage("explore-1", 1200),
-    ONE.reply("I look.", 1),
-    ONE.tool(path="a"),
-    ONE.progress("half\n"),
-    ONE.result("text"),
-    ONE.iteration(2),
-    ONE.reply("5 tests"),
-    usage("explore-1", 34),
-)
+def children(count: int) -> list[AgentEvents]:
+    return [AgentEvents(f"explore-{n}", f"c{n}") for n in range(1, count + 1)]
+
 
 # ------------------------------------------------------------------------------------------------- above the prompt
 
+ROWS_OF_CHILD: dict[str, tuple[list[Event], list[str]]] = {
+    "exploration": (
+        [*EXPLORATION, CHILD.ended()],
+        [QUEUED, DELIVERED_AFTER_TOOL, "  explore-1: 5 tests",
+         "  ✓ explore-1: 2 iterations, 1 tool call, 1,234 tokens, 5.0 s"],
+    ),
+    "cancelled": ([CHILD.ended("cancelled_with_partial")],
+                  ["  ⏹ explore-1: cancelled with partial, 0 iterations, 0 tool calls, 0 tokens, 5.0 s"]),
+    "line before a tool": ([CHILD.queued(), CHILD.interruption(), CHILD.receipt("delivered")], [QUEUED, DELIVERED]),
+    "line after a tool": ([CHILD.tool_call(), CHILD.tool_result(), CHILD.interruption()], [DELIVERED_AFTER_TOOL]),
+    "line in a later iteration": (
+        [CHILD.tool_call(), CHILD.tool_result(), CHILD.iteration(2), CHILD.interruption()], [DELIVERED]
+    ),
+    "returned line": ([CHILD.receipt("returned", reason="it was stopped")],
+                      ["  ↩ explore-1: Returned (it was stopped): use B"]),
+    "stop": ([CHILD.receipt("handled", "stop", kind="stop")], ["  ⏹ explore-1: stop"]),
+    "question": ([CHILD.question()], ["  ❓ explore-1: Q1 Run this command?", "    ls -la"]),
+    "answer": ([CHILD.answer()], ["  ✓ explore-1: Q1 allowed"]),
+    "retry": ([CHILD.retry()], ["  ↻ explore-1: Asking again in 1.0 s (attempt 2): overloaded"]),
+    "notice": ([CHILD.notice()], ["  ℹ explore-1: no file"]),
+    "error": ([CHILD.error()], ["  ✗ explore-1: the service is gone"]),
+    "grandchild": ([GRANDCHILD.started(), GRANDCHILD.notice()], [GRANDCHILD_STARTED, "    ℹ agent-1: no file"]),
+    "great-grandchild": (
+        [GRANDCHILD.started(), GREAT_GRANDCHILD.started(), GREAT_GRANDCHILD.error()],
+        [GRANDCHILD_STARTED, "      ▶ plan-1 (of agent-1): the deepest", "      ✗ plan-1: the service is gone"],
+    ),
+    "second child": (
+        [SECOND_CHILD.started(), SECOND_CHILD.notice()],
+        ["  ▶ explore-2: read the documents of the project and sum them up", "  ℹ explore-2: no file"],
+    ),
+    "only the reply to a line": (
+        [CHILD.reply("I look.", 1), CHILD.interruption(), CHILD.reply("Heard: B.", 1), CHILD.reply("I continue.", 1)],
+        [DELIVERED, "  explore-1: Heard: B."],
+    ),
+    "tokens include those of children": (
+        [CHILD.usage(1), GRANDCHILD.started(), GRANDCHILD.usage(10), GRANDCHILD.ended(), CHILD.ended()],
+        [GRANDCHILD_STARTED, "    ✓ agent-1: 0 iterations, 0 tool calls, 10 tokens, 3.0 s",
+         "  ✓ explore-1: 0 iterations, 0 tool calls, 11 tokens, 5.0 s"],
+    ),
+    "a second task has its own counts": (
+        [CHILD.iteration(2), CHILD.tool_call(), CHILD.usage(1),
+         CHILD.started(task="and where?"), CHILD.iteration(), CHILD.ended()],
+        ["  ▶ explore-1: and where?", "  ✓ explore-1: 1 iteration, 0 tool calls, 0 tokens, 5.0 s"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("stream", "rows"), ROWS_OF_CHILD.values(), ids=ROWS_OF_CHILD)
+def test_a_collapsed_child_shows_only_exchanges(stream: list[Event], rows: list[str]) -> None:
+    shown, _ = rows_and_tail(CHILD.started(), *stream, width=120)
+    assert shown == [STARTED, *rows]
+
 
 @pytest.mark.parametrize(
-    ("happened", "rows"),
-    [
-        ([*WORK, ONE.ended()], ["  ✓ explore-1: 2 iterations, 1 tool call, 1,234 tokens, 5.0 s"]),
-        ([ONE.ended("cancelled_with_partial")],
-         ["  ⏹ explore-1: cancelled with partial, 0 iterations, 0 tool calls, 0 tokens, 5.0 s"]),
-        ([ONE.queued(), ONE.interruption(), ONE.receipt("delivered")], [QUEUED, IN]),
-        ([ONE.tool(), ONE.result(), ONE.interruption()], [IN.replace("before a tool", "after read_file")]),
-        ([ONE.tool(), ONE.result(), ONE.iteration(2), ONE.interruption()], [IN]),
-        ([ONE.receipt("returned", reason="it was stopped")], ["  ↩ explore-1: Returned (it was stopped): use B"]),
-        ([ONE.receipt("handled", "stop", kind="stop")], ["  ⏹ explore-1: stop"]),
-        ([ONE.question()], ["  ❓ explore-1: Q1 Run this command?", "    ls -la"]),
-        ([ONE.answer()], ["  ✓ explore-1: Q1 allowed"]),
-        ([ONE.retry()], ["  ↻ explore-1: Asking again in 1.0 s (attempt 2): overloaded"]),
-        ([ONE.notice()], ["  ℹ explore-1: no file"]),
-        ([ONE.error()], ["  ✗ explore-1: the service is gone"]),
-        ([BELOW.started(), BELOW.notice()], [NESTED, "    ℹ agent-1: no file"]),
-        ([BELOW.started(), DEEPEST.started(), DEEPEST.error()],
-         [NESTED, "      ▶ plan-1 (of agent-1): the deepest", "      ✗ plan-1: the service is gone"]),
-        ([TWO.started(), TWO.notice()],
-         ["  ▶ explore-2: read the documents of the project and sum them up", "  ℹ explore-2: no file"]),
-        # The reply to the user's line is shown, but no other one.
-        ([ONE.reply("I look.", 1), ONE.interruption(), ONE.reply("Heard: B.", 1), ONE.reply("I go on.", 1)],
-         [IN, "  explore-1: Heard: B."]),
-        # A parent's tokens include those of its children.
-        ([usage("explore-1", 1), BELOW.started(), usage("agent-1", 10), BELOW.ended(), ONE.ended()],
-         [NESTED, "    ✓ agent-1: 0 iterations, 0 tool calls, 10 tokens, 3.0 s",
-          "  ✓ explore-1: 0 iterations, 0 tool calls, 11 tokens, 5.0 s"]),
-        # The counts of an agent that is asked again start anew.
-        ([*WORK, ONE.started(task="and where?"), ONE.iteration(), ONE.ended()],
-         ["  ▶ explore-1: and where?", "  ✓ explore-1: 1 iteration, 0 tool calls, 0 tokens, 5.0 s"]),
-    ],
-)  # fmt: skip
-def test_a_collapsed_child_shows_only_exchanges(happened: list[Event], rows: list[str]) -> None:
-    assert collapsed(ONE.started(), *happened, width=120)[0] == [STARTED, *rows]
+    ("recipient", "new_recipient", "indent"),
+    [pytest.param(GRANDCHILD, CHILD, "  ", id="to a child"), pytest.param(CHILD, MAIN, "", id="to the main agent")],
+)
+def test_a_readdressed_line_is_not_repeated(recipient: AgentEvents, new_recipient: AgentEvents, indent: str) -> None:
+    lines = recipient.queued("use\nB"), new_recipient.queued("use\nB")
+    rows, _ = rows_and_tail(CHILD.started(), GRANDCHILD.started(), *lines)
+    assert rows[-2:] == [f"{indent}📤 use", f"{indent}  B ⏳ Now waits for {new_recipient.name}"]
 
 
-@pytest.mark.parametrize(("target", "to", "inset"), [(BELOW, ONE, "  "), (ONE, MAIN, "")])
-def test_a_readdressed_line_is_not_repeated(target: AgentEvents, to: AgentEvents, inset: str) -> None:
-    rows, _ = collapsed(ONE.started(), BELOW.started(), target.queued("use\nB"), to.queued("use\nB"))
-    assert rows[-2:] == [f"{inset}📤 use", f"{inset}  B ⏳ Now waits for {to.name}"]
-
-
-@pytest.mark.parametrize("settled", [ONE.receipt("dropped"), ONE.receipt("delivered"), ONE.interruption()])
-def test_a_settled_lines_id_can_be_reused(settled: Event) -> None:
-    rows, _ = collapsed(ONE.started(), ONE.queued(), settled, MAIN.queued())
+@pytest.mark.parametrize(
+    "settlement",
+    [CHILD.receipt("dropped"), CHILD.receipt("delivered"), CHILD.interruption()],
+    ids=["dropped", "delivered", "interruption"],
+)
+def test_a_settled_lines_id_can_be_reused(settlement: Event) -> None:
+    rows, _ = rows_and_tail(CHILD.started(), CHILD.queued(), settlement, MAIN.queued())
     assert rows[-1] == "📤 Interrupting: use B ⏳ Will inject at next safe point"
 
 
-def test_the_answers_are_below_the_question() -> None:
+def test_possible_answers_are_indented_like_their_question() -> None:
     renderer = above_a_prompt(color=False, ascii=False, width=40)
-    rendered(renderer, ONE.started(), BELOW.started(), BELOW.question())
-    assert all(row.startswith("      ") and columns(row) <= 40 for row in renderer.hint(BELOW.question()))
+    rows_of(renderer, CHILD.started(), GRANDCHILD.started(), GRANDCHILD.question())
+    assert all(row.startswith("      ") and columns(row) <= 40 for row in renderer.hint(GRANDCHILD.question()))
 
 
 @pytest.mark.parametrize(
@@ -121,95 +146,108 @@ def test_a_cut_name_keeps_its_number(name: str, width: int, shown: str) -> None:
 
 # ---------------------------------------------------------------------------------------------------------- the tail
 
+ACTIVITIES: dict[str, tuple[list[Event], str]] = {
+    "starting": ([], " · starting"),
+    "iteration": ([CHILD.iteration(2)], " 2/20 · thinking"),
+    "thought": ([CHILD.iteration(), CHILD.thinking_delta("hm")], " 1/20 · thinking"),
+    "last row of text": (
+        [CHILD.iteration(), CHILD.text_delta("One row\nand an"), CHILD.text_delta("other")], " 1/20 · and another"
+    ),
+    "text before blank rows": ([CHILD.iteration(), CHILD.text_delta("One row\n\n")], " 1/20 · One row"),
+    "reply": ([CHILD.iteration(), CHILD.reply("Whole\nreply", 1)], " 1/20 · reply"),
+    "retry": ([CHILD.iteration(), CHILD.text_delta("void"), CHILD.retry()], " 1/20 · asks again"),
+    "after a retry": (
+        [CHILD.iteration(), CHILD.text_delta("void"), CHILD.retry(), CHILD.iteration()], " 1/20 · thinking"
+    ),
+    "tool": ([CHILD.iteration(), CHILD.text_delta("So"), CHILD.tool_call()], " 1/20 · read_file"),
+    "two tools": (
+        [CHILD.iteration(), CHILD.tool_call(), CHILD.tool_call("t2", "list_files")], " 1/20 · list_files +1"
+    ),
+    "finished tool": ([CHILD.iteration(), CHILD.tool_call(), CHILD.tool_result()], " 1/20 · thinking"),
+    "answered question": ([CHILD.iteration(), CHILD.question(), CHILD.answer()], " 1/20 · thinking"),
+}  # fmt: skip
 
-@pytest.mark.parametrize(
-    ("happened", "activity"),
-    [
-        ([], " · starting"),
-        ([ONE.iteration(2)], " 2/20 · thinking"),
-        ([ONE.iteration(), ONE.thinks("hm")], " 1/20 · thinking"),
-        ([ONE.iteration(), ONE.writes("One row\nand an"), ONE.writes("other")], " 1/20 · and another"),
-        ([ONE.iteration(), ONE.writes("One row\n\n")], " 1/20 · One row"),
-        ([ONE.iteration(), ONE.reply("Whole\nreply", 1)], " 1/20 · reply"),
-        ([ONE.iteration(), ONE.writes("void"), ONE.retry()], " 1/20 · asks again"),
-        ([ONE.iteration(), ONE.writes("void"), ONE.retry(), ONE.iteration()], " 1/20 · thinking"),
-        ([ONE.iteration(), ONE.writes("So"), ONE.tool()], " 1/20 · read_file"),
-        ([ONE.iteration(), ONE.tool(), ONE.tool("t2", "list_files")], " 1/20 · list_files +1"),
-        ([ONE.iteration(), ONE.tool(), ONE.result()], " 1/20 · thinking"),
-        ([ONE.iteration(), ONE.question(), ONE.answer()], " 1/20 · thinking"),
-    ],
-)
-def test_the_tail_has_a_childs_activity(happened: list[Event], activity: str) -> None:
-    assert collapsed(ONE.started(), *happened)[1] == [f"  ● explore-1{activity} · find the tests"]
+
+@pytest.mark.parametrize(("stream", "activity"), ACTIVITIES.values(), ids=ACTIVITIES)
+def test_the_tail_has_a_childs_activity(stream: list[Event], activity: str) -> None:
+    assert tail_after(CHILD.started(), *stream) == [f"  ● explore-1{activity} · find the tests"]
 
 
 def test_a_child_that_asks_has_another_sign() -> None:
-    assert collapsed(ONE.started(), ONE.question())[1] == ["  ❓ explore-1 · Q1 waits · find the tests"]
+    assert tail_after(CHILD.started(), CHILD.question()) == ["  ❓ explore-1 · Q1 waits · find the tests"]
 
 
 def test_children_are_below_their_parents() -> None:
-    says = "I see now that the documents say more than the tests do, and that they are older"
-    happened = [ONE.started(), ONE.iteration(), TWO.started(), ONE.tool("t2", "agent"), BELOW.started()]
-    assert collapsed(*happened, BELOW.writes(says))[1] == [
+    text = "I see now that the documents say more than the tests do, and that they are older"
+    starts = [CHILD.started(), CHILD.iteration(), SECOND_CHILD.started()]
+    grandchild = [CHILD.tool_call("t2", "agent"), GRANDCHILD.started(), GRANDCHILD.text_delta(text)]
+    tail = tail_after(*starts, *grandchild)
+    assert tail == [
         "  ● explore-1 1/20 · agent · find the tests",
         "    ● agent-1 · …ore than the tests do, and that they are older · deeper into it",
         "  ● explore-2 · starting · read the documents of the project and sum them up",
     ]
 
 
-@pytest.mark.parametrize(("count", "shown", "last"), [
-    (MOST_ROWS, MOST_ROWS, f"explore-{MOST_ROWS}"),
-    (MOST_ROWS + 1, MOST_ROWS - 1, "  … and 2 more agents"),
-    (50, MOST_ROWS - 1, f"  … and {51 - MOST_ROWS} more agents"),
-])  # fmt: skip
-def test_children_without_a_row_are_counted(count: int, shown: int, last: str) -> None:
-    _, tail = collapsed(*(AgentEvents(f"explore-{n + 1}", f"c{n}").started() for n in range(count)))
-    assert len(tail) == MOST_ROWS
-    assert sum("●" in row for row in tail) == shown
-    assert last in tail[-1]
+@pytest.mark.parametrize(
+    ("count", "last"),
+    [
+        (MOST_ROWS, f"  ● explore-{MOST_ROWS} · starting · find the tests"),
+        (MOST_ROWS + 1, "  … and 2 more agents"),
+        (50, f"  … and {51 - MOST_ROWS} more agents"),
+    ],
+)
+def test_children_without_a_row_are_counted(count: int, last: str) -> None:
+    tail = tail_after(*(child.started() for child in children(count)))
+    others = [f"  ● explore-{n} · starting · find the tests" for n in range(1, MOST_ROWS)]
+    assert tail == [*others, last]
 
 
 @pytest.mark.parametrize(
-    ("happened", "tail"),
+    ("stream", "tail"),
     [
-        ([ONE.started(), TWO.started(), ONE.ended(), TWO.ended()], []),
-        ([ONE.started(), events.Result(status="interrupted", result="")], []),
-        ([ONE.started(), MAIN.writes("So I")], ["So I"]),
+        ([CHILD.started(), SECOND_CHILD.started(), CHILD.ended(), SECOND_CHILD.ended()], []),
+        ([CHILD.started(), events.Result(status="interrupted", result="")], []),
+        ([CHILD.started(), MAIN.text_delta("So I")], ["So I"]),
     ],
     ids=["ended", "run ended", "the main agent writes"],
 )
-def test_the_tail_shows_children_at_work_only(happened: list[Event], tail: list[str]) -> None:
-    assert collapsed(*happened)[1] == tail
+def test_the_tail_shows_children_at_work_only(stream: list[Event], tail: list[str]) -> None:
+    assert tail_after(*stream) == tail
+
+
+PROGRESS = [MAIN.progress(f"row {n}\n") for n in range(30)]
 
 
 def test_the_main_agents_progress_is_below_the_children() -> None:
-    said = [MAIN.progress(f"row {n}\n") for n in range(30)]
-    _, tail = collapsed(MAIN.tool(), ONE.started(), *said, ONE.tool(), ONE.progress("no row\n" * 30))
-    assert tail[0].startswith("  ● explore-1")
-    assert tail[1:] == [f"  row {n}" for n in range(25, 30)]
-    many = [AgentEvents(f"explore-{n}").started() for n in range(7)]
-    assert collapsed(MAIN.tool(), *many, *said)[1][-2:] == ["  ● explore-6 · starting · find the tests", "  row 25"]
+    childs_progress = CHILD.progress("no row\n" * 30)
+    tail = tail_after(MAIN.tool_call(), CHILD.started(), *PROGRESS, CHILD.tool_call(), childs_progress)
+    assert tail == ["  ● explore-1 · read_file · find the tests", *(f"  row {n}" for n in range(25, 30))]
+
+
+def test_many_children_leave_one_row_of_progress() -> None:
+    tail = tail_after(MAIN.tool_call(), *(child.started() for child in children(7)), *PROGRESS)
+    assert tail[-2:] == ["  ● explore-7 · starting · find the tests", "  row 25"]
 
 
 # ------------------------------------------------------------------------------------------------------ not collapsed
 
 
-@pytest.mark.parametrize("make", [Renderer, at_a_terminal])
-def test_a_childs_work_is_shown_without_a_prompt(make: Make) -> None:
+@pytest.mark.parametrize("make", [Renderer, at_a_terminal], ids=["headless", "at a terminal"])
+def test_a_childs_work_is_shown_without_a_prompt(make: MakeRenderer) -> None:
     renderer = make(color=False, ascii=False, width=120)
-    rows = rendered(renderer, RUN, ITERATION, *ONE.around(*WORK, ONE.queued(), ONE.interruption()))
-    assert rows[2:] == [
+    assert rows_of(renderer, *CHILD.around(*EXPLORATION)) == [
         '→ explore(task="find the tests")',
         STARTED,
         "  [explore-1 1/20]",
         "  explore-1: I look.",
         '  → explore-1: read_file(path="a")',
         "    explore-1: half",
-        "  ✓ explore-1: read_file (0.2 s): text",
+        QUEUED,
+        "  ✓ explore-1: read_file (0.2 s): found",
+        DELIVERED_AFTER_TOOL,
         "  [explore-1 2/20]",
         "  explore-1: 5 tests",
-        QUEUED,
-        IN,
         "  ✓ explore-1: 2 iterations, 1 tool call, 1,234 tokens, 5.0 s",
         "✓ explore (5.0 s): 5 tests",
     ]
@@ -218,50 +256,56 @@ def test_a_childs_work_is_shown_without_a_prompt(make: Make) -> None:
 
 def test_a_childs_events_do_not_release_the_answer() -> None:
     answer, result = MAIN.reply("There are 5."), events.Result(status="done", result="There are 5.")
-    begun = [answer, ONE.started(), ONE.iteration(), ONE.reply("5"), ONE.tool(), ONE.interruption()]
-    assert headless(*begun)[2] == "  explore-1: 5"
-    assert "There are 5." not in headless(*begun, ONE.ended(), result)
+    of_child = CHILD.started(), CHILD.iteration(), CHILD.reply("5"), CHILD.tool_call(), CHILD.interruption()
+    rows = rows_of(Renderer(color=False, ascii=False), answer, *of_child, CHILD.ended(), result)
+    assert "  explore-1: 5" in rows
+    assert "There are 5." not in rows
 
 
 # ------------------------------------------------------------------------------------------------- any order of events
 
 TEXTS = ("use B", "漢字" * 30, "word " * 40, "\x1b[2J\x1b]0;t\x07x\ny", "x" * 300, " ", "")
-FAMILY = [ONE, TWO, BELOW, DEEPEST, AgentEvents("a-very-long-name-of-a-kind-12", "c7", task="漢字 " * 40)]
+LONG_NAMED_CHILD = AgentEvents("a-very-long-name-of-a-kind-12", "c7", task="漢字 " * 40)
+FAMILY = [CHILD, SECOND_CHILD, GRANDCHILD, GREAT_GRANDCHILD, LONG_NAMED_CHILD]
 
 
 @cache
-def work_of(one: AgentEvents) -> st.SearchStrategy[list[Event]]:
-    """Draw events of an agent, in order."""
-    texts = (one.writes, one.thinks, one.reply, one.progress, one.result, one.interruption, one.notice)
-    happened = [event(text) for event in (*texts, one.question, one.error) for text in TEXTS]
-    happened += [one.queued(text, f"L-{one.name}") for text in TEXTS]
-    happened += [one.receipt(state, text) for state in ("returned", "handled", "dropped") for text in TEXTS]
-    happened += [one.tool(id, text) for id in ("t1", "t5") for text in TEXTS]
-    happened += [one.iteration(), one.answer(), one.retry(), usage(one.name, 10**6)] * 3
-    return st.lists(st.sampled_from(happened), max_size=8)
+def events_of(agent: AgentEvents) -> st.SearchStrategy[list[Event]]:
+    """Draw events of an agent between its start and its end."""
+    with_text = (
+        agent.text_delta, agent.thinking_delta, agent.reply, agent.progress, agent.tool_result, agent.interruption,
+        agent.notice, agent.question, agent.error,
+    )  # fmt: skip
+    possible: list[Event] = [event(text) for event in with_text for text in TEXTS]
+    possible += [agent.queued(text, f"L-{agent.name}") for text in TEXTS]
+    possible += [agent.receipt(state, text) for state in ("returned", "handled", "dropped") for text in TEXTS]
+    possible += [agent.tool_call(id, text) for id in ("t1", "t5") for text in TEXTS]
+    # Those without a text are drawn three times as often.
+    possible += [agent.iteration(), agent.answer(), agent.retry(), agent.usage(10**6)] * 3
+    return st.lists(st.sampled_from(possible), max_size=8)
 
 
 @st.composite
 def interleavings(draw: st.DrawFn) -> list[Event]:
-    """Draw the events of a family: each agent's in their order, and a child within its parent's time."""
-    own = {one.name: [one.started(), *draw(work_of(one)), one.ended()] for one in FAMILY}
-    for one in (DEEPEST, BELOW):
-        own[one.parent] = woven(draw, own[one.parent], own[one.name], margin=1)
-    found: list[Event] = [ITERATION, *draw(work_of(MAIN))]
-    for one in FAMILY:
-        if one.parent == "main":
-            found = woven(draw, found, own[one.name], margin=0)
-    return [RUN, *found, events.Result(status="done", result="all")]
+    """Draw the events of a run: each agent's in their order, and a child's within its parent's time."""
+    own = {agent.name: [agent.started(), *draw(events_of(agent)), agent.ended()] for agent in FAMILY}
+    for agent in (GREAT_GRANDCHILD, GRANDCHILD):
+        own[agent.parent] = interleaved(draw, own[agent.parent], own[agent.name], margin=1)
+    stream: list[Event] = [ITERATION, *draw(events_of(MAIN))]
+    for agent in FAMILY:
+        if agent.parent == "main":
+            stream = interleaved(draw, stream, own[agent.name], margin=0)
+    return [RUN, *stream, events.Result(status="done", result="all")]
 
 
-def woven(draw: st.DrawFn, outer: list[Event], inner: list[Event], *, margin: int) -> list[Event]:
+def interleaved(draw: st.DrawFn, outer: list[Event], inner: list[Event], *, margin: int) -> list[Event]:
+    """Insert the inner events among the outer ones, but not among the first and last ``margin`` of those."""
     place = st.integers(margin, len(outer) - margin)
     places = sorted(draw(st.lists(place, min_size=len(inner), max_size=len(inner))))
-    found, at = list[Event](), 0
-    for place_of, event in zip(places, inner, strict=True):
-        found += [*outer[at:place_of], event]
-        at = place_of
-    return [*found, *outer[at:]]
+    merged = list(outer)
+    for index, event in reversed(list(zip(places, inner, strict=True))):
+        merged.insert(index, event)
+    return merged
 
 
 @given(
@@ -269,31 +313,31 @@ def woven(draw: st.DrawFn, outer: list[Event], inner: list[Event], *, margin: in
     st.sampled_from([20, 40, 80, 120]), st.booleans(), st.booleans(),
 )  # fmt: skip
 def test_children_change_no_row_of_the_main_agent(
-    make: Make, happened: list[Event], width: int, color: bool, ascii: bool
+    make: MakeRenderer, stream: list[Event], width: int, color: bool, ascii: bool
 ) -> None:
-    renderer, alone = (make(color=color, ascii=ascii, width=width) for _ in range(2))
-    own, every = list[str](), list[str]()
-    for event in happened:
+    renderer, renderer_of_main = (make(color=color, ascii=ascii, width=width) for _ in range(2))
+    rows_of_main, all_rows = list[str](), list[str]()
+    for event in stream:
         rows = renderer.rows(event)
-        every += rows
-        is_own = event.agent == "main" and not event.type.startswith("agent_")
-        own += alone.rows(event) if is_own else []
+        all_rows += rows
+        is_of_main = event.agent == "main" and not event.type.startswith("agent_")
+        rows_of_main += renderer_of_main.rows(event) if is_of_main else []
         tail = tail_of(renderer) if make is not Renderer else []
         assert len(tail) <= MOST_ROWS
         # Headless rows of the main agent may go into a file, so whole texts are not cut.
-        for row in (*([] if make is Renderer and is_own else rows), *tail):
+        for row in (*([] if make is Renderer and is_of_main else rows), *tail):
             check_row(row, width)
-    left = iter(every)
-    assert all(row in left for row in own)
+    remaining_rows = iter(all_rows)
+    assert all(row in remaining_rows for row in rows_of_main), "missing, or not in this order"
 
 
-@pytest.mark.parametrize("make", [above_a_prompt, Renderer])
-def test_the_cost_of_an_event_is_constant(make: Make) -> None:
-    def work(count: int) -> int:
+@pytest.mark.parametrize("make", [above_a_prompt, Renderer], ids=["above a prompt", "headless"])
+def test_the_cost_of_an_event_is_constant(make: MakeRenderer) -> None:
+    def cost_of_deltas(count: int) -> int:
         renderer = make(color=False, ascii=False, width=80)
-        family = [AgentEvents(f"explore-{n}", f"c{n}") for n in range(8)]
-        rendered(renderer, *(event for one in family for event in (one.started(), one.iteration(), one.tool())))
-        deltas = [one.writes("some words of a row\n") for one in family]
+        family = children(8)
+        rows_of(renderer, *(event for one in family for event in (one.started(), one.iteration(), one.tool_call())))
+        deltas = [child.text_delta("some words of a row\n") for child in family]
         return calls_of(lambda: [renderer.rows(delta) for _ in range(count) for delta in deltas])
 
-    assert work(200) < 5 * work(50)
+    assert cost_of_deltas(200) < 5 * cost_of_deltas(50)

@@ -1,7 +1,5 @@
 """Colours of code: no character is changed."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,21 +8,22 @@ from cli.show.highlight import MAX_COLOURED, MAX_LEXED, highlight
 from cli.show.spans import plain
 
 LANGUAGES = ["python", "json", "bash", "diff", "js", "html", "yaml", "console", "unknown", ""]
-signs = st.sampled_from("abc 01 \t\"'`#(){}[]<>/*\\-+=$@:;漢\u0301\u2028")
+CODE_CHARACTERS = st.sampled_from("abc 01 \t\"'`#(){}[]<>/*\\-+=$@:;漢\u0301\u2028")
 
 
-def styles(line: str, language: str) -> dict[str, str]:
+def style_by_word(line: str, language: str) -> dict[str, str]:
+    """Return the SGR parameters of each stretch of one style; empty for plain text."""
     (row,) = highlight([line], language)
     return {text: sgr for sgr, text in row}
 
 
-@given(st.lists(st.text(signs, max_size=20), max_size=12), st.sampled_from(LANGUAGES))
+@given(st.lists(st.text(CODE_CHARACTERS, max_size=20), max_size=12), st.sampled_from(LANGUAGES))
 def test_code_is_unchanged(code: list[str], language: str) -> None:
     assert [plain(row) for row in highlight(code, language)] == [line.expandtabs(4) for line in code]
 
 
 @pytest.mark.parametrize(
-    ("language", "line", "word"),
+    ("language", "line", "coloured_word"),
     [
         ("PYTHON", "return x", "return"),
         ("json", '{"a": 1}', '"a"'),
@@ -33,20 +32,27 @@ def test_code_is_unchanged(code: list[str], language: str) -> None:
         ("js", "const x", "const"),
     ],
 )
-def test_known_languages_have_colours(language: str, line: str, word: str) -> None:
-    assert styles(line, language)[word]
+def test_known_languages_have_colours(language: str, line: str, coloured_word: str) -> None:
+    assert style_by_word(line, language)[coloured_word]
 
 
-@pytest.mark.parametrize(("language", "line"), [("no-such-language", "return x"), ("python", "return " * MAX_COLOURED)])
+@pytest.mark.parametrize(
+    ("language", "line"),
+    [
+        pytest.param("no-such-language", "return x", id="unknown language"),
+        pytest.param("python", "return " * MAX_COLOURED, id="long line"),
+    ],
+)
 def test_unknown_languages_and_long_lines_are_plain(language: str, line: str) -> None:
-    assert styles(line, language) == {line: ""}
+    assert style_by_word(line, language) == {line: ""}
 
 
 def test_strings_are_recognised_across_parts() -> None:
-    # The block is read in parts, and the second of them starts inside the string.
-    before = ["x = 1"] * (MAX_LEXED // 12 - 9)
-    inside, outside = highlight([*before, '"""', *["return"] * 20], "python"), highlight(["return"], "python")
-    assert inside[-1] != outside[0]
+    # Code is lexed in parts of ``MAX_LEXED // 2`` characters. The first one ends nine lines after the string begins.
+    before_string = ["x = 1"] * (MAX_LEXED // 2 // len("x = 1\n") - 9)
+    *_, inside_string = highlight([*before_string, '"""', *["return"] * 20], "python")
+    (outside_string,) = highlight(["return"], "python")
+    assert inside_string != outside_string
 
 
 def test_a_long_block_is_coloured_to_its_end() -> None:

@@ -1,15 +1,14 @@
 """Markdown replies while they stream: the rows do not depend on the pieces, and the work grows with the text."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support import trying
-from support.painted import bare, check_row
+from support.rows import check_row, pieces_of, without_colours
 from support.work import calls_of
 
 from chain.text.plain import sanitize
@@ -17,7 +16,9 @@ from cli.show.blocks import MAX_UNFINISHED
 from cli.show.markdown_flow import MAX_TAIL, MarkdownFlow, PlainFlow, render, warm
 from cli.show.markdown_layout import MarkdownPage
 from cli.show.spans import MarkdownStyle
-from cli.show.text_rows import Flow
+from cli.show.text_rows import Flow, in_rows
+
+OpenFlow: TypeAlias = Callable[[int], MarkdownFlow | PlainFlow]
 
 PIECES = [
     *["text", "word ", "\n", "\n\n", " ", "  ", "    ", "\t", "é", "漢字", "🙂", "e\u0301", "\u200d", "\\"],
@@ -26,95 +27,93 @@ PIECES = [
     *["```", "~~~", "```py", "def f():", "|", "a | b", "--|--", "\n\n| a | b |\n|:-:|--:|\n| c | d |"],
     *["&#27;", "&#x202e;", "&#10;", "&#9;", "&lt;", "\x1b[31m", "\x1b]0;", "\x07", "\x9b", "\r", "\u2028", "\x00"],
 ]
-SPLIT_ELSEWHERE = re.compile(r"^ {1,3}(?![-+*\d ])\S|<b>", re.MULTILINE)
-"""Exceptions of ``Blocks``: text indented less than its list item, and HTML that may contain a fence."""
-texts = st.lists(st.sampled_from(PIECES), max_size=30).map("".join)
-words = st.integers(1, 999).map("w{}".format)
-runs = st.lists(
-    st.one_of(words, words.map("*{}*".format), words.map("**{}**".format), words.map("`{}`".format)), min_size=1
+NOT_SPLIT_LIKE_WHOLE = re.compile(r"^ {1,3}(?![-+*\d ])\S|<b>|^ {0,3}<(br>|!--)", re.MULTILINE)
+"""Exceptions of ``Blocks``: text indented less than its list item, and HTML that may contain a list or code."""
+
+WIDTHS = st.sampled_from([4, 9, 20, 40, 80])
+ANY_MARKDOWN = st.lists(st.sampled_from(PIECES), max_size=30).map("".join)
+WORD = st.integers(1, 999).map("w{}".format)
+WORDS = st.lists(
+    st.one_of(WORD, WORD.map("*{}*".format), WORD.map("**{}**".format), WORD.map("`{}`".format)), min_size=1
 ).map(" ".join)
-sources = st.lists(
+VALID_MARKDOWN = st.lists(
     st.one_of(
-        runs,
-        runs.map("## {}".format),
-        runs.map("- {}\n  - again".format),
-        st.tuples(st.integers(1, 999), runs).map(lambda item: f"{item[0]}. {item[1]}"),
-        runs.map("> {}".format),
-        runs.map("```\n{}\n```".format),
-        st.lists(words, min_size=2, max_size=2).map(lambda cells: "| c1 | c2 |\n|--|--|\n| {} | {} |".format(*cells)),
+        WORDS,
+        WORDS.map("## {}".format),
+        WORDS.map("- {}\n  - again".format),
+        st.builds("{}. {}".format, st.integers(1, 999), WORDS),
+        WORDS.map("> {}".format),
+        WORDS.map("```\n{}\n```".format),
+        st.builds("| c1 | c2 |\n|--|--|\n| {} | {} |".format, WORD, WORD),
     ),
     max_size=6,
 ).map("\n\n".join)
 
 
-def markdown(width: int) -> MarkdownFlow:
+def markdown_flow(width: int) -> MarkdownFlow:
     return MarkdownFlow(width, MarkdownStyle())
 
 
-def rows_of(text: str, width: int = 40, piece: int = 0) -> list[str]:
-    return all_rows(markdown(width), text, piece)
+def rows_added(flow: MarkdownFlow | PlainFlow, piece: str) -> list[str]:
+    return [row for group in flow.add(piece) for row in group]
 
 
-def all_rows(flow: MarkdownFlow | PlainFlow, text: str, piece: int = 0) -> list[str]:
-    return [row for part in pieces_of(text, piece) for row in added(flow, part)] + flow.end()
+def rows_of_pieces(flow: MarkdownFlow | PlainFlow, pieces: Iterable[str]) -> list[str]:
+    return [row for piece in pieces for row in rows_added(flow, piece)] + flow.end()
 
 
-def added(flow: MarkdownFlow | PlainFlow, piece: str) -> list[str]:
-    return [row for rows in flow.add(piece) for row in rows]
-
-
-def pieces_of(text: str, piece: int) -> list[str]:
-    return [text[n : n + piece] for n in range(0, len(text), piece)] if piece else [text]
+def markdown_rows(text: str, width: int = 40) -> list[str]:
+    return rows_of_pieces(markdown_flow(width), [text])
 
 
 @trying(300)
-@given(texts, st.integers(1, 9), st.sampled_from([4, 9, 20, 40, 80]))
+@given(ANY_MARKDOWN, st.integers(1, 9), WIDTHS)
 @example("```\n\n\n\n\n  \n  ", 1, 4)
-def test_rows_do_not_depend_on_the_pieces(text: str, piece: int, width: int) -> None:
-    rows = rows_of(text, width)
-    assert rows == rows_of(text, width, piece)
-    if not SPLIT_ELSEWHERE.search(sanitize(text)):
+def test_rows_do_not_depend_on_the_pieces(text: str, piece_length: int, width: int) -> None:
+    rows = markdown_rows(text, width)
+    assert rows == rows_of_pieces(markdown_flow(width), pieces_of(text, piece_length))
+    if not NOT_SPLIT_LIKE_WHOLE.search(sanitize(text)):
         assert rows == MarkdownPage(MarkdownStyle()).add(sanitize(text), width)
 
 
 @trying(300)
-@given(texts, st.sampled_from([4, 9, 20, 40, 80]), st.booleans())
+@given(ANY_MARKDOWN, WIDTHS, st.booleans())
 def test_rows_and_tail_of_any_text_fit(text: str, width: int, ascii: bool) -> None:
     flow = MarkdownFlow(width, MarkdownStyle(ascii=ascii))
     rows = []
     for piece in pieces_of(text, 5):
-        rows += added(flow, piece)
+        rows += rows_added(flow, piece)
         tail = flow.tail.split("\n")
         assert len(tail) <= MAX_TAIL
         for row in tail:
             check_row(row, width)
     rows += flow.end()
-    may_hold_code = any(sign in text for sign in ("```", "~~~", "\t", "    "))
+    may_contain_code = any(sign in text for sign in ("```", "~~~", "\t", "    "))
     for row in rows:
-        check_row(row, 1_000 if may_hold_code else width)
-    assert not rows or (rows[0] and rows[-1])
+        check_row(row, 1_000 if may_contain_code else width)
+    assert not rows or (rows[0] and rows[-1]), "outer blank rows are omitted"
 
 
 @trying(200)
-@given(sources, st.sampled_from([8, 20, 40, 200]))
+@given(VALID_MARKDOWN, st.sampled_from([8, 20, 40, 200]))
 def test_no_word_is_lost(source: str, width: int) -> None:
     # Narrow tables repeat the head, and in a grid the words of wrapped cells are beside each other.
     letters = "".join(char for char in source if char.isalnum())
-    shown = "".join(char for row in rows_of(source, width) for char in bare(row) if char.isalnum())
+    shown = "".join(char for row in markdown_rows(source, width) for char in without_colours(row) if char.isalnum())
     if "|" not in source:
         assert shown == letters
     assert len(shown) >= len(letters)
 
 
 def test_a_block_is_source_until_it_is_complete() -> None:
-    flow = markdown(40)
-    assert added(flow, "Let **me") == []
+    flow = markdown_flow(40)
+    assert flow.add("Let **me") == [[]]
     assert (flow.is_open, flow.tail) == (True, "Let **me")
-    assert added(flow, "** see.") == []
-    first, others = flow.add("\n\n")
-    assert [bare(row) for row in first] == ["Let me see."]
-    assert (others, flow.is_open, flow.tail) == ([], False, "")
-    assert added(flow, "Two") == []
+    assert flow.add("** see.") == [[]]
+    finished_block, next_block = flow.add("\n\n")
+    assert [without_colours(row) for row in finished_block] == ["Let me see."]
+    assert (next_block, flow.is_open, flow.tail) == ([], False, "")
+    assert flow.add("Two") == [[]]
     assert flow.tail == "\nTwo"
     assert flow.end() == ["", "Two"]
     assert (flow.is_open, flow.tail) == (False, "")
@@ -126,51 +125,68 @@ def test_a_block_is_source_until_it_is_complete() -> None:
         ("\n\nOne\n\n\n\nTwo\n- a\n- b\n\n- c\n\n\n", ["One", "", "Two", "• a", "• b", "", "• c"]),
         ("```\n\na\n\nb\n\n```\n", ["a", "", "b"]),
     ],
+    ids=["text", "code"],
 )
 def test_outer_blank_rows_are_omitted(text: str, rows: list[str]) -> None:
-    assert rows_of(text) == rows
+    assert markdown_rows(text) == rows
 
 
 def test_code_is_coloured_when_it_is_complete() -> None:
     code = [f"{'    ' * (n % 3)}print('line {n}')  # 漢字" for n in range(100)]
-    flow = markdown(40)
-    assert added(flow, "```python\n") == []
+    flow = markdown_flow(40)
+    assert rows_added(flow, "```python\n") == []
     for line in code:
-        assert added(flow, f"{line}\n") == []
-        assert flow.tail.split("\n")[-1].strip() == line.strip()
-    rows = added(flow, "```\n")
-    assert [bare(row) for row in rows] == code
-    assert rows != code
+        assert rows_added(flow, f"{line}\n") == []
+        *_, last_row = flow.tail.split("\n")
+        assert last_row.strip() == line.strip()
+    rows = rows_added(flow, "```\n")
+    assert [without_colours(row) for row in rows] == code
+    assert rows != code, "it has colours"
     assert not flow.is_open
 
 
-@pytest.mark.parametrize("kind", [markdown, PlainFlow])
-def test_a_long_line_of_code_is_not_cut(kind: Callable[[int], MarkdownFlow | PlainFlow]) -> None:
-    code = "x = 漢字 + " * 30 + "end"
-    sources = [f"```python\n{code}\n```\n"] + [f"- item\n\n  ```\n  {code}\n  ```\n"] * (kind is markdown)
-    for source in sources:
-        for piece in (3, 1000):
-            assert code in [bare(row) for row in all_rows(kind(33), source, piece)]
-    flow = kind(33)
-    flow.add(f"```python\n{code}")
+LONG_LINE = "x = 漢字 + " * 30 + "end"
+FENCED_CODE = f"```python\n{LONG_LINE}\n```\n"
+CODE_IN_ITEM = f"- item\n\n  ```\n  {LONG_LINE}\n  ```\n"
+FLOWS = {"Markdown": markdown_flow, "plain": PlainFlow}
+
+
+@pytest.mark.parametrize("piece_length", [3, 1000])
+@pytest.mark.parametrize(
+    ("open_flow", "source"),
+    [(markdown_flow, FENCED_CODE), (markdown_flow, CODE_IN_ITEM), (PlainFlow, FENCED_CODE)],
+    ids=["code", "code in an item", "code without colours"],
+)
+def test_a_long_line_of_code_is_not_cut(open_flow: OpenFlow, source: str, piece_length: int) -> None:
+    rows = rows_of_pieces(open_flow(33), pieces_of(source, piece_length))
+    assert LONG_LINE in [without_colours(row) for row in rows]
+
+
+@pytest.mark.parametrize("open_flow", FLOWS.values(), ids=FLOWS)
+def test_a_long_unfinished_line_of_code_fits(open_flow: OpenFlow) -> None:
+    flow = open_flow(33)
+    flow.add(f"```python\n{LONG_LINE}")
     tail = flow.tail.split("\n")
     assert 1 < len(tail) <= MAX_TAIL
     for row in tail:
         check_row(row, 33)
 
 
-def test_the_tail_is_the_open_blocks_end() -> None:
-    flow = markdown(20)
+def test_the_tail_has_a_tables_last_rows() -> None:
+    flow = markdown_flow(20)
     flow.add("| head | two |\n|---|---|\n" + "".join(f"| row {n} | x |\n" for n in range(99)))
-    assert flow.tail.split("\n") == [f"| row {n} | x |" for n in range(94, 99)]
-    flow = markdown(20)
+    assert flow.tail.split("\n") == [f"| row {n} | x |" for n in range(99 - MAX_TAIL, 99)]
+
+
+def test_the_tail_has_a_paragraphs_end() -> None:
+    flow = markdown_flow(20)
     flow.add("".join(f"word{n} " for n in range(999)))
     assert len(flow.tail.split("\n")) == MAX_TAIL
     assert flow.tail.endswith("word998")
 
 
 def test_a_new_width_applies_to_the_open_block() -> None:
-    flow = markdown(40)
+    flow = markdown_flow(40)
     flow.add("One two three four five six seven")
     assert flow.tail == "One two three four five six seven"
     flow.width = 20
@@ -179,50 +195,63 @@ def test_a_new_width_applies_to_the_open_block() -> None:
 
 
 def test_too_long_a_block_is_shown_as_source() -> None:
-    plain = Flow(40)
     text = "*word* " * MAX_UNFINISHED
-    assert rows_of(text) == rows_of(text, piece=77) == plain.add(text) + plain.end()
-    assert rows_of(f"{text}\n\n# b")[-2:] == ["", *rows_of("# b")]
+    source_rows = in_rows(text, 40)
+    assert markdown_rows(text) == source_rows
+    assert rows_of_pieces(markdown_flow(40), pieces_of(text, 77)) == source_rows
 
 
-@given(st.lists(words, min_size=1, max_size=6), st.integers(1, 9))
-def test_code_without_colours_is_shown_as_source(lines: list[str], piece: int) -> None:
-    text = "\n".join(["```python", *(f"{line} x" for line in lines), "```"])
-    assert all_rows(PlainFlow(20), text, piece) == text.split("\n")
+def test_rendering_resumes_after_too_long_a_block() -> None:
+    *_, separator, heading = markdown_rows(f"{'*word* ' * MAX_UNFINISHED}\n\n# b")
+    assert [separator, heading] == ["", *markdown_rows("# b")]
 
 
-@given(texts.filter(lambda text: "```" not in text and "~~~" not in text), st.integers(1, 9))
-def test_text_without_colours_is_shown_as_source(text: str, piece: int) -> None:
-    plain, flow, open_as = PlainFlow(20), Flow(20), markdown(20)
-    for part in pieces_of(text, piece):
-        open_as.add(part)
-        assert added(plain, part) == flow.add(part)
-        assert (plain.tail, plain.is_open) == (flow.tail, open_as.is_open)
-    assert plain.end() == flow.end()
+@given(st.lists(WORD, min_size=1, max_size=6), st.integers(1, 9))
+def test_code_without_colours_is_shown_as_source(words: list[str], piece_length: int) -> None:
+    source = ["```python", *(f"{word} is longer than the row" for word in words), "```"]
+    assert rows_of_pieces(PlainFlow(20), pieces_of("\n".join(source), piece_length)) == source
+
+
+@given(ANY_MARKDOWN.filter(lambda text: "```" not in text and "~~~" not in text), st.integers(1, 9))
+def test_text_without_colours_is_shown_as_source(text: str, piece_length: int) -> None:
+    plain, source, markdown = PlainFlow(20), Flow(20), markdown_flow(20)
+    for piece in pieces_of(text, piece_length):
+        markdown.add(piece)
+        assert rows_added(plain, piece) == source.add(piece)
+        assert plain.tail == source.tail
+        assert plain.is_open == markdown.is_open
+    assert plain.end() == source.end()
     assert not plain.is_open
 
 
 def test_the_lines_of_a_file_are_joined() -> None:
-    assert [bare(row) for row in render("# A\n\nOne\ntwo\n- *b*", 40, ascii=True)] == ["A", "", "One two", "- b"]
+    assert [without_colours(row) for row in render("# A\n\nOne\ntwo\n- *b*", 40, ascii=True)] == [
+        "A",
+        "",
+        "One two",
+        "- b",
+    ]
 
 
-GROWING = [
+REPEATED_TEXTS = [
     *["a\n=\n", "[", "`", "*a ", "_a", "[a](", "**a *b ", "*a\n", "  - a\n", "> a\nb\n", "|a\n", "1. a\n\n"],
     "| a | b |\n|---|---|\n" + "| c | d |\n" * 20,
     "```python\n" + "x = [1]\n" * 9 + "```\n",
 ]
 
 
-@pytest.mark.sampled(every=len(GROWING))
-@pytest.mark.parametrize("text", GROWING)
+@pytest.mark.sampled(every=len(REPEATED_TEXTS))
+@pytest.mark.parametrize("text", REPEATED_TEXTS)
 def test_the_work_grows_with_the_text(text: str) -> None:
-    def stream(source: str) -> None:
-        flow = markdown(80)
-        for piece in pieces_of(source, 120):
-            flow.add(piece)
-            assert flow.tail is not None
-        flow.end()
+    def cost_of_streaming(length: int) -> int:
+        def stream() -> None:
+            flow = markdown_flow(80)
+            for piece in pieces_of((text * length)[:length], 120):
+                flow.add(piece)
+                assert flow.tail is not None
+            flow.end()
+
+        return calls_of(stream)
 
     warm()
-    short, long = ((text * n)[:n] for n in (1_000, 3_000))
-    assert calls_of(lambda: stream(long)) < 5 * calls_of(lambda: stream(short))
+    assert cost_of_streaming(3_000) < 5 * cost_of_streaming(1_000)

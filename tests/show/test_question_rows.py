@@ -1,7 +1,5 @@
 """Questions as rows: the user sees what an approval covers, and cannot approve by mistake."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -14,65 +12,82 @@ from chain.text.hunks import FileDiff, Hunk
 from chain.text.wording import ASKED_EACH_TIME
 from cli.show.question_rows import answer_keys, answer_parts, fence, hint, option_rows, preview_rows, title, unclear
 
-TEXT = st.text(alphabet="ab $>-↪\n\t全", max_size=60)
+DIFF = "a.txt +1 −0\n@@ -0,0 +1 @@\n+x"
 
 
-def asked(name: str = "write_file", text: str = "Allow write_file: x", **more: Any) -> events.Question:
+def approval(name: str = "write_file", text: str = "Allow write_file: x", **more: Any) -> events.Question:
     return events.Question(id="Q1", kind="approval", text=text, options=(), tool_call_id="1", name=name, **more)
 
 
-SHELL = asked("shell", "Allow shell: ls", always="subject")
-EACH_TIME = asked(only_by_name=".git")
+WRITE = approval()
+SHELL = approval("shell", "Allow shell: ls", always="subject")
+WRITE_TO_GIT = approval(only_by_name=".git")
 ESCALATING = replace(SHELL, escalations=("network", "outside"))
 
 
-@given(TEXT, st.integers(12, 20), st.sampled_from(["↪", "->"]))
-def test_a_previews_rows_can_be_joined_again(text: str, width: int, more: str) -> None:
+@given(st.text(alphabet="ab $>-↪\n\t全", max_size=60), st.integers(12, 20), st.sampled_from(["↪", "->"]))
+def test_a_previews_rows_can_be_joined_again(preview: str, width: int, continuation: str) -> None:
     lines: list[str] = []
-    for _, row in preview_rows(asked(preview=text), width, "…", more, whole=True):
-        is_new = row.startswith("  ")
-        assert is_new or row.startswith(f"{more} ")
-        lines += [row[2:]] if is_new else [lines.pop() + row.removeprefix(f"{more} ")]
-    assert lines == ([line.expandtabs(4) for line in text.split("\n")] if text.strip() else [])
+    for _, row in preview_rows(approval(preview=preview), width, "…", continuation, whole=True):
+        if row.startswith("  "):
+            lines.append(row.removeprefix("  "))
+        else:
+            assert row.startswith(f"{continuation} ")
+            lines[-1] += row.removeprefix(f"{continuation} ")
+    assert lines == ([line.expandtabs(4) for line in preview.split("\n")] if preview.strip() else [])
 
 
 @pytest.mark.parametrize(
-    ("text", "unit"), [("\n".join(map(str, range(1, 100))), "lines"), ("1" + "x" * 2_000 + "99", "rows")]
+    ("preview", "unit"),
+    [
+        pytest.param("\n".join(map(str, range(1, 100))), "lines", id="many lines"),
+        pytest.param("1" + "x" * 2_000 + "99", "rows", id="long line"),
+    ],
 )
-def test_a_long_preview_is_cut_in_the_middle(text: str, unit: str) -> None:
-    question = asked(preview=text)
-    rows = [row for _, row in preview_rows(question, 40, "…")]
+def test_a_long_preview_is_cut_in_the_middle(preview: str, unit: str) -> None:
+    question = approval(preview=preview)
+    first, *_, last = rows = [row for _, row in preview_rows(question, 40, "…")]
+    assert first.startswith("  1")
+    assert last.endswith("99")
     (note,) = [row for row in rows if f" more {unit}; /diff shows all" in row]
-    left_out = len(preview_rows(question, 40, "…", whole=True)) - (len(rows) - 1)
-    assert note == f"  … {left_out} more {unit}; /diff shows all"
-    assert (rows[0][:3], rows[-1][-2:]) == ("  1", "99")
+    rows_of_whole = preview_rows(question, 40, "…", whole=True)
+    rows_beside_note = len(rows) - 1
+    assert note == f"  … {len(rows_of_whole) - rows_beside_note} more {unit}; /diff shows all"
 
 
 def test_a_long_row_breaks_between_words() -> None:
-    rows = [row for _, row in preview_rows(asked(preview="rm -rf build/cache /home/ada/notes"), 24, "…")]
+    rows = [row for _, row in preview_rows(approval(preview="rm -rf build/cache /home/ada/notes"), 24, "…")]
     assert rows == ["  rm -rf build/cache", "↪  /home/ada/notes"]
 
 
-def test_only_a_difference_has_its_colours() -> None:
-    diff = asked(diff=FileDiff("a.txt", (Hunk(0, 1, ("+" + "x" * 30,)),)))
-    assert preview_rows(diff, 20, "…")[2:] == [("added", "  +" + "x" * 17), ("added", "↪ " + "x" * 13)]
-    lookalike = asked(preview="a.txt +1 −0\n@@ -0,0 +1 @@\n+x")
-    assert {style for style, _ in preview_rows(lookalike, 40, "…")} == {"plain"}
+def test_a_difference_has_its_colours() -> None:
+    diff = FileDiff("a.txt", (Hunk(0, 1, ("+" + "x" * 30,)),))
+    assert preview_rows(approval(diff=diff), 20, "…") == [
+        ("plain", "  a.txt +1 −0"),
+        ("place", "  @@ -0,0 +1 @@"),
+        ("added", "  +" + "x" * 17),
+        ("added", "↪ " + "x" * 13),
+    ]
+
+
+def test_text_that_looks_like_a_difference_is_plain() -> None:
+    rows = preview_rows(approval(preview=DIFF), 40, "…")
+    assert {style for style, _ in rows} == {"plain"}
 
 
 @pytest.mark.parametrize(
     ("question", "shown", "keys"),
     [
-        (asked(), "y allow once · a allow every write_file until you leave", "yan"),
-        (SHELL, "y allow once · a allow this exact command until you leave", "yan"),
-        (EACH_TIME, "y allow once", "yn"),
-        (
+        pytest.param(WRITE, "y allow once · a allow every write_file until you leave", "yan", id="tool"),
+        pytest.param(SHELL, "y allow once · a allow this exact command until you leave", "yan", id="command"),
+        pytest.param(WRITE_TO_GIT, "y allow once", "yn", id="protected path"),
+        pytest.param(
             ESCALATING,
             "y allow once · w with network · o outside the sandbox · a allow this exact command until you leave",
             "ywoan",
+            id="escalations",
         ),
     ],
-    ids=["tool", "command", "each time", "escalations"],
 )
 def test_the_hint_has_the_possible_answers(question: events.Question, shown: str, keys: str) -> None:
     assert hint(question) == f"{shown} · n refuse · or type a space, then why not"
@@ -80,36 +95,44 @@ def test_the_hint_has_the_possible_answers(question: events.Question, shown: str
     assert answer_keys(question) == keys
 
 
+def choice(*options: str) -> events.Question:
+    return replace(WRITE, kind="choice", options=options)
+
+
 @pytest.mark.parametrize(
-    ("question", "text", "correction"),
+    ("question", "typed", "keys"),
     [
-        *((asked(), text, "y, a or n") for text in ("1", "2024", "x", "o", "ye", "ok", " q ", "exit", "yes do it")),
-        *((asked(), text, "") for text in ("y", "YES", "a", "always", "No", "use B", "why", "yesterday", "不行")),
-        (EACH_TIME, "ok", "y or n"),
-        *((ESCALATING, text, "") for text in ("w", "O")),
+        *((WRITE, typed, "y, a or n") for typed in ("1", "2024", "x", "o", "ye", "ok", " q ", "exit", "yes do it")),
+        (WRITE_TO_GIT, "ok", "y or n"),
         (ESCALATING, "ok", "y, w, o, a or n"),
         (replace(SHELL, escalations=("outside",)), "w", "y, o, a or n"),
     ],
 )
-def test_a_slip_does_not_answer_an_approval(question: events.Question, text: str, correction: str) -> None:
-    assert unclear(question, text) == (correction and f"{correction}; or say why not in a few words")
+def test_a_slip_does_not_answer_an_approval(question: events.Question, typed: str, keys: str) -> None:
+    assert unclear(question, typed) == f"{keys}; or say why not in a few words"
 
 
-def test_a_long_option_is_indented() -> None:
-    question = replace(asked(), kind="choice", options=("red", "a blue that is not too dark", ""))
-    assert option_rows(question, 20) == ["  1. red", "  2. a blue that is", "     not too dark", "  3. "]
+@pytest.mark.parametrize("typed", ["3", "0"])
+def test_another_number_does_not_answer_a_choice(typed: str) -> None:
+    assert unclear(choice("left", "right"), typed) == "type a number from 1 to 2, or answer in words"
 
 
 @pytest.mark.parametrize(
-    ("options", "text", "is_answer"),
+    ("question", "typed"),
     [
-        *((("left", "right"), text, True) for text in ("1", "2", "x")),
-        *((("left", "right"), text, False) for text in ("3", "0")),
-        ((), "7", True),
+        *((WRITE, typed) for typed in ("y", "YES", "a", "always", "No", "use B", "why", "yesterday", "不行")),
+        *((ESCALATING, key) for key in ("w", "O")),
+        *((choice("left", "right"), typed) for typed in ("1", "2", "x")),
+        (choice(), "7"),
     ],
 )
-def test_a_choice_accepts_only_its_numbers(options: tuple[str, ...], text: str, is_answer: bool) -> None:
-    assert (unclear(replace(asked(), kind="choice", options=options), text) == "") is is_answer
+def test_keys_numbers_and_words_are_answers(question: events.Question, typed: str) -> None:
+    assert unclear(question, typed) == ""
+
+
+def test_a_long_option_is_indented() -> None:
+    question = choice("red", "a blue that is not too dark", "")
+    assert option_rows(question, 20) == ["  1. red", "  2. a blue that is", "     not too dark", "  3. "]
 
 
 @pytest.mark.parametrize(
@@ -119,30 +142,40 @@ def test_a_choice_accepts_only_its_numbers(options: tuple[str, ...], text: str, 
         ({"by": "user", "escalation": "outside"}, "allowed once outside the sandbox"),
         ({"by": "config", "is_for_always": True}, 'allowed: you said "always" before'),
     ],
+    ids=["with network", "outside the sandbox", "earlier always"],
 )
 def test_an_answer_says_what_it_allows(answer: dict[str, Any], words: str) -> None:
     assert answer_parts(events.Answer(id="Q1", text="", decision="allowed", **answer)) == ("✓", f"Q1 {words}")
 
 
-DIFF = "a.txt +1 −0\n@@ -0,0 +1 @@\n+x"
+WRITE_A = approval(text="Allow write_file: a.txt", subject="a.txt", preview=DIFF)
+PROTECTED_WRITE = approval(text="Allow write_file: .git", subject="a.txt", only_by_name=".git", preview=DIFF)
 
 
 @pytest.mark.parametrize(
-    ("question", "shown"),
+    ("question", "text"),
     [
-        (asked(text="Allow write_file: a.txt", subject="a.txt", preview=DIFF), "Allow write_file?"),
-        (
-            asked(text="Allow write_file: .git", subject="a.txt", only_by_name=".git", preview=DIFF),
-            f"Allow write_file?{ASKED_EACH_TIME}",
-        ),
-        (asked("shell", "Allow shell: ls", subject="ls", preview="ls"), "Allow shell: ls"),
-        (asked(text="Allow write_file: b.txt", subject="b.txt", preview=DIFF), "Allow write_file: b.txt"),
-        (asked("deploy", "Allow deploy: prod", subject="prod", preview="Restarts products"), "Allow deploy: prod"),
-        (asked("pay", "Allow pay: 5", subject="5", preview="2025\n5"), "Allow pay: 5"),
+        pytest.param(WRITE_A, "Allow write_file?", id="a file's difference"),
+        pytest.param(PROTECTED_WRITE, f"Allow write_file?{ASKED_EACH_TIME}", id="protected path"),
     ],
 )
-def test_the_title_omits_only_what_starts_the_preview(question: events.Question, shown: str) -> None:
-    assert title(question) == f"Q1 {shown}"
+def test_the_title_omits_what_starts_the_preview(question: events.Question, text: str) -> None:
+    assert title(question) == f"Q1 {text}"
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        pytest.param(replace(SHELL, subject="ls", preview="ls"), id="the preview says no more"),
+        pytest.param(replace(WRITE_A, text="Allow write_file: b.txt", subject="b.txt"), id="another file's difference"),
+        pytest.param(
+            approval("deploy", "Allow deploy: prod", subject="prod", preview="Restarts products"), id="part of a word"
+        ),
+        pytest.param(approval("pay", "Allow pay: 5", subject="5", preview="2025\n5"), id="not on the first row"),
+    ],
+)
+def test_the_title_has_what_the_preview_omits(question: events.Question) -> None:
+    assert title(question) == f"Q1 {question.text}"
 
 
 @pytest.mark.parametrize(
@@ -155,4 +188,4 @@ def test_the_title_omits_only_what_starts_the_preview(question: events.Question,
     ],
 )
 def test_the_protections_are_named(protections: tuple[str, ...], words: str) -> None:
-    assert fence(asked("shell", protections=protections)) == words
+    assert fence(approval("shell", protections=protections)) == words

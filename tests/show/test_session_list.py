@@ -1,7 +1,5 @@
 """The table of the stored sessions."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 
@@ -12,6 +10,7 @@ from cli.show.session_list import moment, resumption_rows, session_rows, short_c
 from cli.show.text_rows import columns
 
 NOW = time.mktime((2026, 11, 23, 15, 30, 0, 0, 0, -1))
+DAY_S = 86_400
 
 PLAIN = Summary(
     id="20261122-222103-a7431e",
@@ -26,7 +25,9 @@ PLAIN = Summary(
     is_open=False,
     was_used=True,
 )
-FULL = replace(PLAIN, cost_usd=1.5, open_lines=("L1", "L2"), is_open=True, workspace="/home/ida/there", query="x" * 200)
+IN_USE = replace(
+    PLAIN, cost_usd=1.5, open_lines=("L1", "L2"), is_open=True, workspace="/home/ida/there", query="x" * 200
+)
 
 
 def table(*sessions: Summary, width: int = 130, ascii: bool = False) -> list[str]:
@@ -37,22 +38,25 @@ def test_a_wide_table_has_one_row_per_session() -> None:
     head, row = table(PLAIN)
     assert head.split() == ["changed", "session", "runs", "tokens", "query"]
     assert row.split() == ["today", "14:30", "20261122-222103-a7431e", "3", "123k", *PLAIN.query.split()]
+
+
+def test_without_a_session_there_is_no_table() -> None:
     assert table() == []
 
 
 def test_a_column_needs_a_session_that_uses_it() -> None:
-    head, plain, full, _, mark = table(PLAIN, FULL)
+    head, plain, in_use, _, legend = table(PLAIN, IN_USE)
     assert head.split() == ["changed", "session", "runs", "tokens", "cost", "waiting", "query"]
-    assert full.startswith("● ")
-    assert "$1.50" in full
-    assert full.endswith("… in ~/there")
+    assert in_use.startswith("● ")
+    assert "$1.50" in in_use
+    assert in_use.endswith("… in ~/there")
     assert " in " not in plain
-    assert mark == "● open in another process"
+    assert legend == "● open in another process"
 
 
 def test_a_narrow_table_cuts_only_the_query() -> None:
-    first, facts, query, *_ = table(FULL, width=50)
-    assert FULL.id in first
+    name, facts, query, *_ = table(IN_USE, width=50)
+    assert IN_USE.id in name
     assert facts.split(", ") == ["    3 runs", "123k tokens", "$1.50", "2 lines waiting"]
     assert query.endswith("in ~/there")
 
@@ -60,18 +64,23 @@ def test_a_narrow_table_cuts_only_the_query() -> None:
 @pytest.mark.parametrize("width", [24, 40, 60, 80, 100, 200])
 @pytest.mark.parametrize("ascii", [False, True])
 def test_rows_fit_at_any_width(width: int, ascii: bool) -> None:
-    wide = replace(PLAIN, query="日本語 " * 50, workspace="/a/" + "long/" * 50)
-    found = table(FULL, wide, replace(PLAIN, query="", tokens=0), width=width, ascii=ascii)
-    assert all(columns(row) <= width for row in found)
-    assert not ascii or all(row.isascii() for row in found if "日" not in row)
+    japanese = replace(PLAIN, query="日本語 " * 50, workspace="/a/" + "long/" * 50)
+    rows = table(IN_USE, japanese, replace(PLAIN, query="", tokens=0), width=width, ascii=ascii)
+    assert all(columns(row) <= width for row in rows)
+    assert not ascii or all(row.isascii() for row in rows if "日" not in row)
 
 
 @pytest.mark.parametrize(
-    ("ago", "shown"),
-    [(0, "today 15:30"), (86_400, "22 Nov 15:30"), (400 * 86_400, "2025-10-19"), (1e18, "?")],
+    ("seconds_ago", "shown"),
+    [
+        pytest.param(0, "today 15:30", id="today"),
+        pytest.param(DAY_S, "22 Nov 15:30", id="this year"),
+        pytest.param(400 * DAY_S, "2025-10-19", id="earlier year"),
+        pytest.param(1e18, "?", id="before any calendar"),
+    ],
 )
-def test_a_time_omits_what_is_clear(ago: float, shown: str) -> None:
-    assert moment(NOW - ago, NOW) == shown
+def test_a_time_omits_what_is_clear(seconds_ago: float, shown: str) -> None:
+    assert moment(NOW - seconds_ago, NOW) == shown
 
 
 @pytest.mark.parametrize(

@@ -27,27 +27,28 @@ PLAN = events.PlanChanged(tasks=(TaskView(1, "a", "DONE"), TaskView(2, "b", "PEN
 RESULT = events.Result(status="done", result="5", time=110.0)
 STOP = events.Receipt(id="L2", text="halt", state="handled", kind="stop", time=105.0)
 RETRY = events.Retry(attempt=1, delay_s=4.5, reason="overloaded", time=102.0)
-CHILD, SECOND = AgentEvents("explore-1", "t1"), AgentEvents("explore-2", "t3")
+CHILD, SECOND_CHILD = AgentEvents("explore-1", "t1"), AgentEvents("explore-2", "t3")
 
 
 def call(name: str = "search_files", id: str = "t1", agent: str = "main", time: float = 103.0) -> events.ToolCall:
     return events.ToolCall(agent=agent, id=id, name=name, input={}, time=time)
 
 
-def answered(id: str = "t1", agent: str = "main", time: float = 105.0) -> events.ToolResult:
-    return events.ToolResult(agent=agent, id=id, name="x", text="", is_error=False, seconds=2.0, time=time)
+def result_of(id: str = "t1", agent: str = "main") -> events.ToolResult:
+    return events.ToolResult(agent=agent, id=id, name="x", text="", is_error=False, seconds=2.0, time=105.0)
 
 
+NOW = 106.0
 QUESTION = replace(CHILD.question(), time=104.0)
 WORKING = (RUN, ITERATION)
 EXPLORING = (RUN, ITERATION, call("explore"), CHILD.started(), call("shell", "t2", "explore-1"))
 
 
-def toolbar(*happened: Event, ascii: bool = False, **more: Any) -> Toolbar:
-    made = Toolbar(ascii=ascii, inbox_size=10, **more)
-    for event in happened:
-        made.update(event)
-    return made
+def toolbar(*stream: Event, ascii: bool = False, **settings: Any) -> Toolbar:
+    bar = Toolbar(ascii=ascii, inbox_size=10, **settings)
+    for event in stream:
+        bar.update(event)
+    return bar
 
 
 def row_of(
@@ -56,73 +57,86 @@ def row_of(
     typed: str = "",
     target: str = "main",
     waiting: int = 0,
-    own: int | None = None,
+    waiting_for_target: int | None = None,
     is_addressed: bool = False,
     **changes: Any,
 ) -> str:
-    """Return the row as text. ``own`` of the waiting lines are the target's, by default all."""
-    to = Recipient(target, typed, waiting if own is None else own, is_addressed)
-    parts = bar.row(**{"width": 80, "now": 106.0, "to": to, "waiting": waiting, **changes})
+    """Return the row as text. By default all waiting lines are the target's."""
+    own = waiting if waiting_for_target is None else waiting_for_target
+    to = Recipient(target, typed, own, is_addressed)
+    parts = bar.row(**{"width": 80, "now": NOW, "to": to, "waiting": waiting, **changes})
     return "".join(text for _, text in parts)
 
 
-def sides(*happened: Event, ascii: bool = False, **changes: Any) -> tuple[str, str]:
+def sides(*stream: Event, ascii: bool = False, **changes: Any) -> tuple[str, str]:
     """Return the left side and the right end of a wide row."""
-    left, _, right = row_of(toolbar(*happened, ascii=ascii), width=200, **changes).partition("   ")
+    left, _, right = row_of(toolbar(*stream, ascii=ascii), width=200, **changes).partition("   ")
     return left, right.strip()
 
 
-@pytest.mark.parametrize(
-    ("happened", "left"),
-    [
-        ((), "idle"),
-        ((PLAN, USAGE), "idle · plan 1/3 · 12,345 tokens"),
-        ((*WORKING, RESULT), "idle"),
-        ((RUN,), "starting 6 s · queue 0/10"),
-        (WORKING, "3/20 · thinking 5 s · queue 0/10"),
-        ((*WORKING, TEXT, TEXT), "3/20 · answering 2 s · queue 0/10"),
-        ((*WORKING, call()), "3/20 · search_files 3 s · queue 0/10"),
-        ((*WORKING, call(), call("list_files", "t2", time=104.0)), "3/20 · list_files +1 2 s · queue 0/10"),
-        ((*WORKING, call(), answered()), "3/20 · thinking 1 s · queue 0/10"),
-        ((*EXPLORING, call("grep", "t3", "explore-1", 106.0)), "3/20 · explore-1: grep +1 0 s · queue 0/10"),
-        ((*EXPLORING, answered("t2", "explore-1")), "3/20 · explore 3 s · queue 0/10"),
-        ((*EXPLORING, CHILD.ended()), "3/20 · explore 3 s · queue 0/10"),
-        ((*EXPLORING, CHILD.ended(), answered()), "3/20 · thinking 1 s · queue 0/10"),
-        ((*EXPLORING, call("explore", "t3"), SECOND.started()),
-         "3/20 · explore-1: shell 3 s · 2 agents · queue 0/10"),
-        ((*EXPLORING, SECOND.started(), RESULT, RUN), "starting 6 s · queue 0/10"),
-        ((*EXPLORING, QUESTION), "3/20 · explore-1: Q1 waits 2 s · queue 0/10"),
-        ((*EXPLORING, QUESTION, CHILD.ended()), "3/20 · explore 3 s · queue 0/10"),
-        ((*EXPLORING, STOP), "3/20 · ⏹ Stopping after shell of explore-1 (3 s); Esc kills it · queue 0/10"),
-        ((*WORKING, call("explore"), CHILD.iteration()), "3/20 · explore 3 s · queue 0/10"),
-        ((*WORKING, RETRY), "3/20 · retry in 1 s · queue 0/10"),
-        ((*WORKING, PLAN, USAGE), "3/20 · thinking 5 s · queue 0/10 · plan 1/3 · 12,345 tokens"),
-        ((*WORKING, STOP), "3/20 · ⏹ Stopping · queue 0/10"),
-        ((STOP, *WORKING), "3/20 · thinking 5 s · queue 0/10"),
-    ],
-)  # fmt: skip
-def test_the_left_side_describes_the_run(happened: tuple[Event, ...], left: str) -> None:
-    assert sides(*happened)[0] == left
+def left_side(*stream: Event, **changes: Any) -> str:
+    left, _ = sides(*stream, **changes)
+    return left
+
+
+def right_end(*stream: Event, **changes: Any) -> str:
+    _, right = sides(*stream, **changes)
+    return right
+
+
+ACTIVITIES: dict[str, tuple[tuple[Event, ...], str]] = {
+    "started": ((RUN,), "starting 6 s"),
+    "iteration": (WORKING, "3/20 · thinking 5 s"),
+    "text": ((*WORKING, TEXT, TEXT), "3/20 · answering 2 s"),
+    "tool": ((*WORKING, call()), "3/20 · search_files 3 s"),
+    "two tools": ((*WORKING, call(), call("list_files", "t2", time=104.0)), "3/20 · list_files +1 2 s"),
+    "finished tool": ((*WORKING, call(), result_of()), "3/20 · thinking 1 s"),
+    "tools of a child": ((*EXPLORING, call("grep", "t3", "explore-1", 106.0)), "3/20 · explore-1: grep +1 0 s"),
+    "finished tool of a child": ((*EXPLORING, result_of("t2", "explore-1")), "3/20 · explore 3 s"),
+    "ended child": ((*EXPLORING, CHILD.ended()), "3/20 · explore 3 s"),
+    "ended child and call": ((*EXPLORING, CHILD.ended(), result_of()), "3/20 · thinking 1 s"),
+    "two children": (
+        (*EXPLORING, call("explore", "t3"), SECOND_CHILD.started()), "3/20 · explore-1: shell 3 s · 2 agents"
+    ),
+    "next run": ((*EXPLORING, SECOND_CHILD.started(), RESULT, RUN), "starting 6 s"),
+    "question of a child": ((*EXPLORING, QUESTION), "3/20 · explore-1: Q1 waits 2 s"),
+    "ended child with a question": ((*EXPLORING, QUESTION, CHILD.ended()), "3/20 · explore 3 s"),
+    "stop during a child's tool": (
+        (*EXPLORING, STOP), "3/20 · ⏹ Stopping after shell of explore-1 (3 s); Esc kills it"
+    ),
+    "iteration of a child": ((*WORKING, call("explore"), CHILD.iteration()), "3/20 · explore 3 s"),
+    "retry": ((*WORKING, RETRY), "3/20 · retry in 1 s"),
+    "stop": ((*WORKING, STOP), "3/20 · ⏹ Stopping"),
+    "stop before the run": ((STOP, *WORKING), "3/20 · thinking 5 s"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("stream", "activity"), ACTIVITIES.values(), ids=ACTIVITIES)
+def test_the_left_side_describes_the_activity(stream: tuple[Event, ...], activity: str) -> None:
+    assert left_side(*stream) == f"{activity} · queue 0/10"
+
+
+@pytest.mark.parametrize("stream", [(), (*WORKING, RESULT)], ids=["before a run", "after a run"])
+def test_the_left_side_is_idle_without_a_run(stream: tuple[Event, ...]) -> None:
+    assert left_side(*stream) == "idle"
 
 
 @pytest.mark.parametrize(
-    ("mode", "idle", "running"), [("ask", "ask", ""), ("accept edits", "accept edits", "edits · "),
-                                  ("read only", "read only", "read only · ")]
-)  # fmt: skip
-def test_the_mode_is_short_during_a_run(mode: Mode, idle: str, running: str) -> None:
-    assert sides(mode=mode)[0] == f"idle · {idle}"
-    assert sides(*WORKING, mode=mode)[0] == f"{running}3/20 · thinking 5 s · queue 0/10"
+    ("mode", "words_in_run"), [("ask", ""), ("accept edits", "edits · "), ("read only", "read only · ")]
+)
+def test_the_mode_is_short_during_a_run(mode: Mode, words_in_run: str) -> None:
+    assert left_side(mode=mode) == f"idle · {mode}"
+    assert left_side(*WORKING, mode=mode) == f"{words_in_run}3/20 · thinking 5 s · queue 0/10"
 
 
 def test_background_jobs_are_counted() -> None:
-    assert sides(jobs=1)[0] == "idle · 1 job"
-    assert sides(*WORKING, PLAN, jobs=2)[0] == "3/20 · thinking 5 s · queue 0/10 · 2 jobs · plan 1/3"
+    assert left_side(jobs=1) == "idle · 1 job"
+    assert left_side(*WORKING, PLAN, jobs=2) == "3/20 · thinking 5 s · queue 0/10 · 2 jobs · plan 1/3"
 
 
-def test_the_seconds_of_a_step_pass() -> None:
-    bar = toolbar(*WORKING, call("shell"))
-    shown = [row_of(bar, width=200, now=now, waiting=2).partition("   ")[0] for now in (90.0, 103.9, 144.0, 168)]
-    assert shown == [f"3/20 · shell {s} · queue 2/10" for s in ("0 s", "0 s", "41 s", "1 min 5 s")]
+@pytest.mark.parametrize(("now", "seconds"), [(90.0, "0 s"), (103.9, "0 s"), (144.0, "41 s"), (168.0, "1 min 5 s")])
+def test_the_seconds_of_a_step_pass(now: float, seconds: str) -> None:
+    assert left_side(*WORKING, call("shell"), now=now) == f"3/20 · shell {seconds} · queue 0/10"
 
 
 def test_a_delay_or_a_reply_ends_a_retry() -> None:
@@ -136,88 +150,113 @@ def test_a_delay_or_a_reply_ends_a_retry() -> None:
 def test_a_run_is_active_until_its_result() -> None:
     bar = toolbar()
     assert not bar.is_running
-    child = events.Result(agent="explore", status="done", result="")
-    steps: list[tuple[Event, bool]] = [(RUN, True), (ITERATION, True), (RESULT, False), (RUN, True), (child, True)]
-    for event, is_running in steps:
+    result_of_child = events.Result(agent="explore", status="done", result="")
+    for event, is_running in ((RUN, True), (ITERATION, True), (RESULT, False), (RUN, True), (result_of_child, True)):
         bar.update(event)
         assert bar.is_running == is_running
 
 
 @pytest.mark.parametrize(
-    ("of", "more", "shown"),
+    ("agent", "has_esc", "words"),
     [
-        ("main", {}, "⏹ Stopping after search_files (3 s); Esc kills it"),
-        ("main", {"has_esc": False}, "⏹ Stopping after search_files (3 s); Ctrl-C kills it"),
-        ("explore-1", {}, "⏹ Stopping explore-1"),
+        ("main", True, "⏹ Stopping after search_files (3 s); Esc kills it"),
+        ("main", False, "⏹ Stopping after search_files (3 s); Ctrl-C kills it"),
+        ("explore-1", True, "⏹ Stopping explore-1"),
     ],
 )
-def test_a_stop_says_what_it_waits_for(of: str, more: dict[str, Any], shown: str) -> None:
-    assert toolbar(*WORKING, call(), **more).stopping(106.0, of) == shown
+def test_a_stop_says_what_it_waits_for(agent: str, has_esc: bool, words: str) -> None:
+    assert toolbar(*WORKING, call(), has_esc=has_esc).stopping(NOW, agent) == words
 
 
 # ------------------------------------------------------------------------------------------------------ the right end
 
 
-TO_CHILD = {"target": "explore-1", "is_addressed": True, "waiting": 10}
+@pytest.mark.parametrize(
+    ("typed", "right"),
+    [
+        ("  \n", "→ main"),
+        ("use the other file", "⏳ main, next safe point"),
+        (" stop", "⏳ main, next safe point"),
+        ("how far are you?", "⏳ main, next safe point"),
+        ("!use the other file", "⚡ main, skips tools"),
+        ("Never mind!", "⏹ stops the run"),
+        ("todo: add x", "plan, next safe point"),
+        ("!todo: add x", "⚡ plan, skips tools"),
+        ("todo: add", "write it as todo: add <task>"),
+        ("!", "write the message after the !, for example: !use the other file"),
+        ("then: check the licence", "after this run"),
+        ("/status", "command"),
+        pytest.param("x" * LONGEST_PARSED + "?", "⏳ main, next safe point", id="unparsed question"),
+        pytest.param("!" + "x" * LONGEST_PARSED, "⏳ main, next safe point", id="unparsed urgent line"),
+        pytest.param("x" * (MAX_LINE + 1), "too long, at most 100,000 characters", id="too long"),
+    ],
+)
+def test_the_right_end_says_what_enter_does(typed: str, right: str) -> None:
+    assert right_end(*WORKING, typed=typed) == right
 
 
 @pytest.mark.parametrize(
-    ("happened", "typed", "more", "right"),
+    ("typed", "waiting", "right"),
     [
-        (WORKING, "  \n", {}, "→ main"),
-        (WORKING, "use the other file", {}, "⏳ main, next safe point"),
-        (WORKING, " stop", {}, "⏳ main, next safe point"),
-        (WORKING, "how far are you?", {}, "⏳ main, next safe point"),
-        (WORKING, "!use the other file", {}, "⚡ main, skips tools"),
-        (WORKING, "Never mind!", {}, "⏹ stops the run"),
-        (WORKING, "todo: add x", {}, "plan, next safe point"),
-        (WORKING, "!todo: add x", {}, "⚡ plan, skips tools"),
-        (WORKING, "todo: add", {}, "write it as todo: add <task>"),
-        (WORKING, "!", {}, "write the message after the !, for example: !use the other file"),
-        (WORKING, "then: check the licence", {}, "after this run"),
-        (WORKING, "/status", {}, "command"),
-        (WORKING, "x" * LONGEST_PARSED + "?", {}, "⏳ main, next safe point"),
-        (WORKING, "!" + "x" * LONGEST_PARSED, {}, "⏳ main, next safe point"),
-        (WORKING, "x" * (MAX_LINE + 1), {}, "too long, at most 100,000 characters"),
-        # No run is active.
-        ((), "", {}, ""),
-        ((), "count", {}, "⏎ starts a run"),
-        ((), "todo: list", {}, "⏎ answers at once"),
-        ((), "status", {}, "⏎ answers at once"),
-        ((), "stop", {}, "nothing to stop"),
-        ((), "/help", {}, "command"),
-        ((), "todo: add", {}, "write it as todo: add <task>"),
-        ((), "", {"waiting": 2}, "⏎ starts a run with 2 lines"),
-        ((), "another", {"waiting": 2}, "⏎ starts a run"),
-        # The queue is full.
-        *((WORKING, typed, {"waiting": 10}, "queue full") for typed in ("use B", "!use B", "then: B", "todo: add x")),
-        (WORKING, "stop", {"waiting": 10}, "⏹ stops the run"),
-        (WORKING, "/drop", {"waiting": 10}, "command"),
-        (WORKING, "todo: add", {"waiting": 10}, "write it as todo: add <task>"),
-        (WORKING, "", {"waiting": 10}, "→ main"),
-        # The line has an address, or a question is open, or the run was stopped.
-        (WORKING, "use B", {**TO_CHILD, "own": 0}, "⏳ explore-1, next safe point"),
-        (WORKING, "use B", {**TO_CHILD, "own": 10}, "queue full"),
-        (WORKING, "", {**TO_CHILD, "own": 10}, "→ explore-1"),
-        (WORKING, "todo: add x", {**TO_CHILD, "own": 0}, "⏳ explore-1, next safe point"),
-        (WORKING, "stop", {**TO_CHILD, "own": 0}, "⏹ stops explore-1"),
-        (WORKING, "stop", {**TO_CHILD, "target": "main"}, "⏹ stops the run"),
-        (WORKING, "use B", {**TO_CHILD, "target": "", "own": 0}, "no such agent at work"),
-        ((*EXPLORING, QUESTION), "", {"at": "Q1"}, "⏎ answers Q1 (explore-1)"),
-        ((*EXPLORING, QUESTION, RESULT), "because", {"at": "Q1"}, "Q1 is no longer open"),
-        ((*WORKING, STOP), "use B", {}, "is returned after the stop"),
-        ((*WORKING, STOP, RESULT, RUN), "use B", {}, "⏳ main, next safe point"),
+        ("", 0, ""),
+        ("count", 0, "⏎ starts a run"),
+        ("todo: list", 0, "⏎ answers at once"),
+        ("status", 0, "⏎ answers at once"),
+        ("stop", 0, "nothing to stop"),
+        ("/help", 0, "command"),
+        ("todo: add", 0, "write it as todo: add <task>"),
+        ("", 2, "⏎ starts a run with 2 lines"),
+        ("another", 2, "⏎ starts a run"),
     ],
 )
-def test_the_right_end_says_what_enter_does(
-    happened: tuple[Event, ...], typed: str, more: dict[str, Any], right: str
-) -> None:
-    assert sides(*happened, typed=typed, **more)[1] == right
+def test_without_a_run_enter_starts_one(typed: str, waiting: int, right: str) -> None:
+    assert right_end(typed=typed, waiting=waiting) == right
+
+
+@pytest.mark.parametrize(
+    ("typed", "right"),
+    [
+        *((typed, "queue full") for typed in ("use B", "!use B", "then: B", "todo: add x")),
+        ("stop", "⏹ stops the run"),
+        ("/drop", "command"),
+        ("todo: add", "write it as todo: add <task>"),
+        ("", "→ main"),
+    ],
+)
+def test_a_full_queue_accepts_only_stops_and_commands(typed: str, right: str) -> None:
+    assert right_end(*WORKING, typed=typed, waiting=10) == right
+
+
+@pytest.mark.parametrize(
+    ("typed", "target", "waiting_for_target", "right"),
+    [
+        ("use B", "explore-1", 0, "⏳ explore-1, next safe point"),
+        ("use B", "explore-1", 10, "queue full"),
+        ("", "explore-1", 10, "→ explore-1"),
+        ("todo: add x", "explore-1", 0, "⏳ explore-1, next safe point"),
+        ("stop", "explore-1", 0, "⏹ stops explore-1"),
+        ("stop", "main", 10, "⏹ stops the run"),
+        ("use B", "", 0, "no such agent at work"),
+    ],
+)
+def test_an_addressed_line_is_for_its_agent(typed: str, target: str, waiting_for_target: int, right: str) -> None:
+    address = {"target": target, "waiting_for_target": waiting_for_target, "is_addressed": True}
+    assert right_end(*WORKING, typed=typed, waiting=10, **address) == right
+
+
+def test_the_right_end_names_the_open_question() -> None:
+    assert right_end(*EXPLORING, QUESTION, at="Q1") == "⏎ answers Q1 (explore-1)"
+    assert right_end(*EXPLORING, QUESTION, RESULT, typed="because", at="Q1") == "Q1 is no longer open"
+
+
+def test_a_stopped_run_returns_lines() -> None:
+    assert right_end(*WORKING, STOP, typed="use B") == "is returned after the stop"
+    assert right_end(*WORKING, STOP, RESULT, RUN, typed="use B") == "⏳ main, next safe point"
 
 
 @pytest.mark.parametrize(("waiting", "queue"), [(5, "queue 2/10 +3"), (2, "queue 2/10")])
 def test_lines_for_other_agents_are_counted_apart(waiting: int, queue: str) -> None:
-    assert sides(*WORKING, target="explore", own=2, waiting=waiting)[0].split(" · ")[-1] == queue
+    assert left_side(*WORKING, target="explore", waiting_for_target=2, waiting=waiting).endswith(f" · {queue}")
 
 
 def test_a_session_may_start_with_a_plan() -> None:
@@ -232,7 +271,7 @@ def test_a_session_may_start_with_a_plan() -> None:
 @pytest.mark.parametrize(("tokens", "marked"), [(79_000, []), (80_000, ["ctx 80%"])])
 def test_a_nearly_full_window_is_marked(tokens: int, marked: list[str]) -> None:
     bar = toolbar(RUN, replace(USAGE, context_tokens=tokens, context_window=100_000))
-    parts = bar.row(width=80, now=106.0, to=Recipient("main", ""), waiting=0)
+    parts = bar.row(width=80, now=NOW, to=Recipient("main", ""), waiting=0)
     assert [text for style, text in parts if style == "nearly-full"] == marked
 
 
@@ -254,8 +293,8 @@ def test_a_nearly_full_window_is_marked(tokens: int, marked: list[str]) -> None:
 def test_an_idle_row_drops_parts_in_order(width: int, shown: str) -> None:
     bar = toolbar(PLAN, replace(USAGE, context_tokens=43, context_window=100), folder="~/src/tool")
     bar.model, bar.branch = "some-model", "a-branch"
-    # With lines of its own the right end would say that they start a run.
-    assert row_of(bar, width=width, waiting=2, own=0).rstrip() == shown
+    # Lines that wait for the main agent would be mentioned at the right end.
+    assert row_of(bar, width=width, waiting=2, waiting_for_target=0).rstrip() == shown
 
 
 @pytest.mark.parametrize(
@@ -272,9 +311,9 @@ def test_an_idle_row_drops_parts_in_order(width: int, shown: str) -> None:
     ],
 )
 def test_a_running_row_drops_parts_in_order(width: int, shown: str) -> None:
-    found = row_of(toolbar(*WORKING, call(), PLAN, USAGE), width=width, waiting=2, typed="!use B")
-    assert " ".join(found.split()) == " ".join(shown.split())
-    assert columns(found) <= width
+    row = row_of(toolbar(*WORKING, call(), PLAN, USAGE), width=width, waiting=2, typed="!use B")
+    assert row.split() == shown.split()
+    assert columns(row) <= width
 
 
 def test_long_and_hostile_names_are_cut() -> None:
@@ -287,9 +326,9 @@ def test_the_row_may_be_ascii() -> None:
     assert sides(*WORKING, call("søk"), STOP, PLAN, ascii=True, typed="stop") == (
         "3/20 - Stopping after s?k (3 s); Esc kills it - queue 0/10 - plan 1/3", "stops the run",
     )  # fmt: skip
-    assert sides(RUN, ascii=True, typed="!x")[1] == "! main, skips tools"
-    assert sides(RUN, ascii=True)[1] == "-> main"
-    assert sides(ascii=True, typed="x")[1] == "Enter starts a run"
+    assert right_end(RUN, ascii=True, typed="!x") == "! main, skips tools"
+    assert right_end(RUN, ascii=True) == "-> main"
+    assert right_end(ascii=True, typed="x") == "Enter starts a run"
 
 
 def columns(text: str) -> int:
@@ -297,41 +336,34 @@ def columns(text: str) -> int:
     return sum(get_cwidth(char) for char in text)
 
 
-TIMES = st.floats(min_value=-1e12, max_value=1e12)
 NAMES = ["shell", "検索" * 20, "\x1b[31mred", "a\u00adb", "é" * 30, "", "\ud800\u2028"]
-TYPED = st.one_of(
-    st.text(max_size=30),
-    st.sampled_from([*STOP_PHRASES, "!x", "todo: ", "todo: add x", "then: x", "/x", "x?", "status", "x" * 3000]),
-)
-HAPPENINGS = st.sampled_from(
-    [
-        *(call(name, id, agent, time) for name, time in zip(NAMES, range(7), strict=True)
-          for id, agent in (("t1", "main"), ("t2", "explore-1"))),
-        *(RUN, ITERATION, TEXT, USAGE, PLAN, RESULT, STOP, RETRY, QUESTION, CHILD.started(), CHILD.ended()),
-        *(replace(RETRY, delay_s=1e12), answered(), answered("t2", "explore-1"), CHILD.iteration(), CHILD.thinks("x")),
-    ]
-)  # fmt: skip
+LINES = [*STOP_PHRASES, "!x", "todo: ", "todo: add x", "then: x", "/x", "x?", "status", "x" * 3000]
+EVENTS = [
+    *(call(name, id, agent, float(n)) for n, name in enumerate(NAMES)
+      for id, agent in (("t1", "main"), ("t2", "explore-1"))),
+    RUN, ITERATION, TEXT, USAGE, PLAN, RESULT, STOP, RETRY, replace(RETRY, delay_s=1e12), QUESTION,
+    result_of(), result_of("t2", "explore-1"),
+    CHILD.started(), CHILD.iteration(), CHILD.thinking_delta("x"), CHILD.ended(),
+]  # fmt: skip
 
 
 @given(
-    st.lists(HAPPENINGS, max_size=12),
-    st.integers(10, 300),
-    TIMES,
-    st.integers(0, 12),
-    TYPED,
-    st.sampled_from(NAMES),
-    st.booleans(),
-)
-def test_any_row_fits_and_can_be_printed(
-    happened: list[Event], width: int, now: float, waiting: int, typed: str, target: str, ascii: bool
-) -> None:
-    bar = toolbar(*happened, ascii=ascii)
-    shown = row_of(bar, width=width, now=now, waiting=waiting, typed=typed, target=target)
-    assert columns(shown) <= width
-    for text in (shown, bar.stopping(now)):
+    st.lists(st.sampled_from(EVENTS), max_size=12), st.booleans(), st.integers(10, 300),
+    st.fixed_dictionaries({
+        "now": st.floats(min_value=-1e12, max_value=1e12),
+        "waiting": st.integers(0, 12),
+        "typed": st.text(max_size=30) | st.sampled_from(LINES),
+        "target": st.sampled_from(NAMES),
+    }),
+)  # fmt: skip
+def test_any_row_fits_and_can_be_printed(stream: list[Event], ascii: bool, width: int, changes: dict[str, Any]) -> None:
+    bar = toolbar(*stream, ascii=ascii)
+    row = row_of(bar, width=width, **changes)
+    assert columns(row) <= width
+    for text in (row, bar.stopping(changes["now"])):
         assert not [char for char in text if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp")]
         assert "\ufe0f" not in text
         assert text.isascii() or not ascii
-    if bar.is_running or typed.strip():
-        right = row_of(bar, width=1_000, now=now, waiting=waiting, typed=typed, target=target).rsplit("   ")[-1].strip()
-        assert shown.endswith(right) or columns(right) > width
+    if bar.is_running or changes["typed"].strip():
+        right = row_of(bar, width=1_000, **changes).rsplit("   ")[-1].strip()
+        assert row.endswith(right) or columns(right) > width

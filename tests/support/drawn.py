@@ -32,26 +32,25 @@ PLAIN: dict[object, st.SearchStrategy[Any]] = {
 }
 
 
-def drawn(kind: Any, **given: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Draw objects of a dataclass; of those in ``given`` each field that it has is drawn from there."""
+def drawn(kind: Any, **strategies: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Draw objects of a dataclass. ``strategies`` are for fields by name; the class need not have all of them."""
     hints = get_type_hints(kind)
     names = [each.name for each in fields(kind) if each.init]
-    return st.builds(kind, **{name: given[name] if name in given else of_type(hints[name]) for name in names})
+    return st.builds(kind, **{name: strategies[name] if name in strategies else of_type(hints[name]) for name in names})
 
 
 def of_type(hint: Any) -> st.SearchStrategy[Any]:
-    """Draw values of a type."""
-    inside = get_args(hint)
+    arguments = get_args(hint)
     if hint in PLAIN:
         return PLAIN[hint]
     if get_origin(hint) is Literal:
-        return st.sampled_from(inside)
+        return st.sampled_from(arguments)
     if get_origin(hint) in (Union, UnionType):
-        return st.one_of(*map(of_type, inside))
+        return st.one_of(*map(of_type, arguments))
     if get_origin(hint) is tuple:
-        return st.lists(of_type(inside[0]), max_size=3).map(tuple)
+        return st.lists(of_type(arguments[0]), max_size=3).map(tuple)
     if get_origin(hint) in (dict, Mapping):
-        return st.dictionaries(WORDS, of_type(inside[1]), max_size=3)
+        return st.dictionaries(WORDS, of_type(arguments[1]), max_size=3)
     if isinstance(hint, type) and issubclass(hint, Enum):
         return st.sampled_from(hint)
     assert is_dataclass(hint), hint

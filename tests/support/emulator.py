@@ -1,7 +1,7 @@
 """A terminal emulator with a scrollback.
 
-A narrower terminal cuts its rows, as xterm does. With ``reflows`` it wraps them, as most terminals and tmux do; rows
-are not joined again when it becomes wider.
+When it becomes narrower, it cuts its rows, as xterm does. With ``reflows`` it wraps them, as most terminals do.
+It does not join wrapped rows again when it becomes wider.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class Emulator(pyte.Screen):
         super().__init__(columns, lines)
 
     def write_process_input(self, data: str) -> None:
-        """Answer a question about the terminal."""
+        """Send the terminal's answer to a query of the program."""
         self._answer(data)
 
     def select_graphic_rendition(self, *attrs: int, **more: Any) -> None:
-        """Set colours. Faint text, which pyte does not know, is a colour here."""
+        """Set colours. Faint text, which pyte does not support, becomes a colour."""
         super().select_graphic_rendition(*attrs, **more)
         if 2 in attrs and 38 not in attrs and 48 not in attrs:
             self.cursor.attrs = self.cursor.attrs._replace(fg="faint")
@@ -36,19 +36,19 @@ class Emulator(pyte.Screen):
             self.cursor.attrs = self.cursor.attrs._replace(fg="default")
 
     def erase_in_display(self, how: int = 0, *args: Any, **more: Any) -> None:
-        """Erase. With ``reflows`` an erased screen goes to the scrollback, as in tmux."""
+        """Erase. With ``reflows`` move an erased screen to the scrollback, as tmux does."""
         if self._reflows and how in (0, 2) and (how == 2 or (self.cursor.x, self.cursor.y) == (0, 0)):
             self.scrolled += [row for row in self.rows if row]
         super().erase_in_display(how, *args, **more)
 
     def index(self) -> None:
-        """Move down, and store the row that leaves at the top."""
+        """Move down, and store a row that is scrolled off the top."""
         if self.margins is None and self.cursor.y == self.lines - 1:
             self.scrolled.append(self._row(0))
         super().index()
 
     def draw(self, data: str) -> None:
-        """Show text. On its own pyte stops at zero-width characters and cuts wide ones at the right."""
+        """Show text. Unlike pyte, continue after zero-width characters, and wrap wide ones at the right edge."""
         if data.isascii():
             super().draw(data)
             return
@@ -102,21 +102,20 @@ class Emulator(pyte.Screen):
         self.cursor.y, self.cursor.x = at - leaving, self.cursor.x % columns
 
     def _row(self, y: int) -> str:
-        row = self.buffer[y]
-        return "".join(row[x].data for x in range(max(row, default=-1) + 1)).rstrip()
+        return "".join(cell.data for cell in self.cells(y)).rstrip()
 
     def cells(self, y: int) -> list[pyte.screens.Char]:
-        """The signs of a visible row with their looks; the second cell of a wide one holds nothing."""
+        """Return the cells of a visible row. The second cell of a wide character is empty."""
         row = self.buffer[y]
         return [row[x] for x in range(max(row, default=-1) + 1)]
 
     @property
     def rows(self) -> list[str]:
-        """The visible rows. The second cell of a wide sign holds nothing, so they read like text."""
+        """The visible rows as text."""
         return [self._row(y) for y in range(self.lines)]
 
     def _join(self, char: str) -> None:
-        """Put what has no width of its own (a variation selector, a joiner) to the sign before it."""
+        """Add a character without a width, such as a variation selector or joiner, to the previous cell."""
         row, x = self.buffer[self.cursor.y], self.cursor.x - 1
         if x > 0 and not row[x].data:
             x -= 1

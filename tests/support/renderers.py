@@ -7,19 +7,19 @@ from typing import TypeAlias
 from chain.events import Event
 from cli.show.renderer import Renderer
 
-from .painted import bare
+from .rows import without_colours
 
-Make: TypeAlias = Callable[..., Renderer]
+MakeRenderer: TypeAlias = Callable[..., Renderer]
 
 above_a_prompt = partial(Renderer, streams=True, collapses=True)
 at_a_terminal = partial(Renderer, streams=True)
 
 
-def rendered(renderer: Renderer, *happened: Event) -> list[str]:
+def rows_of(renderer: Renderer, *stream: Event) -> list[str]:
     """Return the rows of events, without colours."""
-    return [bare(row) for event in happened for row in renderer.rows(event)]
+    return [without_colours(row) for event in stream for row in renderer.rows(event)]
 
 
 def tail_of(renderer: Renderer) -> list[str]:
     """Return the unsettled rows, without colours."""
-    return [bare(row) for row in renderer.tail.split("\n")] if renderer.tail else []
+    return [without_colours(row) for row in renderer.tail.split("\n")] if renderer.tail else []

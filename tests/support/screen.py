@@ -1,7 +1,7 @@
 """A program in a pseudo-terminal, seen through a terminal emulator.
 
-Tests type, and wait until something is on the screen. The deadline of the test ends a wait, and the failure shows the
-screen.
+Tests type, and wait for a text or a condition of the screen. The test's deadline ends a wait. The failure then shows
+the screen.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ XTERM = {"XTERM_VERSION": "XTerm(379)"}
 """The environment of a terminal that cuts its rows when it becomes narrower."""
 
 TICK_S = 0.02
-"""Seconds after which a condition is tried again although nothing was written: it may concern a file."""
+"""Seconds after which a condition is evaluated again without new output, since it may concern a file."""
 
 _NOT_OF_PYTE = re.compile(
-    # Sequences that pyte misreads: those with a private mark that it does not know, and strings for the terminal.
+    # Sequences that pyte misreads: those with an unknown private mark, and control strings.
     rb"\x1b\[[<=>][0-?]*[ -/]*[@-~]|\x1b\[\?[0-9;]*m|\x1b[PX^_][^\x1b]*\x1b\\"
 )
 _UNFINISHED = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*|[PX^_][^\x1b]*\x1b?)?\Z")
@@ -107,7 +107,7 @@ class Screen:
 
     @property
     def rows(self) -> list[str]:
-        """The scrollback and the visible rows, without blank ones at the end."""
+        """The scrollback and the visible rows, without blank rows at the end."""
         rows = [*self._emulator.scrolled, *self.display]
         while rows and not rows[-1]:
             rows.pop()
@@ -120,11 +120,11 @@ class Screen:
 
     @property
     def flat(self) -> str:
-        """All rows as one, to find text that was wrapped at a space."""
+        """All rows joined by spaces, to find text that was wrapped at a space."""
         return " ".join(self.everything.split())
 
     def times(self, text: str) -> int:
-        """Return how often a text is shown, wherever it was wrapped, which depends on the lengths of paths."""
+        """Count a text on the screen, also where it is wrapped. Paths of different length wrap it elsewhere."""
         return "".join(self.everything.split()).count("".join(text.split()))
 
     @property
@@ -191,7 +191,7 @@ class Screen:
         return rows[: next((n for n in range(len(rows), 0, -1) if rows[n - 1]), 0)]
 
     def until(self, condition: Condition) -> Screen:
-        """Read until the condition, or a text in any row, holds of a complete drawing: the cursor is hidden before."""
+        """Read until a condition is true or a text is in a row. Ignore incomplete redraws: they hide the cursor."""
         holds = condition if callable(condition) else lambda screen: condition in screen.everything
         with self._shown_with_failures(condition):
             while not ((self._is_over or not self._emulator.cursor.hidden) and holds(self)):
@@ -200,7 +200,7 @@ class Screen:
         return self
 
     def type(self, text: str | bytes) -> None:
-        """Press keys. Output is read meanwhile, so that neither side blocks the other."""
+        """Press keys. Read output meanwhile, so that neither side blocks the other."""
         left = text if isinstance(text, bytes) else text.encode()
         with self._shown_with_failures(text):
             while left and not self._is_over:
@@ -212,7 +212,7 @@ class Screen:
                     self._read(TICK_S)
 
     def open_gate(self, name: str, text: str = "opened") -> None:
-        """Let the tool at a gate return the text. Wait for the tool first."""
+        """Wait for the tool at a gate, and let it return the text."""
         path = gates(self.home) / name
         with self._shown_with_failures(name):
             while True:
@@ -283,7 +283,7 @@ class Screen:
 
     @property
     def left_behind(self) -> list[str]:
-        """The differences that a shell would find after the program's end: settings, modes, colours, a partial row."""
+        """The settings, modes, colours and partial row that the program has not restored for the shell, by name."""
         switched = {
             int(n): on == b"h" for ns, on in re.findall(rb"\x1b\[\?([0-9;]+)([hl])", self.raw) for n in ns.split(b";")
         }
@@ -303,12 +303,12 @@ class Screen:
         fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def _read(self, seconds: float) -> bool:
-        """Read once, within this time. Return whether anything came."""
+        """Wait up to this time for output, and read once. Return whether there was any."""
         if self._is_over:
             return False
         ready, _, _ = select.select([self._terminal, self._ended], [], [], seconds)
         if self._terminal not in ready:
-            # The last output may have come between the two checks.
+            # The last output may have arrived between the two checks.
             if not ready or select.select([self._terminal], [], [], 0)[0]:
                 return False
             self._is_over = True
@@ -341,7 +341,7 @@ class Screen:
             rule = "-" * self._emulator.columns
             name = wanted if isinstance(wanted, str) else _source(wanted)
             state = f"cursor at {self.cursor}, exit code {self.process.poll()}"
-            error.add_note(f"{name!r} did not come\n{rule}\n{self.everything}\n{rule}\n{state}")
+            error.add_note(f"waiting for {name!r}\n{rule}\n{self.everything}\n{rule}\n{state}")
             raise
 
 
