@@ -21,7 +21,7 @@ from double import (
     text,
 )
 from double.cache import LOOKBACK
-from support.wire import asked
+from support.wire import open_model
 
 from chain.errors import ModelError
 from chain.messages import user_text
@@ -277,7 +277,7 @@ def test_a_breakpoint_reads_twenty_blocks_back() -> None:
 
 async def test_a_broken_rule_is_raised_at_the_end() -> None:
     with pytest.raises(RulesBroken, match="request 1: `temperature` is deprecated"):  # noqa: PT012 - the end raises
-        async with asked([text("x")], temperature=0.5) as (double, model):
+        async with open_model([text("x")], temperature=0.5) as (double, model):
             with pytest.raises(ModelError, match="is deprecated"):
                 await model.reply(Request("", (user_text("hello"),)), lambda delta: None)
             assert double.unplayed == 1, "a refused request uses no step"

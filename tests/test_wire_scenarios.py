@@ -40,7 +40,7 @@ from support import INTERRUPT, LINES, Acts, Session, check_invariants, check_sil
 from support import settings as chain_settings
 from support.examples import count_once, some
 from support.small_window import ASKS, SUMMARY
-from support.wire import TOOLS, wired
+from support.wire import TOOLS, open_wire
 from support.wire_bench import FINAL, HANDLER, THINKING, Bench, BenchScript, bench
 from trio.testing import MockClock
 
@@ -309,7 +309,7 @@ async def test_a_long_run_uses_the_cache(system_messages: bool, mock_clock: Mock
     use = chain_settings(max_iterations=250, handler=HANDLER)
     lines = ["use the other file", "todo: add x", "why?", "context: it is late", "focus on prices", "!at once"]
     options: dict[str, Any] = {"thinking": THINKING, "system_messages": system_messages}
-    async with wired(long_script, use=use, max_iterations=250, **options) as wire:
+    async with open_wire(long_script, use=use, max_iterations=250, **options) as wire:
         seen = 0
 
         def interrupt(event: events.Event) -> None:

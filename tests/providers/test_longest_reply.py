@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from double import SHORT, Policy, Status, Step, text
-from support.wire import asked
+from support.wire import open_model
 
 from chain.errors import ModelError
 from chain.messages import Overrides, user_text
@@ -38,7 +38,7 @@ DEFAULT: dict[str, Any] = {"max_tokens": MAX_TOKENS, "context_window": 0, "adapt
 )
 async def test_the_longest_reply(options: dict[str, Any], window: int, refusals: list[str], sent: list[int]) -> None:
     script: list[Step] = [*(Status(400, message=said) for said in refusals), text("x")]
-    async with asked(script, policy=Policy(window=window), **{**DEFAULT, **options}) as (double, model):
+    async with open_model(script, policy=Policy(window=window), **{**DEFAULT, **options}) as (double, model):
         if len(sent) > len(refusals):
             assert (await model.reply(HELLO, lambda delta: None)).message.text == "x"
         else:
@@ -48,7 +48,7 @@ async def test_the_longest_reply(options: dict[str, Any], window: int, refusals:
 
 
 async def test_the_limit_that_the_service_reports() -> None:
-    async with asked([text("x"), text("y")], model=SHORT, **DEFAULT) as (double, model):
+    async with open_model([text("x"), text("y")], model=SHORT, **DEFAULT) as (double, model):
         double.expect_fault("max_tokens: 32000 > 4096")
         for _ in range(2):
             await model.reply(HELLO, lambda delta: None)
@@ -58,7 +58,7 @@ async def test_the_limit_that_the_service_reports() -> None:
 
 
 async def test_a_parameter_of_one_call_is_not_lowered() -> None:
-    async with asked(model=SHORT, **DEFAULT) as (double, model):
+    async with open_model(model=SHORT, **DEFAULT) as (double, model):
         double.expect_fault("max_tokens: 5000 > 4096")
         with pytest.raises(ModelError, match="max_tokens: 5000 > 4096"):
             await model.reply(replace(HELLO, overrides=Overrides(max_tokens=5_000)), lambda delta: None)

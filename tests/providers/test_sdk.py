@@ -19,7 +19,7 @@ from double import NEWER, OLDER, Policy, Say, calls, serve, text, thinking
 from double.serving import Double, Seen
 from pydantic import ConfigDict, TypeAdapter
 from support import OneConversation
-from support.wire import KEY, TOOLS, asked
+from support.wire import KEY, TOOLS, open_model
 
 from chain.messages import Image, Message, ToolResult, Usage, block_to_request_json, tool_results, user_text
 from chain.model import Reply, Request, ToolSpec, Window
@@ -85,7 +85,7 @@ def answers(reply: Message) -> tuple[Message, ...]:
 async def test_a_conversation_is_like_the_sdk(name: str) -> None:
     parameters, first = TALKS[name]
     steps = [first, text("The end.")]
-    async with asked(steps, **parameters) as (ours, model):
+    async with open_model(steps, **parameters) as (ours, model):
         talk = OneConversation(model)
         messages: tuple[Message, ...] = (Message("user", (PICTURE, *user_text("What “is” it? 𝄞").blocks)),)
         replies: list[Reply] = []
@@ -159,7 +159,7 @@ def read_all(checked: Any) -> None:
 
 @pytest.mark.parametrize("user", ["", "me:pass%20wörd@", "me@"])
 async def test_the_window_is_requested_like_the_sdk(user: str) -> None:
-    async with asked([text("x")], policy=Policy(key=None), user=user, context_window=0) as (ours, model):
+    async with open_model([text("x")], policy=Policy(key=None), user=user, context_window=0) as (ours, model):
         await OneConversation(model).reply(Request("", (user_text("x"),)))
         assert model.window == Window(200_000, 1000)
     async with serve([], policy=Policy(key=None)) as theirs, sdk_at(theirs, user) as sdk:

@@ -76,7 +76,7 @@ async def check(model: AnthropicModel) -> ModelCheck:
 
 
 @asynccontextmanager
-async def asked(
+async def open_model(
     script: Script = (), *, policy: Policy | None = None, path: str = "", user: str = "", **options: Any
 ) -> AsyncIterator[tuple[Double, AnthropicModel]]:
     """Open a model whose service is the double with this script. ``options`` are those of ``model_at``."""
@@ -104,7 +104,7 @@ class Wire:
 
 
 @asynccontextmanager
-async def wired(
+async def open_wire(
     script: Script,
     *,
     use: Settings | None = None,
