@@ -117,11 +117,7 @@ RULES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     # messages and blocks
     ("at least one message", body() | {"messages": []}, body(ASK, ASK)),
     ('Unexpected role "tool"', body({"role": "tool", "content": "x"}), body({"role": "user", "content": "x"})),
-    (
-        "messages.1: all messages must have non-empty content",
-        body(ASK, assistant(), ASK),
-        body(ASK, REPLY, ASK),
-    ),
+    ("messages.1: all messages must have non-empty content", body(ASK, assistant(), ASK), body(ASK, REPLY, ASK)),
     ("text content blocks must be non-empty", body(user("q", "")), body(user("q", "r"))),
     ("must contain non-whitespace text", body(user("q", "\n ")), body(user("q", "\n r"))),
     ("messages.0.content.0.type: Field required", body(user({"text": "x"})), body(user("x"))),
@@ -156,17 +152,9 @@ RULES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     # who speaks when, calls and results
     ('first message must use the "user" role', body(REPLY, ASK), body(ASK, REPLY, ASK)),
     ("does not support assistant message prefill", body(ASK, REPLY), body(ASK, REPLY, ASK)),
-    (
-        "messages.2: two replies follow each other",
-        body(ASK, REPLY, REPLY, ASK),
-        body(ASK, REPLY, ASK, REPLY, ASK),
-    ),
+    ("messages.2: two replies follow each other", body(ASK, REPLY, REPLY, ASK), body(ASK, REPLY, ASK, REPLY, ASK)),
     ("immediately after: a", body(ASK, assistant(call()), ASK), after_call()),
-    (
-        "immediately after: b",
-        body(ASK, assistant(call(), call("b")), user(result())),
-        after_call(result(), "and now"),
-    ),
+    ("immediately after: b", body(ASK, assistant(call(), call("b")), user(result())), after_call(result(), "and now")),
     ("immediately after: a", after_call("so", result()), body(*after_call()["messages"], ASK)),
     ("unexpected `tool_use_id`", body(ASK, REPLY, user(result())), after_call()),
     ("must have a single result", after_call(result(), result()), after_call()),
@@ -176,11 +164,7 @@ RULES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("cannot be set for empty", body(user("q", text_block("", **CACHED))), body(MARKED_ASK)),
     ("`temperature` is deprecated", body(temperature=0.3), body(model=OLDER, temperature=0.3)),
     ("temperature: Input should be between", body(model=OLDER, temperature=2), body(model=OLDER, temperature=0)),
-    (
-        "may only be set to 1",
-        body(model=OLDER, temperature=0.1, **BUDGET),
-        body(model=OLDER, temperature=1, **BUDGET),
-    ),
+    ("may only be set to 1", body(model=OLDER, temperature=0.1, **BUDGET), body(model=OLDER, temperature=1, **BUDGET)),
     ("effort level 'xhigh'", body(model=OLDER, output_config={"effort": "xhigh"}), body(model=OLDER)),
     ("is not supported for this model", body(**BUDGET), body(model=OLDER, **BUDGET)),
     (

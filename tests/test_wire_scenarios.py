@@ -69,7 +69,7 @@ TASKS: dict[str, list[Step]] = {
     ],
     "again": [calls(("look", {"at": "again"}), delay_between=0.1)],
     "Do another task": [
-        calls(("agent_ask", {"agent": "explore-1", "question": "and again"}), ("plan", {"task": "new"}), say="I ask."),
+        calls(("agent_ask", {"agent": "explore-1", "question": "and again"}), ("plan", {"task": "new"}), say="I ask.")
     ],
     "and again": [calls(("look", {"at": "and again"}))],
     "new": [calls(("plan_add_task", {"task": "check it"}))],
@@ -134,7 +134,7 @@ SCENARIOS: dict[str, BenchScript] = {
     "tools that fail": [calls(("fail", {}), ("nothing", {}), ("look", {"bad": 1}), ("look", {})), FINAL],
     "thirty calls at once": [calls(*[("look", {"at": str(n)}) for n in range(30)]), LOOK, FINAL],
     "thinking before and between": [
-        *(thinking("Hm.", LOOK), thinking("So.", calls(("look", {}))), thinking("Ah.", FINAL)),
+        *(thinking("Hm.", LOOK), thinking("So.", calls(("look", {}))), thinking("Ah.", FINAL))
     ],
     "a reply that breaks": [LOOK, Cut(5, reply=FINAL), ErrorEvent(after=4, reply=LOOK), FINAL],
     "an error that ends the run": [LOOK, Status(400, message="No.")],

@@ -34,10 +34,7 @@ _BLOCKS: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
     "text": ("", TEXT),
     "image": ("user", _IMAGE),
     "tool_use": ("assistant", {"type": str, "id": _CALL_ID, "name": TOOL_NAME, "input": Mapping, **_CACHED}),
-    "tool_result": (
-        "user",
-        {"type": str, "tool_use_id": _CALL_ID, "content?": object, "is_error?": bool, **_CACHED},
-    ),
+    "tool_result": ("user", {"type": str, "tool_use_id": _CALL_ID, "content?": object, "is_error?": bool, **_CACHED}),
     "thinking": ("assistant", {"type": str, "thinking": str, "signature": str}),
     "redacted_thinking": ("assistant", {"type": str, "data": str}),
 }

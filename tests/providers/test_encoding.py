@@ -104,7 +104,7 @@ def test_a_plain_request() -> None:
 
 def test_a_request_omits_an_empty_system_and_tools() -> None:
     assert encoded(Encoder(parameters()), Request("", tuple(HELLO))).keys() == {
-        *("model", "max_tokens", "stream", "messages"),
+        *("model", "max_tokens", "stream", "messages")
     }
 
 

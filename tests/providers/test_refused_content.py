@@ -46,10 +46,7 @@ def refused(message: str, status: int = 400, request: Request = REQUEST) -> tupl
         "messages[0].content[1].image_url: Invalid image": ("content", IMAGE.digest),
         "messages.1.content.0: this text is blocked": ("content", digest_of(Text("Hm."))),
         "messages.3.content.1.tool_use.input: too deep": ("content", digest_of(CALL)),
-        "messages.4.content.0.tool_result.content.1.image.source: Invalid image": (
-            "content",
-            THIRD_IMAGE.digest,
-        ),
+        "messages.4.content.0.tool_result.content.1.image.source: Invalid image": ("content", THIRD_IMAGE.digest),
         "messages.4.content.0: Could not process image": ("content", THIRD_IMAGE.digest),
         "messages.4.content.1.tool_result: blocked": ("content", digest_of(RESULT)),
         "messages.3.content.0: Invalid `signature` in `thinking` block": ("thinking",),

@@ -165,10 +165,7 @@ BLOCKS: dict[str, tuple[bytes, list[Block]]] = {
         block_start(0, type="text", text="He", citations=[]) + delta(0, type="text_delta", text="llo"),
         [Text("Hello")],
     ),
-    "empty deltas": (
-        text_block("") + block_start(1, type="thinking", thinking="", signature="s"),
-        [Thinking("", "s")],
-    ),
+    "empty deltas": (text_block("") + block_start(1, type="thinking", thinking="", signature="s"), [Thinking("", "s")]),
     "a signature in pieces": (
         block_start(0, type="thinking", thinking="")
         + b"".join(delta(0, type="signature_delta", signature=piece) for piece in ("ab", "", "cd")),

@@ -105,12 +105,7 @@ class Wire:
 
 @asynccontextmanager
 async def open_wire(
-    script: Script,
-    *,
-    use: Settings | None = None,
-    policy: Policy | None = None,
-    max_iterations: int = 20,
-    **model: Any,
+    script: Script, *, use: Settings | None = None, policy: Policy | None = None, max_iterations: int = 20, **model: Any
 ) -> AsyncIterator[Wire]:
     """Open a session whose service is the double with this script. At the end, check the invariants and the double.
 
