@@ -1,4 +1,4 @@
-"""The double: what it has seen, what it answers, and the listener."""
+"""The server of the double: its listener, its answers, and the requests that it received."""
 
 from __future__ import annotations
 
@@ -35,8 +35,7 @@ class Seen:
     """A request. Header names are in lower case, and ``number`` counts from 1.
 
     ``fault`` is the broken rule of the API. ``breach`` is any other problem: a conversation that did not only grow (I7,
-    see ``continuity``), or the end of the script.
-    ``reply`` contains the blocks of the answer.
+    see ``continuity``), or the end of the script. ``reply`` contains the blocks of the answer.
     """
 
     number: int
@@ -60,9 +59,9 @@ class Seen:
 
 
 class Double:
-    """A Messages API on loopback, opened by ``serve``, which explains the options.
+    """A Messages API on loopback. It is opened by ``serve``, which explains the options.
 
-    ``requests`` are those for messages, ``lookups`` all others.
+    ``requests`` are the requests for messages; ``lookups`` are all others.
     """
 
     def __init__(

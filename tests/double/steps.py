@@ -45,7 +45,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A reply that fails after this many events; ``None``: before any byte of the response."""
+    """A reply that fails after this many events. With ``None`` it fails before any byte of the response."""
 
     after: int | None = 3
     reply: Say = field(default_factory=lambda: text("Hello there, this reply is not going to end well."))
