@@ -237,12 +237,13 @@ def first_prompt(count: int) -> list[Row]:
         with double({"steps": replies(1), "lean": True, "repeat": True}) as service:
             lab.use_service(service.url)
             answers = [(lab.answer(), lab.answer_to_script(service.url)) for _ in range(count)]
+    script = "the bare script"
     return [
         _ratio("time to the first usable prompt", 1.3, *zip(*prompts, strict=True), other="the imports"),
         _ratio(
             "time to the request for a line typed at once", 3.0, *zip(*requests, strict=True), other="the bare script"
         ),
-        _ratio("time of a headless run without tools", 2.2, *zip(*answers, strict=True), other="the bare script"),
+        _ratio("time of a headless run without tools", 2.2, *zip(*answers, strict=True), other=script),
     ]
 
 
