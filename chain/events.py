@@ -325,9 +325,9 @@ class Question(_Event):
     """A question to the user: whether a call may run, or which of the ``options`` to choose.
 
     The answer may be another text. ``preview`` shows what the call would do (a command, or ``diff`` as a text).
-    ``protections`` are short names of the call's restrictions. ``subject`` is the path, command or host that an approval
-    is about, shortened to one row. ``always`` is what the answer "always" allows: every call of the tool, or only this
-    subject. ``only_by_name`` is a sensitive part of the path, such as ``.git``; if it is not empty, "always" allows only
+    ``protections`` are short names of the call's restrictions. ``subject`` is the path, command or host to approve,
+    shortened to one row. ``always`` is what the answer "always" allows: every call of the tool, or this
+    subject. ``only_by_name`` is a sensitive part of the path, such as ``.git``; if it is set, "always" allows only
     this one call. ``escalations`` are the restrictions of the sandbox that an answer can lift for this call.
     """
 

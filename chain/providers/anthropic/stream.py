@@ -70,7 +70,7 @@ class RequestRefused(ModelError):
         self.status = status
 
     def names(self, parameters: Iterable[str]) -> list[str]:
-        """Return those of ``parameters`` that the message of the service names, but not in a path (``tools.0.effort``)."""
+        """Return those of ``parameters`` that the service's message names outside of paths (``tools.0.effort``)."""
         return [p for p in parameters if re.search(rf"(?<![\w.]){p}(?!\w)", self.said)]
 
 
