@@ -49,7 +49,7 @@ def request(messages: Sequence[Message] = HELLO, *tail: str, system: str = "You 
     return Request(system, tuple(messages), TOOLS, tail, **more)
 
 
-def encoded(encoder: Encoder, request: Request) -> dict[str, Any]:
+def body_of(encoder: Encoder, request: Request) -> dict[str, Any]:
     """Return the body of a request. Fail if one of its objects repeats a key."""
     body: dict[str, Any] = json.loads(encoder.encode(request), object_pairs_hook=object_without_repeats)
     return body
@@ -57,12 +57,16 @@ def encoded(encoder: Encoder, request: Request) -> dict[str, Any]:
 
 def body(messages: Sequence[Message] = HELLO, *tail: str, use: Parameters | None = None, **more: Any) -> dict[str, Any]:
     """Return the body of a request that a new encoder encodes with the parameters ``use``."""
-    return encoded(Encoder(use or parameters()), request(messages, *tail, **more))
+    return body_of(Encoder(use or parameters()), request(messages, *tail, **more))
 
 
 def object_without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     assert len({key for key, _ in pairs}) == len(pairs), f"a key is repeated in {[key for key, _ in pairs]}"
     return dict(pairs)
+
+
+def text_json(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
 
 
 def without_breakpoints(raw: Any) -> Any:
@@ -73,10 +77,8 @@ def without_breakpoints(raw: Any) -> Any:
 
 def breakpoints(raw: dict[str, Any]) -> list[tuple[str, int, int]]:
     """Return the places of the breakpoints: part, message, block."""
-    contents = [
-        ("system", 0, raw.get("system", ())),
-        *(("messages", i, m["content"]) for i, m in enumerate(raw["messages"])),
-    ]
+    messages = [("messages", i, message["content"]) for i, message in enumerate(raw["messages"])]
+    contents = [("system", 0, raw.get("system", ())), *messages]
     return [(part, i, j) for part, i, blocks in contents for j, block in enumerate(blocks) if "cache_control" in block]
 
 
@@ -96,16 +98,15 @@ def test_a_plain_request() -> None:
         "model": NEWER,
         "max_tokens": 1000,
         "stream": True,
-        "messages": [{"role": "user", "content": [{"type": "text", "text": "hello"}]}],
-        "system": [{"type": "text", "text": "You are a test."}],
+        "messages": [{"role": "user", "content": [text_json("hello")]}],
+        "system": [text_json("You are a test.")],
         "tools": [{"name": t.name, "description": t.description, "input_schema": dict(t.input_schema)} for t in TOOLS],
     }
 
 
 def test_a_request_omits_an_empty_system_and_tools() -> None:
-    assert encoded(Encoder(parameters()), Request("", tuple(HELLO))).keys() == {
-        *("model", "max_tokens", "stream", "messages")
-    }
+    keys = body_of(Encoder(parameters()), Request("", tuple(HELLO))).keys()
+    assert keys == {"model", "max_tokens", "stream", "messages"}
 
 
 def test_user_messages_are_merged_and_start_with_results() -> None:
@@ -116,26 +117,15 @@ def test_user_messages_are_merged_and_start_with_results() -> None:
         assistant([Text("Done.")]),
         user_text("next"),
     ]
+    call_a, call_b = ({"type": "tool_use", "id": id, "name": "look", "input": {"at": id}} for id in "ab")
+    result_a = {"type": "tool_result", "tool_use_id": "a", "content": "seen"}
+    result_b = {"type": "tool_result", "tool_use_id": "b", "content": "no", "is_error": True}
     assert without_breakpoints(body(history))["messages"] == [
-        {"role": "user", "content": [{"type": "text", "text": "query"}, {"type": "text", "text": "carried over"}]},
-        {
-            "role": "assistant",
-            "content": [
-                {"type": "text", "text": "Looking."},
-                {"type": "tool_use", "id": "a", "name": "look", "input": {"at": "a"}},
-                {"type": "tool_use", "id": "b", "name": "look", "input": {"at": "b"}},
-            ],
-        },
-        {
-            "role": "user",
-            "content": [
-                {"type": "tool_result", "tool_use_id": "a", "content": "seen"},
-                {"type": "tool_result", "tool_use_id": "b", "content": "no", "is_error": True},
-                {"type": "text", "text": "hurry"},
-            ],
-        },
-        {"role": "assistant", "content": [{"type": "text", "text": "Done."}]},
-        {"role": "user", "content": [{"type": "text", "text": "next"}]},
+        {"role": "user", "content": [text_json("query"), text_json("carried over")]},
+        {"role": "assistant", "content": [text_json("Looking."), call_a, call_b]},
+        {"role": "user", "content": [result_a, result_b, text_json("hurry")]},
+        {"role": "assistant", "content": [text_json("Done.")]},
+        {"role": "user", "content": [text_json("next")]},
     ]
 
 
@@ -169,7 +159,7 @@ def test_a_reply_without_usable_blocks_is_omitted() -> None:
 
 
 def test_an_unknown_block_is_sent_unchanged() -> None:
-    assert contents_of_sent_replies((Text("x"), Opaque(NOVELTY))) == [[{"type": "text", "text": "x"}, NOVELTY]]
+    assert contents_of_sent_replies((Text("x"), Opaque(NOVELTY))) == [[text_json("x"), NOVELTY]]
 
 
 def test_a_lone_surrogate_is_replaced() -> None:
@@ -179,12 +169,12 @@ def test_a_lone_surrogate_is_replaced() -> None:
 def test_the_tail_comes_last_and_only_once() -> None:
     encoder, history = Encoder(parameters()), [*HELLO, reply("a"), results("a")]
     result = {"type": "tool_result", "tool_use_id": "a", "content": "seen a"}
-    with_tail = encoded(encoder, request(history, "post-prompt", "plan"))
+    with_tail = body_of(encoder, request(history, "post-prompt", "plan"))
     *_, last_message = without_breakpoints(with_tail)["messages"]
-    assert last_message["content"] == [result, *({"type": "text", "text": text} for text in ("post-prompt", "plan"))]
+    assert last_message["content"] == [result, text_json("post-prompt"), text_json("plan")]
     *_, last_breakpoint = breakpoints(with_tail)
     assert last_breakpoint == ("messages", 2, 0), "the result, which is before the tail"
-    later = encoded(encoder, request([*history, assistant([Text("x")]), *HELLO]))
+    later = body_of(encoder, request([*history, assistant([Text("x")]), *HELLO]))
     _hello, _reply, result_message, *_ = without_breakpoints(later)["messages"]
     assert result_message["content"] == [result]
 
@@ -264,12 +254,12 @@ def growing(turns: int, *, parallel: int = 1) -> Iterator[list[Message]]:
 def test_breakpoints_are_the_ends_of_three_requests(parallel: int) -> None:
     encoder, places_of_requests = Encoder(parameters()), []
     for history in growing(12, parallel=parallel):
-        raw = encoded(encoder, request(history, "tail"))
+        raw = body_of(encoder, request(history, "tail"))
         system, *_, last = places = breakpoints(raw)
         assert len(places) <= 4
         assert system == ("system", 0, 0)
         *_, (last_index, last_message) = enumerate(raw["messages"])
-        tail_index = last_message["content"].index({"type": "text", "text": "tail"})
+        tail_index = last_message["content"].index(text_json("tail"))
         assert last == ("messages", last_index, tail_index - 1)
         places_of_requests.append(places)
     for distance in (1, 2):  # the request between may have been cancelled before its entry was stored
@@ -297,7 +287,7 @@ def growing_last_turn() -> Iterator[list[Message]]:
 def test_all_repeated_input_is_read_from_the_cache(histories: Iterator[list[Message]], is_lossy: bool) -> None:
     encoder, cache, accounts = Encoder(parameters()), PromptCache(), list[Account]()
     for n, history in enumerate(histories):
-        raw = encoded(encoder, request(history, "the tail"))
+        raw = body_of(encoder, request(history, "the tail"))
         if not is_lossy or n % 2 == 0:
             accounts.append(cache.account(raw))
     assert all(account.cache_read == account.repeatable for account in accounts)
@@ -330,7 +320,7 @@ def test_different_tools_are_encoded_again() -> None:
     encoder = Encoder(parameters())
     encoder.encode(request())
     look, _ = TOOLS
-    (tool,) = encoded(encoder, Request("s", tuple(HELLO), (look,)))["tools"]
+    (tool,) = body_of(encoder, Request("s", tuple(HELLO), (look,)))["tools"]
     assert tool["name"] == "look"
 
 
@@ -372,7 +362,7 @@ def test_the_service_accepts_any_conversation(
     for history in histories:
         for message in history:
             issued.remember(tuple(block_to_json(b) for b in message.blocks if isinstance(b, Thinking | Opaque)))
-        raw = encoded(encoder, request(history, *tail, system="s" if has_system else ""))
+        raw = body_of(encoder, request(history, *tail, system="s" if has_system else ""))
         assert check(raw, HEADERS, issued=issued, policy=Policy(alternate=not system_messages)) is None
         sent = [b["text"] for m in raw["messages"] if m["role"] == "user" for b in m["content"] if b["type"] == "text"]
         expected = [b.text for m in history if m.role == "user" for b in m.blocks if isinstance(b, Text)]
@@ -385,7 +375,7 @@ def test_any_conversation_is_read_from_the_cache(histories: list[list[Message]],
     lengths = iter(len(t) for t in tails)
     follow = Conversations(tail=lambda _: next(lengths))
     for (before, history), tail in zip(pairwise([[], *histories]), tails, strict=False):
-        raw = encoded(encoder, request(history, *tail))
+        raw = body_of(encoder, request(history, *tail))
         account = cache.account(raw)
         if history[: len(before)] == before:
             accounts.append(account)
