@@ -103,11 +103,9 @@ RETRYABLE_FAULTS: list[tuple[Step, str, str]] = [
 ]
 PERMANENT_FAULTS: list[tuple[Step, str]] = [
     (Status(401, message="invalid x-api-key"), "rejected the API key: invalid x-api-key; check api_key"),
-    (Status(301, b"", ELSEWHERE), "correct base_url"),
     (Status(307, b"", ELSEWHERE), "correct base_url"),
     (ErrorEvent(kind="invalid_request_error", message="No"), "the reply with an error: No"),
     (html(200), "did not answer with a stream of events; check base_url"),
-    (Status(200, body={"type": "message"}), "did not answer with a stream"),
 ]
 
 
@@ -276,12 +274,11 @@ async def test_a_refused_image_is_named() -> None:
         assert caught.value.refused == ("content", image.digest)
 
 
-@pytest.mark.parametrize("temperature", [0, 0.3])
-async def test_temperature_is_sent_in_an_older_version(temperature: float) -> None:
+async def test_temperature_is_sent_in_an_older_version() -> None:
     async with open_model(text("x"), model=OLDER) as (double, model):
         await ask(model)
-        await ask(model, temperature=temperature)
-    assert [r.body.get("temperature") for r in double.requests] == [None, temperature]
+        await ask(model, temperature=0)
+    assert [r.body.get("temperature") for r in double.requests] == [None, 0]
     assert [r.headers["anthropic-version"] for r in double.requests] == ["2026-10-21", "2023-06-01"]
 
 
