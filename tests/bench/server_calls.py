@@ -26,10 +26,10 @@ INPUT = {"text": "hello"}
 @asynccontextmanager
 async def ours(folder: Path) -> AsyncIterator[Callable[[], Awaitable[Any]]]:
     """Yield a function that makes a call like a session, with the server under the guard."""
-    async with running(folder, hostile(folder / "log")) as session:
-        await session.tools()
-        context = tool_context(folder)
-        yield lambda: session.servers.by_name["h"].call("echo", context, INPUT)
+    async with running(folder, hostile(folder / "log")) as made:
+        await made.tools()
+        at = tool_context(folder)
+        yield lambda: made.servers.by_name["h"].call("echo", at, INPUT)
 
 
 @asynccontextmanager
