@@ -297,8 +297,8 @@ def test_a_declared_tail_leaves_the_conversation(messages: list[Any], fault: str
         *_, last = request["messages"]
         return int(last == ASK_AND_TAIL)
 
-    found = fault_of_second_request(body(ASK_AND_TAIL), body(*messages), declared_tail)
-    assert found == "" if fault is None else fault in found
+    actual = fault_of_second_request(body(ASK_AND_TAIL), body(*messages), declared_tail)
+    assert actual == "" if fault is None else fault in actual
 
 
 def test_a_request_is_not_only_tail() -> None:

@@ -153,17 +153,17 @@ def growth(size: Size) -> list[Row]:
         (f"CPU of iteration {iterations:,}, relative to iteration {iterations // 10:,}", 1.3, "iterations", iterations),
         (f"CPU per iteration of {chains:,} chains at once, relative to one", 1.1, "chains", chains),
     ]
-    found = []
+    result_rows = []
     for what, goal, kind, count in rows:
         pairs = [json.loads(program("growth.py", kind, count))[0] for _ in range(size(3))]
         late, early = zip(*pairs, strict=True)
         remark = f"{statistics.median(late) * MS:.2f} ms and {statistics.median(early) * MS:.2f} ms"
-        found.append(Row(what, goal, [a / b for a, b in pairs], remark=remark))
+        result_rows.append(Row(what, goal, [a / b for a, b in pairs], remark=remark))
     sizes = json.loads(program("growth.py", "bytes", outputs))
     for what, (late, early) in zip(("stream-json", "the trace"), sizes, strict=True):
         bytes_of = f"bytes of {what} for run {outputs:,}, relative to run {outputs // 10:,}"
-        found.append(Row(bytes_of, 1.1, [late / early], remark=f"{late:,.0f} and {early:,.0f}"))
-    return found
+        result_rows.append(Row(bytes_of, 1.1, [late / early], remark=f"{late:,.0f} and {early:,.0f}"))
+    return result_rows
 
 
 def waiting_line(iterations: int) -> list[Row]:

@@ -49,11 +49,11 @@ async def price(ctx: ToolContext, part: str) -> str:
 
 def replies(iterations: int, **more: Any) -> list[dict[str, Any]]:
     """Return the double's steps for this many model calls, each with the fields ``more``."""
-    said = {"type": "text", "text": "The next part."}
+    words = {"type": "text", "text": "The next part."}
     call = {"type": "tool_use", "name": price.name, "input": {"part": "hinge 40x40"}}
     last = {"type": "text", "text": "All parts together cost 1730.00."}
     return [
-        {"type": "say", "blocks": [said, call], "pings": False, "times": iterations - 1, **more},
+        {"type": "say", "blocks": [words, call], "pings": False, "times": iterations - 1, **more},
         {"type": "say", "blocks": [last], "pings": False, **more},
     ]
 

@@ -70,7 +70,7 @@ def test_the_message_names_the_refused_content(message: str, content: tuple[str,
 
 
 @pytest.mark.parametrize("status", [400, 404, 413, 415, 422, 500, 501])
-def test_an_image_may_be_the_cause_of_a_status(status: int) -> None:
+def test_an_image_may_cause_a_status(status: int) -> None:
     assert refused("no", status, WITH_IMAGE) == ("oldest images" if status == 413 else "images",)
     assert refused("no", status, WITHOUT_IMAGE) == ()
 
@@ -90,7 +90,7 @@ def test_statuses_that_no_content_causes(status: int) -> None:
         ("overloaded_error", ()),
     ],
 )
-def test_the_kind_of_an_error_event_is_a_status(kind: str, content: tuple[str, ...]) -> None:
+def test_error_events_are_treated_like_statuses(kind: str, content: tuple[str, ...]) -> None:
     assert refused_content(ServiceError(kind, "no"), WITH_IMAGE, MODEL) == content
 
 

@@ -251,7 +251,7 @@ async def test_a_request_to_continue_refers_to_earlier_messages(
 
 
 @pytest.mark.parametrize("note", [STOPPED, INTERRUPTED], ids=["stop", "interrupt"])
-async def test_a_note_about_an_ended_run_is_no_query(note: Message) -> None:
+async def test_a_note_about_a_stop_is_no_query(note: Message) -> None:
     assert await get_text("rules: [{text: '${query}'}]", GO, note) == "go"
     assert await get_text(TASK, *LISTED, interruption("quiet"), note, user_text("again")) == "I list."
 
@@ -399,7 +399,7 @@ async def test_the_sources_of_lists() -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "found"),
+    ("query", "expected"),
     [
         pytest.param(
             "find tea\n\n<stdin>\nTea (1.5\nmilk\n\n</stdin>\ntea\n</stdin>", "2 Tea (1.5 | tea", id="two rows"
@@ -410,14 +410,14 @@ async def test_the_sources_of_lists() -> None:
         pytest.param("find tea in <stdin>\ntea\n</stdin>", "0 ", id="no start of stdin"),
     ],
 )
-async def test_a_list_of_matching_stdin_rows(query: str, found: str) -> None:
+async def test_a_list_of_matching_stdin_rows(query: str, expected: str) -> None:
     rules = r"""
         rules:
           - when: {user: 'find (?P<what>\S*)'}
             collect: {rows: {match: '^.+$', from: stdin, has: '${what}', join: ' | '}}
             text: '${rows.count} ${rows}'
     """
-    assert await get_text(rules, user_text(query)) == found
+    assert await get_text(rules, user_text(query)) == expected
 
 
 async def test_names_of_templates() -> None:
