@@ -82,8 +82,7 @@ def _read_images(images: Sequence[tuple[str, bytes] | Image]) -> tuple[Image, ..
 class ServedSession(OpenSession):
     """An open session that other processes can send lines to.
 
-    ``serve`` passes their lines to the ``Chain`` of the session and publishes the chain's events to them. It runs until
-    it is cancelled.
+    ``serve`` connects these processes to the session's ``Chain`` until it is cancelled.
     """
 
     serve: Callable[[Chain], Awaitable[None]] = field(kw_only=True)
@@ -218,7 +217,7 @@ class Chain:
         self.jobs.close()
 
     def record_draft(self, text: str) -> None:
-        """Record the draft in the user's input editor, so that it is restored when the session is resumed."""
+        """Record the draft in the input editor, so that it is restored when the session is resumed."""
         if text != ("" if self.resumed is None else self.resumed.draft):
             self._shared.journal.record_if_possible(Draft(text))
 
@@ -289,9 +288,9 @@ class Chain:
     def use_effort(self, level: str) -> None:
         """Use this effort from the next run on. An empty ``level`` means the effort in the model's definition.
 
-        The effort also applies to agents whose kind names no model. If the service refuses the effort, a notice is
-        emitted, and later requests of the run omit it. Raise ``UserError`` if the chain is closing, and
-        ``JournalError`` if the change cannot be recorded. Neither error changes anything.
+        Agents whose kind names no model use it too. If the service refuses the effort, a notice is emitted, and later
+        requests of the run omit it. Raise ``UserError`` if the chain is closing, and ``JournalError`` if the change
+        cannot be recorded. Neither error changes anything.
         """
         self.runs.use_effort(level)
 
@@ -341,7 +340,7 @@ class Chain:
     # ------------------------------------------------------------------------------------------- state and events
 
     def starts_agent(self, call: events.ToolCall) -> bool:
-        """Return whether this tool call, which has just started, is one that starts another agent."""
+        """Return whether a tool call that has just started starts another agent."""
         callers = (node for node in self._tree.main.all() if node.name == call.agent)
         tools = (node.agent.spec.registry.tools.get(call.name) for node in callers)
         return any(tool is not None and delegates(tool) for tool in tools)
@@ -394,7 +393,7 @@ class Chain:
 
     @property
     def is_running(self) -> bool:
-        """Whether a run is active. A run is active as soon as it is started, before its first step."""
+        """Whether a run is active: from the call that starts it, even before its first step."""
         return self.runs.active is not None
 
     def feed(self) -> Feed:
@@ -410,9 +409,7 @@ class Chain:
         return self._standing.events
 
     def listen(self, listener: Listener) -> None:
-        """Call ``listener`` with each event, in the step in which it happens.
-
-        The listener may submit lines, but must not block.
+        """Call ``listener`` in the step of each event. A listener may submit lines, but must not block.
 
         If it raises, the other listeners still receive the event, and the run continues. The first error of each
         listener is reported as a notice and, when the block of ``open_chain`` ends, raised in an ``ExceptionGroup``. A

@@ -64,13 +64,12 @@ class SessionError(UserError):
 
 
 class ModelError(ChainError):
-    """A failed model call.
+    """A failed model call, with a message that names the cause and what to do about it.
 
-    The message names the cause and what to do about it. ``retryable``: the same request may succeed if it is sent
-    again. ``retry_after`` is the pause in seconds that the service asks for; ``None`` if it asks for none. ``cause``
-    says in a few words why the service could not answer (``overloaded``); empty if it answered, but the answer cannot
-    be used. ``usage`` is the usage of the failed call: input, output, cache read and cache write tokens, and US
-    dollars.
+    ``retryable``: the same request may succeed if it is sent again. ``retry_after`` is the pause in seconds that the
+    service asks for; ``None`` if it asks for none. ``cause`` says in a few words why the service could not answer
+    (``overloaded``); empty if it answered, but the answer cannot be used. ``usage`` is the usage of the failed call:
+    tokens of input, output, cache reads and cache writes, and US dollars.
 
     ``refused`` names the content of the request that the service does not accept. It is empty, or its first item is one
     of: ``images`` (all images), ``oldest images`` (there are too many images), ``thinking``, ``content`` (the digests

@@ -191,8 +191,7 @@ class ToolResult(_Event):
 
     ``exit_code`` is the exit code of a command; a negative one is the number of the signal that killed the command.
     ``summary`` are the parts of a one-row summary of the result, most important first; empty if the tool has none.
-    ``input`` (not in the JSON) is empty if the call started, because the event ``ToolCall`` had its input. Otherwise it
-    is the input of the call.
+    ``input`` (not in the JSON) is the input of a call that never started, and is otherwise empty.
     """
 
     id: str
@@ -269,12 +268,10 @@ class UserInterruption(_Event):
 
 @_event("receipt")
 class Receipt(_Event):
-    """The state of a line has changed.
+    """The state of a line has changed. ``kind`` is the kind of the line; empty for a line that was never sent.
 
-    ``point`` and ``waited_s`` (in seconds) are ``None`` unless the line was delivered.
-
-    ``kind`` is the kind of the line; empty for a line that was never sent. ``origin`` (not in the JSON) is the source
-    of the line.
+    ``point`` and ``waited_s`` (in seconds) are ``None`` unless the line was delivered. ``origin`` (not in the JSON) is
+    the source of the line.
     """
 
     id: str
@@ -327,13 +324,11 @@ class PlanChanged(_Event):
 class Question(_Event):
     """A question to the user: whether a call may run, or which of the ``options`` to choose.
 
-    The answer may be a text that is none of the ``options``.
-
-    ``preview`` shows what the call would do (a command, or ``diff`` as a text). ``protections`` are short names of the
-    call's restrictions. ``subject`` is the path, command or host that an approval is about, shortened to one row.
-    ``always`` is what the answer "always" allows: every call of the tool, or only this subject. ``only_by_name`` is a
-    sensitive part of the path, such as ``.git``; if it is not empty, "always" allows only this one call.
-    ``escalations`` are the restrictions of the sandbox that an answer can lift for this call.
+    The answer may be another text. ``preview`` shows what the call would do (a command, or ``diff`` as a text).
+    ``protections`` are short names of the call's restrictions. ``subject`` is the path, command or host to approve,
+    shortened to one row. ``always`` is what the answer "always" allows: every call of the tool, or this
+    subject. ``only_by_name`` is a sensitive part of the path, such as ``.git``; if it is set, "always" allows only
+    this one call. ``escalations`` are the restrictions of the sandbox that an answer can lift for this call.
     """
 
     id: str

@@ -86,10 +86,9 @@ Block: TypeAlias = Text | Thinking | ToolCall | ToolResult | Image | Opaque
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a conversation.
+    """One message of a conversation, with its tool calls and its tool results.
 
-    ``calls`` and ``results`` are its tool calls and tool results. ``model`` is the model that signed its thinking,
-    which no other model accepts; empty if it is unknown.
+    ``model`` is the model that signed its thinking, which no other model accepts; empty if it is unknown.
     """
 
     role: Role

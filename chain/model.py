@@ -13,11 +13,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 from chain.messages import Message, Overrides, StopReason, Usage
 
 Memory: TypeAlias = dict[object, Any]
-"""Data about one conversation that models store from request to request.
-
-Each model uses a key of its own, such as the model object. The memory belongs to the conversation, not to the model,
-since several conversations may share a model.
-"""
+"""Data that models store about one conversation, each under its own key. Several conversations may share a model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +96,7 @@ class Model(Protocol):
         """Return the reply to one request, and call ``on_delta`` with every piece as it arrives.
 
         Raise ``ModelError`` if the call failed. Any other exception ends the run with an error and is not retried. The
-        call may be cancelled at any await, and the model is usable again at once.
+        call may be cancelled at any await, and the model is usable immediately afterwards.
         """
 
     async def prepare(self) -> None:

@@ -36,7 +36,7 @@ def tls_context(url: httpx2.URL) -> ssl.SSLContext:
 def _is_exempt(entry: str, scheme: str, host: str) -> bool:
     """Return whether an entry of ``NO_PROXY`` names a host in a form that ``urllib`` does not know.
 
-    Without this, a request to a server in one's own network (``10.0.0.0/8``) would reach the proxy in clear text.
+    Without this, requests to the user's own network (``10.0.0.0/8``) would reach the proxy unencrypted.
     """
     only, separator, name = entry.strip().lower().rpartition("://")
     if separator and only not in ("all", scheme):

@@ -153,10 +153,7 @@ class Plan:
 
 
 def outcome_of(command: PlanCommand, tasks: Iterable[Task]) -> str:
-    """Return the text that the model would read about a plan command if the command were executed on these tasks.
-
-    The tasks are not changed.
-    """
+    """Return what the model would read about a plan command if it were executed on these tasks. They do not change."""
     plan = Plan()
     plan.carry_over(tasks)
     try:
@@ -203,9 +200,9 @@ class PlanNews:
 
 
 def _one_line(text: str, what: str) -> str:
-    """Return a text with single spaces and no line breaks, since the plan is shown with one row per task.
+    """Return a text on one row, with single spaces. Raise ``PlanError`` if it is empty or too long.
 
-    ``what`` names the text in the error. Raise ``PlanError`` if it is empty or too long.
+    ``what`` names the text in the error.
     """
     folded = " ".join(text.split())
     if not folded:

@@ -12,7 +12,7 @@ from support.gates import Gates, begin, finish
 from trio.testing import MockClock
 
 from chain import events
-from chain.events import Status
+from chain.events import Point, Status
 from chain.lines.parse import MAX_LINE
 from chain.session import event_json
 
@@ -24,58 +24,66 @@ rules:
 """
 
 
+IDLE_AND_ACTIVE = pytest.mark.parametrize("is_active", [False, True], ids=["idle", "active"])
+
+
 # Lines
 
 
-@pytest.mark.parametrize("active", [False, True])
+@IDLE_AND_ACTIVE
 @pytest.mark.parametrize(
-    ("text", "reason"),
+    ("text", "reason", "is_full"),
     [
-        ("x" * (MAX_LINE + 1), "the limit is 100,000"),
-        ("todo: complete x", "write it as todo: complete <N>"),
-        ("then:", "write what comes next"),
-        ("!", "write the message after the !"),
-        ("use D", "No space left"),
+        pytest.param("x" * (MAX_LINE + 1), "the limit is 100,000", False, id="too long"),
+        pytest.param("todo: complete x", "write it as todo: complete <N>", False, id="malformed"),
+        pytest.param("then:", "write what comes next", False, id="follow-up without a text"),
+        pytest.param("!", "write the message after the !", False, id="urgent without a text"),
+        pytest.param("use the other file", "No space left", True, id="full disk"),
     ],
-    ids=["over-long", "malformed", "without its text", "urgent without a text", "not writable"],
 )
-async def test_an_unacceptable_line_is_refused(text: str, reason: str, active: bool) -> None:
+async def test_an_unacceptable_line_is_refused(text: str, reason: str, is_full: bool, is_active: bool) -> None:
     gates, disk = Gates(), FullDisk()
     async with open_session(LOOK, tools=gates.tools, file=disk) as session:
-        if active:
+        if is_active:
             await begin(session, gates, "a")
-        disk.full = text == "use D"
-        lines = [r for r in session.records if r["type"] == "line"]
+        disk.full = is_full
+        recorded = [r for r in session.records if r["type"] == "line"]
         answer = session.chain.submit(text)
         assert answer.what == "refused"
         assert reason in answer.message
+        shown_text = text[:1_000]
         [refused] = session.of(events.LineRefused)
-        assert (refused.text, refused.reason) == (text[:1_000], answer.message)
-        receipt = session.chain.lines.receipts[-1]
-        assert (receipt.text, receipt.state) == (text[:1_000], "refused")
-        assert [r for r in session.records if r["type"] == "line"] == lines, "the line was never accepted"
+        assert (refused.text, refused.reason) == (shown_text, answer.message)
+        *_, receipt = session.chain.lines.receipts
+        assert (receipt.text, receipt.state) == (shown_text, "refused")
+        assert [r for r in session.records if r["type"] == "line"] == recorded, "the line was never accepted"
         disk.full = False
         gates.let("a")
         await session.chain.wait_idle()
-        assert len(session.of(events.RunStarted)) == active
+        assert len(session.of(events.RunStarted)) == is_active, "the line starts no run"
 
 
-@pytest.mark.parametrize("active", [False, True])
+@IDLE_AND_ACTIVE
 @pytest.mark.parametrize(
-    ("line", "what", "message"),
+    ("line", "disposition", "message"),
     [
-        *((line, "local", line) for line in ("/help", "/unknown", "/drop L2")),
-        *((line, "nothing", "") for line in " \n"),
+        ("/help", "local", "/help"),
+        ("/unknown", "local", "/unknown"),
+        ("/drop L2", "local", "/drop L2"),
+        (" ", "nothing", ""),
+        ("\n", "nothing", ""),
     ],
 )
-async def test_commands_and_blank_lines_are_never_accepted(line: str, what: str, message: str, active: bool) -> None:
+async def test_commands_and_blank_lines_are_never_accepted(
+    line: str, disposition: str, message: str, is_active: bool
+) -> None:
     gates = Gates()
     async with open_session(LOOK, tools=gates.tools) as session:
-        if active:
+        if is_active:
             await begin(session, gates, "a")
         before = (len(session.records), len(session.events), session.chain.lines.receipts)
         answer = session.chain.submit(line)
-        assert (answer.what, answer.message) == (what, message)
+        assert (answer.what, answer.message) == (disposition, message)
         assert (len(session.records), len(session.events), session.chain.lines.receipts) == before
         gates.let("a")
 
@@ -95,31 +103,44 @@ async def test_most_lines_start_a_run(line: str, query: str) -> None:
     async with open_session(ANSWER) as session:
         assert session.chain.submit(line).what == "started"
         await session.chain.wait_idle()
-        assert session.chain.start(line).what == "started"  # an argument is not parsed
-        await session.chain.wait_idle()
-        assert [run.query for run in session.of(events.RunStarted)] == [query, line.strip()]
-        assert session.sent() == f"user: {query}\nassistant: The answer.\nuser: {line.strip()}"
+        [run] = session.of(events.RunStarted)
+        assert run.query == query
+        assert session.sent() == f"user: {query}"
         assert (session.result.status, session.state("L1")) == ("done", "delivered")
         check_invariants(session)
+
+
+async def test_a_query_argument_is_not_parsed() -> None:
+    async with open_session(ANSWER) as session:
+        assert session.chain.start(" then: do the next").what == "started"
+        await session.chain.wait_idle()
+        assert session.sent() == "user: then: do the next"
 
 
 # Safe points
 
 
-async def test_early_lines_enter_at_a(autojump_clock: MockClock) -> None:
+async def test_early_lines_enter_before_the_first_call(autojump_clock: MockClock) -> None:
     async with open_session(ANSWER) as session:
-        for line in ("Do the task", "use B", "then: the next", "!and C"):
+        for line in ("Do the task", "use the other file", "then: the next", "!and be quick"):
             session.chain.submit(line)
         await session.chain.wait_idle()
-        [entered] = session.of(events.UserInterruption)
-        assert (entered.point, entered.iteration, entered.ids, entered.remaining) == ("A", 0, ("L2", "L4"), 20)
-        assert session.sent(0) == "user: Do the task\nuser: USER INTERRUPTION: use B\n\nUSER INTERRUPTION: and C"
+        [delivery] = session.of(events.UserInterruption)
+        assert (delivery.point, delivery.iteration) == (Point.BEFORE_FIRST_CALL, 0)
+        assert (delivery.ids, delivery.remaining) == (("L2", "L4"), 20)
+        assert session.sent(0) == (
+            "user: Do the task\nuser: USER INTERRUPTION: use the other file\n\nUSER INTERRUPTION: and be quick"
+        )
         assert len(session.model.requests) == 2, "one for each run"
         check_invariants(session)
 
 
-@pytest.mark.parametrize("kind", [events.ToolResult, events.TextDelta])
-async def test_an_exhausted_budget_delivers_no_line(kind: type[events.Event]) -> None:
+@pytest.mark.parametrize(
+    ("query", "moment"),
+    [("look", events.ToolResult), ("answer", events.TextDelta)],
+    ids=["after tools", "after a reply"],
+)
+async def test_an_exhausted_budget_delivers_no_line(query: str, moment: type[events.Event]) -> None:
     usage = "usage: {input_tokens: 60, output_tokens: 60}"
     model = f"""
 rules:
@@ -127,8 +148,8 @@ rules:
   - {{text: The answer., {usage}}}
 """
     async with open_session(model, tools=Gates("a").tools, use=settings(budget_tokens=100)) as session:
-        at(session, kind, lambda: session.chain.submit("use B"))
-        result = await session.run("look" if kind is events.ToolResult else "answer")
+        at(session, moment, lambda: session.chain.submit("use the other file"))
+        result = await session.run(query)
         assert len(session.model.requests) == 1
         assert (result.status, session.state("L2")) == ("limit_reached", "returned")
         check_invariants(session)
@@ -149,9 +170,15 @@ rules:
         session.chain.submit("something bad")
         session.chain.submit("todo: add x")
         assert (await finish(session, gates)).status == "refused"
-        assert [session.state(f"L{n}") for n in range(1, 5)] == ["delivered", "returned", "returned", "delivered"]
+        assert {r.text: r.state for r in session.chain.lines.receipts} == {
+            "Do the task": "delivered",
+            "look": "returned",
+            "something bad": "returned",
+            "todo: add x": "delivered",
+        }
         [withdrawn] = [r for r in session.records if r["type"] == "withdrawn"]
-        assert (withdrawn["messages"], withdrawn["reason"]) == (4, "refused")
+        assert withdrawn["reason"] == "refused"
+        assert withdrawn["messages"] == 4, "query, reply, result and interruption"
 
 
 # Endings
@@ -159,18 +186,17 @@ rules:
 
 @dataclass(frozen=True)
 class Ending:
-    """How a run comes to a status.
+    """A way to end a run: its exit code, the model's rules, and the settings.
 
-    ``model`` and ``use`` are its rules and settings. Lines are sent at the ``n``-th event of kind ``when``, and
-    then the user does ``act``.
+    Lines are sent at the ``nth`` event of the kind ``moment``. Then the user does ``act``.
     """
 
-    code: int
+    exit_code: int
     model: str = LOOK
-    when: type[events.Event] = events.ToolCall
-    n: int = 1
+    moment: type[events.Event] = events.ToolCall
+    nth: int = 1
     act: Callable[[Session], object] = lambda session: None
-    use: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
 
 
 def stop(session: Session) -> object:
@@ -181,7 +207,8 @@ def interrupt(session: Session) -> object:
     return session.chain.interrupt()
 
 
-def replying(reason: str) -> str:
+def replies_with(reason: str) -> str:
+    """Return rules whose first reply has this stop reason."""
     return f"rules: [{{when: {{turn: 1}}, text: So far., stop_reason: {reason}}}, {{text: The answer.}}]"
 
 
@@ -189,23 +216,23 @@ ENDINGS: dict[Status, Ending] = {
     "done": Ending(0, ANSWER, events.TextDelta),
     "cancelled": Ending(0, ANSWER, events.TextDelta, act=stop),
     "cancelled_with_partial": Ending(0, act=stop),
-    "cancelled_during_synthesis": Ending(0, when=events.TextDelta, n=2, act=stop),
+    "cancelled_during_synthesis": Ending(0, moment=events.TextDelta, nth=2, act=stop),
     "interrupted": Ending(130, act=interrupt),
-    "max_iterations": Ending(4, use={"max_iterations": 1}),
-    "limit_reached": Ending(4, LOOK.replace("at: a", "at: never"), use={"timeout_s": 30}),
-    "truncated": Ending(1, replying("max_tokens"), events.TextDelta),
-    "empty": Ending(1, "rules: [{text: ' '}]", events.IterationStarted, n=2),
-    "refused": Ending(1, replying("refusal"), events.TextDelta),
-    "context_full": Ending(1, replying("model_context_window_exceeded"), events.TextDelta),
+    "max_iterations": Ending(4, settings={"max_iterations": 1}),
+    "limit_reached": Ending(4, LOOK.replace("at: a", "at: never"), settings={"timeout_s": 30}),
+    "truncated": Ending(1, replies_with("max_tokens"), events.TextDelta),
+    "empty": Ending(1, "rules: [{text: ' '}]", events.IterationStarted, nth=2),
+    "refused": Ending(1, replies_with("refusal"), events.TextDelta),
+    "context_full": Ending(1, replies_with("model_context_window_exceeded"), events.TextDelta),
     "error": Ending(1, "rules: [{text: So far., error: {message: away, after: 3}}]", events.TextDelta),
 }
-FOUND: dict[str, tuple[Any, ...]] = {
+USER_ENDINGS: dict[str, tuple[Any, ...]] = {
+    # The termination reason, whether the result is partial, the phase, and the partial results.
     "cancelled": ("user_cancelled", True, "answering", ()),
     "cancelled_with_partial": ("user_cancelled", True, "tools", ("a is done",)),
     "cancelled_during_synthesis": ("user_cancelled", True, "answering", ("a is done",)),
     "interrupted": ("user_interrupted", True, "tools", ()),
 }
-"""What the result of a run says that the user ended."""
 
 
 def test_every_status_has_an_ending() -> None:
@@ -220,69 +247,88 @@ async def play(session: Session, ending: Ending, *lines: str) -> events.Result:
             assert session.chain.submit(line).what == "queued"
         ending.act(session)
 
-    at(session, ending.when, send, ending.n)
+    at(session, ending.moment, send, ending.nth)
     await session.run("Do the task")
-    check_invariants(session, max_iterations=ending.use.get("max_iterations", 20))
-    first: events.Result = session.of(events.Result)[0]
+    check_invariants(session, max_iterations=ending.settings.get("max_iterations", 20))
+    first: events.Result
+    first, *_ = session.of(events.Result)
     return first
 
 
 @pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("interactive", [False, True], ids=["headless", "interactive"])
-@pytest.mark.parametrize("follows", [False, True], ids=["alone", "with a follow-up"])
+@pytest.mark.parametrize("has_follow_ups", [False, True], ids=["alone", "with follow-ups"])
 @pytest.mark.parametrize("status", ENDINGS)
-async def test_what_becomes_of_waiting_lines(
-    status: Status, follows: bool, interactive: bool, autojump_clock: MockClock
+async def test_waiting_lines_are_delivered_or_returned(
+    status: Status, has_follow_ups: bool, interactive: bool, autojump_clock: MockClock
 ) -> None:
     ending = ENDINGS[status]
-    lines = ["use B", "then: the next", "then: the last"] if follows else ["use B"]
-    if status in ("truncated", "empty"):
-        lines[0] = "then: use B"  # any other line continues the run
-    use = settings(**ending.use)
+    # Any other line than a follow-up would continue a run whose reply is truncated or empty.
+    line = "then: use the other file" if status in ("truncated", "empty") else "use the other file"
+    lines = [line, "then: the next", "then: the last"] if has_follow_ups else [line]
+    use = settings(**ending.settings)
     async with open_session(ending.model, tools=Gates("a").tools, use=use, interactive=interactive) as session:
         result = await play(session, ending, *lines)
         assert result.status == status
-        assert result.exit_code == (ending.code or (0 if status == "done" else 3))
-        stays = status == "done" or (status == "max_iterations" and (follows or interactive))
+        assert result.exit_code == (ending.exit_code or (0 if status == "done" else 3))
+        are_delivered = status == "done" or (status == "max_iterations" and (has_follow_ups or interactive))
         receipts = [r for r in session.chain.lines.receipts if r.text in lines]
-        assert {r.text: r.state for r in receipts} == dict.fromkeys(lines, "delivered" if stays else "returned")
-        queries = [e.query for e in session.of(events.RunStarted)][1:]
-        if not stays:
-            assert (queries, {r.reason for r in receipts}) == ([], {status})
+        assert {r.text: r.state for r in receipts} == dict.fromkeys(lines, "delivered" if are_delivered else "returned")
+        _, *later_queries = [run.query for run in session.of(events.RunStarted)]
+        points = [delivery.point for delivery in session.of(events.UserInterruption)]
+        if not are_delivered:
+            assert (later_queries, {r.reason for r in receipts}) == ([], {status})
+        elif status == "done":
+            assert later_queries == (["the next", "the last"] if has_follow_ups else [])
+            assert points == [Point.AFTER_REPLY]
         else:
-            assert queries == (["the next", "the last"] if follows else [""] if status == "max_iterations" else [])
-            points = [e.point for e in session.of(events.UserInterruption)]
-            assert points == (["B"] if status == "done" else ["A"])
+            assert later_queries == (["the next", "the last"] if has_follow_ups else [""])
+            assert points == [Point.BEFORE_FIRST_CALL]
 
 
 @pytest.mark.parametrize("status", ENDINGS)
-async def test_each_ending_has_its_exit_code(status: Status, autojump_clock: MockClock) -> None:
+async def test_each_ending_has_its_result_and_exit_code(status: Status, autojump_clock: MockClock) -> None:
     ending = ENDINGS[status]
-    async with open_session(ending.model, tools=Gates("a").tools, use=settings(**ending.use)) as session:
+    async with open_session(ending.model, tools=Gates("a").tools, use=settings(**ending.settings)) as session:
         result = await play(session, ending)
-        found = (result.termination_reason, result.partial, result.phase_reached, result.partial_results)
-        assert (result.status, found) == (status, FOUND.get(status, (None, False, None, ())))
-        assert status != "max_iterations" or result.result == "Looking.", "the last text of the model"
+        assert result.status == status
+        reason, partial, phase, partial_results = USER_ENDINGS.get(status, (None, False, None, ()))
+        assert (result.termination_reason, result.partial, result.phase_reached) == (reason, partial, phase)
+        assert result.partial_results == partial_results
         as_json = event_json.to_json(result)
-        assert [as_json[k] for k in ("termination_reason", "partial", "phase_reached")] == list(found[:3])
-        assert as_json["partial_results"] == list(found[3])
-        assert result.exit_code == session.chain.runs.exit_code() == ending.code
-        assert session.chain.runs.exit_code(terminated=True) == 143
-        session.chain.lines.mark_unsent("use C", "its moment did not come")
-        assert session.chain.runs.exit_code() == (ending.code or 3)
+        names = ("termination_reason", "partial", "phase_reached", "partial_results")
+        assert {name: as_json[name] for name in names} == dict(
+            zip(names, (reason, partial, phase, list(partial_results)), strict=True)
+        )
+        exit_code = session.chain.runs.exit_code
+        assert result.exit_code == exit_code() == ending.exit_code
+        assert exit_code(terminated=True) == 143
+        session.chain.lines.mark_unsent("one more", "its moment did not come")
+        assert exit_code() == (ending.exit_code or 3)
 
 
-@pytest.mark.parametrize("max_iterations", [1, 2])
-async def test_a_waiting_line_continues_a_truncated_run(max_iterations: int, autojump_clock: MockClock) -> None:
-    async with open_session(replying("max_tokens"), use=settings(max_iterations=max_iterations)) as session:
-        at(session, events.TextDelta, lambda: session.chain.submit("use B"))
+async def test_the_last_iteration_gives_the_last_text(autojump_clock: MockClock) -> None:
+    async with open_session(LOOK, tools=Gates("a").tools, use=settings(max_iterations=1)) as session:
         result = await session.run("Do the task")
-        check_invariants(session, max_iterations=max_iterations)
-        if max_iterations == 1:
-            assert (result.status, session.state("L2")) == ("max_iterations", "returned")
-            return
+        assert (result.status, result.result) == ("max_iterations", "Looking.")
+
+
+async def test_a_waiting_line_continues_a_truncated_run(autojump_clock: MockClock) -> None:
+    async with open_session(replies_with("max_tokens"), use=settings(max_iterations=2)) as session:
+        at(session, events.TextDelta, lambda: session.chain.submit("use the other file"))
+        result = await session.run("Do the task")
         assert (result.status, result.result, result.replies) == ("done", "The answer.", ("So far.", "The answer."))
-        assert [e.point for e in session.of(events.UserInterruption)] == ["B"]
+        [delivery] = session.of(events.UserInterruption)
+        assert delivery.point is Point.AFTER_REPLY
+        check_invariants(session, max_iterations=2)
+
+
+async def test_a_line_after_the_last_iteration_is_returned(autojump_clock: MockClock) -> None:
+    async with open_session(replies_with("max_tokens"), use=settings(max_iterations=1)) as session:
+        at(session, events.TextDelta, lambda: session.chain.submit("use the other file"))
+        result = await session.run("Do the task")
+        assert (result.status, session.state("L2")) == ("max_iterations", "returned")
+        check_invariants(session, max_iterations=1)
 
 
 async def test_a_truncated_aside_ends_the_run(autojump_clock: MockClock) -> None:

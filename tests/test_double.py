@@ -1,8 +1,12 @@
-"""The double of the Messages API: requests that it refuses and accepts, I7, and the prompt cache."""
+"""The double of the Messages API: requests that it refuses and accepts, and its prompt cache.
+
+It also checks that each request of a conversation begins with the one before (I7 of the specification).
+"""
 
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,24 +25,25 @@ from double import (
     text,
 )
 from double.cache import LOOKBACK
-from support.wire import asked
+from support.wire import open_model
 
 from chain.errors import ModelError
 from chain.messages import user_text
 from chain.model import Request
 
-HEADERS = {"x-api-key": "test-key", "anthropic-version": "2023-06-01"}
+OLD_VERSION = {"anthropic-version": "2023-06-01"}
+HEADERS = {"x-api-key": "test-key", **OLD_VERSION}
 NEW_HEADERS = {"authorization": "Bearer test-key", "anthropic-version": "2026-10-21"}
-MARK: dict[str, Any] = {"cache_control": {"type": "ephemeral"}}
+CACHED: dict[str, Any] = {"cache_control": {"type": "ephemeral"}}
 SIGNED = {"type": "thinking", "thinking": "hm", "signature": "sig_1"}
-DARK = {"type": "redacted_thinking", "data": "dark"}
+REDACTED = {"type": "redacted_thinking", "data": "dark"}
 ADAPTIVE = {"thinking": {"type": "adaptive"}}
 BUDGET = {"thinking": {"type": "enabled", "budget_tokens": 1024}, "max_tokens": 2000}
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0\0\0\rIHDR" + bytes(17)
 
 
 def message(role: str, *content: Any) -> dict[str, Any]:
-    return {"role": role, "content": [said(c) if isinstance(c, str) else c for c in content]}
+    return {"role": role, "content": [text_block(c) if isinstance(c, str) else c for c in content]}
 
 
 def user(*content: Any) -> dict[str, Any]:
@@ -49,7 +54,7 @@ def assistant(*content: Any) -> dict[str, Any]:
     return message("assistant", *content)
 
 
-def said(text: str, **fields: Any) -> dict[str, Any]:
+def text_block(text: str, **fields: Any) -> dict[str, Any]:
     return {"type": "text", "text": text, **fields}
 
 
@@ -66,25 +71,28 @@ def image(content: bytes = PNG, media_type: str = "image/png") -> dict[str, Any]
     return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
 
 
-Q, A = user("q"), assistant("a")
-S = message("system", "be brief")
+ASK, ANOTHER, REPLY, SYSTEM = user("q"), user("r"), assistant("a"), message("system", "be brief")
+BLANK, MARKED = text_block(" "), text_block("q", **CACHED)
+MARKED_ASK = user(MARKED)
 TOOL = {"name": "look", "description": "Looks.", "input_schema": {"type": "object", "properties": {}}}
 
 
 def body(*messages: Any, **fields: Any) -> dict[str, Any]:
-    return {"model": NEWER, "max_tokens": 100, "stream": True, "messages": [*(messages or [Q])], **fields}
+    return {"model": NEWER, "max_tokens": 100, "stream": True, "messages": [*(messages or [ASK])], **fields}
 
 
-def loop(*results: Any, **fields: Any) -> dict[str, Any]:
-    """A request after one call."""
-    return body(Q, assistant(call()), user(*(results or [result()])), **fields)
+def after_call(*content: Any, **fields: Any) -> dict[str, Any]:
+    """Return a request whose last message answers a call, by default with its result."""
+    return body(ASK, assistant(call()), user(*(content or [result()])), **fields)
 
 
-def answered(reply: Any, **fields: Any) -> dict[str, Any]:
-    return body(Q, assistant(reply, "a"), Q, **fields)
+def with_reply(block: Any, **fields: Any) -> dict[str, Any]:
+    """Return a request after a reply that contains this block."""
+    return body(ASK, assistant(block, "a"), ASK, **fields)
 
 
-def tool(**schema: Any) -> dict[str, Any]:
+def with_schema(**schema: Any) -> dict[str, Any]:
+    """Return a request with a tool of this input schema."""
     return body(tools=[{**TOOL, "input_schema": {"type": "object", **schema}}])
 
 
@@ -101,54 +109,62 @@ RULES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("max_tokens: Input should be greater than or equal to 1", body(max_tokens=0), body(max_tokens=1)),
     ("maximum allowed number of output tokens", body(max_tokens=128_001), body(max_tokens=128_000)),
     ("stream: this test double streams only", body(stream=False), body()),
-    ("system: text content blocks must contain", body(system=[said(" ")]), body(system=[said("s", **MARK)])),
+    (
+        "system: text content blocks must contain",
+        body(system=[text_block(" ")]),
+        body(system=[text_block("s", **CACHED)]),
+    ),
     # messages and blocks
-    ("at least one message", body() | {"messages": []}, body(Q, Q)),
+    ("at least one message", body() | {"messages": []}, body(ASK, ASK)),
     ('Unexpected role "tool"', body({"role": "tool", "content": "x"}), body({"role": "user", "content": "x"})),
-    ("messages.1: all messages must have non-empty content", body(Q, assistant(), Q), body(Q, A, Q)),
+    ("messages.1: all messages must have non-empty content", body(ASK, assistant(), ASK), body(ASK, REPLY, ASK)),
     ("text content blocks must be non-empty", body(user("q", "")), body(user("q", "r"))),
     ("must contain non-whitespace text", body(user("q", "\n ")), body(user("q", "\n r"))),
     ("messages.0.content.0.type: Field required", body(user({"text": "x"})), body(user("x"))),
     ("messages.0.content.0: Input tag 'document'", body(user({"type": "document"})), body(user("x", image()))),
-    ("`tool_use` blocks can only be in `assistant`", body(user(call())), loop()),
-    ("`tool_result` blocks can only be in `user`", answered(result()), loop()),
-    ("`image` blocks can only be in `user`", answered(image()), body(user(image()))),
+    ("`tool_use` blocks can only be in `assistant`", body(user(call())), after_call()),
+    ("`tool_result` blocks can only be in `user`", with_reply(result()), after_call()),
+    ("`image` blocks can only be in `user`", with_reply(image()), body(user(image()))),
     ("Could not process image", body(user(image(PNG, "image/jpeg"))), body(user(image(b"\xff\xd8\xff", "image/jpeg")))),
-    ("Could not process image", loop(result(content=[image(PNG[:8])])), loop(result(content=[image()]))),
+    ("Could not process image", after_call(result(content=[image(PNG[:8])])), after_call(result(content=[image()]))),
     ("image exceeds 5 MB", body(user(image(PNG + bytes(5 * 2**20)))), body(user(image(PNG + bytes(2**20))))),
-    ("content cannot be empty if", loop(result(is_error=True, content="")), loop(result(content=""))),
-    ("must be non-empty", loop(result(content=[said("")])), loop(result(content=[said("x")]))),
-    ("tool_use.id: String should match", body(Q, assistant(call("a b")), user(result("a b"))), loop()),
-    ("tool_use.name: String should match", body(Q, assistant(call(name="")), user(result())), loop()),
+    ("content cannot be empty if", after_call(result(is_error=True, content="")), after_call(result(content=""))),
+    ("must be non-empty", after_call(result(content=[text_block("")])), after_call(result(content=[text_block("x")]))),
+    ("tool_use.id: String should match", body(ASK, assistant(call("a b")), user(result("a b"))), after_call()),
+    ("tool_use.name: String should match", body(ASK, assistant(call(name="")), user(result())), after_call()),
     # tools
     ("tools.0.custom.name: String should match", body(tools=[TOOL | {"name": "a b"}]), body(tools=[TOOL])),
     ("Tool names must be unique", body(tools=[TOOL, TOOL]), body(tools=[TOOL, TOOL | {"name": "b"}])),
-    ("type: Input should be 'object'", tool(type="string"), tool()),
-    ("does not support oneOf, allOf, or anyOf", tool(anyOf=[{}]), tool(properties={"a": {"anyOf": [{}, True]}})),
-    ("Property keys should match", tool(properties={"a b": {}}), tool(properties={"a.b": {}})),
-    ("JSON schema is", tool(properties={"a": {"type": "str"}}), tool(properties={"a": {"type": ["string", "null"]}})),
-    ("JSON schema is", tool(properties={"a": {"anyOf": []}}), tool(properties={"a": {"items": {}}})),
-    ("JSON schema is", tool(required="a"), tool(required=["a"], additionalProperties=False)),
+    ("type: Input should be 'object'", with_schema(type="string"), with_schema()),
+    (
+        "does not support oneOf, allOf, or anyOf",
+        with_schema(anyOf=[{}]),
+        with_schema(properties={"a": {"anyOf": [{}, True]}}),
+    ),
+    ("Property keys should match", with_schema(properties={"a b": {}}), with_schema(properties={"a.b": {}})),
+    (
+        "JSON schema is",
+        with_schema(properties={"a": {"type": "str"}}),
+        with_schema(properties={"a": {"type": ["string", "null"]}}),
+    ),
+    ("JSON schema is", with_schema(properties={"a": {"anyOf": []}}), with_schema(properties={"a": {"items": {}}})),
+    ("JSON schema is", with_schema(required="a"), with_schema(required=["a"], additionalProperties=False)),
     # who speaks when, calls and results
-    ('first message must use the "user" role', body(A, Q), body(Q, A, Q)),
-    ("does not support assistant message prefill", body(Q, A), body(Q, A, Q)),
-    ("messages.2: two replies follow each other", body(Q, A, A, Q), body(Q, A, Q, A, Q)),
-    ("immediately after: a", body(Q, assistant(call()), Q), loop()),
-    ("immediately after: b", body(Q, assistant(call(), call("b")), user(result())), loop(result(), "and now")),
-    ("immediately after: a", loop("so", result()), body(*loop()["messages"], Q)),
-    ("unexpected `tool_use_id`", body(Q, A, user(result())), loop()),
-    ("must have a single result", loop(result(), result()), loop()),
-    ("ids must be unique", body(*loop()["messages"], assistant(call()), user(result())), loop()),
-    # what is counted, features of the model, the system role
-    ("Found 5", body(*[user(said("q", **MARK))] * 5), body(*[user(said("q", **MARK))] * 4)),
-    ("cannot be set for empty", body(user("q", said("", **MARK))), body(user(said("q", **MARK)))),
+    ('first message must use the "user" role', body(REPLY, ASK), body(ASK, REPLY, ASK)),
+    ("does not support assistant message prefill", body(ASK, REPLY), body(ASK, REPLY, ASK)),
+    ("messages.2: two replies follow each other", body(ASK, REPLY, REPLY, ASK), body(ASK, REPLY, ASK, REPLY, ASK)),
+    ("immediately after: a", body(ASK, assistant(call()), ASK), after_call()),
+    ("immediately after: b", body(ASK, assistant(call(), call("b")), user(result())), after_call(result(), "and now")),
+    ("immediately after: a", after_call("so", result()), body(*after_call()["messages"], ASK)),
+    ("unexpected `tool_use_id`", body(ASK, REPLY, user(result())), after_call()),
+    ("must have a single result", after_call(result(), result()), after_call()),
+    ("ids must be unique", body(*after_call()["messages"], assistant(call()), user(result())), after_call()),
+    # breakpoints, features of the model, the system role
+    ("Found 5", body(*[MARKED_ASK] * 5), body(*[MARKED_ASK] * 4)),
+    ("cannot be set for empty", body(user("q", text_block("", **CACHED))), body(MARKED_ASK)),
     ("`temperature` is deprecated", body(temperature=0.3), body(model=OLDER, temperature=0.3)),
     ("temperature: Input should be between", body(model=OLDER, temperature=2), body(model=OLDER, temperature=0)),
-    (
-        "may only be set to 1",
-        body(model=OLDER, temperature=0.1, **BUDGET),
-        body(model=OLDER, temperature=1, **BUDGET),
-    ),
+    ("may only be set to 1", body(model=OLDER, temperature=0.1, **BUDGET), body(model=OLDER, temperature=1, **BUDGET)),
     ("effort level 'xhigh'", body(model=OLDER, output_config={"effort": "xhigh"}), body(model=OLDER)),
     ("is not supported for this model", body(**BUDGET), body(model=OLDER, **BUDGET)),
     (
@@ -156,128 +172,216 @@ RULES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         body(model=OLDER, **BUDGET | {"max_tokens": 1024}),
         body(model=OLDER, **BUDGET),
     ),
-    ("role 'system' is not supported", body(Q, S, model=OLDER), body(Q, S)),
-    ("use the top-level 'system' parameter", body(S, Q), body(Q, S, S, A, Q)),
-    ("role 'system' must follow", body(Q, A, S, Q), body(*loop()["messages"], S)),
-    ("role 'system' must precede", body(Q, S, Q), body(Q, S, A, Q)),
-    ("supports text blocks only", body(Q, message("system", result())), body(Q, S)),
+    ("role 'system' is not supported", body(ASK, SYSTEM, model=OLDER), body(ASK, SYSTEM)),
+    ("use the top-level 'system' parameter", body(SYSTEM, ASK), body(ASK, SYSTEM, SYSTEM, REPLY, ASK)),
+    ("role 'system' must follow", body(ASK, REPLY, SYSTEM, ASK), body(*after_call()["messages"], SYSTEM)),
+    ("role 'system' must precede", body(ASK, SYSTEM, ASK), body(ASK, SYSTEM, REPLY, ASK)),
+    ("supports text blocks only", body(ASK, message("system", result())), body(ASK, SYSTEM)),
     # thinking
-    ("The final block in an assistant message cannot be", body(Q, assistant(SIGNED), Q), answered(SIGNED)),
-    ("Invalid `signature`", answered(SIGNED | {"thinking": "ha"}), answered(SIGNED)),
-    ("Invalid `data` in `redacted_thinking`", answered(DARK | {"data": "x"}), answered(DARK)),
-    ("cannot be modified", loop(**ADAPTIVE), body(Q, assistant(SIGNED, call()), user(result()), **ADAPTIVE)),
+    ("The final block in an assistant message cannot be", body(ASK, assistant(SIGNED), ASK), with_reply(SIGNED)),
+    ("Invalid `signature`", with_reply(SIGNED | {"thinking": "ha"}), with_reply(SIGNED)),
+    ("Invalid `data` in `redacted_thinking`", with_reply(REDACTED | {"data": "x"}), with_reply(REDACTED)),
+    ("cannot be modified", after_call(**ADAPTIVE), body(ASK, assistant(SIGNED, call()), user(result()), **ADAPTIVE)),
 ]
 
 
-@pytest.mark.parametrize(("fault", "wrong", "right"), RULES)
-def test_each_rule(fault: str, wrong: dict[str, Any], right: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("fault", "refused", "accepted"), RULES, ids=[fault for fault, _, _ in RULES])
+def test_each_rule(fault: str, refused: dict[str, Any], accepted: dict[str, Any]) -> None:
     issued = Issued()
     issued.remember((SIGNED, call()))
-    issued.remember((DARK,))
-    found = check(wrong, HEADERS, issued=issued)
-    assert found is not None
-    assert fault in found.message
-    assert (found.status, found.kind) in [(400, "invalid_request_error"), (404, "not_found_error")]
-    assert check(right, HEADERS, issued=issued) is None
-
-
-def test_headers_versions_and_alternating_roles() -> None:
-    old = {"anthropic-version": "2023-06-01"}
-    assert check(body(), old, policy=Policy(key=None)) is None
-    wrong = (
-        old,
-        HEADERS | {"x-api-key": "no"},
-        HEADERS | {"anthropic-version": "2"},
-        HEADERS | {"anthropic-beta": "x"},
-    )
-    assert [found.status for headers in wrong if (found := check(body(), headers))] == [401, 401, 400, 400]
-    assert check(body(), NEW_HEADERS) is None
-    assert "temperature: Extra" in str(check(body(model=OLDER, temperature=1), NEW_HEADERS))
-    assert "roles must alternate" in str(check(body(Q, Q), HEADERS, policy=Policy(alternate=True)))
-
-
-def test_stored_messages_may_have_more_than_is_sent() -> None:
-    kept = [Q, assistant({"type": "novelty"}, call(), SIGNED), user(result(content=[{"type": "image"}]))]
-    assert check_messages(kept) is None
-    assert "without `tool_result`" in str(check_messages([*kept[:2], Q]))
-
-
-# ---- I7
-
-LOOP = loop()["messages"]
-TAIL = user("q", "tail")
+    issued.remember((REDACTED,))
+    refusal = check(refused, HEADERS, issued=issued)
+    assert refusal is not None
+    assert fault in refusal.message
+    assert (refusal.status, refusal.kind) in [(400, "invalid_request_error"), (404, "not_found_error")]
+    assert check(accepted, HEADERS, issued=issued) is None
 
 
 @pytest.mark.parametrize(
-    ("before", "grows", "breaks", "why"),
+    ("headers", "status"),
     [
-        (body(Q), body(Q, A, Q), body(user("r"), A, Q), "block 0 was user's"),
-        (body(user(said("q", **MARK)), A, Q), body(Q, A, user(said("q", **MARK))), body(Q), "had to stay"),
-        (body(*LOOP), body(*LOOP, A, Q), loop(result(content="else")), "block 2 was user's"),
-        (body(TAIL), body(Q, A, Q), body(user("r")), "block 0"),
-        (body(Q, S), body(Q, A, Q), body(user("r"), A, Q), "block 0"),
-        (body(Q, S, A, Q), body(Q, S, A, Q, A, Q), body(Q, A, Q, A, Q), "block 1 was system's"),
-        (body(system="a"), body(Q, A, Q, system="a"), body(Q, A, Q, system="b"), "system changed within a run"),
-        (body(tools=[TOOL]), body(Q, A, Q, tools=[TOOL]), body(Q, A, Q), "tools changed within a run"),
+        pytest.param(OLD_VERSION, 401, id="no key"),
+        pytest.param(HEADERS | {"x-api-key": "no"}, 401, id="wrong key"),
+        pytest.param(HEADERS | {"anthropic-version": "2"}, 400, id="unknown version"),
+        pytest.param(HEADERS | {"anthropic-beta": "x"}, 400, id="beta"),
     ],
 )
-def test_a_conversation_only_grows(before: Any, grows: Any, breaks: Any, why: str) -> None:
-    for after, is_broken in ((grows, False), (breaks, True)):
-        conversations = Conversations()
-        assert conversations.follow(before) is None
-        found = conversations.follow(after) or ""
-        assert (why in found) if is_broken else not found
+def test_wrong_headers_are_refused(headers: dict[str, str], status: int) -> None:
+    refusal = check(body(), headers)
+    assert refusal is not None
+    assert refusal.status == status
 
 
-def test_only_a_declared_tail_may_go() -> None:
-    for after, why in ((body(Q, A, Q), ""), (body(TAIL), ""), (body(TAIL, A, Q), "as tail"), (body(A, A), "to stay")):
-        conversations = Conversations(tail=lambda request: int(request["messages"][-1] == TAIL))
-        assert conversations.follow(body(TAIL)) is None
-        found = conversations.follow(after) or ""
-        assert (why in found) if why else not found
-    assert "at most 0" in (Conversations(tail=lambda _: 1).follow(body(Q)) or "")
+def test_a_key_may_be_unnecessary() -> None:
+    assert check(body(), OLD_VERSION, policy=Policy(key=None)) is None
 
 
-def test_conversations_interleave_and_new_ones_are_expected() -> None:
+def test_the_new_version_has_no_temperature() -> None:
+    assert check(body(), NEW_HEADERS) is None
+    assert "temperature: Extra" in str(check(body(model=OLDER, temperature=1), NEW_HEADERS))
+
+
+def test_a_policy_may_require_alternating_roles() -> None:
+    assert "roles must alternate" in str(check(body(ASK, ASK), HEADERS, policy=Policy(alternate=True)))
+
+
+def test_stored_messages_may_have_more_than_is_sent() -> None:
+    unsent_blocks = assistant({"type": "novelty"}, call(), SIGNED)
+    assert check_messages([ASK, unsent_blocks, user(result(content=[{"type": "image"}]))]) is None
+    assert "without `tool_result`" in str(check_messages([ASK, unsent_blocks, ASK]))
+
+
+# ---- each request of a conversation begins with the one before
+
+CALL_AND_RESULT = after_call()["messages"]
+ASK_AND_TAIL = user("q", "tail")
+
+
+CONTINUATIONS: dict[str, tuple[Any, Any, Any, str]] = {
+    # A request, one that continues it, one that does not, and the fault of that one.
+    "text": (body(ASK), body(ASK, REPLY, ASK), body(ANOTHER, REPLY, ASK), "block 0 was user's"),
+    "breakpoint": (body(MARKED_ASK, REPLY, ASK), body(ASK, REPLY, MARKED_ASK), body(ASK), "had to stay"),
+    "result": (
+        body(*CALL_AND_RESULT),
+        body(*CALL_AND_RESULT, REPLY, ASK),
+        after_call(result(content="else")),
+        "block 2 was user's",
+    ),
+    "tail": (body(ASK_AND_TAIL), body(ASK, REPLY, ASK), body(ANOTHER), "block 0"),
+    "system tail": (body(ASK, SYSTEM), body(ASK, REPLY, ASK), body(ANOTHER, REPLY, ASK), "block 0"),
+    "system message": (
+        body(ASK, SYSTEM, REPLY, ASK),
+        body(ASK, SYSTEM, REPLY, ASK, REPLY, ASK),
+        body(ASK, REPLY, ASK, REPLY, ASK),
+        "block 1 was system's",
+    ),
+    "system prompt": (
+        body(system="a"),
+        body(ASK, REPLY, ASK, system="a"),
+        body(ASK, REPLY, ASK, system="b"),
+        "system changed within a run",
+    ),
+    "tools": (
+        body(tools=[TOOL]),
+        body(ASK, REPLY, ASK, tools=[TOOL]),
+        body(ASK, REPLY, ASK),
+        "tools changed within a run",
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "longer", "changed", "fault"), CONTINUATIONS.values(), ids=CONTINUATIONS)
+def test_a_conversation_only_grows(before: Any, longer: Any, changed: Any, fault: str) -> None:
+    assert fault_of_second_request(before, longer) == ""
+    assert fault in fault_of_second_request(before, changed)
+
+
+def fault_of_second_request(first: Any, second: Any, tail: Callable[[Any], int] | None = None) -> str:
+    """Return the fault of a request that follows another one; an empty string if it has none."""
+    conversations = Conversations(tail=tail)
+    assert conversations.follow(first) is None
+    return conversations.follow(second) or ""
+
+
+@pytest.mark.parametrize(
+    ("messages", "fault"),
+    [
+        pytest.param([ASK, REPLY, ASK], None, id="removed"),
+        pytest.param([ASK_AND_TAIL], None, id="repeated as tail"),
+        pytest.param([ASK_AND_TAIL, REPLY, ASK], "as tail", id="repeated in the conversation"),
+        pytest.param([REPLY, REPLY], "to stay", id="more removed"),
+    ],
+)
+def test_a_declared_tail_leaves_the_conversation(messages: list[Any], fault: str | None) -> None:
+    def declared_tail(request: Any) -> int:
+        *_, last = request["messages"]
+        return int(last == ASK_AND_TAIL)
+
+    actual = fault_of_second_request(body(ASK_AND_TAIL), body(*messages), declared_tail)
+    assert actual == "" if fault is None else fault in actual
+
+
+def test_a_request_is_not_only_tail() -> None:
+    assert "at most 0" in (Conversations(tail=lambda _: 1).follow(body(ASK)) or "")
+
+
+CHILD_ASK = user("child")
+
+
+def test_a_second_conversation_must_be_expected() -> None:
     conversations = Conversations()
-    assert conversations.follow(body(Q, A, Q)) is None
-    assert conversations.follow(body(user("child"), system="c")) is not None
+    assert conversations.follow(body(ASK, REPLY, ASK)) is None
+    assert conversations.follow(body(CHILD_ASK, system="child")) is not None
     conversations.expect_new()
-    assert [conversations.follow(body(*m, system="d")) for m in ([Q], [Q, A, Q])] == [None, None]
-    assert conversations.follow(body(user("child"), A, Q, system="c")) is None
+    assert conversations.follow(body(ASK, system="other child")) is None
+
+
+def test_expected_conversations_interleave() -> None:
+    conversations = Conversations()
+    conversations.expect_new()
+    for request in (
+        body(ASK),
+        body(CHILD_ASK, system="child"),
+        body(ASK, REPLY, ASK),
+        body(CHILD_ASK, REPLY, ASK, system="child"),
+    ):
+        assert conversations.follow(request) is None
+
+
+def test_an_expected_withdrawal_happens_once() -> None:
+    conversations = Conversations()
+    assert conversations.follow(body(ASK, REPLY, ASK)) is None
     conversations.expect_withdrawal()
-    assert conversations.follow(body(user("child"), A, user("r"), system="c")) is None
-    assert conversations.follow(body(user("child"), A, user("s"), system="c")) is not None
+    assert conversations.follow(body(ASK, REPLY, ANOTHER)) is None
+    assert conversations.follow(body(ASK, REPLY, user("s"))) is not None
 
 
 # ---- the prompt cache
 
+BLOCKS = [text_block(f"number {i:02}") for i in range(40)]
+BLOCK_TOKENS = PromptCache().account(body(user(BLOCKS[0]))).input
+STORED = 3
+"""The number of blocks that the first request stores in the cache."""
 
-def test_a_breakpoint_reads_twenty_blocks_back() -> None:
-    row = [said(f"number {i:02}") for i in range(40)]
-    size = PromptCache().account(body(user(row[0]))).input
 
-    def marked(count: int, *marks: int, **fields: Any) -> dict[str, Any]:
-        return body(user(*({**b, **MARK} if i in marks else b for i, b in enumerate(row[:count]))), **fields)
+def marked_body(count: int, *more: Any, **fields: Any) -> dict[str, Any]:
+    """Return a request of this many blocks, with a breakpoint at the last one, and of ``more`` blocks."""
+    *before, last = BLOCKS[:count]
+    return body(user(*before, {**last, **CACHED}, *more), **fields)
 
-    for reach, is_found in ((LOOKBACK - 1, True), (LOOKBACK, False)):
-        cache = PromptCache()
-        assert cache.account(marked(3, 2)) == Account(0, 3 * size, 0, 0)
-        n = 3 + reach
-        read = 3 * size if is_found else 0
-        account = cache.account(marked(n + 1, n - 1))
-        assert account == Account(read, n * size - read, size, 3 * size)
-        assert reuse([account]) == is_found
-    assert cache.account(marked(3, 2, model=OLDER)).cache_read == 0
-    assert cache.account(marked(3, 2, **ADAPTIVE)) == Account(0, 3 * size, 0, 3 * size)
+
+@pytest.mark.parametrize(
+    ("new_blocks", "read_blocks"), [(LOOKBACK - 1, STORED), (LOOKBACK, 0)], ids=["in reach", "out of reach"]
+)
+def test_a_breakpoint_reads_twenty_blocks_back(new_blocks: int, read_blocks: int) -> None:
+    cache = PromptCache()
+    stored = STORED * BLOCK_TOKENS
+    assert cache.account(marked_body(STORED)) == Account(0, stored, input=0, repeatable=0)
+    account = cache.account(marked_body(STORED + new_blocks, text_block("number 99")))
+    read, written = read_blocks * BLOCK_TOKENS, (STORED + new_blocks - read_blocks) * BLOCK_TOKENS
+    assert account == Account(read, written, input=BLOCK_TOKENS, repeatable=stored)
+    assert reuse([account]) == bool(read_blocks)
+
+
+def test_each_model_has_its_own_cache() -> None:
+    cache = PromptCache()
+    cache.account(marked_body(STORED))
+    assert cache.account(marked_body(STORED, model=OLDER)).cache_read == 0
+
+
+def test_messages_are_not_reused_with_other_thinking() -> None:
+    cache = PromptCache()
+    cache.account(marked_body(STORED))
+    stored = STORED * BLOCK_TOKENS
+    assert cache.account(marked_body(STORED, **ADAPTIVE)) == Account(0, stored, input=0, repeatable=stored)
 
 
 # ---- over real sockets
 
 
 async def test_a_broken_rule_is_raised_at_the_end() -> None:
-    with pytest.raises(RulesBroken, match="request 1: `temperature` is deprecated"):  # noqa: PT012 - the end raises
-        async with asked([text("x")], temperature=0.5) as (double, model):
+    with pytest.raises(RulesBroken, match="request 1: `temperature` is deprecated"):  # noqa: PT012 - __aexit__ raises
+        async with open_model([text("x")], temperature=0.5) as (double, model):
             with pytest.raises(ModelError, match="is deprecated"):
                 await model.reply(Request("", (user_text("hello"),)), lambda delta: None)
             assert double.unplayed == 1, "a refused request uses no step"

@@ -1,4 +1,4 @@
-"""The JSON form of events: its field names are a contract with users' scripts (SPEC section 12)."""
+"""The JSON form of events. Its field names are a contract with users' scripts (SPEC section 12)."""
 
 import json
 import re
@@ -18,22 +18,23 @@ from chain.text.hunks import FileDiff, Hunk
 RECEIPT = events.Receipt(
     agent="explore", iteration=2, id="L1", text="use B", state="delivered", point="D", waited_s=1.5, reason=""
 )
-PLAIN_RECEIPT = {
+RECEIPT_JSON = {
     "id": "L1", "text": "use B", "state": "delivered", "agent": "explore", "iteration": 2, "point": "D",
     "waited_s": 1.5, "reason": "", "kind": "",
 }  # fmt: skip
-PLAIN_USAGE = {
+USAGE_JSON = {
     "input_tokens": 1, "output_tokens": 2, "cache_read_tokens": 3, "cache_write_tokens": 4, "cost_usd": 0.5,
 }  # fmt: skip
-ASKED = events.Question(
+QUESTION = events.Question(
     id="Q1", kind="approval", text="t", options=("a", "b"), tool_call_id="t1", name="edit_file", always="subject",
     subject="a.py", diff=FileDiff("a.py", (Hunk(1, 1, ("-x", "+y"), "+"),)),
 )  # fmt: skip
 QUEUED = replace(MAIN.queued("focus on B"), kind="guidance", adjustment=AdjustmentView("focus_query", "B"))
-LINE = ("id", "text", "kind", "urgency", "target_agent", "waiting", "origin")
-LANDED = replace(MAIN.interruption(ids=("L1",)), tools_skipped=("shell",))
+LINE_FIELDS = ("id", "text", "kind", "urgency", "target_agent", "waiting", "origin")
+INTERRUPTION = replace(MAIN.interruption(ids=("L1",)), tools_skipped=("shell",))
 
 EXAMPLES: list[tuple[Event, str]] = [
+    # An event of each type, and the names of its own fields in JSON.
     (events.Init(session="s", version="0.1.0", model="m", workspace="/w"), "init: session version model workspace"),
     (events.RunStarted(id="L1", query="q"), "run_started: id query"),
     (events.IterationStarted(max_iterations=20), "iteration_started: max_iterations"),
@@ -48,18 +49,18 @@ EXAMPLES: list[tuple[Event, str]] = [
     ),
     (QUEUED, "line_queued: id text kind urgency target_agent waiting origin adjustment"),
     (
-        events.LineRefused(**{name: getattr(QUEUED, name) for name in LINE}, reason="r"),
+        events.LineRefused(**{name: getattr(QUEUED, name) for name in LINE_FIELDS}, reason="r"),
         "line_refused: id text kind urgency target_agent waiting origin reason adjustment",
     ),
     (
-        LANDED,
+        INTERRUPTION,
         "user_interruption: ids message point prompt_source target_agent parent_id waited_s remaining tools_skipped "
         "trace_path",
     ),
     (RECEIPT, "receipt: id text state point waited_s reason kind"),
     (events.PlanChanged(tasks=(TaskView(1, "t", "DONE"),), by="user"), "plan_changed: tasks by"),
     (
-        ASKED,
+        QUESTION,
         "question: id kind text options tool_call_id name preview protections always only_by_name subject diff "
         "escalations",
     ),
@@ -96,9 +97,7 @@ EXAMPLES: list[tuple[Event, str]] = [
 @pytest.mark.parametrize(("event", "contract"), EXAMPLES, ids=[contract.split(":")[0] for _, contract in EXAMPLES])
 def test_the_fields_of_each_event(event: Event, contract: str) -> None:
     type, _, names = contract.partition(": ")
-
     raw = to_json(event)
-
     assert raw["type"] == type
     assert list(raw) == ["type", "agent", "iteration", "time", *names.split()]
 
@@ -106,6 +105,9 @@ def test_the_fields_of_each_event(event: Event, contract: str) -> None:
 def test_the_contract_covers_every_event() -> None:
     assert {type(event) for event, _ in EXAMPLES} == set(get_args(Event))
     assert len({event.type for event, _ in EXAMPLES}) == len(EXAMPLES)
+
+
+RESULT = events.Result(status="done", result="r")
 
 
 @pytest.mark.parametrize(
@@ -116,14 +118,15 @@ def test_the_contract_covers_every_event() -> None:
         (events.ToolCall(id="t1", name="shell", input={"a": [1, {"b": None}]}), "input", {"a": [1, {"b": None}]}),
         (events.ToolCall(id="t1", name="shell", input={}), "parent_id", "root"),
         (QUEUED, "adjustment", {"type": "focus_query", "value": "B"}),
-        (LANDED, "ids", ["L1"]),
-        (LANDED, "tools_skipped", ["shell"]),
-        (LANDED, "trace_path", None),
-        (events.Result(status="done", result="r", replies=("a", "r")), "replies", ["a", "r"]),
-        (events.Result(status="done", result="r", receipts=(RECEIPT,)), "receipts", [PLAIN_RECEIPT]),
-        (events.Result(status="done", result="r", usage=Usage(1, 2, 3, 4, 0.5)), "usage", PLAIN_USAGE),
-        (ASKED, "diff", {"path": "a.py", "hunks": [{"old": 1, "new": 1, "rows": ["-x", "+y"], "unended": "+"}]}),
+        (INTERRUPTION, "ids", ["L1"]),
+        (INTERRUPTION, "tools_skipped", ["shell"]),
+        (INTERRUPTION, "trace_path", None),
+        (replace(RESULT, replies=("a", "r")), "replies", ["a", "r"]),
+        (replace(RESULT, receipts=(RECEIPT,)), "receipts", [RECEIPT_JSON]),
+        (replace(RESULT, usage=Usage(1, 2, 3, 4, 0.5)), "usage", USAGE_JSON),
+        (QUESTION, "diff", {"path": "a.py", "hunks": [{"old": 1, "new": 1, "rows": ["-x", "+y"], "unended": "+"}]}),
     ],
+    ids=lambda value: getattr(value, "type", value if isinstance(value, str) else ""),
 )  # fmt: skip
 def test_the_value_of_a_field(event: Event, field: str, value: Any) -> None:
     assert to_json(event)[field] == value
@@ -131,22 +134,22 @@ def test_the_value_of_a_field(event: Event, field: str, value: Any) -> None:
 
 @pytest.mark.parametrize("event", [event for event, _ in EXAMPLES], ids=lambda event: event.type)
 def test_events_survive_json(event: Event) -> None:
-    found = from_json(json.loads(json.dumps(to_json(event))))
-    assert type(found) is type(event)
-    assert found is not None
-    assert to_json(found) == to_json(event)
+    copy = from_json(json.loads(json.dumps(to_json(event))))
+    assert type(copy) is type(event)
+    assert copy is not None
+    assert to_json(copy) == to_json(event)
 
 
 @pytest.mark.parametrize(
     "raw",
     [
-        {},
-        {"type": "of_a_newer_version", "text": "x"},
-        {"type": "receipt", "id": "L1", "text": "x", "state": "of a newer version"},
-        {"type": "reply", "text": 5, "tool_calls": 0},
-        {"type": "reply", "text": "x"},
-        {"type": "tool_call", "id": "a", "name": "b", "input": []},
-        {"type": ["reply"], "text": "x", "tool_calls": 0},
+        pytest.param({}, id="no type"),
+        pytest.param({"type": "of_a_newer_version", "text": "x"}, id="unknown type"),
+        pytest.param({"type": ["reply"], "text": "x", "tool_calls": 0}, id="type that is a list"),
+        pytest.param({**RECEIPT_JSON, "type": "receipt", "state": "of a newer version"}, id="unknown state"),
+        pytest.param({"type": "reply", "text": 5, "tool_calls": 0}, id="number instead of text"),
+        pytest.param({"type": "reply", "text": "x"}, id="missing field"),
+        pytest.param({"type": "tool_call", "id": "a", "name": "b", "input": []}, id="list instead of object"),
     ],
 )
 def test_unknown_events_are_ignored(raw: dict[str, Any]) -> None:
@@ -156,16 +159,19 @@ def test_unknown_events_are_ignored(raw: dict[str, Any]) -> None:
 def test_safe_points_are_read_as_members() -> None:
     row = json.loads(json.dumps(to_json(RECEIPT)))
     assert row["point"] == "D"
-    read = from_json(row)
-    assert isinstance(read, events.Receipt)
-    assert read.point is events.Point.AFTER_TOOLS
-    assert from_json({**row, "point": "Z"}) is None
-    assert from_json({**row, "point": ["D"]}) is None
+    receipt = from_json(row)
+    assert isinstance(receipt, events.Receipt)
+    assert receipt.point is events.Point.AFTER_TOOLS
+
+
+@pytest.mark.parametrize("point", ["Z", ["D"]], ids=["unknown", "list"])
+def test_an_event_at_an_unknown_point_is_ignored(point: object) -> None:
+    assert from_json({**to_json(RECEIPT), "point": point}) is None
 
 
 @pytest.mark.parametrize("point", events.Point)
 def test_every_safe_point_has_a_description(point: events.Point) -> None:
     assert phrases.delivery_in_row(point, "")
     if point != events.Point.START:
-        description = phrases.describe_delivery(replace(LANDED, iteration=0, point=point), "next")
+        description = phrases.describe_delivery(replace(INTERRUPTION, iteration=0, point=point), "next")
         assert re.search(rf": \S.* \(point {point}\)", description)

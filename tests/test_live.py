@@ -25,7 +25,7 @@ pytestmark = pytest.mark.live
 
 MAX_ITERATIONS = 6
 ENDINGS = {"done", "max_iterations", "truncated", "empty", "refused", "context_full", "error"}
-"""The statuses of a run that was not stopped. ``error`` only if the model's replies cannot be used."""
+"""The statuses of a run that was not stopped. ``error`` is allowed only if the model's replies cannot be used."""
 STOPPED = {"cancelled", "cancelled_with_partial", "cancelled_during_synthesis"}
 REQUEST_S = 300.0
 """A small machine needs minutes for a long prompt."""
@@ -40,7 +40,7 @@ LINES = [
 ]
 ASK_FOR_TOOLS = "Call the tool look three times, at a, b and c, one after the other. Then say what you saw."
 STORY = "Tell a long story."
-FIRST_WORDS = (events.TextDelta, events.ThinkingDelta, events.ToolCall, events.Result)
+FIRST_OUTPUT = (events.TextDelta, events.ThinkingDelta, events.ToolCall, events.Result)
 
 
 @asynccontextmanager
@@ -54,74 +54,76 @@ async def open_live() -> AsyncIterator[Session]:
     use = chain_settings(max_iterations=MAX_ITERATIONS, timeout_s=4 * REQUEST_S)
     async with open_session(model, tools=TOOLS, use=use) as session:
         yield session
-        check_end(await session.run("Say bye."))
+        check_result(await session.run("Say bye."))
         await session.chain.wait_idle()
         check_invariants(session, max_iterations=MAX_ITERATIONS)
         assert session.records[0]["type"] == "session"
-        assert len([r for r in session.records if r["type"] == "result"]) == len(session.of(events.Result))
+        recorded_results = [r for r in session.records if r["type"] == "result"]
+        assert len(recorded_results) == len(session.of(events.Result))
         for error in session.of(events.Error):
             assert error.kind == "model"
             assert "refused the request" not in error.message, error.message
             assert "reply" in error.message, f"the server could not be reached: {error.message}"
 
 
-def check_end(result: events.Result, *others: str) -> None:
-    assert result.status in {*ENDINGS, *others}, result.status
+def check_result(result: events.Result, *statuses: str) -> None:
+    """Check that a result has a text, and a status of ``ENDINGS`` or one of these."""
+    assert result.status in {*ENDINGS, *statuses}, result.status
     assert result.result.strip()
 
 
-def once(session: Session, types: Any, act: Callable[[], object]) -> None:
+def at_next(session: Session, types: Any, act: Callable[[], object]) -> None:
     """Act at the next event of these types, if it comes during a run."""
-    is_waiting = True
+    has_come = False
 
     def listen(event: events.Event) -> None:
-        nonlocal is_waiting
-        if is_waiting and isinstance(event, types):
-            is_waiting = False
+        nonlocal has_come
+        if not has_come and isinstance(event, types):
+            has_come = True
             if session.chain.is_running:
                 act()
 
     session.chain.listen(listen)
 
 
-async def test_questions_and_tools() -> None:
+async def test_queries_with_and_without_tools() -> None:
     async with open_live() as session:
         for query in (
             "Say hello in one word.",
             ASK_FOR_TOOLS,
             "Call the tools fail and slow. Then say what they said.",
         ):
-            check_end(await session.run(query))
+            check_result(await session.run(query))
         assert session.chain.state.usage.total_tokens >= 0
 
 
 @pytest.mark.parametrize("line", LINES)
-async def test_line_during_a_run(line: str) -> None:
+async def test_a_line_during_a_run(line: str) -> None:
     async with open_live() as session:
-        once(session, FIRST_WORDS, lambda: session.chain.submit(line))
-        check_end(await session.run(ASK_FOR_TOOLS))
+        at_next(session, FIRST_OUTPUT, lambda: session.chain.submit(line))
+        check_result(await session.run(ASK_FOR_TOOLS))
 
 
 async def test_many_lines_at_once() -> None:
     async with open_live() as session:
-        once(session, events.IterationStarted, lambda: [session.chain.submit(line) for line in LINES])
-        check_end(await session.run(ASK_FOR_TOOLS))
+        at_next(session, events.IterationStarted, lambda: [session.chain.submit(line) for line in LINES])
+        check_result(await session.run(ASK_FOR_TOOLS))
 
 
-async def test_stop() -> None:
+async def test_a_stop_ends_the_run() -> None:
     async with open_live() as session:
-        once(session, FIRST_WORDS, lambda: session.chain.submit("stop"))
-        check_end(await session.run(STORY), *STOPPED)
+        at_next(session, FIRST_OUTPUT, lambda: session.chain.submit("stop"))
+        check_result(await session.run(STORY), *STOPPED)
 
 
-async def test_interrupt_before_and_during_the_reply() -> None:
+async def test_an_interrupt_before_or_during_the_reply() -> None:
     async with open_live() as session:
-        for types in (events.IterationStarted, FIRST_WORDS, FIRST_WORDS):
-            once(session, types, session.chain.interrupt)
-            check_end(await session.run(STORY), "interrupted")
+        for types in (events.IterationStarted, FIRST_OUTPUT, FIRST_OUTPUT):
+            at_next(session, types, session.chain.interrupt)
+            check_result(await session.run(STORY), "interrupted")
 
 
-async def test_interrupt_after_a_moment() -> None:
+async def test_interrupts_after_0_3_seconds() -> None:
     async with open_live() as session:
         for _ in range(5):
             session.chain.submit(STORY)
@@ -129,14 +131,14 @@ async def test_interrupt_after_a_moment() -> None:
                 await session.chain.wait_idle()
             session.chain.interrupt()
             await session.chain.wait_idle()
-            check_end(session.result, "interrupted")
+            check_result(session.result, "interrupted")
 
 
 async def test_two_sessions_at_once() -> None:
-    async def one() -> None:
+    async def run_session() -> None:
         async with open_live() as session:
-            check_end(await session.run(ASK_FOR_TOOLS))
+            check_result(await session.run(ASK_FOR_TOOLS))
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(one)
-        nursery.start_soon(one)
+        nursery.start_soon(run_session)
+        nursery.start_soon(run_session)

@@ -11,7 +11,7 @@ PROXY = "http://127.0.0.2:3128"
 
 
 @pytest.mark.parametrize(
-    ("no_proxy", "direct", "by_proxy"),
+    ("no_proxy", "direct_urls", "proxied_urls"),
     [
         ("", [], ["http://127.0.0.1:8080", "https://example.org"]),
         ("*", ["https://example.org", "http://10.1.2.3"], []),
@@ -31,12 +31,12 @@ PROXY = "http://127.0.0.2:3128"
     ],
 )
 def test_no_proxy_names_hosts_that_are_reached_directly(
-    no_proxy: str, direct: list[str], by_proxy: list[str], monkeypatch: pytest.MonkeyPatch
+    no_proxy: str, direct_urls: list[str], proxied_urls: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ALL_PROXY", PROXY)
     monkeypatch.setenv("NO_PROXY", no_proxy)
-    assert {url: proxy_for(httpx2.URL(url)) for url in (*direct, *by_proxy)} == (
-        dict.fromkeys(direct) | dict.fromkeys(by_proxy, PROXY)
+    assert {url: proxy_for(httpx2.URL(url)) for url in (*direct_urls, *proxied_urls)} == (
+        dict.fromkeys(direct_urls) | dict.fromkeys(proxied_urls, PROXY)
     )
 
 

@@ -1,7 +1,6 @@
-"""Whole sessions with the strict double as their service: it validates every request, and I7 to the block.
+"""Whole sessions with the strict double as their service, which validates every request.
 
-There are scenarios with lines at many moments, such as a tree of agents and a conversation that outgrows the window,
-random runs, and a long run that shows what the prompt cache saves.
+The double also checks that each request of a conversation begins with the one before (I7 of the specification).
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import random
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import pairwise
+from itertools import count, cycle, islice, pairwise
 from typing import Any
 
 import pytest
@@ -40,8 +39,8 @@ from support import INTERRUPT, LINES, Acts, Session, check_invariants, check_sil
 from support import settings as chain_settings
 from support.examples import count_once, some
 from support.small_window import ASKS, SUMMARY
-from support.wire import TOOLS, wired
-from support.wire_bench import FINAL, HANDLER, THINKING, Bench, BenchScript, bench
+from support.wire import TOOLS, open_wire
+from support.wire_bench import FINAL, HANDLER, THINKING, Bench, BenchScript, open_bench
 from trio.testing import MockClock
 
 from chain import events
@@ -69,7 +68,7 @@ TASKS: dict[str, list[Step]] = {
     ],
     "again": [calls(("look", {"at": "again"}), delay_between=0.1)],
     "Do another task": [
-        calls(("agent_ask", {"agent": "explore-1", "question": "and again"}), ("plan", {"task": "new"}), say="I ask."),
+        calls(("agent_ask", {"agent": "explore-1", "question": "and again"}), ("plan", {"task": "new"}), say="I ask.")
     ],
     "and again": [calls(("look", {"at": "and again"}))],
     "new": [calls(("plan_add_task", {"task": "check it"}))],
@@ -83,20 +82,20 @@ def task_of(message: Mapping[str, Any]) -> str | None:
     return next((each for each in texts if each in TASKS), None) if message["role"] == "user" else None
 
 
-def tree(body: Mapping[str, Any]) -> Step:
+def reply_in_tree(body: Mapping[str, Any]) -> Step:
     """Return the next reply to the latest task in a conversation."""
-    done = 0
+    count = 0
     for message in reversed(body["messages"]):
         if (task := task_of(message)) is not None:
             steps = TASKS[task]
-            return steps[done] if done < len(steps) else text(f"That is it: {task}.", delay_between=0.1)
-        done += message["role"] == "assistant" and any(b["type"] == "tool_use" for b in message["content"])
+            return steps[count] if count < len(steps) else text(f"That is it: {task}.", delay_between=0.1)
+        count += message["role"] == "assistant" and any(b["type"] == "tool_use" for b in message["content"])
     return FINAL
 
 
 WINDOW = 20_000
-"""Tokens of the context window of the small service."""
-BIG = calls(("read", {"length": 29_000}), say="I read.")
+"""Tokens of the context window of the small service. Two results of ``READ`` do not fit in it."""
+READ = calls(("read", {"length": 29_000}), say="I read.")
 
 
 @tool(read_only=True)
@@ -106,17 +105,17 @@ async def read(ctx: ToolContext, length: int) -> str:
 
 
 class SmallService:
-    """The script of a service with a small window, which counts 1.3 tokens for each that we estimate."""
+    """The script of a service with a small window. It counts 1.3 times the tokens that the program estimates."""
 
     def __init__(self) -> None:
-        self.steps: list[Step] = [BIG, BIG, FINAL, BIG]
+        self.steps: list[Step] = [READ, READ, FINAL, READ]
         self.refused: list[str] = []
         """The conversations that were too long."""
         self.summaries = 0
 
     def __call__(self, body: Mapping[str, Any]) -> Step:
-        read = {key: body.get(key) for key in ("system", "tools", "messages")}
-        tokens = math.ceil(len(json.dumps(read, ensure_ascii=False)) / 3.5 * 1.3)
+        counted = {key: body.get(key) for key in ("system", "tools", "messages")}
+        tokens = math.ceil(len(json.dumps(counted, ensure_ascii=False)) / 3.5 * 1.3)
         if tokens > WINDOW:
             self.refused.append(json.dumps(body["messages"]).replace('"cache_control": {"type": "ephemeral"}', ""))
             return Status(400, message=f"prompt is too long: {tokens} tokens > {WINDOW} maximum")
@@ -134,7 +133,7 @@ SCENARIOS: dict[str, BenchScript] = {
     "tools that fail": [calls(("fail", {}), ("nothing", {}), ("look", {"bad": 1}), ("look", {})), FINAL],
     "thirty calls at once": [calls(*[("look", {"at": str(n)}) for n in range(30)]), LOOK, FINAL],
     "thinking before and between": [
-        *(thinking("Hm.", LOOK), thinking("So.", calls(("look", {}))), thinking("Ah.", FINAL)),
+        *(thinking("Hm.", LOOK), thinking("So.", calls(("look", {}))), thinking("Ah.", FINAL))
     ],
     "a reply that breaks": [LOOK, Cut(5, reply=FINAL), ErrorEvent(after=4, reply=LOOK), FINAL],
     "an error that ends the run": [LOOK, Status(400, message="No.")],
@@ -146,100 +145,98 @@ SCENARIOS: dict[str, BenchScript] = {
         FINAL,
     ],
     "the last iteration": [LOOK, LOOK, LOOK, LOOK],
-    "a tree of agents": tree,
+    "a tree of agents": reply_in_tree,
     "a small window": SmallService(),
 }
 OPTIONS: dict[str, dict[str, Any]] = {
     # The window is unknown, and compaction shortens the conversation.
     "a small window": {"policy": Policy(window=0), "continuity": False, "context_window": 0}
 }
-LIMIT = 6
-ALL_LINES = [
-    "use the other file",
-    "!at once",
-    "todo: add x",
-    "why?",
-    "then: next",
-    "stop",
-    "!!now",
-    "@2 stop",
-    INTERRUPT,
+MAX_ITERATIONS = 6
+LINES_TO_SEND = [
+    *("use the other file", "!at once", "todo: add x", "why?", "then: next", "stop", "!!now", "@2 stop", INTERRUPT),
 ]
 
 
-async def play(one: Bench, name: str, at: list[tuple[int, str]]) -> Session:
-    """Play a scenario with these lines at these moments, and another run after it."""
-    limit = 2 if name == "the last iteration" else LIMIT
+async def play(bench: Bench, name: str, acts: list[tuple[int, str]]) -> Session:
+    """Play a scenario and another run after it. Each act is the number of an event and what the user does then."""
+    limit = 2 if name == "the last iteration" else MAX_ITERATIONS
     use = chain_settings(max_iterations=limit, handler=HANDLER, agents=name == "a tree of agents")
     script = SmallService() if name == "a small window" else SCENARIOS[name]
-    async with one.open(script, tools=[*TOOLS, read], use=use) as session:
+    async with bench.open(script, tools=[*TOOLS, read], use=use) as session:
         if name == "a refusal":
-            one.double.expect_withdrawal()
-        known = {"main"}
+            bench.double.expect_withdrawal()
+        agents = {"main"}
 
-        def announce(event: events.Event) -> None:
-            if isinstance(event, events.IterationStarted) and event.agent not in known:
-                known.add(event.agent)
-                one.double.expect_new_conversation()
+        def announce_agent(event: events.Event) -> None:
+            if isinstance(event, events.IterationStarted) and event.agent not in agents:
+                agents.add(event.agent)
+                bench.double.expect_new_conversation()
 
-        session.chain.listen(announce)
-        session.chain.listen(acts := Acts(session, at))
+        session.chain.listen(announce_agent)
+        session.chain.listen(user := Acts(session, acts))
         for query in ["Do the task", "Do another task", *(["And the next"] if name == "a refusal" else [])]:
             session.chain.submit(query)
             if query == "Do the task":
-                acts.at_once()
+                user.at_once()
             await session.chain.wait_idle()
         check_invariants(session, max_iterations=limit)
         check_silence(session, session.interrupted_at)
     if isinstance(script, SmallService):
         assert len(script.refused) == len(set(script.refused)), "a request that was too long is not repeated"
         assert "context_full" not in [result.status for result in session.of(events.Result)]
-        assert at or script.summaries == 2
+        assert acts or script.summaries == 2
     return session
 
 
-@pytest.mark.parametrize("system_messages", [False, True])
+@pytest.mark.parametrize("system_messages", [False, True], ids=["user messages", "system messages"])
 @pytest.mark.parametrize("name", some([*SCENARIOS], every=5))
 async def test_lines_at_many_moments(name: str, system_messages: bool, mock_clock: MockClock) -> None:
     random.seed(0)  # of the pauses before retries
-    async with bench(mock_clock, at_once=3, system_messages=system_messages, **OPTIONS.get(name, {})) as one:
+    options = OPTIONS.get(name, {})
+    async with open_bench(mock_clock, max_connections=3, system_messages=system_messages, **options) as bench:
 
-        async def count() -> int:
-            return len((await play(one, name, [])).events)
+        async def count_events() -> int:
+            return len((await play(bench, name, [])).events)
 
-        # Some of the moments. tests/test_scenarios.py has all of them.
+        # tests/test_scenarios.py tries every moment; this test every second one, or every eighth of a long scenario.
         step = 8 if name == "a tree of agents" else 2
-        for moment in some(range(system_messages, await count_once((play, name), count) + 1, step), every=12):
-            line = ALL_LINES[moment // step % len(ALL_LINES)]
-            await play(one, name, [(moment, line), (moment + 5, "why?")])
-        assert [c for r in one.double.requests for c in r.complaints] == []
-        roles = {m["role"] for r in one.double.requests for m in r.messages}
+        moments = range(system_messages, await count_once((play, name), count_events) + 1, step)
+        for moment, line in some(list(zip(moments, cycle(LINES_TO_SEND), strict=False)), every=12):
+            await play(bench, name, [(moment, line), (moment + 5, "why?")])
+        assert [complaint for request in bench.double.requests for complaint in request.complaints] == []
+        roles = {message["role"] for request in bench.double.requests for message in request.messages}
         assert ("system" in roles) == system_messages
 
 
 async def test_the_conversations_of_a_tree_only_grow(mock_clock: MockClock) -> None:
-    async with bench(mock_clock, at_once=3) as one:
-        before = len(one.double.requests)
-        session = await play(one, "a tree of agents", [])
-        requests = one.double.requests[before:]
-        assert {r.status for r in session.of(events.Result)} == {"done"}
+    async with open_bench(mock_clock, max_connections=3) as bench:
+        earlier_requests = len(bench.double.requests)
+        session = await play(bench, "a tree of agents", [])
+        requests = bench.double.requests[earlier_requests:]
+        assert {result.status for result in session.of(events.Result)} == {"done"}
         conversations: dict[str | None, list[Seen]] = defaultdict(list)
         for request in requests:
-            conversations[task_of(request.messages[0])].append(request)
-        assert {task: len(found) for task, found in conversations.items()} == {
+            conversations[first_task(request)].append(request)
+        assert {task: len(of_task) for task, of_task in conversations.items()} == {
             "Do the task": 5,
             "deep": 3,
             "deeper": 3,
-            "beside": 3 + 2 + 2,
+            "beside": 7,  # three for its task, and two for each of "again" and "and again"
             "new": 2,
         }
-        order = [task_of(request.messages[0]) for request in requests]
-        concurrent = [task for task in order if task in ("deeper", "beside")]
+        concurrent = [task for task in map(first_task, requests) if task in ("deeper", "beside")]
         assert sum(earlier != later for earlier, later in pairwise(concurrent)) > 1, "the requests interleave"
-        for found in conversations.values():
+        for of_task in conversations.values():
             alone, cache = Conversations(), PromptCache()
-            assert [alone.follow(request.body) for request in found] == [None] * len(found)
-            assert reuse([cache.account(request.body) for request in found]) >= 0.99
+            assert all(alone.follow(request.body) is None for request in of_task)
+            assert reuse([cache.account(request.body) for request in of_task]) >= 0.99
+
+
+def first_task(request: Seen) -> str | None:
+    """Return the task with which the conversation of a request begins."""
+    first, *_ = request.messages
+    return task_of(first)
 
 
 # ------------------------------------------------------------------------------------------------------- random runs
@@ -250,7 +247,7 @@ blocks = st.lists(
     st.one_of(
         texts.map(lambda t: {"type": "text", "text": t}),
         st.builds(
-            lambda n, i: {"type": "tool_use", "name": n, "input": i},
+            lambda name, input: {"type": "tool_use", "name": name, "input": input},
             st.sampled_from(["look", "slow", "fail", "plan_list", "no"]),
             inputs,
         ),
@@ -266,23 +263,27 @@ replies = st.builds(
     delay_between=st.sampled_from([0.0, 0.0, 0.5]),
 )
 faults = st.sampled_from([Status(529), Status(401), Reset(None), Reset(4), Cut(4, extra=9), ErrorEvent()])
-moments = st.lists(st.tuples(st.integers(0, 60), st.sampled_from([*LINES, *LINES, INTERRUPT])), max_size=14)
+user_acts = st.lists(st.tuples(st.integers(0, 60), st.sampled_from([*LINES, *LINES, INTERRUPT])), max_size=14)
 
 
 @trying(max_examples=100)
-@given(st.lists(st.one_of(replies, replies, replies, faults), max_size=10), moments, st.integers(1, 6), st.booleans())
+@given(st.lists(st.one_of(replies, replies, replies, faults), max_size=10), user_acts, st.integers(1, 6), st.booleans())
 def test_the_service_accepts_every_request_of_random_runs(
-    script: list[Step], at: list[tuple[int, str]], limit: int, interactive: bool
+    script: list[Step], acts: list[tuple[int, str]], limit: int, interactive: bool
 ) -> None:
     clock = MockClock()
 
     async def main() -> None:
         use = chain_settings(max_iterations=limit, handler=HANDLER)
         options: dict[str, Any] = {"tools": TOOLS, "use": use, "interactive": interactive}
-        async with bench(clock) as one, one.open(script, **options) as session:
-            session.chain.listen(Acts(session, at))
-            # Each run may end in a refusal.
-            session.chain.listen(lambda e: one.double.expect_withdrawal() if isinstance(e, events.RunStarted) else None)
+        async with open_bench(clock) as bench, bench.open(script, **options) as session:
+            session.chain.listen(Acts(session, acts))
+
+            def allow_refusal(event: events.Event) -> None:
+                if isinstance(event, events.RunStarted):
+                    bench.double.expect_withdrawal()
+
+            session.chain.listen(allow_refusal)
             for query in ("Do the task", "Do another task", "And one more"):
                 session.chain.submit(query)
                 await session.chain.wait_idle()
@@ -295,36 +296,39 @@ def test_the_service_accepts_every_request_of_random_runs(
 # ----------------------------------------------------------------------------------------------------- the long run
 
 
+LONG_RUN = 200
+"""Iterations of the long run."""
+
+
 def long_script(body: Mapping[str, Any], n: int) -> Step:
-    """Return the reply of one of 200 iterations: one call, and sometimes thirty."""
-    if n >= 199:
+    """Return the reply to request ``n``: one call, or thirty, which are more blocks than the cache looks back over."""
+    if n >= LONG_RUN - 1:
         return FINAL
     count = 30 if n % 50 == 25 else 1
     return thinking("Hm.", calls(*[("look", {"at": f"{n}.{i}"}) for i in range(count)], say=f"Looking, {n}."))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("system_messages", [False, True])
+@pytest.mark.parametrize("system_messages", [False, True], ids=["user messages", "system messages"])
 async def test_a_long_run_uses_the_cache(system_messages: bool, mock_clock: MockClock) -> None:
     use = chain_settings(max_iterations=250, handler=HANDLER)
     lines = ["use the other file", "todo: add x", "why?", "context: it is late", "focus on prices", "!at once"]
     options: dict[str, Any] = {"thinking": THINKING, "system_messages": system_messages}
-    async with wired(long_script, use=use, max_iterations=250, **options) as wire:
-        seen = 0
+    async with open_wire(long_script, use=use, max_iterations=250, **options) as wire:
+        # A line at every eighth call.
+        lines_by_call = dict(zip(count(8, 8), islice(cycle(lines), LONG_RUN), strict=False))
+        call_numbers = count(1)
 
-        def interrupt(event: events.Event) -> None:
-            nonlocal seen
-            if isinstance(event, events.ToolCall):
-                seen += 1
-                if seen % 8 == 0:
-                    wire.session.chain.submit(lines[seen // 8 % len(lines)])
+        def send_line(event: events.Event) -> None:
+            if isinstance(event, events.ToolCall) and (line := lines_by_call.get(next(call_numbers))):
+                wire.session.chain.submit(line)
 
-        wire.session.chain.listen(interrupt)
+        wire.session.chain.listen(send_line)
         result = await wire.session.run("Count")
-        assert (result.status, result.iterations) == ("done", 200)
+        assert (result.status, result.iterations) == ("done", LONG_RUN)
         assert len(wire.session.of(events.UserInterruption)) >= 25
         assert wire.double.reuse >= 0.99
         usage = result.usage
-        assert usage.cache_read_tokens == sum(a.cache_read for a in wire.double.accounts)
-        # All but the tails and the newest messages.
-        assert usage.cache_read_tokens > 0.9 * (usage.total_tokens - usage.output_tokens)
+        assert usage.cache_read_tokens == sum(account.cache_read for account in wire.double.accounts)
+        input_tokens = usage.total_tokens - usage.output_tokens
+        assert usage.cache_read_tokens > 0.9 * input_tokens, "all but the tails and the newest messages"

@@ -1,4 +1,4 @@
-"""One request with nothing but ``httpx2``: ``python bare_request.py URL FILE`` sends the file and prints the reply."""
+"""Send a file as a request with ``httpx2`` alone, and print the reply: ``python bare_request.py URL FILE``."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""CPU time of bare loops on the SDK's ``messages.stream``: ``python cpu_bare.py URL [ITERATIONS...]``.
+"""The CPU time of a loop on the SDK's ``messages.stream``: ``python cpu_bare.py URL [ITERATIONS...]``.
 
-Prints the same figures as ``cpu_chain.py``. Without numbers it has one conversation of one reply. The loop has no
+It prints the same figures as ``cpu_chain.py``. Without numbers it has one conversation of one reply. The loop has no
 events, no journal and no checks. It appends replies as dicts, the cheapest form.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import anthropic
 import trio
-from workload import KEY, MAX_TOKENS, MODEL, QUERY, SYSTEM, WARM_UP, looked_up, price
+from workload import KEY, MAX_TOKENS, MODEL, QUERY, SYSTEM, WARM_UP, price, price_of
 
 TOOLS: list[Any] = [{"name": price.name, "description": price.description, "input_schema": dict(price.input_schema)}]
 
@@ -21,9 +21,9 @@ TOOLS: list[Any] = [{"name": price.name, "description": price.description, "inpu
 async def cpu_seconds(url: str, iterations: int) -> float:
     """Return the CPU seconds of one conversation with a new client."""
     async with anthropic.AsyncAnthropic(api_key=KEY, base_url=url) as client:
-        begun = time.process_time()
+        start = time.process_time()
         await converse(client, iterations)
-        return time.process_time() - begun
+        return time.process_time() - start
 
 
 async def converse(client: anthropic.AsyncAnthropic, iterations: int) -> None:
@@ -42,8 +42,8 @@ async def converse(client: anthropic.AsyncAnthropic, iterations: int) -> None:
                 content.append({"type": "text", "text": block.text})
             elif block.type == "tool_use":
                 content.append({"type": "tool_use", "id": block.id, "name": block.name, "input": block.input})
-                found = looked_up(str(block.input["part"]))
-                results.append({"type": "tool_result", "tool_use_id": block.id, "content": found})
+                result = price_of(str(block.input["part"]))
+                results.append({"type": "tool_result", "tool_use_id": block.id, "content": result})
         messages.append({"role": "assistant", "content": content})
         if results:
             messages.append({"role": "user", "content": results})

@@ -1,6 +1,7 @@
-"""CPU time of runs through the whole stack: ``python cpu_chain.py URL ITERATIONS...``, one run for each number.
+"""The CPU time of runs with everything that a user's run has: ``python cpu_chain.py URL ITERATIONS...``.
 
-Prints the seconds of CPU time of one iteration of each run: events, journal, encoding, HTTP, feed and kernel.
+There is one run for each number. The program prints the seconds of CPU time of one iteration of each run: events,
+journal, encoding, HTTP, feed and kernel.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ async def cpu_seconds(url: str, iterations: int) -> float:
     """Return the CPU seconds of one run in a new session."""
     with TemporaryDirectory() as folder:
         async with ready_chain(Path(folder), url, iterations) as chain:
-            begun = time.process_time()
+            start = time.process_time()
             await run(chain)
-            return time.process_time() - begun
+            return time.process_time() - start
 
 
 async def main(url: str, runs: list[int]) -> None:

@@ -1,13 +1,15 @@
-"""The cost of late work, of many chains and of commands, in one process: ``python growth.py WHAT NUMBER``.
+"""How costs grow: ``python growth.py WHAT N`` prints a list of pairs of figures that are to be compared.
 
-``runs N``: CPU of a run near the N-th of a session, a line each, and near the N/10-th. ``iterations N``: CPU of an
-iteration of one run, likewise. ``bytes N``: bytes that the N-th run of a session adds to stream-json and to the traces,
-and the N/10-th, as two pairs. ``chains N``: CPU per chain and iteration of N chains at once, and of one after the
-other. ``commands N``: seconds of N commands that do nothing, under the guard with every protection of this machine, and
-by ``trio.run_process``.
+* ``runs``: the CPU of a run near the N-th of a session, and near the N/10-th.
+* ``iterations``: the CPU of an iteration near the N-th of a run, and near the N/10-th.
+* ``bytes``: the bytes that a run near the N-th of a session adds to stream-json, and one near the N/10-th; then the
+  same for traces.
+* ``chains``: the CPU for each chain and iteration, of N concurrent chains and of one chain.
+* ``commands``: the seconds of a command that does nothing, under the guard with every protection of this machine and
+  by ``trio.run_process``. There are N pairs.
 
-Prints a list of pairs, the late figure first. The model is in the process and answers at once, so all the time is the
-chain's. The journal is on the disk, and the events are read.
+The model is in the process and answers immediately, so all the time is the chain's. The journal is on the disk, and
+the events are read.
 """
 
 from __future__ import annotations
@@ -39,33 +41,33 @@ from chain.tools.processes.guarded import Guard
 from chain.tools.processes.probe import probe
 
 WIDTH = 20
-"""A figure is the mean of N / WIDTH runs or iterations."""
+"""A figure of ``runs`` and ``iterations`` is the mean of N / WIDTH of them."""
 SIZED_RUNS = 50
-"""Runs whose bytes are averaged."""
+"""A figure of ``bytes`` is the mean of this many runs."""
 ITERATIONS = 20
-"""Iterations of each of many chains."""
+"""The iterations of each chain of ``chains``."""
 QUERY = "Look up the price of every part."
 
 
 class Model:
-    """A model that calls a small tool ``calls`` times in each run. It calls ``noted(n)`` at the n-th reply."""
+    """A model that calls a small tool ``calls`` times in each run, and ``on_reply`` before each reply."""
 
     name = "growth"
 
-    def __init__(self, calls: int, noted: Callable[[int], object] = lambda n: None) -> None:
+    def __init__(self, calls: int, on_reply: Callable[[], object] = lambda: None) -> None:
         self._calls = calls
-        self._noted = noted
-        self._asked = 0
+        self._on_reply = on_reply
+        self._replies = 0
 
     async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
         await trio.lowlevel.checkpoint()
-        self._asked += 1
-        self._noted(self._asked)
+        self._replies += 1
+        self._on_reply()
         on_delta(Delta("text", "The next part."))
-        if self._asked > self._calls:
-            self._asked = 0
+        if self._replies > self._calls:
+            self._replies = 0
             return Reply(assistant([Text("That is all.")]), "end_turn")
-        call = ToolCall(f"call_{id(self)}_{self._asked}", price.name, {"part": "hinge 40x40"})
+        call = ToolCall(f"call_{id(self)}_{self._replies}", price.name, {"part": "hinge 40x40"})
         return Reply(assistant([Text("The next part."), call]), "tool_use")
 
     async def prepare(self) -> None:
@@ -85,7 +87,7 @@ def settings(folder: Path) -> Settings:
 
 
 @asynccontextmanager
-async def opened(folder: Path, model: Model, *, traces: Path | None = None) -> AsyncIterator[tuple[Chain, Feed]]:
+async def ready_chain(folder: Path, model: Model, *, traces: Path | None = None) -> AsyncIterator[tuple[Chain, Feed]]:
     async with open_chain(
         settings(folder), workspace=folder, state=folder / "state", tools=[price], model=model, traces=traces
     ) as chain:
@@ -94,7 +96,7 @@ async def opened(folder: Path, model: Model, *, traces: Path | None = None) -> A
 
 @asynccontextmanager
 async def reading(feed: Feed) -> AsyncIterator[None]:
-    """Take every event during the block."""
+    """Read every event for the duration of the block."""
 
     async def read() -> None:
         while await feed.batch():
@@ -107,15 +109,15 @@ async def reading(feed: Feed) -> AsyncIterator[None]:
 
 
 def late_and_early(marks: list[float], count: int, width: int) -> tuple[float, float]:
-    """Return the mean distance of the marks from the ``count``-th on, and from a tenth of it on."""
+    """Return the mean distance of ``width`` marks after the ``count``-th, and after a tenth of that."""
     late, early = ((marks[at + width] - marks[at]) / width for at in (count, count // 10))
     return late, early
 
 
 async def iterations(count: int, folder: Path) -> list[tuple[float, float]]:
     marks: list[float] = []
-    model = Model(count + count // WIDTH, lambda _: marks.append(time.process_time()))
-    async with opened(folder, model) as (chain, feed), reading(feed):
+    model = Model(count + count // WIDTH, lambda: marks.append(time.process_time()))
+    async with ready_chain(folder, model) as (chain, feed), reading(feed):
         chain.start(QUERY)
         await chain.wait_idle()
     return [late_and_early(marks, count, count // WIDTH)]
@@ -123,7 +125,7 @@ async def iterations(count: int, folder: Path) -> list[tuple[float, float]]:
 
 async def runs(count: int, folder: Path) -> list[tuple[float, float]]:
     marks: list[float] = []
-    async with opened(folder, Model(0)) as (chain, feed):
+    async with ready_chain(folder, Model(0)) as (chain, feed):
         for n in range(count + count // WIDTH + 1):
             marks.append(time.process_time())
             await one_run(chain, n)
@@ -133,7 +135,7 @@ async def runs(count: int, folder: Path) -> list[tuple[float, float]]:
 
 async def sizes(count: int, folder: Path) -> list[tuple[float, float]]:
     streamed, traced = [0.0], [0.0]
-    async with opened(folder, Model(0), traces=folder / "traces") as (chain, feed):
+    async with ready_chain(folder, Model(0), traces=folder / "traces") as (chain, feed):
         for n in range(count + SIZED_RUNS):
             await one_run(chain, n)
             size = sum(len(json.dumps(to_json(event), default=str)) for event in feed.take())
@@ -160,59 +162,59 @@ async def one_run(chain: Chain, n: int) -> None:
 async def chains(count: int, folder: Path) -> list[tuple[float, float]]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 3 * count)), hard))
-    await together(1, folder)  # the first has costs of the process
+    await run_concurrently(1, folder)  # warms up the process
     rounds = max(count // 10, 1)
-    alone = sum([await together(1, folder) for _ in range(rounds)])
-    return [(await together(count, folder) / count, alone / rounds)]
+    alone = sum([await run_concurrently(1, folder) for _ in range(rounds)])
+    return [(await run_concurrently(count, folder) / count, alone / rounds)]
 
 
-async def together(count: int, folder: Path) -> float:
-    """Return the CPU seconds per iteration of all of these chains."""
-    begin, over = trio.Event(), trio.Event()
-    left = count
+async def run_concurrently(count: int, folder: Path) -> float:
+    """Return the CPU seconds per iteration of this many concurrent chains, all together."""
+    start, all_done = trio.Event(), trio.Event()
+    active = count
 
-    async def one(task_status: trio.TaskStatus[None]) -> None:
-        nonlocal left
-        async with opened(folder, Model(ITERATIONS - 1)) as (chain, feed), reading(feed):
+    async def run_chain(task_status: trio.TaskStatus[None]) -> None:
+        nonlocal active
+        async with ready_chain(folder, Model(ITERATIONS - 1)) as (chain, feed), reading(feed):
             task_status.started()
-            await begin.wait()
+            await start.wait()
             chain.start(QUERY)
             await chain.wait_idle()
             assert chain.runs.last_status == "done"
-            left -= 1
-            if not left:
-                over.set()
-            await over.wait()
+            active -= 1
+            if not active:
+                all_done.set()
+            await all_done.wait()
 
     async with trio.open_nursery() as nursery:
         for _ in range(count):
-            await nursery.start(one)
+            await nursery.start(run_chain)
         before = time.process_time()
-        begin.set()
-        await over.wait()
+        start.set()
+        await all_done.wait()
         return (time.process_time() - before) / ITERATIONS
 
 
 async def commands(count: int, folder: Path) -> list[tuple[float, float]]:
-    found, command = probe(), ["/bin/true"]
-    box = Fence(
-        writable=[str(folder), *fence.DEVICES] if found.writes else None,
-        network=found.network,
-        signals=found.signals,
-        namespace=found.namespace,
+    supported, command = probe(), ["/bin/true"]
+    protections = Fence(
+        writable=[str(folder), *fence.DEVICES] if supported.writes else None,
+        network=supported.network,
+        signals=supported.signals,
+        namespace=supported.namespace,
     )
     guard, pairs = Guard(), list[tuple[float, float]]()
     try:
-        for _ in range(count + 1):  # the first starts the guard
-            begun = time.perf_counter()
-            await guard.run(command, cwd=folder, env=os.environ, on_output=lambda _: None, fence=box)
-            guarded = time.perf_counter() - begun
-            begun = time.perf_counter()
+        for _ in range(count + 1):
+            start = time.perf_counter()
+            await guard.run(command, cwd=folder, env=os.environ, on_output=lambda _: None, fence=protections)
+            guarded = time.perf_counter() - start
+            start = time.perf_counter()
             await trio.run_process(command)
-            pairs.append((guarded, time.perf_counter() - begun))
+            pairs.append((guarded, time.perf_counter() - start))
     finally:
         await guard.close()
-    return pairs[1:]
+    return pairs[1:]  # the first command also started the guard
 
 
 WHAT = {"runs": runs, "iterations": iterations, "bytes": sizes, "chains": chains, "commands": commands}

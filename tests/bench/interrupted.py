@@ -1,7 +1,8 @@
 """A run with many interruptions, whose cache use the strict double counts: ``python interrupted.py URL ITERATIONS``.
 
-Every fifth iteration gets lines: of each kind that is delivered, several at once, and urgent ones that skip tools. In
-every twentieth the model calls more tools at once than a cache breakpoint looks back over.
+It prints the number of delivered lines. Every fifth iteration gets lines: of each kind that is delivered, several at
+once, and urgent ones that skip tools. In every twentieth iteration, one reply calls more tools than a cache breakpoint
+looks back over.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ MANY_CALLS = 25
 
 
 def steps(iterations: int) -> list[dict[str, Any]]:
-    one, last = replies(iterations)
+    usual_reply, last_reply = replies(iterations)
     calls = [{"type": "tool_use", "name": price.name, "input": {"part": f"bolt M{n}"}} for n in range(MANY_CALLS)]
-    many = {**one, "blocks": calls, "times": 1}
-    usual = {**one, "times": 1}
-    return [*(usual if n % MANY_EVERY else many for n in range(1, iterations)), last]
+    many = {**usual_reply, "blocks": calls, "times": 1}
+    usual = {**usual_reply, "times": 1}
+    return [*(usual if n % MANY_EVERY else many for n in range(1, iterations)), last_reply]
 
 
 async def main(url: str, iterations: int) -> None:

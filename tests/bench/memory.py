@@ -1,13 +1,11 @@
 """The memory of a long run, of its conversation alone, and of resuming its session, each in a process of its own.
 
-``python memory.py run URL ITERATIONS FOLDER`` runs a chain and prints the growth of its peak memory in bytes: history,
-journal, requests, replies and events.
-
-``python memory.py hold FOLDER`` reads the journal of that run and prints the bytes of its messages, as a list of the
-same objects as in the chain.
-
-``python memory.py resume FOLDER`` opens that session and prints the seconds, the growth of the peak memory, and the
-size of the journal.
+* ``python memory.py run URL ITERATIONS FOLDER`` runs a chain and prints the growth of its peak memory in bytes:
+  history, journal, requests, replies and events.
+* ``python memory.py hold FOLDER`` reads the journal of that run and prints the memory of its messages, which are the
+  same objects as in the chain.
+* ``python memory.py resume FOLDER`` opens that session and prints the seconds, the growth of the peak memory, and the
+  size of the journal.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from chain.messages import Message, ToolResult, from_json
 
 
 def peak() -> int:
-    """Return the largest memory of the process so far, in bytes."""
+    """Return the peak memory of the process in bytes."""
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most if sys.platform == "darwin" else most * 1024
 
@@ -84,9 +82,9 @@ def _with_shared_ids(message: Message, before: list[Message]) -> Message:
 async def resume(folder: Path) -> tuple[float, int, int]:
     journal, workspace = journal_in(folder), folder / "measured"
     use = settings(workspace, "http://127.0.0.1:9", 1)
-    before, began = current(), time.perf_counter()
+    before, start = current(), time.perf_counter()
     async with open_chain(use, workspace=workspace, state=workspace / "state", resume=journal.stem) as chain:
-        seconds = time.perf_counter() - began
+        seconds = time.perf_counter() - start
         assert chain.resumed is not None
         return seconds, peak() - before, journal.stat().st_size
 
@@ -96,9 +94,9 @@ if __name__ == "__main__":
         case ["run", url, count, folder]:
             for name in ("warm-up", "measured"):
                 Path(folder, name).mkdir()
-            found: tuple[float, ...] = (trio.run(measure, url, int(count), Path(folder)),)
+            figures: tuple[float, ...] = (trio.run(measure, url, int(count), Path(folder)),)
         case ["hold", folder]:
-            found = (hold(Path(folder)),)
+            figures = (hold(Path(folder)),)
         case ["resume", folder]:
-            found = trio.run(resume, Path(folder))
-    sys.stdout.write(f"{json.dumps(found)}\n")
+            figures = trio.run(resume, Path(folder))
+    sys.stdout.write(f"{json.dumps(figures)}\n")

@@ -1,7 +1,7 @@
 """The time of the program to its first prompt, its first request and its first answer.
 
-A prompt is seen from the other end of a pseudo-terminal, a request from the other end of a socket. A time ends when the
-bytes have been read, so a delay of the reader is counted too.
+A prompt is read from a pseudo-terminal, and a request from a socket. A time includes the delay until this program reads
+the bytes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ KEY = "\u0100".encode()
 
 
 class Lab:
-    """A home and compiled modules for the programs."""
+    """A home folder and compiled modules, in which the measured programs run."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -58,27 +58,27 @@ class Lab:
 
     def first_prompt(self) -> float:
         """Return the seconds from the start of the program to the echo of a key that is typed at its prompt."""
-        with self._at_terminal(CHAIN) as (terminal, begun):
+        with self._at_terminal(CHAIN) as (terminal, start):
             for wanted in (PROMPT, KEY):
                 written = b""
                 while wanted not in written:
                     written += os.read(terminal, CHUNK)
                 os.write(terminal, KEY)
-            return time.monotonic() - begun
+            return time.monotonic() - start
 
     def first_request(self) -> float:
-        """Return the seconds from the start of the program to the request for a line that was typed before."""
-        return self._until_asked(ASKING, f"{QUERY}\r".encode())
+        """Return the seconds from the start of the program to its first request, for a line typed before."""
+        return self._until_request(ASKING, f"{QUERY}\r".encode())
 
     def first_request_of_script(self) -> float:
-        """Return the same for a bare script."""
-        return self._until_asked((BARE, "URL", "asking/body.json"))
+        """Return the same for a script with ``httpx2`` alone."""
+        return self._until_request((BARE, "URL", "asking/body.json"))
 
-    def _until_asked(self, command: Sequence[str], typed: bytes = b"") -> float:
+    def _until_request(self, command: Sequence[str], typed: bytes = b"") -> float:
         with socket.create_server(("127.0.0.1", 0)) as service:
             url = f"http://127.0.0.1:{service.getsockname()[1]}"
             self.use_service(url)
-            with self._at_terminal([url if word == "URL" else word for word in command], typed) as (terminal, begun):
+            with self._at_terminal([url if word == "URL" else word for word in command], typed) as (terminal, start):
                 while True:
                     ready, _, _ = select.select([service, terminal], [], [])
                     if terminal in ready:
@@ -87,7 +87,7 @@ class Lab:
                         # The program requests the size of the window at the same time.
                         with service.accept()[0] as connection:
                             if connection.recv(CHUNK).startswith(b"POST"):
-                                return time.monotonic() - begun
+                                return time.monotonic() - start
 
     @contextmanager
     def _at_terminal(self, command: Sequence[str], typed: bytes = b"") -> Iterator[tuple[int, float]]:
@@ -95,7 +95,7 @@ class Lab:
         terminal, inner = os.openpty()
         fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
         os.write(terminal, typed)
-        begun = time.monotonic()
+        start = time.monotonic()
         process = subprocess.Popen(
             [sys.executable, *command],
             **{"stdin": inner, "stdout": inner, "stderr": inner},
@@ -105,7 +105,7 @@ class Lab:
         )
         os.close(inner)
         try:
-            yield terminal, begun
+            yield terminal, start
         finally:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -124,7 +124,7 @@ class Lab:
         return self._run(*ASKING, "-p", QUERY, "--no-stdin")
 
     def answer_to_script(self, url: str) -> float:
-        """Return the same for a bare script."""
+        """Return the same for a script with ``httpx2`` alone."""
         return self._run(BARE, url, "asking/body.json")
 
     def imports(self) -> float:
@@ -132,7 +132,7 @@ class Lab:
         return self._run("-c", "import trio, prompt_toolkit")
 
     def _run(self, *command: str) -> float:
-        begun = time.monotonic()
+        start = time.monotonic()
         subprocess.run(
             [sys.executable, *command],
             env=self._environ,
@@ -141,14 +141,14 @@ class Lab:
             capture_output=True,
             stdin=subprocess.DEVNULL,
         )
-        return time.monotonic() - begun
+        return time.monotonic() - start
 
 
 @contextmanager
-def lab() -> Iterator[Lab]:
+def ready_lab() -> Iterator[Lab]:
     """Make a lab in which every module is compiled."""
     with TemporaryDirectory() as folder:
-        made = Lab(Path(folder))
-        for each in (made.imports, made.first_prompt, made.first_request, made.first_request_of_script):
-            each()
-        yield made
+        lab = Lab(Path(folder))
+        for run in (lab.imports, lab.first_prompt, lab.first_request, lab.first_request_of_script):
+            run()
+        yield lab

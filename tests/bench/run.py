@@ -6,8 +6,8 @@ It takes some minutes on an idle machine, and exits with 1 if a goal is missed. 
 Journals are written in the temporary folder, ``TMPDIR``. ``--quick`` runs every program with a fiftieth of the
 iterations: its figures mean nothing, and it exits with 0.
 
-Each measured program and the double of the Messages API run in processes of their own, so neither has the CPU time of
-the other. Programs that are compared run in turn. A figure is the median, with the minimum and the maximum.
+Each measured program and the double of the Messages API run in processes of their own, each with its own CPU time.
+Programs that are compared run in turn. A figure is the median; the table has the minimum and the maximum too.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Size: TypeAlias = Callable[..., int]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A figure and the most that it may be; ``goal`` is ``None`` for a comparison."""
+    """A figure and its goal, the largest allowed figure. ``goal`` is ``None`` for a comparison."""
 
     what: str
     goal: float | None
@@ -153,29 +153,29 @@ def growth(size: Size) -> list[Row]:
         (f"CPU of iteration {iterations:,}, relative to iteration {iterations // 10:,}", 1.3, "iterations", iterations),
         (f"CPU per iteration of {chains:,} chains at once, relative to one", 1.1, "chains", chains),
     ]
-    found = []
+    result_rows = []
     for what, goal, kind, count in rows:
         pairs = [json.loads(program("growth.py", kind, count))[0] for _ in range(size(3))]
         late, early = zip(*pairs, strict=True)
         remark = f"{statistics.median(late) * MS:.2f} ms and {statistics.median(early) * MS:.2f} ms"
-        found.append(Row(what, goal, [a / b for a, b in pairs], remark=remark))
+        result_rows.append(Row(what, goal, [a / b for a, b in pairs], remark=remark))
     sizes = json.loads(program("growth.py", "bytes", outputs))
     for what, (late, early) in zip(("stream-json", "the trace"), sizes, strict=True):
         bytes_of = f"bytes of {what} for run {outputs:,}, relative to run {outputs // 10:,}"
-        found.append(Row(bytes_of, 1.1, [late / early], remark=f"{late:,.0f} and {early:,.0f}"))
-    return found
+        result_rows.append(Row(bytes_of, 1.1, [late / early], remark=f"{late:,.0f} and {early:,.0f}"))
+    return result_rows
 
 
 def waiting_line(iterations: int) -> list[Row]:
     """Measure from the safe point in one process to the arrival of the request in another, by the same clock."""
-    with started("waiting.py", "service", str(iterations)) as service:
-        carried = json.loads(program("waiting.py", "lines", service.url, iterations))
-        arrived = json.loads(service.stop())
-    waited = {when: [(arrived[n] - at) * MS for n, at in lines] for when, lines in carried.items()}
-    remark = f"{len(waited['waiting'])} lines"
+    with serving_program("waiting.py", "service", str(iterations)) as service:
+        lines_of_runs = json.loads(program("waiting.py", "lines", service.url, iterations))
+        arrivals = json.loads(service.stop())
+    delays = {run: [(arrivals[n] - at) * MS for n, at in lines] for run, lines in lines_of_runs.items()}
+    remark = f"{len(delays['waiting'])} lines"
     return [
-        Row("a waiting line, from its safe point to the service", 5.0, waited["waiting"], " ms", remark=remark),
-        Row("the same, with a wait for the disk", None, waited["late"], " ms", remark=remark),
+        Row("a waiting line, from its safe point to the service", 5.0, delays["waiting"], " ms", remark=remark),
+        Row("the same, with a wait for the disk", None, delays["late"], " ms", remark=remark),
     ]
 
 
@@ -231,30 +231,33 @@ def commands(count: int) -> list[Row]:
 
 def first_prompt(count: int) -> list[Row]:
     """Compare the times of the whole program with those of its imports and of a bare script."""
-    with prompt.lab() as lab:
-        started = [(lab.first_prompt(), lab.imports()) for _ in range(count)]
-        asked = [(lab.first_request(), lab.first_request_of_script()) for _ in range(count)]
+    with prompt.ready_lab() as lab:
+        prompts = [(lab.first_prompt(), lab.imports()) for _ in range(count)]
+        requests = [(lab.first_request(), lab.first_request_of_script()) for _ in range(count)]
         with double({"steps": replies(1), "lean": True, "repeat": True}) as service:
             lab.use_service(service.url)
-            answered = [(lab.answer(), lab.answer_to_script(service.url)) for _ in range(count)]
+            answers = [(lab.answer(), lab.answer_to_script(service.url)) for _ in range(count)]
+    script = "the bare script"
     return [
-        _ratio("time to the first usable prompt", 1.3, *zip(*started, strict=True), other="the imports"),
-        _ratio("time to the request for a line typed at once", 3.0, *zip(*asked, strict=True), other="the bare script"),
-        _ratio("time of a headless run without tools", 2.2, *zip(*answered, strict=True), other="the bare script"),
+        _ratio("time to the first usable prompt", 1.3, *zip(*prompts, strict=True), other="the imports"),
+        _ratio(
+            "time to the request for a line typed at once", 3.0, *zip(*requests, strict=True), other="the bare script"
+        ),
+        _ratio("time of a headless run without tools", 2.2, *zip(*answers, strict=True), other=script),
     ]
 
 
 # ---- processes
 
 
-def start(arguments: Sequence[str], **pipes: Any) -> subprocess.Popen[str]:
+def start_program(arguments: Sequence[str], **pipes: Any) -> subprocess.Popen[str]:
     """Start a Python program in this folder."""
     command = [sys.executable, *arguments]
     return subprocess.Popen(command, cwd=HERE, env=environment(), text=True, **pipes)
 
 
 class Service:
-    """A serving process: it prints its port first, and ends with its input."""
+    """A process that serves: it prints its port first, and ends at the end of its input."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout
@@ -275,14 +278,14 @@ def double(script: dict[str, Any]) -> Iterator[Service]:
     with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
         json.dump(script, file)
         file.flush()
-        with started("-m", "double.server", "--script", file.name) as service:
+        with serving_program("-m", "double.server", "--script", file.name) as service:
             yield service
 
 
 @contextmanager
-def started(*arguments: str) -> Iterator[Service]:
+def serving_program(*arguments: str) -> Iterator[Service]:
     """Start a Python program that serves."""
-    with start(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with start_program(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         service = Service(process)
         try:
             yield service
@@ -292,7 +295,7 @@ def started(*arguments: str) -> Iterator[Service]:
 
 def program(name: str, *arguments: object) -> str:
     """Run a measured program and return the last row of its output."""
-    with start([name, *map(str, arguments)], stdout=subprocess.PIPE) as process:
+    with start_program([name, *map(str, arguments)], stdout=subprocess.PIPE) as process:
         output, _ = process.communicate()
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, name)
@@ -302,9 +305,9 @@ def program(name: str, *arguments: object) -> str:
 def cpu_of(*arguments: str, home: str) -> float:
     """Return the seconds of CPU time of a Python program, as a process."""
     command = [sys.executable, *arguments]
-    place = {**environment(), "HOME": home, "XDG_STATE_HOME": home}
+    variables = {**environment(), "HOME": home, "XDG_STATE_HOME": home}
     with subprocess.Popen(
-        command, cwd=HERE, env=place, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        command, cwd=HERE, env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as process:
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)

@@ -1,6 +1,6 @@
-"""CPU of calls of a server's tool, by a session or by the bare client: ``server_calls.py ours|bare COUNT FOLDER``.
+"""The CPU time of calls of an MCP server's tool: ``server_calls.py ours|bare COUNT FOLDER``.
 
-Prints the seconds of CPU of COUNT calls, of this process alone, without the server.
+It prints the seconds of COUNT calls of a session, or of the bare client, without the CPU time of the server.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ async def main(who: str, count: int, folder: Path) -> None:
     async with {"ours": ours, "bare": bare}[who](folder) as call:
         for _ in range(WARM_UP):
             await call()
-        begun = time.process_time()
+        start = time.process_time()
         for _ in range(count):
             await call()
-        sys.stdout.write(f"{time.process_time() - begun}\n")
+        sys.stdout.write(f"{time.process_time() - start}\n")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,14 @@
 """The time of a line from its safe point to the service: ``python waiting.py lines URL ITERATIONS``.
 
-A line comes in every iteration of two runs. Prints for each run a list: for each line the number of the request that
-carries it, from 0, and the monotonic time of its safe point. That is the ``tool_result`` event of the iteration, so
-committing the results, composing the message and writing the journal are counted.
+There are two runs, with a line in every iteration. In the run ``waiting`` the line is sent while the tool runs, and its
+record is on the disk before the safe point. In the run ``late`` the line is sent just before the safe point, and the
+model call waits for the disk.
 
-In the run ``waiting`` the line comes while the tool runs, and its record is on the disk before the safe point. In the
-run ``late`` it comes just before the safe point, so that the model call waits for the disk.
+The program prints a list for each run: for each line the number of the request that contains it, from 0, and the
+monotonic time of its safe point. That is the time of the ``tool_result`` event, so the figure includes committing the
+results, composing the message and writing the journal.
 
-``python waiting.py service ITERATIONS`` is the service, a lean double. It prints its port, and when its input ends a
+``python waiting.py service ITERATIONS`` is the service, a lean double. It prints its port, and when its input ends the
 list of the times at which each request had been read.
 """
 
@@ -23,7 +24,7 @@ import trio
 from double import Say, Step, serve
 from double.rules import Body
 from double.steps import from_json
-from workload import looked_up, ready_chain, replies, run
+from workload import price_of, ready_chain, replies, run
 
 from chain import events
 from chain.tools.tool import ToolContext, tool
@@ -31,9 +32,9 @@ from chain.tools.tool import ToolContext, tool
 LINE = "prefer the parts made of steel"
 
 
-async def lines(url: str, iterations: int, *, is_late: bool) -> list[tuple[int, float]]:
-    """Return the lines of one run. Iteration k makes request k - 1, and its line goes with the next."""
-    at, carried = dict[int, float](), list[tuple[int, float]]()
+async def measure_lines(url: str, iterations: int, *, is_late: bool) -> list[tuple[int, float]]:
+    """Return the lines of one run. Iteration k makes request k - 1, and the next request contains its line."""
+    safe_points, lines = dict[int, float](), list[tuple[int, float]]()
     queued = trio.Event()
 
     def submit() -> None:
@@ -48,19 +49,19 @@ async def lines(url: str, iterations: int, *, is_late: bool) -> list[tuple[int, 
         if not is_late:
             submit()
             await queued.wait()
-        return looked_up(part)
+        return price_of(part)
 
     def listen(event: events.Event) -> None:
         match event:
             case events.LineQueued():
                 queued.set()
             case events.ToolResult():
-                at[event.iteration] = time.monotonic()
+                safe_points[event.iteration] = time.monotonic()
                 if is_late:
                     submit()
             case events.UserInterruption():
-                assert event.point == "D"
-                carried.append((event.iteration, at[event.iteration]))
+                assert event.point is events.Point.AFTER_TOOLS
+                lines.append((event.iteration, safe_points[event.iteration]))
             case _:
                 pass
 
@@ -68,12 +69,12 @@ async def lines(url: str, iterations: int, *, is_late: bool) -> list[tuple[int, 
         async with ready_chain(Path(folder), url, iterations, price) as chain:
             chain.listen(listen)
             await run(chain)
-    return carried
+    return lines
 
 
-async def both(url: str, iterations: int) -> None:
-    waiting = await lines(url, iterations, is_late=False)
-    late = [(iterations + request, at) for request, at in await lines(url, iterations, is_late=True)]
+async def measure_both_runs(url: str, iterations: int) -> None:
+    waiting = await measure_lines(url, iterations, is_late=False)
+    late = [(iterations + request, at) for request, at in await measure_lines(url, iterations, is_late=True)]
     sys.stdout.write(json.dumps({"waiting": waiting, "late": late}) + "\n")
 
 
@@ -99,6 +100,6 @@ async def service(iterations: int) -> None:
 if __name__ == "__main__":
     match sys.argv[1:]:
         case ["lines", url, count]:
-            trio.run(both, url, int(count))
+            trio.run(measure_both_runs, url, int(count))
         case ["service", count]:
             trio.run(service, int(count))

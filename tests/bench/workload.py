@@ -1,7 +1,7 @@
 """The workload of the measured programs: the prompt, the tool, the replies, and a session in a folder of its own.
 
-Each reply has a few words and calls one small tool; the last one calls none. So the history grows by two messages in
-each iteration, in the chain and in the bare loop.
+Each reply has a few words and calls one small tool; the last one calls none. The history grows by two messages in each
+iteration, in the chain and in the bare loop.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ WARM_UP = 5
 """Iterations before the measured ones, so that the first use of a client is not measured."""
 
 
-def looked_up(part: str) -> str:
+def price_of(part: str) -> str:
     """Return the result of the tool: a new string each time, like that of a real tool."""
     return f"{part}: 17.30 a piece, 15.90 from ten pieces on; 4 are in stock."
 
@@ -44,16 +44,16 @@ def looked_up(part: str) -> str:
 @tool(read_only=True)
 async def price(ctx: ToolContext, part: str) -> str:
     """Look up what a part costs."""
-    return looked_up(part)
+    return price_of(part)
 
 
 def replies(iterations: int, **more: Any) -> list[dict[str, Any]]:
     """Return the double's steps for this many model calls, each with the fields ``more``."""
-    said = {"type": "text", "text": "The next part."}
+    words = {"type": "text", "text": "The next part."}
     call = {"type": "tool_use", "name": price.name, "input": {"part": "hinge 40x40"}}
     last = {"type": "text", "text": "All parts together cost 1730.00."}
     return [
-        {"type": "say", "blocks": [said, call], "pings": False, "times": iterations - 1, **more},
+        {"type": "say", "blocks": [words, call], "pings": False, "times": iterations - 1, **more},
         {"type": "say", "blocks": [last], "pings": False, **more},
     ]
 
@@ -75,13 +75,13 @@ def settings(folder: Path, url: str, iterations: int) -> Settings:
 
 
 @asynccontextmanager
-async def ready_chain(folder: Path, url: str, iterations: int, of: Tool = price) -> AsyncIterator[Chain]:
-    """Open a chain like a front end: with a client, a journal on the disk, a reader of the feed, and a listener."""
+async def ready_chain(folder: Path, url: str, iterations: int, tool: Tool = price) -> AsyncIterator[Chain]:
+    """Open a chain as a front end does: with a client, a journal on the disk, a reader of the feed, and a listener."""
     chosen = settings(folder, url, iterations)
     model = build_model(chosen.model("double"))
     await model.prepare()
     async with trio.open_nursery() as nursery:
-        opened = open_chain(chosen, workspace=folder, state=folder / "state", tools=[of], model=model)
+        opened = open_chain(chosen, workspace=folder, state=folder / "state", tools=[tool], model=model)
         async with opened as chain:
             chain.listen(_must_end_well)
             nursery.start_soon(_print_nowhere, chain.feed())

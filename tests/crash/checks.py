@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from double import rules
-from double.continuity import Said, broken, said
+from double.continuity import FlatRequest, find_breach, flat_request
 from support.crashes import check_settled
 
 from chain.journal import json as record_json
@@ -100,12 +100,12 @@ def check_continuity(asked: Iterable[Asked], journal: Sequence[Record]) -> Itera
     """
     if any(r["type"] in ("withdrawn", "removed") for r in journal):
         return
-    last: dict[str, Said] = {}
+    last: dict[str, FlatRequest] = {}
     for n, program in enumerate(asked, 1):
         for k, body in enumerate(program.requests, 1):
-            first, now = body["messages"][0]["content"][0]["text"], said(body)
+            first, now = body["messages"][0]["content"][0]["text"], flat_request(body)
             before = last.get(first)
-            if before is not None and (why := broken(before, now, fixed=False)) is not None:
+            if before is not None and (why := find_breach(before, now, fixed=False)) is not None:
                 yield f"request {k} of program {n}: {why}"
             last[first] = now
         if program.lost_power:

@@ -23,22 +23,7 @@ from .continuity import Conversations
 from .models import NEWER, OLDER, SHORT
 from .rules import Issued, Policy, check, check_messages
 from .serving import Double, RulesBroken, Script, Seen, serve
-from .steps import (
-    Cut,
-    ErrorEvent,
-    Garbage,
-    Raw,
-    Reset,
-    Say,
-    Stall,
-    Status,
-    Step,
-    calls,
-    html,
-    nothing,
-    text,
-    thinking,
-)
+from .steps import Cut, ErrorEvent, Garbage, Raw, Reset, Say, Stall, Status, Step, calls, html, nothing, text, thinking
 
 __all__ = [
     "NEWER",

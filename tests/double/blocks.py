@@ -34,10 +34,7 @@ _BLOCKS: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
     "text": ("", TEXT),
     "image": ("user", _IMAGE),
     "tool_use": ("assistant", {"type": str, "id": _CALL_ID, "name": TOOL_NAME, "input": Mapping, **_CACHED}),
-    "tool_result": (
-        "user",
-        {"type": str, "tool_use_id": _CALL_ID, "content?": object, "is_error?": bool, **_CACHED},
-    ),
+    "tool_result": ("user", {"type": str, "tool_use_id": _CALL_ID, "content?": object, "is_error?": bool, **_CACHED}),
     "thinking": ("assistant", {"type": str, "thinking": str, "signature": str}),
     "redacted_thinking": ("assistant", {"type": str, "data": str}),
 }
@@ -57,7 +54,7 @@ def is_thinking(block: Body) -> bool:
 
 
 def check_message(raw: Any, where: str, *, kept: bool = False) -> None:
-    """Refuse a message that is wrong by itself. ``kept``: as a program stores it, which may be more than it sends."""
+    """Refuse a message that is wrong by itself. ``kept``: as it is stored, with blocks that may not be sent."""
     fit(raw, {"role": str, "content": object, **({"model?": str} if kept else {})}, where)
     role, content = raw["role"], raw["content"]
     if role not in _NOTHING:
@@ -142,6 +139,6 @@ def check_breakpoints(request: Body) -> None:
     blocks: list[Body] = [*request.get("tools", [])]
     for content in (request.get("system"), *(m["content"] for m in request["messages"])):
         blocks += content if isinstance(content, list) else []
-    found = sum("cache_control" in block for block in blocks)
-    if found > MAX_BREAKPOINTS:
-        refuse(f"A maximum of {MAX_BREAKPOINTS} blocks with cache_control may be provided. Found {found}.")
+    count = sum("cache_control" in block for block in blocks)
+    if count > MAX_BREAKPOINTS:
+        refuse(f"A maximum of {MAX_BREAKPOINTS} blocks with cache_control may be provided. Found {count}.")

@@ -33,7 +33,7 @@ class HttpRequest:
 
 
 Answer: TypeAlias = Callable[[HttpRequest], Callable[["Connection"], Awaitable[bool]]]
-"""Returns the function that answers a request. That returns whether the connection stays open."""
+"""Takes a request, and returns the function that answers it, which returns whether the connection stays open."""
 
 
 @dataclass(slots=True, eq=False)
@@ -47,12 +47,13 @@ class Connection:
         """Answer requests until one side closes."""
         async with self.stream:
             with suppress(Gone, trio.BrokenResourceError, trio.ClosedResourceError, h11.RemoteProtocolError):
-                while (asked := await self._ask()) is not None:
-                    if not await answer(asked)(self) or self._http.our_state is not h11.DONE:
+                while (request := await self._next_request()) is not None:
+                    if not await answer(request)(self) or self._http.our_state is not h11.DONE:
                         return
                     self._http.start_next_cycle()
 
-    async def _ask(self) -> HttpRequest | None:
+    async def _next_request(self) -> HttpRequest | None:
+        """Return the next request, or ``None`` if the client closes the connection."""
         request: h11.Request | None = None
         parts: list[bytes] = []
         size = 0
@@ -104,5 +105,5 @@ class Connection:
         """Wait until the client disconnects, then raise ``Gone``."""
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             while data := await self.stream.receive_some(_CHUNK):
-                self._http.receive_data(data)  # the next request, early
+                self._http.receive_data(data)  # the client sent the next request early
         raise Gone

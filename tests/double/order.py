@@ -141,8 +141,8 @@ def _check_loop(messages: list[Body], issued: Issued) -> None:
     for i in range(len(messages) - 1, -1, -1):
         message, blocks = messages[i], _blocks_of(messages[i])
         if message["role"] == "assistant":
-            said = next((issued.replies[b["id"]] for b in blocks if b.get("id") in issued.replies), None)
-            if said is not None and said != tuple(b for b in blocks if is_thinking(b)):
+            issued_thinking = next((issued.replies[b["id"]] for b in blocks if b.get("id") in issued.replies), None)
+            if issued_thinking is not None and issued_thinking != tuple(b for b in blocks if is_thinking(b)):
                 refuse(
                     f"messages.{i}: `thinking` or `redacted_thinking` blocks in the latest assistant message cannot be "
                     "modified"

@@ -1,4 +1,4 @@
-"""Carries out a step over a connection."""
+"""Answers a request with a step of the script."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .stream import KINDS, Facts, error_body, event, events, to_json
 
 
 async def play(step: Step, facts: Facts, out: Connection) -> bool:
-    """Answer a request with this step, whose blocks are complete. Return whether the connection can go on."""
+    """Answer a request with this step, whose blocks are complete. Return whether the connection stays open."""
     match step:
         case Say():
             await _send(step, facts, out)
@@ -32,7 +32,7 @@ async def play(step: Step, facts: Facts, out: Connection) -> bool:
 
 
 async def _break(step: Broken, facts: Facts, out: Connection) -> None:
-    """Send what follows the first events."""
+    """Make the reply fail after its first events."""
     match step:
         case ErrorEvent(kind=kind, message=message):
             await out.data(event("error", error_body(kind, message, facts.request_id)))

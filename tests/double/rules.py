@@ -114,10 +114,10 @@ def _fault_of(rules: Callable[[], None]) -> Fault | None:
 def _check_headers(headers: Mapping[str, str], policy: Policy) -> None:
     if policy.key is not None:
         # The SDK sends the key as a bearer since 2.0; other clients send it in a header of its own.
-        given = headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer ")
-        if not given:
+        sent_key = headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer ")
+        if not sent_key:
             refuse("x-api-key header is required", 401, "authentication_error")
-        if given != policy.key:
+        if sent_key != policy.key:
             refuse("invalid x-api-key", 401, "authentication_error")
     version = headers.get("anthropic-version")
     if version not in VERSIONS:

@@ -1,4 +1,4 @@
-"""The double: what it has seen, what it answers, and the listener."""
+"""The server of the double: its listener, its answers, and the requests that it received."""
 
 from __future__ import annotations
 
@@ -35,8 +35,7 @@ class Seen:
     """A request. Header names are in lower case, and ``number`` counts from 1.
 
     ``fault`` is the broken rule of the API. ``breach`` is any other problem: a conversation that did not only grow (I7,
-    see ``continuity``), or the end of the script.
-    ``reply`` contains the blocks of the answer.
+    see ``continuity``), or the end of the script. ``reply`` contains the blocks of the answer.
     """
 
     number: int
@@ -60,9 +59,9 @@ class Seen:
 
 
 class Double:
-    """A Messages API on loopback, opened by ``serve``, which explains the options.
+    """A Messages API on loopback. It is opened by ``serve``, which explains the options.
 
-    ``requests`` are those for messages, ``lookups`` all others.
+    ``requests`` are the requests for messages; ``lookups`` are all others.
     """
 
     def __init__(
@@ -136,8 +135,8 @@ class Double:
         problems: list[str] = []
         for seen in (*self.requests, *self.lookups):
             for complaint in seen.complaints:
-                if (met := next((e for e in expected if e.search(complaint)), None)) is not None:
-                    expected.remove(met)
+                if (match := next((e for e in expected if e.search(complaint)), None)) is not None:
+                    expected.remove(match)
                 else:
                     problems.append(f"{seen.path} request {seen.number}: {complaint}")
         problems += [f"no request broke the rule {e.pattern!r}, as was expected" for e in expected]
@@ -160,19 +159,19 @@ class Double:
 
     # ---- answering
 
-    def answer(self, asked: HttpRequest) -> Callable[[Connection], Awaitable[bool]]:
+    def answer(self, http: HttpRequest) -> Callable[[Connection], Awaitable[bool]]:
         """Decide how to answer a request. There is no await, so that requests are handled one by one."""
-        path = asked.path.split("?")[0]
-        is_message = (asked.method, path) == ("POST", "/v1/messages")
+        path = http.path.split("?")[0]
+        is_message = (http.method, path) == ("POST", "/v1/messages")
         same_kind = self.requests if is_message else self.lookups
-        same_kind.append(seen := Seen(len(same_kind) + 1, path, asked.headers))
+        same_kind.append(seen := Seen(len(same_kind) + 1, path, http.headers))
         usage = {"input_tokens": 1}
         if not is_message:
-            step = self._look_up(asked, seen)
+            step = self._look_up(http, seen)
         elif self._lean:
             step = self._next(seen)
         else:
-            seen.fault = _read_body(asked, seen) or check(
+            seen.fault = _read_body(http, seen) or check(
                 seen.body, seen.headers, issued=self._issued, policy=self._policy
             )
             step = _refusal(seen) if seen.fault else self._reply(seen, usage)
@@ -223,11 +222,11 @@ class Double:
             case _:
                 return step
 
-    def _look_up(self, asked: HttpRequest, seen: Seen) -> Step:
+    def _look_up(self, http: HttpRequest, seen: Seen) -> Step:
         if self._policy.lookup is not None:
             return self._policy.lookup(seen.path)
         seen.fault = check_headers(seen.headers, self._policy)
-        match asked.method, seen.path.strip("/").split("/"):
+        match http.method, seen.path.strip("/").split("/"):
             case _ if seen.fault is not None:
                 pass
             case "GET", ["v1", "models"]:
@@ -271,13 +270,13 @@ class Double:
             self.open_connections -= 1
 
 
-def _read_body(asked: HttpRequest, seen: Seen) -> Fault | None:
+def _read_body(http: HttpRequest, seen: Seen) -> Fault | None:
     """Set the body of a request. Return a fault if it cannot be parsed."""
-    if asked.body is None:
+    if http.body is None:
         return Fault(413, "request_too_large", "Request exceeds the maximum allowed number of bytes.")
     try:
-        body = json.loads(asked.body, parse_constant=_refuse_constant)
-        if rb"\ud" in asked.body.lower():  # json accepts an escaped lone surrogate, which UTF-8 cannot encode
+        body = json.loads(http.body, parse_constant=_refuse_constant)
+        if rb"\ud" in http.body.lower():  # json accepts an escaped lone surrogate, which UTF-8 cannot encode
             json.dumps(body, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as e:
         return Fault(400, "invalid_request_error", f"The request body is not valid JSON: {e}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias
 
 Body: TypeAlias = Mapping[str, Any]
-"""A JSON object as it came. ``Any`` stops at the functions of the rules."""
+"""A JSON object that is not validated yet."""
 
 _KINDS: Mapping[Any, str] = {
     str: "string",
@@ -30,7 +30,7 @@ class Fault:
 
 
 class Refused(Exception):
-    """Carries a fault out of the rules; their entry points catch it."""
+    """The exception by which a rule reports its fault to the functions that check a request."""
 
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault.message)

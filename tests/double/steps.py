@@ -45,7 +45,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A reply that fails after this many events; ``None``: before any byte of the response."""
+    """A reply that fails after this many events. With ``None`` it fails before any byte of the response."""
 
     after: int | None = 3
     reply: Say = field(default_factory=lambda: text("Hello there, this reply is not going to end well."))
@@ -99,8 +99,8 @@ def text(*texts: str, **options: Any) -> Say:
 
 def calls(*calls: tuple[str, Mapping[str, Any]], say: str = "", **options: Any) -> Say:
     """Return a reply that calls tools, each by name and input, after some text. ``options`` are fields of ``Say``."""
-    said: tuple[Block, ...] = ({"type": "text", "text": say},) if say else ()
-    return Say((*said, *({"type": "tool_use", "name": n, "input": i} for n, i in calls)), **options)
+    texts: tuple[Block, ...] = ({"type": "text", "text": say},) if say else ()
+    return Say((*texts, *({"type": "tool_use", "name": n, "input": i} for n, i in calls)), **options)
 
 
 def thinking(thought: str, then: Say) -> Say:

@@ -26,7 +26,7 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The facts of a request that its response contains. ``usage`` is the usage of the input."""
+    """The data of a request that its response repeats. ``usage`` is the usage of the input."""
 
     number: int
     model: str

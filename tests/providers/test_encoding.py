@@ -37,7 +37,7 @@ TOOLS = (
     ToolSpec("look", "Look at something.", {"type": "object", "properties": {"at": {"type": "string"}}}),
     ToolSpec("list", "List.", {"type": "object", "properties": {}}),
 )
-ASK = [user_text("hello")]
+HELLO = [user_text("hello")]
 REDACTED = Opaque({"type": "redacted_thinking", "data": "EmwKAh"})
 
 
@@ -45,45 +45,48 @@ def parameters(model: str = NEWER, max_tokens: int = 1000, **more: Any) -> Param
     return Parameters(model, max_tokens, **more)
 
 
-def request(messages: Sequence[Message] = ASK, *tail: str, system: str = "You are a test.", **more: Any) -> Request:
+def request(messages: Sequence[Message] = HELLO, *tail: str, system: str = "You are a test.", **more: Any) -> Request:
     return Request(system, tuple(messages), TOOLS, tail, **more)
 
 
-def encoded(encoder: Encoder, request: Request) -> dict[str, Any]:
-    body: dict[str, Any] = json.loads(encoder.encode(request), object_pairs_hook=without_repeats)
+def body_of(encoder: Encoder, request: Request) -> dict[str, Any]:
+    """Return the body of a request. Fail if one of its objects repeats a key."""
+    body: dict[str, Any] = json.loads(encoder.encode(request), object_pairs_hook=object_without_repeats)
     return body
 
 
-def body(messages: Sequence[Message] = ASK, *tail: str, with_: Parameters | None = None, **more: Any) -> dict[str, Any]:
-    return encoded(Encoder(with_ or parameters()), request(messages, *tail, **more))
+def body(messages: Sequence[Message] = HELLO, *tail: str, use: Parameters | None = None, **more: Any) -> dict[str, Any]:
+    """Return the body of a request that a new encoder encodes with the parameters ``use``."""
+    return body_of(Encoder(use or parameters()), request(messages, *tail, **more))
 
 
-def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def object_without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     assert len({key for key, _ in pairs}) == len(pairs), f"a key is repeated in {[key for key, _ in pairs]}"
     return dict(pairs)
 
 
-def bare(raw: Any) -> Any:
-    """Return the JSON without breakpoints."""
+def text_json(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def without_breakpoints(raw: Any) -> Any:
     if isinstance(raw, dict):
-        return {k: bare(v) for k, v in raw.items() if k != "cache_control"}
-    return [bare(v) for v in raw] if isinstance(raw, list) else raw
+        return {k: without_breakpoints(v) for k, v in raw.items() if k != "cache_control"}
+    return [without_breakpoints(v) for v in raw] if isinstance(raw, list) else raw
 
 
 def breakpoints(raw: dict[str, Any]) -> list[tuple[str, int, int]]:
     """Return the places of the breakpoints: part, message, block."""
-    contents = [
-        ("system", 0, raw.get("system", ())),
-        *(("messages", i, m["content"]) for i, m in enumerate(raw["messages"])),
-    ]
+    messages = [("messages", i, message["content"]) for i, message in enumerate(raw["messages"])]
+    contents = [("system", 0, raw.get("system", ())), *messages]
     return [(part, i, j) for part, i, blocks in contents for j, block in enumerate(blocks) if "cache_control" in block]
 
 
-def called(*ids: str, say: str = "") -> Message:
-    return assistant([*([Text(say)] if say else []), *(ToolCall(id, "look", {"at": id}) for id in ids)])
+def reply(*call_ids: str, text: str = "") -> Message:
+    return assistant([*([Text(text)] if text else []), *(ToolCall(id, "look", {"at": id}) for id in call_ids)])
 
 
-def answered(*ids: str) -> Message:
+def results(*ids: str) -> Message:
     return tool_results(ToolResult(id, f"seen {id}") for id in ids)
 
 
@@ -91,46 +94,38 @@ def answered(*ids: str) -> Message:
 
 
 def test_a_plain_request() -> None:
-    assert bare(body()) == {
+    assert without_breakpoints(body()) == {
         "model": NEWER,
         "max_tokens": 1000,
         "stream": True,
-        "messages": [{"role": "user", "content": [{"type": "text", "text": "hello"}]}],
-        "system": [{"type": "text", "text": "You are a test."}],
+        "messages": [{"role": "user", "content": [text_json("hello")]}],
+        "system": [text_json("You are a test.")],
         "tools": [{"name": t.name, "description": t.description, "input_schema": dict(t.input_schema)} for t in TOOLS],
     }
-    without = json.loads(Encoder(parameters()).encode(Request("", tuple(ASK))))
-    assert without.keys() == {"model", "max_tokens", "stream", "messages"}
+
+
+def test_a_request_omits_an_empty_system_and_tools() -> None:
+    keys = body_of(Encoder(parameters()), Request("", tuple(HELLO))).keys()
+    assert keys == {"model", "max_tokens", "stream", "messages"}
 
 
 def test_user_messages_are_merged_and_start_with_results() -> None:
     history = [
         *(user_text("query"), user_text("carried over")),
-        called("a", "b", say="Looking."),
+        reply("a", "b", text="Looking."),
         *(tool_results([ToolResult("a", "seen"), ToolResult("b", "no", is_error=True)]), user_text("hurry")),
         assistant([Text("Done.")]),
         user_text("next"),
     ]
-    assert bare(body(history))["messages"] == [
-        {"role": "user", "content": [{"type": "text", "text": "query"}, {"type": "text", "text": "carried over"}]},
-        {
-            "role": "assistant",
-            "content": [
-                {"type": "text", "text": "Looking."},
-                {"type": "tool_use", "id": "a", "name": "look", "input": {"at": "a"}},
-                {"type": "tool_use", "id": "b", "name": "look", "input": {"at": "b"}},
-            ],
-        },
-        {
-            "role": "user",
-            "content": [
-                {"type": "tool_result", "tool_use_id": "a", "content": "seen"},
-                {"type": "tool_result", "tool_use_id": "b", "content": "no", "is_error": True},
-                {"type": "text", "text": "hurry"},
-            ],
-        },
-        {"role": "assistant", "content": [{"type": "text", "text": "Done."}]},
-        {"role": "user", "content": [{"type": "text", "text": "next"}]},
+    call_a, call_b = ({"type": "tool_use", "id": id, "name": "look", "input": {"at": id}} for id in "ab")
+    result_a = {"type": "tool_result", "tool_use_id": "a", "content": "seen"}
+    result_b = {"type": "tool_result", "tool_use_id": "b", "content": "no", "is_error": True}
+    assert without_breakpoints(body(history))["messages"] == [
+        {"role": "user", "content": [text_json("query"), text_json("carried over")]},
+        {"role": "assistant", "content": [text_json("Looking."), call_a, call_b]},
+        {"role": "user", "content": [result_a, result_b, text_json("hurry")]},
+        {"role": "assistant", "content": [text_json("Done.")]},
+        {"role": "user", "content": [text_json("next")]},
     ]
 
 
@@ -138,23 +133,33 @@ SIGNED = Thinking("Hm.", "signed")
 NOVELTY = {"type": "novelty", "shape": "round", "deep": {"n": [1, None, True, 0.5]}, "äöü": "👩‍🚀"}
 
 
+def contents_of_sent_replies(blocks: tuple[Any, ...], signer: str = "") -> list[Any]:
+    """Return the contents of the replies in a request after a reply of these blocks, signed by this model."""
+    raw = without_breakpoints(body([*HELLO, Message("assistant", blocks, signer), *HELLO]))
+    return [message["content"] for message in raw["messages"] if message["role"] == "assistant"]
+
+
 @pytest.mark.parametrize(
-    ("blocks", "signer", "kinds"),
+    ("blocks", "signer", "sent_types"),
     [
         ((SIGNED, REDACTED, Thinking("Unsigned."), Text("So.")), "", ["thinking", "redacted_thinking", "text"]),
         ((SIGNED, REDACTED, Text("So.")), NEWER, ["thinking", "redacted_thinking", "text"]),
         ((SIGNED, REDACTED, Text("So.")), OLDER, ["text"]),
         ((SIGNED, Text("So."), Thinking("And", "signed"), REDACTED, Thinking("x")), "", ["thinking", "text"]),
-        ((SIGNED,), OLDER, None),
-        ((Text("x"), Opaque(NOVELTY)), "", ["text", "novelty"]),
     ],
-    ids=["unsigned", "own", "of another model", "at the end", "nothing else", "unknown block"],
+    ids=["unsigned", "own", "of another model", "at the end"],
 )
-def test_which_blocks_of_a_reply_are_sent(blocks: tuple[Any, ...], signer: str, kinds: list[str] | None) -> None:
-    sent = bare(body([*ASK, Message("assistant", blocks, signer), *ASK]))["messages"]
-    replies = [message["content"] for message in sent if message["role"] == "assistant"]
-    assert [[block["type"] for block in content] for content in replies] == ([] if kinds is None else [kinds])
-    assert all(NOVELTY in content for content in replies if Opaque(NOVELTY) in blocks)
+def test_only_usable_thinking_is_sent(blocks: tuple[Any, ...], signer: str, sent_types: list[str]) -> None:
+    (content,) = contents_of_sent_replies(blocks, signer)
+    assert [block["type"] for block in content] == sent_types
+
+
+def test_a_reply_without_usable_blocks_is_omitted() -> None:
+    assert contents_of_sent_replies((SIGNED,), OLDER) == []
+
+
+def test_an_unknown_block_is_sent_unchanged() -> None:
+    assert contents_of_sent_replies((Text("x"), Opaque(NOVELTY))) == [[text_json("x"), NOVELTY]]
 
 
 def test_a_lone_surrogate_is_replaced() -> None:
@@ -162,21 +167,23 @@ def test_a_lone_surrogate_is_replaced() -> None:
 
 
 def test_the_tail_comes_last_and_only_once() -> None:
-    encoder, history = Encoder(parameters()), [*ASK, called("a"), answered("a")]
-    first = encoded(encoder, request(history, "post-prompt", "plan"))
-    assert [b.get("text") for b in first["messages"][-1]["content"]] == [None, "post-prompt", "plan"]
-    assert breakpoints(first)[-1] == ("messages", 2, 0)
-    later = encoded(encoder, request([*history, assistant([Text("x")]), *ASK]))
-    assert bare(later)["messages"][2]["content"] == bare(first)["messages"][2]["content"][:1]
+    encoder, history = Encoder(parameters()), [*HELLO, reply("a"), results("a")]
+    result = {"type": "tool_result", "tool_use_id": "a", "content": "seen a"}
+    with_tail = body_of(encoder, request(history, "post-prompt", "plan"))
+    *_, last_message = without_breakpoints(with_tail)["messages"]
+    assert last_message["content"] == [result, text_json("post-prompt"), text_json("plan")]
+    *_, last_breakpoint = breakpoints(with_tail)
+    assert last_breakpoint == ("messages", 2, 0), "the result, which is before the tail"
+    later = body_of(encoder, request([*history, assistant([Text("x")]), *HELLO]))
+    _hello, _reply, result_message, *_ = without_breakpoints(later)["messages"]
+    assert result_message["content"] == [result]
 
 
 def test_the_tail_as_system_messages() -> None:
-    raw = body(ASK, "post-prompt", "plan", with_=parameters(system_messages=True))
-    assert bare(raw)["messages"][1:] == [
-        {"role": "system", "content": "post-prompt"},
-        {"role": "system", "content": "plan"},
-    ]
-    assert breakpoints({**raw, "messages": raw["messages"][:1]}) == [("system", 0, 0), ("messages", 0, 0)]
+    raw = body(HELLO, "post-prompt", "plan", use=parameters(system_messages=True))
+    hello, *tail = raw["messages"]
+    assert tail == [{"role": "system", "content": "post-prompt"}, {"role": "system", "content": "plan"}]
+    assert breakpoints({**raw, "messages": [hello]}) == [("system", 0, 0), ("messages", 0, 0)]
     assert check(raw, HEADERS) is None
 
 
@@ -184,7 +191,7 @@ def test_the_tail_as_system_messages() -> None:
 
 
 def test_every_setting() -> None:
-    own = parameters(
+    use = parameters(
         OLDER,
         4000,
         temperature=0.5,
@@ -193,7 +200,7 @@ def test_every_setting() -> None:
         stop_sequences=("END", "\n\n"),
         extra_body={"metadata": {"user_id": "me"}, "output_config": {"format": {"x": 1}}, "top_k": 5},
     )
-    raw = body(with_=own)
+    raw = body(use=use)
     assert {k: v for k, v in raw.items() if k not in ("messages", "system", "tools")} == {
         "model": OLDER,
         "max_tokens": 4000,
@@ -209,20 +216,23 @@ def test_every_setting() -> None:
 
 def test_extra_body_replaces_no_own_field() -> None:
     extra = {"model": "other", "stream": False, "max_tokens": 1, "messages": [], "system": "x", "tools": [], "own": 1}
-    assert body(with_=parameters(extra_body=extra)) == {**body(), "own": 1}
+    assert body(use=parameters(extra_body=extra)) == {**body(), "own": 1}
 
 
 @pytest.mark.parametrize(
-    ("overrides", "sent"),
+    ("overrides", "max_tokens", "temperature", "effort"),
     [
-        (Overrides(1500, 0.3, "high"), (1500, 0.3, {"effort": "high"})),
-        (Overrides(temperature=0.0), (4000, 0.0, {"effort": "low"})),
-        (Overrides(), (4000, 0.5, {"effort": "low"})),
+        pytest.param(Overrides(max_tokens=1500, temperature=0.3, effort="high"), 1500, 0.3, "high", id="all"),
+        pytest.param(Overrides(temperature=0.0), 4000, 0.0, "low", id="zero"),
+        pytest.param(Overrides(), 4000, 0.5, "low", id="none"),
     ],
 )
-def test_parameters_of_a_call_override_the_model(overrides: Overrides, sent: tuple[Any, ...]) -> None:
-    raw = body(with_=parameters(OLDER, 4000, temperature=0.5, effort="low"), overrides=overrides)
-    assert (raw["max_tokens"], raw["temperature"], raw["output_config"]) == sent
+def test_parameters_of_a_call_override_the_model(
+    overrides: Overrides, max_tokens: int, temperature: float, effort: str
+) -> None:
+    raw = body(use=parameters(OLDER, 4000, temperature=0.5, effort="low"), overrides=overrides)
+    assert (raw["max_tokens"], raw["temperature"]) == (max_tokens, temperature)
+    assert raw["output_config"] == {"effort": effort}
     assert check(raw, OLD_HEADERS) is None
 
 
@@ -235,29 +245,31 @@ def growing(turns: int, *, parallel: int = 1) -> Iterator[list[Message]]:
     for n in range(turns):
         yield list(history)
         ids = [f"t{n}_{i}" for i in range(parallel)]
-        history += [called(*ids, say=f"Looking, {n}."), answered(*ids)]
+        history += [reply(*ids, text=f"Looking, {n}."), results(*ids)]
         if n % 3 == 0:
             history.append(user_text(f"USER INTERRUPTION: {n}"))
 
 
-@pytest.mark.parametrize("parallel", [1, 30])
+@pytest.mark.parametrize("parallel", [1, 30])  # 30 results are more blocks than a breakpoint looks back over
 def test_breakpoints_are_the_ends_of_three_requests(parallel: int) -> None:
-    encoder = Encoder(parameters())
-    bodies = [encoded(encoder, request(h, f"tail {len(h)}")) for h in growing(12, parallel=parallel)]
-    for raw in bodies:
-        places = breakpoints(raw)
+    encoder, places_of_requests = Encoder(parameters()), []
+    for history in growing(12, parallel=parallel):
+        raw = body_of(encoder, request(history, "tail"))
+        system, *_, last = places = breakpoints(raw)
         assert len(places) <= 4
-        assert places[0] == ("system", 0, 0)
-        # The last one is the end of the conversation, not of the tail.
-        assert places[-1] == ("messages", len(raw["messages"]) - 1, len(raw["messages"][-1]["content"]) - 2)
-    for step in (1, 2):  # the request between may have been cancelled before its entry was stored
-        for before, after in zip(bodies, bodies[step:], strict=False):
-            assert breakpoints(before)[-1] in breakpoints(after)
+        assert system == ("system", 0, 0)
+        *_, (last_index, last_message) = enumerate(raw["messages"])
+        tail_index = last_message["content"].index(text_json("tail"))
+        assert last == ("messages", last_index, tail_index - 1)
+        places_of_requests.append(places)
+    for distance in (1, 2):  # the request between may have been cancelled before its entry was stored
+        for (*_, last), later_places in zip(places_of_requests, places_of_requests[distance:], strict=False):
+            assert last in later_places
 
 
-def piling_up() -> Iterator[list[Message]]:
+def growing_last_turn() -> Iterator[list[Message]]:
     """Yield conversations whose last turn grows, as after interruptions of runs."""
-    history = [user_text("Count."), called("a"), answered("a")]
+    history = [user_text("Count."), reply("a"), results("a")]
     for n in range(9):
         yield list(history)
         history += [user_text("[The user interrupted the run here]"), user_text(f"Once more, {n}.")]
@@ -265,41 +277,51 @@ def piling_up() -> Iterator[list[Message]]:
 
 @pytest.mark.parametrize(
     ("histories", "is_lossy"),
-    [(growing(40), False), (growing(40, parallel=30), False), (growing(30, parallel=25), True), (piling_up(), False)],
-    ids=["single calls", "many calls", "half of the requests lost", "a growing turn"],
+    [
+        pytest.param(growing(40), False, id="single calls"),
+        pytest.param(growing(40, parallel=30), False, id="many calls"),
+        pytest.param(growing(30, parallel=25), True, id="half of the requests lost"),
+        pytest.param(growing_last_turn(), False, id="a growing turn"),
+    ],
 )
 def test_all_repeated_input_is_read_from_the_cache(histories: Iterator[list[Message]], is_lossy: bool) -> None:
     encoder, cache, accounts = Encoder(parameters()), PromptCache(), list[Account]()
     for n, history in enumerate(histories):
-        raw = encoded(encoder, request(history, "the tail"))
+        raw = body_of(encoder, request(history, "the tail"))
         if not is_lossy or n % 2 == 0:
             accounts.append(cache.account(raw))
-    assert all(a.cache_read == a.repeatable for a in accounts)
-    assert sum(a.cache_read for a in accounts) > 0
+    assert all(account.cache_read == account.repeatable for account in accounts)
+    assert any(account.cache_read for account in accounts)
 
 
 # ---------------------------------------------------------------------------------------------------- the encoded turns
 
 
 def test_only_new_messages_are_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    done: list[Message] = []
+    encoded_messages: list[Message] = []
     sendable = encoding._sendable_blocks
-    monkeypatch.setattr(encoding, "_sendable_blocks", lambda m, model: done.append(m) or sendable(m, model))
+    monkeypatch.setattr(encoding, "_sendable_blocks", lambda m, model: encoded_messages.append(m) or sendable(m, model))
     encoder = Encoder(parameters())
     for history in growing(20):
         encoder.encode(request(history))
-    assert done == history
+    assert encoded_messages == history
 
 
-def test_a_different_conversation_is_encoded_from_its_start() -> None:
+@pytest.mark.parametrize("length", [9, 4, 1, 0])
+def test_a_different_conversation_is_encoded_from_its_start(length: int) -> None:
     encoder = Encoder(parameters())
     (*_, long) = growing(6)
     encoder.encode(request(long))
-    for keep in (9, 4, 1, 0):
-        shorter = request([*long[:keep], user_text("Something else.")])
-        assert encoder.encode(shorter) == Encoder(parameters()).encode(shorter)
-    other_tools = Request("s", tuple(ASK), TOOLS[:1])
-    assert len(encoded(encoder, other_tools)["tools"]) == 1
+    shorter = request([*long[:length], user_text("Something else.")])
+    assert encoder.encode(shorter) == Encoder(parameters()).encode(shorter)
+
+
+def test_different_tools_are_encoded_again() -> None:
+    encoder = Encoder(parameters())
+    encoder.encode(request())
+    look, _ = TOOLS
+    (tool,) = body_of(encoder, Request("s", tuple(HELLO), (look,)))["tools"]
+    assert tool["name"] == "look"
 
 
 texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20).filter(str.strip)
@@ -312,22 +334,22 @@ def conversations(draw: st.DrawFn) -> list[list[Message]]:
     conversation, histories, count = Conversation(), list[list[Message]](), 0
     conversation.append(user_text(draw(texts)))
     for _ in range(draw(st.integers(1, 12))):
-        what = draw(st.sampled_from(["reply", "reply", "reply", "user", "withdraw"]))
-        if what == "withdraw":
+        act = draw(st.sampled_from(["reply", "reply", "reply", "user", "withdraw"]))
+        if act == "withdraw":
             conversation.withdraw()
-        if what != "reply":
+        if act != "reply":
             conversation.append(user_text(draw(texts)))
             continue
         histories.append(list(conversation.messages))
         blocks = draw(st.sampled_from([(), (Thinking("Hm.", "signed"),), (Thinking("Unsigned."),), (REDACTED,)]))
         calls = draw(st.sampled_from([0, 0, 1, 1, 2, 30]))
         names = st.sampled_from(["look", "list"])
-        reply = [*blocks, Text(draw(texts))]
-        reply += [ToolCall(f"toolu_{count + i}", draw(names), draw(inputs)) for i in range(calls)]
-        conversation.append(assistant([*reply, *draw(st.sampled_from([(), (Thinking("And then", "signed too"),)]))]))
+        blocks = [*blocks, Text(draw(texts))]
+        blocks += [ToolCall(f"toolu_{count + i}", draw(names), draw(inputs)) for i in range(calls)]
+        conversation.append(assistant([*blocks, *draw(st.sampled_from([(), (Thinking("And then", "signed too"),)]))]))
         count += calls
-        results = [ToolResult(c.id, draw(texts), draw(st.booleans())) for c in conversation.open_calls]
-        conversation.append(tool_results(results) if calls else user_text(draw(texts)))
+        answers = [ToolResult(c.id, draw(texts), draw(st.booleans())) for c in conversation.open_calls]
+        conversation.append(tool_results(answers) if calls else user_text(draw(texts)))
     histories.append(list(conversation.messages))
     return histories
 
@@ -340,20 +362,20 @@ def test_the_service_accepts_any_conversation(
     for history in histories:
         for message in history:
             issued.remember(tuple(block_to_json(b) for b in message.blocks if isinstance(b, Thinking | Opaque)))
-        raw = encoded(encoder, request(history, *tail, system="s" if has_system else ""))
+        raw = body_of(encoder, request(history, *tail, system="s" if has_system else ""))
         assert check(raw, HEADERS, issued=issued, policy=Policy(alternate=not system_messages)) is None
         sent = [b["text"] for m in raw["messages"] if m["role"] == "user" for b in m["content"] if b["type"] == "text"]
         expected = [b.text for m in history if m.role == "user" for b in m.blocks if isinstance(b, Text)]
         assert sent == [*expected, *([] if system_messages else tail)]
 
 
-@given(conversations(), st.lists(st.lists(texts, max_size=2), min_size=13, max_size=13))
+@given(conversations(), st.lists(st.lists(texts, max_size=2), min_size=13, max_size=13))  # a tail for each request
 def test_any_conversation_is_read_from_the_cache(histories: list[list[Message]], tails: list[list[str]]) -> None:
     encoder, cache, accounts = Encoder(parameters()), PromptCache(), list[Account]()
     lengths = iter(len(t) for t in tails)
     follow = Conversations(tail=lambda _: next(lengths))
     for (before, history), tail in zip(pairwise([[], *histories]), tails, strict=False):
-        raw = encoded(encoder, request(history, *tail))
+        raw = body_of(encoder, request(history, *tail))
         account = cache.account(raw)
         if history[: len(before)] == before:
             accounts.append(account)

@@ -1,4 +1,4 @@
-"""The shipped rules of the offline model, with real files and tools: what can be asked, and what lines do."""
+"""The shipped rules of the offline model, with real files and tools: answers to queries, and effects of lines."""
 
 import os
 import re
@@ -42,6 +42,7 @@ FILES = {
     "products.csv": "sku,name,price,stock,rating\nSKU122,Cup,2.50,40,4.0\nSKU123,Pot,34.00,12,3.8\n",
     "notes/SKU123.md": "# SKU123 Pot\n\n- Lids do not close.\n",
 }
+# Names that look like something else in a query.
 ODD_FILES = {"with space/my file.csv": "sku\nA 1\n", "all.md": "everything\n", "files.d/a": "a\n"}
 
 
@@ -56,7 +57,7 @@ class Driver:
     replies: list[Message] = field(default_factory=list)
 
     async def run(self, query: str, lines: Mapping[int, str] | None = None) -> str:
-        """Return the text of the last reply. ``lines`` arrive after these iterations, several in one text in rows."""
+        """Return the text of the last reply. ``lines`` maps an iteration to the rows that the user sends after it."""
         self.conversation.append(user_text(query))
         self.replies.clear()
         tail: tuple[str, ...] = ()
@@ -65,7 +66,7 @@ class Driver:
             reply = await self.reply(tail)
             tail = ()
             if reply.calls:
-                self.conversation.append(tool_results([await self.call(c) for c in reply.calls]))
+                await self.carry_out(reply)
                 resume = None
             text = (lines or {}).get(len(self.replies))
             if text is not None:
@@ -101,6 +102,10 @@ class Driver:
         context = ToolContext(self.workspace, self.plan, call.id, Steered(), lambda text: None)
         return await calling.run(REGISTRY.get(call.name), call, context, calling.ToolLimits())
 
+    async def carry_out(self, reply: Message) -> None:
+        """Run the calls of a reply, and add their results."""
+        self.conversation.append(tool_results([await self.call(c) for c in reply.calls]))
+
     def skip(self, reply: Message) -> None:
         """Answer the calls of a reply as an urgent line does."""
         self.conversation.append(tool_results([ToolResult(c.id, SKIPPED, is_error=True) for c in reply.calls]))
@@ -110,18 +115,22 @@ class Driver:
         """The names of the tools that each reply called."""
         return [[c.name for c in reply.calls] for reply in self.replies]
 
+    def write(self, files: Mapping[str, str]) -> None:
+        for name, text in files.items():
+            (self.workspace / name).parent.mkdir(exist_ok=True)
+            (self.workspace / name).write_text(text)
 
-def plain(text: str) -> str:
+
+def without_indentation(text: str) -> str:
     """Return the text without the indentation of code blocks."""
     return re.sub(r"^    ", "", text, flags=re.M)
 
 
 @pytest.fixture
 def driver(tmp_path: Path) -> Driver:
-    for name, text in FILES.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    return Driver(tmp_path)
+    driver = Driver(tmp_path)
+    driver.write(FILES)
+    return driver
 
 
 # ---------------------------------------------------------------------------------------------- tasks
@@ -143,7 +152,7 @@ async def test_lines_and_words_of_files_are_counted(driver: Driver) -> None:
 
 @pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
-    ("query", "has"),
+    ("query", "expected"),
     [
         ("list files in prompts", "prompts: 3 files\nprompts/code.py: 6 lines"),
         ("Show me the files in the prompts folder", "prompts: 3 files"),
@@ -170,21 +179,10 @@ async def test_lines_and_words_of_files_are_counted(driver: Driver) -> None:
         ("Please count the words in the prompts folder.", "15      19  total of 3"),
         ("how many lines does prompts/other.md have?", "7       8  total of 1"),
         ("How many lines are in this folder", "total of 5"),
-        ("count lines in empty", "There are no text files in empty"),
-        ("summarise empty", "empty: 0 files"),
         ("summarise all files please", "The workspace, text files:"),
         ("summarize prompts/other.md", "prompts/other.md: Guide"),
-        # Names that look like something else.
-        ('read "with space/my file.csv"', "with space/my file.csv: 2 lines, 3 words, 8 bytes\nsku\nA 1"),
-        ("count the lines in 'with space/my file.csv'", "2       3  with space/my file.csv"),
-        ('list files in "with space"', "with space: 1 file"),
-        ('summarise "with space"', "\nwith space/my file.csv: sku"),
-        ('search for A in "with space"', "with space/my file.csv:2: A 1"),
-        ("summarize all.md", "\nall.md: everything"),
-        ("count lines in files.d", "1       1  files.d/a"),
         # The sign of an attachment.
         ("read @prompts/other.md:5", "; lines 5 to 7 are shown\n## Use"),
-        ('show me @"with space/my file.csv"', "with space/my file.csv: 2 lines, 3 words, 8 bytes\nsku\nA 1"),
         ("list files in @prompts", "prompts: 3 files"),
         ("count the lines of @prompts/", "total of 3"),
         ("what is in @prompts?", "prompts, text files:"),
@@ -192,18 +190,41 @@ async def test_lines_and_words_of_files_are_counted(driver: Driver) -> None:
         ("largest file in @prompts", "prompts/other.md"),
     ],
 )
-async def test_queries(driver: Driver, query: str, has: str) -> None:
-    if "empty" in query:
-        (driver.workspace / "empty").mkdir()
-    for name, text in ODD_FILES.items() if re.search(r"with space|all\.md|files\.d", query) else ():
-        (driver.workspace / name).parent.mkdir(exist_ok=True)
-        (driver.workspace / name).write_text(text)
-    assert has in plain(await driver.run(query))
+async def test_queries_about_files(driver: Driver, query: str, expected: str) -> None:
+    assert expected in without_indentation(await driver.run(query))
 
 
 @pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
-    ("query", "first", "rest"),
+    ("query", "expected"),
+    [
+        ('read "with space/my file.csv"', "with space/my file.csv: 2 lines, 3 words, 8 bytes\nsku\nA 1"),
+        ("count the lines in 'with space/my file.csv'", "2       3  with space/my file.csv"),
+        ('list files in "with space"', "with space: 1 file"),
+        ('summarise "with space"', "\nwith space/my file.csv: sku"),
+        ('search for A in "with space"', "with space/my file.csv:2: A 1"),
+        ('show me @"with space/my file.csv"', "with space/my file.csv: 2 lines, 3 words, 8 bytes\nsku\nA 1"),
+        ("summarize all.md", "\nall.md: everything"),
+        ("count lines in files.d", "1       1  files.d/a"),
+    ],
+)
+async def test_queries_about_odd_names(driver: Driver, query: str, expected: str) -> None:
+    driver.write(ODD_FILES)
+    assert expected in without_indentation(await driver.run(query))
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [("count lines in empty", "There are no text files in empty"), ("summarise empty", "empty: 0 files")],
+)
+async def test_queries_about_an_empty_folder(driver: Driver, query: str, expected: str) -> None:
+    (driver.workspace / "empty").mkdir()
+    assert expected in await driver.run(query)
+
+
+@pytest.mark.sampled(every=3)
+@pytest.mark.parametrize(
+    ("query", "first_file", "count"),
     [
         ("which file is the largest?", "products.csv", 5),
         ("what is the smallest file in the prompts folder", "prompts/system.yaml", 3),
@@ -214,14 +235,15 @@ async def test_queries(driver: Driver, query: str, has: str) -> None:
         ("which python file is the largest?", "prompts/code.py", 1),
     ],
 )
-async def test_files_in_the_order_of_size_or_age(driver: Driver, query: str, first: str, rest: int) -> None:
-    for time, name in enumerate(["products.csv", *list(FILES)[:1], "prompts/code.py", "notes/SKU123.md"]):
-        os.utime(driver.workspace / name, (time, time))
+async def test_files_in_the_order_of_size_or_age(driver: Driver, query: str, first_file: str, count: int) -> None:
+    for time, name in enumerate(["products.csv", "prompts/system.yaml", "prompts/code.py", "notes/SKU123.md"]):
+        os.utime(driver.workspace / name, (time, time))  # prompts/other.md is the newest
     text = await driver.run(query)
     assert driver.calls == [["list_files"], []]
-    assert text.startswith(f"{first}: ")
-    listed = re.findall(r"^    (\S+): \d+ lines", text, re.M)
-    assert (listed[0], len(listed)) == (first, rest)
+    assert text.startswith(f"{first_file}: ")
+    first_listed, *others = re.findall(r"^    (\S+): \d+ lines", text, re.M)
+    assert first_listed == first_file
+    assert len([first_listed, *others]) == count
 
 
 async def test_a_folder_is_summarised_from_its_files(driver: Driver) -> None:
@@ -246,13 +268,13 @@ async def test_a_file_too_large_to_count(driver: Driver, query: str) -> None:
 async def test_a_denial_is_shown_with_its_reason(driver: Driver) -> None:
     driver.conversation.append(user_text("run 'rm x'"))
     (call,) = (await driver.reply()).calls
-    denied = "The user refused this: not that\nlist it first"
-    driver.conversation.append(tool_results([ToolResult(call.id, denied, is_error=True)]))
-    assert (await driver.reply()).text.endswith(f"- {denied}")
+    denial = "The user refused this: not that\nlist it first"
+    driver.conversation.append(tool_results([ToolResult(call.id, denial, is_error=True)]))
+    assert (await driver.reply()).text.endswith(f"- {denial}")
 
 
 @pytest.mark.parametrize(
-    ("query", "text", "has"),
+    ("query", "text", "expected"),
     [
         ("count the lines", "fix the lid\n\nFIX it\nend", "has 4 lines and 6 words."),
         ("How many words is this?", "fix the lid\n\nFIX it\nend", "query has 4 lines and 6 words"),
@@ -261,27 +283,31 @@ async def test_a_denial_is_shown_with_its_reason(driver: Driver) -> None:
         ("search for fix", "fix it\n" * 6_000, "longer than the 40,000 characters"),
     ],
 )
-async def test_text_from_stdin(driver: Driver, query: str, text: str, has: str) -> None:
-    assert has in plain(await driver.run(f"{query}\n\n<stdin>\n{text}\n</stdin>"))
+async def test_text_from_stdin(driver: Driver, query: str, text: str, expected: str) -> None:
+    assert expected in without_indentation(await driver.run(f"{query}\n\n<stdin>\n{text}\n</stdin>"))
     assert driver.calls == [[]]
 
 
-@pytest.mark.parametrize("query", ["hello", "help", "what can you do?", "What is the capital of France?"])
-async def test_other_queries_are_answered_with_examples(driver: Driver, query: str) -> None:
+@pytest.mark.parametrize("query", ["help", "what can you do?"])
+async def test_help_is_narrower_than_a_terminal(driver: Driver, query: str) -> None:
     text = await driver.run(query)
-    is_help = query in ("help", "what can you do?")
     assert "offline_model.yaml, a file of rules" in text
     assert "not a language model" in text
-    assert is_help or "set ANTHROPIC_API_KEY for a real model" in text
-    if is_help:
-        assert max(map(len, text.splitlines())) < 80
-    else:
-        assert len(text.splitlines()) == 1, "a paragraph, which a terminal of any width wraps"
+    assert all(len(row) < 80 for row in text.splitlines())
+
+
+@pytest.mark.parametrize("query", ["hello", "What is the capital of France?"])
+async def test_other_queries_are_answered_with_examples(driver: Driver, query: str) -> None:
+    text = await driver.run(query)
+    assert "offline_model.yaml, a file of rules" in text
+    assert "not a language model" in text
+    assert "set ANTHROPIC_API_KEY for a real model" in text
+    assert "\n" not in text, "a paragraph, which a terminal of any width wraps"
 
 
 async def test_the_plan_is_changed_in_plain_words(driver: Driver) -> None:
-    added = await driver.run("Please add check the licence to the plan")
-    assert plain(added) == "The plan:\n\n[ ] 1. check the licence"
+    plan = await driver.run("Please add check the licence to the plan")
+    assert without_indentation(plan) == "The plan:\n\n[ ] 1. check the licence"
     assert "[ ] 2. call Ann" in await driver.run("add call Ann to my todo list")
     assert "[✓] 2. call Ann" in await driver.run("mark task 2 as done")
     assert "[✓] 2. call Ann" in await driver.run("What is on the plan?")
@@ -291,10 +317,15 @@ async def test_the_plan_is_changed_in_plain_words(driver: Driver) -> None:
 # ---------------------------------------------------------------------------------------------- lines
 
 
+def count_of_totals(driver: Driver) -> int:
+    """Return the number of replies that answer the query COUNT."""
+    return sum("total of" in reply.text for reply in driver.replies)
+
+
 @pytest.mark.sampled(every=4)
-@pytest.mark.parametrize("moment", [1, 2])
+@pytest.mark.parametrize("iteration", [1, 2])
 @pytest.mark.parametrize(
-    ("line", "says"),
+    ("line", "expected"),
     [
         # The program resumes the task after these.
         ("What are you doing?", f'I work on "{COUNT}". This is model call'),
@@ -312,26 +343,35 @@ async def test_the_plan_is_changed_in_plain_words(driver: Driver) -> None:
         ("add call Ann to the plan", "I add it to the plan."),
     ],
 )
-async def test_a_line_is_answered_and_the_task_once(driver: Driver, line: str, says: str, moment: int) -> None:
-    text = await driver.run(COUNT, {moment: line})
-    assert says in driver.replies[moment].text
+async def test_a_line_is_answered_and_the_task_once(driver: Driver, line: str, expected: str, iteration: int) -> None:
+    text = await driver.run(COUNT, {iteration: line})
+    reply_to_line = driver.replies[iteration]
+    assert expected in reply_to_line.text
     assert text.endswith(TOTAL)
-    assert sum("total of" in reply.text for reply in driver.replies) == 1
-    assert moment == 2 or driver.calls[1][-3:] == ["read_file"] * 3, "work continues in the same reply"
+    assert count_of_totals(driver) == 1
+    if iteration == 1:  # the work continues in the same reply
+        assert [call.name for call in reply_to_line.calls if not call.name.startswith("plan_")] == ["read_file"] * 3
 
 
 async def test_a_todo_list_of_several_rows_is_shown(driver: Driver) -> None:
     driver.plan.add("call Ann", "user")
     await driver.run(COUNT, {1: "todo: list"})
-    assert plain(driver.replies[1].text).startswith("Noted:\n\nthe plan:\n[ ] 1. call Ann\n0 done, 0 failed, 1 pending")
+    _, reply_to_line, *_ = driver.replies
+    plan = "the plan:\n[ ] 1. call Ann\n0 done, 0 failed, 1 pending"
+    assert without_indentation(reply_to_line.text).startswith(f"Noted:\n\n{plan}")
 
 
-@pytest.mark.parametrize("line", ["hurry up", "status", "read prompts/system.yaml"])
-async def test_lines_after_an_aside_keep_the_answer(driver: Driver, line: str) -> None:
+@pytest.mark.parametrize(
+    ("line", "end", "totals"),
+    [("hurry up", TOTAL, 1), ("status", TOTAL, 1), ("read prompts/system.yaml", "two words", 0)],
+    ids=["remark", "question", "new task"],
+)
+async def test_lines_after_an_aside_keep_the_answer(driver: Driver, line: str, end: str, totals: int) -> None:
     text = await driver.run(COUNT, {2: "todo: add x", 3: line})
-    assert driver.replies[2].text == "Noted (Done: task 1 added: x)."
-    assert text.endswith("two words" if line.startswith("read") else TOTAL)
-    assert sum("total of" in reply.text for reply in driver.replies) == (not line.startswith("read"))
+    _, _, reply_to_todo, *_ = driver.replies
+    assert reply_to_todo.text == "Noted (Done: task 1 added: x)."
+    assert text.endswith(end)
+    assert count_of_totals(driver) == totals
 
 
 async def test_failed_plan_calls_do_not_stop_tasks(driver: Driver) -> None:
@@ -348,34 +388,38 @@ async def test_the_end_of_a_job_is_reported(driver: Driver) -> None:
     assert driver.calls == [["list_files"]]
     await driver.run(COUNT)
     driver.conversation.append(job)
-    assert (await driver.reply()).text == reply.text.partition("\n")[0]
+    report, _, _ = reply.text.partition("\n")
+    assert (await driver.reply()).text == report
 
 
 @pytest.mark.parametrize(
-    ("line", "calls"),
+    ("line", "tool", "expected"),
     [
-        ("no, read prompts/system.yaml instead", "read_file"),
-        *[(f"{word} list files in prompts", "list_files") for word in ("no,", "wait,", "actually", "please")],
+        ("no, read prompts/system.yaml instead", "read_file", "two words"),
+        *[
+            (f"{word} list files in prompts", "list_files", "prompts: 3 files")
+            for word in ("no,", "wait,", "actually", "please")
+        ],
     ],
 )
-async def test_another_task_replaces_the_query(driver: Driver, line: str, calls: str) -> None:
-    assert "two words" in await driver.run(COUNT, {1: line}) or calls == "list_files"
-    assert driver.calls == [["list_files"], [calls], []]
+async def test_another_task_replaces_the_query(driver: Driver, line: str, tool: str, expected: str) -> None:
+    assert expected in await driver.run(COUNT, {1: line})
+    assert driver.calls == [["list_files"], [tool], []]
 
 
 async def test_skipped_calls_are_repeated_and_not_reported(driver: Driver) -> None:
     driver.conversation.append(user_text(COUNT))
-    driver.conversation.append(tool_results([await driver.call((await driver.reply()).calls[0])]))
+    await driver.carry_out(await driver.reply())
     driver.skip(await driver.reply())
     driver.interrupt("hurry up")
-    again = await driver.reply()
-    assert "No rule of mine" in again.text
-    results = [await driver.call(c) for c in again.calls]
-    driver.conversation.append(tool_results([ToolResult(results[0].id, "it is gone", is_error=True), *results[1:]]))
-    last = (await driver.reply()).text
-    assert "total of 2" in last
-    assert last.endswith("Not counted: it is gone")
-    assert "Skipped" not in last
+    repeated = await driver.reply()
+    assert "No rule of mine" in repeated.text
+    first, *others = [await driver.call(c) for c in repeated.calls]
+    driver.conversation.append(tool_results([ToolResult(first.id, "it is gone", is_error=True), *others]))
+    answer = (await driver.reply()).text
+    assert "total of 2" in answer
+    assert answer.endswith("Not counted: it is gone")
+    assert "Skipped" not in answer
 
 
 # ---------------------------------------------------------------------------------------------- the demonstration
@@ -384,16 +428,17 @@ async def test_skipped_calls_are_repeated_and_not_reported(driver: Driver) -> No
 async def test_a_product_is_analysed(driver: Driver) -> None:
     text = await driver.run(ANALYZE)
     assert driver.calls == [["list_files"], ["search_files"], ["plan_list", "read_file", "read_file"], []]
-    assert text.splitlines()[:5] == ["SKU123: Pot", "", "- price: 34.00", "- stock: 12", "- rating: 3.8"]
+    assert text.startswith("SKU123: Pot\n\n- price: 34.00\n- stock: 12\n- rating: 3.8\n")
     assert "- Lids do not close." in text
     assert "Products in the tables that were read: 2, pieces in stock: 52." in text
     assert "No file here names SKU9" in await driver.run("analyse the data of SKU9")
 
 
-@pytest.mark.parametrize("moment", [1, 2, 3])
-async def test_the_demonstration_verifies_when_it_is_asked(driver: Driver, moment: int) -> None:
-    text = await driver.run(ANALYZE, {moment: "todo: add verify SKU data"})
-    assert "(Done: task 1 added: verify SKU data)" in driver.replies[moment].text
+@pytest.mark.parametrize("iteration", [1, 2, 3])
+async def test_the_demonstration_verifies_when_it_is_asked(driver: Driver, iteration: int) -> None:
+    text = await driver.run(ANALYZE, {iteration: "todo: add verify SKU data"})
+    reply_to_line = driver.replies[iteration]
+    assert "(Done: task 1 added: verify SKU data)" in reply_to_line.text
     assert [t.state for t in driver.plan.tasks] == ["DONE"]
     verified = "Verified. Table rows that begin with SKU123: 1 (products.csv:3)."
     assert verified in [reply.text for reply in driver.replies]
@@ -403,8 +448,7 @@ async def test_the_demonstration_verifies_when_it_is_asked(driver: Driver, momen
 async def test_an_urgent_line_changes_which_files_are_read(driver: Driver) -> None:
     driver.conversation.append(user_text(ANALYZE))
     for _ in range(2):
-        results = [await driver.call(c) for c in (await driver.reply()).calls]
-        driver.conversation.append(tool_results(results))
+        await driver.carry_out(await driver.reply())
     driver.skip(await driver.reply())
     driver.interrupt("!use the notes first")
     reply = await driver.reply()
@@ -421,10 +465,11 @@ async def test_another_product_replaces_the_first(driver: Driver, line: str) -> 
 
 AGENTS = ("explore", "plan", "agent", "agent_ask")
 FILE_TOOLS = ("list_files", "read_file", "search_files", "ask_user_question", "plan_add_task", "plan_list")
-EVERYWHERE = 'explore "kettle" in the workspace'
+IN_WORKSPACE = 'explore "kettle" in the workspace'
 
 
 async def reply_to(*conversation: Message, offered: tuple[str, ...] = (*FILE_TOOLS, *AGENTS)) -> Message:
+    """Return the reply to a conversation in which these tools are offered."""
     tools = tuple(ToolSpec(name, "", {}) for name in offered)
     return (await OneConversation(ScriptedModel(RULES)).reply(Request("system", conversation, tools))).message
 
@@ -437,8 +482,8 @@ def calls_of(message: Message) -> list[tuple[object, ...]]:
 @pytest.mark.parametrize(
     ("query", "tasks"),
     [
-        ("Please explore the kettle.", [EVERYWHERE]),
-        ("explore where the kettle is mentioned", [EVERYWHERE]),
+        ("Please explore the kettle.", [IN_WORKSPACE]),
+        ("explore where the kettle is mentioned", [IN_WORKSPACE]),
         ("explore where kettle is defined in the folder src/pots", ['explore "kettle" in src/pots']),
         ('explore kettle in "my notes"', ['explore "kettle" in my notes']),
         (
@@ -447,7 +492,7 @@ def calls_of(message: Message) -> list[tuple[object, ...]]:
         ),
         ('explore "kettle and lid"', ['explore "kettle and lid" in the workspace']),
         ("explore the use of kettles in winter in docs", ['explore "use of kettles in winter" in docs']),
-        ("explore kettle and ask me which file", [f"{EVERYWHERE} and ask me which file"]),
+        ("explore kettle and ask me which file", [f"{IN_WORKSPACE} and ask me which file"]),
         ("explore kettle in docs and ask me which", ['explore "kettle" in docs and ask me which']),
     ],
 )
@@ -467,7 +512,7 @@ async def test_an_explorer_for_each_part_of_the_query(query: str, tasks: list[st
         ("ask explore-1: to search for lid", ("agent_ask", "explore-1", "search for lid")),
     ],
 )
-async def test_other_agents_get_their_tasks(query: str, call: tuple[str, ...]) -> None:
+async def test_each_kind_of_agent_gets_its_task(query: str, call: tuple[str, ...]) -> None:
     assert calls_of(await reply_to(user_text(query))) == [call]
 
 
@@ -487,8 +532,8 @@ async def test_without_agents_no_agent_is_called(query: str, tools: list[str]) -
 
 @pytest.mark.parametrize("query", ["explore lid", "let an agent list files", "plan how to change the lid"])
 async def test_an_agent_without_an_answer_is_reported(query: str) -> None:
-    ended = ToolResult("call_1", "[agent-1 ended: cancelled] The user stopped it.", is_error=True)
-    reply = await reply_to(user_text(query), await reply_to(user_text(query)), tool_results([ended]))
+    result = ToolResult("call_1", "[agent-1 ended: cancelled] The user stopped it.", is_error=True)
+    reply = await reply_to(user_text(query), await reply_to(user_text(query)), tool_results([result]))
     assert "It has no answer:\n\n    [agent-1 ended" in reply.text
 
 
@@ -503,7 +548,7 @@ async def test_each_example_of_the_help_calls_a_tool() -> None:
     shown = (await reply_to(user_text("help"))).text
     examples = [each for row in re.findall("^    (.+)", shown, re.M) for each in re.split(" {2,}", row)]
     examples += re.findall("`((?:explore|ask|let|plan) [^`]+)`", " ".join(text_of("models").split()))
-    assert len(examples) > 25
+    assert len(examples) > 25, "the patterns find the examples"
     assert [example for example in examples if not (await reply_to(user_text(example))).calls] == []
 
 
@@ -513,6 +558,6 @@ async def test_each_example_of_the_help_calls_a_tool() -> None:
 def test_the_shipped_prompts_can_be_used() -> None:
     assert SHIPPED.source.startswith("yaml:")
     assert SHIPPED.user_template == "USER INTERRUPTION: ${message}"
-    for name in ("plan_add_task", "plan_mark_done", "status", "continue", "same reply"):
-        assert name in SHIPPED.post_prompt
+    for words in ("plan_add_task", "plan_mark_done", "status", "continue", "same reply"):
+        assert words in SHIPPED.post_prompt
     assert "USER INTERRUPTION" in " ".join(text_of_prompt(yamlfile.read(PROMPTS / "system.yaml")).split())

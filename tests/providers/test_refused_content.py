@@ -12,43 +12,43 @@ from chain.providers.anthropic.refusals import refused_content
 from chain.providers.anthropic.stream import RequestRefused, ServiceError
 
 MODEL = "claude-opus-5-5"
-A, B, C = (Image("image/png", name, f"{name}.png", "AAAA") for name in "abc")
-RESULT = ToolResult("t1", "seen", images=(C,))
-ODD = ToolResult("t2", "odd")
+IMAGE, SECOND_IMAGE, THIRD_IMAGE = (Image("image/png", digest, f"{digest}.png", "AAAA") for digest in "abc")
+RESULT_WITH_IMAGE = ToolResult("t1", "seen", images=(THIRD_IMAGE,))
+RESULT = ToolResult("t2", "plain")
 CALL = ToolCall("t1", "look", {"at": "x"})
-OTHERS = Message("assistant", (Thinking("of another model", "s1"), Text("Hm.")), "another")
-OWN = Message("assistant", (Thinking("mine", "s2"), CALL, ToolCall("t2", "look", {})), MODEL)
+OTHER_REPLY = Message("assistant", (Thinking("of another model", "s1"), Text("Hm.")), "another")
+OWN_REPLY = Message("assistant", (Thinking("mine", "s2"), CALL, ToolCall("t2", "look", {})), MODEL)
 REQUEST = Request(
     "",
     (
-        Message("user", (Text("look"), A, B)),
+        Message("user", (Text("look"), IMAGE, SECOND_IMAGE)),
         user_text("now"),
-        OTHERS,
+        OTHER_REPLY,
         user_text("go on"),
-        OWN,
-        Message("user", (RESULT, ODD)),
+        OWN_REPLY,
+        Message("user", (RESULT_WITH_IMAGE, RESULT)),
     ),
     [ToolSpec(name, "", {}) for name in ("look", "mcp__db__query", "write")],
 )
-PLAIN = replace(REQUEST, messages=(user_text("hello"),))
-SEEING = replace(REQUEST, messages=(Message("user", (Text("look"), A)),))
+WITHOUT_IMAGE = replace(REQUEST, messages=(user_text("hello"),))
+WITH_IMAGE = replace(REQUEST, messages=(Message("user", (Text("look"), IMAGE)),))
 
 
-def found(said: str, status: int = 400, request: Request = REQUEST) -> tuple[str, ...]:
-    return refused_content(RequestRefused(said, said, status), request, MODEL)
+def refused(message: str, status: int = 400, request: Request = REQUEST) -> tuple[str, ...]:
+    return refused_content(RequestRefused(message, message, status), request, MODEL)
 
 
 @pytest.mark.parametrize(
-    ("said", "what"),
+    ("message", "content"),
     {
         # Adjacent user messages are one turn, and thinking of another model is not sent.
-        "messages.0.content.2.image.source.base64: image exceeds 5 MB maximum": ("content", B.digest),
-        "messages[0].content[1].image_url: Invalid image": ("content", A.digest),
+        "messages.0.content.2.image.source.base64: image exceeds 5 MB maximum": ("content", SECOND_IMAGE.digest),
+        "messages[0].content[1].image_url: Invalid image": ("content", IMAGE.digest),
         "messages.1.content.0: this text is blocked": ("content", digest_of(Text("Hm."))),
-        "messages.3.content.1.tool_use.input: too deep": ("content", digest_of(OWN.calls[0])),
-        "messages.4.content.0.tool_result.content.1.image.source: Could not process image": ("content", C.digest),
-        "messages.4.content.0: Could not process image": ("content", C.digest),
-        "messages.4.content.1.tool_result: blocked": ("content", digest_of(ODD)),
+        "messages.3.content.1.tool_use.input: too deep": ("content", digest_of(CALL)),
+        "messages.4.content.0.tool_result.content.1.image.source: Invalid image": ("content", THIRD_IMAGE.digest),
+        "messages.4.content.0: Could not process image": ("content", THIRD_IMAGE.digest),
+        "messages.4.content.1.tool_result: blocked": ("content", digest_of(RESULT)),
         "messages.3.content.0: Invalid `signature` in `thinking` block": ("thinking",),
         "unknown content type: thinking": ("thinking",),
         "messages.9.content.0: no such place": ("images",),
@@ -65,23 +65,23 @@ def found(said: str, status: int = 400, request: Request = REQUEST) -> tuple[str
         "whatever it is": ("images",),
     }.items(),
 )
-def test_refused_content(said: str, what: tuple[str, ...]) -> None:
-    assert found(said) == what
+def test_the_message_names_the_refused_content(message: str, content: tuple[str, ...]) -> None:
+    assert refused(message) == content
 
 
 @pytest.mark.parametrize("status", [400, 404, 413, 415, 422, 500, 501])
-def test_statuses_that_an_image_may_cause(status: int) -> None:
-    assert found("no", status, SEEING) == ("oldest images" if status == 413 else "images",)
-    assert found("no", status, PLAIN) == ()
+def test_an_image_may_cause_a_status(status: int) -> None:
+    assert refused("no", status, WITH_IMAGE) == ("oldest images" if status == 413 else "images",)
+    assert refused("no", status, WITHOUT_IMAGE) == ()
 
 
 @pytest.mark.parametrize("status", [401, 402, 403, 408, 409, 429, 502, 503, 504, 529])
 def test_statuses_that_no_content_causes(status: int) -> None:
-    assert found("messages.0.content.1: no image", status, SEEING) == ()
+    assert refused("messages.0.content.1: no image", status, WITH_IMAGE) == ()
 
 
 @pytest.mark.parametrize(
-    ("kind", "what"),
+    ("kind", "content"),
     [
         ("invalid_request_error", ("images",)),
         ("not_found_error", ("images",)),
@@ -90,13 +90,17 @@ def test_statuses_that_no_content_causes(status: int) -> None:
         ("overloaded_error", ()),
     ],
 )
-def test_error_events(kind: str, what: tuple[str, ...]) -> None:
-    assert refused_content(ServiceError(kind, "no"), SEEING, MODEL) == what
+def test_error_events_are_treated_like_statuses(kind: str, content: tuple[str, ...]) -> None:
+    assert refused_content(ServiceError(kind, "no"), WITH_IMAGE, MODEL) == content
 
 
 def test_content_that_is_not_sent_is_not_suspected() -> None:
-    gone = replace(SEEING, messages=(Message("user", (replace(A, data=""),)), OTHERS, user_text("go on")))
-    assert found("thinking is not supported", 400, gone) == ()
+    lost_image = Message("user", (replace(IMAGE, data=""),))
+    request = replace(REQUEST, messages=(lost_image, OTHER_REPLY, user_text("go on")))
+    assert refused("thinking is not supported", 400, request) == ()
+
+
+def test_redacted_thinking_may_be_the_refused_content() -> None:
     redacted = Message("assistant", (Opaque({"type": "redacted_thinking", "data": "x"}), Text("Hm.")), MODEL)
-    sent = replace(SEEING, messages=(user_text("hello"), redacted, user_text("go on")))
-    assert found("thinking is not supported", 400, sent) == ("thinking",)
+    request = replace(REQUEST, messages=(user_text("hello"), redacted, user_text("go on")))
+    assert refused("thinking is not supported", 400, request) == ("thinking",)

@@ -13,6 +13,7 @@ from support import OneConversation
 from chain.errors import ConfigError, ModelError, ParameterRefused
 from chain.messages import (
     TOO_LONG,
+    Block,
     Message,
     Overrides,
     Text,
@@ -28,121 +29,141 @@ from chain.model import Delta, Reply, Request, ToolSpec
 from chain.providers.scripted.scripted_model import ScriptedModel
 
 GO = user_text("go")
+CONTINUE = user_text("Please continue.")
 RESUME = user_text("Your reply was shown to the user. Continue the task, as the user's messages changed it.")
+STOPPED = user_text("[The user stopped the run here]")
+INTERRUPTED = user_text("[The user interrupted the run here]")
 
 
 def model(rules: str) -> OneConversation:
     return OneConversation(ScriptedModel.parse(dedent(rules), "my.yaml"))
 
 
-def line(*texts: str) -> Message:
-    return user_text("\n\n".join(f"USER INTERRUPTION: {text}" for text in texts))
+def interruption(*lines: str) -> Message:
+    return user_text("\n\n".join(f"USER INTERRUPTION: {line}" for line in lines))
 
 
-def called(name: str, text: str = "r", id: str = "call_1", **input: Any) -> list[Message]:
-    """Return a reply that calls a tool, and the result."""
-    return [assistant([ToolCall(id, name, input)]), tool_results([ToolResult(id, text)])]
+def call_and_result(tool: str, result: str = "r", **input: Any) -> list[Message]:
+    """Return a reply that calls a tool, and the tool's result."""
+    return [assistant([ToolCall("call_1", tool, input)]), tool_results([ToolResult("call_1", result)])]
 
 
-async def answer(to: OneConversation | str, messages: Sequence[Message], **request: Any) -> Reply:
-    to = model(to) if isinstance(to, str) else to
-    return await to.reply(Request(request.pop("system", "system"), tuple(messages), **request))
+async def get_reply(rules: OneConversation | str, messages: Sequence[Message], **request: Any) -> Reply:
+    scripted = model(rules) if isinstance(rules, str) else rules
+    return await scripted.reply(Request(request.pop("system", "system"), tuple(messages), **request))
 
 
-async def text_of(rules: OneConversation | str, *messages: Message, **request: Any) -> str:
-    return (await answer(rules, messages, **request)).message.text
+async def get_text(rules: OneConversation | str, *messages: Message, **request: Any) -> str:
+    return (await get_reply(rules, messages, **request)).message.text
 
 
 # ---------------------------------------------------------------------------------------------- conditions
 
 
-@pytest.mark.parametrize(
-    ("when", "is_met"),
-    [
-        ("{result: 'apple'}", True),
-        ("{result: 'APPLE'}", True),
-        ("{result: 'pear', tool: look}", False),
-        ("{result: 'pear'}", True),
-        ("{tool: loo}", False),
-        ("{tool: 'lo+k|list'}", True),
-        ("{is_error: true}", True),
-        ("{is_error: true, result: apple}", False),
-        ("{is_error: false, tool: list}", False),
-        ("{turn: 2}", True),
-        ("{turn: 3}", False),
-        ("{step: 2}", True),
-        ("{step: 1}", False),
-        ("{tail: 'the plan'}", True),
-        ("{tail: 'plum'}", False),
-        ("{system: '^syst'}", True),
-        ("{overrides: [effort]}", True),
-        ("{overrides: []}", False),
-        ("{overrides: [effort, temperature]}", False),
-        ("{offered: 'plan|li.*'}", True),
-        ("{offered: loo}", False),
-        ("{user: go}", False),  # alone, it is met only while the query is unanswered
-        ("{user: go, turn: 2}", True),
-        ("{user: stay, turn: 2}", False),
-        ("{interruption: ''}", False),
-        ("{}", True),
-    ],
-)
-async def test_conditions(when: str, is_met: bool) -> None:
+async def text_after_two_tools(condition: str) -> str:
+    """Return the text of one rule with this condition, or "next rule", after the tools ``look`` and ``list``."""
     calls = assistant([ToolCall("1", "look", {}), ToolCall("2", "list", {})])
     results = tool_results([ToolResult("1", "an apple"), ToolResult("2", "no pear", is_error=True)])
-    text = await text_of(
-        f"rules: [{{when: {when}, text: met}}, {{text: next rule}}]",
+    return await get_text(
+        f"rules: [{{when: {condition}, text: met}}, {{text: next rule}}]",
         *(GO, calls, results),
         tail=("This is the plan.",),
         overrides=Overrides(effort="low"),
         tools=(ToolSpec("look", "", {}), ToolSpec("list", "", {})),
     )
-    assert text == ("met" if is_met else "next rule")
 
 
 @pytest.mark.parametrize(
-    ("messages", "what"),
+    "condition",
     [
-        ([user_text("hello")], "the query 'hello' (model call 1 of this conversation)."),
-        ([user_text("x"), *called("look")], "the result of look (model call 2 of this conversation)."),
-        ([GO, line("hello")], "the message 'hello' (model call 1 of this conversation)."),
+        "{}",
+        "{result: 'apple'}",
+        "{result: 'APPLE'}",
+        "{result: 'pear'}",
+        "{tool: 'lo+k|list'}",
+        "{is_error: true}",
+        "{turn: 2}",
+        "{step: 2}",
+        "{tail: 'the plan'}",
+        "{system: '^syst'}",
+        "{overrides: [effort]}",
+        "{offered: 'plan|li.*'}",
+        "{user: go, turn: 2}",
     ],
 )
-async def test_a_reply_says_that_no_rule_matches(messages: list[Message], what: str) -> None:
-    assert await text_of("rules: [{when: {user: x}, text: x}]", *messages) == f"No rule of my.yaml matches {what}"
+async def test_a_rule_is_applied_if_it_matches(condition: str) -> None:
+    assert await text_after_two_tools(condition) == "met"
 
 
-async def test_the_model_notices_a_different_conversation() -> None:
-    scripted = model("rules: [{text: '${turn} ${step} ${query} ${used}'}]")
-    talk = [user_text("one"), *called("look")]
-    assert await text_of(scripted, *talk[:1]) == "1 1 one "
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "{result: 'pear', tool: look}",
+        "{tool: loo}",
+        "{is_error: true, result: apple}",
+        "{is_error: false, tool: list}",
+        "{turn: 3}",
+        "{step: 1}",
+        "{tail: 'plum'}",
+        "{overrides: []}",
+        "{overrides: [effort, temperature]}",
+        "{offered: loo}",
+        "{user: go}",  # alone, it matches only until the query has its first reply
+        "{user: stay, turn: 2}",
+        "{interruption: ''}",
+    ],
+)
+async def test_a_rule_is_skipped_unless_it_matches(condition: str) -> None:
+    assert await text_after_two_tools(condition) == "next rule"
+
+
+@pytest.mark.parametrize(
+    ("messages", "subject"),
+    [
+        pytest.param([user_text("hello")], "the query 'hello' (model call 1 of", id="query"),
+        pytest.param([user_text("x"), *call_and_result("look")], "the result of look (model call 2 of", id="result"),
+        pytest.param([GO, interruption("hello")], "the message 'hello' (model call 1 of", id="interruption"),
+    ],
+)
+async def test_a_reply_says_that_no_rule_matches(messages: list[Message], subject: str) -> None:
+    text = await get_text("rules: [{when: {user: x}, text: x}]", *messages)
+    assert text == f"No rule of my.yaml matches {subject} this conversation)."
+
+
+async def test_a_new_conversation_starts_to_count_again() -> None:
+    scripted = model("rules: [{text: 'call ${turn}, step ${step} of ${query}, used ${used}'}]")
+    one, look = user_text("one"), call_and_result("look")
+    assert await get_text(scripted, one) == "call 1, step 1 of one, used "
     for _ in range(2):
-        assert await text_of(scripted, *talk) == "2 2 one look"
-    assert await text_of(scripted, *talk, assistant([Text("a")]), user_text("two")) == "3 1 two "
-    assert await text_of(scripted, user_text("other")) == "1 1 other "
-    assert await text_of(scripted, talk[0], user_text("else")) == "1 1 else "
+        assert await get_text(scripted, one, *look) == "call 2, step 2 of one, used look"
+    next_query = [assistant([Text("a")]), user_text("two")]
+    assert await get_text(scripted, one, *look, *next_query) == "call 3, step 1 of two, used "
+    assert await get_text(scripted, user_text("other")) == "call 1, step 1 of other, used "
+    assert await get_text(scripted, one, user_text("else")) == "call 1, step 1 of else, used "
 
 
 async def test_conversations_count_their_uses_of_rules_separately() -> None:
     scripted = ScriptedModel.parse(
         "rules: [{times: 2, text: 'a${turn} ${query}'}, {text: b, error: {message: broken, times: 1}}]"
     )
-    talks = {name: OneConversation(scripted) for name in ("one", "two")}
-    histories = {name: [user_text(name)] for name in talks}
-    said: dict[str, list[str]] = {name: [] for name in talks}
+    conversations = {query: (OneConversation(scripted), [user_text(query)]) for query in ("one", "two")}
+    outcomes: dict[str, list[str]] = {query: [] for query in conversations}
     for _ in range(4):
-        for name, talk in talks.items():
+        for query, (conversation, messages) in conversations.items():
             try:
-                histories[name].append((await answer(talk, histories[name])).message)
-                said[name].append(histories[name][-1].text)
+                reply = (await get_reply(conversation, messages)).message
             except ModelError as error:
-                said[name].append(str(error))
-            histories[name].append(user_text("Please continue."))
-    assert said == {name: [f"a1 {name}", f"a2 {name}", "broken", "b"] for name in talks}
+                outcomes[query].append(str(error))
+                messages.append(CONTINUE)
+            else:
+                outcomes[query].append(reply.text)
+                messages += [reply, CONTINUE]
+    assert outcomes == {query: [f"a1 {query}", f"a2 {query}", "broken", "b"] for query in conversations}
 
 
 # ---------------------------------------------------------------------------------------------- interruptions
 
+# The task of these rules: the query calls ``list``, its result calls ``look``, and that result brings the answer.
 TASK = """
 rules:
   - {when: {interruption: 'status'}, text: 'At call ${turn}.', and: continue}
@@ -153,10 +174,11 @@ rules:
   - {when: {interruption: 'quiet'}, text: 'Only this.'}
   - {when: {interruption: '^.JOB (\\S+)\\] (.*)'}, text: 'Job ${1}: ${2}.', and: continue}
   - {when: {tool: look}, text: 'It is ${result}.'}
-  - {when: {tool: first}, tools: [{name: look}], text: 'Next I look.'}
+  - {when: {tool: list}, tools: [{name: look}], text: 'I look.'}
   - {when: {aside: true, tool: plan_add}, text: '${result}.', and: continue}
-  - {when: {user: ''}, text: 'First.', tools: [{name: first}]}
+  - {when: {user: ''}, text: 'I list.', tools: [{name: list}]}
 """
+# The same task. ``and: work`` continues it with tool calls, but postpones a final answer until the task is resumed.
 WORK = """
 rules:
   - {when: {interruption: 'status'}, text: 'At call ${turn}.', and: work}
@@ -165,88 +187,132 @@ rules:
   - {when: {tool: again}, and: continue}
   - {when: {tool: look}, text: 'It is ${result}.', times: 1, error: {message: broken, times: 1, after: 3}}
   - {when: {tool: look}, text: 'It was ${result}.'}
-  - {when: {tool: first}, tools: [{name: look}], text: 'Next I look.'}
+  - {when: {tool: list}, tools: [{name: look}], text: 'I look.'}
   - {when: {user: ''}, text: 'Hello.'}
 """
-FIRST = [GO, *called("first")]
-LOOKED = [GO, *called("look", "red")]
-STOPPED = user_text("[The user stopped the run here]")
-INTERRUPTED = user_text("[The user interrupted the run here]")
-JOB = "[JOB J1] exit code 0 after 3 s\n$ make\n\nDone."
+LISTED = [GO, *call_and_result("list")]
+LOOKED = [GO, *call_and_result("look", "red")]
+ANSWERED = [*LOOKED, assistant([Text("It is red.")])]
+JOB = "[JOB J1] exit code 0\n$ make\n\nDone."
+JOB_2 = JOB.replace("J1", "J2")
+
+
+def text_and_calls(reply: Reply) -> tuple[str, list[str]]:
+    return reply.message.text, [call.name for call in reply.message.calls]
 
 
 @pytest.mark.parametrize(
-    ("rules", "messages", "says", "calls"),
+    ("messages", "text", "calls"),
     [
-        (TASK, [*FIRST, line("status?")], "At call 2.\n\nNext I look.", "look"),
-        (TASK, [*FIRST, line("quiet")], "Only this.", ""),
-        (
-            *(TASK, [GO, line("add tea", "status", "add milk")]),
-            *("Adding tea.\n\nAt call 1.\n\nAdding milk.\n\nFirst.", "plan_add plan_add first"),
+        pytest.param([*LISTED, interruption("status?")], "At call 2.\n\nI look.", ["look"], id="continue"),
+        pytest.param([*LISTED, interruption("quiet")], "Only this.", [], id="no continue"),
+        pytest.param(
+            [GO, interruption("add tea", "status", "add milk")],
+            "Adding tea.\n\nAt call 1.\n\nAdding milk.\n\nI list.",
+            ["plan_add", "plan_add", "list"],
+            id="several lines",
         ),
-        (TASK, [*FIRST, line("unknown")], "Next I look.", "look"),
-        (TASK, [*LOOKED, line("add tea")], "Adding tea.", "plan_add"),
-        (TASK, [*FIRST, user_text(JOB)], "Job J1: exit code 0 after 3 s.\n\nNext I look.", "look"),
-        (
-            *(TASK, [*FIRST, user_text(f"{JOB}\n\nUSER INTERRUPTION: status\n\n{JOB.replace('1', '2')}")]),
-            *("Job J1: exit code 0 after 3 s.\n\nAt call 2.\n\nJob J2: exit code 0 after 3 s.\n\nNext I look.", "look"),
+        pytest.param([*LISTED, interruption("unknown")], "I look.", ["look"], id="no matching rule"),
+        pytest.param([*LOOKED, interruption("add tea")], "Adding tea.", ["plan_add"], id="calls before the answer"),
+        pytest.param([*ANSWERED, interruption("status")], "At call 3.", [], id="line after the answer"),
+        pytest.param([*LISTED, user_text(JOB)], "Job J1: exit code 0.\n\nI look.", ["look"], id="end of a job"),
+        pytest.param(
+            [*LISTED, user_text(f"{JOB}\n\nUSER INTERRUPTION: status\n\n{JOB_2}")],
+            "Job J1: exit code 0.\n\nAt call 2.\n\nJob J2: exit code 0.\n\nI look.",
+            ["look"],
+            id="line between two jobs",
         ),
-        (TASK, [*LOOKED, assistant([Text("It is red.")]), user_text(JOB)], "Job J1: exit code 0 after 3 s.", ""),
-        # What a message that asks to continue refers to: the latest results, the query, or an unanswered line.
-        (TASK, [*FIRST, line("quiet"), assistant([Text("Only this.")]), RESUME], "Next I look.", "look"),
-        (TASK, [GO, user_text("Please continue.")], "First.", "first"),
-        (TASK, [GO, line("status"), user_text("Please continue.")], "At call 1.\n\nFirst.", "first"),
-        (TASK, [*LOOKED, assistant([Text("It is red.")]), line("status")], "At call 3.", ""),
-        # Notes about a stop are not queries.
-        (TASK, [*FIRST, line("quiet"), STOPPED, user_text("again")], "First.", "first"),
-        (TASK, [*FIRST, line("quiet"), INTERRUPTED, user_text("again")], "First.", "first"),
-        ("rules: [{text: '${query}'}]", [GO, STOPPED], "go", ""),
-        (TASK, [GO, line("status"), STOPPED, user_text("Please continue.")], "First.", "first"),
-        # With "and: work", a final answer waits until the task is resumed.
-        (WORK, [*FIRST, line("status")], "At call 2.\n\nNext I look.", "look"),
-        (WORK, [*FIRST, *called("again"), line("status")], "At call 3.\n\nNext I look.", "look"),
-        (WORK, [*LOOKED, line("status", "status")], "At call 2.\n\nAt call 2.", ""),
-        (WORK, [*LOOKED, line("add")], "Adding.", "plan_add"),
-        (WORK, [*FIRST, line("add")], "Adding.\n\nNext I look.", "plan_add look"),
-        (WORK, [GO, line("status")], "At call 1.\n\nHello.", ""),
+        pytest.param([*ANSWERED, user_text(JOB)], "Job J1: exit code 0.", [], id="job after the answer"),
     ],
 )
-async def test_a_reply_to_lines_and_the_task(rules: str, messages: list[Message], says: str, calls: str) -> None:
-    reply = await answer(rules, messages)
-    assert (reply.message.text, " ".join(call.name for call in reply.message.calls)) == (says, calls)
+async def test_a_reply_answers_lines_and_continues_the_task(
+    messages: list[Message], text: str, calls: list[str]
+) -> None:
+    assert text_and_calls(await get_reply(TASK, messages)) == (text, calls)
+
+
+@pytest.mark.parametrize(
+    ("messages", "text", "calls"),
+    [
+        pytest.param(
+            [*LISTED, interruption("quiet"), assistant([Text("Only this.")]), RESUME],
+            *("I look.", ["look"]),
+            id="latest results",
+        ),
+        pytest.param([GO, CONTINUE], "I list.", ["list"], id="query"),
+        pytest.param([GO, interruption("status"), CONTINUE], "At call 1.\n\nI list.", ["list"], id="unanswered line"),
+        pytest.param([GO, interruption("status"), STOPPED, CONTINUE], "I list.", ["list"], id="line before a stop"),
+    ],
+)
+async def test_a_request_to_continue_refers_to_earlier_messages(
+    messages: list[Message], text: str, calls: list[str]
+) -> None:
+    assert text_and_calls(await get_reply(TASK, messages)) == (text, calls)
+
+
+@pytest.mark.parametrize("note", [STOPPED, INTERRUPTED], ids=["stop", "interrupt"])
+async def test_a_note_about_a_stop_is_no_query(note: Message) -> None:
+    assert await get_text("rules: [{text: '${query}'}]", GO, note) == "go"
+    assert await get_text(TASK, *LISTED, interruption("quiet"), note, user_text("again")) == "I list."
+
+
+@pytest.mark.parametrize(
+    ("messages", "text", "calls"),
+    [
+        pytest.param([*LISTED, interruption("status")], "At call 2.\n\nI look.", ["look"], id="calls next"),
+        pytest.param(
+            [*LISTED, *call_and_result("again"), interruption("status")],
+            *("At call 3.\n\nI look.", ["look"]),
+            id="continued",
+        ),
+        pytest.param([*LOOKED, interruption("status", "status")], "At call 2.\n\nAt call 2.", [], id="two lines"),
+        pytest.param([*LOOKED, interruption("add")], "Adding.", ["plan_add"], id="own calls"),
+        pytest.param([*LISTED, interruption("add")], "Adding.\n\nI look.", ["plan_add", "look"], id="both calls"),
+        pytest.param([GO, interruption("status")], "At call 1.\n\nHello.", [], id="query without a reply"),
+    ],
+)
+async def test_and_work_postpones_only_a_final_answer(messages: list[Message], text: str, calls: list[str]) -> None:
+    assert text_and_calls(await get_reply(WORK, messages)) == (text, calls)
 
 
 async def test_the_task_continues_after_results_for_lines() -> None:
-    scripted, messages = model(TASK), [*LOOKED, line("add tea")]
-    reply = await answer(scripted, messages)
+    scripted, messages = model(TASK), [*LOOKED, interruption("add tea")]
+    reply = await get_reply(scripted, messages)
     (call,) = reply.message.calls
     result = tool_results([ToolResult(call.id, "Task 1 added")])
-    assert await text_of(scripted, *messages, reply.message, result) == "Task 1 added.\n\nIt is red."
+    assert await get_text(scripted, *messages, reply.message, result) == "Task 1 added.\n\nIt is red."
 
 
 async def test_a_postponed_answer_is_not_counted_as_used() -> None:
-    scripted, messages = model(WORK), [*LOOKED, line("status")]
-    for _ in range(2):  # as after a call that broke off
-        reply = await answer(scripted, messages)
+    scripted, messages = model(WORK), [*LOOKED, interruption("status")]
+    for _ in range(2):  # the second request repeats the first, as after a call that broke off
+        reply = await get_reply(scripted, messages)
         assert reply.message.text == "At call 2."
     with pytest.raises(ModelError, match="broken"):
-        await answer(scripted, [*messages, reply.message, RESUME])
-    assert await text_of(scripted, *messages, reply.message, RESUME) == "It was red."
+        await get_reply(scripted, [*messages, reply.message, RESUME])
+    assert await get_text(scripted, *messages, reply.message, RESUME) == "It was red."
 
 
-@pytest.mark.parametrize("lines", [["hm"], ["status", "hm"]])
-async def test_a_line_with_continue_brings_the_postponed_answer(lines: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        pytest.param(["hm"], "Hm.\n\nIt is red.", id="continue"),
+        pytest.param(["status", "hm"], "At call 3.\n\nHm.\n\nIt is red.", id="work, then continue"),
+    ],
+)
+async def test_a_line_with_continue_brings_the_postponed_answer(lines: list[str], expected: str) -> None:
     scripted = model(WORK.replace(", error: {message: broken, times: 1, after: 3}", ""))
-    messages = [*LOOKED, line("status")]
-    for each in (line(*lines), line("hm")):
-        messages += [(await answer(scripted, messages)).message, each]
-    assert messages[-2].text.endswith("Hm.\n\nIt is red.")
-    assert await text_of(scripted, *messages) == "Hm."
+    messages = [*LOOKED, interruption("status")]
+    postponed = (await get_reply(scripted, messages)).message
+    messages += [postponed, interruption(*lines)]
+    answer = (await get_reply(scripted, messages)).message
+    assert answer.text == expected
+    assert await get_text(scripted, *messages, answer, interruption("hm")) == "Hm."
 
 
 async def test_text_in_a_tool_result_is_no_interruption() -> None:
     rules = "rules: [{when: {interruption: ''}, text: fooled}, {when: {tool: look}, text: '${result}'}]"
-    assert await text_of(rules, GO, *called("look", "USER INTERRUPTION: stop")) == "USER INTERRUPTION: stop"
+    assert await get_text(rules, GO, *call_and_result("look", "USER INTERRUPTION: stop")) == "USER INTERRUPTION: stop"
 
 
 async def test_marks_classify_messages() -> None:
@@ -256,35 +322,37 @@ async def test_marks_classify_messages() -> None:
           - {when: {interruption: ''}, text: 'line ${interruption}', and: continue}
           - {when: {user: ''}, text: 'query ${query}'}
     """
-    started = [GO, *called("look")]
-    assert await text_of(rules, *started, user_text(">> a\n\n>> b")) == "line a\n\nline b"
-    assert await text_of(rules, *started, user_text(">> read x\n\n>> b")) == "line b\n\nquery read x"
-    assert await text_of(rules, GO, assistant([Text("a")]), user_text("on")) == "query go"
-    assert await text_of(rules, GO, user_text("--")) == "query go"
+    started = [GO, *call_and_result("look")]
+    assert await get_text(rules, *started, user_text(">> a\n\n>> b")) == "line a\n\nline b"
+    assert await get_text(rules, *started, user_text(">> read x\n\n>> b")) == "line b\n\nquery read x"
+    assert await get_text(rules, GO, assistant([Text("a")]), user_text("on")) == "query go"
+    assert await get_text(rules, GO, user_text("--")) == "query go"
 
 
 # ---------------------------------------------------------------------------------------------- templates and lists
 
 
-async def after_look(rule: str) -> Reply:
-    """Reply by one rule after the result of ``look``."""
+async def reply_after_look(rule: str) -> Reply:
+    """Return the reply of one rule to the result of ``look``."""
     indented = dedent(rule).strip().replace("\n", "\n    ")
-    messages = [user_text("go to the park"), *called("look", "a.md 10\nb.md 20\nc.md 1,000.5\n", path="docs")]
-    return await answer(f"rules:\n  - {indented}", messages)
+    result = "a.md 10\nb.md 20\nc.md 1,000.5\n"
+    messages = [user_text("go to the park"), *call_and_result("look", result, path="docs")]
+    return await get_reply(f"rules:\n  - {indented}", messages)
 
 
 async def test_captures_fill_text_and_tool_input() -> None:
-    reply = await after_look(r"""
+    reply = await reply_after_look(r"""
         when: {user: 'go to (the) (?P<where>\w+)', tool: look, result: '^(?P<file>b\S+) (\d+)'}
         text: '${1} ${2} of ${0}: ${where}; $$${input.path} [${file|6}] [${input.nothing:-none}]'
         tools: [{name: read, input: {path: 'x/${file}', n: '${2|number}', list: ['${where}', 3, true, null]}}]
     """)
     assert reply.message.text == "b.md 20 of b.md 20: park; $docs [  b.md] [none]"
-    assert reply.message.calls[0].input == {"path": "x/b.md", "n": 20, "list": ["park", 3, True, None]}
+    (call,) = reply.message.calls
+    assert call.input == {"path": "x/b.md", "n": 20, "list": ["park", 3, True, None]}
 
 
 async def test_a_list_gives_rows_counts_sums_and_calls() -> None:
-    reply = await after_look(r"""
+    reply = await reply_after_look(r"""
         collect:
           files: {match: '^(?P<path>\S+) (?P<n>[\d.,]+)$', row: '${n|8} ${path}', limit: 2}
           others: {match: '^(zzz) (?P<n>\d+)', empty: none}
@@ -298,7 +366,7 @@ async def test_a_list_gives_rows_counts_sums_and_calls() -> None:
     """)
     rows = ["      10 a.md", "      20 b.md", "    … and 1 more", "3 files, 1030.5, first a.md", "none 0 0 []"]
     assert reply.message.text == "\n".join(rows)
-    assert [dict(c.input) for c in reply.message.calls] == [{"path": "a.md", "of": 3}, {"path": "b.md", "of": 3}]
+    assert [dict(call.input) for call in reply.message.calls] == [{"path": "a.md", "of": 3}, {"path": "b.md", "of": 3}]
 
 
 async def test_the_sources_of_lists() -> None:
@@ -313,42 +381,50 @@ async def test_the_sources_of_lists() -> None:
               red: {match: '\w+', within: red, join: ' ', unique: 0}
               asked: {match: '\w+', from: query}
               plan: {match: '\w+', from: tail}
-            text: '${all} | ${run} | ${latest} | ${looks} | ${errors} | ${red} | ${asked} | ${plan}'
+            text: |
+              all ${all}; run ${run}; latest ${latest}; looks ${looks}
+              errors ${errors}; red ${red}; asked ${asked}; plan ${plan}
     """
-    messages = [
-        *(user_text("old"), *called("look", "grey", "0"), assistant([Text("a")]), GO, *called("look", "red red", "1")),
+    earlier_run = [user_text("old"), *call_and_result("look", "grey"), assistant([Text("a")])]
+    first_results = [GO, *call_and_result("look", "red red")]
+    latest_results = [
         assistant([ToolCall("2", "list", {}), ToolCall("3", "list", {})]),
         tool_results([ToolResult("2", "blue"), ToolResult("3", "broken", is_error=True)]),
     ]
-    text = await text_of(rules, *messages, tail=("todo",))
-    assert text == "grey red red blue | red red blue | blue | red red | broken | red | go | todo"
+    text = await get_text(rules, *earlier_run, *first_results, *latest_results, tail=("todo",))
+    assert text.splitlines() == [
+        "all grey red red blue; run red red blue; latest blue; looks red red",
+        "errors broken; red red; asked go; plan todo",
+    ]
 
 
 @pytest.mark.parametrize(
-    ("query", "found"),
+    ("query", "expected"),
     [
-        ("find tea\n\n<stdin>\nTea (1.5\nmilk\n\n</stdin>\ntea\n</stdin>", "2 Tea (1.5 | tea"),
-        ("find (1.5\n\n<stdin>\nTea (1.5\nmilk\n</stdin>", "1 Tea (1.5"),
-        ("find \n\n<stdin>\nTea\n</stdin>\ntea\n</stdin>", "3 Tea | </stdin> | tea"),
-        ("find tea\n\n<stdin>\ntea", "0 "),
-        ("find tea in <stdin>\ntea\n</stdin>", "0 "),
+        pytest.param(
+            "find tea\n\n<stdin>\nTea (1.5\nmilk\n\n</stdin>\ntea\n</stdin>", "2 Tea (1.5 | tea", id="two rows"
+        ),
+        pytest.param("find (1.5\n\n<stdin>\nTea (1.5\nmilk\n</stdin>", "1 Tea (1.5", id="literal text"),
+        pytest.param("find \n\n<stdin>\nTea\n</stdin>\ntea\n</stdin>", "3 Tea | </stdin> | tea", id="every row"),
+        pytest.param("find tea\n\n<stdin>\ntea", "0 ", id="no end of stdin"),
+        pytest.param("find tea in <stdin>\ntea\n</stdin>", "0 ", id="no start of stdin"),
     ],
 )
-async def test_a_list_of_matching_stdin_rows(query: str, found: str) -> None:
+async def test_a_list_of_matching_stdin_rows(query: str, expected: str) -> None:
     rules = r"""
         rules:
           - when: {user: 'find (?P<what>\S*)'}
             collect: {rows: {match: '^.+$', from: stdin, has: '${what}', join: ' | '}}
             text: '${rows.count} ${rows}'
     """
-    assert await text_of(rules, user_text(query)) == found
+    assert await get_text(rules, user_text(query)) == expected
 
 
 async def test_names_of_templates() -> None:
     rules = "rules: [{text: '${file} ${query} ${turn} ${step} ${tool} ${used} ${tail} ${offered}'}]"
     calls = assistant([ToolCall("1", "look", {}), ToolCall("2", "look", {})])
     results = tool_results([ToolResult("1", "a"), ToolResult("2", "b")])
-    text = await text_of(rules, GO, calls, results, tail=("t", "u"), tools=(ToolSpec("look", "", {}),))
+    text = await get_text(rules, GO, calls, results, tail=("t", "u"), tools=(ToolSpec("look", "", {}),))
     assert text == "my.yaml go 2 2 look 2 × look t\n\nu look"
 
 
@@ -359,7 +435,7 @@ async def test_thinking_text_and_calls_make_one_reply() -> None:
     rules = "rules: [{thinking: hm, text: hello, tools: [{name: a}, {name: b, id: call_3}, {name: c, input: {x: 1}}]}]"
     scripted = model(rules)
     for _ in range(2):  # ids are the same each time
-        reply = await answer(scripted, [GO, *called("a")])
+        reply = await get_reply(scripted, [GO, *call_and_result("a")])
         assert reply.message.blocks == (
             *(Thinking("hm"), Text("hello")),
             *(ToolCall("call_2", "a", {}), ToolCall("call_3", "b", {}), ToolCall("call_4", "c", {"x": 1})),
@@ -369,93 +445,109 @@ async def test_thinking_text_and_calls_make_one_reply() -> None:
 @pytest.mark.parametrize(
     ("rule", "blocks", "stop_reason"),
     [
-        (
+        pytest.param(
             "tools: [{name: a, id: x}, {name: '', id: x}]",
             (ToolCall("x", "a", {}), ToolCall("x", "", {})),
             "tool_use",
+            id="repeated ids",
         ),
-        ("text: ''", (), "end_turn"),
-        ('text: " \\n"', (Text(" \n"),), "end_turn"),
-        ("tools: [{name: a, input: {x: 1}, cut: true}]", (ToolCall("call_1", "a", {}),), "max_tokens"),
-        ("text: x, stop_reason: pause_turn", (Text("x"),), "pause_turn"),
+        pytest.param("text: ''", (), "end_turn", id="empty"),
+        pytest.param('text: " \\n"', (Text(" \n"),), "end_turn", id="blank"),
+        pytest.param(
+            "tools: [{name: a, input: {x: 1}, cut: true}]",
+            (ToolCall("call_1", "a", {}),),
+            "max_tokens",
+            id="truncated call",
+        ),
+        pytest.param("text: x, stop_reason: pause_turn", (Text("x"),), "pause_turn", id="stop reason"),
     ],
-    ids=["repeated ids", "empty", "blank", "truncated call", "stop reason"],
 )
-async def test_replies_that_no_service_should_give(rule: str, blocks: tuple[Any, ...], stop_reason: str) -> None:
-    reply = await answer(f"rules: [{{{rule}}}]", [GO])
+async def test_replies_that_no_service_should_give(rule: str, blocks: tuple[Block, ...], stop_reason: str) -> None:
+    reply = await get_reply(f"rules: [{{{rule}}}]", [GO])
     assert (reply.message.blocks, reply.stop_reason) == (blocks, stop_reason)
-    assert reply.cut_calls == ({"call_1"} if "cut" in rule else set())
+    assert reply.cut_calls == ({"call_1"} if "cut: true" in rule else set())
 
 
-async def test_usage_is_estimated_unless_it_is_given() -> None:
-    estimate = await answer("rules: [{text: '12345'}]", [user_text("1234")], system="1234", tail=("1234",))
-    assert estimate.usage == Usage(input_tokens=3, output_tokens=2)
-    given = "rules: [{text: '12345', usage: {input_tokens: 7, cache_read_tokens: 9}}]"
-    assert (await answer(given, [user_text("1234")])).usage == Usage(7, 2, cache_read_tokens=9)
+async def test_usage_is_estimated_from_four_characters_per_token() -> None:
+    reply = await get_reply("rules: [{text: '12345'}]", [user_text("1234")], system="1234", tail=("1234",))
+    assert reply.usage == Usage(input_tokens=3, output_tokens=2)
+
+
+async def test_a_rule_can_set_counts_of_its_usage() -> None:
+    rules = "rules: [{text: '12345', usage: {input_tokens: 7, cache_read_tokens: 9}}]"
+    reply = await get_reply(rules, [user_text("1234")])
+    assert reply.usage == Usage(input_tokens=7, output_tokens=2, cache_read_tokens=9)
+
+
+THINKING, TEXT = Thinking("1234"), Text("123456789")
+LONG_CALL, SHORT_CALL = ToolCall("call_1", "a", {"x": "long enough"}), ToolCall("call_2", "b", {})
 
 
 @pytest.mark.parametrize(
-    ("limit", "blocks", "cut"),
+    ("max_tokens", "blocks", "stop_reason", "cut_calls"),
     [
-        (100, 4, set()),
-        (5, (Thinking("1234"), Text("123456789"), ToolCall("call_1", "a", {})), {"call_1"}),
-        (2, (Thinking("1234"), Text("1234")), set()),
-        (0, (), set()),
+        pytest.param(100, (THINKING, TEXT, LONG_CALL, SHORT_CALL), "tool_use", set(), id="whole"),
+        pytest.param(5, (THINKING, TEXT, ToolCall("call_1", "a", {})), "max_tokens", {"call_1"}, id="in a call"),
+        pytest.param(2, (THINKING, Text("1234")), "max_tokens", set(), id="in the text"),
+        pytest.param(0, (), "max_tokens", set(), id="nothing"),
     ],
 )
-async def test_max_tokens_truncates_the_reply(limit: int, blocks: Any, cut: set[str]) -> None:
+async def test_max_tokens_truncates_the_reply(
+    max_tokens: int, blocks: tuple[Block, ...], stop_reason: str, cut_calls: set[str]
+) -> None:
     rules = "rules: [{thinking: '1234', text: '123456789', tools: [{name: a, input: {x: long enough}}, {name: b}]}]"
-    reply = await answer(rules, [GO], overrides=Overrides(max_tokens=limit))
-    assert blocks in (reply.message.blocks, len(reply.message.blocks))
-    assert (reply.stop_reason, reply.cut_calls) == ("tool_use" if limit == 100 else "max_tokens", cut)
-    assert reply.usage.output_tokens <= limit
+    reply = await get_reply(rules, [GO], overrides=Overrides(max_tokens=max_tokens))
+    assert (reply.message.blocks, reply.stop_reason, reply.cut_calls) == (blocks, stop_reason, cut_calls)
+    assert reply.usage.output_tokens <= max_tokens
 
 
 async def test_a_too_long_request_uses_no_rule() -> None:
     rules = "rules: [{when: {user: long}, text: One., times: 1}, {text: Another.}]"
     limited = OneConversation(ScriptedModel.parse(rules, context_window=100))
-    too_long = await answer(limited, [user_text("long " * 100)])
-    assert (too_long.stop_reason, too_long.asked_tokens > 100) == (TOO_LONG, True)
-    assert await text_of(limited, user_text("long")) == "One."
+    too_long = await get_reply(limited, [user_text("long " * 100)])
+    assert too_long.stop_reason == TOO_LONG
+    assert too_long.asked_tokens > 100
+    assert await get_text(limited, user_text("long")) == "One."
 
 
 # ---------------------------------------------------------------------------------------------- errors
 
 
-@pytest.mark.parametrize(
-    ("error", "retryable", "retry_after", "failures"),
-    [
-        ("{message: busy, retryable: true, retry_after: 2, times: 2}", True, 2, 2),
-        ("{message: busy}", False, None, 3),
-    ],
-)
-async def test_an_error_is_raised_as_often_as_given(
-    error: str, retryable: bool, retry_after: float | None, failures: int
-) -> None:
-    scripted = model(f"rules: [{{text: ok, error: {error}}}]")
-    for _ in range(failures):
-        with pytest.raises(ModelError, match="busy") as caught:
-            await answer(scripted, [GO])
-        assert (caught.value.retryable, caught.value.retry_after) == (retryable, retry_after)
-    if failures == 2:
-        assert await text_of(scripted, GO) == "ok"
+async def error_of(scripted: OneConversation) -> ModelError:
+    with pytest.raises(ModelError, match="busy") as caught:
+        await get_reply(scripted, [GO])
+    return caught.value
+
+
+async def test_an_error_is_raised_as_often_as_given() -> None:
+    scripted = model("rules: [{text: ok, error: {message: busy, retryable: true, retry_after: 2, times: 2}}]")
+    for _ in range(2):
+        error = await error_of(scripted)
+        assert (error.retryable, error.retry_after) == (True, 2)
+    assert await get_text(scripted, GO) == "ok"
+
+
+async def test_an_error_without_times_is_always_raised() -> None:
+    scripted = model("rules: [{text: ok, error: {message: busy}}]")
+    for _ in range(3):
+        error = await error_of(scripted)
+        assert (error.retryable, error.retry_after) == (False, None)
 
 
 async def test_an_error_comes_after_the_given_characters() -> None:
-    shown: list[Delta] = []
+    deltas: list[Delta] = []
+    scripted = model("pace: {chunk: 4}\nrules: [{thinking: hm, text: '0123456789', error: {after: 6}}]")
     with pytest.raises(ModelError):
-        await model("pace: {chunk: 4}\nrules: [{thinking: hm, text: '0123456789', error: {after: 6}}]").reply(
-            Request("s", (GO,)), shown.append
-        )
-    assert shown == [Delta("thinking", "hm"), Delta("text", "0123"), Delta("text", "45")]
+        await scripted.reply(Request("s", (GO,)), deltas.append)
+    assert deltas == [Delta("thinking", "hm"), Delta("text", "0123"), Delta("text", "45")]
 
 
 async def test_parameters_are_refused_only_if_they_are_set() -> None:
     rules = "rules: [{text: ok, error: {message: deprecated, refuses: [temperature, effort]}}]"
     with pytest.raises(ParameterRefused, match="deprecated") as caught:
-        await answer(rules, [GO], overrides=Overrides(max_tokens=5, temperature=0))
+        await get_reply(rules, [GO], overrides=Overrides(max_tokens=5, temperature=0))
     assert caught.value.parameters == ("temperature",)
-    assert await text_of(rules, GO, overrides=Overrides(max_tokens=5)) == "ok"
+    assert await get_text(rules, GO, overrides=Overrides(max_tokens=5)) == "ok"
 
 
 # ---------------------------------------------------------------------------------------------- streaming
@@ -473,32 +565,34 @@ rules:
 
 
 @pytest.mark.parametrize(
-    ("at_terminal", "query", "expected"),
+    ("query", "at_terminal", "expected"),
     [
-        (False, "x", [(0, "abcd"), (0, "efgh")]),
-        (True, "x", [(4, "abcd"), (5, "efgh")]),
-        (True, "own", [(0, "abcdefgh")]),
-        (False, "slow", [(5, "hm"), (10, "abcd"), (15, "efgh")]),
-        (False, "patient", [(0, "abcd"), (0, "efgh")]),
-        (True, "patient", [(11, "abcd"), (12, "efgh")]),
-        (True, "long", [(1, "abc"), (2, "def"), (3, "ghi"), (4, "jkl")]),
+        pytest.param("x", False, [(0, "abcd"), (0, "efgh")], id="pace of the file"),
+        pytest.param("x", True, [(4, "abcd"), (5, "efgh")], id="terminal pace of the file"),
+        pytest.param("own", True, [(0, "abcdefgh")], id="pace of a rule, at a terminal"),
+        pytest.param("slow", False, [(5, "hm"), (10, "abcd"), (15, "efgh")], id="delay of a rule"),
+        pytest.param("patient", False, [(0, "abcd"), (0, "efgh")], id="terminal pace of a rule, not at a terminal"),
+        pytest.param("patient", True, [(11, "abcd"), (12, "efgh")], id="terminal pace of a rule"),
+        pytest.param("long", True, [(1, "abc"), (2, "def"), (3, "ghi"), (4, "jkl")], id="limited length"),
     ],
 )
 async def test_the_pace_of_a_reply(
-    at_terminal: bool,
     query: str,
+    at_terminal: bool,
     expected: list[tuple[int, str]],
     tmp_path: Path,
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     (tmp_path / "rules.yaml").write_text(PACES)
-    shown: list[tuple[int, str]] = []
-    start = trio.current_time()
     scripted = OneConversation(ScriptedModel.load(tmp_path / "rules.yaml", at_terminal=at_terminal))
-    await scripted.reply(
-        Request("s", (user_text(query),)), lambda piece: shown.append((round(trio.current_time() - start), piece.text))
-    )
-    assert shown == expected
+    deltas: list[tuple[int, str]] = []
+    start = trio.current_time()
+
+    def on_delta(delta: Delta) -> None:
+        deltas.append((round(trio.current_time() - start), delta.text))
+
+    await scripted.reply(Request("s", (user_text(query),)), on_delta)
+    assert deltas == expected
 
 
 async def test_a_cancelled_call_uses_the_rule(autojump_clock: trio.testing.MockClock) -> None:
@@ -507,19 +601,19 @@ async def test_a_cancelled_call_uses_the_rule(autojump_clock: trio.testing.MockC
     with trio.move_on_after(2.5):
         await scripted.reply(Request("s", (user_text("12"),)), deltas.append)
     assert deltas[-1] == Delta("usage", usage=Usage(1, 1))
-    assert await text_of(scripted, user_text("12")) == "next"
+    assert await get_text(scripted, user_text("12")) == "next"
 
 
 async def test_a_reply_without_delay_has_checkpoints() -> None:
     with trio.testing.assert_checkpoints():
-        await answer("rules: [{text: abc}]", [GO])
+        await get_reply("rules: [{text: abc}]", [GO])
 
 
 # ---------------------------------------------------------------------------------------------- rule files
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "says"),
+    ("text", "line", "message"),
     [
         ("name: x", 1, "there is no list of rules"),
         ("rules:\n  - {when: {usr: x}, text: x}", 2, "did you mean user?"),
@@ -544,11 +638,11 @@ async def test_a_reply_without_delay_has_checkpoints() -> None:
         ("rules: [", 1, "is not valid YAML"),
     ],
 )
-def test_an_error_names_its_line(text: str, line: int, says: str) -> None:
+def test_an_error_names_its_line(text: str, line: int, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         ScriptedModel.parse(text, "my.yaml")
     assert (caught.value.file, caught.value.line) == ("my.yaml", line)
-    assert says in caught.value.message
+    assert message in caught.value.message
 
 
 def test_the_default_name_is_the_file_name(tmp_path: Path) -> None:
@@ -568,11 +662,13 @@ def test_the_default_name_is_the_file_name(tmp_path: Path) -> None:
         ),
         ("marks:\n  note: '^(a|aa)+$'\nrules: [{text: x}]\n", "my.yaml:2: marks.note"),
     ],
+    ids=["condition", "list", "mark"],
 )
 async def test_a_slow_expression_fails_the_call(rules: str, place: str) -> None:
     scripted = model(rules)
-    with pytest.raises(ModelError, match="avoid repeats inside repeats") as failed:
-        await answer(scripted, [user_text("a" * 60 + "!")])
-    assert str(failed.value).startswith(f"{place}: used most of the ")
-    assert not failed.value.retryable
-    assert (await answer(scripted, [user_text("aa!")])).stop_reason == "end_turn"
+    slow_to_match, quick_to_match = user_text("a" * 60 + "!"), user_text("aa!")
+    with pytest.raises(ModelError, match="avoid repeats inside repeats") as caught:
+        await get_reply(scripted, [slow_to_match])
+    assert str(caught.value).startswith(f"{place}: used most of the ")
+    assert not caught.value.retryable
+    assert (await get_reply(scripted, [quick_to_match])).stop_reason == "end_turn"

@@ -19,7 +19,7 @@ from double import NEWER, OLDER, Policy, Say, calls, serve, text, thinking
 from double.serving import Double, Seen
 from pydantic import ConfigDict, TypeAdapter
 from support import OneConversation
-from support.wire import KEY, TOOLS, asked
+from support.wire import KEY, TOOLS, open_model
 
 from chain.messages import Image, Message, ToolResult, Usage, block_to_request_json, tool_results, user_text
 from chain.model import Reply, Request, ToolSpec, Window
@@ -28,9 +28,9 @@ from chain.providers.anthropic.checking import sdk_client
 from chain.providers.anthropic.connection import new_client
 from chain.providers.anthropic.service import Service
 
-OTHERS = {
+OTHER_HEADERS = {
     "user-agent": "names the program",
-    "accept": "ours asks for a stream; the service goes by the body",
+    "accept": "ours names a stream of events; the service ignores it and reads ``stream`` in the body",
     "accept-encoding": "a stream that is not compressed needs no decoder",
     "connection": "HTTP/1.1 keeps connections alive by default",
     "content-length": "the JSON of the SDK has other spaces and another order of keys",
@@ -39,30 +39,31 @@ OTHERS = {
 """The headers that may differ, and why. Those of ``x-stainless-``, which count uses of the SDK, may differ too."""
 
 STRICT = ConfigDict(extra="forbid", strict=True)
-# Of lists, as a TypedDict alone takes no settings from outside.
+# These are adapters of lists, because pydantic accepts no configuration for a TypedDict alone.
 REQUESTS = TypeAdapter(list[MessageCreateParamsStreaming], config=STRICT)
 BLOCKS: TypeAdapter[Any] = TypeAdapter(list[ContentBlockParam], config=STRICT)  # type: ignore[valid-type]
 
-SAMPLING = "2023-06-01"
+OLD_VERSION = "2023-06-01"
+"""The version of the API that has the parameter ``temperature``."""
 PICTURE = Image("image/png", "", "dot.png", b64encode(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(17)).decode())
 SPECS = tuple(ToolSpec(each.name, each.description, each.input_schema) for each in TOOLS)
-TWO = calls(("look", {"at": "ö €"}), ("look", {}), say="Looking “twice”.", text_chunk=3)
+TWO_CALLS = calls(("look", {"at": "ö €"}), ("look", {}), say="Looking “twice”.", text_chunk=3)
 
-TALKS: dict[str, tuple[dict[str, Any], Say]] = {
+CONVERSATIONS: dict[str, tuple[dict[str, Any], Say]] = {
     # The parameters of the model, and the first reply; the second is a text.
-    "tools": ({}, TWO),
-    "thinking": ({"thinking": {"type": "adaptive"}}, thinking("Hm.\nWell.", TWO)),
-    "hidden thinking": (
+    "tools": ({}, TWO_CALLS),
+    "thinking": ({"thinking": {"type": "adaptive"}}, thinking("Hm.\nWell.", TWO_CALLS)),
+    "redacted thinking": (
         {"thinking": {"type": "adaptive"}},
-        Say(({"type": "redacted_thinking", "data": "c2VjcmV0"}, *TWO.blocks)),
+        Say(({"type": "redacted_thinking", "data": "c2VjcmV0"}, *TWO_CALLS.blocks)),
     ),
     "several texts": ({"effort": "low", "stop_sequences": ("END", "STOP")}, text("One.", "Two.", text_chunk=1)),
-    "system messages": ({"system_messages": True}, TWO),
-    "sampling": ({"model": OLDER, "temperature": 0.3}, TWO),
+    "system messages": ({"system_messages": True}, TWO_CALLS),
+    "temperature": ({"model": OLDER, "temperature": 0.3}, TWO_CALLS),
     "the token limit": ({}, text("It is", stop_reason="max_tokens")),
     "a stop sequence": ({}, text("It is", stop_reason="stop_sequence")),
     "a pause": ({}, text("It is", stop_reason="pause_turn")),
-    "used from the cache": (
+    "input from the cache": (
         {},
         text("x", usage={"input_tokens": 9, "cache_read_input_tokens": 800, "cache_creation_input_tokens": 70}),
     ),
@@ -77,96 +78,95 @@ async def sdk_at(double: Double, user: str = "") -> AsyncIterator[anthropic.Asyn
         yield client
 
 
-def answers(reply: Message) -> tuple[Message, ...]:
-    """Return a reply and the message that follows it."""
+def next_message(reply: Message) -> Message:
+    """Return the user's message that follows a reply."""
     results = [ToolResult(call.id, "seen", images=(PICTURE,)) for call in reply.calls]
-    return reply, tool_results(results) if results else user_text("Go on.")
+    return tool_results(results) if results else user_text("Go on.")
 
 
-@pytest.mark.parametrize("name", TALKS)
-async def test_a_conversation_is_like_the_sdk(name: str) -> None:
-    parameters, first = TALKS[name]
-    steps = [first, text("The end.")]
-    async with asked(steps, **parameters) as (ours, model):
-        talk = OneConversation(model)
+@pytest.mark.parametrize(("parameters", "first_reply"), CONVERSATIONS.values(), ids=CONVERSATIONS)
+async def test_a_conversation_is_like_the_sdk(parameters: dict[str, Any], first_reply: Say) -> None:
+    steps = [first_reply, text("The end.")]
+    async with open_model(steps, **parameters) as (ours, model):
+        conversation = OneConversation(model)
         messages: tuple[Message, ...] = (Message("user", (PICTURE, *user_text("What “is” it? 𝄞").blocks)),)
-        replies: list[Reply] = []
+        our_replies: list[Reply] = []
         for _ in steps:
-            replies.append(await talk.reply(Request("You are a test.", messages, SPECS, tail=("It is late.",))))
-            messages += answers(replies[-1].message)
+            reply = await conversation.reply(Request("You are a test.", messages, SPECS, tail=("It is late.",)))
+            our_replies.append(reply)
+            messages += (reply.message, next_message(reply.message))
     async with serve(steps, continuity=False) as theirs, sdk_at(theirs) as sdk:
-        said: list[anthropic.types.Message] = []
-        for seen in ours.requests:
-            body = {**seen.body}
-            # The SDK sends the objects of its own replies.
-            own = iter(said)
+        sdk_replies: list[anthropic.types.Message] = []
+        for request in ours.requests:
+            sdk_contents = iter([message.content for message in sdk_replies])
             turns = [
-                {**turn, "content": next(own).content} if turn["role"] == "assistant" else turn
-                for turn in body["messages"]
+                {**turn, "content": next(sdk_contents)} if turn["role"] == "assistant" else turn
+                for turn in request.body["messages"]
             ]
-            said.append(await ask_sdk(sdk, {**body, "messages": turns}))
-    for our, their in zip(ours.requests, theirs.requests, strict=True):
-        assert compared(our) == compared(their)
-        check_types(our.body)
-    for reply, message in zip(replies, said, strict=True):
+            sdk_replies.append(await ask_sdk(sdk, {**request.body, "messages": turns}))
+    for our_request, sdk_request in zip(ours.requests, theirs.requests, strict=True):
+        assert comparable_parts(our_request) == comparable_parts(sdk_request)
+        check_types(our_request.body)
+    for reply, message in zip(our_replies, sdk_replies, strict=True):
         assert [block_to_request_json(block) for block in reply.message.blocks] == [
             block.to_dict() for block in message.content
         ]
         assert reply.stop_reason == message.stop_reason
-        used = message.usage
-        read, written = used.cache_read_input_tokens or 0, used.cache_creation_input_tokens or 0
-        assert reply.usage == Usage(used.input_tokens, used.output_tokens, read, written)
+        usage = message.usage
+        read, written = usage.cache_read_input_tokens or 0, usage.cache_creation_input_tokens or 0
+        assert reply.usage == Usage(usage.input_tokens, usage.output_tokens, read, written)
 
 
 async def ask_sdk(sdk: anthropic.AsyncAnthropic, body: dict[str, Any]) -> anthropic.types.Message:
+    """Send a request with the SDK, and return the reply."""
     extra: dict[str, Any] = {}
     if "temperature" in body:  # the SDK has no such parameter
         extra = {
             "extra_body": {"temperature": body.pop("temperature")},
-            "extra_headers": {"anthropic-version": SAMPLING},
+            "extra_headers": {"anthropic-version": OLD_VERSION},
         }
     del body["stream"]
     async with sdk.messages.stream(**body, **extra) as stream:
         return await stream.get_final_message()
 
 
-def compared(seen: Seen) -> tuple[str, dict[str, str], Any]:
-    """Return the parts of a request that must be the same."""
-    same = {
-        name: value.replace(seen.headers["host"], "HOST")
-        for name, value in seen.headers.items()
-        if name not in OTHERS and not name.startswith("x-stainless-")
+def comparable_parts(request: Seen) -> tuple[str, dict[str, str], Any]:
+    """Return the path, the headers without ``OTHER_HEADERS``, and the body."""
+    headers = {
+        name: value.replace(request.headers["host"], "HOST")
+        for name, value in request.headers.items()
+        if name not in OTHER_HEADERS and not name.startswith("x-stainless-")
     }
-    return seen.path, same, seen.body
+    return request.path, headers, request.body
 
 
 def check_types(body: Mapping[str, Any]) -> None:
     """Raise ``ValidationError`` for a field that the types of the SDK do not allow."""
-    known = {name: value for name, value in body.items() if name != "temperature"}
-    read_all(REQUESTS.validate_python([known]))
-    # Blocks alone too: as part of a message they may be objects of the SDK, which have any fields.
+    with_types = {name: value for name, value in body.items() if name != "temperature"}
+    validate_lazy_parts(REQUESTS.validate_python([with_types]))
+    # Blocks are validated alone too: as part of a message they may be objects of the SDK, which have any fields.
     for turn in body["messages"]:
         if turn["role"] != "system":
-            read_all(BLOCKS.validate_python(turn["content"]))
+            validate_lazy_parts(BLOCKS.validate_python(turn["content"]))
 
 
-def read_all(checked: Any) -> None:
-    """Read all parts of a value, since pydantic checks some of them only then."""
-    if isinstance(checked, Mapping):
-        read_all(checked.values())
-    elif isinstance(checked, Iterable) and not isinstance(checked, str):
-        for part in checked:
-            read_all(part)
+def validate_lazy_parts(value: Any) -> None:
+    """Read all parts of a value, since pydantic validates some of them only when they are read."""
+    if isinstance(value, Mapping):
+        validate_lazy_parts(value.values())
+    elif isinstance(value, Iterable) and not isinstance(value, str):
+        for part in value:
+            validate_lazy_parts(part)
 
 
 @pytest.mark.parametrize("user", ["", "me:pass%20wörd@", "me@"])
 async def test_the_window_is_requested_like_the_sdk(user: str) -> None:
-    async with asked([text("x")], policy=Policy(key=None), user=user, context_window=0) as (ours, model):
+    async with open_model([text("x")], policy=Policy(key=None), user=user, context_window=0) as (ours, model):
         await OneConversation(model).reply(Request("", (user_text("x"),)))
         assert model.window == Window(200_000, 1000)
     async with serve([], policy=Policy(key=None)) as theirs, sdk_at(theirs, user) as sdk:
         assert (await sdk.models.retrieve(NEWER)).max_input_tokens == 200_000
-    assert [compared(seen) for seen in ours.lookups] == [compared(seen) for seen in theirs.lookups]
+    assert list(map(comparable_parts, ours.lookups)) == list(map(comparable_parts, theirs.lookups))
 
 
 SERVICES = {
@@ -176,8 +176,8 @@ SERVICES = {
     "with headers": Service(
         "key", "http://user:word@[::1]:80/x", extra_headers={"X-More": "1", "Authorization": "own"}
     ),
-    "slow": Service("key", "https://example.org:444", idle_timeout_s=600.0),
-    "impatient": Service("key", "http://localhost", idle_timeout_s=3.0),
+    "with a long timeout": Service("key", "https://example.org:444", idle_timeout_s=600.0),
+    "with a short timeout": Service("key", "http://localhost", idle_timeout_s=3.0),
 }
 PROXY = "http://user:word@127.0.0.2:3128"
 ENVIRONMENTS: tuple[dict[str, str], ...] = (
@@ -194,9 +194,8 @@ ENVIRONMENTS: tuple[dict[str, str], ...] = (
 
 
 @pytest.mark.sampled(every=2)
-@pytest.mark.parametrize("name", SERVICES)
-def test_a_client_is_like_the_sdk(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    service = SERVICES[name]
+@pytest.mark.parametrize("service", SERVICES.values(), ids=SERVICES)
+def test_a_client_is_like_the_sdk(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     for environment in ENVIRONMENTS:
         with monkeypatch.context() as patch:
             for variable, value in environment.items():
@@ -204,18 +203,17 @@ def test_a_client_is_like_the_sdk(name: str, monkeypatch: pytest.MonkeyPatch) ->
             ours, theirs = new_client(service), sdk_client(service)
         assert (ours.base_url, ours.timeout) == (theirs.base_url, theirs.timeout)
         assert comparable(ours.headers) == comparable(theirs.headers)
-        assert pool(ours.http) == pool(theirs.http), environment
+        assert connection_settings(ours.http) == connection_settings(theirs.http), environment
 
 
 def comparable(headers: Mapping[str, str]) -> dict[str, str]:
     return {k: v for k, v in headers.items() if k != "user-agent" and not k.startswith("x-stainless-")}
 
 
-def pool(http: httpx2.AsyncBaseTransport) -> dict[str, Any]:
-    """Return the settings of connections."""
-    found = {**vars(http._pool)}  # type: ignore[attr-defined]
-    tls = found.pop("_ssl_context")
-    kept = ("_max_connections", "_max_keepalive_connections", "_keepalive_expiry", "_proxy_url", "_proxy_headers")
-    made = {name: found.get(name) for name in (*kept, "_http1", "_http2", "_retries", "_local_address")}
+def connection_settings(http: httpx2.AsyncBaseTransport) -> dict[str, Any]:
+    pool = vars(http._pool)  # type: ignore[attr-defined]
+    names = ("_max_connections", "_max_keepalive_connections", "_keepalive_expiry", "_proxy_url", "_proxy_headers")
+    settings = {name: pool.get(name) for name in (*names, "_http1", "_http2", "_retries", "_local_address")}
+    tls = pool["_ssl_context"]
     trust = (tls.cert_store_stats(), tls.options, tls.verify_mode, tls.check_hostname)
-    return {**made, "sockets": sorted(found["_socket_options"]), "trust": trust}
+    return {**settings, "sockets": sorted(pool["_socket_options"]), "trust": trust}

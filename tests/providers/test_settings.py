@@ -1,4 +1,7 @@
-"""The keys of providers, on which the trust in a found configuration file depends."""
+"""The names of the providers and of their settings.
+
+They decide which settings of a configuration file that was found in a folder need the user's trust.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,13 @@ def test_every_provider_is_known() -> None:
 
 
 @pytest.mark.parametrize("name", PROVIDER_NAMES)
-def test_keys_of_a_provider_exist(name: str) -> None:
+def test_a_provider_refers_to_its_own_settings(name: str) -> None:
     provider = providers()[name]
-    named = {provider.needed, provider.key, provider.address, *provider.sensitive, *provider.free, *provider.paths}
-    assert named - {""} <= {*provider.keys}
-    # A found file may set neither the API key nor the address.
+    names = {provider.needed, provider.key, provider.address, *provider.sensitive, *provider.free, *provider.paths}
+    assert names - {""} <= {*provider.keys}
+
+
+@pytest.mark.parametrize("name", PROVIDER_NAMES)
+def test_the_api_key_and_the_address_need_trust(name: str) -> None:
+    provider = providers()[name]
     assert {provider.key, provider.address} - {""} <= {*provider.sensitive}

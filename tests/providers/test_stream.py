@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -16,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chain.errors import ModelError
-from chain.messages import Message, Opaque, Text, Thinking, ToolCall, Usage, block_to_json
+from chain.messages import Block, Message, Opaque, Text, Thinking, ToolCall, Usage, block_to_json
 from chain.model import Delta, Reply
 from chain.providers.anthropic import stream
 from chain.providers.anthropic.stream import BrokenStream, ReplyReader, ServiceError
@@ -24,10 +25,9 @@ from chain.providers.anthropic.stream import BrokenStream, ReplyReader, ServiceE
 USAGE = {"input_tokens": 11, "cache_read_input_tokens": 7, "cache_creation_input_tokens": 5}
 
 
-def wire(say: Say) -> bytes:
-    """Return a reply as a service streams it."""
-    said = Say(complete(say.blocks, 1), say.stop_reason, usage=say.usage, text_chunk=say.text_chunk)
-    return b"".join(events_of(said, Facts(1, "m", USAGE)))
+def stream_of(say: Say) -> bytes:
+    """Return the bytes that the double streams for a reply."""
+    return b"".join(events_of(replace(say, blocks=complete(say.blocks, 1)), Facts(1, "m", USAGE)))
 
 
 def event(**fields: Any) -> bytes:
@@ -38,11 +38,11 @@ START = event(type="message_start", message={"usage": {"input_tokens": 3}})
 STOP = event(type="message_stop")
 
 
-def done(reason: Any = "end_turn") -> bytes:
+def end(reason: Any = "end_turn") -> bytes:
     return event(type="message_delta", delta={"stop_reason": reason}, usage={"output_tokens": 2}) + STOP
 
 
-def begin(index: Any = 0, **block: Any) -> bytes:
+def block_start(index: Any = 0, **block: Any) -> bytes:
     return event(type="content_block_start", index=index, content_block=block)
 
 
@@ -50,18 +50,19 @@ def delta(index: Any = 0, **fields: Any) -> bytes:
     return event(type="content_block_delta", index=index, delta=fields)
 
 
-def a_text(words: str, index: int = 0) -> bytes:
-    return begin(index, type="text", text="") + delta(index, type="text_delta", text=words)
+def text_block(words: str, index: int = 0) -> bytes:
+    return block_start(index, type="text", text="") + delta(index, type="text_delta", text=words)
 
 
-def an_input(piece: str) -> bytes:
-    return delta(0, type="input_json_delta", partial_json=piece)
+def input_delta(piece: str, index: int = 0) -> bytes:
+    return delta(index, type="input_json_delta", partial_json=piece)
 
 
-def a_call(input: str | None, /, index: int = 0, **fields: Any) -> bytes:
+def call_block(input: str | None, /, index: int = 0, **fields: Any) -> bytes:
+    """Return the events of a tool call whose input is this JSON; without any delta for ``None``."""
     raw = {"type": "tool_use", "id": f"toolu_{index}", "name": "look", "input": {}, **fields}
-    grown = b"" if input is None else delta(index, type="input_json_delta", partial_json=input)
-    return begin(index, **raw) + grown + event(type="content_block_stop", index=index)
+    deltas = b"" if input is None else input_delta(input, index)
+    return block_start(index, **raw) + deltas + event(type="content_block_stop", index=index)
 
 
 def read(data: bytes, *cuts: int) -> tuple[Reply, list[Delta]]:
@@ -72,8 +73,13 @@ def read(data: bytes, *cuts: int) -> tuple[Reply, list[Delta]]:
     return reader.reply(), deltas
 
 
-def broken(data: bytes) -> str:
-    """Return the message of the error that these bytes raise."""
+def read_reply(data: bytes) -> Reply:
+    reply, _ = read(data)
+    return reply
+
+
+def error_of(data: bytes) -> str:
+    """Return the message of the ``BrokenStream`` that these bytes raise."""
     with pytest.raises(BrokenStream) as caught:
         read(data)
     assert caught.value.retryable
@@ -82,7 +88,7 @@ def broken(data: bytes) -> str:
 
 # ------------------------------------------------------------------------------------------------------ whole replies
 
-RICH = wire(
+WHOLE = stream_of(
     thinking(
         "Hm. ⏳",
         calls(("look", {"at": "ä👩‍🚀", "deep": [{"n": 1}]}), ("list", {}), say="Let me look.\nTwo lines: data: x"),
@@ -91,7 +97,7 @@ RICH = wire(
 
 
 def test_a_whole_reply() -> None:
-    reply, deltas = read(RICH)
+    reply, deltas = read(WHOLE)
     assert reply.message == Message(
         "assistant",
         (
@@ -108,8 +114,8 @@ def test_a_whole_reply() -> None:
 
 @pytest.mark.parametrize("newline", [b"\n", b"\r\n"])
 def test_a_stream_that_arrives_byte_by_byte(newline: bytes) -> None:
-    data = RICH.replace(b"\n", newline)
-    assert read(data, *range(1, len(data))) == read(RICH)
+    data = WHOLE.replace(b"\n", newline)
+    assert read(data, *range(1, len(data))) == read(WHOLE)
 
 
 words = st.text(st.characters(codec="utf-8"), min_size=1)
@@ -130,105 +136,120 @@ sent_blocks = st.lists(
 
 
 @given(sent_blocks, st.integers(0, 7), st.randoms(use_true_random=False))
-def test_any_reply_in_any_chunks(sent: tuple[Mapping[str, Any], ...], piece: int, random: Any) -> None:
-    data = wire(Say(sent, text_chunk=piece))
+def test_any_reply_in_any_chunks(sent: tuple[Mapping[str, Any], ...], text_chunk: int, random: Any) -> None:
+    data = stream_of(Say(sent, text_chunk=text_chunk))
     reply, deltas = read(data, *(random.randrange(len(data)) for _ in range(random.randrange(20))))
-    kept = [b for b in complete(sent, 1) if b["type"] != "text" or b["text"].strip()]
-    assert [block_to_json(b) for b in reply.message.blocks] == kept
+    not_blank = [b for b in complete(sent, 1) if b["type"] != "text" or b["text"].strip()]
+    assert [block_to_json(b) for b in reply.message.blocks] == not_blank
     for kind in ("text", "thinking"):
-        shown = "".join(d.text for d in deltas if d.kind == kind)
-        assert shown == "".join(b[kind] for b in sent if b["type"] == kind)
+        streamed = "".join(d.text for d in deltas if d.kind == kind)
+        assert streamed == "".join(b[kind] for b in sent if b["type"] == kind)
 
 
-@pytest.mark.parametrize(
-    ("data", "blocks"),
-    [
-        (
-            b": a comment\nid: 7\nretry: 3000\n\n"
-            + event(type="ping")
-            + event(type="weather_report", sky="clear")
-            + a_text("Hello")
-            + delta(0, type="sparkle_delta", sparkle=1)
-            + delta(0, type="citations_delta", citation={"cited_text": "x"}),
-            [Text("Hello")],
-        ),
-        (
-            b'data:{"type":"content_block_start","index":0,\ndata: "content_block":\ndata:'
-            b'{"type":"text","text":"Hi"}}\n\n',
-            [Text("Hi")],
-        ),
-        (begin(0, type="text", text="He", citations=[]) + delta(0, type="text_delta", text="llo"), [Text("Hello")]),
-        (a_text("") + begin(1, type="thinking", thinking="", signature="s"), [Thinking("", "s")]),
-        (
-            begin(0, type="thinking", thinking="")
-            + b"".join(delta(0, type="signature_delta", signature=piece) for piece in ("ab", "", "cd")),
-            [Thinking("", "abcd")],
-        ),
-        (
-            begin(0, type="redacted_thinking", data="EmwKAh") + begin(1, type="novelty", shape="round"),
-            [Opaque({"type": "redacted_thinking", "data": "EmwKAh"}), Opaque({"type": "novelty", "shape": "round"})],
-        ),
-        (
-            begin(0, type="server_tool_use", id="s1", input={}) + an_input("") + an_input('{"q": ') + an_input('"x"}'),
-            [Opaque({"type": "server_tool_use", "id": "s1", "input": {"q": "x"}})],
-        ),
-        (a_call('{"a": 1}', caller={"type": "direct"}, toolset_name=None), [ToolCall("toolu_0", "look", {"a": 1})]),
-        (
-            begin(0, type="text", text="") + a_text("two", 1) + delta(0, type="text_delta", text="one"),
-            [Text("one"), Text("two")],
-        ),
-        (b"", []),
-        (a_text("x" * 3_000_000), [Text("x" * 3_000_000)]),
-        *((a_call(written), [ToolCall("toolu_0", "look", {})]) for written in (None, "", "{}", " { } ")),
-        (a_call(None, input={"a": 1}), [ToolCall("toolu_0", "look", {"a": 1})]),
-    ],
-    ids=[
-        *("unknown events and deltas", "data in several lines", "a block that starts with text", "empty deltas"),
-        *("a signature in pieces", "unknown blocks", "an unknown block with input", "a call with unknown fields"),
-        *("interleaved blocks", "no blocks", "a large event"),
-        *("no input", "empty input", "empty object", "object with spaces", "a whole input"),
-    ],
-)
-def test_blocks_of_a_reply(data: bytes, blocks: list[Any]) -> None:
-    late = b"data: [DONE]\n\n" + event(type="error", error={"type": "api_error", "message": "late"})
-    reply, deltas = read(START + data + done() + late)
+BLOCKS: dict[str, tuple[bytes, list[Block]]] = {
+    # The events between the start and the end of a reply, and its blocks.
+    "unknown events and deltas": (
+        b": a comment\nid: 7\nretry: 3000\n\n"
+        + event(type="ping")
+        + event(type="weather_report", sky="clear")
+        + text_block("Hello")
+        + delta(0, type="sparkle_delta", sparkle=1)
+        + delta(0, type="citations_delta", citation={"cited_text": "x"}),
+        [Text("Hello")],
+    ),
+    "data in several lines": (
+        b'data:{"type":"content_block_start","index":0,\ndata: "content_block":\ndata:{"type":"text","text":"Hi"}}\n\n',
+        [Text("Hi")],
+    ),
+    "a block that starts with text": (
+        block_start(0, type="text", text="He", citations=[]) + delta(0, type="text_delta", text="llo"),
+        [Text("Hello")],
+    ),
+    "empty deltas": (text_block("") + block_start(1, type="thinking", thinking="", signature="s"), [Thinking("", "s")]),
+    "a signature in pieces": (
+        block_start(0, type="thinking", thinking="")
+        + b"".join(delta(0, type="signature_delta", signature=piece) for piece in ("ab", "", "cd")),
+        [Thinking("", "abcd")],
+    ),
+    "unknown blocks": (
+        block_start(0, type="redacted_thinking", data="EmwKAh") + block_start(1, type="novelty", shape="round"),
+        [Opaque({"type": "redacted_thinking", "data": "EmwKAh"}), Opaque({"type": "novelty", "shape": "round"})],
+    ),
+    "an unknown block with input": (
+        block_start(0, type="server_tool_use", id="s1", input={}) + b"".join(map(input_delta, ["", '{"q": ', '"x"}'])),
+        [Opaque({"type": "server_tool_use", "id": "s1", "input": {"q": "x"}})],
+    ),
+    "a call with unknown fields": (
+        call_block('{"a": 1}', caller={"type": "direct"}, toolset_name=None),
+        [ToolCall("toolu_0", "look", {"a": 1})],
+    ),
+    "interleaved blocks": (
+        block_start(0, type="text", text="") + text_block("two", 1) + delta(0, type="text_delta", text="one"),
+        [Text("one"), Text("two")],
+    ),
+    "no blocks": (b"", []),
+    "a large event": (text_block("x" * 3_000_000), [Text("x" * 3_000_000)]),
+    "no input": (call_block(None), [ToolCall("toolu_0", "look", {})]),
+    "empty input": (call_block(""), [ToolCall("toolu_0", "look", {})]),
+    "empty object": (call_block("{}"), [ToolCall("toolu_0", "look", {})]),
+    "object with spaces": (call_block(" { } "), [ToolCall("toolu_0", "look", {})]),
+    "input in the block": (call_block(None, input={"a": 1}), [ToolCall("toolu_0", "look", {"a": 1})]),
+}
+
+
+@pytest.mark.parametrize(("data", "blocks"), BLOCKS.values(), ids=BLOCKS)
+def test_blocks_of_a_reply(data: bytes, blocks: list[Block]) -> None:
+    after_end = b"data: [DONE]\n\n" + event(type="error", error={"type": "api_error", "message": "late"})
+    reply, deltas = read(START + data + end() + after_end)
     assert list(reply.message.blocks) == blocks
     assert all(delta.text for delta in deltas)
 
 
 @pytest.mark.parametrize("reason", ["max_tokens", "model_context_window_exceeded", "refusal"])
-@pytest.mark.parametrize("written", [None, "", '{"at": "x', '{"at": 1, "n', "["])
-def test_a_truncated_call_is_reported(written: str | None, reason: str) -> None:
-    reply, _ = read(START + a_call('{"a": 1}') + a_call(written, 1) + done(reason))
+@pytest.mark.parametrize("input", [None, "", '{"at": "x', '{"at": 1, "n', "["])
+def test_a_truncated_call_is_reported(input: str | None, reason: str) -> None:
+    reply = read_reply(START + call_block('{"a": 1}') + call_block(input, 1) + end(reason))
     assert reply.message.blocks == (ToolCall("toolu_0", "look", {"a": 1}), ToolCall("toolu_1", "look", {}))
     assert (reply.cut_calls, reply.stop_reason) == ({"toolu_1"}, reason)
 
 
-def test_only_the_last_block_can_be_truncated() -> None:
-    assert read(START + a_call("") + a_call('{"a": 1}', 1) + done("max_tokens"))[0].cut_calls == frozenset()
-    broken(START + a_call('{"a') + a_text("x", 1) + done("max_tokens"))
+def test_a_call_before_others_is_not_truncated() -> None:
+    reply = read_reply(START + call_block("") + call_block('{"a": 1}', 1) + end("max_tokens"))
+    assert reply.cut_calls == frozenset()
 
 
-SIGNED = {"type": "thinking", "thinking": "Hm.", "signature": "s"}
+def test_an_incomplete_call_before_text_is_an_error() -> None:
+    error_of(START + call_block('{"a') + text_block("x", 1) + end("max_tokens"))
+
+
+SIGNED = block_start(1, type="thinking", thinking="Hm.", signature="s")
+UNSIGNED = block_start(1, type="thinking", thinking="Unsigned.")
 
 
 @pytest.mark.parametrize(
-    ("data", "count"),
+    "data",
+    [SIGNED, block_start(1, type="redacted_thinking", data="x"), SIGNED + text_block(" ", 2)],
+    ids=["signed", "redacted", "signed, before blank text"],
+)
+def test_signed_thinking_after_calls_is_an_error(data: bytes) -> None:
+    assert "thinking after its last call" in error_of(START + call_block("{}") + data + end("tool_use"))
+
+
+@pytest.mark.parametrize(
+    ("data", "kinds"),
     [
-        (a_call("{}") + begin(1, **SIGNED) + done("tool_use"), None),
-        (a_call("{}") + begin(1, type="redacted_thinking", data="x") + done("tool_use"), None),
-        (a_call("{}") + begin(1, **SIGNED) + a_text(" ", 2) + done("tool_use"), None),  # blank text is dropped
-        (a_call("{}") + begin(1, **SIGNED) + done("refusal"), 2),
-        (a_call("{}") + begin(1, **SIGNED) + a_text("x", 2) + done("tool_use"), 3),
-        (a_call("{}") + begin(1, type="thinking", thinking="Unsigned.") + done("tool_use"), 2),
-        (a_text("x") + begin(1, **SIGNED) + done(), 2),
+        pytest.param(call_block("{}") + SIGNED + end("refusal"), [ToolCall, Thinking], id="refusal"),
+        pytest.param(
+            call_block("{}") + SIGNED + text_block("x", 2) + end("tool_use"),
+            [ToolCall, Thinking, Text],
+            id="text after",
+        ),
+        pytest.param(call_block("{}") + UNSIGNED + end("tool_use"), [ToolCall, Thinking], id="not signed"),
+        pytest.param(text_block("x") + SIGNED + end(), [Text, Thinking], id="no call"),
     ],
 )
-def test_signed_thinking_after_calls_is_an_error(data: bytes, count: int | None) -> None:
-    if count is None:
-        assert "thinking after its last call" in broken(START + data)
-    else:
-        assert len(read(START + data)[0].message.blocks) == count
+def test_other_thinking_at_the_end_is_read(data: bytes, kinds: list[type[Block]]) -> None:
+    assert [type(block) for block in read_reply(START + data).message.blocks] == kinds
 
 
 # ----------------------------------------------------------------------------------------------------- broken streams
@@ -239,18 +260,23 @@ def test_signed_thinking_after_calls_is_an_error(data: bytes, count: int | None)
     [
         b"",
         START,
-        START + a_text("Hello"),
-        START + a_text("Hello") + event(type="message_delta", delta={"stop_reason": "end_turn"}),
-        START + a_text("Hello") + done()[:-1],
-        a_text("Hello") + done(),
-        *(RICH[:n] for n in range(0, len(RICH), 97)),
+        START + text_block("Hello"),
+        START + text_block("Hello") + event(type="message_delta", delta={"stop_reason": "end_turn"}),
+        START + text_block("Hello") + end().removesuffix(b"\n"),
+        text_block("Hello") + end(),
     ],
+    ids=["nothing", "start", "block", "no message_stop", "no last newline", "no message_start"],
 )
 def test_a_stream_that_ends_early(data: bytes) -> None:
-    assert "ended too early" in broken(data)
+    assert "ended too early" in error_of(data)
 
 
-DEEP = stream.MAX_JSON_NESTING
+def test_any_part_of_a_stream_ends_early() -> None:
+    for length in range(len(WHOLE)):
+        assert "ended too early" in error_of(WHOLE[:length])
+
+
+MAX_LEVELS = stream.MAX_JSON_NESTING
 
 
 def nested(levels: int) -> str:
@@ -274,46 +300,61 @@ def nested(levels: int) -> str:
         event(type="message_start", message={"usage": [1]}),
         event(type="message_delta", delta={"stop_reason": ["end_turn"]}),
         event(type="error"),
-        begin(0, type="text", text=5),
-        begin(0, text="x"),
-        begin(None, type="text", text=""),
-        begin("0", type="text", text=""),
-        a_text("x") + begin(0, type="text", text=""),
-        begin(0, type="text", text="") + delta(0, type="text_delta", text=["x"]),
-        begin(0, type="text", text="") + delta(0),
-        begin(0, type="thinking", thinking="") + delta(0, type="signature_delta", signature=1),
-        a_call(None) + delta(0, type="input_json_delta", partial_json={"a": 1}),
-        begin(0, type="tool_use", id="toolu_1"),
-        # Content that could not be sent back.
-        *(a_call("{}", name=name) for name in ("", "multi_tool.use", "look up", "ä", "x" * 65, None)),
-        a_call("{}", id=None),
-        *(a_call(nested(levels)) for levels in (DEEP, 5_000, 200_000)),
-        *(begin(0, type="novelty") + an_input(written) for written in ("{", "[" * 200_000, nested(DEEP))),
-        begin(0, type="novelty", x=json.loads(nested(DEEP))),
-        b'data: {"type":"content_block_start","index":0,"content_block":{"type":"novelty","x":1e999}}\n\n',
+        block_start(0, type="text", text=5),
+        block_start(0, text="x"),
+        block_start(None, type="text", text=""),
+        block_start("0", type="text", text=""),
+        text_block("x") + block_start(0, type="text", text=""),
+        block_start(0, type="text", text="") + delta(0, type="text_delta", text=["x"]),
+        block_start(0, type="text", text="") + delta(0),
+        block_start(0, type="thinking", thinking="") + delta(0, type="signature_delta", signature=1),
+        call_block(None) + delta(0, type="input_json_delta", partial_json={"a": 1}),
+        block_start(0, type="tool_use", id="toolu_1"),
     ],
 )
-def test_a_stream_that_cannot_be_parsed(data: bytes) -> None:
-    broken(START + data + done("tool_use"))
+def test_an_event_that_cannot_be_parsed(data: bytes) -> None:
+    error_of(START + data + end("tool_use"))
 
 
 @pytest.mark.parametrize(
-    "written", ['{"a": ', "[1]", "1", '"x"', "null", '{"a": [-Infinity]}', '{"a": {"b": 1e999}}', "{} {}"]
+    "data",
+    [
+        *(call_block("{}", name=name) for name in ("", "multi_tool.use", "look up", "ä", "x" * 65, None)),
+        call_block("{}", id=None),
+        *(call_block(nested(levels)) for levels in (MAX_LEVELS, 5_000, 200_000)),
+        *(block_start(0, type="novelty") + input_delta(j) for j in ("{", "[" * 200_000, nested(MAX_LEVELS))),
+        block_start(0, type="novelty", x=json.loads(nested(MAX_LEVELS))),
+        b'data: {"type":"content_block_start","index":0,"content_block":{"type":"novelty","x":1e999}}\n\n',
+    ],
+    ids=[
+        *("empty name", "name with dot", "name with space", "name with umlaut", "long name", "no name", "no id"),
+        *("nested input", "deeper input", "deepest input"),
+        *("incomplete unknown input", "unclosed unknown input", "nested unknown input", "nested block", "infinite"),
+    ],
 )
-def test_an_input_that_is_not_a_json_object(written: str) -> None:
-    assert "the input of its call to look" in broken(START + a_call(written) + done("tool_use"))
+def test_content_that_could_not_be_sent_back(data: bytes) -> None:
+    error_of(START + data + end("tool_use"))
+
+
+@pytest.mark.parametrize(
+    "input", ['{"a": ', "[1]", "1", '"x"', "null", '{"a": [-Infinity]}', '{"a": {"b": 1e999}}', "{} {}"]
+)
+def test_an_input_that_is_not_a_json_object(input: str) -> None:
+    assert "the input of its call to look" in error_of(START + call_block(input) + end("tool_use"))
 
 
 def test_an_input_may_be_nested() -> None:
-    assert read(START + a_call(nested(DEEP - 2)) + done("tool_use"))[0].message.calls
+    levels = MAX_LEVELS - 2  # without those of the object and the list around it
+    assert read_reply(START + call_block(nested(levels)) + end("tool_use")).message.calls
 
 
 @given(
-    st.binary(max_size=200) | st.lists(st.sampled_from([START, STOP, a_text("x"), b"data: {", b"\n\n"])).map(b"".join)
+    st.binary(max_size=200)
+    | st.lists(st.sampled_from([START, STOP, text_block("x"), b"data: {", b"\n\n"])).map(b"".join)
 )
 def test_noise_raises_only_model_errors(noise: bytes) -> None:
     with suppress(ModelError):
-        read(START + noise + done())
+        read(START + noise + end())
 
 
 @given(
@@ -325,32 +366,37 @@ def test_events_of_any_shape_raise_only_model_errors(fields: dict[str, Any]) -> 
     known = ("content_block_start", "content_block_delta", "message_start", "message_delta", "error")
     for type in (*known, fields.get("type")):
         with suppress(ModelError):
-            read(START + a_text("x") + event(**{**fields, "type": type}) + done())
+            read(START + text_block("x") + event(**{**fields, "type": type}) + end())
+
+
+def feed(chunks: Iterable[bytes]) -> None:
+    reader = ReplyReader()
+    for chunk in [START, *chunks]:
+        list(reader.feed(chunk))
 
 
 @pytest.mark.parametrize(
-    ("limit", "piece", "fitting", "message"),
+    ("limit", "chunk", "message"),
     [
-        ("MAX_EVENT", b"data: x\n", 600, "one of its events is too long"),
-        ("MAX_EVENT", b"x" * 7, 700, "one of its events is too long"),
-        ("MAX_REPLY", event(type="ping"), 150, "it is too long"),
-        ("MAX_REPLY_BLOCKS", None, 1_000, "it has more than 1,000 blocks"),
+        ("MAX_EVENT", b"data: x\n", "one of its events is too long"),
+        ("MAX_EVENT", b"x" * 7, "one of its events is too long"),
+        ("MAX_REPLY", event(type="ping"), "it is too long"),
     ],
-    ids=["rows of an event", "a row", "a stream", "blocks"],
+    ids=["rows of an event", "a row", "a stream"],
 )
-def test_limits(limit: str, piece: bytes | None, fitting: int, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if piece is not None:
-        monkeypatch.setattr(stream, limit, 10_000)
-
-    def feed(count: int) -> None:
-        reader = ReplyReader()
-        list(reader.feed(START))
-        for n in range(count):
-            list(reader.feed(begin(n, type="text", text="x") if piece is None else piece))
-
-    feed(fitting)
+def test_limits_of_characters(limit: str, chunk: bytes, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, limit, 10_000)
+    chunks_within_limit = [chunk] * (5_000 // len(chunk))
+    feed(chunks_within_limit)
     with pytest.raises(BrokenStream, match=message):
-        feed(3 * fitting)
+        feed(3 * chunks_within_limit)
+
+
+def test_the_limit_of_blocks() -> None:
+    blocks = [block_start(n, type="text", text="x") for n in range(1_001)]
+    feed(blocks[:1_000])
+    with pytest.raises(BrokenStream, match="it has more than 1,000 blocks"):
+        feed(blocks)
 
 
 @pytest.mark.parametrize(
@@ -360,9 +406,9 @@ def test_limits(limit: str, piece: bytes | None, fitting: int, message: str, mon
         *((f"{kind}_error", False) for kind in ("invalid_request", "authentication", "permission", "not_found")),
     ],
 )
-def test_an_error_event(kind: str, retryable: bool) -> None:
+def test_an_error_event_is_raised(kind: str, retryable: bool) -> None:
     with pytest.raises(ServiceError, match="Overloaded") as caught:
-        read(START + a_text("x") + event(type="error", error={"type": kind, "message": "Overloaded"}))
+        read(START + text_block("x") + event(type="error", error={"type": kind, "message": "Overloaded"}))
     assert (caught.value.kind, caught.value.retryable) == (kind, retryable)
 
 
@@ -370,41 +416,51 @@ def test_an_error_event(kind: str, retryable: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "reason"),
+    ("ending", "reason"),
     [
-        (done("stop_sequence"), "stop_sequence"),
-        (done("pause_turn"), "pause_turn"),
-        (STOP, "end_turn"),
-        (done("refusal").replace(STOP, b"") + event(type="message_delta", delta={}, usage={}) + STOP, "refusal"),
+        pytest.param(end("stop_sequence"), "stop_sequence", id="stop sequence"),
+        pytest.param(end("pause_turn"), "pause_turn", id="pause"),
+        pytest.param(STOP, "end_turn", id="no reason"),
+        pytest.param(
+            end("refusal").removesuffix(STOP) + event(type="message_delta", delta={}, usage={}) + STOP,
+            "refusal",
+            id="reason in the first of two deltas",
+        ),
     ],
 )
-def test_stop_reasons(end: bytes, reason: str) -> None:
-    assert read(START + a_text("x") + end)[0].stop_reason == reason
+def test_stop_reasons(ending: bytes, reason: str) -> None:
+    assert read_reply(START + text_block("x") + ending).stop_reason == reason
 
 
 def test_an_unknown_stop_reason_is_an_error() -> None:
     with pytest.raises(ModelError, match="compaction") as caught:
-        read(START + a_text("x") + done("compaction" + "x" * 1_000_000))
+        read(START + text_block("x") + end("compaction" + "x" * 1_000_000))
     assert not caught.value.retryable
     assert len(str(caught.value)) < 200
 
 
+def usage_of(at_start: str, later: str = "{}") -> Usage:
+    """Return the usage of a reply whose first and last events have these usages, as JSON."""
+    first = b'data: {"type":"message_start","message":{"usage":%s}}\n\n' % at_start.encode()
+    last = b'data: {"type":"message_delta","delta":{},"usage":%s}\n\n' % later.encode()
+    return read_reply(first + last + STOP).usage
+
+
 @pytest.mark.parametrize(
-    ("counts", "expected"),
+    ("at_start", "later", "expected"),
     [
-        (['{"input_tokens": 5, "output_tokens": 1}', '{"output_tokens": 9}'], Usage(5, 9)),
-        (['{"input_tokens": 5, "output_tokens": 1}', '{"input_tokens": 0, "output_tokens": 9}'], Usage(5, 9)),
-        (['{"input_tokens": 0}', '{"input_tokens": 7, "output_tokens": 2}'], Usage(7, 2)),
-        (['{"cache_read_input_tokens": 3, "cache_creation_input_tokens": 4, "other": {"x": 4}}'], Usage(0, 0, 3, 4)),
-        (["null", "null"], Usage()),
-        *(
-            ([f'{{"input_tokens": {count}, "output_tokens": 4}}'], Usage(0, 4))
-            for count in ("-1000000000", "1" + "0" * 400, "true", '"7"', "1.5", "null")
-        ),
+        ('{"input_tokens": 5, "output_tokens": 1}', '{"output_tokens": 9}', Usage(5, 9)),
+        ('{"input_tokens": 5, "output_tokens": 1}', '{"input_tokens": 0, "output_tokens": 9}', Usage(5, 9)),
+        ('{"input_tokens": 0}', '{"input_tokens": 7, "output_tokens": 2}', Usage(7, 2)),
+        ('{"cache_read_input_tokens": 3, "cache_creation_input_tokens": 4, "x": {"y": 4}}', "{}", Usage(0, 0, 3, 4)),
+        ("null", "null", Usage()),
     ],
+    ids=["input at the start", "zero later", "zero at the start", "cache", "none"],
 )
-def test_usage_is_the_latest_valid_count(counts: Sequence[str], expected: Usage) -> None:
-    data = b'data: {"type":"message_start","message":{"usage":%s}}\n\n' % counts[0].encode()
-    for later in counts[1:]:
-        data += b'data: {"type":"message_delta","delta":{},"usage":%s}\n\n' % later.encode()
-    assert read(data + STOP)[0].usage == expected
+def test_usage_is_the_latest_count(at_start: str, later: str, expected: Usage) -> None:
+    assert usage_of(at_start, later) == expected
+
+
+@pytest.mark.parametrize("count", ["-1000000000", "1" + "0" * 400, "true", '"7"', "1.5", "null"])
+def test_an_invalid_count_is_ignored(count: str) -> None:
+    assert usage_of(f'{{"input_tokens": {count}, "output_tokens": 4}}') == Usage(0, 4)

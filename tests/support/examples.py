@@ -1,4 +1,4 @@
-"""The number of examples that tests try: a part in the short run, all in CI, ten times as many in the long one."""
+"""The number of examples that a test tries. It depends on the profile of the run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from hypothesis.strategies import SearchStrategy
 T = TypeVar("T")
 
 PROFILE = os.environ.get("CHAIN_TEST_PROFILE", "ci" if os.environ.get("CI") else "short")
-"""``short`` (five examples at most), ``full``, ``ci`` (as full, always the same), ``long`` (ten times)."""
+"""The profile of the run.
+
+``short``: at most five examples. ``full``: all. ``ci``: all, the same in each run. ``long``: ten times as many.
+"""
 
 IS_SHORT = PROFILE == "short"
 EXAMPLES = {"short": 5, "full": 100, "ci": 100, "long": 1_000}
@@ -23,7 +26,7 @@ EXAMPLES = {"short": 5, "full": 100, "ci": 100, "long": 1_000}
 def sharded(
     max_examples: int, *strategies: SearchStrategy[Any], shards: int = 10
 ) -> Callable[[Callable[..., None]], Callable[[int], None]]:
-    """Divide a property test into parts that run on different cores, with ``max_examples`` in all (``trying``)."""
+    """Divide a property test into shards, which can run on different cores, with ``max_examples`` in total."""
     shards = 1 if IS_SHORT else shards
 
     def decorate(test: Callable[..., None]) -> Callable[[int], None]:
@@ -50,22 +53,22 @@ _counts: dict[object, int] = {}
 
 
 async def count_once(scenario: object, count: Callable[[], Awaitable[int]]) -> int:
-    """Return ``await count()``, such as a number of events. It is called once per scenario and process."""
+    """Return ``await count()``, which is called only once for each scenario in a process."""
     if scenario not in _counts:
         _counts[scenario] = await count()
     return _counts[scenario]
 
 
 def some(cases: Sequence[T], every: int = 5) -> list[T]:
-    """Return all cases, in the short run every fifth and the last."""
+    """Return all cases; in the short run only one in ``every``, and the last."""
     return [*cases[:-1:every], *cases[-1:]] if IS_SHORT else list(cases)
 
 
 def first_in_short_run(cases: Sequence[T]) -> Sequence[T]:
-    """Return only the first case in the short run, otherwise all cases."""
+    """Return all cases; in the short run only the first."""
     return cases[:1] if IS_SHORT else cases
 
 
 def fewer(number: int, *, divided_by: int) -> int:
-    """Return the number, divided in the short run."""
+    """Return the number; in the short run the quotient, and at least 1."""
     return max(number // divided_by, 1) if IS_SHORT else number

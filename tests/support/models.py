@@ -1,7 +1,7 @@
-"""A random model, the steps that it is drawn with, and the tools that it calls.
+"""A model that replies with random steps, and the tools that it calls.
 
-Examples are drawn from short tables with the plainest entry first, so that failures shrink to few and plain entries.
-Everything runs on trio's test clock (``pass_time``).
+Steps are drawn from short tables with the simplest entry first, so that failing examples shrink to simple ones. All
+delays are of trio's test clock (``pass_time``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .clock import pass_time
 class Step:
     """One reply of the model, after a number of ``failures``.
 
-    A failure happens before any text (``breaks_at`` 0), in mid-stream (1) or at the end (2).
+    ``breaks_at`` is where the failures happen: 0 before any text, 1 in mid-stream, 2 at the end.
     """
 
     blocks: tuple[Block, ...]
@@ -41,7 +41,7 @@ class Step:
 
 @dataclass
 class RandomModel(Model):
-    """A model that replies with drawn steps, one after the other, then with a final answer."""
+    """A model that replies with each step in turn, then with a final answer."""
 
     steps: list[Step]
     name: str = "random"
@@ -75,7 +75,7 @@ class RandomModel(Model):
         return Reply(Message("assistant", blocks), reason, Usage(1, 1), cut)
 
     def _id(self, drawn: str) -> str:
-        """Return a unique id, unless the drawn id is empty or begins with ``=``, which makes the rest the id."""
+        """Make a drawn id unique. An empty one stays empty, and one that begins with ``=`` is only stripped of it."""
         return drawn.removeprefix("=") if drawn.startswith("=") or not drawn else f"{drawn}_{self.name}_{self.calls}"
 
     def _fail(self, step: Step, fails: bool, at: int) -> None:
@@ -142,7 +142,7 @@ async def fail_reading(ctx: ToolContext) -> str:
 
 @tool
 async def cling(ctx: ToolContext) -> str:
-    """Delay a cancellation, and take some time to clean up."""
+    """Ignore a cancellation for a while, then take some time to clean up."""
     with trio.CancelScope(shield=True):
         await pass_time(0.5)
     try:
@@ -157,16 +157,16 @@ async def cling(ctx: ToolContext) -> str:
 @tool
 async def steered(ctx: ToolContext) -> str:
     """Ask for guidance between the parts of the work."""
-    heard = []
+    adjustments = []
     for n in range(3):
         guidance = await ctx.safe_point(f"part:{n}")
-        heard += [f"{a.type} {a.value}" for a in guidance.adjustments]
         for adjustment in guidance.adjustments:
+            adjustments.append(f"{adjustment.type} {adjustment.value}")
             ctx.progress(f"heard {adjustment.value}")
         if guidance.stop:
             break
         await pass_time(1)
-    return f"heard {heard}"
+    return f"heard {adjustments}"
 
 
 @tool(needs_approval=True)
@@ -177,7 +177,7 @@ async def danger(ctx: ToolContext, seconds: float = 0.5) -> str:
     return "it is done"
 
 
-async def _shown(ctx: ToolContext, path: str) -> Preview | None:
+async def _preview_change(ctx: ToolContext, path: str) -> Preview | None:
     if path == "none":
         return None
     if path == "bad":
@@ -187,9 +187,9 @@ async def _shown(ctx: ToolContext, path: str) -> Preview | None:
     return Preview(f"change {path}", path, path, always=always, only_by_name=path if path == "own" else "")
 
 
-@tool(needs_approval=True, preview=_shown)
+@tool(needs_approval=True, preview=_preview_change)
 async def change_file(ctx: ToolContext, path: str) -> str:
-    """Do what is shown before."""
+    """Change a file, after a preview."""
     ctx.progress("at work")
     await trio.lowlevel.checkpoint()
     return f"{path} is changed"
@@ -206,15 +206,15 @@ async def peek(ctx: ToolContext) -> str:
 @tool(read_only=True, timeout_s=5)
 async def dig(ctx: ToolContext, hosts: int = 2) -> str:
     """Ask in the middle of the work."""
-    found = []
+    decisions = []
     for n in range(hosts):
         if (await ctx.safe_point(f"host:{n}")).stop:
             break
         await pass_time(0.5 if n else 0)
         verdict = await ctx.asking.approve(Preview("", f"host{n}", f"host{n}", always="subject"))
-        found.append("allowed" if verdict.allowed else "withdrawn" if verdict.withdrawn else "refused")
+        decisions.append("allowed" if verdict.allowed else "withdrawn" if verdict.withdrawn else "refused")
         await pass_time(0.5)
-    return f"hosts: {found}"
+    return f"hosts: {decisions}"
 
 
 ASKING_TOOLS: list[Tool] = [danger, change_file, peek, dig, ask_user_question]

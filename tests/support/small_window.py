@@ -1,4 +1,4 @@
-"""A model with a small window: it counts tokens in its own way, and refuses longer requests."""
+"""A model with a small context window: it counts tokens in its own way, and refuses longer requests."""
 
 from __future__ import annotations
 
@@ -17,32 +17,34 @@ from chain.model import Delta, Model, Reply, Request, Window
 from .clock import pass_time
 
 Summary: TypeAlias = Literal["good", "empty", "refused", "longer", "cut", "with calls", "calls alone", "fails", "slow"]
-"""The replies to a request for a summary."""
+"""The kind of a reply to a request for a summary."""
 
 ASKS = "The conversation is about to be shortened"
+"""The start of a request for a summary."""
 SUMMARY = "The goal is a test. Something was looked at."
 
 
 @dataclass
 class SmallWindow:
-    """Another model with a window of ``room`` tokens, in addition to the system prompt and the tools.
-
-    ``says`` are the first summaries; later ones are good. ``tells``: it reports the length of a request that is too
-    long. ``knows``: it reports its window. ``counts`` is the number of tokens that it counts for a usual one.
-    """
+    """The model ``inner`` with a context window, which has ``room`` tokens more than the first request."""
 
     inner: Model
     room: int
     counts: float = 1.0
+    """How many tokens the model counts for each that the program estimates."""
     says: list[Summary] = field(default_factory=list)
+    """The kinds of the first summaries; later ones are good."""
     tells: bool = True
+    """Whether the model reports the length of a request that is too long."""
     knows: bool = True
+    """Whether the model reports its window."""
     total: int = 0
+    """The tokens of the window; 0 before the first request."""
     refused: list[tuple[int, ...]] = field(default_factory=list)
     """The requests that were too long, as the identities of their messages."""
     summaries: int = 0
     _lengths: dict[int, tuple[object, int]] = field(default_factory=dict)
-    """The lengths of tools and blocks as JSON, by identity, each with its object, so that no identity is reused."""
+    """The lengths of tools and blocks as JSON by identity. Each has its object, so that no identity is reused."""
 
     @property
     def name(self) -> str:
@@ -53,15 +55,14 @@ class SmallWindow:
         return Window(self.total) if self.total and self.knows else None
 
     async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
-        asks = request.messages[-1].text.startswith(ASKS)
         tokens = self._tokens_of(request)
         self.total = self.total or tokens + self.room
         if tokens > self.total:
             await trio.lowlevel.checkpoint()
             self.refused.append(tuple(id(message) for message in request.messages))
-            asked = tokens if self.tells else 0
-            return Reply(Message("assistant", ()), "model_context_window_exceeded", asked_tokens=asked)
-        if asks:
+            reported = tokens if self.tells else 0
+            return Reply(Message("assistant", ()), "model_context_window_exceeded", asked_tokens=reported)
+        if request.messages[-1].text.startswith(ASKS):
             return await self._summary(tokens)
         reply = await self.inner.reply(request, on_delta)
         return Reply(reply.message, reply.stop_reason, Usage(tokens, 1), reply.cut_calls)

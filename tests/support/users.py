@@ -1,4 +1,4 @@
-"""A user who acts at given moments: sends lines, presses keys, changes the disk."""
+"""A user who acts at given moments: sends lines, presses keys, answers questions. The disk changes at moments too."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DROP = "(drop)"
 DROP_FIRST = "(drop the first)"
 EDIT = "(edit)"
 FULL = "(the disk is full)"
-_NEARLY_FULL = "(the disk takes small records)"
+_NEARLY_FULL = "(the disk accepts small records only)"
 ROOM = "(the disk has room)"
 ANOTHER_MODEL = "(another model)"
 COMPACT = "(compact)"
@@ -55,48 +55,50 @@ MARKED = re.compile("‹[0-9]+›")
 
 @dataclass
 class Acts:
-    """Acts in the step of numbered events.
+    """A listener that acts in the step of numbered events: each item of ``at`` is the number of an event and an act.
 
-    Lines are sent only while a run is active, unless ``also_idle``. A line may begin with an address: ``@NAME``, or
-    ``@N`` for the Nth active agent.
+    An act is one of the constants of this module, or a line. Lines are sent only while a run is active, unless
+    ``also_idle``. A line may begin with an address: ``@NAME``, or ``@N`` for the Nth active agent.
     """
 
     session: Session
     at: Sequence[tuple[int, str]]
     also_idle: bool = False
     another: Callable[[], Model] | None = None
+    """Creates the model that ``ANOTHER_MODEL`` switches to."""
     seen: int = 0
     sent: int = 0
 
     def __call__(self, event: events.Event) -> None:
         self.seen += 1
-        for n, what in self.at:
-            if n == self.seen:
-                self.do(what)
+        self._act_at(self.seen)
 
     def at_once(self) -> None:
-        """Do what is due before the first event."""
-        for n, what in self.at:
-            if n == 0:
-                self.do(what)
+        """Do the acts before the first event."""
+        self._act_at(0)
+
+    def _act_at(self, number: int) -> None:
+        for n, act in self.at:
+            if n == number:
+                self.do(act)
 
     async def in_time(self, at: Iterable[tuple[float, str]]) -> None:
-        """Act at moments in seconds from now."""
-        begun = trio.current_time()
-        for seconds, what in sorted(at):
-            await trio.sleep_until(begun + seconds)
-            self.do(what)
+        """Do each act after a number of seconds from now."""
+        start = trio.current_time()
+        for seconds, act in sorted(at):
+            await trio.sleep_until(start + seconds)
+            self.do(act)
 
-    def do(self, what: str) -> None:
+    def do(self, act: str) -> None:
         """Act now."""
         chain = self.session.chain
-        match what:
+        match act:
             case "(interrupt)":
                 self.session.interrupt()
             case "(drop)" | "(drop the first)" | "(edit)":
                 waiting = [a.id for a in chain.lines.waiting]
-                id = next(iter(waiting), "L1") if what == DROP_FIRST else chain.lines.last_waiting() or "L1"
-                if what == DROP and waiting:
+                id = next(iter(waiting), "L1") if act == DROP_FIRST else chain.lines.last_waiting() or "L1"
+                if act == DROP and waiting:
                     id = waiting[-1]  # a line that a tool has used cannot be dropped
                 try:
                     text = chain.lines.drop(id)
@@ -104,7 +106,7 @@ class Acts:
                     assert [a.id for a in chain.lines.waiting] == waiting
                 else:
                     assert id not in [a.id for a in chain.lines.waiting]
-                    if what == EDIT:
+                    if act == EDIT:
                         chain.submit(MARKED.sub("", text).strip() + " ‹›".replace("‹›", self._number()))
             case "(another model)" if not self.session.is_closing and self.another is not None:
                 with suppress(JournalError):
@@ -112,13 +114,13 @@ class Acts:
             case "(compact)":
                 with suppress(UserError, JournalError):
                     chain.runs.compact("the numbers")
-            case "(the disk is full)" | "(the disk takes small records)" | "(the disk has room)":
+            case "(the disk is full)" | "(the disk accepts small records only)" | "(the disk has room)":
                 assert isinstance(self.session.file, FullDisk)
-                self.session.file.room = {FULL: 0, _NEARLY_FULL: SMALL, ROOM: math.inf}[what]
-            case _ if what == ANOTHER_MODEL:
+                self.session.file.room = {FULL: 0, _NEARLY_FULL: SMALL, ROOM: math.inf}[act]
+            case _ if act == ANOTHER_MODEL:
                 pass
             case _ if chain.is_running or self.also_idle:
-                self._send(what.replace("‹›", self._number()))
+                self._send(act.replace("‹›", self._number()))
             case _:
                 pass
 
@@ -127,8 +129,8 @@ class Acts:
         if text.startswith("@"):
             to, _, text = text[1:].partition(" ")
         if to.isdecimal():
-            there = [view.name for view in self.session.chain.agents if view.state == "executing"]
-            to = there[int(to) % len(there)] if there else ""
+            active = [view.name for view in self.session.chain.agents if view.state == "executing"]
+            to = active[int(to) % len(active)] if active else ""
         answer = self.session.chain.submit(text, to=to)
         if answer.id:
             self.session.addressed[answer.id] = to
@@ -140,13 +142,16 @@ class Acts:
 
 @dataclass
 class Replies:
-    """Answers each question after a delay in seconds; ``None`` means never. Some answers come too late."""
+    """A listener that answers each question with the next text of ``drawn`` after its delay in seconds.
+
+    ``None`` instead of a text gives no answer. Some answers come too late.
+    """
 
     session: Session
     drawn: list[tuple[float, str | None]]
     nursery: trio.Nursery
     may_fail: bool = False
-    """Whether answers to an open question may be refused, because the disk may be full."""
+    """Whether an answer to an open question may be refused, because the disk is full."""
 
     def __call__(self, event: events.Event) -> None:
         if isinstance(event, events.Question) and event.id == self.session.chain.questions.open_id and self.drawn:

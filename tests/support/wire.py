@@ -1,7 +1,7 @@
 """Models and sessions over real sockets, with the strict double as their service.
 
-The clock of these tests is trio's ``MockClock``. It stands still while the client is built and sends the first request,
-since both happen in threads, which the clock does not see. ``Wire.let_time_pass`` lets it jump from then on.
+These tests use trio's ``MockClock``. It stands still while the client is built and sends its first request, since both
+happen in threads, for which the clock would not wait. After that, ``Wire.let_time_pass`` lets the clock jump.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import httpx2  # noqa: F401 - imported here, so that no test has to wait for it
+import httpx2  # noqa: F401 - imported before the tests, since it is slow to import
 from double import NEWER, Double, Policy, Script, serve, text
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -62,7 +62,7 @@ def model_at(
     service: dict[str, Any] | None = None,
     **parameters: Any,
 ) -> AnthropicModel:
-    """Return a model at an address. Its window is known unless ``context_window`` is 0, so it is not requested."""
+    """Return a model at an address. It requests its context window only if ``context_window`` is 0."""
     return AnthropicModel(
         Parameters(model, max_tokens, **{"context_window": 200_000, **parameters}),
         Service(api_key=key, base_url=url, **(service or {})),
@@ -76,7 +76,7 @@ async def check(model: AnthropicModel) -> ModelCheck:
 
 
 @asynccontextmanager
-async def asked(
+async def open_model(
     script: Script = (), *, policy: Policy | None = None, path: str = "", user: str = "", **options: Any
 ) -> AsyncIterator[tuple[Double, AnthropicModel]]:
     """Open a model whose service is the double with this script. ``options`` are those of ``model_at``."""
@@ -104,18 +104,13 @@ class Wire:
 
 
 @asynccontextmanager
-async def wired(
-    script: Script,
-    *,
-    use: Settings | None = None,
-    policy: Policy | None = None,
-    max_iterations: int = 20,
-    **model: Any,
+async def open_wire(
+    script: Script, *, use: Settings | None = None, policy: Policy | None = None, max_iterations: int = 20, **model: Any
 ) -> AsyncIterator[Wire]:
     """Open a session whose service is the double with this script. At the end, check the invariants and the double.
 
-    A script that is a list comes after the reply of a first run, in which the client is built and connected. Without
-    ``use``, a failed model call is repeated three times.
+    Unless the script is a function, a first run "Hello" comes before it, in which the client is built and connected.
+    Without ``use``, a model call is attempted four times.
     """
     whole = script if callable(script) else [text("Hello."), *(script if isinstance(script, list) else [script])]
     async with serve(whole, policy=policy) as double:

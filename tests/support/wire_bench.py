@@ -1,4 +1,4 @@
-"""One double and one client for many sessions, since building a client takes longer than a session."""
+"""One double and one client for many sessions, since it takes longer to build a client than to run a session."""
 
 from __future__ import annotations
 
@@ -18,19 +18,17 @@ from .sessions import Session, open_session
 from .wire import model_at
 
 FINAL = text("The final answer.", text_chunk=4)
-
 THINKING = {"type": "adaptive"}
-
 
 BenchScript = list[Step] | Callable[[Mapping[str, Any]], Step]
 
 
-def _may_be(request: Request, body: Mapping[str, Any]) -> bool:
-    """Return whether this may be the body of a request: its start, its end and the number of blocks are the same."""
+def _may_have_body(request: Request, body: Mapping[str, Any]) -> bool:
+    """Return whether a body has the first text, the number of blocks and the tail of a request."""
     blocks = [block for message in body["messages"] for block in _blocks(message["content"])]
     count = sum(len(message.blocks) for message in request.messages) + len(request.tail)
-    ends = [block.get("text") for block in blocks[len(blocks) - len(request.tail) :]]
-    return (blocks[0].get("text"), len(blocks), ends) == (request.messages[0].text, count, list(request.tail))
+    tail = [block.get("text") for block in blocks[len(blocks) - len(request.tail) :]]
+    return (blocks[0].get("text"), len(blocks), tail) == (request.messages[0].text, count, list(request.tail))
 
 
 def _blocks(content: Any) -> Any:
@@ -53,20 +51,20 @@ class Bench:
         return self._session
 
     def answer(self, body: Mapping[str, Any]) -> Step:
-        """Return the next step of the script; after the end of a list, final answers."""
+        """Return the next step of the script, or the final answer after the end of a list."""
         if callable(self._script):
             return self._script(body)
         return self._script.pop(0) if self._script else FINAL
 
     def tail(self, body: Mapping[str, Any]) -> int | None:
-        """Return the number of blocks in the tail of a request.
+        """Return the number of blocks in the tail of the latest request that may have this body, if there is one.
 
-        Agents send requests at the same time, so it is the latest one that this may be the body of.
+        Agents send requests at the same time, so the latest request may have another body.
         """
         if self._session is None:
             return None
-        made = (r for r in reversed(self.session.model.requests) if _may_be(r, body))
-        return next((len(request.tail) for request in made), None)
+        requests = (r for r in reversed(self.session.model.requests) if _may_have_body(r, body))
+        return next((len(request.tail) for request in requests), None)
 
     @asynccontextmanager
     async def open(self, script: BenchScript, **options: Any) -> AsyncIterator[Session]:
@@ -87,25 +85,30 @@ messages:
 
 
 @asynccontextmanager
-async def bench(
-    clock: MockClock, *, at_once: int = 1, policy: Policy | None = None, continuity: bool = True, **parameters: Any
+async def open_bench(
+    clock: MockClock,
+    *,
+    max_connections: int = 1,
+    policy: Policy | None = None,
+    continuity: bool = True,
+    **parameters: Any,
 ) -> AsyncIterator[Bench]:
-    """Open a bench whose sessions send up to ``at_once`` requests at the same time.
+    """Open a bench. ``policy`` and ``continuity`` are those of the double.
 
-    ``policy`` and ``continuity`` are those of the double.
+    At the end, check that at most ``max_connections`` are open: the number of requests that agents send at once.
     """
-    found: list[Bench] = []
+    bench: Bench | None = None
     async with serve(
-        lambda body, n: found[0].answer(body) if found else FINAL,
-        tail=lambda body: found[0].tail(body) if found else None,
+        lambda body, n: bench.answer(body) if bench else FINAL,
+        tail=lambda body: bench.tail(body) if bench else None,
         policy=policy,
         continuity=continuity,
     ) as double:
-        adapter = model_at(double.url, thinking=THINKING, **parameters)
-        await adapter.reply(Request("", (user_text("Hello"),)), lambda delta: None)  # while the clock stands still
-        close, adapter.aclose = adapter.aclose, trio.lowlevel.checkpoint  # type: ignore[method-assign] # for sessions
-        found.append(Bench(double, adapter))
+        model = model_at(double.url, thinking=THINKING, **parameters)
+        await model.reply(Request("", (user_text("Hello"),)), lambda delta: None)  # connects before time passes
+        close, model.aclose = model.aclose, trio.lowlevel.checkpoint  # type: ignore[method-assign] # sessions close it
+        bench = Bench(double, model)
         clock.autojump_threshold = 0
-        yield found[0]
-        assert double.open_connections <= at_once
+        yield bench
+        assert double.open_connections <= max_connections
         await close()

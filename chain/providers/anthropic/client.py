@@ -37,33 +37,21 @@ if TYPE_CHECKING:
 _THREADS = Threads("clients")
 
 LEAST_TOO_LARGE = 64 * 1024
-"""The minimum size, in bytes, of a request whose refusal with status 413 leads to a compaction.
-
-If a smaller request is too large for a service or a proxy, compacting does not help.
-"""
+"""The minimum bytes of a request that is compacted after a status 413. Compacting a smaller one would not help."""
 MAX_MODEL = 64 * 1024
 """The maximum number of bytes that are read of a service's description of a model."""
 
 MAX_WINDOW_REQUESTS = 3
-"""The maximum number of requests for the context window.
-
-One is sent in each model call, until the service answers one.
-"""
+"""The maximum number of requests for the context window. Each model call sends one until one is answered."""
 
 REPLY_SHARE = 4
-"""A default ``max_tokens`` is at most the context window divided by this number.
-
-Some servers count ``max_tokens`` as part of the prompt.
-"""
+"""A default ``max_tokens`` is at most the window divided by this, since some servers count it with the prompt."""
 
 SAFE_MAX_TOKENS = 8192
 """A length of replies, in tokens, that nearly every model allows."""
 
 SAMPLING_VERSION = "2023-06-01"
-"""The API version of a request with a sampling parameter, such as ``temperature``.
-
-Later versions accept no sampling parameters, for any model.
-"""
+"""The API version of a request with a sampling parameter, such as ``temperature``. Later versions accept none."""
 
 _SAMPLING = re.compile(rb'"(temperature|top_p|top_k)":')
 
@@ -130,7 +118,7 @@ class AnthropicModel:
     ) -> Reply:
         """Return the reply to a request, and ask the service for the context window at the same time.
 
-        If the reply is complete first, the request for the window is cancelled. The next call sends it again.
+        If the reply is complete first, the request for the window is cancelled, and the next call repeats it.
         """
         self._window_requests_left -= 1
         failed: Exception | None = None
@@ -169,10 +157,10 @@ class AnthropicModel:
             self._parameters = replace(self._parameters, max_tokens=longest)
 
     async def _lower_max_tokens(self, client: Client, error: RequestRefused, sent: int) -> bool:
-        """Lower a default ``max_tokens`` if it may be the reason of a refusal.
+        """Lower a default ``max_tokens`` that may be the reason of a refusal. Return whether it is now below ``sent``.
 
-        Return whether it is now less than ``sent``, its value in the refused request. Most services describe the limits
-        of a model on request. If this one does not, ``SAFE_MAX_TOKENS`` is used.
+        ``sent`` is its value in the refused request. The new value is the limit that the service reports for the
+        model, or ``SAFE_MAX_TOKENS``.
         """
         if not self._parameters.adapts_max_tokens or error.status not in (400, 413, 422):
             return False
@@ -204,10 +192,7 @@ class AnthropicModel:
             await client.aclose()
 
     def _build(self) -> Client:
-        """Build the client, unless another thread has built it, and return it. Raise ``ModelError``.
-
-        This runs in a thread for which its caller may no longer wait.
-        """
+        """Build the client once, in a thread for which the caller may no longer wait. Raise ``ModelError``."""
         with self._building:
             if self._client is None:
                 try:
@@ -239,10 +224,10 @@ class AnthropicModel:
             raise
 
     async def _read(self, response: httpx2.Response, reader: ReplyReader, on_delta: Callable[[Delta], None]) -> None:
-        """Pass the stream to the reader, and the deltas of the reader to ``on_delta``.
+        """Pass the stream to the reader, and its deltas to ``on_delta``.
 
-        If the reader raises an error, the reading is cancelled before the error is raised again: only a cancellation
-        closes all iterators of the HTTP client cleanly.
+        If the reader raises an error, cancel the reading before the error is raised again: only a cancellation closes
+        all iterators of the HTTP client cleanly.
         """
         import httpx2
 

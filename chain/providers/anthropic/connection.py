@@ -36,7 +36,7 @@ MAX_ERROR_BODY = 64 * 1024
 MAX_SERVICE_CONNECTIONS, MAX_IDLE = 1000, 100
 """The maximum numbers of connections and of idle connections, as in the SDK.
 
-A cancellation just after connecting over TLS can use up one of the connections for ever, so the limit must be high.
+A cancellation just after connecting over TLS can use up a connection forever, so the limit must be high.
 """
 
 _PROBES = {"TCP_KEEPINTVL": 60, "TCP_KEEPCNT": 5, "TCP_KEEPIDLE": 60}
@@ -48,10 +48,7 @@ class Client:
     """A connection to a service: its address, the headers of every request, and the timeouts."""
 
     http: httpx2.AsyncBaseTransport = field(repr=False)
-    """Only the transport, not a client of ``httpx2``.
-
-    The layers of such a client would follow redirects and take a tenth of an iteration's time.
-    """
+    """The transport alone: a client of ``httpx2`` would follow redirects and take a tenth of an iteration's time."""
     base_url: str = field(repr=False)
     headers: Mapping[str, str] = field(repr=False)
     timeout: dict[str, float | None]
@@ -129,7 +126,7 @@ def new_client(service: Service) -> Client:
 def basic_auth(url: httpx2.URL) -> dict[str, str]:
     """Return the ``authorization`` header for the user and password in an address; empty if it has none.
 
-    This header replaces any other ``authorization``, as in clients of ``httpx2``.
+    As in clients of ``httpx2``, it replaces any other ``authorization``.
     """
     if not (url.username or url.password):
         return {}

@@ -27,10 +27,9 @@ MARKED_ENDS = 3
 """The number of latest requests for which a breakpoint marks where their conversation ended."""
 
 OPEN_TURNS = 2 * MARKED_ENDS
-"""The number of latest turns whose blocks are cached one by one.
+"""The number of latest turns whose blocks are cached one by one, because their blocks or breakpoints may still change.
 
-They may still gain or lose a breakpoint, or gain blocks. Earlier turns do not change any more. They are cached as the
-bytes with which the list of messages begins.
+Earlier turns are cached as the bytes with which the list of messages begins.
 """
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))

@@ -122,10 +122,9 @@ class Failures:
         return failed
 
     def of_exception(self, error: Exception, *, has_begun: bool = False) -> ModelError:
-        """Return the error for an exception of the stream or of the HTTP client.
+        """Return the error for an exception of the stream or of the HTTP client. Raise an unknown exception again.
 
-        ``has_begun`` says whether a part of the reply was received. Raise an unknown exception again: it is a bug of
-        chain.
+        ``has_begun`` says whether a part of the reply was received.
         """
         import httpx2
 
@@ -184,10 +183,7 @@ def is_connect_failure(error: Exception) -> bool:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the header ``retry-after`` in seconds; ``None`` if there is no valid one.
-
-    Its value is a number or a date (RFC 9110, section 10.2.3).
-    """
+    """Return the header ``retry-after`` (a number or a date, RFC 9110) in seconds; ``None`` without a valid one."""
     value = headers.get("retry-after", "").strip()
     try:
         seconds = float(value)
@@ -213,10 +209,7 @@ def _error_text(body: str) -> str:
 
 
 def _secrets(parameters: Parameters, service: Service) -> list[str]:
-    """Return the texts that must not be shown, longest first.
-
-    A text that contains another one must be replaced before the other one.
-    """
+    """Return the texts that must not be shown, longest first, because one may contain another."""
     url = urlsplit(service.base_url or "")
     found = {
         service.api_key or "",

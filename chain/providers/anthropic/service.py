@@ -17,8 +17,7 @@ REPLY_TIMEOUT_S = 600.0
 """Seconds for a whole reply. Anthropic's service itself ends a request after ten minutes."""
 
 IDLE_TIMEOUT_S = 120.0
-"""Seconds between two parts of a reply. Anthropic's service sends a ping every few seconds; a local server on a slow
-machine needs a minute or two for the prompt before it sends anything."""
+"""Seconds between two parts of a reply. A slow local server needs a minute or two for the prompt before the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +49,10 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """The parameters of requests.
+    """The parameters of requests. A parameter that is ``None`` is not sent.
 
-    A parameter that is ``None`` is not sent, and ``context_window`` never is. A ``context_window`` of 0 is unknown.
-    ``extra_body`` can add keys to the body, but cannot replace any. With ``adapts_max_tokens``, ``max_tokens`` is a
-    default, and is lowered to what the service allows.
+    ``context_window`` is never sent, and is 0 if it is unknown. ``extra_body`` can add keys to the body, but cannot
+    replace any. With ``adapts_max_tokens``, ``max_tokens`` is a default, and is lowered to what the service allows.
     """
 
     model: str

@@ -14,19 +14,13 @@ if TYPE_CHECKING:
     from chain.providers.anthropic.client import AnthropicModel
 
 MAX_TOKENS = 32_000
-"""The default maximum number of tokens of a reply.
-
-It is enough for thoughts and a long file. A reply of this length is streamed within ``REPLY_TIMEOUT_S``.
-"""
+"""The default ``max_tokens``: enough for thinking and a long file, and streamed within ``REPLY_TIMEOUT_S``."""
 
 KEY_VARIABLE = "ANTHROPIC_API_KEY"
 """The environment variable with the key for a definition that has neither ``api_key`` nor ``base_url``."""
 
 CACHE_READ_PRICE, CACHE_WRITE_PRICE = 0.1, 1.25
-"""The default prices of reading and writing the cache, as multiples of the price of input.
-
-Anthropic charges these prices.
-"""
+"""The default prices of reading and writing the cache, as multiples of the price of input: those of Anthropic."""
 
 SECRET = ("api_key", "extra_headers", "extra_body")
 """Settings that are shown only as set or not set. Some servers expect their key in ``extra_body``."""

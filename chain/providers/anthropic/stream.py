@@ -20,16 +20,10 @@ from chain.messages import Block, Opaque, StopReason, Text, Thinking, ToolCall, 
 from chain.model import Delta, Reply
 
 MAX_EVENT = 16 * 1024 * 1024
-"""The maximum number of bytes of one event, far more than any real event has.
-
-Without a limit, a stream without line ends could exhaust the memory.
-"""
+"""The maximum number of bytes of one event. Without it, a stream without line ends could exhaust the memory."""
 
 MAX_REPLY = 64 * 1024 * 1024
-"""The maximum number of bytes of a whole stream.
-
-A reply of 128,000 tokens has 20 MB if each token is an event of its own.
-"""
+"""The maximum number of bytes of a stream. A reply of 128,000 tokens has 20 MB if each token is an event."""
 
 MAX_REPLY_BLOCKS = 1_000
 """The maximum number of blocks of a reply; each tool call is one."""
@@ -38,10 +32,7 @@ MAX_COUNT = 10**12
 """The highest count of tokens that is used. The price of a count with hundreds of digits could not be computed."""
 
 MAX_JSON_NESTING = 100
-"""The maximum number of levels of JSON in a block.
-
-JSON with nearly as many levels as the interpreter's stack could be read, but not written.
-"""
+"""The maximum number of levels of JSON in a block. A deeper value might be readable, but not writable."""
 
 _COUNTS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 _STOP_REASONS = frozenset(get_args(StopReason))
@@ -71,7 +62,7 @@ class BrokenStream(ModelError):
 
 
 class RequestRefused(ModelError):
-    """A request that the service refused with this ``status``. ``said`` is the service's own message."""
+    """A request that the service refused with this HTTP ``status``. ``said`` is the service's own message."""
 
     def __init__(self, message: str, said: str, status: int = 400) -> None:
         super().__init__(message)
@@ -79,10 +70,7 @@ class RequestRefused(ModelError):
         self.status = status
 
     def names(self, parameters: Iterable[str]) -> list[str]:
-        """Return those of ``parameters`` that the service's message names.
-
-        A name inside a path, such as the path of a tool's parameter, does not count.
-        """
+        """Return those of ``parameters`` that the service's message names outside of paths (``tools.0.effort``)."""
         return [p for p in parameters if re.search(rf"(?<![\w.]){p}(?!\w)", self.said)]
 
 

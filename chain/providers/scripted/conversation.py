@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from chain.text.search import Match, Pattern
 
 MAX_SEARCH_S = 1.0
-"""Seconds of processor time for all searches of one reply, which block the trio loop. The shipped rules need some
-milliseconds."""
+"""Seconds of processor time for all searches of one reply, which block the trio loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +57,9 @@ class TaskEvent:
 
 
 class ScriptedConversation:
-    """A conversation as rules see it.
+    """A conversation as rules see it. Only new messages are read, since a conversation only grows (SPEC, I7).
 
-    A conversation only grows (SPEC, I7), so only new messages are read. Otherwise reading would be most of the work of
-    a request. The model sets ``postpones_task`` if its next reply leaves the task unanswered.
+    The model sets ``postpones_task`` if its next reply leaves the task unanswered.
     """
 
     def __init__(self, marks: Marks) -> None:
@@ -157,7 +155,7 @@ class ScriptedConversation:
             self._start_task(self._redirected_query(text) or text)
 
     def _redirected_query(self, text: str) -> str | None:
-        """If a text matches ``redirect``, return the new query in it; otherwise return ``None``."""
+        """Return the new query in a text that matches ``redirect``; otherwise ``None``."""
         redirect = self._marks.redirect and self.search(self._marks.redirect, text)
         return (redirect.groupdict().get("query") or text) if redirect else None
 
@@ -191,7 +189,7 @@ class RuleContext:
         }
 
     def match_rule(self, rule: ScriptRule) -> RuleMatch | None:
-        """If all conditions of a rule are met, return the rule with its captured groups; otherwise ``None``."""
+        """Return a rule with its captured groups if all its conditions are met; otherwise ``None``."""
         when, conversation, results = rule.when, self._conversation, self._event.results if self._event else ()
         if when.turn not in (None, conversation.turn) or when.step not in (None, conversation.step):
             return None
@@ -222,7 +220,7 @@ class RuleContext:
         )
 
     def collect_items(self, collection: Collection, names: Mapping[str, str]) -> list[dict[str, str]]:
-        """Return the items of a list. Each item maps the names of its groups to their values.
+        """Return the items of a list, each as the values of its groups by name.
 
         ``names`` are the names and values of the rule, which fill the template ``has``.
         """

@@ -25,7 +25,7 @@ _ACTIONS = ("thinking", "text", "tools", "stop_reason", "usage", "error", "and")
 
 
 def read_rules(top: Node, *, at_terminal: bool = False) -> RuleFile:
-    """Parse the content of a rule file. Raise ``ConfigError``, which names the file, the line and the key.
+    """Parse the content of a rule file. Raise ``ConfigError``.
 
     ``at_terminal`` selects the pace for a person at a terminal.
     """
@@ -45,10 +45,7 @@ def read_rules(top: Node, *, at_terminal: bool = False) -> RuleFile:
 
 
 class _Reader:
-    """A parser for the parts of a file.
-
-    ``places`` maps each pattern to its YAML node, and ``paces`` contains the paces of the file by key.
-    """
+    """A parser for a file. ``places`` has the YAML node of each pattern, and ``paces`` the paces by their keys."""
 
     def __init__(self, keys: Mapping[str, Node], pace_key: str) -> None:
         self.places: dict[Pattern, Node] = {}
@@ -143,7 +140,7 @@ class _Reader:
     def _read_fields(self, kind: type, keys: Mapping[str, Node], **own: Callable[[Node], Any]) -> dict[str, Any]:
         """Return the fields of the class ``kind`` that the file sets, by name.
 
-        A field is parsed by the parser in ``own`` that has its name. If there is none, it is parsed by its type.
+        A field is parsed by the parser of its name in ``own``, or else by its type.
         """
         simple = {"str": Node.text, "bool": Node.boolean, "int": _read_count, "float": Node.number}
         by_type = {**simple, "Pattern": self._compile}

@@ -123,10 +123,7 @@ class When:
 
     @property
     def patterns(self) -> dict[str, Pattern]:
-        """The patterns whose groups fill templates, by key.
-
-        Only the numbered groups of the first pattern are used.
-        """
+        """The patterns whose groups fill templates, by key. Only the first pattern's numbered groups are used."""
         found = {name: getattr(self, name) for name in ("interruption", "result", "user", "tail", "system")}
         return {name: pattern for name, pattern in found.items() if pattern is not None}
 
@@ -221,10 +218,7 @@ def _slot_value(slot: re.Match[str], names: Mapping[str, str]) -> str:
 
 
 def fill_input(value: Any, names: Mapping[str, str]) -> Any:  # noqa: ANN401 - JSON with templates for its texts
-    """Fill the templates in the input of a tool.
-
-    A string that consists of a single slot may become a number or a list.
-    """
+    """Fill the templates in the input of a tool. A string that is a single slot may become a number or a list."""
     match value:
         case dict():
             return {key: fill_input(item, names) for key, item in value.items()}

@@ -46,10 +46,7 @@ class ScriptedModel(Model):
     """A ``Model`` that replies by rules."""
 
     def __init__(self, script: RuleFile, context_window: int = 0) -> None:
-        """Create a model.
-
-        ``context_window`` limits the tokens of a request and its reply together; 0 means no limit.
-        """
+        """Create a model. ``context_window`` limits the tokens of a request with its reply; 0 means no limit."""
         self._script = script
         self._context_window = context_window
 
