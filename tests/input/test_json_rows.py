@@ -56,6 +56,7 @@ def test_a_malformed_row_is_an_error_with_examples(text: str, error: str) -> Non
         ("", None),
         ("  ", None),
     ],
+    ids=["text", "urgent", "now", "all keys", "empty", "blank"],
 )
 def test_a_row_is_a_line_or_blank(text: str, row: JsonLine | None) -> None:
     assert read_row(RawLine(text, 1)) == row
