@@ -38,21 +38,21 @@ async def test_a_permission_shows_the_difference(editor: Editor, session: str, w
 
 
 @pytest.mark.parametrize(
-    ("option", "status", "reply"),
-    [("a", "completed", "Created new.txt"), ("n", "failed", "refused")],
+    ("option", "status", "reply", "content"),
+    [("a", "completed", "Created new.txt", "a\nb\n"), ("n", "failed", "refused", "no file")],
     ids=["always", "no"],
 )
 async def test_a_permission_decides_on_the_call(
-    editor: Editor, session: str, workspace: Path, option: str, status: str, reply: str
+    editor: Editor, session: str, workspace: Path, option: str, status: str, reply: str, content: str
 ) -> None:
     prompt = editor.prompt(session, "write")
     editor.choose_option(await editor.nth_request(), option)
     await editor.result(prompt)
     [call] = editor.tool_calls().values()
-    is_allowed = option == "a"
-    assert (call["status"], call["kind"], "rawInput" in call) == (status, "edit", is_allowed)
+    assert (call["status"], call["kind"], "rawInput" in call) == (status, "edit", option == "a")
     assert reply in editor.text()
-    assert (workspace / "new.txt").exists() == is_allowed
+    file = workspace / "new.txt"
+    assert (file.read_text() if file.exists() else "no file") == content
 
 
 async def test_the_mode_applies_and_can_change(tmp_path: Path, workspace: Path) -> None:

@@ -49,21 +49,8 @@ async def test_a_client_receives_only_its_lines_events(
     assert client.types == other.types == ["init", "line_queued", "receipt"]
     assert line_rows(client) == [("b", "line_queued"), ("b", "delivered")]
     assert line_rows(other) == [("L3", "line_queued"), ("L3", "delivered")]
-
-
-async def test_lines_of_all_origins_are_delivered_in_order(session: Session, gates: Gates, client: Client) -> None:
-    await begin(session, gates, "a", "use A")
-    await client.send_line("use B", id="b")
-    session.chain.submit("use C")
-    await finish_and_send(session, gates)
-    assert [event.origin for event in session.of(events.LineQueued)] == ["prompt", "door", "prompt"]
     [delivered] = session.of(events.UserInterruption)
     assert delivered.ids == ("L2", "b", "L3")
-
-
-async def test_the_first_row_names_the_session(session: Session, client: Client) -> None:
-    init = await client.wait_for("init")
-    assert init["session"] == session.chain.session_id
 
 
 async def test_a_line_starts_a_run(session: Session, gates: Gates, client: Client) -> None:
@@ -256,16 +243,6 @@ async def test_a_client_that_does_not_read_is_disconnected(mock_clock: MockClock
         await stalled.read()
         *_, last = other.rows
         assert last not in stalled.rows, "it was disconnected before the end"
-
-
-async def test_too_many_clients_are_refused(door: OpenDoor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "MAX_CLIENTS", 2)
-    first, second, third = [await door.connect() for _ in range(3)]
-    await third.wait_closed()
-    assert (first.types, second.types, third.types) == (["init"], ["init"], ["error"])
-    await first.disconnect()
-    fourth = await door.connect()
-    await fourth.wait_for("init")
 
 
 # ---------------------------------------------------------------------------------------------------------- questions

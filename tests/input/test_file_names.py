@@ -40,19 +40,14 @@ def names(workspace: Path, text: str) -> list[str]:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        pytest.param("@pri", ["print.py"], id="start of a name"),
-        pytest.param(
-            "look at @PRO", ["prompts/", "prompts/a.yaml", "prompts/b.yaml", "prompts/x.log"], id="in capitals"
-        ),
-        pytest.param("@prompts/b", ["prompts/b.yaml"], id="start of a name in a folder"),
-        pytest.param(
-            "look at (@prompts/", ["prompts/a.yaml", "prompts/b.yaml", "prompts/x.log"], id="after a parenthesis"
-        ),
-        pytest.param('@"my n', ['"my notes.txt"'], id="quoted name with a space"),
-        pytest.param(
-            '@"prompts', ['"prompts/', '"prompts/a.yaml"', '"prompts/b.yaml"', '"prompts/x.log"'], id="quoted folder"
-        ),
+        ("look at @pri", ["print.py"]),
+        ("@PRO", ["prompts/", "prompts/a.yaml", "prompts/b.yaml", "prompts/x.log"]),
+        ("@prompts/b", ["prompts/b.yaml"]),
+        ("look at (@prompts/", ["prompts/a.yaml", "prompts/b.yaml", "prompts/x.log"]),
+        ('@"my n', ['"my notes.txt"']),
+        ('@"prompts', ['"prompts/', '"prompts/a.yaml"', '"prompts/b.yaml"', '"prompts/x.log"']),
     ],
+    ids=["name", "capitals", "name in a folder", "folder after a parenthesis", "quoted name", "quoted folder"],
 )
 def test_the_start_of_a_name_is_completed(text: str, expected: list[str], workspace: Path) -> None:
     assert names(workspace, text) == expected
@@ -89,10 +84,7 @@ def test_one_wrong_letter_is_corrected(text: str, expected: list[str], workspace
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        *("@prompts/a.yaml and", "mail me@pri", "@nothing", "@no/such/folder/", "@../", "@/", "@~/", "plain", ""),
-    ],
+    "text", ["@prompts/a.yaml and", "mail me@pri", "@nothing", "@no/such/folder/", "@../", "@/", "@~/", "plain", ""]
 )
 def test_other_text_has_no_completions(text: str, workspace: Path) -> None:
     assert names(workspace, text) == []

@@ -210,14 +210,6 @@ async def test_lines_wait_for_room_in_order(moment: str, excess: int) -> None:
         assert stage.statuses == ["done"]
 
 
-async def test_a_stop_after_a_space_is_text() -> None:
-    async with opened() as stage:
-        await stage.begin(*FITTING, " stop")
-        await stage.finish()
-        assert stage.sent == [*FITTING, " stop"]
-        assert stage.statuses == ["done"]
-
-
 async def test_a_later_line_does_not_overtake(autojump_clock: MockClock) -> None:
     async with opened(inbox_size=1) as stage:
         await stage.begin("one", "two", "@after 1 three")
@@ -263,18 +255,12 @@ async def test_a_stop_overtakes_lines_without_room(stop: str, handler: str) -> N
         await stage.finish()
         assert stage.statuses == ["cancelled_with_partial"]
         assert (stage.texts("returned"), stage.texts("handled")) == (FITTING, [stop])
-        reason = "a stop came while it waited for room"
-        assert stage.reported == [("line 11", reason), ("line 12", reason)]
-        assert stage.sender.waiting == ("@iteration 9 never",)
+        overtaken = [(line, "a stop came while it waited for room") for line in ("line 11", "line 12")]
+        assert stage.reported == overtaken
+        stage.sender.discard()
+        assert stage.reported == [*overtaken, ("@iteration 9 never", "its moment did not come")]
         [result] = stage.session.of(events.Result)
         assert (result.unsent, result.exit_code) == (("line 11", "line 12"), 3)
-
-
-async def test_discarded_lines_are_reported_as_unsent() -> None:
-    async with opened() as stage:
-        stage.schedule("@iteration 9 never")
-        stage.sender.discard()
-        assert stage.reported == [("@iteration 9 never", "its moment did not come")]
 
 
 async def test_an_interrupt_leaves_queued_lines_unsent() -> None:
