@@ -114,8 +114,6 @@ def test_a_run_survives_watchers_that_leave(screen: Screen) -> None:
     quit(screen)
 
 
-# ---------------------------------------------------------------------------------------------- commands of the model
-
 CLIENT = """\
 import json, os, socket, sys
 folder = sys.argv[1]

@@ -31,7 +31,7 @@ DEEP = "[" * 50_000
         pytest.param('{"jsonrpc":"2.0","id":' + "9" * 5_000 + ',"method":"x"}', id="longer number than Python reads"),
     ],
 )
-def test_a_row_that_is_not_json_is_a_parse_error(row: str) -> None:
+def test_malformed_json_is_a_parse_error(row: str) -> None:
     with pytest.raises(RpcError) as caught:
         read_message(row)
     assert (caught.value.code, caught.value.id) == (PARSE_ERROR, None)

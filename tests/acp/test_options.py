@@ -32,9 +32,6 @@ async def offered_commands(editor: Editor) -> list[dict[str, Any]]:
     return commands
 
 
-# ------------------------------------------------------------------------------------------------------------ options
-
-
 async def test_models_and_chains_are_options(editor: Editor, workspace: Path) -> None:
     result = await editor.call("session/new", cwd=str(workspace), mcpServers=[])
     assert current_values(result) == {"model": "test", "chain": "default"}
@@ -114,9 +111,6 @@ async def test_a_session_lost_by_a_switch_is_closed(editor: Editor, session: str
     assert "there is no session" in error.message
     assert "closed now" in error.message
     assert (await editor.error_of("session/close", sessionId=session)).code == NOT_FOUND
-
-
-# ----------------------------------------------------------------------------------------------------------- commands
 
 
 async def test_commands_are_offered_with_their_arguments(editor: Editor, session: str) -> None:

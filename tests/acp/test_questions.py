@@ -66,7 +66,7 @@ async def test_the_mode_applies_and_can_change(tmp_path: Path, workspace: Path) 
     assert (workspace / "new.txt").exists()
 
 
-async def test_a_choice_is_asked_as_a_permission_without_forms(editor: Editor, session: str) -> None:
+async def test_without_forms_a_choice_is_a_permission(editor: Editor, session: str) -> None:
     prompt = editor.prompt(session, "ask")
     request = await editor.nth_request()
     assert [option["name"] for option in request.params["options"]] == ["left", "stop", "None of these"]

@@ -149,7 +149,7 @@ async def test_our_requests_get_results_and_errors() -> None:
         assert results == {"good": "first answer", "bad": "no"}
 
 
-async def test_messages_for_a_peer_that_does_not_read_are_bounded() -> None:
+async def test_messages_for_a_stalled_peer_are_bounded() -> None:
     server = Echo()
     async with connected(server, reads=False) as (editor, wire), trio.open_nursery() as nursery:
 
@@ -168,9 +168,6 @@ async def test_messages_for_a_peer_that_does_not_read_are_bounded() -> None:
         await wait_all_tasks_blocked()
         assert len(editor.outbox) <= 2 * ROOM
         nursery.cancel_scope.cancel()
-
-
-# ----------------------------------------------------------------------------------------------------------- any bytes
 
 
 async def answers_to(data: bytes) -> list[dict[str, Any]]:

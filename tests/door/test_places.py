@@ -56,9 +56,6 @@ def give_away(path: Path) -> None:
         os.chown(path, NOBODY, NOBODY)
 
 
-# ------------------------------------------------------------------------------------------------------------ folders
-
-
 @pytest.mark.parametrize(
     "value",
     [None, "", "runtime", "/no/such/folder", "/dev/null"],
@@ -118,9 +115,6 @@ def test_a_path_may_be_long(state: Path) -> None:
         other.bind(str(path))
 
 
-# ------------------------------------------------------------------------------------------------------ stale sockets
-
-
 def test_a_stale_socket_is_removed_by_a_client(state: Path) -> None:
     path = open_and_close(state)
     with pytest.raises(ConnectionRefusedError):
@@ -145,9 +139,6 @@ def test_another_file_is_not_removed(state: Path) -> None:
     with pytest.raises(ConnectionRefusedError):
         sockets.connect(folder / "notes")
     assert (folder / "notes").read_text() == "mine"
-
-
-# ------------------------------------------------------------------------------------------------- which chain is meant
 
 
 @contextmanager
@@ -196,14 +187,14 @@ def test_a_whole_id_means_its_chain(state: Path) -> None:
 
 
 @pytest.mark.usefixtures("_three_chains")
-def test_a_silent_chain_of_the_workspace_may_be_meant(state: Path) -> None:
+def test_silent_chains_of_the_workspace_may_be_meant(state: Path) -> None:
     with pytest.raises(UserError, match=rf"^2 chains could be meant; .*2026-0 does not answer.*{ID} in"):
         find_chain(state, {}, session="", workspace=state)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_three_chains")
-def test_a_part_of_an_id_may_mean_silent_chains(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_incomplete_id_may_mean_silent_chains(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # All this time is spent on waiting for the silent chains.
     monkeypatch.setattr("cli.door.client.GREETING_S", 5)
     with pytest.raises(UserError, match=rf"^3 chains could be meant; .*2026-0 does not answer.*{ID} in"):

@@ -73,11 +73,9 @@ async def opened(use: Settings | None = None) -> AsyncIterator[Stage]:
     [
         ("@to explore-1 @home", "explore-1", "D", 1),
         ("@to EXPLORE-1 say", "explore-1", "D", 1),
-        ("@iteration 1 @to explore-1 say", "explore-1", "D", 1),
         ("@iteration 2 @to explore-1 say", "explore-1", "D", 2),
         ("@iteration 3 @to explore-1 say", "explore-1", "B", 3),
         ("@iteration 2 say", "main", "D", 2),
-        ("@iteration 2 @to main say", "main", "D", 2),
         ("@answer @to explore-1 say", "explore-1", "B", 3),
         ("@answer say", "main", "B", 3),
         ("@done @to explore-1 say", "main", "D", 1),
@@ -153,8 +151,6 @@ async def test_a_line_for_an_unknown_agent_is_refused() -> None:
         assert stage.agents.session.chain.runs.exit_code() == 3
 
 
-# --------------------------------------------------------------------------------------------------------- questions
-
 ASK: Call = ["ask_user_question", {"question": "Which?", "options": ["left", "right"]}]
 EXPLORER_AND_PLANNER = [starts("explore", [ASK]), starts("plan", [ASK])]
 """Calls that start two agents. Each asks a question, the explorer first."""
@@ -196,9 +192,6 @@ async def test_a_later_answer_is_for_the_open_question() -> None:
             await stage.agents.finish()
         answers = [(e.agent, e.text) for e in stage.agents.session.of(events.Answer)]
         assert answers == [("explore-1", "right"), ("plan-1", "left")]
-
-
-# ------------------------------------------------------------------------------------------------------------- room
 
 
 async def test_queued_lines_of_all_agents_have_one_order() -> None:

@@ -18,33 +18,20 @@ from chain.lines.parse import MAX_LINE
 from cli.input.splitter import RawLine
 from cli.input.stdin import FIRST_BYTE_S, Lines, Piped, is_piped, read_piped, with_piped
 
+Connection = tuple[socket.socket, int]
+"""A socket that writes to an input, and the descriptor of the input."""
+
 
 @pytest.fixture
-def sockets() -> Iterator[tuple[socket.socket, socket.socket]]:
-    """Yield two connected sockets, to write to and to read from. Each read returns what one write sent."""
+def connection() -> Iterator[Connection]:
+    """Yield a connection on which each read returns what one write sent."""
     writer, reader = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with writer, reader:
-        yield writer, reader
+        yield writer, reader.fileno()
 
 
-@pytest.fixture
-def writer(sockets: tuple[socket.socket, socket.socket]) -> socket.socket:
-    """Return the socket that writes to the input."""
-    writer, _ = sockets
-    return writer
-
-
-@pytest.fixture
-def fd(sockets: tuple[socket.socket, socket.socket]) -> int:
-    """Return the descriptor of the input."""
-    _, reader = sockets
-    return reader.fileno()
-
-
-# -------------------------------------------------------------------------------------------------------------- lines
-
-
-async def test_lines_are_returned_before_the_input_ends(writer: socket.socket, fd: int) -> None:
+async def test_lines_are_returned_before_the_input_ends(connection: Connection) -> None:
+    writer, fd = connection
     lines = Lines(fd, read_before=b"ze")
     writer.send(b"ro\npart")
     assert await lines.next() == RawLine("zero", 1)
@@ -84,10 +71,8 @@ async def test_a_non_blocking_input_is_awaited() -> None:
     os.close(read_end)
 
 
-# -------------------------------------------------------------------------------------------------------- piped input
-
-
-def test_pipes_sockets_and_files_are_piped(fd: int, tmp_path: Path) -> None:
+def test_pipes_sockets_and_files_are_piped(connection: Connection, tmp_path: Path) -> None:
+    _, fd = connection
     read_end, write_end = os.pipe()
     with (tmp_path / "file").open("w+b") as file:
         assert is_piped(read_end)
@@ -112,22 +97,21 @@ def fail() -> None:
     raise AssertionError("no wait is expected")
 
 
-async def test_a_silent_pipe_is_left_unread(
-    sockets: tuple[socket.socket, socket.socket], autojump_clock: MockClock
-) -> None:
-    writer, reader = sockets
-    assert await read_piped(reader.fileno(), first_byte_s=FIRST_BYTE_S, on_wait=fail) is None
+async def test_a_silent_pipe_is_left_unread(connection: Connection, autojump_clock: MockClock) -> None:
+    writer, fd = connection
+    assert await read_piped(fd, first_byte_s=FIRST_BYTE_S, on_wait=fail) is None
     assert trio.current_time() == FIRST_BYTE_S
     writer.send(b"late")
-    assert reader.recv(10) == b"late"
+    assert os.read(fd, 10) == b"late"
 
 
 @pytest.mark.parametrize(
     ("first_byte_s", "delay_s"), [(FIRST_BYTE_S, FIRST_BYTE_S - 0.1), (math.inf, 1000)], ids=["in time", "no limit"]
 )
 async def test_a_slow_pipe_is_read_to_its_end(
-    writer: socket.socket, fd: int, autojump_clock: MockClock, first_byte_s: float, delay_s: float
+    connection: Connection, autojump_clock: MockClock, first_byte_s: float, delay_s: float
 ) -> None:
+    writer, fd = connection
     waits, has_waited = list[float](), trio.Event()
 
     def on_wait() -> None:
@@ -149,7 +133,8 @@ async def test_a_slow_pipe_is_read_to_its_end(
 
 
 @pytest.mark.parametrize("packet", [b"the start of a line", b""], ids=["after bytes", "before any byte"])
-async def test_reading_can_be_cancelled(writer: socket.socket, fd: int, packet: bytes) -> None:
+async def test_reading_can_be_cancelled(connection: Connection, packet: bytes) -> None:
+    writer, fd = connection
     async with trio.open_nursery() as nursery:
         for read in (Lines(fd).next, lambda: read_piped(fd, first_byte_s=1000, on_wait=fail)):
             if packet:
