@@ -13,6 +13,7 @@ from support.editor import RULES, Editor, connected, opener, with_unread_end
 from support.gate import Gate
 from trio.testing import wait_all_tasks_blocked
 
+from chain.events import Point
 from cli.acp.rpc import CANCELLED, INTERNAL_ERROR, INVALID_PARAMS, RpcError
 from cli.door import sockets
 
@@ -66,7 +67,7 @@ async def test_a_prompt_during_a_run_interrupts(editor: Editor, session: str, wa
     assert await editor.stop_reasons(waiting_prompt, second) == ["end_turn", "end_turn"]
     assert "Understood: " in editor.text()
     [shown] = editor.updates("user_message_chunk")
-    assert (shown["content"]["text"], shown["_meta"]["chain"]["point"]) == ("look elsewhere", "D")
+    assert (shown["content"]["text"], shown["_meta"]["chain"]["point"]) == ("look elsewhere", Point.AFTER_TOOLS)
 
 
 @pytest.mark.parametrize("config", [{"inbox": {"size": 1}}], indirect=True, ids=["room for 1"])

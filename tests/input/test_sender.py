@@ -15,6 +15,7 @@ from support.models import RandomModel, Step
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
+from chain.events import Point
 from chain.lines.parse import MAX_LINE
 from chain.messages import Text, ToolCall
 from cli.input.moments import AtIteration, ScheduledLine, parse_moment
@@ -46,6 +47,7 @@ class Stage(HeadlessSession):
     sender: Sender
     gate: Gate
     answers: list[tuple[str, str]]
+    """Each submitted line, and what became of it."""
 
     def schedule(self, *lines: str) -> None:
         for line in lines:
@@ -87,6 +89,7 @@ class Stage(HeadlessSession):
 
 @asynccontextmanager
 async def opened(*, inbox_size: int = ROOM, handler: str = "") -> AsyncIterator[Stage]:
+    """Yield a stage. ``handler`` is the text of the prompt for interruptions, with its rules."""
     gate, answers = Gate(), list[tuple[str, str]]()
     use = settings(inbox_size=inbox_size, handler=handler)
     async with open_session(RULES, tools=[gate.tool], use=use) as session, trio.open_nursery() as nursery:
@@ -109,7 +112,7 @@ async def test_a_line_without_moment_is_sent_at_once() -> None:
         stage.schedule("now")
         assert stage.answers == [("task", "started"), ("now", "queued")]
         await stage.finish()
-        assert stage.delivered == [("task", "start"), ("now", "D")]
+        assert stage.delivered == [("task", Point.START), ("now", Point.AFTER_TOOLS)]
 
 
 async def test_each_moment_comes_once() -> None:
@@ -138,7 +141,7 @@ async def test_lines_after_the_run_each_start_another() -> None:
         await stage.finish()
         assert stage.answers == [("then: next", "queued"), ("first", "started"), ("second", "started")]
         assert stage.sent == ["then: next", "first", "second"]
-        assert {point for _, point in stage.delivered} == {"start"}
+        assert {point for _, point in stage.delivered} == {Point.START}
 
 
 async def test_seconds_count_from_when_the_line_was_read(autojump_clock: MockClock) -> None:

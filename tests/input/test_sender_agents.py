@@ -13,6 +13,7 @@ from support.sessions import at, settings
 
 from chain import events
 from chain.config.load import Settings
+from chain.events import Point
 from chain.text.wording import NO_USER_CHOOSES
 from cli.input.moments import parse_moment
 from cli.input.sender import Sender
@@ -71,20 +72,20 @@ async def opened(use: Settings | None = None) -> AsyncIterator[Stage]:
 @pytest.mark.parametrize(
     ("line", "agent", "point", "iteration"),
     [
-        ("@to explore-1 @home", "explore-1", "D", 1),
-        ("@to EXPLORE-1 say", "explore-1", "D", 1),
-        ("@iteration 2 @to explore-1 say", "explore-1", "D", 2),
-        ("@iteration 3 @to explore-1 say", "explore-1", "B", 3),
-        ("@iteration 2 say", "main", "D", 2),
-        ("@answer @to explore-1 say", "explore-1", "B", 3),
-        ("@answer say", "main", "B", 3),
-        ("@done @to explore-1 say", "main", "D", 1),
-        ("@tool wait say", "explore-1", "D", 1),
-        ("@tool wait @to main say", "main", "D", 1),
-        ("@tool explore say", "explore-1", "A", 0),
-        ("@tool explore @to explore-1 say", "explore-1", "A", 0),
-        ("@tool explore @to main say", "main", "D", 1),
-        ("@tool explore !say", "explore-1", "A", 0),
+        ("@to explore-1 @home", "explore-1", Point.AFTER_TOOLS, 1),
+        ("@to EXPLORE-1 say", "explore-1", Point.AFTER_TOOLS, 1),
+        ("@iteration 2 @to explore-1 say", "explore-1", Point.AFTER_TOOLS, 2),
+        ("@iteration 3 @to explore-1 say", "explore-1", Point.AFTER_REPLY, 3),
+        ("@iteration 2 say", "main", Point.AFTER_TOOLS, 2),
+        ("@answer @to explore-1 say", "explore-1", Point.AFTER_REPLY, 3),
+        ("@answer say", "main", Point.AFTER_REPLY, 3),
+        ("@done @to explore-1 say", "main", Point.AFTER_TOOLS, 1),
+        ("@tool wait say", "explore-1", Point.AFTER_TOOLS, 1),
+        ("@tool wait @to main say", "main", Point.AFTER_TOOLS, 1),
+        ("@tool explore say", "explore-1", Point.BEFORE_FIRST_CALL, 0),
+        ("@tool explore @to explore-1 say", "explore-1", Point.BEFORE_FIRST_CALL, 0),
+        ("@tool explore @to main say", "main", Point.AFTER_TOOLS, 1),
+        ("@tool explore !say", "explore-1", Point.BEFORE_FIRST_CALL, 0),
     ],
 )
 async def test_a_line_awaits_a_moment_of_its_agent(line: str, agent: str, point: str, iteration: int) -> None:
@@ -106,7 +107,7 @@ async def test_lines_after_an_agent_go_to_its_parent() -> None:
         await stage.agents.begin([starts("agent", [starts("explore")], [WAIT])])
         await stage.agents.finish()
         await stage.agents.session.chain.wait_idle()
-        assert stage.delivered == [("say", "agent-1", "D", 1), ("after all", "main", "start", 0)]
+        assert stage.delivered == [("say", "agent-1", Point.AFTER_TOOLS, 1), ("after all", "main", Point.START, 0)]
 
 
 async def test_moments_of_a_child_never_start_a_run() -> None:
@@ -128,7 +129,7 @@ async def test_a_call_without_an_agent_sends_its_lines() -> None:
         without_task: Call = ["explore", {"task": " "}]
         await stage.agents.begin([without_task])
         await stage.agents.finish()
-        assert stage.delivered == [("say", "main", "D", 1), ("second", "main", "D", 1)]
+        assert stage.delivered == [("say", "main", Point.AFTER_TOOLS, 1), ("second", "main", Point.AFTER_TOOLS, 1)]
 
 
 async def test_a_stop_before_the_agent_leaves_its_line() -> None:
