@@ -17,7 +17,7 @@ from support.terminal import Start, busy, idle, journal, quit, send, states
 
 pytest_plugins = ["support.terminal"]
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells who is at the other end")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux identifies the process at the other end")
 
 
 def start_command(home: Path, *words: str) -> subprocess.Popen[str]:

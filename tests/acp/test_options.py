@@ -28,7 +28,8 @@ async def set_option(editor: Editor, session: str, id: str, value: object) -> di
 async def offered_commands(editor: Editor) -> list[dict[str, Any]]:
     """Return the commands that were offered last."""
     await editor.wait_until(lambda: editor.updates("available_commands_update"))
-    commands: list[dict[str, Any]] = editor.updates("available_commands_update")[-1]["availableCommands"]
+    *_, offer = editor.updates("available_commands_update")
+    commands: list[dict[str, Any]] = offer["availableCommands"]
     return commands
 
 
@@ -119,17 +120,17 @@ async def test_commands_are_offered_with_their_arguments(editor: Editor, session
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "answer"),
     [("/Tools", "wait"), ("/compact", "there is no conversation yet"), ("/status of it", "no argument")],
     ids=["in capitals", "nothing to compact", "wrong argument"],
 )
-async def test_a_command_needs_no_model(editor: Editor, session: str, text: str, said: str) -> None:
-    id = editor.prompt(session, text)
-    assert await editor.stop_reasons(id) == ["end_turn"]
-    assert said in editor.text()
+async def test_a_command_needs_no_model(editor: Editor, session: str, text: str, answer: str) -> None:
+    prompt = editor.prompt(session, text)
+    assert await editor.stop_reasons(prompt) == ["end_turn"]
+    assert answer in editor.text()
     assert not editor.receipts()
-    assert not any(said in warning for warning in editor.warnings)
-    assert editor.log[-1] == ("answer", id)
+    assert not any(answer in warning for warning in editor.warnings)
+    assert editor.last_message == ("answer", prompt)
 
 
 async def test_other_texts_with_a_slash_are_lines(editor: Editor, session: str) -> None:
@@ -184,7 +185,7 @@ async def test_a_compaction_answers_its_own_prompt(editor: Editor, session: str,
     editor.reads.set()
     assert await editor.stop_reasons(first, compacting) == ["max_turn_requests", "end_turn"]
     assert "ompact" in editor.text("agent_thought_chunk")
-    assert editor.log[-1] == ("answer", compacting)
+    assert editor.last_message == ("answer", compacting)
 
 
 async def test_a_compaction_can_be_cancelled(tmp_path: Path) -> None:

@@ -23,12 +23,12 @@ async def test_a_prompt_is_answered_after_its_updates(editor: Editor, session: s
     result = await editor.result(prompt)
     assert (result["stopReason"], result["_meta"]["chain"]["status"]) == ("end_turn", "done")
     assert editor.text() == "Hello."
-    assert editor.log[-1] == ("answer", prompt)
+    assert editor.last_message == ("answer", prompt)
     assert not editor.text("user_message_chunk"), "the editor shows its own prompt"
 
 
 @pytest.mark.parametrize(
-    ("query", "reason", "said"),
+    ("query", "reason", "text"),
     [
         ("refuse", "refusal", "The model refused"),
         ("long", "max_tokens", "Too lo"),
@@ -39,9 +39,9 @@ async def test_a_prompt_is_answered_after_its_updates(editor: Editor, session: s
     ],
 )
 @pytest.mark.parametrize("config", [{"max_iterations": 2}], indirect=True, ids=["2 iterations"])
-async def test_each_end_has_its_stop_reason(editor: Editor, session: str, query: str, reason: str, said: str) -> None:
+async def test_each_end_has_its_stop_reason(editor: Editor, session: str, query: str, reason: str, text: str) -> None:
     assert await editor.run(session, query) == reason
-    assert said in editor.text()
+    assert text in editor.text()
 
 
 async def test_a_failed_run_is_an_error(editor: Editor, session: str) -> None:

@@ -98,7 +98,8 @@ async def test_a_session_is_loaded_in_its_own_folder(
     await editor.run(session, "hello")
     await editor.call("session/close", sessionId=session)
     assert (await editor.error_of("session/load", **stored(session, tmp_path))).code == INVALID_PARAMS
-    assert (await editor.error_of("session/load", **stored(session[:-1], workspace))).code == NOT_FOUND
+    incomplete_id = session[:-1]
+    assert (await editor.error_of("session/load", **stored(incomplete_id, workspace))).code == NOT_FOUND
     await editor.call("session/load", **stored(session, workspace))
     assert await editor.run(session, "hello") == "end_turn"
 
@@ -174,7 +175,8 @@ async def test_a_deleted_session_is_gone(editor: Editor, session: str, waiting_p
 async def test_deleting_an_unknown_session_deletes_nothing(editor: Editor, session: str) -> None:
     await editor.run(session, "hello")
     await editor.call("session/close", sessionId=session)
-    for id in (session[:-1], session[-6:], f"../sessions/{session}", "none", ""):
+    incomplete_id, end_of_id = session[:-1], session[-6:]
+    for id in (incomplete_id, end_of_id, f"../sessions/{session}", "none", ""):
         assert await editor.call("session/delete", sessionId=id) == {}, "the protocol wants no error"
     [entry] = await listed_sessions(editor)
     assert entry["sessionId"] == session
@@ -257,7 +259,7 @@ async def test_instructions_of_the_project_are_named(editor: Editor, workspace: 
 
 LONG_TEXT = {"type": "text", "text": "x" * (MAX_LINE + 1)}
 OPEN = "the open session"
-"""A parameter of the table that stands for the id of the test's session."""
+"""A placeholder for the id of the test's session."""
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from support.processes import NOBODY, as_user, python_of
 
 from cli.door import peers
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells who is at the other end")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux identifies the process at the other end")
 
 CONNECT = """
 import os, socket, sys

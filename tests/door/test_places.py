@@ -152,9 +152,9 @@ def answering_door(state: Path, *silent: str) -> Iterator[None]:
             peer.sendall(json.dumps(row).encode() + b"\n")
 
     with ExitStack() as stack:
-        for id in silent:
-            stack.enter_context(sockets.listen(state, {}, id)[0])
-        listening = stack.enter_context(sockets.listen(state, {}, ID)[0])
+        for id in (*silent, ID):
+            listening, _ = sockets.listen(state, {}, id)
+            stack.enter_context(listening)
         thread = threading.Thread(target=greet)
         thread.start()
         yield

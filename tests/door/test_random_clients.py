@@ -148,7 +148,7 @@ def check_rows(player: Player, events_of_session: Sequence[Row]) -> None:
     if player.has_left:
         return
     known = {json.dumps(row) for row in events_of_session}
-    _, *after_init = player.client.rows
+    after_init = player.client.rows[1:]
     rows = [row for row in after_init if row["type"] not in DELTAS]
     received = [row for row in rows if json.dumps(row) in known]
     if player.watches_from is None:

@@ -125,6 +125,10 @@ class Editor:
             update = message["params"].get("update", {})
             self.log.append((message["method"], update.get("sessionUpdate")))
 
+    @property
+    def last_message(self) -> tuple[str, object]:
+        return self.log[-1]
+
     async def wait_until(self, condition: Callable[[], object]) -> None:
         """Wait until a condition holds. It is checked at each message."""
         while not condition():
