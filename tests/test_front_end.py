@@ -1,4 +1,4 @@
-"""The front end of the reference: every client steers one chain, and a late one is brought up to date."""
+"""The front end in ``chain help library``: all clients steer one chain, and receive its past and its events."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ rules:
 
 
 @pytest.fixture
-def room(tmp_path: Path) -> Iterator[int]:
-    """The port of the example, which runs as a process with a slow model."""
+def port(tmp_path: Path) -> Iterator[int]:
+    """Run the example with a slow model. Yield the port of its server."""
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
     example = block("library", "front end").replace("4000", str(port))
@@ -37,28 +37,30 @@ def room(tmp_path: Path) -> Iterator[int]:
         process.terminate()
 
 
-def connected(port: int) -> socket.socket:
+def connect(port: int) -> socket.socket:
+    """Return a client of the server as soon as the server accepts it."""
     while True:
         with suppress(ConnectionRefusedError):
             return socket.create_connection(("127.0.0.1", port))
 
 
-def until(connection: socket.socket, text: str) -> None:
-    heard = ""
-    while text not in heard:
-        data = connection.recv(65_536)
-        assert data, heard
-        heard += data.decode()
+def wait_for(client: socket.socket, text: str) -> None:
+    """Read until a text comes."""
+    received = ""
+    while text not in received:
+        data = client.recv(65_536)
+        assert data, received
+        received += data.decode()
 
 
 @pytest.mark.slow
-def test_every_client_steers_the_chain_and_hears_it(room: int) -> None:
-    with connected(room) as one:
-        one.sendall(b"Count\n")
-        until(one, "> Count\n")
-        with connected(room) as two:
-            until(two, "> Count\n")
-            two.sendall(b"not so fast\n")
-            until(one, "Heard: not so fast\n")
-        one.sendall(b"again\n")
-        until(one, "> again\n")
+def test_every_client_steers_and_shows_the_chain(port: int) -> None:
+    with connect(port) as client:
+        client.sendall(b"Count\n")
+        wait_for(client, "> Count\n")
+        with connect(port) as late_client:
+            wait_for(late_client, "> Count\n")
+            late_client.sendall(b"not so fast\n")
+            wait_for(client, "Heard: not so fast\n")
+        client.sendall(b"again\n")
+        wait_for(client, "> again\n")

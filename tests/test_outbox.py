@@ -8,16 +8,16 @@ from cli.outbox import Outbox
 
 
 class Peer:
-    """Receives rows while its gate is open."""
+    """A peer with its outbox, which receives rows once ``reads`` is set."""
 
     def __init__(self) -> None:
-        self.writes: list[bytes] = []
-        self.gate = trio.Event()
-        self.outbox = Outbox(self.write)
+        self.received: list[bytes] = []
+        self.reads = trio.Event()
+        self.outbox = Outbox(self.receive)
 
-    async def write(self, rows: bytes) -> None:
-        await self.gate.wait()
-        self.writes.append(rows)
+    async def receive(self, rows: bytes) -> None:
+        await self.reads.wait()
+        self.received.append(rows)
 
 
 @pytest.fixture
@@ -32,25 +32,24 @@ async def test_waiting_rows_are_written_together(peer: Peer, nursery: trio.Nurse
     peer.outbox.put(b"two\n")
     peer.outbox.put(b"3\n")
     assert (len(peer.outbox), peer.outbox.excess) == (2, 2)
-    peer.gate.set()
+    peer.reads.set()
     await peer.outbox.wait_empty()
-    assert (peer.writes, peer.outbox.excess) == ([b"1\n", b"two\n3\n"], 0)
+    assert (peer.received, peer.outbox.excess) == ([b"1\n", b"two\n3\n"], 0)
 
 
-async def test_a_sender_waits_until_there_is_room(peer: Peer, nursery: trio.Nursery) -> None:
+async def test_a_sender_waits_until_there_is_room(peer: Peer) -> None:
     peer.outbox.put(b"1\n")
     peer.outbox.put(b"2\n")
-    has_room = trio.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(peer.outbox.wait_for_room, 2)
+        await wait_all_tasks_blocked()
+        assert nursery.child_tasks, "it still waits"
+        peer.outbox.close()
 
-    async def send() -> None:
-        await peer.outbox.wait_for_room(2)
-        has_room.set()
 
-    nursery.start_soon(send)
-    await wait_all_tasks_blocked()
-    assert not has_room.is_set()
+async def test_a_closed_outbox_has_no_rows(peer: Peer) -> None:
+    peer.outbox.put(b"1\n")
     peer.outbox.close()
-    await has_room.wait()
     await peer.outbox.wait_empty()
-    peer.outbox.put(b"3\n")
+    peer.outbox.put(b"2\n")
     assert (len(peer.outbox), peer.outbox.excess) == (0, 0)

@@ -10,17 +10,18 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.house import ROOT
 from support.program import environ, start_program
 from support.screen import Screen
 from support.terminal import Start, busy, idle, journal, quit, send, states
 
 pytest_plugins = ["support.terminal"]
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells who is at the other end")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux identifies the process at the other end")
 
 
-def command(home: Path, *words: str) -> subprocess.Popen[str]:
-    """Start a command in another terminal of the same user."""
+def start_command(home: Path, *words: str) -> subprocess.Popen[str]:
+    """Start a command of chain outside the terminal that runs it."""
     return start_program(
         [sys.executable, "-m", "cli", *words],
         cwd=home / "work",
@@ -33,86 +34,87 @@ def command(home: Path, *words: str) -> subprocess.Popen[str]:
     )
 
 
-def code_of(home: Path, *words: str) -> int:
-    """Run a command to its end, and return its exit code."""
-    with command(home, *words) as process:
+def exit_code(home: Path, *words: str) -> int:
+    """Run a command of chain to its end, and return its exit code."""
+    with start_command(home, *words) as process:
         process.communicate()
     return process.returncode
 
 
-def first_row(watching: subprocess.Popen[str]) -> str:
-    assert watching.stdout is not None
-    return next(watching.stdout)
+def first_row(process: subprocess.Popen[str]) -> str:
+    """Wait for the first row of output, and return it."""
+    assert process.stdout is not None
+    return next(process.stdout)
 
 
 def test_a_line_from_another_terminal_is_delivered(screen: Screen) -> None:
     busy(idle(screen), "gate a")
-    with command(screen.home, "watch") as watching, command(screen.home, "send", "--wait", "todo: add x") as sending:
-        assert first_row(watching).startswith(f"Watching {journal(screen).stem}")
-        screen.until("todo: add x")
-        assert sending.poll() is None
+    line = "todo: add x"
+    with start_command(screen.home, "watch") as watch, start_command(screen.home, "send", "--wait", line) as sender:
+        assert first_row(watch).startswith(f"Watching {journal(screen).stem}")
+        screen.until(line)
+        assert sender.poll() is None
         screen.open_gate("a")
-        out, err = sending.communicate()
-        assert (sending.returncode, err) == (0, "")
+        out, err = sender.communicate()
+        assert (sender.returncode, err) == (0, "")
         assert out.startswith("L2 was delivered: main, iteration 1")
         idle(screen)
-        assert "todo: add x" not in (screen.editor or ""), "it is not the prompt's own"
-        assert states(screen)["todo: add x"] == "delivered"
+        assert line not in (screen.editor or ""), "the prompt gets back only its own lines"
+        assert states(screen)[line] == "delivered"
         quit(screen)
-        shown, _ = watching.communicate()
-    assert watching.returncode == 0
-    assert "todo: add x" in shown
+        watched, _ = watch.communicate()
+    assert watch.returncode == 0
+    assert line in watched
 
 
 @pytest.mark.slow
 def test_a_killed_chain_ends_both_commands(start: Start, tmp_path: Path) -> None:
     screen = busy(idle(start()), "gate a")
-    with command(tmp_path, "watch") as watching, command(tmp_path, "send", "--wait", "use B") as sending:
-        first_row(watching)
+    with start_command(tmp_path, "watch") as watch, start_command(tmp_path, "send", "--wait", "use B") as sender:
+        first_row(watch)
         screen.until("📤 Interrupting: use B")
         screen.kill(signal.SIGKILL)
         screen.wait()
-        (_, watched), (_, sent) = watching.communicate(), sending.communicate()
-    assert (watching.returncode, "the chain was killed; resume its session with: chain -r " in watched) == (1, True)
-    assert (sending.returncode, "the chain ended before" in sent) == (1, True)
-    again = idle(start("-c"))
-    assert code_of(tmp_path, "send", "todo: add x") == 0
-    send(again, "/quit")
-    assert again.wait() == 0
+        (_, watch_error), (_, send_error) = watch.communicate(), sender.communicate()
+    assert watch.returncode == sender.returncode == 1
+    assert "the chain was killed; resume its session with: chain -r " in watch_error
+    assert "the chain ended before" in send_error
+    resumed = idle(start("-c"))
+    assert exit_code(tmp_path, "send", "todo: add x") == 0
+    send(resumed, "/quit")
+    assert resumed.wait() == 0
 
 
 @pytest.mark.slow
 def test_a_new_session_has_its_own_door(screen: Screen) -> None:
     idle(screen)
-    first = journal(screen).stem
+    closed_session = journal(screen).stem
     send(screen, "/new")
     screen.until("New conversation")  # once the old session is closed
     idle(screen)
-    assert code_of(screen.home, "send", "--session", first, "todo: add x") == 2
-    assert code_of(screen.home, "send", "todo: add x") == 0
+    assert exit_code(screen.home, "send", "--session", closed_session, "todo: add x") == 2
+    assert exit_code(screen.home, "send", "todo: add x") == 0
     screen.until("✓ Done: todo: add x")
     quit(screen)
 
 
 @pytest.mark.slow
-def test_an_interrupted_watcher_disturbs_nobody(screen: Screen) -> None:
+def test_a_run_survives_watchers_that_leave(screen: Screen) -> None:
     idle(screen)
-    with command(screen.home, "watch") as left, command(screen.home, "watch") as interrupted:
-        for each in (left, interrupted):
-            first_row(each)
+    with start_command(screen.home, "watch") as unread, start_command(screen.home, "watch") as interrupted:
+        for watcher in (unread, interrupted):
+            first_row(watcher)
         interrupted.send_signal(signal.SIGINT)
         assert interrupted.wait() == 130
-        assert left.stdout is not None
-        left.stdout.close()
+        assert unread.stdout is not None
+        unread.stdout.close()
         send(screen, "hello")
         idle(screen.until("✓ done"))
-        assert left.wait() == 0
+        assert unread.wait() == 0
     quit(screen)
 
 
-# ---------------------------------------------------------------------------------------------- commands of the model
-
-DOOR = """\
+CLIENT = """\
 import json, os, socket, sys
 folder = sys.argv[1]
 os.chdir(folder)
@@ -127,35 +129,40 @@ sys.exit("received: " + f.read())
 """
 
 SEND = "{python} -m cli send 'I am the user'"
-ORPHAN = "(setsid {python} door.py {doors} > out 2>&1 &) ; while ! grep -q . out; do :; done; cat out"
-"""Other ways to start a process are in ``tests/door/test_peers.py``."""
+CONNECT = "(setsid {python} client.py {doors} > out 2>&1 &) ; while ! grep -q . out; do :; done; cat out"
+"""Commands of the model. The second leaves a process behind; ``tests/door/test_peers.py`` has more ways."""
 
 REFUSED = "processes that the chain started cannot use its side door"
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(every=3)
-@pytest.mark.parametrize(("way", "sandbox"), [(ORPHAN, "off"), (ORPHAN, "auto"), (SEND, "off")])
-def test_a_command_of_the_model_is_refused(way: str, sandbox: str, start: Start, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("template", "sandbox"),
+    [(CONNECT, "off"), (CONNECT, "auto"), (SEND, "off")],
+    ids=["own client", "own client in the sandbox", "chain send"],
+)
+def test_a_command_of_the_model_is_refused(template: str, sandbox: str, start: Start, tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()
-    (work / "door.py").write_text(DOOR)
+    (work / "client.py").write_text(CLIENT)
     (work / "out").write_text("")
-    runs = way.format(python=sys.executable, doors=tmp_path / "state/chain/doors")
-    runs = f"export PYTHONPATH={os.environ.get('PYTHONPATH', Path(__file__).parents[1])}; {runs}"
+    command = template.format(python=sys.executable, doors=tmp_path / "state/chain/doors")
+    command = f"export PYTHONPATH={os.environ.get('PYTHONPATH', ROOT)}; {command}"
     (tmp_path / "test.yaml").write_text(
         "models: {default: test, definitions: {test: {provider: scripted, script: rules.yaml}}}\n"
         "chains: {default: {model: test, tools: [shell]}}\n"
         f"tools: {{allow: [shell], shell: {{sandbox: '{sandbox}'}}}}\n"
     )
-    shell = {"name": "shell", "input": {"command": runs.replace("$", "$$")}}
+    shell = {"name": "shell", "input": {"command": command.replace("$", "$$")}}
     rules = [{"when": {"user": "^run", "step": 1}, "tools": [shell]}, {"text": "Result: ${result}"}]
     (tmp_path / "rules.yaml").write_text(json.dumps({"rules": rules}))
     screen = idle(start())
     send(screen, "run it")
     idle(screen.until("Result: "))
     records = [json.loads(row) for row in journal(screen).read_text().splitlines()]
-    assert [record["text"] for record in records if record["type"] == "line"] == ["run it"]
+    [line] = [record["text"] for record in records if record["type"] == "line"]
+    assert line == "run it"
     blocks = [block for record in records if record["type"] == "message" for block in record["message"]["content"]]
     [result] = [block["content"] for block in blocks if block["type"] == "tool_result"]
     assert '"init"' not in result

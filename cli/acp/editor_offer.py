@@ -1,7 +1,7 @@
-"""The options of a session that an editor can set, and the commands that it can use, in the protocol's form.
+"""The options of a session that an editor can set, and the slash commands that it can use.
 
-An editor can use the commands of the terminal that do not need a terminal (``Commands.portable``). When that list
-changes, the editor receives it before the next event.
+These are the commands that need no terminal (``Commands.portable``). When they change, the editor receives the new list
+before the next event.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MODEL, CHAIN = "model", "chain"
 
 
 class EditorOffer:
-    """The options and commands of one session. ``settings`` are those with which its chain was opened."""
+    """The options and commands of one session. ``settings`` are those of its chain."""
 
     def __init__(self, chain: Chain, settings: Settings, find_custom: FindCustom) -> None:
         self.settings = settings
@@ -47,7 +47,7 @@ class EditorOffer:
         return found
 
     def set_model(self, name: str) -> None:
-        """Use another model from the next run on. Raise ``RpcError`` if it cannot be used, or the journal fails."""
+        """Use another model from the next run on. Raise ``RpcError`` if that is impossible."""
         try:
             self._commands.use(name)
         except UserError as error:
@@ -57,14 +57,14 @@ class EditorOffer:
         self._sent_model = self._commands.model  # the answer to the request contains it
 
     def has(self, text: str) -> bool:
-        """Return whether a text starts with one of the commands. Any other text that starts with ``/`` is a line."""
+        """Return whether a text starts with one of the commands."""
         return is_command(text) and text.split()[0].casefold() in {name for name, _, _ in self._commands.portable}
 
     def start_prompt(self, text: str, then: Callable[[str], object], failed: Callable[[str], object]) -> bool:
-        """Request the MCP server's prompt that a text names. Return whether the text names one.
+        """Request the prompt of an MCP server. Return ``False`` if the text names no such prompt.
 
         Later ``then`` is called with the prompt's text, or ``failed`` with the reason of a failure. Raise ``RpcError``
-        if the request cannot be started.
+        if the request cannot be sent.
         """
         name, *words = text.split() or [""]
         if name not in dict(self._commands.prompts):

@@ -1,7 +1,7 @@
 """One session of an editor: submits its prompts to a chain, and sends the chain's events as updates.
 
-One task sends the updates in order. It waits while the editor is slow to read. Meanwhile the chain's feed joins pieces
-of streaming text. The same task answers prompts, so that an answer follows all updates of its run.
+One task sends the updates in order, as fast as the editor reads. It also answers the prompts, so that an answer follows
+all updates of its run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from cli.input.address import split_address
 from cli.terminal.custom import FindCustom
 
 STEERING = "_session/steering"
-"""The method that adds a line to the active run. It is answered at once; a prompt is answered when its run ends."""
+"""The method that submits a line like a prompt, but is answered at once."""
 
 Images: TypeAlias = Sequence[tuple[str, bytes]]
 """The images of a line: names and contents."""
@@ -38,14 +38,14 @@ Images: TypeAlias = Sequence[tuple[str, bytes]]
 
 @dataclass(frozen=True, slots=True)
 class EditorFeatures:
-    """The optional features of an editor: it wants ``receipts`` of lines, and it can show ``forms``."""
+    """Whether an editor wants ``receipts`` of lines, and whether it can show ``forms``."""
 
     receipts: bool = False
     forms: bool = False
 
 
 class EditorSession:
-    """An open session. Call its methods in trio's thread."""
+    """An open session of an editor."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class EditorSession:
         self._pending: dict[IncomingCall, PendingPrompt] = {}
         self._feed = chain.feed()
         self._ending: float | None = None
-        """The start time of the run that was interrupted or stopped last. That run may have ended."""
+        """The start time of the run that was last interrupted or stopped; ``None`` if there was none."""
         self._held: dict[IncomingCall, tuple[str, Images]] = {}
         """Lines to submit after the active run, oldest first."""
         self._asking: dict[str, trio.CancelScope] = {}
@@ -95,7 +95,7 @@ class EditorSession:
             await self._update(self._builder.updates(event))
 
     def end(self) -> None:
-        """Set ``ended``, and answer all requests that are still open, since no run will answer them."""
+        """Set ``ended``, and answer all open requests, since no run will answer them any more."""
         for call, pending in self._pending.items():
             call.answer(pending.answer or RpcError(INTERNAL_ERROR, "the session has ended"))
         self._withdraw_held()
@@ -104,7 +104,7 @@ class EditorSession:
     def submit(self, call: IncomingCall, text: str, images: Images) -> None:
         """Submit a prompt or a line of steering, or run a command. Raise ``RpcError`` if it is refused.
 
-        A prompt is answered when its run ends. While a run is ending, a line waits until the run has ended.
+        While a run is ending, a line waits here until the run has ended.
         """
         call.on_cancel = partial(self._cancel_prompt, call)
         if self.offer.has(text):
@@ -132,10 +132,7 @@ class EditorSession:
 
     @property
     def _run(self) -> float | None:
-        """The start time of the active run, which identifies it; ``None`` if no run is active.
-
-        Events of an earlier run may not have been sent yet.
-        """
+        """The start time of the active run, which identifies it; ``None`` if no run is active."""
         return self.chain.agents[0].since if self.chain.is_running else None
 
     @property
@@ -147,7 +144,7 @@ class EditorSession:
             self._ending = self._run
 
     def _cancel_prompt(self, call: IncomingCall) -> None:
-        """Cancel a prompt: drop its line if this still waits; otherwise interrupt its run if this is still active."""
+        """Cancel a prompt: drop its line if the line waits, else interrupt its run if the run is active."""
         prompt = self._pending.get(call)
         if call in self._held:
             self._withdraw(call)
@@ -166,7 +163,7 @@ class EditorSession:
         return bool(line)
 
     def _is_of_active_run(self, line: str) -> bool:
-        """Return whether a line that can no longer be dropped belongs to the active run, and not to an earlier one."""
+        """Return whether a submitted line belongs to the active run, and not to an earlier one."""
         run = self._run
         if run is None:
             return False
@@ -196,11 +193,7 @@ class EditorSession:
                 call.answer(error)
 
     def _carry_out(self, call: IncomingCall, text: str) -> None:
-        """Run a command at once.
-
-        If the command starts a run, the run answers the prompt. Otherwise the prompt is answered after the command's
-        text.
-        """
+        """Run a command at once. Answer a prompt when the command's run ends, or at once if the command starts none."""
         was_running = self.chain.is_running
         said = self.offer.carry_out(text)
         begun = None if was_running else self._run
@@ -212,9 +205,9 @@ class EditorSession:
             self._answer_without_run(SubmitResult("handled", message=said), call)
 
     def _start_server_prompt(self, call: IncomingCall, text: str) -> bool:
-        """Request the MCP server's prompt that a text names. Return whether the text names one.
+        """Start a run with the prompt of an MCP server. Return ``False`` if the text names no such prompt.
 
-        The prompt then starts a run, which answers the call. Raise ``RpcError`` if the prompt cannot be requested.
+        The run answers the call. Raise ``RpcError`` if the prompt cannot be requested.
         """
 
         def begin(text: str) -> None:
@@ -249,11 +242,7 @@ class EditorSession:
             self._answer_without_run(answer, call)
 
     def _answer_without_run(self, answer: SubmitResult, call: IncomingCall) -> None:
-        """Answer a prompt whose line needs no run.
-
-        First the updates for the line's changes are sent, then the text of the answer, and then the response to the
-        prompt.
-        """
+        """Answer a prompt whose line needs no run, after the updates for the line's changes."""
         result = cancelled(answer.id) if answer.what == "returned" else turns.prompt_response("end_turn", answer.id)
         notice = None if answer.id else events.Notice(message=answer.message)
         self._pending[call] = PendingPrompt(answer.id, text=answer.message, answer=result, notice=notice)

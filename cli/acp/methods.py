@@ -69,9 +69,9 @@ class EditorAgent:
         self._opener = opener
         self._notify = notify
         self._features: EditorFeatures | None = None
-        """The features of the editor, set by ``initialize``."""
+        """The features of the editor; ``None`` before ``initialize``."""
         self._sessions: dict[str, EditorSession] = {}
-        """The sessions that have not ended, by their ids; ``leaving`` is set in those that are being closed."""
+        """The sessions that have not ended, by their ids. In those that are being closed, ``leaving`` is set."""
         self._opening: dict[IncomingCall, str | None] = {}
         """The requests that are opening a session, with the session's id, or ``None`` for a new one."""
         self._reading = trio.CancelScope()
@@ -93,7 +93,7 @@ class EditorAgent:
         }
 
     async def run(self) -> None:
-        """Serve until the input ends, or ``leave`` is called; then close every session."""
+        """Serve until the input ends or ``leave`` is called. Then close every session."""
         async with trio.open_nursery() as self._updates:
             async with trio.open_nursery() as self._tasks:
                 with self._reading:
@@ -105,7 +105,7 @@ class EditorAgent:
             self._updates.cancel_scope.deadline = trio.current_time() + UPDATES_GRACE_S
 
     def leave(self) -> None:
-        """Stop reading requests, so that ``run`` closes every session and returns."""
+        """Make ``run`` stop reading requests, close every session and return."""
         self._reading.cancel()
 
     def _on_request(self, call: IncomingCall) -> None:
@@ -198,10 +198,9 @@ class EditorAgent:
             raise params.wrong(f"there is no option {id!r:.60}; the options are {MODEL} and {CHAIN}")
 
     async def _switch(self, session: EditorSession, name: str, call: IncomingCall) -> None:
-        """Continue a session with the chain of this name. Answer the call.
+        """Close a session, and resume it with another chain. Answer the call.
 
-        A chain's tools and prompt are fixed when a session opens, so the session is closed and resumed. Raise
-        ``RpcError`` if there is no such chain, or if a run is active. Raise ``UserError`` if the chain cannot be
+        Raise ``RpcError`` if there is no such chain, or if a run is active. Raise ``UserError`` if the chain cannot be
         opened.
         """
         if name not in session.offer.settings.chain_names:
@@ -253,7 +252,7 @@ class EditorAgent:
             raise RpcError(INVALID_REQUEST, f"the session {id} is being opened{hint}")
 
     async def _answer(self, work: Callable[[IncomingCall], Awaitable[None]], call: IncomingCall) -> None:
-        """Serve a request. Answer it with its exception if there is one, so that other requests continue."""
+        """Serve a request. Answer it with its exception, if any, so that other requests continue."""
         try:
             await work(call)
         except RpcError as error:
@@ -275,10 +274,10 @@ class EditorAgent:
         servers: Sequence[ToolServer],
         chosen: Settings | None = None,
     ) -> None:
-        """Open a session, and keep it open until it is closed or fails. Raise ``RpcError`` and ``UserError``.
+        """Open a session, and keep it open until it is closed or fails. Raise ``RpcError`` or ``UserError``.
 
-        ``id`` is that of a stored session; ``None`` for a new one. ``servers`` are the MCP servers that the editor
-        named. ``chosen`` are settings that replace those of the folder.
+        ``id`` is that of a stored session; ``None`` for a new one. ``notes`` are for the user. ``servers`` are the MCP
+        servers that the editor named. ``chosen`` are settings that replace those of the folder.
         """
         opener = self._opener
         try:
@@ -319,7 +318,7 @@ class EditorAgent:
             self._opening.pop(call, None)
 
     def _admit(self, session: EditorSession, call: IncomingCall, notes: Sequence[str]) -> None:
-        """Answer the request that opened a session, and accept prompts for it. ``notes`` are for the user."""
+        """Answer the request that opened a session, and accept the session's prompts. ``notes`` are for the user."""
         assert self._updates is not None
         notes = [note for note in notes if note]
         for note in notes:
@@ -334,7 +333,7 @@ class EditorAgent:
             session.leaving.set()
 
     async def _send_updates(self, session: EditorSession) -> None:
-        """Send a session's updates until its chain is closed, so that the editor hears how an interrupted run ended."""
+        """Send a session's updates until its chain is closed. They include the end of an interrupted run."""
         try:
             await session.send_updates()
         except Exception:  # noqa: BLE001 - a bug in one session must not end the others

@@ -1,4 +1,4 @@
-"""The stored sessions of an editor, and the settings with which sessions are opened. Everything here reads files."""
+"""The stored sessions of an editor, and the settings with which sessions are opened. All methods read files."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ PAGE = 50
 
 @dataclass(frozen=True, slots=True)
 class SessionOpener:
-    """The parameters for opening the sessions of one process. ``read_settings`` reads the configuration of a folder.
+    """The parameters with which a process opens sessions. ``read_settings`` reads the configuration of a folder.
 
-    ``address`` is the address of the Redis that stores the sessions. If it is empty, the folder ``state`` stores them.
+    The sessions are stored in the Redis at ``address``, or in the folder ``state`` if the address is empty.
     """
 
     read_settings: Callable[[Path], Settings]
@@ -74,7 +74,7 @@ class SessionOpener:
         configured_tools(settings, chain, self.tools, tool_groups(settings))
 
     def delete(self, id: str) -> None:
-        """Delete the session with exactly this id, if there is one. Raise ``SessionError`` if it cannot be deleted."""
+        """Delete the session with this whole id, if it exists. Raise ``SessionError`` if it cannot be deleted."""
         try:
             is_stored = self.store.whole_id(id) == id
         except SessionError:
@@ -100,7 +100,7 @@ class SessionOpener:
         return {"sessions": [_info(each) for each in found[begin : begin + PAGE]], **more}
 
     def _check_stored(self, id: str, workspace: Path) -> None:
-        """Raise ``RpcError`` if no session has exactly this id, or if its workspace is another existing folder."""
+        """Raise ``RpcError`` if no session has this whole id, or if its workspace is another existing folder."""
         try:
             found = self.store.find(id)
         except SessionError as error:

@@ -1,8 +1,4 @@
-"""Reads the parameters of a request. An error names the wrong parameter. Pure.
-
-A link in a prompt stays at its position. The text of an embedded file is moved behind the text of all blocks, so that
-it does not interrupt a sentence.
-"""
+"""Reads the parameters of a request. An error names the wrong parameter. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ from chain.text.wording import FILE_BEGIN
 from cli.acp.rpc import INVALID_PARAMS, RpcError
 
 MAX_PATH = 4_096
-"""The maximum number of characters of a path and of an id. The system has the same limit for paths."""
+"""The maximum number of characters of a path, as in Linux, and of an id."""
 
 MAX_IMAGE_NAME = 100
 """The maximum number of characters of an image's name."""
@@ -47,7 +43,7 @@ def text(params: Mapping[str, Any], name: str, *, default: str | None = None) ->
 
 
 def array(params: Mapping[str, Any], name: str) -> Sequence[Any]:
-    """Return a parameter that is an array; an empty one if it is missing. Raise ``RpcError`` for another type."""
+    """Return a parameter that is an array; an empty array if it is missing. Raise ``RpcError`` for another type."""
     value = params.get(name)
     if value is not None and not isinstance(value, list):
         raise wrong(f"{name} must be an array")
@@ -55,10 +51,7 @@ def array(params: Mapping[str, Any], name: str) -> Sequence[Any]:
 
 
 def mapping(params: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
-    """Return the nested object at a path of names.
-
-    Return an empty one if it is missing or has another type, since such objects contain only options.
-    """
+    """Return the nested object at a path of names; an empty object if it is missing or has another type."""
     for name in names:
         value = params.get(name)
         params = value if isinstance(value, dict) else {}
@@ -80,9 +73,10 @@ def absolute(params: Mapping[str, Any], name: str) -> Path:
 
 
 def read_prompt(blocks: Sequence[Any], workspace: Path) -> tuple[str, Sequence[tuple[str, bytes]]]:
-    """Return the text of a prompt, and its images: the name that the text uses for each, and its content.
+    """Return the text of a prompt, and its images as pairs of a name, which the text contains, and the content.
 
-    Raise ``RpcError`` if a block cannot be used. The message names that block.
+    The text of embedded files comes after the text of all blocks, so that it interrupts no sentence. Raise ``RpcError``
+    if a block cannot be used.
     """
     if not blocks:
         raise wrong("prompt has no content blocks")

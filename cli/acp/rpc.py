@@ -1,7 +1,4 @@
-"""JSON-RPC 2.0 messages, one per row: parsing the peer's, and encoding those of this program. Pure.
-
-Any row can be parsed. ``json`` limits the depth of nesting, and the code that reads rows limits their length.
-"""
+"""Parsing and encoding of JSON-RPC 2.0 messages, one per row. Pure."""
 
 from __future__ import annotations
 
@@ -22,13 +19,13 @@ NOT_FOUND = -32002
 """The session or file does not exist (Agent Client Protocol, "ErrorCode")."""
 
 _BEGINNING = re.compile(r'\s*\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(-?\d{1,18}|"[^"\\]{1,200}")\s*,')
-"""The beginning of a request as all libraries write it. It contains the id, also if the row is cut off."""
+"""The beginning of a request as libraries write it. It contains the id even if the row is cut off."""
 
 Id: TypeAlias = int | str | None
 
 
 class RpcError(Exception):
-    """An error answer. ``data`` is for programs, ``message`` for people. ``id`` is the id of a wrong message."""
+    """An error answer. ``data`` is for programs, ``message`` for people. ``id`` is that of the wrong message."""
 
     def __init__(self, code: int, message: str, data: Mapping[str, Any] | None = None, id: Id = None) -> None:
         super().__init__(message)
@@ -57,9 +54,9 @@ class Response:
 
 
 def read_message(text: str, *, is_utf8: bool = True, is_cut: bool = False, most: int = 0) -> RpcRequest | Response:
-    """Parse a row as a message. Raise ``RpcError`` if it is wrong, with the id of the message if that is known.
+    """Parse a row as a message. Raise ``RpcError``, with the message's id if that is known, if the row is wrong.
 
-    ``is_cut``: the row had more than ``most`` bytes, and ``text`` is its beginning. Such a row is always refused.
+    A row that ``is_cut`` is wrong: it had more than ``most`` bytes, and ``text`` is only its beginning.
     """
     if is_cut:
         begun = _BEGINNING.match(text)

@@ -1,7 +1,7 @@
 """Tool calls and questions as editors show them, and the answers of editors to questions. Pure.
 
-The user approves what a question shows, so a question omits nothing silently. Invisible characters are escaped, as at a
-terminal. Texts are fenced, since editors render Markdown.
+The user approves what a question shows. So invisible characters are escaped, and texts are fenced, since editors render
+Markdown.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def as_title(text: str) -> str:
 
 
 def locations_of(input: Mapping[str, Any], workspace: Path) -> Sequence[Mapping[str, Any]]:
-    """Return the location of the file that a call names, as a list; an empty list if it names none."""
+    """Return a list with the location of the file that a call names; an empty list if it names none."""
     path = input.get("path")
     if not isinstance(path, str) or not path.strip() or "\0" in path:
         return []
@@ -82,7 +82,7 @@ def in_fence(text: str) -> str:
 
 
 def preview_content(diff: FileDiff | None, preview: str, workspace: Path) -> tuple[Content, ...]:
-    """Return the content that a question shows of its call: the hunks of an edit, else the preview."""
+    """Return what a question shows of its call: the hunks of an edit, or else the preview."""
     if diff is not None and diff.hunks:
         return tuple(_content_of(hunk, str(workspace / diff.path)) for hunk in diff.hunks)
     shown = visible(preview)
@@ -105,8 +105,7 @@ def question_request(
 ) -> tuple[str, Mapping[str, Any]]:
     """Return the method that asks a question, and its parameters without the session's id.
 
-    ``shown`` is the update that announced the call. If the editor ``has_forms``, a choice is asked with a form, in
-    which the user selects an option or types another answer.
+    ``shown`` is the update that announced the call. If the editor ``has_forms``, a choice is asked with a form.
     """
     about: dict[str, Any] = {"questionId": question.id, "agent": question.agent}
     if has_forms and question.kind == "choice":
@@ -140,10 +139,7 @@ def question_request(
 
 
 def question_answer(question: events.Question, result: object) -> str:
-    """Return the answer to a question, from the editor's ``result``.
-
-    An error, or an option that was not offered, denies an approval, and selects nothing at a choice.
-    """
+    """Return the answer in an editor's ``result``. If it is none of those offered, deny the call or choose nothing."""
     if question.kind == "approval":
         match result:
             case RpcError():
@@ -170,5 +166,5 @@ def _consents(question: events.Question) -> Sequence[str]:
 
 
 def _numbered(question: events.Question) -> Sequence[tuple[str, str]]:
-    """Return the options of a choice, with their numbers as ids. A text as an answer could be a stop phrase."""
+    """Return the options of a choice, each with its number as id. The text of an option could be a stop phrase."""
     return [(str(n), option) for n, option in enumerate(question.options, 1)]

@@ -1,8 +1,7 @@
 """The answers to prompts. Pure.
 
-A prompt is submitted as a line. The run that receives this line answers the prompt with its result. The order of the
-events shows which run that is. When a run has ended, but the event of its result has not arrived yet, a new line
-already belongs to a later run.
+A prompt is submitted as a line, and answered with the result of the run that receives the line. The order of the events
+shows which run that is.
 """
 
 from __future__ import annotations
@@ -32,19 +31,17 @@ STOP_REASONS: Mapping[events.Status, StopReason] = {
 
 @dataclass(slots=True)
 class PendingPrompt:
-    """A prompt that has no answer yet, or a request whose text is still to be sent.
-
-    ``line`` is the id of its line; empty for a command, and for a stop that could not be recorded. ``run`` is the start
-    time of the run that a command started; else 0. The result of a run that began earlier does not answer the command.
-    A request that needs no run has its ``answer`` from the start. ``text`` is sent before the answer. Both are sent
-    after the line's receipt, or after the ``notice``.
-    """
+    """A prompt that has no answer yet, or a request whose text is still to be sent."""
 
     line: str
+    """The id of the prompt's line; empty for a command, and for a stop that could not be recorded."""
     run: float = 0.0
+    """The start time of the run that a command started; else 0. The result of an earlier run is no answer."""
     state: events.State = "queued"
     text: str = ""
+    """The text to send before the answer."""
     answer: Mapping[str, Any] | None = None
+    """The answer to a request that needs no run. It is sent after the line's receipt or the ``notice``."""
     notice: events.Notice | None = None
 
     @property
@@ -74,7 +71,7 @@ class PendingPrompt:
 
 
 def prompt_response(reason: StopReason, line: str, **about: object) -> Mapping[str, Any]:
-    """Return the response to a prompt. It has the id of the prompt's line unless ``line`` is empty."""
+    """Return the response to a prompt. ``line`` is the id of the prompt's line, if any."""
     return {"stopReason": reason, "_meta": {"chain": {**({"lineId": line} if line else {}), **about}}}
 
 

@@ -1,8 +1,7 @@
 """Converts events to session updates. Pure, except that it remembers earlier events.
 
-The model's text and reasoning become message chunks. A plan is sent whole. A child agent's text becomes reasoning,
-since the child's answer is also the result of the call that started it. The protocol has no nesting, so ``_meta.chain``
-of a child's updates names the child and that call.
+A child agent's text becomes reasoning, since its answer is also the result of the call that started it. ``_meta.chain``
+of a child's update names the child and that call.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ Update: TypeAlias = Mapping[str, Any]
 Voice: TypeAlias = Literal["user_message_chunk", "agent_message_chunk", "agent_thought_chunk"]
 
 MAX_SHOWN_OUTPUT = 4_000
-"""The maximum length of a running tool's output in an update, in characters. Its result has more."""
+"""The maximum number of characters of a running tool's output in an update."""
 
 _TASK_STATES = {"PENDING": "pending", "DONE": "completed", "FAILED": "completed"}
 _SILENT = frozenset({"done", "interrupted", "error", "empty", "context_full"})
-"""Statuses whose result text needs no message: it is a reply or an error, or the answer to the prompt has it."""
+"""Statuses whose result is not sent as a message: a reply was sent already, or the answer to the prompt has it."""
 
 
 @dataclass(slots=True)
@@ -58,11 +57,11 @@ class UpdateBuilder:
     """The start of message ids. It differs from that of an earlier process."""
 
     def expect(self, line: str) -> None:
-        """Send no update for the line with this id when it starts a run: the editor shows it as its own prompt."""
+        """Send no update when this line starts a run, since the editor shows the line as its own prompt."""
         self._prompt_lines.add(line)
 
     def updates(self, event: events.Event, *, includes_errors: bool = True) -> Sequence[Update]:
-        """Return the updates for an event. Omit the error of a failed run unless ``includes_errors``."""
+        """Return the updates for an event, with the error of a failed run only if ``includes_errors``."""
         match event:
             case events.TextDelta(agent=agent, text=text):
                 if agent == MAIN:
@@ -144,7 +143,7 @@ class UpdateBuilder:
         return [self.message(rest)] if rest else []
 
     def _announce(self, event: events.Question) -> Update:
-        """Return the update that shows a question's call. The call is pending if it has not started yet."""
+        """Return the update that shows the call that a question is about."""
         known = self._calls.get(event.tool_call_id)
         if event.kind == "choice" and known is not None:
             return self._call_update(event.tool_call_id, event.agent, title=as_title(event.text))
@@ -212,7 +211,7 @@ class UpdateBuilder:
         return {"_meta": {"chain": about}} if about else {}
 
     def _agent_meta(self, agent: str) -> Mapping[str, Any]:
-        """Return fields that name a child agent and the call that started it. Return no fields for the main agent."""
+        """Return the fields that name a child agent and the call that started it; none for the main agent."""
         if agent == MAIN:
             return {}
         parent = self._parents.get(agent, ROOT)

@@ -1,8 +1,7 @@
 """A JSON-RPC connection: requests, notifications and answers, in both directions.
 
-Requests are served in the order of their rows, each in one synchronous step. So a cancellation that follows a prompt
-finds the prompt. Each request is answered once, in that step or later. Only the end of the input ends a connection. The
-peer may read slowly or not at all.
+Requests are served in the order of their rows, each in one synchronous step, so that a cancellation finds an earlier
+prompt. Each request is answered once, in that step or later. Only the end of the input ends a connection.
 """
 
 from __future__ import annotations
@@ -19,16 +18,15 @@ from cli.input.splitter import RawLine
 from cli.outbox import ROOM, Outbox
 
 MAX_RPC_ROW = 16 * 1024 * 1024
-"""The maximum length of a row in bytes. A prompt has at most 100,000 characters, each of at most twelve bytes in JSON,
-and images of 5 MB, which are 7 MB in base64. So a prompt that is too long is still read, and refused with its id and
-the reason."""
+"""The maximum length of a row in bytes. A prompt has at most 100,000 characters of at most twelve bytes in JSON, and
+7 MB of images in base64. So a prompt that is somewhat too long is read, and refused with its id and the reason."""
 
 MAX_REQUESTS = 100
 """The maximum number of open requests of the peer: one for each session, and a prompt for each waiting line."""
 
 
 OnRequest: TypeAlias = Callable[["IncomingCall"], None]
-"""A function that serves a request, now or later, without blocking. If it raises ``RpcError``, this is the answer."""
+"""A function that serves a request without blocking. It may raise ``RpcError``, which is then the answer."""
 
 OnNotification: TypeAlias = Callable[[str, Mapping[str, Any]], None]
 """A function that handles a notification without blocking. It ignores unknown methods."""
@@ -36,7 +34,7 @@ OnNotification: TypeAlias = Callable[[str, Mapping[str, Any]], None]
 
 @dataclass(slots=True, eq=False)
 class IncomingCall:
-    """A request of the peer. ``on_cancel`` is called if the peer cancels it. It still needs an answer then."""
+    """A request of the peer. ``on_cancel`` is called if the peer cancels it; even then it needs an answer."""
 
     wire: Wire
     id: Id

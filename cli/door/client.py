@@ -1,6 +1,6 @@
 """The client of a side door: finds a running chain, and exchanges rows with it.
 
-It blocks, without trio, so that a program which sends one line starts quickly.
+It blocks and does not use trio, so that ``chain send`` starts quickly.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ CUT_OFF_MESSAGE = "disconnected, since this program did not read for too long; t
 
 
 class ClientRefused(ConnectionError):
-    """The error that the chain has refused this program. The message is the chain's reason."""
+    """The error if the chain refuses this program. The message is the chain's reason."""
 
 
 class DoorClient(AbstractContextManager["DoorClient"]):
     """A connection to a running chain, as a context manager that closes it."""
 
     def __init__(self, path: Path, *, removes_stale: bool = True) -> None:
-        """Connect to a socket. Raise ``OSError`` on failure. If the socket is stale, ``removes_stale`` deletes it."""
+        """Connect to a socket. Raise ``OSError`` on failure. Delete a stale socket if ``removes_stale``."""
         self.path = path
         self._socket = sockets.connect(path, timeout_s=GREETING_S, removes_stale=removes_stale)
         self._file = self._socket.makefile("rb")
@@ -42,10 +42,10 @@ class DoorClient(AbstractContextManager["DoorClient"]):
         self.session = self.workspace = ""
         """The id and the workspace of the session."""
         self.was_killed = False
-        """Whether the chain was killed. Set after ``rows`` has ended."""
+        """Whether the chain was killed. Known when ``rows`` has ended."""
 
     def read_greeting(self) -> None:
-        """Read the ``init`` event. Raise ``ClientRefused`` if another row comes, and ``OSError`` on failure."""
+        """Read the ``init`` event. Raise ``ClientRefused`` if another row comes, ``OSError`` on failure."""
         self.init = next(self._rows, {})
         if self.init.get("type") != "init":
             raise ClientRefused(str(self.init.get("message", "it has ended")))
@@ -129,9 +129,10 @@ def find_chain(state: Path, environ: Mapping[str, str], *, session: str, workspa
 def _connect_all(
     doors: Sequence[Path], is_meant: Callable[[DoorClient], bool], stack: ExitStack
 ) -> tuple[list[DoorClient], dict[str, str]]:
-    """Connect to chains. Return the connections, and for each session that cannot be reached the reason.
+    """Connect to chains. Return the connections, and the reasons of failures by the ids of the sessions.
 
-    Wait for all chains at the same time, since each may hang. After one that ``is_meant`` wait only ``OTHERS_S`` more.
+    Wait for all chains at the same time, since each may hang. When one that ``is_meant`` has answered, wait only
+    ``OTHERS_S`` more.
     """
     found, problems = list[DoorClient](), dict[str, str]()
     with selectors.DefaultSelector() as asked:

@@ -1,7 +1,6 @@
-"""One connection at the side door: reads the client's rows, and writes rows to it.
+"""One connection at the side door. The chain never waits for a client.
 
-A client is disconnected if too many bytes wait for it, or if it reads nothing for too long. The chain never waits for
-a client.
+A client is disconnected if too many bytes wait for it, or if it reads nothing for too long.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from cli.input.splitter import JSON_BYTES, Splitter
 from cli.outbox import Outbox
 
 MAX_BEHIND = 8 * 1024 * 1024
-"""Maximum bytes that may wait for a client, without those of the first waiting row."""
+"""Maximum bytes that may wait for a client behind the first waiting row."""
 STALL_S = 10.0
 """Seconds after which a client that reads none of its waiting rows is disconnected."""
 LINGER_S = 0.2
@@ -40,7 +39,7 @@ class Connection:
         self._scope = trio.CancelScope()
         self._is_closing = False
         self._leaving = trio.Event()
-        """Set when the connection is to end as soon as the queue is written."""
+        """Set to end the connection as soon as the queue is written."""
         self._has_ended = trio.Event()
         """Set when the client has closed its end."""
 
@@ -65,21 +64,21 @@ class Connection:
                 await trio.aclose_forcefully(self._stream)
 
     def send_event(self, event: events.Event) -> None:
-        """Queue the row of an event for the client."""
+        """Queue the row of an event."""
         self.put(json_row(event).encode())
 
     def send_error(self, why: str, id: str = "") -> None:
-        """Queue the row of an error for the client. ``id`` is that of the request, if any."""
+        """Queue the row of an error. ``id`` is that of the client's row, if any."""
         self.put(error_row(why, id).encode())
 
     def put(self, data: bytes) -> None:
-        """Queue whole rows for the client. Disconnect it if more than ``MAX_BEHIND`` bytes wait."""
+        """Queue whole rows. Disconnect the client if more than ``MAX_BEHIND`` bytes wait."""
         self._outbox.put(data)
         if self._outbox.excess > MAX_BEHIND:
             self._scope.cancel()
 
     def close_when_flushed(self) -> None:
-        """Close the connection after the queue is written. From now on ignore rows from the client."""
+        """Ignore further rows of the client, and close the connection when the queue is written."""
         self._is_closing = True
         self._leaving.set()
 
@@ -111,5 +110,5 @@ class Connection:
 
 
 def error_row(why: str, id: str = "") -> str:
-    """Return an error as a row. ``id`` is that of the request, if any."""
+    """Return the row of an error. ``id`` is that of the client's row, if any."""
     return json_row(events.Error(message=why, kind="door"), id=id)

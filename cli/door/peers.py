@@ -1,9 +1,8 @@
 """Decides which processes may connect to a side door.
 
-Only processes of the same user are accepted. A process that a tool of any chain has started is refused: a command must
-not speak for the user. Such a process stays a descendant of a keeper, which adopts orphans, and of a guard, which
-adopts the keeper's orphans. So the ancestors of a process show its origin, even if it has forked or called ``setsid``.
-It could only hide its origin by killing both the keeper and the guard, and a sandbox does not allow that.
+Only processes of the same user are accepted, except those that a tool of any chain has started: a command must not
+speak for the user. Such a process has a guard among its ancestors, even if it has forked or called ``setsid``, since
+guards and their keepers adopt orphans. To hide its origin, it would have to kill both, which a sandbox does not allow.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ GUARD = b"/chain/tools/processes/guard.py"
 """The end of the path of the program that is run by guards and keepers."""
 
 ATTEMPTS = 3
-"""Attempts to walk up the ancestors. An attempt fails if an ancestor exits, since its children get a new parent."""
+"""Attempts to walk up the ancestors. An attempt fails if an ancestor exits meanwhile."""
 
 OTHER_USER = "only the user who runs this chain may use its side door"
 OWN_COMMAND = "processes that the chain started cannot use its side door"
@@ -58,10 +57,7 @@ def problem_with(peer: socket | trio.socket.SocketType) -> str:
 
 
 def _problem_of_origin(pid: int) -> str:
-    """Return the reason why a process is refused; empty if it is accepted.
-
-    It is refused if a chain's tool started it, or if its origin is unknown.
-    """
+    """Return an error if a tool of a chain started the process, or if its origin is unknown; else an empty string."""
     if pid == 0:
         return GONE  # in another pid namespace
     me = os.getpid()

@@ -1,7 +1,5 @@
 """The chain's end of the side door: accepts clients, carries out their rows, and sends them events.
 
-A client never blocks the chain: each row is carried out in one step in trio's thread, like a typed line.
-
 A client gets the event ``init``, then the answers to its own rows and the receipts of its own lines. A client that has
 offered to answer questions also gets the questions. A client that watches gets all events.
 """
@@ -30,7 +28,7 @@ from cli.input.json_rows import Drop, Hello, Interrupt, JsonAnswer, JsonLine, Js
 MAX_CLIENTS = 250
 """Maximum clients at the same time. Each uses a descriptor."""
 MAX_TURNED_AWAY = 50
-"""Maximum refused clients at the same time that have not read the reason yet. Each uses a descriptor, too."""
+"""Maximum refused clients that have not read the reason yet. Each uses a descriptor, too."""
 NO_DESCRIPTOR_PAUSE_S = 1.0
 """Seconds to wait before the next client is accepted, if no descriptor is left."""
 LAST_S = 1.0
@@ -46,7 +44,7 @@ IDLE = "Nothing is running."
 async def side_door(chain: Chain, state: Path, environ: Mapping[str, str]) -> AsyncIterator[str]:
     """Open a chain's side door for the block. On exit, wind down the chain, then close the door.
 
-    Yield an empty string. If the door cannot be opened, yield the reason instead.
+    Yield an empty string, or the reason if the door cannot be opened.
     """
     try:
         listening, path = sockets.listen(state, environ, chain.session_id)
@@ -91,7 +89,7 @@ class Door:
         self._turned_away: set[Connection] = set()
         self._watchers: set[Connection] = set()
         self._owners: dict[tuple[Literal["line", "answer"], str], Connection] = {}
-        """The sender of each line and answer, by its kind and id. A sender gets the events of its lines and answers."""
+        """The client that sent each line and answer, by kind and id. It gets the events about them."""
         self._feed = chain.feed()
         self._feed.take()  # without init, which each client gets when it connects
         self._is_closing = False
@@ -148,7 +146,7 @@ class Door:
             await self._client_left.wait()
 
     def _carry_out(self, client: Connection, row: JsonRow) -> None:
-        """Carry out a row of a client. First send the waiting events, so that they arrive before the row's effects."""
+        """Carry out a row of a client, after sending the events that wait."""
         self._flush()
         match row:
             case JsonLine():
@@ -202,7 +200,7 @@ class Door:
     def _set_answerer(self, client: Connection, answers: bool) -> None:
         """Record that a client offers to answer questions, or withdraws its offer.
 
-        Send the open question, if any, to a client that has just made its offer.
+        Send the open question, if any, to a client that makes an offer.
         """
         if answers and client.answerer is None:
             client.answerer = self._chain.answering()
@@ -219,10 +217,7 @@ class Door:
             self._send(batch)
 
     def _flush(self, sender: Connection | None = None) -> None:
-        """Send the waiting events to the clients.
-
-        ``sender`` is the client whose row was just carried out. It gets the refusals among the events.
-        """
+        """Send the waiting events. ``sender`` is the client whose row was just carried out; it gets the refusals."""
         self._send(self._feed.take(), sender)
 
     def _send(self, batch: Iterable[events.Event], sender: Connection | None = None) -> None:
@@ -233,7 +228,7 @@ class Door:
                     client.put(data)
 
     def _concerned_clients(self, event: events.Event, sender: Connection | None) -> set[Connection]:
-        """Return the clients that an event concerns. They get it even if they do not watch."""
+        """Return the clients that get an event even if they do not watch."""
         match event:
             case events.LineRefused(origin="door") | events.Receipt(origin="door", state="refused"):
                 return set() if sender is None else {sender}  # another line may have the same id

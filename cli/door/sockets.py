@@ -1,6 +1,6 @@
 """The paths of the side doors' sockets.
 
-A socket's path is limited to about 107 bytes, and the path of a state folder may be longer. So a socket is opened by a
+The system limits a socket's path to 107 bytes, and the path of a state folder may be longer. So a socket is opened by a
 short path, which contains its folder's descriptor: ``/proc/self/fd/N/NAME``.
 """
 
@@ -71,7 +71,7 @@ def _listen(folder: Path, id: str) -> socket.socket:
 
 
 def connect(path: Path, *, timeout_s: float | None = None, removes_stale: bool = True) -> socket.socket:
-    """Connect to the socket at a path. Raise ``OSError`` on failure. If it is stale, ``removes_stale`` deletes it."""
+    """Connect to the socket at a path. Raise ``OSError`` on failure. Delete a stale socket if ``removes_stale``."""
     about = path.stat()
     found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     found.settimeout(timeout_s)
@@ -89,10 +89,7 @@ def connect(path: Path, *, timeout_s: float | None = None, removes_stale: bool =
 
 
 def sockets(state: Path, environ: Mapping[str, str]) -> Iterator[Path]:
-    """Yield the paths of all side doors' sockets. The name of a socket is the id of its session.
-
-    A killed program leaves a stale socket, which is yielded too.
-    """
+    """Yield the paths of all side doors' sockets, also stale ones. The name of a socket is the id of its session."""
     for folder in folders(state, environ):
         with suppress(OSError):
             # A line must not go to another user's program that claims to be a chain.

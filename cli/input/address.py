@@ -10,19 +10,13 @@ _TO = re.compile(r"/to\s+(\S+)(?:\s(.*))?", re.I | re.S)
 
 
 def unfinished_address(text: str) -> tuple[str, str]:
-    """Parse ``/to AGENT TEXT``. Return the agent and the text, which may be empty.
-
-    Return two empty strings for a text without ``/to AGENT``.
-    """
+    """Return the agent and the rest of ``/to AGENT TEXT``; ``("", "")`` for any other text."""
     found = _TO.fullmatch(text)
     return (found[1], found[2] or "") if found else ("", "")
 
 
 def split_address(text: str) -> tuple[str, str]:
-    """Return the agent of a line's address, and the line without the address.
-
-    If the line has no complete address, return an empty agent and the whole line.
-    """
+    """Return the agent of a line's address and the rest of the line; ``("", text)`` if the address is incomplete."""
     name, line = unfinished_address(text)
     return (name, line) if line.strip() else ("", text)
 

@@ -47,10 +47,7 @@ class IgnoreRule(NamedTuple):
 
 
 def ignore_rules(folder: Path, depth: int) -> list[IgnoreRule]:
-    """Return the rules of the ``.gitignore`` in a folder; none if it cannot be read.
-
-    ``depth`` is the number of levels from the root down to the folder.
-    """
+    """Return the rules of the ``.gitignore`` in a folder ``depth`` levels below the root; none if it is unreadable."""
     try:
         if not (path := folder / ".gitignore").is_file():
             return []
@@ -92,7 +89,7 @@ class _File(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class _Reading:
-    """The files that a reading thread has found so far. ``began`` is its start by the monotonic clock."""
+    """The files that a reading thread has found so far. ``began`` is the thread's start by the monotonic clock."""
 
     roots: tuple[Path, ...]
     began: float = field(default_factory=time.monotonic)
@@ -138,10 +135,9 @@ class FileIndex:
     def matches(self, typed: str, roots: Sequence[Path], count: int, patience: float) -> list[tuple[str, bool]]:
         """Return the names of the ``count`` best matches, each with whether git ignores the file.
 
-        A file matches if its path contains the characters of ``typed`` in this order. Files that git does not ignore
-        come first, then matches in the last name of the path, then matches with the fewest other characters in between.
-        If the current reading is incomplete, wait until it is complete or ``patience`` seconds old. Later calls find
-        the files that are read after that, too.
+        A file matches if its path contains the characters of ``typed`` in this order. The order of the matches: not
+        ignored first, then in the last name of the path, then with the fewest other characters in between. Wait for an
+        incomplete reading until it is ``patience`` seconds old.
         """
         self.prepare(roots)
         self._current.complete.wait(max(patience - self._current.age, 0))
@@ -166,9 +162,9 @@ class FileIndex:
         return [(name, is_ignored) for is_ignored, *_, name in heapq.nsmallest(count, ranked)]
 
     def prepare(self, directories: Sequence[Path]) -> None:
-        """Use the latest complete reading. If it is old, start another one in the background.
+        """Use the latest complete reading, or a new one if the directories have changed.
 
-        If the directories have changed, start a new reading and use it at once.
+        If the reading is old, start another one in the background.
         """
         roots = tuple(directories)
         if self._next is not None and self._next.complete.is_set():
@@ -190,7 +186,7 @@ def _fuzzy_expression(text: str) -> re.Pattern[str]:
 def _files_below(root: Path, deadline: float, *, is_added: bool) -> Iterator[_File]:
     """Yield the files below a directory until the deadline, near ones first and those that git ignores last.
 
-    Skip links, and folders of generated files.
+    Skip links and folders of generated files.
     """
     waiting: deque[tuple[tuple[str, ...], bool, tuple[IgnoreRule, ...]]] = deque([((), False, ())])
     ignored: list[tuple[tuple[str, ...], bool, tuple[IgnoreRule, ...]]] = []

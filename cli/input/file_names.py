@@ -20,19 +20,19 @@ MAX_FOLDER_READ = 2_000
 """Maximum names that are read from a folder, which takes a millisecond or two."""
 
 MAX_OFFERED = 100
-"""Maximum names that are offered. If the user types more letters, other names are offered."""
+"""Maximum names that are offered."""
 
 MAX_COMPLETED_PATH = 1_000
-"""Maximum characters of a path that is completed. Only the end of a long text is searched for a path."""
+"""Maximum characters at the end of a text in which an unfinished path is searched."""
 
 KEY_PATIENCE_S = 0.1
 """Seconds that a slow file system may delay a key."""
 
 FRESH_S = 2.0
-"""Seconds for which the names in a folder are cached, since the menu asks for them at each key."""
+"""Seconds for which the names in a folder are cached."""
 
 LEAST_MISTYPED = 3
-"""Minimum typed letters of a name for which names with one other letter are offered."""
+"""Minimum typed letters for which names that differ in one letter are offered."""
 
 _UNFINISHED = re.compile(r"""(?:^|(?<=[\s(\[{<>"'`,;:=|]))@("[^"\n]*|[^\s"@][^\s"]*|)\Z""")
 _NAMED = re.compile(r"""(?:^|(?<=[\s(\[{<>"'`,;:=|]))@(?:"([^"\n]+)"|([^\s"@][^\s"]*))""")
@@ -59,9 +59,8 @@ class FileNames:
     def complete_name(self, text: str) -> tuple[str, Sequence[str]]:
         """Find an unfinished file name at the end of a text. Return the text before it, and its completions.
 
-        Names in the typed folder come first, then fuzzy matches among all files. If there are neither, return the names
-        in the folder that differ in one letter. The names of folders end with ``/``. Files that git ignores come last,
-        and names that begin with a dot come after other names.
+        Names in the typed folder come first, then fuzzy matches among all files, and last what git ignores. If there
+        are none, return the names in the folder that differ in one letter. The names of folders end with ``/``.
         """
         found = _UNFINISHED.search(text, max(len(text) - MAX_COMPLETED_PATH, 0))
         if found is None:
@@ -83,7 +82,7 @@ class FileNames:
         return before, [_quoted(name, always=quoted) for name in islice(shown, MAX_OFFERED)]
 
     def completions(self, text: str) -> list[str]:
-        """Complete the unfinished name at the end of a text. Return the whole text once for each completion."""
+        """Return the whole text with each completion of the unfinished name at its end."""
         before, names = self.complete_name(text)
         return [line for name in names if (line := before + name) != text]
 

@@ -28,7 +28,7 @@ _ID = re.compile(r'"id"\s*:\s*("(?:[^"\\]|\\.)*")')
 
 @dataclass(frozen=True, slots=True)
 class JsonLine:
-    """A line for the chain. ``id`` is chosen by its sender. ``to`` is the agent to which it is addressed."""
+    """A line for the chain. Its sender chose the ``id``. ``to`` is its agent, empty for main."""
 
     text: str
     id: str = ""
@@ -58,7 +58,7 @@ class JsonAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """A message from a client of the side door: it offers to answer questions, or withdraws that offer."""
+    """A row by which a client of the side door offers to answer questions, or withdraws the offer."""
 
     answers: bool
 
@@ -70,7 +70,7 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """A row that could not be parsed: the text to show, the row's id (empty if unknown), and the error."""
+    """A row that could not be parsed: the text to show, the row's id if known, and the error."""
 
     text: str
     id: str
@@ -112,7 +112,7 @@ def _object(text: str) -> Mapping[str, Any]:
 
 
 def _parse(found: Mapping[str, Any], *, at_door: bool) -> JsonRow | str:
-    """Convert a JSON object to a request. If that fails, return the reason as a text."""
+    """Convert a JSON object to a request. Return the error as a text on failure."""
     if "type" not in found:
         return "it has no type" if found else "it is not a JSON object"
     type = found["type"]

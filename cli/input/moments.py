@@ -1,11 +1,8 @@
 """The moment at which a line from a script, ``--say`` or a pipe is sent: ``@iteration 2 todo: add x``. Pure.
 
-``@to AGENT`` may follow a moment or stand alone. The moment is then an iteration, answer, end or question of the agent.
-Without ``@to`` it is one of the main agent, but ``@question`` means a question of any agent. A line with
-``@done @to explore-1`` goes to the parent of explore-1, like every line that an agent has not read when it ends.
-``@tool NAME`` usually means the start of the call. For a tool that starts an agent it means the start of that agent.
-
-In a pipe, a malformed moment is sent as text. In scripts and arguments it is an error.
+With ``@to AGENT`` the moment is an iteration, answer, end or question of that agent. Without, it is one of the main
+agent, but ``@question`` means a question of any agent. After ``@tool NAME``, a line for a tool that starts an agent is
+sent when the agent starts. After ``@done @to explore-1``, a line is sent to the parent of explore-1.
 """
 
 from __future__ import annotations
@@ -27,7 +24,7 @@ class Now:
 
 @dataclass(frozen=True, slots=True)
 class AtIteration:
-    """The moment when iteration ``n`` of a run begins. It is missed if the iteration has begun already."""
+    """The moment when iteration ``n`` of a run begins."""
 
     n: int
 
@@ -51,10 +48,7 @@ class AtDone:
 
 @dataclass(frozen=True, slots=True)
 class AtAgent:
-    """The moment when the agent of a tool call has started, or when the call ends without starting one.
-
-    Replaces ``AtTool`` after the start of such a call. ``call`` is the id of the call.
-    """
+    """The moment when the call with the id ``call`` starts an agent or ends. It replaces ``AtTool`` for such tools."""
 
     call: str
 
@@ -76,7 +70,7 @@ Moment: TypeAlias = Now | AtIteration | AtTool | AtAgent | AtAnswer | AtDone | A
 
 @dataclass(frozen=True, slots=True)
 class ScheduledLine:
-    """A line, the moment at which it is sent, and ``to``, its agent. ``written`` is the source text."""
+    """A line, the moment at which it is sent, and ``to``, its agent. ``written`` is the text before parsing."""
 
     moment: Moment
     text: str
@@ -88,7 +82,7 @@ class ScheduledLine:
 
     @property
     def can_start_run(self) -> bool:
-        """Whether the line may start a run. If its moment is inside a run, the line is not sent after that run."""
+        """Whether the line may start a run. A line whose moment is inside a run may not."""
         return isinstance(self.moment, Now | After) or self.is_after_run
 
     @property
@@ -98,7 +92,7 @@ class ScheduledLine:
 
     @property
     def is_for_main(self) -> bool:
-        """Whether the line is for the main agent or has no address. Such a line ends the whole run if it is a stop."""
+        """Whether the line is for the main agent or has no address."""
         return not self.to or is_same_agent(MAIN, self.to)
 
 
@@ -118,10 +112,7 @@ _SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?|\.[0-9]{1,9}")
 
 
 def parse_moment(text: str, *, strict: bool) -> ScheduledLine:
-    """Parse one line. If its moment is unknown or incomplete, raise ``UserError`` if ``strict``.
-
-    Otherwise return the whole line as text to send at once.
-    """
+    """Parse one line. If its moment is malformed, raise ``UserError`` if ``strict``, else return the line as text."""
     if text.startswith("@"):
         try:
             return _parse(text)
@@ -177,9 +168,9 @@ def _split(text: str) -> tuple[str, str]:
 
 
 def read_script(text: str, file: str) -> list[ScheduledLine]:
-    """Parse a script with one line per row. Skip blank rows and rows that begin with ``#``.
+    """Parse a script with one line per row. Skip blank rows and comments, which begin with ``#``.
 
-    Raise ``UserError`` with the ``file`` and the row for a malformed moment.
+    Raise ``UserError`` with the ``file`` and the row if a moment is malformed.
     """
     lines = []
     for n, row in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
@@ -201,10 +192,7 @@ MOMENT_EVENTS = (
 
 
 def is_due(moment: Moment, event: events.Event, to: str = "") -> bool:
-    """Return whether ``event`` is the ``moment`` that a line waits for.
-
-    ``to`` is the agent that the line is for, empty for main. Each agent counts its own iterations.
-    """
+    """Return whether ``event`` is the ``moment`` of a line. ``to`` is the line's agent, empty for main."""
     whose = to or MAIN
     match moment, event:
         case AtTool(name), events.ToolCall():

@@ -23,9 +23,7 @@ from chain.lines.parse import MAX_LINE
 from cli.input.moments import MOMENT_EVENTS, After, AtAgent, AtQuestion, Now, ScheduledLine, is_due, is_same_agent
 
 MAX_WAITING = 1_000
-"""Maximum lines that wait for room, and maximum lines that wait for their moments.
-
-Lines are queued rather than left unread, so that a stop after them is read."""
+"""Maximum lines that wait for room, and maximum lines that wait for their moments."""
 
 MAX_WAITING_CHARS = 20 * MAX_LINE
 """Maximum characters of all lines that wait for room, and of all lines that wait for their moments."""
@@ -51,13 +49,13 @@ class Sender:
         self._scheduled: list[ScheduledLine] = []
         self._queued: deque[ScheduledLine] = deque()
         self._scheduled_chars = self._queued_chars = 0
-        """The characters of the waiting lines. They are counted here so that no line needs a pass over the others."""
+        """The total characters of the waiting lines."""
         self._has_queued = Wakeup()
         self._progress = Wakeup()
         """Set when a line was sent or a run ended."""
         self._nursery: trio.Nursery | None = None
         self._answerers: dict[str, Answerer] = {}
-        """The registrations as an answerer, by agent; an empty name stands for all agents."""
+        """The registrations as an answerer by agent, with an empty name for all agents."""
         self._closed = False
         self._is_paused = False
         self._resumed = Wakeup()
@@ -75,7 +73,7 @@ class Sender:
 
     @property
     def waiting(self) -> tuple[str, ...]:
-        """The source texts of the lines that wait for their moment or for room."""
+        """The lines that wait for their moment or for room, as they were written."""
         return tuple(line.written for line in (*self._scheduled, *self._queued))
 
     def report_unsent(self, line: ScheduledLine, reason: str) -> None:
@@ -93,7 +91,7 @@ class Sender:
             self.report_unsent(line, reason)
 
     def drop(self, id: str) -> bool:
-        """Discard and report the waiting line to which its sender gave this ``id``. Return whether there was one."""
+        """Discard and report the waiting line with this id. Return whether there was one."""
         line = next((line for line in (*self._queued, *self._scheduled) if id and line.id == id), None)
         if line is None:
             return False
@@ -108,7 +106,7 @@ class Sender:
         return True
 
     def close(self) -> None:
-        """Stop reacting to events, so that lines that wait for an event are not sent any more."""
+        """Send no line any more that waits for an event."""
         self._closed = True
 
     def pause(self) -> None:
@@ -116,10 +114,7 @@ class Sender:
         self._is_paused = True
 
     def resume(self, chain: Chain) -> None:
-        """Resume sending lines, now to this chain.
-
-        If it is another chain than before, no run may be active in the previous one.
-        """
+        """Resume sending lines, now to this chain. No run may be active in a different previous chain."""
         if chain is not self._chain:
             for answerer in self._answerers.values():
                 answerer.close()
@@ -169,10 +164,7 @@ class Sender:
             await self._progress.wait()
 
     async def wait_for_capacity(self) -> None:
-        """Wait until ``has_capacity`` is true, so that an endless input is not read faster than it is sent.
-
-        If too many lines wait for moments that cannot come, discard and report the oldest ones.
-        """
+        """Wait until ``has_capacity``. If too many lines wait for moments that cannot come, discard the oldest ones."""
         if _is_full(self._queued, self._queued_chars):
             await self.drain()
         while _is_full(self._scheduled, self._scheduled_chars):
@@ -224,7 +216,7 @@ class Sender:
         )
 
     def _update_answerers(self) -> None:
-        """Register as an answerer for each agent whose question a line waits for. Unregister for all other agents."""
+        """Register as an answerer for each agent whose question a line waits for, and for no other agent."""
         wanted = {line.to.casefold() for line in self._scheduled if isinstance(line.moment, AtQuestion)}
         for agent in wanted - self._answerers.keys():
             self._answerers[agent] = self._chain.answering(agent)
@@ -264,10 +256,9 @@ class Sender:
         return has_room and not self._is_paused
 
     def _release(self, line: ScheduledLine) -> None:
-        """Submit a line that was removed from the queue.
+        """Submit a line from the queue, or report it as unsent if the run has ended with a status not in ``_COMPLETE``.
 
-        Report it as unsent instead if no run is active and the status of the last one is not in ``_COMPLETE``. A line
-        for the end of a run is always submitted.
+        A line for the end of a run is always submitted.
         """
         self._queued_chars -= len(line.text)
         last = self._chain.runs.last_status

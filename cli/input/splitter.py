@@ -8,24 +8,22 @@ from dataclasses import dataclass
 from chain.lines.parse import MAX_LINE
 
 TEXT_BYTES = 4 * (MAX_LINE + 2)
-"""Maximum bytes of a line of text. A character has at most four. There is room for one more character, which shows that
-the line is too long, and for a byte order mark and a carriage return."""
+"""Maximum bytes of a line of text, at four bytes a character. There is room for a character that shows that the line is
+too long, and for a byte order mark and a carriage return."""
 JSON_BYTES = 12 * MAX_LINE + 4_096
 """Maximum bytes of a JSON object with a line. A character may be written as two escapes of six bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class RawLine:
-    """A line as it was read.
-
-    ``has_invalid_bytes``: some bytes were not UTF-8, and were replaced. ``is_cut``: the line was too long, and ``text``
-    is only its start.
-    """
+    """A line as it was read."""
 
     text: str
     number: int
     has_invalid_bytes: bool = False
+    """Whether bytes were replaced that were not UTF-8."""
     is_cut: bool = False
+    """Whether the line was too long, so that ``text`` is only its start."""
 
     @property
     def notice(self) -> str:
@@ -79,7 +77,7 @@ class Splitter:
 def utf8_text(raw: bytes, *, at_start: bool = True, is_cut: bool = False) -> tuple[str, bool]:
     """Decode UTF-8. Return the text, and whether invalid bytes were replaced.
 
-    ``at_start``: remove a byte order mark. ``is_cut``: omit an incomplete character at the end.
+    Remove a byte order mark if ``at_start``, and an incomplete last character if ``is_cut``.
     """
     if at_start:
         raw = raw.removeprefix(codecs.BOM_UTF8)

@@ -73,7 +73,7 @@ def _read_chunk(fd: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Piped:
-    """The piped input without trailing line ends. ``has_invalid_bytes``: some bytes were not UTF-8."""
+    """The piped input without trailing line ends, and whether it had bytes that were not UTF-8."""
 
     text: str
     has_invalid_bytes: bool = False
@@ -88,10 +88,10 @@ def is_piped(fd: int) -> bool:
 
 
 async def read_piped(fd: int, *, first_byte_s: float, on_wait: Callable[[], None]) -> Piped | None:
-    """Read the whole input and return it. Return ``None`` if no byte comes within ``first_byte_s`` seconds.
+    """Return the whole input; ``None`` if no byte comes within ``first_byte_s`` seconds.
 
-    Raise ``UserError`` if the input cannot be read or is too long. Call ``on_wait`` at most once, when no
-    byte has come for ``FIRST_BYTE_S``.
+    Call ``on_wait`` when no byte has come for ``FIRST_BYTE_S``, at most once. Raise ``UserError`` if the input cannot
+    be read or is too long.
     """
     if first_byte_s < math.inf and not await _is_readable_within(fd, first_byte_s):
         return None
@@ -118,7 +118,7 @@ async def read_piped(fd: int, *, first_byte_s: float, on_wait: Callable[[], None
 
 
 def with_piped(query: str | None, piped: Piped) -> str:
-    """Append the piped input to the query as a block, and return both. Without a query return the input alone.
+    """Return the query with the piped input as a block, or the input alone if there is no query.
 
     Raise ``UserError`` if the result is too long.
     """

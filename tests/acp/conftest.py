@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.editor import GROUPS, RULES, Editor, connected, opener
+from support.editor import RULES, TOOL_GROUPS, Editor, connected, opener
 from support.gate import Gate
 
 from cli.acp import methods
 
 
 @pytest.fixture(autouse=True)
-def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give sessions that close, and their last updates, all the time that they need."""
+def _without_time_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     for limit in ("CLOSING_S", "UPDATES_GRACE_S"):
         monkeypatch.setattr(methods, limit, math.inf)
 
@@ -34,41 +33,41 @@ def workspace(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def config(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """Return more keys of the configuration: the parameter of a test."""
+    """Return the parameter of a test: other keys of the configuration."""
     return getattr(request, "param", {})
 
 
 @pytest.fixture
 async def editor(tmp_path: Path, gate: Gate, config: dict[str, Any]) -> AsyncIterator[Editor]:
     """Yield an editor. Its configuration has three models and four chains, one of them broken."""
-    use = opener(tmp_path / "home", RULES, tools=[gate.tool], groups=GROUPS, **config)
+    session_opener = opener(tmp_path / "home", RULES, tools=[gate.tool], groups=TOOL_GROUPS, **config)
     path = tmp_path / "home/config.yaml"
-    found: dict[str, Any] = json.loads(path.read_text())
+    settings: dict[str, Any] = json.loads(path.read_text())
     (tmp_path / "home/other.yaml").write_text("rules: [{text: Another here.}]")
-    keyless = {"provider": "anthropic", "model": "claude-sonnet-5-5", "api_key": "${SOME_KEY}"}
-    other = {"provider": "scripted", "script": "other.yaml"}
-    found["models"]["definitions"] |= {"other": other, "keyless": keyless}
-    plain = found["chains"]["default"]
-    found["chains"] |= {
-        "review": {**plain, "model": "other", "tools": ["todo"]},
-        "broken": {**plain, "system_prompt": "nowhere.yaml"},
-        "unpaid": {**plain, "model": "keyless"},
+    settings["models"]["definitions"] |= {
+        "other": {"provider": "scripted", "script": "other.yaml"},
+        "keyless": {"provider": "anthropic", "model": "claude-sonnet-5-5", "api_key": "${SOME_KEY}"},
     }
-    path.write_text(json.dumps(found))
-    async with connected(use) as editor:
-        await editor.initialize(_meta={"receipts": True})
+    default = settings["chains"]["default"]
+    settings["chains"] |= {
+        "review": {**default, "model": "other", "tools": ["todo"]},
+        "broken": {**default, "system_prompt": "nowhere.yaml"},
+        "unpaid": {**default, "model": "keyless"},
+    }
+    path.write_text(json.dumps(settings))
+    async with connected(session_opener, _meta={"receipts": True}) as editor:
         yield editor
 
 
 @pytest.fixture
 async def session(editor: Editor, workspace: Path) -> str:
-    """Return an open session."""
-    return await editor.new(workspace)
+    """Return the id of an open session."""
+    return await editor.new_session(workspace)
 
 
 @pytest.fixture
-async def waiting(editor: Editor, session: str, gate: Gate) -> int:
-    """Return a prompt of the session whose run is inside of the gate's tool."""
+async def waiting_prompt(editor: Editor, session: str, gate: Gate) -> int:
+    """Return the id of a prompt whose run waits until the gate is open."""
     id = editor.prompt(session, "wait")
     await gate.started.wait()
     return id

@@ -1,4 +1,7 @@
-"""The official SDKs with the real program. Where an SDK cannot be installed, its test is skipped."""
+"""The official SDKs as editors of the real program.
+
+The clients in ``clients/`` print what they received as JSON. Where an SDK cannot be installed, its test is skipped.
+"""
 
 import json
 import os
@@ -38,13 +41,13 @@ EXPECTED = {
 
 
 def install(folder: Path, *command: str) -> None:
-    """Install a client, or skip the test."""
+    """Install an SDK, or skip the test."""
     if shutil.which(command[0]) is None:
         pytest.skip(f"{command[0]} is not installed")
     try:
         subprocess.run(command, cwd=folder, capture_output=True, timeout=INSTALLING_S, check=True)
     except (OSError, subprocess.SubprocessError):
-        pytest.skip("the client could not be installed")
+        pytest.skip("the SDK could not be installed")
 
 
 @pytest.mark.parametrize("language", ["python", "typescript"])
@@ -53,19 +56,21 @@ def test_an_official_sdk_finds_what_it_expects(language: str, tmp_path: Path, wo
     folder.mkdir()
     gate = gates(tmp_path) / "first"
     os.mkfifo(gate)
-    agent, more = [*program("acp", *configure(tmp_path))], dict[str, str | None]()
+    agent = program("acp", *configure(tmp_path))
+    variables: dict[str, str | None] = {}
     if language == "python":
         pip = (sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries", "1")
         install(folder, *pip, "--target", str(folder), "agent-client-protocol")
         client = [program()[0], str(CLIENTS / "python_sdk.py")]
-        agent, more = ["env", f"PYTHONPATH={ROOT}", *agent], {"PYTHONPATH": str(folder)}
+        agent, variables = ["env", f"PYTHONPATH={ROOT}", *agent], {"PYTHONPATH": str(folder)}
     else:
         (folder / "package.json").write_text('{"private": true}')
         npm = ("npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error")
         install(folder, *npm, "@agentclientprotocol/sdk")
         client = ["node", shutil.copy(CLIENTS / "typescript_sdk.mjs", folder / "client.mjs")]
     command = [*client, str(workspace), str(gate), *agent]
-    done = subprocess.run(command, env=environ(tmp_path, more), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert json.loads(done.stdout.splitlines()[-1]) == EXPECTED
+    editor = subprocess.run(command, env=environ(tmp_path, variables), capture_output=True, text=True, check=False)
+    assert editor.returncode == 0, editor.stderr
+    *_, received = editor.stdout.splitlines()
+    assert json.loads(received) == EXPECTED
     assert (workspace / "new.txt").read_text() == "a\nb\n"

@@ -34,45 +34,56 @@ def blob(data: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("blocks", "expected"),
     [
-        ([text("one"), text("two")], "one\ntwo"),
-        ([text("look at "), link("file:///work%20space/src/a.py"), text(" and b")], "look at @src/a.py and b"),
-        ([text("see "), link("file:///work%20space/my%20a.py")], 'see @"my a.py"'),
-        ([link("file:///elsewhere/a.py#L10:20")], "/elsewhere/a.py:L10:20"),
-        *(([link(uri)], uri) for uri in ("https://example.org/a?b", "file://host/a", "http://[broken")),
-        (
+        pytest.param([text("one"), text("two")], "one\ntwo", id="two texts are two rows"),
+        pytest.param([text("see "), link("file:///work%20space/a/b.py"), text(" too")], "see @a/b.py too", id="link"),
+        pytest.param([link("file:///work%20space/my%20a.py")], '@"my a.py"', id="link to a name with a space"),
+        pytest.param([link("file:///elsewhere/a.py#L10:20")], "/elsewhere/a.py:L10:20", id="link to another folder"),
+        pytest.param([link("https://example.org/a?b")], "https://example.org/a?b", id="link to a page"),
+        pytest.param([link("file://host/a")], "file://host/a", id="link to a file of another machine"),
+        pytest.param([link("http://[broken")], "http://[broken", id="broken link"),
+        pytest.param(
             [text("explain "), resource(uri="file:///work%20space/a.py", text="x = 1"), text(" please")],
             'explain a.py please\n\n<file path="a.py">\nx = 1\n</file>',
+            id="contents of a file",
         ),
-        ([text("what is "), image(uri="file:///x/dot.png"), text("and "), image()], "what is [dot.png]and [image 4]"),
-        ([{**text("x"), "annotations": {"priority": 1}, "_meta": {"a": 1}}], "x"),
+        pytest.param(
+            [text("what is "), image(uri="file:///x/dot.png"), text("and "), image()],
+            "what is [dot.png]and [image 4]",
+            id="images",
+        ),
+        pytest.param([{**text("x"), "annotations": {"priority": 1}, "_meta": {"a": 1}}], "x", id="unknown keys"),
     ],
 )
 def test_blocks_become_text(blocks: list[Any], expected: str) -> None:
-    assert read_prompt(blocks, WORKSPACE)[0] == expected
+    line, _ = read_prompt(blocks, WORKSPACE)
+    assert line == expected
 
 
 def test_images_have_the_names_in_the_text() -> None:
-    found, images = read_prompt([text("what is "), image("AAAA"), text(" and "), blob("AQID")], WORKSPACE)
-    assert found == "what is [image 2] and [b.png]"
+    line, images = read_prompt([text("what is "), image("AAAA"), text(" and "), blob("AQID")], WORKSPACE)
+    assert line == "what is [image 2] and [b.png]"
     assert images == [("image 2", b"\0\0\0"), ("b.png", b"\1\2\3")]
 
 
 @pytest.mark.parametrize(
     ("blocks", "named"),
     [
-        ([], "prompt"),
-        ([text(" ")], "prompt has no text"),
-        ([text("x"), 5], "prompt[1]"),
-        ([{}], "prompt[0].type"),
-        ([{"type": "text", "text": 5}], "prompt[0].text"),
-        ([{"type": "audio", "data": "", "mimeType": "audio/wav"}], "audio"),
-        ([{"type": "video"}], "video"),
-        ([{"type": "resource_link", "name": "x"}], "prompt[0].uri"),
-        ([{"type": "resource", "resource": []}], "prompt[0].resource"),
-        ([resource(uri="file:///a", blob="AAAA")], "blob"),
-        ([resource(text="x")], "prompt[0].resource.uri"),
-        ([text("x")] * (MAX_PROMPT_BLOCKS + 1), "prompt"),
-        *(([block], "prompt[0]") for block in (image("not base64!"), {"type": "image"}, image("\u00e4"), blob("A"))),
+        pytest.param([], "prompt", id="no block"),
+        pytest.param([text(" ")], "prompt has no text", id="blank text"),
+        pytest.param([text("x"), 5], "prompt[1]", id="block that is no object"),
+        pytest.param([{}], "prompt[0].type", id="block without type"),
+        pytest.param([{"type": "text", "text": 5}], "prompt[0].text", id="number as text"),
+        pytest.param([{"type": "audio", "data": "", "mimeType": "audio/wav"}], "audio", id="audio"),
+        pytest.param([{"type": "video"}], "video", id="unknown type"),
+        pytest.param([{"type": "resource_link", "name": "x"}], "prompt[0].uri", id="link without URI"),
+        pytest.param([{"type": "resource", "resource": []}], "prompt[0].resource", id="array as resource"),
+        pytest.param([resource(uri="file:///a", blob="AAAA")], "blob", id="blob without type"),
+        pytest.param([resource(text="x")], "prompt[0].resource.uri", id="resource without URI"),
+        pytest.param([text("x")] * (MAX_PROMPT_BLOCKS + 1), "prompt", id="too many blocks"),
+        pytest.param([image("not base64!")], "prompt[0]", id="image not in base64"),
+        pytest.param([{"type": "image"}], "prompt[0]", id="image without data"),
+        pytest.param([image("\u00e4")], "prompt[0]", id="image not in ASCII"),
+        pytest.param([blob("A")], "prompt[0]", id="incomplete base64"),
     ],
 )
 def test_an_unusable_block_is_named(blocks: list[Any], named: str) -> None:

@@ -7,11 +7,11 @@ from typing import get_args
 
 import pytest
 from support.documents import block, rows, text_of
-from support.editor import connected, opener
+from support.editor import RULES, connected, opener, uninitialized
 
 from chain.events import Status
 from cli import options
-from cli.acp.rpc import INVALID_REQUEST, METHOD_NOT_FOUND
+from cli.acp.rpc import INVALID_REQUEST
 from cli.acp.turns import STOP_REASONS
 from cli.acp.wire import MAX_REQUESTS, MAX_RPC_ROW
 
@@ -32,26 +32,25 @@ def test_the_stop_reasons_are_complete() -> None:
 
 
 async def test_the_methods_are_complete(tmp_path: Path) -> None:
-    documented = {cells[0].strip("`") for cells in rows("editors", "method")}
-    async with connected(opener(tmp_path / "home", "rules: [{text: Hello.}]")) as editor:
-        codes = {method: (await editor.error(method)).code for method in sorted(documented - {"initialize"})}
-        assert set(codes.values()) == {INVALID_REQUEST}, "they come after initialize"
+    documented = {method.strip("`") for method, *_ in rows("editors", "method")}
+    async with uninitialized(opener(tmp_path / "home", RULES)) as editor:
+        for method in sorted(documented - {"initialize"}):
+            # Of an unknown method, the code would be METHOD_NOT_FOUND.
+            assert (await editor.error_of(method)).code == INVALID_REQUEST
         result = await editor.initialize()
-        assert (await editor.error("session/fork")).code == METHOD_NOT_FOUND
-    offered = {f"session/{name}" for name in result["agentCapabilities"]["sessionCapabilities"]}
-    always = {"session/load", "session/new", "session/prompt", "session/set_config_option"}
-    assert offered | always == {method for method in documented if method.startswith("session/")}
+    optional = {f"session/{name}" for name in result["agentCapabilities"]["sessionCapabilities"]}
+    required = {"session/load", "session/new", "session/prompt", "session/set_config_option"}
+    assert optional | required == {method for method in documented if method.startswith("session/")}
 
 
 async def test_the_commands_are_complete(tmp_path: Path) -> None:
     listed = text_of("editors").partition("These commands")[2].partition("Other text after")[0]
-    async with connected(opener(tmp_path / "home", "rules: [{text: Hello.}]")) as editor:
-        await editor.initialize()
-        await editor.new(tmp_path)
-        await editor.until(lambda: editor.updates("available_commands_update"))
+    async with connected(opener(tmp_path / "home", RULES)) as editor:
+        await editor.new_session(tmp_path)
+        await editor.wait_until(lambda: editor.updates("available_commands_update"))
         [offer] = editor.updates("available_commands_update")
-    assert re.findall(r"`/([\w-]+)", listed) == [each["name"] for each in offer["availableCommands"]]
+    assert re.findall(r"`/([\w-]+)", listed) == [command["name"] for command in offer["availableCommands"]]
 
 
-def test_the_limits_are_those_of_the_program() -> None:
+def test_the_limits_are_correct() -> None:
     assert f"{MAX_RPC_ROW // 2**20} MiB and {MAX_REQUESTS} requests" in " ".join(text_of("editors").split())

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.acp.rpc import (
+    INTERNAL_ERROR,
     INVALID_REQUEST,
     PARSE_ERROR,
     Response,
@@ -18,47 +19,59 @@ from cli.acp.rpc import (
 )
 
 DEEP = "[" * 50_000
+"""Arrays that are nested deeper than the parser of Python allows."""
 
 
 @pytest.mark.parametrize(
-    ("row", "code", "id"),
+    "row",
     [
-        ("", PARSE_ERROR, None),
-        ('{"jsonrpc":"2.0","id":1,', PARSE_ERROR, None),
-        ('{"jsonrpc":"2.0","id":1,"method":"x","params":{"n":NaN}}', PARSE_ERROR, None),
-        ('{"jsonrpc":"2.0","id":' + "9" * 5_000 + ',"method":"x"}', PARSE_ERROR, None),
-        ('{"id":' + DEEP, INVALID_REQUEST, None),
-        (DEEP + "]" * 50_000, INVALID_REQUEST, None),
-        ('[{"jsonrpc":"2.0","id":1,"method":"x"}]', INVALID_REQUEST, None),
-        ('"text"', INVALID_REQUEST, None),
-        ('{"jsonrpc":"2.0"}', INVALID_REQUEST, None),
-        ('{"id":1,"method":"x"}', INVALID_REQUEST, 1),
-        ('{"jsonrpc":"1.0","id":"a","method":"x"}', INVALID_REQUEST, "a"),
-        ('{"jsonrpc":"2.0","id":1,"method":5}', INVALID_REQUEST, 1),
-        ('{"jsonrpc":"2.0","method":5}', INVALID_REQUEST, None),
-        *((f'{{"jsonrpc":"2.0","id":{id},"method":"x"}}', INVALID_REQUEST, None) for id in ("1.5", "true", "[1]")),
-        ('{"jsonrpc":"2.0","id":1}', INVALID_REQUEST, 1),
-        ('{"jsonrpc":"2.0","id":1,"result":1,"error":{}}', INVALID_REQUEST, 1),
-        ('{"jsonrpc":"2.0","result":1}', INVALID_REQUEST, None),
+        pytest.param("", id="empty"),
+        pytest.param('{"jsonrpc":"2.0","id":1,', id="incomplete"),
+        pytest.param('{"jsonrpc":"2.0","id":1,"method":"x","params":{"n":NaN}}', id="not a number"),
+        pytest.param('{"jsonrpc":"2.0","id":' + "9" * 5_000 + ',"method":"x"}', id="longer number than Python reads"),
     ],
 )
-def test_a_wrong_row_has_an_error(row: str, code: int, id: object) -> None:
+def test_malformed_json_is_a_parse_error(row: str) -> None:
     with pytest.raises(RpcError) as caught:
         read_message(row)
-    assert (caught.value.code, caught.value.id) == (code, id)
+    assert (caught.value.code, caught.value.id) == (PARSE_ERROR, None)
 
 
 @pytest.mark.parametrize(
-    ("begin", "id"),
+    ("row", "id"),
+    [
+        pytest.param(DEEP + "]" * len(DEEP), None, id="deep"),
+        pytest.param('[{"jsonrpc":"2.0","id":1,"method":"x"}]', None, id="batch"),
+        pytest.param('"text"', None, id="no object"),
+        pytest.param('{"jsonrpc":"2.0"}', None, id="no method"),
+        pytest.param('{"id":1,"method":"x"}', 1, id="no version"),
+        pytest.param('{"jsonrpc":"1.0","id":"a","method":"x"}', "a", id="other version"),
+        pytest.param('{"jsonrpc":"2.0","id":1,"method":5}', 1, id="number as method"),
+        pytest.param('{"jsonrpc":"2.0","id":1.5,"method":"x"}', None, id="fraction as id"),
+        pytest.param('{"jsonrpc":"2.0","id":true,"method":"x"}', None, id="boolean as id"),
+        pytest.param('{"jsonrpc":"2.0","id":1}', 1, id="answer without result"),
+        pytest.param('{"jsonrpc":"2.0","id":1,"result":1,"error":{}}', 1, id="answer with result and error"),
+        pytest.param('{"jsonrpc":"2.0","result":1}', None, id="answer without id"),
+    ],
+)
+def test_a_wrong_message_is_an_invalid_request(row: str, id: object) -> None:
+    with pytest.raises(RpcError) as caught:
+        read_message(row)
+    assert (caught.value.code, caught.value.id) == (INVALID_REQUEST, id)
+
+
+@pytest.mark.parametrize(
+    ("start", "id"),
     [
         ('{"jsonrpc":"2.0","id":12,"method":"session/prompt","params":{"prompt":[{"type":"te', 12),
         ('{ "jsonrpc": "2.0", "id": "ab", "method"', "ab"),
         ('{"jsonrpc":"2.0","method":"x","params":{"id":12,', None),
     ],
+    ids=["number", "text", "notification"],
 )
-def test_a_cut_row_is_answered_with_its_id(begin: str, id: object) -> None:
+def test_a_cut_row_is_answered_with_its_id(start: str, id: object) -> None:
     with pytest.raises(RpcError, match="100") as caught:
-        read_message(begin, is_cut=True, most=100)
+        read_message(start, is_cut=True, most=100)
     assert (caught.value.code, caught.value.id) == (INVALID_REQUEST, id)
 
 
@@ -77,38 +90,41 @@ def test_invalid_utf_8_is_a_parse_error() -> None:
         ('{"jsonrpc":"2.0","method":"x"}', RpcRequest(None, "x", {}, is_notification=True)),
         ('{"jsonrpc":"2.0","id":7,"result":null}', Response(7, None)),
     ],
+    ids=["request", "text as id", "null as id", "notification", "answer"],
 )
-def test_requests_notifications_and_answers_are_read(row: str, expected: object) -> None:
+def test_a_valid_message_is_read(row: str, expected: object) -> None:
     assert read_message(row) == expected
 
 
-def error_of(row: str) -> tuple[int, str]:
-    found = read_message(row)
-    assert isinstance(found, Response)
-    assert isinstance(found.result, RpcError)
-    return found.result.code, found.result.message
+def error_in(row: str) -> tuple[int, str]:
+    """Return the code and message of an error answer."""
+    answer = read_message(row)
+    assert isinstance(answer, Response)
+    assert isinstance(answer.result, RpcError)
+    return answer.result.code, answer.result.message
 
 
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [
         ({"code": 5, "message": "no"}, 5, "no"),
-        ({"code": "5"}, -32603, "no reason was given"),
-        (None, -32603, "no reason was given"),
+        ({"code": "5"}, INTERNAL_ERROR, "no reason was given"),
+        (None, INTERNAL_ERROR, "no reason was given"),
     ],
+    ids=["complete", "wrong code", "null"],
 )
 def test_an_error_has_a_code_and_a_message(error: object, code: int, message: str) -> None:
-    assert error_of(json.dumps({"jsonrpc": "2.0", "id": 1, "error": error})) == (code, message)
+    assert error_in(json.dumps({"jsonrpc": "2.0", "id": 1, "error": error})) == (code, message)
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=5), st.lists, max_leaves=5))
 def test_a_written_row_is_read_back(value: object) -> None:
-    row = message_row(id="id", result=value).decode()
-    assert (row[-1], "\n" in row[:-1]) == ("\n", False)
+    row, end, rest = message_row(id="id", result=value).decode().partition("\n")
+    assert (end, rest) == ("\n", "")
     assert read_message(row) == Response("id", value)
 
 
 def test_half_a_surrogate_pair_can_be_written() -> None:
     row = response_row(None, RpcError(1, "half \ud800 \x9b2J"))
     assert row.isascii()
-    assert error_of(row.decode()) == (1, "half \ud800 \x9b2J")
+    assert error_in(row.decode()) == (1, "half \ud800 \x9b2J")

@@ -7,53 +7,55 @@ from typing import Any
 
 import pytest
 import trio
-from support.editor import RULES, Editor, connected, opener
+from support.editor import RULES, Editor, connected, opener, with_unread_end
 from support.gate import Gate
 from trio.testing import wait_all_tasks_blocked
 
 from chain.config.load import load_settings
 from cli.acp.rpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, NOT_FOUND
-from cli.outbox import ROOM
 
 
-def current(result: dict[str, Any]) -> dict[str, str]:
+def current_values(result: dict[str, Any]) -> dict[str, str]:
+    """Return the values of the options in a result or an update."""
     return {option["id"]: option["currentValue"] for option in result["configOptions"]}
 
 
 async def set_option(editor: Editor, session: str, id: str, value: object) -> dict[str, str]:
-    return current(await editor.call("session/set_config_option", sessionId=session, configId=id, value=value))
+    """Set an option, and return the values of all options."""
+    return current_values(await editor.call("session/set_config_option", sessionId=session, configId=id, value=value))
 
 
-async def commands(editor: Editor) -> list[dict[str, Any]]:
+async def offered_commands(editor: Editor) -> list[dict[str, Any]]:
     """Return the commands that were offered last."""
-    await editor.until(lambda: editor.updates("available_commands_update"))
-    found: list[dict[str, Any]] = editor.updates("available_commands_update")[-1]["availableCommands"]
-    return found
-
-
-# ------------------------------------------------------------------------------------------------------------ options
+    await editor.wait_until(lambda: editor.updates("available_commands_update"))
+    *_, offer = editor.updates("available_commands_update")
+    commands: list[dict[str, Any]] = offer["availableCommands"]
+    return commands
 
 
 async def test_models_and_chains_are_options(editor: Editor, workspace: Path) -> None:
-    where = {"cwd": str(workspace), "mcpServers": []}
-    first = await editor.call("session/new", **where)
-    assert current(first) == {"model": "test", "chain": "default"}
-    model, chain = first["configOptions"]
-    about = {each["value"]: each["description"] for each in model["options"]}
-    assert set(about) > {"test", "other", "keyless"}
-    assert "SOME_KEY" in about["keyless"]
-    assert [each["value"] for each in chain["options"]] == ["default", "review", "broken", "unpaid"]
-    await editor.call("session/close", sessionId=first["sessionId"])
-    for how in ("session/load", "session/resume"):
-        again = await editor.call(how, sessionId=first["sessionId"], **where)
-        assert again["configOptions"] == first["configOptions"]
-        await editor.call("session/close", sessionId=first["sessionId"])
+    result = await editor.call("session/new", cwd=str(workspace), mcpServers=[])
+    assert current_values(result) == {"model": "test", "chain": "default"}
+    model, chain = result["configOptions"]
+    descriptions = {option["value"]: option["description"] for option in model["options"]}
+    assert set(descriptions) > {"test", "other", "keyless"}
+    assert "SOME_KEY" in descriptions["keyless"]
+    assert [option["value"] for option in chain["options"]] == ["default", "review", "broken", "unpaid"]
 
 
-async def test_a_model_applies_to_the_next_run(editor: Editor, session: str, waiting: int, gate: Gate) -> None:
+@pytest.mark.parametrize("method", ["session/load", "session/resume"])
+async def test_a_stored_session_has_the_same_options(editor: Editor, workspace: Path, method: str) -> None:
+    folder = {"cwd": str(workspace), "mcpServers": []}
+    new = await editor.call("session/new", **folder)
+    await editor.call("session/close", sessionId=new["sessionId"])
+    stored = await editor.call(method, sessionId=new["sessionId"], **folder)
+    assert stored["configOptions"] == new["configOptions"]
+
+
+async def test_a_model_applies_to_the_next_run(editor: Editor, session: str, waiting_prompt: int, gate: Gate) -> None:
     assert (await set_option(editor, session, "model", "other"))["model"] == "other"
     gate.open.set()
-    await editor.result(waiting)
+    await editor.result(waiting_prompt)
     assert editor.text() == "Looking.Waited."
     await editor.run(session, "hello")
     assert editor.text().endswith("Waited.Another here.")
@@ -71,11 +73,12 @@ async def test_a_model_applies_to_the_next_run(editor: Editor, session: str, wai
         ("chain", "unpaid", INTERNAL_ERROR, "SOME_KEY"),
         ("thinking", "on", INVALID_PARAMS, "the options are model and chain"),
     ],
+    ids=["no key", "unknown model", "boolean", "unknown chain", "broken chain", "chain without key", "unknown option"],
 )
 async def test_a_refused_option_changes_nothing(
     editor: Editor, session: str, id: str, value: object, code: int, named: str
 ) -> None:
-    error = await editor.error("session/set_config_option", sessionId=session, configId=id, value=value)
+    error = await editor.error_of("session/set_config_option", sessionId=session, configId=id, value=value)
     assert (error.code, named in error.message) == (code, True), error.message
     await editor.run(session, "hello")
     assert editor.text() == "Hello."
@@ -84,7 +87,7 @@ async def test_a_refused_option_changes_nothing(
 async def test_another_chain_continues_the_conversation(editor: Editor, session: str, tmp_path: Path) -> None:
     assert await set_option(editor, session, "chain", "review") == {"model": "other", "chain": "review"}
     await editor.run(session, "hello")
-    for _ in range(2):
+    for _ in range(2):  # the second time it is in use already
         assert await set_option(editor, session, "chain", "default") == {"model": "test", "chain": "default"}
     await editor.run(session, "hello again")
     assert editor.text() == "Another here.Hello."
@@ -92,42 +95,42 @@ async def test_another_chain_continues_the_conversation(editor: Editor, session:
     assert [row["text"] for row in rows if row["type"] == "line"] == ["hello", "hello again"]
 
 
-async def test_a_chain_cannot_change_during_a_run(editor: Editor, session: str, waiting: int, gate: Gate) -> None:
+async def test_a_chain_cannot_change_during_a_run(
+    editor: Editor, session: str, waiting_prompt: int, gate: Gate
+) -> None:
     option = {"sessionId": session, "configId": "chain", "value": "review"}
-    error = await editor.error("session/set_config_option", **option)
+    error = await editor.error_of("session/set_config_option", **option)
     assert (error.code, "a run is active" in error.message) == (INVALID_REQUEST, True)
     gate.open.set()
-    await editor.result(waiting)
+    await editor.result(waiting_prompt)
     await editor.call("session/set_config_option", **option)
 
 
 async def test_a_session_lost_by_a_switch_is_closed(editor: Editor, session: str, tmp_path: Path) -> None:
     (tmp_path / "home/state/sessions" / f"{session}.jsonl").unlink()
-    error = await editor.error("session/set_config_option", sessionId=session, configId="chain", value="review")
+    error = await editor.error_of("session/set_config_option", sessionId=session, configId="chain", value="review")
     assert "there is no session" in error.message
     assert "closed now" in error.message
-    assert (await editor.error("session/close", sessionId=session)).code == NOT_FOUND
-
-
-# ----------------------------------------------------------------------------------------------------------- commands
+    assert (await editor.error_of("session/close", sessionId=session)).code == NOT_FOUND
 
 
 async def test_commands_are_offered_with_their_arguments(editor: Editor, session: str) -> None:
-    offered = {each["name"]: each.get("input", {}).get("hint") for each in await commands(editor)}
-    assert (offered["status"], offered["drop"], offered["to"]) == (None, "[L3]", "AGENT TEXT")
+    arguments = {each["name"]: each.get("input", {}).get("hint") for each in await offered_commands(editor)}
+    assert (arguments["status"], arguments["drop"], arguments["to"]) == (None, "[L3]", "AGENT TEXT")
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "answer"),
     [("/Tools", "wait"), ("/compact", "there is no conversation yet"), ("/status of it", "no argument")],
+    ids=["in capitals", "nothing to compact", "wrong argument"],
 )
-async def test_a_command_needs_no_model(editor: Editor, session: str, text: str, said: str) -> None:
-    id = editor.prompt(session, text)
-    assert await editor.reasons(id) == ["end_turn"]
-    assert said in editor.text()
+async def test_a_command_needs_no_model(editor: Editor, session: str, text: str, answer: str) -> None:
+    prompt = editor.prompt(session, text)
+    assert await editor.stop_reasons(prompt) == ["end_turn"]
+    assert answer in editor.text()
     assert not editor.receipts()
-    assert not [note for note in editor.notes if said in note]
-    assert editor.log[-1] == ("answer", id)
+    assert not any(answer in warning for warning in editor.warnings)
+    assert editor.last_message == ("answer", prompt)
 
 
 async def test_other_texts_with_a_slash_are_lines(editor: Editor, session: str) -> None:
@@ -136,74 +139,76 @@ async def test_other_texts_with_a_slash_are_lines(editor: Editor, session: str) 
     assert editor.text() == "Hello." * 5
 
 
-async def test_a_command_is_answered_during_a_run(editor: Editor, session: str, waiting: int, gate: Gate) -> None:
+async def test_a_command_is_answered_during_a_run(
+    editor: Editor, session: str, waiting_prompt: int, gate: Gate
+) -> None:
     later = editor.prompt(session, "later")
-    await editor.until(lambda: editor.receipts("queued"))
+    await editor.wait_until(lambda: editor.receipts("queued"))
     await editor.run(session, "/queue")
     assert "later" in editor.text()
     assert (await editor.steer(session, "/drop"))["outcome"] == "injected"
-    assert await editor.reasons(later) == ["cancelled"]
-    await editor.until(lambda: "Done." in editor.text())
-    assert waiting not in editor.answers
+    assert await editor.stop_reasons(later) == ["cancelled"]
+    await editor.wait_until(lambda: "Done." in editor.text())
+    assert waiting_prompt not in editor.answers
     gate.open.set()
-    assert await editor.reasons(waiting) == ["end_turn"]
+    assert await editor.stop_reasons(waiting_prompt) == ["end_turn"]
 
 
-async def test_a_line_can_be_addressed(editor: Editor, session: str, waiting: int, gate: Gate) -> None:
-    assert "nobody" in (await editor.refusal(session, "/to nobody look elsewhere")).message
+async def test_a_line_can_be_addressed(editor: Editor, session: str, waiting_prompt: int, gate: Gate) -> None:
+    assert "nobody" in (await editor.prompt_error(session, "/to nobody look elsewhere")).message
     addressed = editor.prompt(session, "/to main look elsewhere")
-    await editor.until(lambda: editor.receipts("queued"))
+    await editor.wait_until(lambda: editor.receipts("queued"))
     gate.open.set()
-    assert await editor.reasons(waiting, addressed) == ["end_turn"] * 2
+    assert await editor.stop_reasons(waiting_prompt, addressed) == ["end_turn", "end_turn"]
     assert editor.text("user_message_chunk") == "look elsewhere"
 
 
 async def test_the_model_command_updates_the_option(editor: Editor, session: str) -> None:
     await editor.run(session, "/model other")
     [update] = editor.updates("config_option_update")
-    assert current(update)["model"] == "other"
+    assert current_values(update)["model"] == "other"
     await editor.run(session, "/model keyless")
     assert "SOME_KEY" in editor.text()
     await editor.run(session, "hello")
     assert editor.text().endswith("Another here.")
-    assert len(editor.updates("config_option_update")) == 1
+    assert editor.updates("config_option_update") == [update]
 
 
-@pytest.mark.parametrize("config", [{"max_iterations": ROOM}], indirect=True, ids=[""])
+@with_unread_end
 async def test_a_compaction_answers_its_own_prompt(editor: Editor, session: str, tmp_path: Path) -> None:
     editor.reads = trio.Event()
     first = editor.prompt(session, "loop")
     journal = tmp_path / "home/state/sessions" / f"{session}.jsonl"
-    while '"status":"max_iterations"' not in journal.read_text():  # it has ended, but the editor has not read it
+    while '"status":"max_iterations"' not in journal.read_text():
         await wait_all_tasks_blocked(0.01)
     compacting = editor.prompt(session, "/compact what matters")
     editor.reads.set()
-    assert await editor.reasons(first, compacting) == ["max_turn_requests", "end_turn"]
+    assert await editor.stop_reasons(first, compacting) == ["max_turn_requests", "end_turn"]
     assert "ompact" in editor.text("agent_thought_chunk")
-    assert editor.log[-1] == ("answer", compacting)
+    assert editor.last_message == ("answer", compacting)
 
 
 async def test_a_compaction_can_be_cancelled(tmp_path: Path) -> None:
     slow = 'rules: [{when: {user: "^hello"}, text: Hello.}, {text: A summary., pace: {chunk: 1, delay_s: 600}}]'
     async with connected(opener(tmp_path / "home", slow)) as editor:
-        await editor.initialize()
-        session = await editor.new(tmp_path)
+        session = await editor.new_session(tmp_path)
         await editor.run(session, "hello")
         compacting = editor.prompt(session, "/compact")
-        editor.tell("$/cancel_request", requestId=compacting)
-        assert await editor.reasons(compacting) == ["cancelled"]
+        editor.notify("$/cancel_request", requestId=compacting)
+        assert await editor.stop_reasons(compacting) == ["cancelled"]
 
 
 async def test_a_command_of_the_user_starts_a_run(tmp_path: Path) -> None:
-    use = opener(tmp_path / "home", RULES)
     config, environ = tmp_path / "home/config.yaml", {"HOME": str(tmp_path / "home")}
-    use = replace(use, read_settings=lambda cwd: load_settings(config=config, environ=environ, cwd=cwd))
+    session_opener = replace(
+        opener(tmp_path / "home", RULES),
+        read_settings=lambda cwd: load_settings(config=config, environ=environ, cwd=cwd),
+    )
     folder = tmp_path / "home/.config/chain/commands"
     folder.mkdir(parents=True)
     (folder / "greet.md").write_text("---\ndescription: Greets\n---\nGreet $1")
-    async with connected(use) as editor:
-        await editor.initialize()
-        session = await editor.new(tmp_path)
-        assert {"name": "greet", "description": "Greets", "input": {"hint": "[...]"}} in await commands(editor)
+    async with connected(session_opener) as editor:
+        session = await editor.new_session(tmp_path)
+        assert {"name": "greet", "description": "Greets", "input": {"hint": "[...]"}} in await offered_commands(editor)
         assert await editor.run(session, "/greet Ada") == "end_turn"
         assert "Good day." in editor.text()

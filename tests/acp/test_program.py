@@ -16,6 +16,7 @@ from support.processes import marked, until
 from support.program import environ, program, start_program
 
 from chain.errors import UserError
+from cli.acp.rpc import INVALID_REQUEST, PARSE_ERROR
 from cli.options import parse_arguments
 from cli.subcommands.acp import check_options
 
@@ -31,23 +32,24 @@ class Agent:
         self.output: BinaryIO = process.stdout
         self.messages: list[dict[str, Any]] = []
 
-    def begin(self, id: object, method: str, **params: object) -> None:
+    def start_request(self, id: object, method: str, **params: object) -> None:
         row = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
         self.input.write(json.dumps(row).encode() + b"\n")
         self.input.flush()
 
     def read(self) -> dict[str, Any]:
-        self.messages.append(json.loads(self.output.readline()))
-        return self.messages[-1]
+        message: dict[str, Any] = json.loads(self.output.readline())
+        self.messages.append(message)
+        return message
 
     def call(self, id: object, method: str, **params: object) -> dict[str, Any]:
-        self.begin(id, method, **params)
+        self.start_request(id, method, **params)
         while (message := self.read()).get("id") != id:
             pass
         result: dict[str, Any] = message["result"]
         return result
 
-    def open(self, workspace: Path, *servers: object) -> str:
+    def open_session(self, workspace: Path, *servers: object) -> str:
         self.call("initialize", "initialize", protocolVersion=1)
         id: str = self.call("new", "session/new", cwd=str(workspace), mcpServers=servers)["sessionId"]
         return id
@@ -57,7 +59,7 @@ class Agent:
 
     def run_tool(self, session: str, text: str) -> None:
         """Send a prompt, and wait until its tool runs."""
-        self.begin("tool", "session/prompt", **self.prompt(session, text))
+        self.start_request("tool", "session/prompt", **self.prompt(session, text))
         while self.read().get("params", {}).get("update", {}).get("sessionUpdate") != "tool_call":
             pass
 
@@ -100,34 +102,39 @@ tools: {allow: [shell], shell: {sandbox: "off"}}
 
 
 def last_status(home: Path, session: str) -> str:
-    rows = (home / "state/chain/sessions" / f"{session}.jsonl").read_text().splitlines()
-    status: str = json.loads(rows[-1])["status"]
+    *_, last = (home / "state/chain/sessions" / f"{session}.jsonl").read_text().splitlines()
+    status: str = json.loads(last)["status"]
     return status
 
 
 def test_only_messages_are_written_until_the_input_ends(tmp_path: Path, workspace: Path) -> None:
     with running(tmp_path, *configure(tmp_path)) as agent:
         agent.input.write(b"\xff\xfe\n\n[]\nnonsense\n")
-        session = agent.open(workspace, {"name": "weather"})
+        session = agent.open_session(workspace, {"name": "weather"})
         assert agent.call("p", "session/prompt", **agent.prompt(session, "hello"))["stopReason"] == "end_turn"
         agent.run_tool(session, "gate")
         agent.input.close()
         assert agent.wait() == 0
-    assert [row["error"]["code"] for row in agent.messages if "error" in row] == [-32700, -32600, -32700]
-    [answer] = [row for row in agent.messages if row.get("id") == "tool"]
+    errors = [message["error"]["code"] for message in agent.messages if "error" in message]
+    assert errors == [PARSE_ERROR, INVALID_REQUEST, PARSE_ERROR]
+    [answer] = [message for message in agent.messages if message.get("id") == "tool"]
     assert answer["result"]["stopReason"] == "cancelled"
     assert last_status(tmp_path, session) == "interrupted"
-    errors = (tmp_path / "errors").read_text()
-    assert "weather" in errors
-    assert "Traceback" not in errors
+    standard_error = (tmp_path / "errors").read_text()
+    assert "weather" in standard_error, "the server without an address"
+    assert "Traceback" not in standard_error
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(every=3)
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGTERM, 143), (signal.SIGHUP, 143), (signal.SIGINT, 130)],
+    ids=["SIGTERM", "SIGHUP", "SIGINT"],
+)
 def test_a_signal_interrupts_the_run(tmp_path: Path, workspace: Path, number: signal.Signals, code: int) -> None:
     with running(tmp_path, *configure(tmp_path)) as agent:
-        session = agent.open(workspace)
+        session = agent.open_session(workspace)
         agent.run_tool(session, "gate")
         agent.process.send_signal(number)
         assert agent.wait() == code
@@ -136,53 +143,57 @@ def test_a_signal_interrupts_the_run(tmp_path: Path, workspace: Path, number: si
 
 @pytest.mark.slow
 def test_no_process_is_left_when_the_editor_exits(tmp_path: Path, workspace: Path, scripted: Path) -> None:
-    rules = "rules: [{tools: [{name: shell, input: {command: 'echo > begun; sleep 1000'}}]}]"
+    rules = "rules: [{tools: [{name: shell, input: {command: 'echo > started; sleep 1000'}}]}]"
     (tmp_path / "rules.yaml").write_text(rules)
-    os.mkfifo(workspace / "begun")
-    mark = f"GATES={tmp_path}"
+    os.mkfifo(workspace / "started")
+    environment = f"GATES={tmp_path}"
     with running(tmp_path, "--config", str(scripted)) as agent:
-        session = agent.open(workspace)
+        session = agent.open_session(workspace)
         agent.run_tool(session, "go")
-        (workspace / "begun").read_text()
-        until(lambda: len(marked(mark)) > 1)  # a shell that becomes another program has no environment for a moment
+        (workspace / "started").read_text()
+        # A shell that becomes another program has no environment for a moment.
+        until(lambda: len(marked(environment)) > 1)
         agent.output.close()
         agent.input.close()
         assert agent.process.wait() == 0
-        until(lambda: not marked(mark))
+        until(lambda: not marked(environment))
     assert last_status(tmp_path, session) == "interrupted"
 
 
-LOUD = """
+PROGRAM = """
 import os, sys
 from chain import ToolContext, tool
 from cli.main import main
 
 @tool
-async def loud(ctx: ToolContext) -> str:
+async def use_streams(ctx: ToolContext) -> str:
     "Write to standard output, and read standard input."
     print("printed", flush=True)
     os.system("echo echoed")
     return f"read {sys.stdin.read()!r}"
 
-sys.exit(main(sys.argv[1:], tools=[loud]))
+sys.exit(main(sys.argv[1:], tools=[use_streams]))
 """
 
 
 @pytest.mark.slow
 def test_a_tool_cannot_use_the_editors_streams(tmp_path: Path, workspace: Path, scripted: Path) -> None:
-    (tmp_path / "loud.py").write_text(LOUD)
-    (tmp_path / "rules.yaml").write_text("rules: [{when: {tool: loud}, text: '${result}'}, {tools: [{name: loud}]}]")
-    command = [sys.executable, str(tmp_path / "loud.py"), "acp", "--config", str(scripted)]
+    (tmp_path / "program.py").write_text(PROGRAM)
+    rules = "rules: [{when: {tool: use_streams}, text: '${result}'}, {tools: [{name: use_streams}]}]"
+    (tmp_path / "rules.yaml").write_text(rules)
+    command = [sys.executable, str(tmp_path / "program.py"), "acp", "--config", str(scripted)]
     with running(tmp_path, command=command) as agent:
-        session = agent.open(workspace)
+        session = agent.open_session(workspace)
         assert agent.call("p", "session/prompt", **agent.prompt(session, "go"))["stopReason"] == "end_turn"
         agent.input.close()
         assert agent.wait() == 0
-    assert any("read ''" in json.dumps(row) for row in agent.messages)
+    assert any("read ''" in json.dumps(message) for message in agent.messages)
     assert {"printed", "echoed"} <= set((tmp_path / "errors").read_text().split())
 
 
-@pytest.mark.parametrize("words", [["--workspace", "."], ["-c"], ["-r", "x"], ["-r"], ["--say", "hello"], ["more"]])
+@pytest.mark.parametrize(
+    "words", [["--workspace", "."], ["-c"], ["-r", "x"], ["-r"], ["--say", "hello"], ["more"]], ids=" ".join
+)
 def test_options_that_the_editor_decides_are_refused(words: list[str]) -> None:
     with pytest.raises(UserError, match="chain acp"):
         check_options(parse_arguments(["acp", *words]))

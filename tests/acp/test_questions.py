@@ -7,47 +7,58 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.editor import GROUPS, RULES, Editor, connected, opener
+from support.editor import RULES, TOOL_GROUPS, Editor, connected, opener
 
 from cli.acp.rpc import METHOD_NOT_FOUND
 
 
 @pytest.fixture
-async def with_forms(tmp_path: Path) -> AsyncIterator[Editor]:
+async def form_editor(tmp_path: Path) -> AsyncIterator[Editor]:
     """Yield an editor that can show forms."""
-    async with connected(opener(tmp_path / "home", RULES, groups=GROUPS)) as editor:
-        await editor.initialize(clientCapabilities={"elicitation": {"form": {}}})
+    session_opener = opener(tmp_path / "home", RULES, groups=TOOL_GROUPS)
+    async with connected(session_opener, clientCapabilities={"elicitation": {"form": {}}}) as editor:
         yield editor
+
+
+@pytest.fixture
+async def form_session(form_editor: Editor, workspace: Path) -> str:
+    """Return the id of an open session of the editor with forms."""
+    return await form_editor.new_session(workspace)
+
+
+async def test_a_permission_shows_the_difference(editor: Editor, session: str, workspace: Path) -> None:
+    editor.prompt(session, "write")
+    request = await editor.nth_request()
+    assert request.method == "session/request_permission"
+    assert [option["kind"] for option in request.params["options"]] == ["allow_once", "allow_always", "reject_once"]
+    [shown] = request.params["toolCall"]["content"]
+    assert (shown["type"], shown["path"]) == ("diff", str(workspace / "new.txt"))
+    assert (shown["oldText"], shown["newText"]) == (None, "a\nb\n")
+    assert editor.tool_calls()[request.params["toolCall"]["toolCallId"]]["status"] == "pending"
 
 
 @pytest.mark.parametrize(
     ("option", "status", "reply", "content"),
-    [("a", "completed", "Created new.txt", "a\nb\n"), ("n", "failed", "refused", None)],
+    [("a", "completed", "Created new.txt", "a\nb\n"), ("n", "failed", "refused", "no file")],
+    ids=["always", "no"],
 )
-async def test_a_permission_shows_the_difference(
-    editor: Editor, session: str, workspace: Path, option: str, status: str, reply: str, content: str | None
+async def test_a_permission_decides_on_the_call(
+    editor: Editor, session: str, workspace: Path, option: str, status: str, reply: str, content: str
 ) -> None:
-    id = editor.prompt(session, "write")
-    asked = await editor.question()
-    assert asked.method == "session/request_permission"
-    assert [each["kind"] for each in asked.params["options"]] == ["allow_once", "allow_always", "reject_once"]
-    call, file = asked.params["toolCall"], workspace / "new.txt"
-    [shown] = call["content"]
-    assert (shown["type"], shown["path"], shown["oldText"], shown["newText"]) == ("diff", str(file), None, "a\nb\n")
-    assert editor.calls()[call["toolCallId"]]["status"] == "pending"
-    editor.choose(asked, option)
-    await editor.result(id)
-    ended = editor.calls()[call["toolCallId"]]
-    assert (ended["status"], ended["kind"], "rawInput" in ended) == (status, "edit", content is not None)
+    prompt = editor.prompt(session, "write")
+    editor.choose_option(await editor.nth_request(), option)
+    await editor.result(prompt)
+    [call] = editor.tool_calls().values()
+    assert (call["status"], call["kind"], "rawInput" in call) == (status, "edit", option == "a")
     assert reply in editor.text()
-    assert (file.read_text() if file.exists() else None) == content
+    file = workspace / "new.txt"
+    assert (file.read_text() if file.exists() else "no file") == content
 
 
 async def test_the_mode_applies_and_can_change(tmp_path: Path, workspace: Path) -> None:
-    use = replace(opener(tmp_path / "home", RULES, groups=("edit",)), mode="read only")
-    async with connected(use) as editor:
-        await editor.initialize()
-        session = await editor.new(workspace)
+    session_opener = replace(opener(tmp_path / "home", RULES, groups=("edit",)), mode="read only")
+    async with connected(session_opener) as editor:
+        session = await editor.new_session(workspace)
         await editor.run(session, "write")
         assert "Denied: the mode is read only" in editor.text()
         await editor.run(session, "/mode accept edits")
@@ -55,50 +66,55 @@ async def test_the_mode_applies_and_can_change(tmp_path: Path, workspace: Path) 
     assert (workspace / "new.txt").exists()
 
 
-async def test_a_choice_is_asked_as_a_permission_without_forms(editor: Editor, session: str) -> None:
-    id = editor.prompt(session, "ask")
-    asked = await editor.question()
-    assert [each["name"] for each in asked.params["options"]] == ["left", "stop", "None of these"]
-    editor.choose(asked, "2")
-    assert await editor.reasons(id) == ["end_turn"]
+async def test_without_forms_a_choice_is_a_permission(editor: Editor, session: str) -> None:
+    prompt = editor.prompt(session, "ask")
+    request = await editor.nth_request()
+    assert [option["name"] for option in request.params["options"]] == ["left", "stop", "None of these"]
+    editor.choose_option(request, "2")
+    assert await editor.stop_reasons(prompt) == ["end_turn"]
     assert ": stop" in editor.text()
 
 
-async def test_a_choice_is_asked_as_a_form_if_the_editor_has_forms(with_forms: Editor, tmp_path: Path) -> None:
-    session = await with_forms.new(tmp_path)
-    id = with_forms.prompt(session, "ask")
-    asked = await with_forms.question()
-    assert (asked.method, asked.params["mode"], asked.params["message"]) == ("elicitation/create", "form", "Which?")
-    assert asked.params["sessionId"] == session
-    assert asked.params["toolCallId"] in with_forms.calls()
-    fields = asked.params["requestedSchema"]["properties"]
-    assert [each["title"] for each in fields["choice"]["oneOf"]] == ["left", "stop"]
-    with_forms.answer(asked, action="accept", content={"choice": "2"})
-    await with_forms.result(id)
-    assert ": stop" in with_forms.text()
-    with_forms.prompt(session, "write")
-    assert (await with_forms.question(2)).method == "session/request_permission", "an approval is no form"
+async def test_a_choice_is_asked_as_a_form(form_editor: Editor, form_session: str) -> None:
+    prompt = form_editor.prompt(form_session, "ask")
+    request = await form_editor.nth_request()
+    assert request.method == "elicitation/create"
+    assert (request.params["mode"], request.params["message"]) == ("form", "Which?")
+    assert request.params["sessionId"] == form_session
+    assert request.params["toolCallId"] in form_editor.tool_calls()
+    choice = request.params["requestedSchema"]["properties"]["choice"]
+    assert [option["title"] for option in choice["oneOf"]] == ["left", "stop"]
+    form_editor.answer(request, action="accept", content={"choice": "2"})
+    await form_editor.result(prompt)
+    assert ": stop" in form_editor.text()
+
+
+async def test_an_approval_is_never_a_form(form_editor: Editor, form_session: str) -> None:
+    form_editor.prompt(form_session, "write")
+    assert (await form_editor.nth_request()).method == "session/request_permission"
 
 
 @pytest.mark.parametrize(("query", "reply"), [("write", "no such thing here"), ("ask", "decide")])
-async def test_an_editor_that_cannot_ask_refuses(with_forms: Editor, tmp_path: Path, query: str, reply: str) -> None:
-    id = with_forms.prompt(await with_forms.new(tmp_path), query)
-    asked = await with_forms.question()
-    with_forms.say(id=asked.id, error={"code": METHOD_NOT_FOUND, "message": "no such thing here"})
-    assert await with_forms.reasons(id) == ["end_turn"]
-    assert reply in with_forms.text()
+async def test_an_editor_that_cannot_ask_refuses(
+    form_editor: Editor, form_session: str, query: str, reply: str
+) -> None:
+    prompt = form_editor.prompt(form_session, query)
+    request = await form_editor.nth_request()
+    form_editor.send(id=request.id, error={"code": METHOD_NOT_FOUND, "message": "no such thing here"})
+    assert await form_editor.stop_reasons(prompt) == ["end_turn"]
+    assert reply in form_editor.text()
 
 
 @pytest.mark.parametrize("query", ["write", "ask"])
-async def test_a_question_is_withdrawn_with_its_run(with_forms: Editor, tmp_path: Path, query: str) -> None:
-    session = await with_forms.new(tmp_path)
-    id = with_forms.prompt(session, query)
-    asked = await with_forms.question()
-    with_forms.tell("session/cancel", sessionId=session)
-    assert await with_forms.reasons(id) == ["cancelled"]
-    withdrawn = {"method": "$/cancel_request", "params": {"requestId": asked.id}}
-    await with_forms.until(lambda: withdrawn in with_forms.heard)
+async def test_a_question_is_withdrawn_with_its_run(form_editor: Editor, form_session: str, query: str) -> None:
+    prompt = form_editor.prompt(form_session, query)
+    request = await form_editor.nth_request()
+    form_editor.notify("session/cancel", sessionId=form_session)
+    assert await form_editor.stop_reasons(prompt) == ["cancelled"]
+    withdrawal = {"method": "$/cancel_request", "params": {"requestId": request.id}}
+    await form_editor.wait_until(lambda: withdrawal in form_editor.notifications)
     # The editor's answer, which the protocol requires, comes too late.
-    with_forms.answer(asked, outcome={"outcome": "cancelled"})
-    assert await with_forms.run(session, "hello") == "end_turn"
-    assert [call["status"] for call in with_forms.calls().values()] == ["failed"]
+    form_editor.answer(request, outcome={"outcome": "cancelled"})
+    assert await form_editor.run(form_session, "hello") == "end_turn"
+    [call] = form_editor.tool_calls().values()
+    assert call["status"] == "failed"

@@ -36,8 +36,9 @@ WORKSPACE = Path("/home/me")
         ("plan_list", {}, "plan_list"),
         ("reviewer", {"task": 5}, "reviewer"),
         ("shell", {"command": "echo \x1b[2J \u202eback"}, r"shell: echo \x1b[2J \u202eback"),
-        ("shell", {"command": "x" * 10_000}, f"shell: {'x' * (LONGEST_TITLE - 7)}…"),
+        ("shell", {"command": "x" * LONGEST_TITLE}, "shell: ".ljust(LONGEST_TITLE, "x") + "…"),
     ],
+    ids=["path", "path and pattern", "two rows", "no input", "wrong type", "invisible characters", "long"],
 )
 def test_a_title_has_the_main_input(name: str, input: dict[str, object], title: str) -> None:
     assert title_of(name, input) == title
@@ -49,39 +50,38 @@ def test_a_title_has_the_main_input(name: str, input: dict[str, object], title: 
         ({"path": "src/a.py"}, [{"path": "/home/me/src/a.py"}]),
         ({"path": "a.py", "offset": 7}, [{"path": "/home/me/a.py", "line": 7}]),
         ({"path": "a.py", "offset": True}, [{"path": "/home/me/a.py"}]),
-        *(({"path": path}, []) for path in ("", "a\0b", 5)),
+        ({"path": ""}, []),
+        ({"path": "a\0b"}, []),
+        ({"path": 5}, []),
         ({}, []),
     ],
+    ids=["path", "path and line", "boolean as line", "empty path", "null character", "number as path", "no path"],
 )
 def test_a_location_is_a_usable_path(input: dict[str, object], expected: list[object]) -> None:
     assert locations_of(input, WORKSPACE) == expected
 
 
 LINES = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "@@ -1 +1 @@\n", "\\ x\n", "-\n", "+d\n", "\n"]), max_size=12)
-ENDS = st.sampled_from(["", "end"])
+FILES = st.builds(lambda lines, end: "".join(lines) + end, LINES, st.sampled_from(["", "end"]))
 
 
-@given(LINES, ENDS, LINES, ENDS)
-def test_differences_turn_the_old_file_into_the_new(
-    before: list[str], before_end: str, after: list[str], after_end: str
-) -> None:
-    old, new = "".join(before) + before_end, "".join(after) + after_end
-    made = apply_edit("a file", FileText(old), Whole(new))
+@given(FILES, FILES)
+def test_differences_turn_the_old_file_into_the_new(old: str, new: str) -> None:
     if old == new:
         return
-    result, place = "", 0
-    for each in preview_content(made.diff, made.diff.text, WORKSPACE):
-        assert (each["type"], each["path"]) == ("diff", "/home/me/a file")
-        part = each["oldText"] or ""
-        # The text between two differences is the same on both sides.
-        line = max(each["_meta"]["chain"]["line"] - 1, 0)
-        between = len("".join(new.splitlines(keepends=True)[:line])) - len(result)
-        result += old[place : place + between]
-        place += between
-        assert old[place : place + len(part)] == part
-        result += each["newText"]
-        place += len(part)
-    assert result + old[place:] == new
+    diff = apply_edit("a file", FileText(old), Whole(new)).diff
+    patched, rest = "", old
+    for part in preview_content(diff, diff.text, WORKSPACE):
+        assert (part["type"], part["path"]) == ("diff", "/home/me/a file")
+        # The text between two differences is the same in both files.
+        lines_before = max(part["_meta"]["chain"]["line"] - 1, 0)
+        start = len("".join(new.splitlines(keepends=True)[:lines_before]))
+        unchanged = start - len(patched)
+        patched, rest = patched + rest[:unchanged], rest[unchanged:]
+        removed = part["oldText"] or ""
+        assert rest.startswith(removed)
+        patched, rest = patched + part["newText"], rest.removeprefix(removed)
+    assert patched + rest == new
 
 
 @pytest.mark.parametrize(
@@ -91,6 +91,7 @@ def test_differences_turn_the_old_file_into_the_new(
         (FileDiff("empty.txt"), "empty.txt +0 −0", "empty.txt +0 −0"),
         (None, "echo a \x08 \u200bc", r"echo a \x08 \u200bc"),
     ],
+    ids=["command", "empty file", "invisible characters"],
 )
 def test_a_preview_without_difference_is_fenced(diff: FileDiff | None, preview: str, shown: str) -> None:
     [content] = preview_content(diff, preview, WORKSPACE)
@@ -98,8 +99,8 @@ def test_a_preview_without_difference_is_fenced(diff: FileDiff | None, preview: 
 
 
 def test_invisible_characters_of_an_edit_are_escaped() -> None:
-    made = apply_edit("a", FileText("x\n"), Whole("x\u202ey\n"))
-    [difference] = preview_content(made.diff, made.diff.text, WORKSPACE)
+    diff = apply_edit("a", FileText("x\n"), Whole("x\u202ey\n")).diff
+    [difference] = preview_content(diff, diff.text, WORKSPACE)
     assert difference["newText"] == "x\\u202ey\n"
 
 
@@ -118,32 +119,62 @@ APPROVAL = events.Question(
 CHOICE = replace(APPROVAL, kind="choice", text="Which?", options=("left", "right"))
 
 
-def chosen(id: object) -> dict[str, Any]:
+def choose(id: object) -> dict[str, Any]:
+    """Return the answer of an editor whose user chose an option."""
     return {"outcome": {"outcome": "selected", "optionId": id}}
 
 
-def accepted(**content: object) -> dict[str, Any]:
-    return {"action": "accept", "content": content}
+def fill_in(**fields: object) -> dict[str, Any]:
+    """Return the answer of an editor whose user filled in a form."""
+    return {"action": "accept", "content": fields}
 
 
 def test_an_offered_escalation_is_an_option() -> None:
     _, parameters = question_request(APPROVAL, {}, has_forms=False)
-    assert [each["optionId"] for each in parameters["options"]] == ["y", "o", "a", "n"]
+    assert [option["optionId"] for option in parameters["options"]] == ["y", "o", "a", "n"]
+
+
+@pytest.mark.parametrize("option", ["y", "o", "a", "n"])
+def test_an_approval_is_decided_by_the_option(option: str) -> None:
+    assert question_answer(APPROVAL, choose(option)) == option
 
 
 @pytest.mark.parametrize(
-    ("question", "result", "answer"),
+    "result",
+    [choose("w"), choose("nonsense"), choose(5), {"outcome": 5}, None],
+    ids=["not offered", "unknown", "number", "malformed", "null"],
+)
+def test_any_other_answer_denies_an_approval(result: object) -> None:
+    assert question_answer(APPROVAL, result) == "n"
+
+
+@pytest.mark.parametrize(
+    ("result", "answer"),
     [
-        *((APPROVAL, chosen(id), id) for id in ("y", "o", "a", "n")),
-        *((APPROVAL, result, "n") for result in (chosen("w"), chosen("nonsense"), chosen(5), {"outcome": 5}, None)),
-        *((CHOICE, result, "2") for result in (chosen("2"), accepted(choice="2"), accepted(choice="2", other=" "))),
-        (CHOICE, accepted(choice="1", other="go back"), "go back"),
-        *((CHOICE, result, NO_USER_CHOOSES) for result in (
-            *(chosen("none"), {"outcome": {"outcome": "cancelled"}}, {"outcome": 5}),
-            *(accepted(choice="3"), accepted(choice=1), accepted(other="x" * (MAX_LINE + 1))),
-            *({"action": "accept", "content": None}, {"action": "decline"}, {"action": "cancel"}, {"action": 5}),
-        )),
+        pytest.param(choose("2"), "2", id="option"),
+        pytest.param(fill_in(choice="2"), "2", id="option in a form"),
+        pytest.param(fill_in(choice="2", other=" "), "2", id="blank text"),
+        pytest.param(fill_in(choice="1", other="go back"), "go back", id="text instead of an option"),
     ],
-)  # fmt: skip
-def test_only_an_offered_answer_counts(question: events.Question, result: object, answer: str) -> None:
-    assert question_answer(question, result) == answer
+)
+def test_a_choice_is_an_option_or_a_text(result: object, answer: str) -> None:
+    assert question_answer(CHOICE, result) == answer
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        pytest.param(choose("none"), id="none of the options"),
+        pytest.param({"outcome": {"outcome": "cancelled"}}, id="cancelled"),
+        pytest.param({"outcome": 5}, id="malformed"),
+        pytest.param(fill_in(choice="3"), id="unknown option"),
+        pytest.param(fill_in(choice=1), id="number as option"),
+        pytest.param(fill_in(other="x" * (MAX_LINE + 1)), id="too long"),
+        pytest.param({"action": "accept", "content": None}, id="no content"),
+        pytest.param({"action": "decline"}, id="form declined"),
+        pytest.param({"action": "cancel"}, id="form cancelled"),
+        pytest.param({"action": 5}, id="malformed form"),
+    ],
+)
+def test_any_other_answer_chooses_nothing(result: object) -> None:
+    assert question_answer(CHOICE, result) == NO_USER_CHOOSES

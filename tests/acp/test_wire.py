@@ -25,33 +25,32 @@ from cli.outbox import ROOM, Outbox
 
 @dataclass
 class Echo:
-    """A server that answers ``echo`` at once, and ``hold`` when the test does so."""
+    """A server that answers ``echo`` at once, and leaves the answer of ``hold`` to the test."""
 
-    held: list[IncomingCall] = field(default_factory=list)
-    heard: list[str] = field(default_factory=list)
-    cancelled: list[IncomingCall] = field(default_factory=list)
+    open_calls: list[IncomingCall] = field(default_factory=list)
+    notifications: list[str] = field(default_factory=list)
 
     def on_request(self, call: IncomingCall) -> None:
         match call.method:
             case "echo":
                 call.answer(call.params)
             case "hold":
-                self.held.append(call)
-                call.on_cancel = lambda: self.cancelled.append(call)
+                self.open_calls.append(call)
             case _:
                 raise RpcError(METHOD_NOT_FOUND, "unknown")
 
     def on_notification(self, method: str, params: Mapping[str, Any]) -> None:
-        self.heard.append(method)
+        self.notifications.append(method)
 
 
 @asynccontextmanager
-async def wired(server: Echo, *, reads: bool = True) -> AsyncIterator[tuple[Editor, Wire]]:
+async def connected(server: Echo, *, reads: bool = True) -> AsyncIterator[tuple[Editor, Wire]]:
+    """Yield an editor, which reads answers if ``reads``, and the connection on which the server serves it."""
     sender, receiver = trio.open_memory_channel[RawLine](10_000)
     editor = Editor(sender)
     if reads:
         editor.reads.set()
-    editor.outbox = Outbox(editor.write)
+    editor.outbox = Outbox(editor.receive)
     wire = Wire(partial(next_row, receiver), editor.outbox)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(editor.outbox.run)
@@ -62,15 +61,16 @@ async def wired(server: Echo, *, reads: bool = True) -> AsyncIterator[tuple[Edit
 
 async def test_a_request_is_answered_once_at_any_time() -> None:
     server = Echo()
-    async with wired(server) as (editor, wire):
-        held = editor.begin("hold")
+    async with connected(server) as (editor, wire):
+        hold = editor.start_request("hold")
         assert await editor.call("echo", a=1) == {"a": 1}
-        assert len(wire.calls) == 1
+        assert list(wire.calls) == [hold]
+        [call] = server.open_calls
         for answer in ({"b": 2}, {"c": 3}):
-            server.held[0].answer(answer)
-        assert await editor.result(held) == {"b": 2}
-        assert len(wire.calls) == 0
-        assert [id for what, id in editor.log if id == held] == [held]
+            call.answer(answer)
+        assert await editor.result(hold) == {"b": 2}
+        assert not wire.calls
+        assert editor.log.count(("answer", hold)) == 1
 
 
 @pytest.mark.parametrize(
@@ -79,97 +79,99 @@ async def test_a_request_is_answered_once_at_any_time() -> None:
         ({"id": 9, "method": "nothing"}, METHOD_NOT_FOUND),
         ({"id": 9, "method": "echo", "params": [1]}, INVALID_PARAMS),
         ({"id": 9, "method": "echo", "params": None}, INVALID_PARAMS),
-        ({"id": "held", "method": "echo"}, INVALID_REQUEST),
+        ({"id": "open", "method": "echo"}, INVALID_REQUEST),
     ],
+    ids=["unknown method", "array as params", "null as params", "id of an open request"],
 )
 async def test_a_refused_request_has_an_error(row: dict[str, Any], code: int) -> None:
-    async with wired(Echo()) as (editor, wire):
-        editor.say(id="held", method="hold", params={})
-        editor.say(**row)
+    async with connected(Echo()) as (editor, wire):
+        editor.send(id="open", method="hold", params={})
+        editor.send(**row)
         with pytest.raises(RpcError) as caught:
             await editor.result(row["id"])
-        assert (caught.value.code, len(wire.calls)) == (code, 1)
+        assert (caught.value.code, list(wire.calls)) == (code, ["open"])
+
+
+async def test_a_number_and_its_text_are_different_ids() -> None:
+    async with connected(Echo()) as (editor, wire):
+        for id in (1, "1"):
+            editor.send(id=id, method="hold", params={})
+        await wait_all_tasks_blocked()
+        assert list(wire.calls) == [1, "1"]
 
 
 async def test_an_answered_id_can_be_reused() -> None:
-    server = Echo()
-    async with wired(server) as (editor, wire):
-        for id in (1, "1"):  # which differ
-            editor.say(id=id, method="hold", params={})
-        await wait_all_tasks_blocked()
-        assert len(wire.calls) == 2
-        for call in server.held:
-            call.answer({})
-        editor.say(id=1, method="hold", params={})
-        await wait_all_tasks_blocked()
-        assert len(server.held) == 3
+    async with connected(Echo()) as (editor, _):
+        for text in ("first", "second"):
+            editor.send(id=1, method="echo", params={"text": text})
+            assert await editor.result(1) == {"text": text}
+            editor.answers.clear()
 
 
 async def test_notifications_have_no_answer() -> None:
     server = Echo()
-    async with wired(server) as (editor, _):
-        editor.tell("known")
-        editor.say(method="listed", params=[1])
-        for id in (5, [5]):
-            editor.tell("$/cancel_request", requestId=id)
-        await editor.call("echo")
-        assert (server.heard, len(editor.log)) == (["known"], 1)
+    async with connected(server) as (editor, _):
+        editor.notify("known")
+        editor.send(method="params that are no object", params=[1])
+        for unknown_id in (5, [5]):
+            editor.notify("$/cancel_request", requestId=unknown_id)
+        echo = editor.start_request("echo")
+        await editor.result(echo)
+        assert editor.log == [("answer", echo)]
+        assert server.notifications == ["known"]
 
 
 async def test_unanswered_requests_are_bounded() -> None:
-    async with wired(Echo()) as (editor, wire):
+    async with connected(Echo()) as (editor, wire):
         for _ in range(MAX_REQUESTS):
-            editor.begin("hold")
-        assert (await editor.error("echo")).code == INVALID_REQUEST
+            editor.start_request("hold")
+        assert (await editor.error_of("echo")).code == INVALID_REQUEST
         assert len(wire.calls) == MAX_REQUESTS
 
 
 async def test_our_requests_get_results_and_errors() -> None:
-    async with wired(Echo()) as (editor, wire), trio.open_nursery() as nursery:
-        found: dict[str, object] = {}
+    async with connected(Echo()) as (editor, wire), trio.open_nursery() as nursery:
+        results: dict[str, object] = {}
 
         async def ask(name: str) -> None:
             result = await wire.request(name, {})
-            found[name] = result.message if isinstance(result, RpcError) else result
+            results[name] = result.message if isinstance(result, RpcError) else result
 
         nursery.start_soon(ask, "good")
-        good = await editor.question(1)
+        good = await editor.nth_request(1)
         nursery.start_soon(ask, "bad")
-        bad = await editor.question(2)
-        editor.say(id=99, result="not asked for")
-        editor.say(id=bad.id, error={"code": 1, "message": "no"})
-        for result in ([1], [2]):
-            editor.say(id=good.id, result=result)
+        bad = await editor.nth_request(2)
+        editor.send(id=99, result="an answer without a request")
+        editor.send(id=bad.id, error={"code": 1, "message": "no"})
+        for result in ("first answer", "second answer"):
+            editor.send(id=good.id, result=result)
         await editor.call("echo")
-        assert found == {"good": [1], "bad": "no"}
+        assert results == {"good": "first answer", "bad": "no"}
 
 
-async def test_a_peer_that_does_not_read_is_bounded() -> None:
+async def test_messages_for_a_stalled_peer_are_bounded() -> None:
     server = Echo()
-    async with wired(server, reads=False) as (editor, wire), trio.open_nursery() as nursery:
+    async with connected(server, reads=False) as (editor, wire), trio.open_nursery() as nursery:
 
-        async def chatter() -> None:
+        async def notify_endlessly() -> None:
             while True:
                 await wire.notify("news", {})
 
-        nursery.start_soon(chatter)
-        editor.begin("echo")
-        editor.tell("cancel")
+        nursery.start_soon(notify_endlessly)
+        editor.start_request("echo")
+        editor.notify("cancel")
         await wait_all_tasks_blocked()
-        assert server.heard == ["cancel"], "an unread answer does not delay a cancellation"
+        assert server.notifications == ["cancel"], "an unread answer does not delay a cancellation"
         for _ in range(10 * ROOM):
-            editor.begin("echo")
-            editor.row("nonsense")
+            editor.start_request("echo")
+            editor.send_row("nonsense")
         await wait_all_tasks_blocked()
         assert len(editor.outbox) <= 2 * ROOM
         nursery.cancel_scope.cancel()
 
 
-# ----------------------------------------------------------------------------------------------------------- any bytes
-
-
 async def answers_to(data: bytes) -> list[dict[str, Any]]:
-    """Return the answers to these bytes on the input, at whose end the wire ends."""
+    """Return the answers to the rows of an input with these bytes."""
     written = b""
 
     async def write(rows: bytes) -> None:
@@ -193,16 +195,15 @@ async def answers_to(data: bytes) -> list[dict[str, Any]]:
 PIECES = st.sampled_from(
     [b'{"jsonrpc":"2.0",', b'"id":1,', b'"method":"echo"', b'"params":{}', b"}", b"{", b"[", b"]", b",", b"\n", b"\xff"]
 )
-LAST = b'{"jsonrpc":"2.0","id":"last","method":"echo","params":{"still":"here"}}'
-"""A row without its end, which counts at the end of the input."""
+LAST_ROW = b'{"jsonrpc":"2.0","id":"last","method":"echo","params":{"still":"here"}}'
 
 
 @trying(100)
 @given(st.binary(max_size=60) | st.lists(PIECES, max_size=12).map(b"".join))
-def test_no_bytes_end_the_wire(data: bytes) -> None:
+def test_the_connection_survives_any_bytes(data: bytes) -> None:
     async def main() -> None:
-        found = await answers_to(data + b"\n" + LAST)
-        assert found[-1] == {"jsonrpc": "2.0", "id": "last", "result": {"still": "here"}}
-        assert all(("result" in each) != ("error" in each) for each in found)
+        *answers, last = await answers_to(data + b"\n" + LAST_ROW)
+        assert last == {"jsonrpc": "2.0", "id": "last", "result": {"still": "here"}}
+        assert all(("result" in answer) != ("error" in answer) for answer in answers)
 
     trio.run(main)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support import Session, open_session, settings
-from support.doors import Client, Entrance, open_door
+from support.doors import Client, OpenDoor, opened_door
 from support.gates import THREE_TOOLS, Gates, begin
 
 from cli.door import client as door_client
@@ -14,8 +14,8 @@ from cli.door import server
 
 
 @pytest.fixture(autouse=True)
-def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no wait for the other end of a connection time out."""
+def _without_time_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let both ends of a connection wait for each other as long as a test may take."""
     monkeypatch.setattr(server, "LAST_S", 60.0)
     monkeypatch.setattr(door_client, "GREETING_S", 60.0)
 
@@ -26,33 +26,31 @@ def gates() -> Gates:
 
 
 @pytest.fixture
-def use(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """Return the settings of the session: the parameter of a test."""
+def options(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Return the parameter of a test: the settings of its session."""
     return getattr(request, "param", {})
 
 
 @pytest.fixture
-async def session(gates: Gates, use: dict[str, Any]) -> AsyncIterator[Session]:
-    """Yield a session whose run calls three tools that wait at gates."""
-    async with open_session(THREE_TOOLS, tools=gates.tools, use=settings(**use)) as session:
+async def session(gates: Gates, options: dict[str, Any]) -> AsyncIterator[Session]:
+    """Yield a session whose run calls three tools, which wait at the gates ``a``, ``b`` and ``c``."""
+    async with open_session(THREE_TOOLS, tools=gates.tools, use=settings(**options)) as session:
         yield session
 
 
 @pytest.fixture
-async def door(session: Session, tmp_path: Path) -> AsyncIterator[Entrance]:
-    """Yield the side door of the session."""
-    async with open_door(session, tmp_path) as door:
+async def door(session: Session, tmp_path: Path) -> AsyncIterator[OpenDoor]:
+    async with opened_door(session, tmp_path) as door:
         yield door
 
 
 @pytest.fixture
-async def client(door: Entrance) -> Client:
-    """Return a client of the door."""
-    return await door.client()
+async def client(door: OpenDoor) -> Client:
+    return await door.connect()
 
 
 @pytest.fixture
-async def running(session: Session, gates: Gates, door: Entrance) -> Session:
-    """Return the session with a run whose first tool is at gate ``a``."""
+async def running(session: Session, gates: Gates, door: OpenDoor) -> Session:
+    """Return the session with a run whose first tool waits at the gate ``a``."""
     await begin(session, gates, "a")
     return session

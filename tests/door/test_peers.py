@@ -13,16 +13,17 @@ from tempfile import TemporaryDirectory
 from typing import IO
 
 import pytest
+from support.house import ROOT
 from support.processes import NOBODY, as_user, python_of
 
 from cli.door import peers
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells who is at the other end")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux identifies the process at the other end")
 
-CONNECTS = """
+CONNECT = """
 import os, socket, sys
-way, path = sys.argv[1:]
-for step in way.split():
+steps, path = sys.argv[1:]
+for step in steps.split():
     if step == "setsid":
         os.setsid()
     elif os.fork():
@@ -31,8 +32,9 @@ s = socket.socket(socket.AF_UNIX)
 s.connect(path)
 s.recv(1)
 """
+"""Connects to a door after some steps: ``fork`` leaves the rest to a child process, ``setsid`` starts a session."""
 
-ADOPTS = """
+ADOPT = """
 import ctypes, os, subprocess, sys
 assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0
 subprocess.run([sys.executable, "-c", *sys.argv[1:]], check=True)
@@ -43,9 +45,9 @@ try:
 except ChildProcessError:
     pass
 """
-"""Adopts orphans, as guard and keepers do, until its input and all adopted processes have ended."""
+"""Runs a program. Adopts its orphans, as a chain's guard does, until the input and all children have ended."""
 
-ACCEPTS = """
+ACCEPT = """
 import socket, sys
 sys.path.insert(0, sys.argv[2])
 from cli.door import peers
@@ -55,8 +57,10 @@ s.listen()
 print(flush=True)
 print(peers.problem_with(s.accept()[0]) or "welcome", flush=True)
 """
+"""Prints whether it refuses the first process that connects."""
 
-WAYS = ["", "setsid", "fork", "setsid fork", "fork setsid fork", "fork fork setsid"]
+STEPS = ["", "setsid", "fork", "setsid fork", "fork setsid fork", "fork fork setsid"]
+"""Steps by which a program may try to hide that it is a descendant."""
 
 
 @pytest.fixture
@@ -68,19 +72,18 @@ def path() -> Iterator[Path]:
 
 @pytest.fixture
 def door(path: Path) -> Iterator[socket.socket]:
-    """Yield a socket of this process that listens."""
-    with socket.socket(socket.AF_UNIX) as found:
-        found.bind(str(path))
-        found.listen()
-        found.settimeout(60)
-        yield found
+    """Yield a listening socket of this process."""
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen()
+        listening.settimeout(60)
+        yield listening
 
 
 @pytest.fixture
-def elsewhere(path: Path) -> Iterator[IO[str]]:
-    """Yield the answer of another process, which this one did not descend from, to whoever connects."""
-    root = str(Path(peers.__file__).parents[2])
-    command = [sys.executable, "-c", ACCEPTS, str(path), root]
+def unrelated_door(path: Path) -> Iterator[IO[str]]:
+    """Yield the output of a program that listens, and of which this process is no descendant."""
+    command = [sys.executable, "-c", ACCEPT, str(path), str(ROOT)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         process.stdout.readline()
@@ -88,9 +91,9 @@ def elsewhere(path: Path) -> Iterator[IO[str]]:
 
 
 @contextmanager
-def connecting(program: str, way: str, path: Path) -> Iterator[None]:
-    """Run a program below this process in one of the ways, and wait for its end."""
-    command = [sys.executable, "-c", ADOPTS, program, way, str(path)]
+def descendant(program: str, steps: str, path: Path) -> Iterator[None]:
+    """Run a program as a descendant of this process for the block, and wait for its end."""
+    command = [sys.executable, "-c", ADOPT, program, steps, str(path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
         yield
         assert process.stdin is not None
@@ -111,39 +114,39 @@ def test_this_process_is_accepted(door: socket.socket, path: Path) -> None:
 
 
 @pytest.mark.sampled(every=3)
-@pytest.mark.parametrize("way", WAYS)
-def test_a_descendant_is_refused(way: str, door: socket.socket, path: Path) -> None:
-    with connecting(CONNECTS, way, path):
+@pytest.mark.parametrize("steps", STEPS)
+def test_a_descendant_is_refused(steps: str, door: socket.socket, path: Path) -> None:
+    with descendant(CONNECT, steps, path):
         assert problem_of_next(door) == peers.OWN_COMMAND
 
 
 @pytest.mark.sampled(every=3)
-@pytest.mark.parametrize("way", WAYS)
-def test_a_process_that_has_exited_is_refused(way: str, door: socket.socket, path: Path) -> None:
-    with connecting(CONNECTS.replace("s.recv(1)", ""), way, path):
+@pytest.mark.parametrize("steps", STEPS)
+def test_a_process_that_has_exited_is_refused(steps: str, door: socket.socket, path: Path) -> None:
+    with descendant(CONNECT.replace("s.recv(1)", ""), steps, path):
         peer, _ = door.accept()
     with peer:
         assert peers.problem_with(peer) == peers.GONE
 
 
-def test_an_unrelated_process_is_accepted(elsewhere: IO[str], path: Path) -> None:
+def test_an_unrelated_process_is_accepted(unrelated_door: IO[str], path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(str(path))
-        assert elsewhere.readline() == "welcome\n"
+        assert unrelated_door.readline() == "welcome\n"
 
 
-def test_a_command_of_another_chain_is_refused(elsewhere: IO[str], path: Path, tmp_path: Path) -> None:
+def test_a_command_of_another_chain_is_refused(unrelated_door: IO[str], path: Path, tmp_path: Path) -> None:
     guard = tmp_path / "chain/tools/processes/guard.py"
     guard.parent.mkdir(parents=True)
     guard.write_text("import subprocess, sys\nsubprocess.run([sys.executable, '-c', *sys.argv[1:]])\n")
-    with subprocess.Popen([sys.executable, str(guard), CONNECTS, "setsid", str(path)]):
-        assert elsewhere.readline() == f"{peers.OWN_COMMAND}\n"
+    with subprocess.Popen([sys.executable, str(guard), CONNECT, "setsid", str(path)]):
+        assert unrelated_door.readline() == f"{peers.OWN_COMMAND}\n"
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root starts a program as another user")
 def test_another_user_is_refused(door: socket.socket, path: Path) -> None:
     python = python_of(NOBODY)
-    for each in (path.parent, path):
-        each.chmod(0o777)
-    with subprocess.Popen([python, "-c", CONNECTS, "", str(path)], **as_user(NOBODY)):
+    path.parent.chmod(0o777)
+    path.chmod(0o777)
+    with subprocess.Popen([python, "-c", CONNECT, "", str(path)], **as_user(NOBODY)):
         assert problem_of_next(door) == peers.OTHER_USER

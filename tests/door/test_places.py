@@ -36,8 +36,8 @@ def runtime(tmp_path: Path) -> Path:
     return folder
 
 
-def opened(state: Path, **environ: str) -> Path:
-    """Open a door, connect to it, and close it. Return its path."""
+def open_and_close(state: Path, **environ: str) -> Path:
+    """Open a door, connect to it, and close it. Return its path, at which a stale socket remains."""
     listening, path = sockets.listen(state, environ, ID)
     with listening, sockets.connect(path) as client:
         accepted, _ = listening.accept()
@@ -56,15 +56,16 @@ def give_away(path: Path) -> None:
         os.chown(path, NOBODY, NOBODY)
 
 
-# ------------------------------------------------------------------------------------------------------------ folders
-
-
-@pytest.mark.parametrize("value", [None, "", "runtime", "/no/such/folder", "/dev/null"])
+@pytest.mark.parametrize(
+    "value",
+    [None, "", "runtime", "/no/such/folder", "/dev/null"],
+    ids=["unset", "empty", "relative path", "no such folder", "no folder"],
+)
 def test_an_unusable_runtime_folder_is_ignored(
     value: str | None, state: Path, runtime: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(runtime.parent)
-    path = opened(state, **({} if value is None else {"XDG_RUNTIME_DIR": value}))
+    path = open_and_close(state, **({} if value is None else {"XDG_RUNTIME_DIR": value}))
     # If the variable is set, the system's own folder for this user may be used.
     system = {Path(f"/run/user/{os.getuid()}", sockets.NAME)} if value else set()
     assert path.parent in {state / sockets.FALLBACK, *system}
@@ -72,25 +73,28 @@ def test_an_unusable_runtime_folder_is_ignored(
 
 
 def test_the_runtime_folder_is_preferred(state: Path, runtime: Path) -> None:
-    assert opened(state, XDG_RUNTIME_DIR=str(runtime)) == runtime / sockets.NAME / ID
+    assert open_and_close(state, XDG_RUNTIME_DIR=str(runtime)) == runtime / sockets.NAME / ID
     assert not state.exists()
 
 
-@pytest.mark.parametrize("mode", [0o777, 0o755, 0o700])
+@pytest.mark.parametrize("mode", [0o777, 0o755, 0o700], ids=oct)
 def test_only_the_owner_can_enter_the_folder(mode: int, state: Path) -> None:
     folder = state / sockets.FALLBACK
     folder.mkdir(parents=True)
     folder.chmod(mode)
-    opened(state)
+    open_and_close(state)
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
 def test_a_folder_of_another_user_is_not_used(state: Path, runtime: Path) -> None:
     give_away(runtime / sockets.NAME)
-    before = sorted(os.listdir(runtime / sockets.NAME))
-    assert opened(state, XDG_RUNTIME_DIR=str(runtime)) == state / sockets.FALLBACK / ID
-    assert sorted(os.listdir(runtime / sockets.NAME)) == before
-    (state / sockets.FALLBACK).rename(state / "away")
+    names = set(os.listdir(runtime / sockets.NAME))
+    assert open_and_close(state, XDG_RUNTIME_DIR=str(runtime)) == state / sockets.FALLBACK / ID
+    assert set(os.listdir(runtime / sockets.NAME)) == names
+
+
+def test_there_may_be_no_usable_folder(state: Path) -> None:
+    state.mkdir()
     give_away(state / sockets.FALLBACK)
     with pytest.raises(UserError, match="there is no side door"):
         sockets.listen(state, {}, ID)
@@ -106,16 +110,13 @@ def test_a_door_of_another_user_is_not_listed(state: Path) -> None:
 
 
 def test_a_path_may_be_long(state: Path) -> None:
-    path = opened(state.joinpath(*["a" * 60] * 4))
+    path = open_and_close(state.joinpath(*["a" * 60] * 4))
     with socket.socket(socket.AF_UNIX) as other, pytest.raises(OSError, match="too long"):
         other.bind(str(path))
 
 
-# ------------------------------------------------------------------------------------------------------ stale sockets
-
-
 def test_a_stale_socket_is_removed_by_a_client(state: Path) -> None:
-    path = opened(state)
+    path = open_and_close(state)
     with pytest.raises(ConnectionRefusedError):
         sockets.connect(path)
     assert not path.exists()
@@ -124,10 +125,10 @@ def test_a_stale_socket_is_removed_by_a_client(state: Path) -> None:
 
 
 def test_a_stale_socket_is_replaced_by_its_session(state: Path) -> None:
-    path = opened(state)
+    path = open_and_close(state)
     (path.parent / f".{ID}").write_text("left by a chain that was killed while it opened")
-    assert opened(state) == path
-    assert [each.name for each in path.parent.iterdir()] == [ID]
+    assert open_and_close(state) == path
+    assert os.listdir(path.parent) == [ID]
 
 
 def test_another_file_is_not_removed(state: Path) -> None:
@@ -140,12 +141,9 @@ def test_another_file_is_not_removed(state: Path) -> None:
     assert (folder / "notes").read_text() == "mine"
 
 
-# ------------------------------------------------------------------------------------------------- which chain is meant
-
-
 @contextmanager
-def answering(state: Path, *silent: str) -> Iterator[None]:
-    """Open the door of a chain that says who it is, and doors of chains that do not answer."""
+def answering_door(state: Path, *silent: str) -> Iterator[None]:
+    """Open the door of a chain that greets its client, and doors of ``silent`` chains, which never do."""
 
     def greet() -> None:
         peer, _ = listening.accept()
@@ -154,9 +152,9 @@ def answering(state: Path, *silent: str) -> Iterator[None]:
             peer.sendall(json.dumps(row).encode() + b"\n")
 
     with ExitStack() as stack:
-        for id in silent:
-            stack.enter_context(sockets.listen(state, {}, id)[0])
-        listening = stack.enter_context(sockets.listen(state, {}, ID)[0])
+        for id in (*silent, ID):
+            listening, _ = sockets.listen(state, {}, id)
+            stack.enter_context(listening)
         thread = threading.Thread(target=greet)
         thread.start()
         yield
@@ -166,34 +164,50 @@ def answering(state: Path, *silent: str) -> Iterator[None]:
 def test_silent_chains_do_not_delay_others(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cli.door.client.GREETING_S", 600)
     monkeypatch.setattr("cli.door.client.OTHERS_S", 0.05)
-    with answering(state, "a-silent", "z-silent"), find_chain(state, {}, session="", workspace=state) as client:
+    with answering_door(state, "a-silent", "z-silent"), find_chain(state, {}, session="", workspace=state) as client:
         assert client.session == ID
 
 
-@pytest.mark.parametrize("session", ["", pytest.param("2026", marks=pytest.mark.slow), ID])
-def test_a_silent_chain_may_be_meant(session: str, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Only for a part of an id is the whole time spent: the silent chains may have it, too.
-    monkeypatch.setattr("cli.door.client.GREETING_S", 5 if session == "2026" else 600)
+@pytest.fixture
+def _three_chains(state: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Open the doors of the chain ``ID``, of a silent one in its workspace, and of a silent one in another."""
+    monkeypatch.setattr("cli.door.client.GREETING_S", 600)
     monkeypatch.setattr("cli.door.client.OTHERS_S", 0.05)
     (state / "sessions").mkdir(parents=True)
-    for n, workspace in enumerate([state, state / "other"]):
-        path = state / "sessions" / f"2026-{n}.jsonl"
-        with closing(DiskFile(path, is_new=True)) as file:
-            Journal(file).record(Session(path.stem, "1", "m", str(workspace)))
-    with answering(state, "2026-0", "2026-1"):
-        if session == ID:
-            find_chain(state, {}, session=ID, workspace=state).close()
-        else:
-            several = "3 chains" if session else "2 chains"
-            with pytest.raises(UserError, match=rf"^{several} could be meant; .*2026-0 does not answer.*{ID} in"):
-                find_chain(state, {}, session=session, workspace=state)
+    for id, workspace in {"2026-0": state, "2026-1": state / "other"}.items():
+        with closing(DiskFile(state / "sessions" / f"{id}.jsonl", is_new=True)) as file:
+            Journal(file).record(Session(id, "1", "m", str(workspace)))
+    with answering_door(state, "2026-0", "2026-1"):
+        yield
+
+
+@pytest.mark.usefixtures("_three_chains")
+def test_a_whole_id_means_its_chain(state: Path) -> None:
+    find_chain(state, {}, session=ID, workspace=state).close()
+
+
+@pytest.mark.usefixtures("_three_chains")
+def test_silent_chains_of_the_workspace_may_be_meant(state: Path) -> None:
+    with pytest.raises(UserError, match=rf"^2 chains could be meant; .*2026-0 does not answer.*{ID} in"):
+        find_chain(state, {}, session="", workspace=state)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_three_chains")
+def test_an_incomplete_id_may_mean_silent_chains(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # All this time is spent on waiting for the silent chains.
+    monkeypatch.setattr("cli.door.client.GREETING_S", 5)
+    with pytest.raises(UserError, match=rf"^3 chains could be meant; .*2026-0 does not answer.*{ID} in"):
+        find_chain(state, {}, session="2026", workspace=state)
 
 
 @pytest.mark.parametrize(
-    ("session", "why"), [("", "no chain is running in .*/other"), ("2025", "no chain is running the session '2025'")]
+    ("session", "why"),
+    [("", "no chain is running in .*/other"), ("2025", "no chain is running the session '2025'")],
+    ids=["by workspace", "by id"],
 )
 def test_the_other_chains_are_named(session: str, why: str, state: Path) -> None:
-    with answering(state), pytest.raises(UserError, match=f"^{why}; name one by --session ID: {ID} in {state}"):
+    with answering_door(state), pytest.raises(UserError, match=f"^{why}; name one by --session ID: {ID} in {state}"):
         find_chain(state, {}, session=session, workspace=state / "other")
 
 

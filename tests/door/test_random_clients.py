@@ -1,4 +1,4 @@
-"""Random clients of one session: each receives the events of its own lines, and a watcher receives all events."""
+"""Random clients of one side door: each receives the events of its own lines, and a watcher receives all events."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from support import (
     sharded,
     wait_quiet,
 )
-from support.doors import Client, Entrance, open_door
+from support.doors import Client, OpenDoor, opened_door
 from support.models import ASKING_TOOLS, TOOLS, RandomModel, Step, asking_steps, steps
 from trio.testing import MockClock
 
@@ -34,9 +34,10 @@ from chain import events
 from chain.session import event_json
 
 Row = dict[str, Any]
+Act = Row | bytes | str | float
+"""A row for the door, as an object or as bytes; ``"leave"``; ``"watch"``; or seconds to wait."""
 
-LEAVE, WATCH = "(leave)", "(watch)"
-SECONDS = [0.0, 0.25, 1.0, 3.0]
+PAUSES = [0.0, 0.25, 1.0, 3.0]
 
 
 def line(text: str, **more: Any) -> Row:
@@ -59,53 +60,56 @@ ROWS: list[Row | bytes] = [
     {"type": "interrupt"},
     *(b"no json", b"[]", b"\xff", b'{"type":"line","id":"same"}', b'{"type":"nonsense","id":"same"}', b""),
 ]
-ACTS: list[Row | bytes | str | float] = [*ROWS, *[WATCH] * 5, *[LEAVE] * 4, *SECONDS * 3, *ROWS]
-acts = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(range(len(ACTS)))), min_size=1, max_size=20)
-own = st.lists(st.tuples(st.integers(0, 40), st.sampled_from([*LINES, DROP, INTERRUPT])), max_size=4)
+ACTS: list[Act] = [*ROWS * 2, *["watch"] * 5, *["leave"] * 4, *PAUSES * 3]
+acts_at_places = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(range(len(ACTS)))), min_size=1, max_size=20)
+typed_lines = st.lists(st.tuples(st.integers(0, 40), st.sampled_from([*LINES, DROP, INTERRUPT])), max_size=4)
 models = st.one_of(st.lists(asking_steps, min_size=1, max_size=5), st.lists(steps, max_size=6))
 limits = st.sampled_from([{}, {"inbox_size": 2}, {"max_iterations": 3, "inbox_size": 2}, {"inbox_size": 1}])
 
 
 @dataclass(eq=False)
 class Player:
-    """A client, the keys of its lines, and the number of events before it watched."""
+    """A client and what it did."""
 
     client: Client
     keys: set[str] = field(default_factory=set)
+    """The keys of its lines (``key_of``)."""
     watches_from: int | None = None
+    """The number of the session's events before it watched."""
     bad_rows: int = 0
     has_left: bool = False
 
 
 def key_of(row: Row) -> str:
-    """Return the number in a line's text, which no other line has, or else its id."""
-    marked = MARKED.search(row["text"])
-    return str(row["id"]) if marked is None else marked[0]
+    """Return what identifies a line: the number in its text, which no other line has, or else its id."""
+    number = MARKED.search(row["text"])
+    return str(row["id"]) if number is None else number[0]
 
 
-class Clients:
-    """Four places at which clients come and leave."""
+class Places:
+    """Numbered places. A client connects at a free place when something is to be done there, until it leaves."""
 
-    def __init__(self, session: Session, entrance: Entrance) -> None:
+    def __init__(self, session: Session, door: OpenDoor) -> None:
         self.players: list[Player] = []
-        self._session, self._entrance = session, entrance
+        """All clients so far."""
+        self._session, self._door = session, door
         self._at: dict[int, Player] = {}
         self._number = 100
 
-    async def act(self, place: int, act: Row | bytes | str | float) -> None:
+    async def act(self, place: int, act: Act) -> None:
         if isinstance(act, float):
             await trio.sleep(act)
             return
         if place not in self._at:
-            self._at[place] = Player(await self._entrance.client())
+            self._at[place] = Player(await self._door.connect())
             self.players.append(self._at[place])
         player = self._at[place]
         with suppress(trio.BrokenResourceError):
             match act:
-                case "(leave)":
+                case "leave":
                     self._at.pop(place).has_left = True
                     await trio.aclose_forcefully(player.client.stream)
-                case "(watch)":
+                case "watch":
                     await player.client.send({"type": "watch"})
                     player.watches_from = player.watches_from or len(self._session.events)
                 case bytes():
@@ -131,62 +135,64 @@ class Clients:
 
 
 DELTAS = ("text_delta", "thinking_delta", "tool_progress")
-"""Pieces of streaming text, which may be joined."""
+"""Events with pieces of streaming text. The door may join pieces."""
 
 
 def is_of_line(row: Row) -> bool:
     return row["type"] in ("line_queued", "line_refused", "receipt") and row.get("kind") != "answer"
 
 
-def check_rows(player: Player, every: Sequence[Row]) -> None:
+def check_rows(player: Player, events_of_session: Sequence[Row]) -> None:
     """Check what a client received against the events of the session."""
     assert player.client.types[:1] in ([], ["init"])
     if player.has_left:
         return
-    known = {json.dumps(row) for row in every}
-    rows = [row for row in player.client.rows[1:] if row["type"] not in DELTAS]
+    known = {json.dumps(row) for row in events_of_session}
+    after_init = player.client.rows[1:]
+    rows = [row for row in after_init if row["type"] not in DELTAS]
     received = [row for row in rows if json.dumps(row) in known]
     if player.watches_from is None:
-        due = [row for row in every if is_of_line(row) and key_of(row) in player.keys]
+        due = [row for row in events_of_session if is_of_line(row) and key_of(row) in player.keys]
         assert [row for row in received if is_of_line(row)] == due
         others = {row["type"] for row in received if not is_of_line(row)}
-        assert others <= {"question", "answer", "line_refused"}, "those of answers"
+        assert others <= {"question", "answer", "line_refused"}, "events of questions and their answers"
     else:
-        due = [row for row in every[player.watches_from :] if row["type"] not in DELTAS]
-        assert received[len(received) - len(due) :] == due
+        due = [row for row in events_of_session[player.watches_from :] if row["type"] not in DELTAS]
+        since_watching = received[len(received) - len(due) :]
+        assert since_watching == due
     # Other rows answer what could not be read or done, and lines that needed no run.
     assert {row["type"] for row in rows if row not in received} <= {"error", "receipt", "notice", "question"}
     assert sum(row["type"] == "error" for row in rows) >= player.bad_rows
     assert player.keys <= {key_of(row) for row in rows if is_of_line(row)}, "each line has an answer"
 
 
-@sharded(2_000, models, acts, own, limits)
+@sharded(2_000, models, acts_at_places, typed_lines, limits)
 def test_each_client_receives_what_concerns_it(
-    drawn: list[Step], does: list[tuple[int, int]], typed: list[tuple[int, str]], limit: dict[str, int]
+    model: list[Step], acts: list[tuple[int, int]], typed: list[tuple[int, str]], limit: dict[str, int]
 ) -> None:
     async def main() -> None:
         use, tools = settings(**limit), [*TOOLS, *ASKING_TOOLS]
-        async with open_session(RandomModel(list(drawn)), tools=tools, use=use, interactive=True) as session:
+        async with open_session(RandomModel(list(model)), tools=tools, use=use, interactive=True) as session:
             with TemporaryDirectory() as folder:
-                async with open_door(session, Path(folder)) as entrance:
-                    clients = Clients(session, entrance)
+                async with opened_door(session, Path(folder)) as door:
+                    places = Places(session, door)
                     session.chain.listen(user := Acts(session, typed, also_idle=True))
                     session.chain.submit("Do the task")
                     user.at_once()
-                    for place, act in does:
-                        await clients.act(place, ACTS[act])
-                    await clients.refuse_questions()
+                    for place, act in acts:
+                        await places.act(place, ACTS[act])
+                    await places.refuse_questions()
                     await wait_quiet(session)
                     session.chain.submit("Do another task")
                     await wait_quiet(session)
             check_invariants(session, max_iterations=limit.get("max_iterations", 20))
-            every = [json.loads(json.dumps(event_json.to_json(event))) for event in session.events]
-            for player in clients.players:
-                check_rows(player, every)
-            theirs = {key for player in clients.players for key in player.keys}
+            rows = [json.loads(json.dumps(event_json.to_json(event))) for event in session.events]
+            for player in places.players:
+                check_rows(player, rows)
+            keys_of_clients = {key for player in places.players for key in player.keys}
             for event in session.of(events.LineQueued, events.LineRefused, events.Receipt):
                 if is_of_line(row := event_json.to_json(event)):
-                    assert event.origin == ("door" if key_of(row) in theirs else "prompt")
+                    assert event.origin == ("door" if key_of(row) in keys_of_clients else "prompt")
 
     random.seed(0)  # the jitter of the retries
     trio.run(main, clock=MockClock(autojump_threshold=0))

@@ -27,9 +27,25 @@ from cli.input.moments import (
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "use B",
+        " @iteration 2 is text",
+        " @to main is text",
+        "mail me@done now",
+        "@README.md sum it up",
+        "@docs/plan sum it up",
+        '@"my notes" sum it up',
+    ],
+)
+@pytest.mark.parametrize("strict", [True, False])
+def test_other_text_has_no_moment(text: str, strict: bool) -> None:
+    assert parse_moment(text, strict=strict) == ScheduledLine(Now(), text, text)
+
+
+@pytest.mark.parametrize(
     ("written", "moment", "to", "text"),
     [
-        ("use B", Now(), "", "use B"),
         ("@iteration 2 todo: add x", AtIteration(2), "", "todo: add x"),
         ("@Iteration 12   stop", AtIteration(12), "", "stop"),
         ("@tool read_file !skip the rest", AtTool("read_file"), "", "!skip the rest"),
@@ -37,11 +53,6 @@ from cli.input.moments import (
         ("@done then this", AtDone(), "", "then this"),
         ("@after 3 stop", After(3.0), "", "stop"),
         ("@after 0.5 @home is text", After(0.5), "", "@home is text"),
-        (" @iteration 2 is text", Now(), "", " @iteration 2 is text"),
-        ("mail me@done now", Now(), "", "mail me@done now"),
-        ("@README.md sum it up", Now(), "", "@README.md sum it up"),
-        ("@docs/plan sum it up", Now(), "", "@docs/plan sum it up"),
-        ('@"my notes" sum it up', Now(), "", '@"my notes" sum it up'),
         ("@to explore-1 use B", Now(), "explore-1", "use B"),
         ("@TO Explore-1   use B", Now(), "Explore-1", "use B"),
         ("@iteration 2 @to explore-1 use B", AtIteration(2), "explore-1", "use B"),
@@ -52,7 +63,6 @@ from cli.input.moments import (
         ("@question @to explore-1 y", AtQuestion(), "explore-1", "y"),
         ("@to explore-1 @home is text", Now(), "explore-1", "@home is text"),
         ("@done @told is text", AtDone(), "", "@told is text"),
-        (" @to main is text", Now(), "", " @to main is text"),
     ],
 )
 @pytest.mark.parametrize("strict", [True, False])
@@ -69,16 +79,19 @@ def test_a_moment_and_an_address_precede_the_text(
         ("@aftr 2 x", "did you mean @after?"),
         ("@zzz x", "the moments are @iteration, @tool, @answer, @done, @after"),
         ("@", "the moments are"),
-        *(
-            (f"@iteration{rest}", "write it as @iteration N TEXT")
-            for rest in ("", " 2", " x", " 0 x", " -1 x", " 2.5 x")
-        ),
-        *((f"@tool{rest}", "write it as @tool NAME TEXT") for rest in ("", " shell")),
+        ("@iteration", "write it as @iteration N TEXT"),
+        ("@iteration 2", "write it as @iteration N TEXT"),
+        ("@iteration 0 x", "write it as @iteration N TEXT"),
+        ("@iteration 2.5 x", "write it as @iteration N TEXT"),
+        ("@tool", "write it as @tool NAME TEXT"),
+        ("@tool shell", "write it as @tool NAME TEXT"),
         ("@answer", "write it as @answer TEXT"),
         ("@done  ", "write it as @done TEXT"),
         *((f"@after {s} x", "write it as @after SECONDS TEXT") for s in ("lunch", "nan", "inf", "-1", "1e9", "٣")),
         ("@ot explore-1 x", "did you mean @to?"),
-        *((f"{text}", "write it as @to AGENT TEXT") for text in ("@to", "@to explore-1  ", "@iteration 2 @to")),
+        ("@to", "write it as @to AGENT TEXT"),
+        ("@to explore-1  ", "write it as @to AGENT TEXT"),
+        ("@iteration 2 @to", "write it as @to AGENT TEXT"),
         ("@question @to explore-1", "write it as @to AGENT TEXT"),
         ("@to explore-1 @iteration 2 x", "write the moment first"),
         ("@to explore-1 @to plan-1 x", "@to once"),
@@ -96,7 +109,8 @@ def test_no_text_is_lost(start: str, rest: str) -> None:
     line = parse_moment(start + rest, strict=False)
     assert line.written == start + rest
     assert line.written.endswith(line.text)
-    assert line.text == line.written or line.to or not isinstance(line.moment, Now)
+    has_no_prefix = isinstance(line.moment, Now) and not line.to
+    assert not has_no_prefix or line.text == line.written
 
 
 def test_a_script_has_one_line_per_row() -> None:
@@ -107,6 +121,9 @@ def test_a_script_has_one_line_per_row() -> None:
         ScheduledLine(Now(), " #three", " #three"),
         ScheduledLine(AtDone(), "four", "@done four"),
     ]
+
+
+def test_an_empty_script_has_no_lines() -> None:
     assert read_script("", "s.txt") == []
 
 
@@ -122,8 +139,12 @@ RESULT = events.Result(status="done", result="It is 5.")
 TOOL_ENDED = events.ToolResult(id="t2", name="explore", text="", is_error=False, seconds=1)
 ENDED = events.AgentEnded(name="explore-1", kind="explore", parent_id="t2", task="x", status="done")
 STARTED = events.AgentStarted(name="explore-1", kind="explore", parent_id="t2", task="x")
-MAIN = (ITERATION, TOOL, ANSWER, events.Reply(text="Let me look.", tool_calls=2), RESULT, TOOL_ENDED, STARTED, ENDED)
-OF_CHILD = tuple(replace(event, agent="explore-1") for event in (ITERATION, TOOL, ANSWER))
+NO_ANSWER = events.Reply(text="Let me look.", tool_calls=2)
+CHILD_ITERATION, CHILD_TOOL, CHILD_ANSWER = (replace(event, agent="explore-1") for event in (ITERATION, TOOL, ANSWER))
+EVENTS = (
+    *(ITERATION, TOOL, ANSWER, NO_ANSWER, RESULT, TOOL_ENDED, STARTED, ENDED),
+    *(CHILD_ITERATION, CHILD_TOOL, CHILD_ANSWER),
+)
 
 
 @pytest.mark.parametrize(
@@ -131,13 +152,13 @@ OF_CHILD = tuple(replace(event, agent="explore-1") for event in (ITERATION, TOOL
     [
         (AtIteration(2), "", [ITERATION]),
         (AtIteration(2), "main", [ITERATION]),
-        (AtIteration(2), "explore-1", [OF_CHILD[0]]),
+        (AtIteration(2), "explore-1", [CHILD_ITERATION]),
         (AtIteration(3), "", []),
-        (AtTool("shell"), "", [TOOL, OF_CHILD[1]]),
-        (AtTool("shell"), "explore-1", [TOOL, OF_CHILD[1]]),
+        (AtTool("shell"), "", [TOOL, CHILD_TOOL]),
+        (AtTool("shell"), "explore-1", [TOOL, CHILD_TOOL]),
         (AtTool("read_file"), "", []),
         (AtAnswer(), "", [ANSWER]),
-        (AtAnswer(), "EXPLORE-1", [OF_CHILD[2]]),
+        (AtAnswer(), "EXPLORE-1", [CHILD_ANSWER]),
         (AtDone(), "", [RESULT]),
         (AtDone(), "main", [RESULT]),
         (AtDone(), "explore-1", [ENDED]),
@@ -146,6 +167,7 @@ OF_CHILD = tuple(replace(event, agent="explore-1") for event in (ITERATION, TOOL
         (Now(), "", []),
         (After(0), "", []),
     ],
+    ids=str,
 )
 def test_moments_come_at_events_of_their_agent(moment: Moment, to: str, expected: list[Event]) -> None:
-    assert [event for event in (*MAIN, *OF_CHILD) if is_due(moment, event, to)] == expected
+    assert [event for event in EVENTS if is_due(moment, event, to)] == expected

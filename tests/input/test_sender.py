@@ -1,4 +1,4 @@
-"""Scripted and piped lines: each is sent at its moment, in order, as room permits, or reported as unsent."""
+"""Scripted and piped lines: each is sent at its moment, in order, when there is room, or reported as unsent."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ import trio
 from support import MemoryFile, Session, check_invariants, open_session, settings
 from support.gate import Gate
 from support.headless_sessions import HeadlessSession
+from support.models import RandomModel, Step
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
+from chain.events import Point
+from chain.lines.parse import MAX_LINE
+from chain.messages import Text, ToolCall
 from cli.input.moments import AtIteration, ScheduledLine, parse_moment
 from cli.input.sender import MAX_WAITING, MAX_WAITING_CHARS, Sender
 
@@ -26,17 +30,24 @@ rules:
   - {text: Noted.}
 """
 
-TWELVE = [f"line {n}" for n in range(1, 13)]
-"""Two more than there is room for."""
+ROOM = 10
+"""The number of lines that may wait in the chain."""
+FITTING = [f"line {n}" for n in range(1, ROOM + 1)]
+ONE_TOO_MANY = [*FITTING, "line 11"]
+TWO_TOO_MANY = [*ONE_TOO_MANY, "line 12"]
+LONG = "x" * 90_000
+TOO_LONG_IN_ALL = [f"{n} {LONG}" for n in range(25)]
+"""Lines of less than 100,000 characters, and together of more than ``MAX_WAITING_CHARS``."""
 
 
 @dataclass
-class Sending(HeadlessSession):
-    """A chain whose tool waits, its sender, and the chain's answers to the lines."""
+class Stage(HeadlessSession):
+    """A chain whose tool waits at a gate, the sender of its lines, and the chain's answers to them."""
 
     sender: Sender
     gate: Gate
     answers: list[tuple[str, str]]
+    """Each submitted line, and what became of it."""
 
     def schedule(self, *lines: str) -> None:
         for line in lines:
@@ -49,35 +60,42 @@ class Sending(HeadlessSession):
         self.schedule(*lines)
 
     async def finish(self) -> None:
-        """Let the tool end, and wait until nothing runs and no line waits for room."""
+        """Open the gate, and wait until no run is active and no line waits for room."""
         self.gate.open.set()
         while self.sender.queued_count or self.session.chain.is_running:
             await self.sender.drain()
             await self.session.chain.wait_idle()
 
     def texts(self, state: str) -> list[str]:
+        """Return the lines with this state in the chain."""
         return [r.text for r in self.session.chain.lines.receipts if r.state == state]
 
     @property
     def sent(self) -> list[str]:
         """The lines that the model read after the query, in order."""
-        return [text for text, _ in self.delivered][1:]
+        _, *texts = [text for text, _ in self.delivered]
+        return texts
 
     @property
     def unsent(self) -> list[str]:
         """The lines that were reported as unsent, and those that still wait."""
-        reported = [r.text for r in self.session.of(events.Receipt) if r.state == "unsent"]
-        return [*reported, *self.sender.waiting]
+        return [*(text for text, _ in self.reported), *self.sender.waiting]
+
+    @property
+    def reported(self) -> list[tuple[str, str]]:
+        """The lines that were reported as unsent, with the reasons."""
+        return [(r.text, r.reason) for r in self.session.of(events.Receipt) if r.state == "unsent"]
 
 
 @asynccontextmanager
-async def opened(*, inbox_size: int = 10, handler: str = "") -> AsyncIterator[Sending]:
+async def opened(*, inbox_size: int = ROOM, handler: str = "") -> AsyncIterator[Stage]:
+    """Yield a stage. ``handler`` is the text of the prompt for interruptions, with its rules."""
     gate, answers = Gate(), list[tuple[str, str]]()
     use = settings(inbox_size=inbox_size, handler=handler)
     async with open_session(RULES, tools=[gate.tool], use=use) as session, trio.open_nursery() as nursery:
         sender = Sender(session.chain, lambda line, answer: answers.append((line.text, answer.what)))
         await nursery.start(sender.run)
-        yield Sending(session, sender, gate, answers)
+        yield Stage(session, sender, gate, answers)
         await session.chain.wait_idle()
         if session.model.requests:
             check_invariants(session)
@@ -94,7 +112,7 @@ async def test_a_line_without_moment_is_sent_at_once() -> None:
         stage.schedule("now")
         assert stage.answers == [("task", "started"), ("now", "queued")]
         await stage.finish()
-        assert stage.delivered == [("task", "start"), ("now", "D")]
+        assert stage.delivered == [("task", Point.START), ("now", Point.AFTER_TOOLS)]
 
 
 async def test_each_moment_comes_once() -> None:
@@ -111,18 +129,19 @@ async def test_a_line_follows_the_event_of_its_moment() -> None:
         stage.schedule("@iteration 2 say")
         await stage.begin()
         await stage.finish()
-        found = [e for e in stage.session.events if isinstance(e, events.IterationStarted | events.LineQueued)]
-        assert [(e.type, e.iteration) for e in found[1:3]] == [("iteration_started", 2), ("line_queued", 2)]
+        _, moment, line, *_ = stage.session.of(events.IterationStarted, events.LineQueued)
+        assert (moment.type, moment.iteration) == ("iteration_started", 2)
+        assert (line.type, line.iteration) == ("line_queued", 2)
 
 
-async def test_a_line_after_the_run_starts_another() -> None:
-    """Also after a run that a ``then:`` line starts."""
+async def test_lines_after_the_run_each_start_another() -> None:
     async with opened() as stage:
         stage.schedule("@iteration 1 then: next", "@done first", "@done second")
         await stage.begin()
         await stage.finish()
         assert stage.answers == [("then: next", "queued"), ("first", "started"), ("second", "started")]
-        assert stage.delivered[1:] == [("then: next", "start"), ("first", "start"), ("second", "start")]
+        assert stage.sent == ["then: next", "first", "second"]
+        assert {point for _, point in stage.delivered} == {Point.START}
 
 
 async def test_seconds_count_from_when_the_line_was_read(autojump_clock: MockClock) -> None:
@@ -142,9 +161,9 @@ async def test_a_delayed_line_can_start_a_run(autojump_clock: MockClock) -> None
     async with opened() as stage:
         stage.gate.open.set()
         stage.schedule("@after 5 task")
-        await trio.sleep(4)
+        await trio.sleep(4.9)
         assert stage.statuses == []
-        await trio.sleep(2)
+        await trio.sleep(0.2)
         assert stage.statuses == ["done"]
 
 
@@ -160,7 +179,7 @@ async def test_a_moment_that_never_comes_leaves_its_line() -> None:
 @pytest.mark.parametrize("moment", ["@tool wait", "@iteration 1"])
 async def test_a_moment_within_a_run_never_starts_one(moment: str) -> None:
     async with opened() as stage:
-        stage.schedule(*(f"{moment} {line}" for line in TWELVE[:11]))
+        stage.schedule(*(f"{moment} {line}" for line in ONE_TOO_MANY))
         await stage.begin()
         await wait_all_tasks_blocked()
         assert stage.sender.queued_count == 1
@@ -168,27 +187,29 @@ async def test_a_moment_within_a_run_never_starts_one(moment: str) -> None:
         await stage.session.chain.wait_idle()
         await wait_all_tasks_blocked()
         assert stage.statuses == ["interrupted"]
-        assert stage.texts("returned") == TWELVE[:10]
+        assert stage.texts("returned") == FITTING
         assert stage.unsent == [f"{moment} line 11"]
 
 
 # ------------------------------------------------------------------------------------------------------ backpressure
 
 
-@pytest.mark.parametrize("count", [10, 25])
-@pytest.mark.parametrize("moment", ["", "@tool wait "])
-async def test_lines_wait_for_room_in_order(moment: str, count: int) -> None:
-    lines = [f"line {n}" for n in range(1, count)] + ["last" if moment else " stop"]  # after a space a stop is text
+@pytest.mark.parametrize("excess", [0, 15])
+@pytest.mark.parametrize("moment", ["", "@tool wait "], ids=["without moment", "at a tool"])
+async def test_lines_wait_for_room_in_order(moment: str, excess: int) -> None:
+    later = [f"later {n}" for n in range(excess)]
     async with opened() as stage:
-        stage.schedule(*(f"{moment}{line}" for line in lines if moment))
-        await stage.begin(*(line for line in lines if not moment))
+        if moment:
+            stage.schedule(*(f"{moment}{line}" for line in [*FITTING, *later]))
+        await stage.begin(*([] if moment else [*FITTING, *later]))
         await wait_all_tasks_blocked()
-        assert stage.unsent == [f"{moment}{line}" for line in lines[10:]]
-        assert len(stage.session.chain.lines.waiting) == 10
+        assert stage.unsent == [f"{moment}{line}" for line in later]
+        assert len(stage.session.chain.lines.waiting) == ROOM
         await stage.finish()
-        assert stage.sent == lines
+        assert stage.sent == [*FITTING, *later]
         assert stage.texts("refused") == []
-        assert stage.session.of(events.UserInterruption)[0].message.split("\n\n") == lines[:10]
+        first, *_ = stage.session.of(events.UserInterruption)
+        assert first.message.split("\n\n") == FITTING
         assert stage.statuses == ["done"]
 
 
@@ -214,38 +235,40 @@ async def test_a_queued_line_can_start_the_next_run() -> None:
 
 async def test_refused_lines_need_no_room() -> None:
     async with opened() as stage:
-        await stage.begin("todo: add", *TWELVE[:11], "x" * 100_001)
+        await stage.begin("todo: add", *ONE_TOO_MANY, "x" * (MAX_LINE + 1))
         assert stage.sender.queued_count == 1
-        assert [what for _, what in stage.answers] == ["refused", *["queued"] * 10, "refused"]
+        assert [what for _, what in stage.answers] == ["refused", *["queued"] * ROOM, "refused"]
         await stage.finish()
-        assert stage.sent == TWELVE[:11]
+        assert stage.sent == ONE_TOO_MANY
 
 
 # -------------------------------------------------------------------------------------------------------------- stops
 
 
-@pytest.mark.parametrize(("stop", "handler"), [("Stop!", ""), ("enough", "rules: [{match: ^enough, action: stop}]")])
+@pytest.mark.parametrize(
+    ("stop", "handler"),
+    [("Stop!", ""), ("enough", "rules: [{match: ^enough, action: stop}]")],
+    ids=["stop", "rule of the handler"],
+)
 async def test_a_stop_overtakes_lines_without_room(stop: str, handler: str) -> None:
     async with opened(handler=handler) as stage:
-        await stage.begin(*TWELVE, "@iteration 9 never", stop)
-        assert stage.answers[-1] == (stop, "stopping")
+        await stage.begin(*TWO_TOO_MANY, "@iteration 9 never", stop)
+        *_, answer = stage.answers
+        assert answer == (stop, "stopping")
         await stage.finish()
         assert stage.statuses == ["cancelled_with_partial"]
-        assert (stage.texts("returned"), stage.texts("handled")) == (TWELVE[:10], [stop])
-        (result,) = stage.session.of(events.Result)
-        assert (result.unsent, result.exit_code) == (("line 11", "line 12"), 3)
+        assert (stage.texts("returned"), stage.texts("handled")) == (FITTING, [stop])
+        overtaken = [(line, "a stop came while it waited for room") for line in ("line 11", "line 12")]
+        assert stage.reported == overtaken
         stage.sender.discard()
-        reasons = {r.text: r.reason for r in stage.session.of(events.Receipt) if r.state == "unsent"}
-        overtaken = "a stop came while it waited for room"
-        assert reasons == {
-            **{"line 11": overtaken, "line 12": overtaken},
-            "@iteration 9 never": "its moment did not come",
-        }
+        assert stage.reported == [*overtaken, ("@iteration 9 never", "its moment did not come")]
+        [result] = stage.session.of(events.Result)
+        assert (result.unsent, result.exit_code) == (("line 11", "line 12"), 3)
 
 
 async def test_an_interrupt_leaves_queued_lines_unsent() -> None:
     async with opened() as stage:
-        await stage.begin(*TWELVE)
+        await stage.begin(*TWO_TOO_MANY)
         stage.session.chain.interrupt()
         await stage.session.chain.wait_idle()
         assert stage.statuses == ["interrupted"]
@@ -281,9 +304,9 @@ async def test_a_full_sender_waits_for_possible_moments() -> None:
 async def test_a_full_sender_waits_for_a_delayed_line(autojump_clock: MockClock) -> None:
     async with opened() as stage:
         stage.schedule("@after 30 task", *(f"@iteration 9 line {n}" for n in range(MAX_WAITING - 1)))
-        begun = trio.current_time()
+        start = trio.current_time()
         await stage.sender.wait_for_capacity()
-        assert trio.current_time() == begun + 30
+        assert trio.current_time() == start + 30
         await stage.finish()
         assert len(stage.sender.waiting) == MAX_WAITING - 1
 
@@ -293,51 +316,61 @@ async def test_the_oldest_line_gives_way_without_a_run() -> None:
         stage.schedule(*(f"@iteration 2 line {n}" for n in range(MAX_WAITING)))
         await stage.sender.wait_for_capacity()
         assert len(stage.sender.waiting) == MAX_WAITING - 1
-        [unsent] = [r for r in stage.session.of(events.Receipt) if r.state == "unsent"]
-        assert (unsent.text, unsent.reason) == ("@iteration 2 line 0", "too many lines are waiting for their moments")
+        assert stage.reported == [("@iteration 2 line 0", "too many lines are waiting for their moments")]
 
 
 async def test_waiting_lines_are_limited_in_characters() -> None:
     async with opened() as stage:
-        stage.schedule(*(f"@iteration 2 {n} {'x' * 90_000}" for n in range(25)))
+        stage.schedule(*(f"@iteration 2 {line}" for line in TOO_LONG_IN_ALL))
         await stage.sender.wait_for_capacity()
         assert sum(map(len, stage.sender.waiting)) < MAX_WAITING_CHARS
-        stage.schedule("@iteration 2 " + "x" * 200_000)
+
+
+async def test_a_line_that_is_too_long_is_refused() -> None:
+    async with opened() as stage:
+        stage.schedule(f"@iteration 2 {'x' * (MAX_LINE + 1)}")
         [refused] = [r for r in stage.session.of(events.Receipt) if r.state == "refused"]
         assert "100,000" in refused.reason
 
 
 async def test_every_sent_line_frees_its_place() -> None:
     async with opened() as stage:
-        await stage.begin(*TWELVE[:10], *(f"{n} {'x' * 90_000}" for n in range(25)))
+        await stage.begin(*FITTING, *TOO_LONG_IN_ALL)
         assert not stage.sender.has_capacity
         await stage.finish()
         assert stage.sender.has_capacity
 
 
-async def test_every_removed_line_frees_its_place() -> None:
+async def test_a_stop_frees_the_places_of_queued_lines() -> None:
     async with opened() as stage:
-        await stage.begin(*TWELVE[:10], *(f"{n} {'x' * 90_000}" for n in range(25)))
-        assert not stage.sender.has_capacity
-        stage.schedule("stop")
+        await stage.begin(*FITTING, *TOO_LONG_IN_ALL, "stop")
         assert (stage.sender.queued_count, stage.sender.has_capacity) == (0, True)
+        await stage.finish()
+
+
+async def test_every_dropped_line_frees_its_place() -> None:
+    async with opened() as stage:
         for n in range(25):
-            stage.sender.schedule(ScheduledLine(AtIteration(99), "x" * 90_000, "long", id=str(n)))
+            stage.sender.schedule(ScheduledLine(AtIteration(99), LONG, "long", id=str(n)))
         assert not stage.sender.has_capacity
         assert all(stage.sender.drop(str(n)) for n in range(10))
         assert stage.sender.has_capacity
-        stage.schedule(*(f"@iteration 99 {n} {'x' * 90_000}" for n in range(25)))
+
+
+async def test_every_discarded_line_frees_its_place() -> None:
+    async with opened() as stage:
+        stage.schedule(*(f"@iteration 99 {line}" for line in TOO_LONG_IN_ALL))
+        assert not stage.sender.has_capacity
         stage.sender.discard()
         assert stage.sender.has_capacity
-        await stage.finish()
 
 
 # ------------------------------------------------------------------------------------------------- to another chain
 
 
 @asynccontextmanager
-async def moving(*lines: str) -> AsyncIterator[tuple[Sending, Session]]:
-    """Pause a sender with these lines, and open another chain."""
+async def paused(*lines: str) -> AsyncIterator[tuple[Stage, Session]]:
+    """Yield a paused sender with these lines, and another chain."""
     async with opened() as stage, open_session(RULES, file=MemoryFile()) as other:
         stage.sender.pause()
         stage.schedule(*lines)
@@ -347,41 +380,43 @@ async def moving(*lines: str) -> AsyncIterator[tuple[Sending, Session]]:
 
 
 async def test_scheduled_lines_move_to_the_next_chain(autojump_clock: MockClock) -> None:
-    async with moving("@done the last", "@after 5 the late", "@iteration 9 never") as (stage, other):
+    lines = ("@done at its end", "@after 5 later", "@iteration 9 never")
+    async with paused(*lines) as (stage, other):
         await trio.sleep(1)
         stage.sender.resume(other.chain)
-        await stage.session.run("in the chain before")
-        assert stage.sender.waiting == ("@done the last", "@after 5 the late", "@iteration 9 never")
-        await other.run("the first")
+        await stage.session.run("in the previous chain")
+        assert stage.sender.waiting == lines
+        await other.run("in the next chain")
         await trio.sleep(10)
         await other.chain.wait_idle()
-        assert [run.query for run in other.of(events.RunStarted)] == ["the first", "the last", "the late"]
-        assert len(stage.session.of(events.RunStarted)) == 1
+        assert [run.query for run in other.of(events.RunStarted)] == ["in the next chain", "at its end", "later"]
+        assert [run.query for run in stage.session.of(events.RunStarted)] == ["in the previous chain"]
         stage.sender.discard()
         assert [r.text for r in other.of(events.Receipt) if r.state == "unsent"] == ["@iteration 9 never"]
 
 
-@pytest.mark.parametrize("is_same", [True, False])
+@pytest.mark.parametrize("is_same", [True, False], ids=["same chain", "another chain"])
 async def test_lines_of_a_pause_are_sent_after_it(is_same: bool, autojump_clock: MockClock) -> None:
-    async with moving("the first", "@after 1 the second") as (stage, other):
+    async with paused("the first", "@after 1 the second") as (stage, other):
         await trio.sleep(5)
         assert (stage.answers, stage.sender.queued_count) == ([], 2)
-        new, old = (stage.session, other) if is_same else (other, stage.session)
-        stage.sender.resume(new.chain)
+        resumed, unused = (stage.session, other) if is_same else (other, stage.session)
+        stage.sender.resume(resumed.chain)
         for _ in range(2):
             await wait_all_tasks_blocked()
-            await new.chain.wait_idle()
+            await resumed.chain.wait_idle()
         assert stage.answers == [("the first", "started"), ("the second", "queued")]
-        assert old.of(events.RunStarted) == []
+        assert unused.of(events.RunStarted) == []
 
 
 async def test_answers_are_for_questions_of_the_next_chain() -> None:
-    asks = "rules:\n  - {when: {step: 1}, tools: [{name: ask_user_question, input: {question: Which?, options: [a]}}]}"
-    async with opened() as stage, open_session(f"{asks}\n  - {{text: The end.}}", use=settings(agents=True)) as other:
+    ask = ToolCall("c1", "ask_user_question", {"question": "Which?", "options": ["a"]})
+    model = RandomModel([Step((ask,)), Step((Text("The end."),))])
+    async with opened() as stage, open_session(model, use=settings(agents=True)) as other:
         stage.schedule("@question a")
         stage.sender.pause()
         stage.sender.resume(other.chain)
         await other.run("ask me")
-        (answer,) = other.of(events.Answer)
+        [answer] = other.of(events.Answer)
         assert (answer.text, answer.decision) == ("a", "answered")
         assert stage.unsent == []

@@ -9,21 +9,22 @@ from dataclasses import dataclass, replace
 import pytest
 import trio
 from support.agents import WAIT, Call, Family, family, starts
-from support.sessions import settings
+from support.sessions import at, settings
 
 from chain import events
 from chain.config.load import Settings
+from chain.events import Point
 from chain.text.wording import NO_USER_CHOOSES
 from cli.input.moments import parse_moment
 from cli.input.sender import Sender
 
-SMALL = settings(agents=True, inbox_size=1)
-"""Settings by which one line may wait for each agent."""
+ROOM_FOR_ONE = settings(agents=True, inbox_size=1)
+"""Settings with which one line may wait for each agent."""
 
 
 @dataclass
-class Sending:
-    """A family of agents, and the sender of its lines."""
+class Stage:
+    """A family of agents, and the sender of its lines, whose ids are ``S0``, ``S1`` and so on."""
 
     agents: Family
     sender: Sender
@@ -41,8 +42,13 @@ class Sending:
     @property
     def delivered(self) -> list[tuple[str, str, str | None, int]]:
         """The text, agent, point and iteration of each line that a model read, without the query."""
-        receipts = self.agents.session.chain.lines.receipts[1:]
+        _, *receipts = self.agents.session.chain.lines.receipts
         return [(r.text, r.agent, r.point, r.iteration) for r in receipts if r.state == "delivered"]
+
+    @property
+    def delivered_to(self) -> list[tuple[str, str]]:
+        """The texts and agents of the delivered lines, in order."""
+        return [(text, agent) for text, agent, *_ in self.delivered]
 
     @property
     def unsent(self) -> list[str]:
@@ -50,37 +56,36 @@ class Sending:
 
     @property
     def refused(self) -> list[str]:
+        """The ids of the refused lines."""
         return sorted(e.id for e in self.agents.session.of(events.LineRefused))
 
 
 @asynccontextmanager
-async def opened(use: Settings | None = None) -> AsyncIterator[Sending]:
+async def opened(use: Settings | None = None) -> AsyncIterator[Stage]:
     async with family(use=use) as agents, trio.open_nursery() as nursery:
         sender = Sender(agents.session.chain, lambda line, answer: None)
         await nursery.start(sender.run)
-        yield Sending(agents, sender)
+        yield Stage(agents, sender)
         nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize(
     ("line", "agent", "point", "iteration"),
     [
-        ("@to explore-1 @home", "explore-1", "D", 1),
-        ("@to EXPLORE-1 say", "explore-1", "D", 1),
-        ("@iteration 1 @to explore-1 say", "explore-1", "D", 1),
-        ("@iteration 2 @to explore-1 say", "explore-1", "D", 2),
-        ("@iteration 3 @to explore-1 say", "explore-1", "B", 3),
-        ("@iteration 2 say", "main", "D", 2),
-        ("@iteration 2 @to main say", "main", "D", 2),
-        ("@answer @to explore-1 say", "explore-1", "B", 3),
-        ("@answer say", "main", "B", 3),
-        ("@done @to explore-1 say", "main", "D", 1),
-        ("@tool wait say", "explore-1", "D", 1),
-        ("@tool wait @to main say", "main", "D", 1),
-        ("@tool explore say", "explore-1", "A", 0),
-        ("@tool explore @to explore-1 say", "explore-1", "A", 0),
-        ("@tool explore @to main say", "main", "D", 1),
-        ("@tool explore !say", "explore-1", "A", 0),
+        ("@to explore-1 @home", "explore-1", Point.AFTER_TOOLS, 1),
+        ("@to EXPLORE-1 say", "explore-1", Point.AFTER_TOOLS, 1),
+        ("@iteration 2 @to explore-1 say", "explore-1", Point.AFTER_TOOLS, 2),
+        ("@iteration 3 @to explore-1 say", "explore-1", Point.AFTER_REPLY, 3),
+        ("@iteration 2 say", "main", Point.AFTER_TOOLS, 2),
+        ("@answer @to explore-1 say", "explore-1", Point.AFTER_REPLY, 3),
+        ("@answer say", "main", Point.AFTER_REPLY, 3),
+        ("@done @to explore-1 say", "main", Point.AFTER_TOOLS, 1),
+        ("@tool wait say", "explore-1", Point.AFTER_TOOLS, 1),
+        ("@tool wait @to main say", "main", Point.AFTER_TOOLS, 1),
+        ("@tool explore say", "explore-1", Point.BEFORE_FIRST_CALL, 0),
+        ("@tool explore @to explore-1 say", "explore-1", Point.BEFORE_FIRST_CALL, 0),
+        ("@tool explore @to main say", "main", Point.AFTER_TOOLS, 1),
+        ("@tool explore !say", "explore-1", Point.BEFORE_FIRST_CALL, 0),
     ],
 )
 async def test_a_line_awaits_a_moment_of_its_agent(line: str, agent: str, point: str, iteration: int) -> None:
@@ -91,7 +96,8 @@ async def test_a_line_awaits_a_moment_of_its_agent(line: str, agent: str, point:
         if line.startswith("@to "):
             stage.schedule(line)
         await stage.agents.finish()
-        assert [found[1:] for found in stage.delivered] == [(agent, point, iteration)]
+        [(_, *receipt)] = stage.delivered
+        assert receipt == [agent, point, iteration]
         assert (stage.unsent, stage.refused, stage.sender.waiting) == ([], [], ())
 
 
@@ -101,7 +107,7 @@ async def test_lines_after_an_agent_go_to_its_parent() -> None:
         await stage.agents.begin([starts("agent", [starts("explore")], [WAIT])])
         await stage.agents.finish()
         await stage.agents.session.chain.wait_idle()
-        assert stage.delivered == [("say", "agent-1", "D", 1), ("after all", "main", "start", 0)]
+        assert stage.delivered == [("say", "agent-1", Point.AFTER_TOOLS, 1), ("after all", "main", Point.START, 0)]
 
 
 async def test_moments_of_a_child_never_start_a_run() -> None:
@@ -111,24 +117,25 @@ async def test_moments_of_a_child_never_start_a_run() -> None:
         stage.agents.session.interrupt()
         await stage.agents.session.chain.wait_idle()
         stage.sender.discard()
-        assert len(stage.agents.session.of(events.RunStarted)) == 1
-        assert [(r.text, r.state) for r in stage.agents.session.chain.lines.receipts[1:]] == [("say", "returned")]
+        [run] = stage.agents.session.of(events.RunStarted)
+        states = {r.text: r.state for r in stage.agents.session.chain.lines.receipts if r.text != run.query}
+        assert states == {"say": "returned"}
         assert stage.unsent == ["@answer @to explore-1 more"]
 
 
 async def test_a_call_without_an_agent_sends_its_lines() -> None:
     async with opened() as stage:
         stage.schedule("@tool explore say", "@tool explore second")
-        nothing: Call = ["explore", {"task": " "}]
-        await stage.agents.begin([nothing])
+        without_task: Call = ["explore", {"task": " "}]
+        await stage.agents.begin([without_task])
         await stage.agents.finish()
-        assert stage.delivered == [("say", "main", "D", 1), ("second", "main", "D", 1)]
+        assert stage.delivered == [("say", "main", Point.AFTER_TOOLS, 1), ("second", "main", Point.AFTER_TOOLS, 1)]
 
 
 async def test_a_stop_before_the_agent_leaves_its_line() -> None:
     async with opened() as stage:
         chain = stage.agents.session.chain
-        chain.listen(lambda e: chain.submit("stop") and None if isinstance(e, events.ToolCall) else None)
+        at(stage.agents.session, events.ToolCall, lambda: chain.submit("stop"))
         stage.schedule("@tool explore say")
         await stage.agents.begin([starts("explore")])
         await chain.wait_idle()
@@ -145,40 +152,40 @@ async def test_a_line_for_an_unknown_agent_is_refused() -> None:
         assert stage.agents.session.chain.runs.exit_code() == 3
 
 
-# --------------------------------------------------------------------------------------------------------- questions
-
 ASK: Call = ["ask_user_question", {"question": "Which?", "options": ["left", "right"]}]
-PAIR = [starts("explore", [ASK]), starts("plan", [ASK])]
+EXPLORER_AND_PLANNER = [starts("explore", [ASK]), starts("plan", [ASK])]
+"""Calls that start two agents. Each asks a question, the explorer first."""
 
 
 @pytest.mark.parametrize(
-    ("lines", "explorer", "planner", "left"),
+    ("lines", "explorer", "planner", "unsent"),
     [
-        (["@question @to plan-1 left", "@question @to explore-1 right"], "right", "left", 0),
-        (["@question right", "@question left"], "right", "left", 0),
-        (["@question @to plan-1 left", "@question right"], "right", "left", 0),
-        (["@question @to PLAN-1 left"], NO_USER_CHOOSES, "left", 0),
-        (["@question @to agent-1 x", "@question right"], "right", NO_USER_CHOOSES, 1),
+        (["@question @to plan-1 left", "@question @to explore-1 right"], "right", "left", []),
+        (["@question right", "@question left"], "right", "left", []),
+        (["@question @to plan-1 left", "@question right"], "right", "left", []),
+        (["@question @to PLAN-1 left"], NO_USER_CHOOSES, "left", []),
+        (["@question @to agent-1 x", "@question right"], "right", NO_USER_CHOOSES, ["@question @to agent-1 x"]),
     ],
+    ids=["both named", "none named", "one named", "capitals", "unknown agent"],
 )
 async def test_an_answer_is_for_questions_of_its_agent(
-    lines: list[str], explorer: str, planner: str, left: int
+    lines: list[str], explorer: str, planner: str, unsent: list[str]
 ) -> None:
     async with opened() as stage:
         stage.schedule(*lines)
-        await stage.agents.begin(PAIR)
+        await stage.agents.begin(EXPLORER_AND_PLANNER)
         await stage.agents.finish()
         for agent, answer in (("explore-1", explorer), ("plan-1", planner)):
-            ((text, _),) = stage.agents.results(agent)
+            [(text, _)] = stage.agents.results(agent)
             assert answer in text
         stage.sender.discard()
-        assert stage.unsent == lines[:left]
+        assert stage.unsent == unsent
 
 
 async def test_a_later_answer_is_for_the_open_question() -> None:
     async with opened() as stage:
         with stage.agents.session.chain.answering():
-            await stage.agents.begin(PAIR)
+            await stage.agents.begin(EXPLORER_AND_PLANNER)
             stage.schedule("@question @to plan-1 left")
             await stage.agents.quiet()
             assert stage.agents.session.chain.questions.asker == "explore-1"
@@ -188,18 +195,15 @@ async def test_a_later_answer_is_for_the_open_question() -> None:
         assert answers == [("explore-1", "right"), ("plan-1", "left")]
 
 
-# ------------------------------------------------------------------------------------------------------------- room
-
-
 async def test_queued_lines_of_all_agents_have_one_order() -> None:
-    async with opened(SMALL) as stage:
+    async with opened(ROOM_FOR_ONE) as stage:
         await stage.agents.begin([starts("explore", [WAIT], [WAIT]), starts("plan", [WAIT])], [WAIT])
         stage.schedule("@to explore-1 one", "@to explore-1 two", "@to plan-1 three", "@to main four")
         assert stage.sender.queued_count == 3
         await stage.let_go("explore-1")
         assert stage.sender.queued_count == 0
         await stage.agents.finish()
-        assert [(text, agent) for text, agent, *_ in stage.delivered] == [
+        assert stage.delivered_to == [
             ("one", "explore-1"),
             ("two", "explore-1"),
             ("three", "plan-1"),
@@ -208,8 +212,7 @@ async def test_queued_lines_of_all_agents_have_one_order() -> None:
 
 
 async def test_now_lines_and_stops_overtake_queued_lines() -> None:
-    """The stop of a child discards none of them."""
-    async with opened(SMALL) as stage:
+    async with opened(ROOM_FOR_ONE) as stage:
         await stage.agents.begin([starts("explore", [WAIT]), starts("plan", [WAIT], [WAIT])], [WAIT])
         stage.schedule("@to plan-1 one", "@to plan-1 two", "@to main three", "@to explore-1 stop")
         assert stage.sender.queued_count == 2
@@ -218,13 +221,13 @@ async def test_now_lines_and_stops_overtake_queued_lines() -> None:
         stage.schedule("@to plan-1 !!four")
         await stage.agents.quiet()
         await stage.agents.finish()
-        assert [text for text, *_ in stage.delivered] == ["one", "!!four", "two", "three"]
-        assert (stage.unsent, stage.refused) == ([], [])
+        assert [text for text, _ in stage.delivered_to] == ["one", "!!four", "two", "three"]
+        assert (stage.unsent, stage.refused) == ([], []), "the stop of a child discards no line"
 
 
 @pytest.mark.parametrize("stop", ["stop", "@to main stop"])
 async def test_a_stop_of_the_run_discards_queued_lines(stop: str) -> None:
-    async with opened(SMALL) as stage:
+    async with opened(ROOM_FOR_ONE) as stage:
         await stage.agents.begin([starts("explore", [WAIT])])
         stage.schedule("@to explore-1 one", "@to explore-1 two", "@to main three", stop)
         assert stage.unsent == ["@to explore-1 two", "@to main three"]
@@ -232,22 +235,23 @@ async def test_a_stop_of_the_run_discards_queued_lines(stop: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kinds", "line", "delivered"),
+    ("kinds", "line", "delivered_to"),
     [
         # The parent reads the line of an agent that has no iteration left.
         ('{"explore": {"max_iterations": 1}}', "one", [("one", "main"), ("three", "plan-1")]),
         ("{}", "stop", [("three", "plan-1")]),
     ],
+    ids=["no iteration left", "stopped"],
 )
 async def test_queued_lines_of_an_ended_agent_are_refused(
-    kinds: str, line: str, delivered: list[tuple[str, str]]
+    kinds: str, line: str, delivered_to: list[tuple[str, str]]
 ) -> None:
     async with opened(settings(agents=True, inbox_size=1, kinds=kinds)) as stage:
         await stage.agents.begin([starts("explore", [WAIT]), starts("plan", [WAIT])], [WAIT])
         stage.schedule(f"@to explore-1 {line}", "@to explore-1 two", "@to plan-1 three")
         await stage.let_go("explore-1")
         assert (stage.sender.queued_count, stage.refused) == (0, ["S1"])
-        (refused,) = stage.agents.session.of(events.LineRefused)
+        [refused] = stage.agents.session.of(events.LineRefused)
         assert "main, plan-1" in refused.reason
         await stage.agents.finish()
-        assert [(text, agent) for text, agent, *_ in stage.delivered] == delivered
+        assert stage.delivered_to == delivered_to

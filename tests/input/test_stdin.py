@@ -18,89 +18,100 @@ from chain.lines.parse import MAX_LINE
 from cli.input.splitter import RawLine
 from cli.input.stdin import FIRST_BYTE_S, Lines, Piped, is_piped, read_piped, with_piped
 
+Connection = tuple[socket.socket, int]
+"""A socket that writes to an input, and the descriptor of the input."""
+
 
 @pytest.fixture
-def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
-    """Return the ends of a socket that keeps packets apart, so that each read gets one."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with ours, theirs:
-        yield ours, theirs
+def connection() -> Iterator[Connection]:
+    """Yield a connection on which each read returns what one write sent."""
+    writer, reader = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with writer, reader:
+        yield writer, reader.fileno()
 
 
-# -------------------------------------------------------------------------------------------------------------- lines
+async def test_lines_are_returned_before_the_input_ends(connection: Connection) -> None:
+    writer, fd = connection
+    lines = Lines(fd, read_before=b"ze")
+    writer.send(b"ro\npart")
+    assert await lines.next() == RawLine("zero", 1)
+    writer.send(b" one\n")
+    assert await lines.next() == RawLine("part one", 2)
+    writer.send(b"end")
+    writer.close()
+    assert await lines.next() == RawLine("end", 3)
+    for _ in range(2):
+        assert await lines.next() is None
 
 
-async def test_lines_are_returned_before_the_input_ends(ends: tuple[socket.socket, socket.socket]) -> None:
-    ours, theirs = ends
-    lines = Lines(theirs.fileno(), read_before=b"ze")
-    for n, (packet, text) in enumerate([(b"ro\npart", "zero"), (b" one\n", "part one"), (b"end", "end")], 1):
-        ours.send(packet)
-        if text == "end":
-            ours.close()
-        assert await lines.next() == RawLine(text, n)
-    assert [await lines.next() for _ in range(2)] == [None, None]
-
-
-@pytest.mark.parametrize("is_closed", [True, False])
-async def test_an_unusable_descriptor_has_no_lines(is_closed: bool) -> None:
+async def test_a_closed_descriptor_has_no_lines() -> None:
     folder = os.open("/", os.O_RDONLY)
-    if is_closed:
-        os.close(folder)
+    os.close(folder)
     assert await Lines(folder).next() is None
-    if not is_closed:
-        os.close(folder)
+
+
+async def test_a_folder_has_no_lines() -> None:
+    folder = os.open("/", os.O_RDONLY)
+    assert await Lines(folder).next() is None
+    os.close(folder)
 
 
 async def test_a_non_blocking_input_is_awaited() -> None:
-    reading, writing = os.pipe()
-    os.set_blocking(reading, False)
-    found: list[RawLine | None] = []
+    read_end, write_end = os.pipe()
+    os.set_blocking(read_end, False)
 
-    async def collect() -> None:
-        found.append(await Lines(reading).next())
+    async def write() -> None:
+        await trio.to_thread.run_sync(os.stat, "/")  # time for the first read, which finds nothing
+        os.write(write_end, b"late\n")
+        os.close(write_end)
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(collect)
-        await trio.to_thread.run_sync(os.stat, "/")  # time for the first read, which finds nothing
-        os.write(writing, b"late\n")
-        os.close(writing)
-    os.close(reading)
-    assert found == [RawLine("late", 1)]
+        nursery.start_soon(write)
+        assert await Lines(read_end).next() == RawLine("late", 1)
+    os.close(read_end)
 
 
-# -------------------------------------------------------------------------------------------------------- piped input
+def test_pipes_sockets_and_files_are_piped(connection: Connection, tmp_path: Path) -> None:
+    _, fd = connection
+    read_end, write_end = os.pipe()
+    with (tmp_path / "file").open("w+b") as file:
+        assert is_piped(read_end)
+        assert is_piped(fd)
+        assert is_piped(file.fileno())
+    os.close(read_end)
+    os.close(write_end)
+    assert not is_piped(read_end), "it is closed"
 
 
-def test_pipes_sockets_and_files_are_piped(ends: tuple[socket.socket, socket.socket], tmp_path: Path) -> None:
-    pipe, terminal = os.pipe(), pty.openpty()
-    with (tmp_path / "file").open("w+b") as file, open(os.devnull, "rb") as null:
-        piped = (pipe[0], ends[0].fileno(), file.fileno())
-        others = (*terminal, null.fileno())
-        assert [is_piped(fd) for fd in (*piped, *others)] == [True] * 3 + [False] * 3
-    for fd in (*pipe, *terminal):
-        os.close(fd)
-    assert not is_piped(pipe[0])
+def test_terminals_and_devices_are_not_piped() -> None:
+    terminal, program = pty.openpty()
+    with open(os.devnull, "rb") as null:
+        assert not is_piped(terminal)
+        assert not is_piped(program)
+        assert not is_piped(null.fileno())
+    os.close(terminal)
+    os.close(program)
 
 
 def fail() -> None:
     raise AssertionError("no wait is expected")
 
 
-async def test_a_silent_pipe_is_left_unread(
-    ends: tuple[socket.socket, socket.socket], autojump_clock: MockClock
-) -> None:
-    ours, theirs = ends
-    assert await read_piped(theirs.fileno(), first_byte_s=FIRST_BYTE_S, on_wait=fail) is None
+async def test_a_silent_pipe_is_left_unread(connection: Connection, autojump_clock: MockClock) -> None:
+    writer, fd = connection
+    assert await read_piped(fd, first_byte_s=FIRST_BYTE_S, on_wait=fail) is None
     assert trio.current_time() == FIRST_BYTE_S
-    ours.send(b"late")
-    assert theirs.recv(10) == b"late"
+    writer.send(b"late")
+    assert os.read(fd, 10) == b"late"
 
 
-@pytest.mark.parametrize("first_byte_s", [FIRST_BYTE_S, math.inf])
+@pytest.mark.parametrize(
+    ("first_byte_s", "delay_s"), [(FIRST_BYTE_S, FIRST_BYTE_S - 0.1), (math.inf, 1000)], ids=["in time", "no limit"]
+)
 async def test_a_slow_pipe_is_read_to_its_end(
-    ends: tuple[socket.socket, socket.socket], autojump_clock: MockClock, first_byte_s: float
+    connection: Connection, autojump_clock: MockClock, first_byte_s: float, delay_s: float
 ) -> None:
-    ours, theirs = ends
+    writer, fd = connection
     waits, has_waited = list[float](), trio.Event()
 
     def on_wait() -> None:
@@ -108,55 +119,60 @@ async def test_a_slow_pipe_is_read_to_its_end(
         has_waited.set()
 
     async def write() -> None:
-        await trio.sleep(min(first_byte_s - 0.1, 1000))
-        for piece in (b"zw", "ö".encode()[:1], "ö".encode()[1:], b"lf\n"):
-            ours.send(piece)
+        await trio.sleep(delay_s)
+        for part in (b"zw", b"\xc3", b"\xb6", b"lf\n"):  # the bytes of ö apart
+            writer.send(part)
             await has_waited.wait()
             await trio.sleep(1000)
-        ours.close()
+        writer.close()
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(write)
-        assert await read_piped(theirs.fileno(), first_byte_s=first_byte_s, on_wait=on_wait) == Piped("zwölf")
+        assert await read_piped(fd, first_byte_s=first_byte_s, on_wait=on_wait) == Piped("zwölf")
     assert len(waits) == 1
 
 
-@pytest.mark.parametrize("packet", [b"begun", b""])
-async def test_reading_can_be_cancelled(ends: tuple[socket.socket, socket.socket], packet: bytes) -> None:
-    ours, theirs = ends
+@pytest.mark.parametrize("packet", [b"the start of a line", b""], ids=["after bytes", "before any byte"])
+async def test_reading_can_be_cancelled(connection: Connection, packet: bytes) -> None:
+    writer, fd = connection
     async with trio.open_nursery() as nursery:
-        for read in (Lines(theirs.fileno()).next, lambda: read_piped(theirs.fileno(), first_byte_s=1000, on_wait=fail)):
+        for read in (Lines(fd).next, lambda: read_piped(fd, first_byte_s=1000, on_wait=fail)):
             if packet:
-                ours.send(packet)
+                writer.send(packet)
             nursery.start_soon(read)
             await wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
-    ours.close()  # which ends the thread
+    writer.close()  # which ends the thread
 
 
 @pytest.mark.parametrize(
-    ("raw", "text", "replaced"),
+    ("raw", "piped"),
     [
-        (b"", "", False),
-        (b"one\ntwo\n\n", "one\ntwo", False),
-        (b"  indented\n", "  indented", False),
-        (b"one\r\ntwo\r\n", "one\r\ntwo", False),
-        (b"\xef\xbb\xbfone", "one", False),
-        (b"gr\xfc\xdfe", "gr\ufffd\ufffde", True),
+        (b"", Piped("")),
+        (b"one\ntwo\n\n", Piped("one\ntwo")),
+        (b"  indented\n", Piped("  indented")),
+        (b"one\r\ntwo\r\n", Piped("one\r\ntwo")),
+        (b"\xef\xbb\xbfone", Piped("one")),
+        (b"gr\xfc\xdfe", Piped("gr\ufffd\ufffde", has_invalid_bytes=True)),
     ],
+    ids=["empty", "newlines at the end", "indented", "carriage returns", "byte order mark", "invalid bytes"],
 )
-async def test_a_file_is_read_as_text(tmp_path: Path, raw: bytes, text: str, replaced: bool) -> None:
+async def test_a_file_is_read_as_text(tmp_path: Path, raw: bytes, piped: Piped) -> None:
     (tmp_path / "file").write_bytes(raw)
     with (tmp_path / "file").open("rb") as file:
-        assert await read_piped(file.fileno(), first_byte_s=FIRST_BYTE_S, on_wait=fail) == Piped(text, replaced)
+        assert await read_piped(file.fileno(), first_byte_s=FIRST_BYTE_S, on_wait=fail) == piped
 
 
-@pytest.mark.parametrize(("mode", "says"), [("r+b", "more than the 100,000 characters"), ("wb", "cannot be read")])
-async def test_unusable_input_is_an_error(tmp_path: Path, mode: str, says: str) -> None:
+@pytest.mark.parametrize(
+    ("mode", "message"),
+    [("r+b", "more than the 100,000 characters"), ("wb", "cannot be read")],
+    ids=["too long", "write-only"],
+)
+async def test_unusable_input_is_an_error(tmp_path: Path, mode: str, message: str) -> None:
     (tmp_path / "file").touch()
     with (tmp_path / "file").open(mode) as file:
-        file.truncate(3_000_000_000)
-        with pytest.raises(UserError, match=says):
+        file.truncate(3_000_000_000)  # more than fits into memory
+        with pytest.raises(UserError, match=message):
             await read_piped(file.fileno(), first_byte_s=FIRST_BYTE_S, on_wait=fail)
 
 
@@ -167,14 +183,16 @@ async def test_unusable_input_is_an_error(tmp_path: Path, mode: str, says: str) 
         ("sum up", " \n", "sum up"),
         (None, "sum up\nthis", "sum up\nthis"),
     ],
+    ids=["both", "blank input", "no query"],
 )
 def test_piped_input_is_appended_to_the_query(query: str | None, piped: str, whole: str) -> None:
     assert with_piped(query, Piped(piped)) == whole
 
 
-@pytest.mark.parametrize("query", ["sum up", None])
+@pytest.mark.parametrize("query", ["sum up", None], ids=["query", "no query"])
 def test_query_and_input_share_one_limit(query: str | None) -> None:
-    room = MAX_LINE - len(with_piped(query, Piped("x"))) + 1
-    assert len(with_piped(query, Piped("x" * room))) == MAX_LINE
+    length_without_input = len(with_piped(query, Piped("x"))) - 1
+    longest = "x" * (MAX_LINE - length_without_input)
+    assert len(with_piped(query, Piped(longest))) == MAX_LINE
     with pytest.raises(UserError, match="100,001"):
-        with_piped(query, Piped("x" * (room + 1)))
+        with_piped(query, Piped(longest + "x"))

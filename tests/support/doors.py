@@ -25,16 +25,15 @@ class Client:
     stream: trio.SocketStream
     rows: list[dict[str, Any]] = field(default_factory=list)
     is_closed: bool = False
-    _data: bytearray = field(default_factory=bytearray)
+    _rest: bytes = b""
     _changed: trio.Event = field(default_factory=trio.Event)
 
     async def read(self) -> None:
         """Read rows until the other side closes."""
         try:
             while chunk := await self.stream.receive_some(65_536):
-                *whole, rest = (bytes(self._data) + chunk).split(b"\n")
-                self._data = bytearray(rest)
-                self.rows += [json.loads(row) for row in whole]
+                *complete, self._rest = (self._rest + chunk).split(b"\n")
+                self.rows += [json.loads(row) for row in complete]
                 self._changed.set()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
@@ -47,25 +46,23 @@ class Client:
         await self.stream.send_all(data)
         await wait_all_tasks_blocked()
 
-    async def say(self, text: str, **more: Any) -> None:
-        """Send a line."""
+    async def send_line(self, text: str, **more: Any) -> None:
         await self.send({"type": "line", "text": text, **more})
 
-    async def until(self, type: str, **fields: object) -> dict[str, Any]:
+    async def wait_for(self, type: str, **fields: object) -> dict[str, Any]:
         """Wait for a row of this type with these fields, and return it."""
         while True:
-            for row in self.of(type):
+            for row in self.rows_of(type):
                 if all(row[name] == value for name, value in fields.items()):
                     return row
             assert not self.is_closed, f"no {type} {fields} in {self.types}"
             await self._wait()
 
-    async def until_closed(self) -> None:
-        """Wait until the other side closes."""
+    async def wait_closed(self) -> None:
         while not self.is_closed:
             await self._wait()
 
-    def of(self, *types: str) -> list[dict[str, Any]]:
+    def rows_of(self, *types: str) -> list[dict[str, Any]]:
         """Return the rows of these types so far."""
         return [row for row in self.rows if row["type"] in types]
 
@@ -74,8 +71,7 @@ class Client:
         """The types of the rows so far."""
         return [row["type"] for row in self.rows]
 
-    async def leave(self) -> None:
-        """Close the connection."""
+    async def disconnect(self) -> None:
         await trio.aclose_forcefully(self.stream)
         await wait_all_tasks_blocked()
 
@@ -85,15 +81,15 @@ class Client:
 
 
 @dataclass
-class Entrance:
-    """An open side door."""
+class OpenDoor:
+    """A side door that clients can connect to."""
 
     path: Path
     nursery: trio.Nursery
     clients: list[Client] = field(default_factory=list)
 
-    async def client(self, *, reads: bool = True) -> Client:
-        """Return a new client."""
+    async def connect(self, *, reads: bool = True) -> Client:
+        """Return a new client, which stores the rows that it receives if ``reads``."""
         client = Client(trio.SocketStream(trio.socket.from_stdlib_socket(sockets.connect(self.path))))
         self.clients.append(client)
         if reads:
@@ -103,14 +99,14 @@ class Entrance:
 
 
 @asynccontextmanager
-async def open_door(session: Session, folder: Path) -> AsyncIterator[Entrance]:
-    """Open the side door of a session, below a folder."""
+async def opened_door(session: Session, folder: Path) -> AsyncIterator[OpenDoor]:
+    """Open the side door of a session in a state folder, for the block."""
     async with trio.open_nursery() as nursery:
         async with side_door(session.chain, folder, {}) as problem:
             assert not problem
-            entrance = Entrance(folder / sockets.FALLBACK / session.chain.session_id, nursery)
-            yield entrance
+            door = OpenDoor(folder / sockets.FALLBACK / session.chain.session_id, nursery)
+            yield door
         await wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
-        for client in entrance.clients:
+        for client in door.clients:
             client.stream.socket.close()

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
 
 from chain.config.load import load_settings
@@ -19,21 +20,16 @@ from cli.acp.opener import SessionOpener
 from cli.acp.rpc import RpcError
 from cli.acp.wire import Wire
 from cli.input.splitter import RawLine
-from cli.outbox import Outbox
+from cli.outbox import ROOM, Outbox
 
 RULES = r"""
 rules:
-  - {when: {interruption: 'stream'}, text: "Understood.", and: work}
   - {when: {interruption: '(?P<all>[\s\S]+)'}, text: "Understood: ${all}", and: continue}
   - {when: {user: '\Await', tool: wait}, text: "Waited."}
   - {when: {user: '\Await'}, text: "Looking.", tools: [{name: wait, input: {}}]}
   - {when: {user: '\Astream'}, text: "one two LONG seven", pace: {chunk: 4, delay_s: 0.02}}
   - {when: {user: '\Awrite', tool: write_file}, text: "Written: ${result}"}
   - {when: {user: '\Awrite'}, tools: [{name: write_file, input: {path: new.txt, content: "a\nb\n"}}]}
-  - {when: {user: '\Aedit', tool: edit_file}, text: "Edited: ${result}"}
-  - when: {user: '\Aedit', tool: read_file}
-    tools: [{name: edit_file, input: {path: old.txt, old_string: b, new_string: B}}]
-  - {when: {user: '\Aedit'}, tools: [{name: read_file, input: {path: old.txt}}]}
   - {when: {user: '\Aask', tool: ask_user_question}, text: "You said: ${result}"}
   - {when: {user: '\Aask'}, tools: [{name: ask_user_question, input: {question: "Which?", options: [left, stop]}}]}
   - {when: {user: '\Aplan', tool: plan_set_tasks}, text: "Planned."}
@@ -42,20 +38,20 @@ rules:
   - {when: {user: '\Along'}, text: "Too lo", stop_reason: max_tokens}
   - {when: {user: '\Aloop', tool: plan_list}, tools: [{name: plan_list, input: {}}]}
   - {when: {user: '\Aloop'}, tools: [{name: plan_list, input: {}}]}
-  - {when: {user: '\Aexplore', tool: explore}, text: "It says: ${result}"}
-  - {when: {user: '\Aexplore'}, tools: [{name: explore, input: {task: "look around"}}]}
-  - {when: {user: 'look around'}, text: "I see nothing."}
   - {when: {user: 'Greet Ada'}, text: "Good day."}
   - {when: {user: '\Afail'}, error: {message: the service is gone, retryable: false}}
   - {text: "Hello."}
 """.replace("LONG", "three " * 1_000)
-"""Streaming all of the long text takes longer than whatever a test does meanwhile."""
+"""Rules by the first word of a prompt. The text of ``stream`` takes 30 s, longer than any test streams it."""
 
-GROUPS = ("todo", "ask", "files", "edit", "agents")
+TOOL_GROUPS = ("todo", "ask", "files", "edit")
+
+with_unread_end = pytest.mark.parametrize("config", [{"max_iterations": ROOM}], indirect=True, ids=["unread end"])
+"""The run of ``loop`` has more updates than can wait for the editor. So its end stays unsent until the editor reads."""
 
 
 @dataclass
-class Asked:
+class AgentRequest:
     """A request of the agent, which the editor answers."""
 
     id: object
@@ -65,91 +61,92 @@ class Asked:
 
 @dataclass
 class Editor:
-    """A client that sends rows to an agent, and stores what comes back once ``reads`` is set."""
+    """A client that sends rows to an agent, and stores the agent's messages once ``reads`` is set."""
 
-    send_rows: trio.MemorySendChannel[RawLine]
+    rows: trio.MemorySendChannel[RawLine]
     answers: dict[object, dict[str, Any]] = field(default_factory=dict)
-    heard: list[dict[str, Any]] = field(default_factory=list)
-    asked: list[Asked] = field(default_factory=list)
+    """The answers to the editor's requests, by the ids of the requests."""
+    notifications: list[dict[str, Any]] = field(default_factory=list)
+    requests: list[AgentRequest] = field(default_factory=list)
+    """The requests of the agent."""
     log: list[tuple[str, object]] = field(default_factory=list)
     """The received messages in order: ``answer`` and the id, or the method and the kind of update."""
     outbox: Outbox = field(init=False)
-    notes: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    """What the agent writes to its standard error."""
     reads: trio.Event = field(default_factory=trio.Event)
-    _news: trio.Event = field(default_factory=trio.Event)
-    _last: int = 0
-    _number: int = 0
+    _changed: trio.Event = field(default_factory=trio.Event)
+    _last_id: int = 0
+    _row_number: int = 0
 
-    def row(self, text: str, **more: bool) -> None:
-        """Send a row as it is."""
-        self._number += 1
-        self.send_rows.send_nowait(RawLine(text, self._number, **more))
+    def send_row(self, text: str) -> None:
+        self._row_number += 1
+        self.rows.send_nowait(RawLine(text, self._row_number))
 
-    def say(self, **message: object) -> None:
-        """Send a message."""
-        self.row(json.dumps({"jsonrpc": "2.0", **message}))
+    def send(self, **message: object) -> None:
+        self.send_row(json.dumps({"jsonrpc": "2.0", **message}))
 
-    def begin(self, method: str, **params: object) -> int:
+    def start_request(self, method: str, **params: object) -> int:
         """Send a request, and return its id."""
-        self._last += 1
-        self.say(id=self._last, method=method, params=params)
-        return self._last
+        self._last_id += 1
+        self.send(id=self._last_id, method=method, params=params)
+        return self._last_id
 
-    def tell(self, method: str, **params: object) -> None:
-        """Send a notification."""
-        self.say(method=method, params=params)
+    def notify(self, method: str, **params: object) -> None:
+        self.send(method=method, params=params)
 
-    def answer(self, asked: Asked, **result: object) -> None:
-        """Answer a request of the agent."""
-        self.say(id=asked.id, result=result)
+    def answer(self, request: AgentRequest, **result: object) -> None:
+        self.send(id=request.id, result=result)
 
-    def choose(self, asked: Asked, option: str) -> None:
+    def choose_option(self, request: AgentRequest, option: str) -> None:
         """Answer a request for permission."""
-        self.answer(asked, outcome={"outcome": "selected", "optionId": option})
+        self.answer(request, outcome={"outcome": "selected", "optionId": option})
 
-    async def write(self, rows: bytes) -> None:
-        """Receive rows, which the agent writes."""
+    async def receive(self, rows: bytes) -> None:
+        """Receive rows of the agent."""
         await trio.lowlevel.checkpoint()
         await self.reads.wait()
         assert rows.endswith(b"\n")
         for row in rows.splitlines():
-            self._receive(json.loads(row))
-        self._news.set()
-        self._news = trio.Event()
+            self._store(json.loads(row))
+        self._changed.set()
+        self._changed = trio.Event()
 
-    def _receive(self, message: dict[str, Any]) -> None:
+    def _store(self, message: dict[str, Any]) -> None:
         assert message.pop("jsonrpc") == "2.0"
         if "method" not in message:
             self.answers[message["id"]] = message
             self.log.append(("answer", message["id"]))
         elif "id" in message:
-            self.asked.append(Asked(message["id"], message["method"], message["params"]))
+            self.requests.append(AgentRequest(message["id"], message["method"], message["params"]))
             self.log.append((message["method"], message["id"]))
         else:
-            self.heard.append(message)
+            self.notifications.append(message)
             update = message["params"].get("update", {})
             self.log.append((message["method"], update.get("sessionUpdate")))
 
-    async def until(self, condition: Callable[[], object]) -> None:
+    @property
+    def last_message(self) -> tuple[str, object]:
+        return self.log[-1]
+
+    async def wait_until(self, condition: Callable[[], object]) -> None:
         """Wait until a condition holds. It is checked at each message."""
         while not condition():
-            await self._news.wait()
+            await self._changed.wait()
 
     async def result(self, id: object) -> dict[str, Any]:
-        """Return the answer to a request. Raise ``RpcError``."""
-        await self.until(lambda: id in self.answers)
-        found = self.answers[id]
-        if "error" in found:
-            error = found["error"]
+        """Wait for the answer to a request, and return its result. Raise ``RpcError`` if it is an error."""
+        await self.wait_until(lambda: id in self.answers)
+        if error := self.answers[id].get("error"):
             raise RpcError(error["code"], error["message"], error.get("data"))
-        result: dict[str, Any] = found["result"]
+        result: dict[str, Any] = self.answers[id]["result"]
         return result
 
     async def call(self, method: str, **params: object) -> dict[str, Any]:
-        """Send a request, and return its answer. Raise ``RpcError``."""
-        return await self.result(self.begin(method, **params))
+        """Send a request, and return its result. Raise ``RpcError`` if the answer is an error."""
+        return await self.result(self.start_request(method, **params))
 
-    async def error(self, method: str, **params: object) -> RpcError:
+    async def error_of(self, method: str, **params: object) -> RpcError:
         """Send a request, and return the error that answers it."""
         try:
             result = await self.call(method, **params)
@@ -157,62 +154,72 @@ class Editor:
             return error
         raise AssertionError(f"{method} gave {result}")
 
-    async def question(self, nth: int = 1) -> Asked:
+    async def nth_request(self, nth: int = 1) -> AgentRequest:
         """Wait for the nth request of the agent."""
-        await self.until(lambda: len(self.asked) >= nth)
-        return self.asked[nth - 1]
+        await self.wait_until(lambda: len(self.requests) >= nth)
+        return self.requests[nth - 1]
 
     def updates(self, kind: str = "") -> list[dict[str, Any]]:
         """Return the updates of a kind, or all."""
-        found = [m["params"]["update"] for m in self.heard if m["method"] == "session/update"]
-        return [update for update in found if not kind or update["sessionUpdate"] == kind]
+        updates = [m["params"]["update"] for m in self.notifications if m["method"] == "session/update"]
+        return [update for update in updates if not kind or update["sessionUpdate"] == kind]
 
     def text(self, kind: str = "agent_message_chunk") -> str:
         """Return the text of the chunks of a kind."""
         return "".join(update["content"]["text"] for update in self.updates(kind))
 
-    def calls(self) -> dict[str, dict[str, Any]]:
+    def tool_calls(self) -> dict[str, dict[str, Any]]:
         """Return the tool calls by their ids, with all updates applied."""
-        found: dict[str, dict[str, Any]] = {}
+        calls: dict[str, dict[str, Any]] = {}
         for update in self.updates():
             if update["sessionUpdate"] in ("tool_call", "tool_call_update"):
-                found.setdefault(update["toolCallId"], {}).update(update)
-        return found
+                calls.setdefault(update["toolCallId"], {}).update(update)
+        return calls
 
     def receipts(self, state: str = "") -> list[dict[str, Any]]:
-        """Return the receipts, or those with a state."""
-        found = [m["params"] for m in self.heard if m["method"] == "_chain/receipt"]
-        return [each for each in found if not state or each["state"] == state]
+        """Return the receipts with a state, or all."""
+        receipts = [m["params"] for m in self.notifications if m["method"] == "_chain/receipt"]
+        return [receipt for receipt in receipts if not state or receipt["state"] == state]
+
+    def receipt_states(self, line: str) -> list[str]:
+        """Return the states in the receipts of a line, in order."""
+        return [receipt["state"] for receipt in self.receipts() if receipt["id"] == line]
 
     async def initialize(self, **params: object) -> dict[str, Any]:
-        """Initialize the connection."""
         return await self.call("initialize", **{"protocolVersion": 1, **params})
 
-    async def new(self, cwd: Path) -> str:
-        """Open a session."""
+    async def new_session(self, cwd: Path) -> str:
+        """Open a session, and return its id."""
         id: str = (await self.call("session/new", cwd=str(cwd), mcpServers=[]))["sessionId"]
         return id
 
     def prompt(self, session: str, text: str) -> int:
         """Send a prompt, and return its id."""
-        return self.begin("session/prompt", sessionId=session, prompt=[{"type": "text", "text": text}])
+        return self.start_request("session/prompt", **_line(session, text))
 
     async def run(self, session: str, text: str) -> str:
         """Send a prompt, and return its stop reason."""
-        return (await self.reasons(self.prompt(session, text)))[0]
+        [reason] = await self.stop_reasons(self.prompt(session, text))
+        return reason
 
-    async def reasons(self, *ids: object) -> list[str]:
-        """Return the stop reasons of prompts."""
-        return [(await self.result(id))["stopReason"] for id in ids]
+    async def stop_reasons(self, *prompts: object) -> list[str]:
+        return [(await self.result(id))["stopReason"] for id in prompts]
 
-    async def refusal(self, session: str, text: str) -> RpcError:
+    async def prompt_error(self, session: str, text: str) -> RpcError:
         """Send a prompt, and return the error that answers it."""
-        return await self.error("session/prompt", sessionId=session, prompt=[{"type": "text", "text": text}])
+        return await self.error_of("session/prompt", **_line(session, text))
 
-    async def steer(self, session: str, text: str, **more: object) -> dict[str, Any]:
-        """Send a line of steering, and return its answer. Raise ``RpcError``."""
-        blocks = [{"type": "text", "text": text}]
-        return await self.call("_session/steering", sessionId=session, prompt=blocks, **more)
+    def start_steering(self, session: str, text: str, **params: object) -> int:
+        """Send a line of steering, and return its id."""
+        return self.start_request("_session/steering", **_line(session, text), **params)
+
+    async def steer(self, session: str, text: str, **params: object) -> dict[str, Any]:
+        """Send a line of steering, and return its result. Raise ``RpcError`` if the answer is an error."""
+        return await self.result(self.start_steering(session, text, **params))
+
+
+def _line(session: str, text: str) -> dict[str, object]:
+    return {"sessionId": session, "prompt": [{"type": "text", "text": text}]}
 
 
 async def next_row(channel: trio.MemoryReceiveChannel[RawLine]) -> RawLine | None:
@@ -232,11 +239,14 @@ def opener(
     chains: Iterable[str] = ("default",),
     **more: object,
 ) -> SessionOpener:
-    """Return an opener of sessions with a scripted model; ``more`` are keys of the configuration."""
+    """Return an opener of sessions with a scripted model.
+
+    ``groups`` are the groups of tools of each chain. ``more`` are other keys of the configuration.
+    """
     home.mkdir(exist_ok=True)
     (home / "system.yaml").write_text("messages: [{role: system, content: You are a test.}]")
     (home / "rules.yaml").write_text(rules)
-    chosen = {
+    chain = {
         "model": "test",
         "system_prompt": "system.yaml",
         "interruption_prompt": None,
@@ -245,7 +255,7 @@ def opener(
     }
     config = {
         "models": {"default": "test", "definitions": {"test": {"provider": "scripted", "script": "rules.yaml"}}},
-        "chains": dict.fromkeys(chains, chosen),
+        "chains": dict.fromkeys(chains, chain),
         **more,
     }
     path = home / "config.yaml"
@@ -256,15 +266,14 @@ def opener(
 
 
 @asynccontextmanager
-async def connected(opener: SessionOpener, *, reads: bool = True) -> AsyncIterator[Editor]:
+async def uninitialized(opener: SessionOpener) -> AsyncIterator[Editor]:
     """Yield an editor whose agent serves it until the end of the block."""
     sender, receiver = trio.open_memory_channel[RawLine](1_000)
     editor = Editor(sender)
-    if reads:
-        editor.reads.set()
-    outbox = editor.outbox = Outbox(editor.write)
+    editor.reads.set()
+    outbox = editor.outbox = Outbox(editor.receive)
 
-    agent = EditorAgent(Wire(partial(next_row, receiver), outbox), opener, editor.notes.append)
+    agent = EditorAgent(Wire(partial(next_row, receiver), outbox), opener, editor.warnings.append)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(outbox.run)
 
@@ -276,3 +285,11 @@ async def connected(opener: SessionOpener, *, reads: bool = True) -> AsyncIterat
         nursery.start_soon(serve)
         yield editor
         await sender.aclose()
+
+
+@asynccontextmanager
+async def connected(opener: SessionOpener, **features: object) -> AsyncIterator[Editor]:
+    """Yield an editor that has initialized its connection with these parameters."""
+    async with uninitialized(opener) as editor:
+        await editor.initialize(**features)
+        yield editor

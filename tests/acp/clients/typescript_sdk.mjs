@@ -1,6 +1,6 @@
-// Plays an editor with the official TypeScript SDK: prints what it got as JSON.
+// An editor with the official TypeScript SDK. It prints what it received as JSON.
 //
-// Usage: typescript_sdk.mjs WORKSPACE GATE COMMAND...   GATE is the pipe that the tool of the tests waits at.
+// Usage: typescript_sdk.mjs WORKSPACE GATE COMMAND...   GATE is the pipe at which the tool of the prompt "gate" waits.
 
 import { spawn } from "node:child_process";
 import { promises as fs } from "node:fs";
@@ -9,12 +9,12 @@ import * as acp from "@agentclientprotocol/sdk";
 
 const [workspace, gate, command, ...args] = process.argv.slice(2);
 const updates = [];
-const asked = [];
+const permissions = [];
 const receipts = [];
 const waiting = [];
 
-function note(where, what) {
-  where.push(what);
+function store(messages, message) {
+  messages.push(message);
   for (const check of [...waiting]) check();
 }
 
@@ -34,46 +34,46 @@ const textOf = (kind) =>
   updates.filter((update) => update.sessionUpdate === kind).map((update) => update.content.text).join("");
 
 async function play(agent) {
-  const got = {};
+  const received = {};
   const first = await agent.request("initialize", {
     protocolVersion: acp.PROTOCOL_VERSION,
     clientCapabilities: { elicitation: { form: {} } },
     _meta: { receipts: true },
   });
-  got.initialize = [first.protocolVersion, first.agentInfo.name, first.agentCapabilities.loadSession];
+  received.initialize = [first.protocolVersion, first.agentInfo.name, first.agentCapabilities.loadSession];
   const { sessionId } = await agent.request("session/new", { cwd: workspace, mcpServers: [] });
-  got.new = Boolean(sessionId);
+  received.new = Boolean(sessionId);
   const prompt = (text) => agent.request("session/prompt", { sessionId, prompt: [{ type: "text", text }] });
-  got.prompt = (await prompt("hello")).stopReason;
-  got.updates = textOf("agent_message_chunk");
-  got.permission = [(await prompt("write")).stopReason, asked[0].content[0].newText];
+  received.prompt = (await prompt("hello")).stopReason;
+  received.updates = textOf("agent_message_chunk");
+  received.permission = [(await prompt("write")).stopReason, permissions[0].content[0].newText];
   updates.length = 0;
   const streaming = prompt("stream");
   await until(() => textOf("agent_message_chunk"));
   await agent.notify("session/cancel", { sessionId });
-  got.cancel = (await streaming).stopReason;
+  received.cancel = (await streaming).stopReason;
   updates.length = 0;
-  const held = prompt("gate");
+  const gated = prompt("gate");
   await until(() => updates.some((update) => update.sessionUpdate === "tool_call"));
   const steered = await agent.request("_session/steering", { sessionId, prompt: [{ type: "text", text: "steered" }] });
   const second = prompt("and this");
   await fs.writeFile(gate, "open");
-  got.steer = steered.outcome;
-  got.second = [(await held).stopReason, (await second).stopReason];
+  received.steer = steered.outcome;
+  received.second = [(await gated).stopReason, (await second).stopReason];
   const line = steered._meta.chain.lineId;
-  got.receipt = receipts.filter((receipt) => receipt.id === line).map((receipt) => receipt.state);
+  received.receipt = receipts.filter((receipt) => receipt.id === line).map((receipt) => receipt.state);
   await agent.request("session/close", { sessionId });
   updates.length = 0;
   await agent.request("session/load", { sessionId, cwd: workspace, mcpServers: [] });
-  got.load = textOf("user_message_chunk").startsWith("hello");
+  received.load = textOf("user_message_chunk").startsWith("hello");
   const listed = await agent.request("session/list", { cwd: workspace });
-  got.list = listed.sessions.length === 1 && listed.sessions[0].sessionId === sessionId;
-  return { ...got, ...(await playOffers(agent)) };
+  received.list = listed.sessions.length === 1 && listed.sessions[0].sessionId === sessionId;
+  return { ...received, ...(await playOffers(agent)) };
 }
 
-// A session of its own: what can be set, what is offered, and its end.
+// Returns what a session offers: options, commands, forms and its deletion.
 async function playOffers(agent) {
-  const got = {};
+  const received = {};
   const current = (options) => Object.fromEntries(options.map((option) => [option.id, option.currentValue]));
   const offer = () => updates.find((update) => update.sessionUpdate === "available_commands_update");
   updates.length = 0;
@@ -86,24 +86,24 @@ async function playOffers(agent) {
   const set = (configId, value) => agent.request("session/set_config_option", { sessionId, configId, value });
   await until(offer);
   const { availableCommands } = offer();
-  got.options = [current(configOptions), current((await set("model", "other")).configOptions)];
-  got.commands = [availableCommands[0].name, (await said("/status")).includes("nothing is running")];
-  got.form = await said("ask");
-  got.chain = current((await set("chain", "review")).configOptions);
+  received.options = [current(configOptions), current((await set("model", "other")).configOptions)];
+  received.commands = [availableCommands[0].name, (await said("/status")).includes("nothing is running")];
+  received.form = await said("ask");
+  received.chain = current((await set("chain", "review")).configOptions);
   const list = async () => (await agent.request("session/list", { cwd: workspace })).sessions;
   for (const each of await list()) await agent.request("session/delete", { sessionId: each.sessionId });
-  got.delete = await list();
-  return got;
+  received.delete = await list();
+  return received;
 }
 
 const server = spawn(command, args, { stdio: ["pipe", "pipe", "inherit"] });
 const stream = acp.ndJsonStream(Writable.toWeb(server.stdin), Readable.toWeb(server.stdout));
 const app = acp
   .client({ name: "test" })
-  .onNotification("session/update", (cx) => note(updates, cx.params.update))
-  .onNotification("_chain/receipt", (params) => params, (cx) => note(receipts, cx.params))
+  .onNotification("session/update", (cx) => store(updates, cx.params.update))
+  .onNotification("_chain/receipt", (params) => params, (cx) => store(receipts, cx.params))
   .onRequest("session/request_permission", (cx) => {
-    note(asked, cx.params.toolCall);
+    store(permissions, cx.params.toolCall);
     return { outcome: { outcome: "selected", optionId: cx.params.options[0].optionId } };
   })
   .onRequest("elicitation/create", (cx) => {
