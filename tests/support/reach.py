@@ -318,7 +318,7 @@ async def outer() -> None:
     )
     fences = {
         "open": None,
-        "refused": full,
+        "full": full,
         "namespace": full._replace(namespace=supported.namespace),
         "network": full._replace(network=False),
         "devices alone": Fence(devices=full.devices),
