@@ -65,7 +65,7 @@ Edit: TypeAlias = Whole | Replacement
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The new content of an edited file, and its difference from the old. ``diff`` has no hunks if nothing changes."""
+    """The content of a file after an edit, and the difference from the old content: no hunks if nothing changes."""
 
     content: bytes
     diff: FileDiff

@@ -264,10 +264,10 @@ class ToolContext:
 
     ``approved`` is the preview that the user approved; ``None`` if the tool needs no approval. ``verdict`` is the
     user's verdict on it. ``agent`` is the name of the calling agent. ``notice`` shows the user a sentence that is not
-    part of the result. ``result_limit`` is the number of characters of the result that the model receives. ``extend``
-    restarts the call's time limit. ``file_changing`` is called in trio's thread before a file is replaced. It gets the
-    file's real path (relative in the workspace), its old content (``None`` for a new file) and its new content.
-    ``added_directories`` are the real paths of the directories outside the workspace that tools may use.
+    part of the result. ``result_limit`` is the most characters of a result that the model receives. ``extend`` restarts
+    the call's time limit. ``file_changing`` is called in trio's thread before a file is replaced, with its real path
+    (relative in the workspace), its old content (``None`` for a new file) and its new content. ``added_directories``
+    are the real paths of the directories outside the workspace that tools may use.
     """
 
     workspace: Path
@@ -301,17 +301,11 @@ class ToolContext:
 
     @property
     def room(self) -> int:
-        """The number of characters for the content of a result.
-
-        It is less than ``result_limit``, so that remarks on omitted content fit too.
-        """
+        """The number of characters for the content of a result; the rest of ``result_limit`` is for remarks."""
         return self.result_limit * 4 // 5
 
     async def safe_point(self, where: str) -> Guidance:
-        """Return new guidance, at a point where a long tool can change course.
-
-        ``where`` names the point, as in ``before_source:docs``.
-        """
+        """Return new guidance at ``where``, a point where a long tool can change course, as in ``before_source:docs``."""
         await trio.lowlevel.checkpoint()
         return self.steering.new_guidance()
 

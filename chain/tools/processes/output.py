@@ -104,8 +104,8 @@ class Output:
         """Return the output since the last call, up to its last line end.
 
         A long output is shortened to its end, below a row that says how many characters are not shown. Text after the
-        last line end is kept for the next call, because many programs write a row in pieces. If there is still no line
-        end in the next call, that call returns the text without one.
+        last line end is kept for the next call, because many programs write a row in pieces. The next call returns it,
+        with or without a line end.
         """
         text, left_out = self._unseen.text(), self._unseen.left_out
         cut = text.rfind("\n") + 1

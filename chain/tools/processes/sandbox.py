@@ -139,7 +139,7 @@ class Sandbox:
     def closed_folders_sentence(self, workspace: Path) -> str:
         """Return a sentence about protected files inside writable directories; empty if there are none.
 
-        It names the directories in which a command therefore cannot create, move or delete files.
+        It also names the directories in which a command therefore cannot create, move or delete files.
         """
         if self.paths is None or not self.paths.closed_folders:
             return ""

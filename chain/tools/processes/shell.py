@@ -73,10 +73,7 @@ _COMPOUND = re.compile(r"[;|&<>$`\r\n]")
 
 
 class _CommandSubject(Subject):
-    """The part of a command that the pattern of an allowance matches: its text.
-
-    No pattern matches a compound command, such as ``git status; rm -r .``.
-    """
+    """The text of a command. No pattern of an allowance matches a compound command, such as ``git status; rm -r .``."""
 
     plural = "commands"
 
@@ -255,10 +252,7 @@ class _Shell:
         return Sandbox(rules, found, paths), folder
 
     def _writable_of(self, ctx: ToolContext) -> list[Path]:
-        """Return the directories that the user added and that commands may write.
-
-        A directory inside a protected place, such as the installed packages, is left out.
-        """
+        """Return the directories that the user added, except those inside a protected place, such as the packages."""
         if not ctx.added_directories:
             return []
         refused = self.rules.protected.refused_places([ctx.workspace])
