@@ -305,7 +305,7 @@ class ToolContext:
         return self.result_limit * 4 // 5
 
     async def safe_point(self, where: str) -> Guidance:
-        """Return new guidance at ``where``, a point where a long tool can change course, as in ``before_source:docs``."""
+        """Return new guidance. ``where`` names the point of the tool's work, as in ``before_source:docs``."""
         await trio.lowlevel.checkpoint()
         return self.steering.new_guidance()
 

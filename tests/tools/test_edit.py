@@ -108,16 +108,6 @@ async def test_write_of_the_same_content_changes_nothing(agent: Agent) -> None:
     assert snapshot(agent.workspace) == before
 
 
-async def test_file_keeps_its_mode_line_ends_and_byte_order_mark(agent: Agent) -> None:
-    file = agent.workspace / FILE
-    file.write_bytes(b"\xef\xbb\xbfa\r\nb\r\nlast")
-    file.chmod(0o750)
-    await agent.read()
-    await agent.edit("a\nb", "c\nd\ne")
-    assert file.read_bytes() == b"\xef\xbb\xbfc\r\nd\r\ne\r\nlast"
-    assert file.stat().st_mode & 0o777 == 0o750
-
-
 async def test_link_inside_the_workspace_is_followed(agent: Agent) -> None:
     (agent.workspace / "link").symlink_to(FILE)
     assert (await agent.edit("beta", "two", "link")).text == "Changed docs/a.txt +1 −1."

@@ -297,7 +297,7 @@ async def test_part_of_a_file_says_how_to_continue(
 
 
 async def test_long_file_is_cut_at_a_line(workspace: Path) -> None:
-    line, line_count = "x" * 99, 1_200
+    line, line_count = "x" * 99, 1_200  # 240 lines are as many characters as MAX_SHOWN_FILE
     (workspace / "long").write_text(f"{line}\n" * line_count)
 
     async def read(offset: int, **limits: int) -> list[str]:

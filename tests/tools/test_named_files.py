@@ -168,7 +168,7 @@ def test_number_of_attached_files_is_bounded(workspace: Path) -> None:
 
 
 def test_size_of_attached_files_is_bounded(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(named_files, "MAX_NAMED_BYTES", 15)
+    monkeypatch.setattr(named_files, "MAX_NAMED_BYTES", 15)  # enough for the first file, not for both
     attachments = attach(workspace, '@a.txt @"docs/b c.md"')
     assert texts(attachments) == [A_TXT]
     assert "without docs/b c.md: more than" in attachments.notes["L1"]

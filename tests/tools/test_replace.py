@@ -28,8 +28,10 @@ Snapshot = dict[str, tuple[int, bytes]]
 
 def snapshot(root: Path) -> Snapshot:
     """Return the mode and content of everything in a folder."""
-    found = sorted(root.rglob("*"))
-    return {str(p.relative_to(root)): (p.lstat().st_mode, p.read_bytes() if p.is_file() else b"") for p in found}
+    return {
+        str(path.relative_to(root)): (path.lstat().st_mode, path.read_bytes() if path.is_file() else b"")
+        for path in sorted(root.rglob("*"))
+    }
 
 
 def without_temporary_files(entries: Snapshot) -> Snapshot:

@@ -58,8 +58,8 @@ def test_decorator_sets_the_other_fields() -> None:
         return ""
 
     longest_name = "a-B_9".ljust(64, "x")
-    made = tool(name=longest_name, timeout_s=0.5, read_only=True, needs_approval=True)(function)
-    assert (made.name, made.timeout_s, made.read_only, made.needs_approval) == (longest_name, 0.5, True, True)
+    each = tool(name=longest_name, timeout_s=0.5, read_only=True, needs_approval=True)(function)
+    assert (each.name, each.timeout_s, each.read_only, each.needs_approval) == (longest_name, 0.5, True, True)
 
 
 def test_keyword_parameters_are_in_the_schema() -> None:

@@ -48,14 +48,14 @@ class StartedJobs(Jobs):
 
 
 class Shell:
-    """The tool in a workspace, with the rules and the machine of a test."""
+    """The tool in a workspace, with the rules and the machine of a test. The machine is probed if it is ``None``."""
 
     def __init__(self, workspace: Path, guard: Guard) -> None:
         self.workspace, self.guard = workspace, guard
         self.reports: list[str] = []
         self.notices: list[str] = []
         self.rules = ShellRules()
-        self.found: Protections | None = None
+        self.machine: Protections | None = None
         self.environ = dict(os.environ)
         self.approved: Preview | None = UNASKED
         self.verdict: Verdict | None = None
@@ -64,7 +64,7 @@ class Shell:
 
     @property
     def tool(self) -> FunctionTool:
-        (tool,) = shell_tools(self.guard, self.rules, self.environ, self.found)
+        (tool,) = shell_tools(self.guard, self.rules, self.environ, self.machine)
         assert isinstance(tool, FunctionTool)
         return tool
 
@@ -118,11 +118,11 @@ def shell(tmp_path: Path, guard: Guard) -> Shell:
     ],
     ids=lambda value: value if isinstance(value, str) and "\n" not in value else "",
 )
-@pytest.mark.parametrize("found", [None, NONE], ids=["probed machine", "machine without namespaces"])
+@pytest.mark.parametrize("machine", [None, NONE], ids=["probed machine", "machine without namespaces"])
 async def test_result_has_output_and_ending(
-    shell: Shell, command: str, code: int, text: str, summary: tuple[str, ...], found: Protections | None
+    shell: Shell, command: str, code: int, text: str, summary: tuple[str, ...], machine: Protections | None
 ) -> None:
-    shell.found = found
+    shell.machine = machine
     assert await shell.output(command) == ToolOutput(text, exit_code=code, summary=summary)
 
 
@@ -240,7 +240,7 @@ async def test_refused_command_does_not_run(shell: Shell, input: dict[str, Any],
 
 
 async def test_strict_refuses_commands_without_all_protections(shell: Shell) -> None:
-    shell.rules, shell.found = ShellRules("strict"), ALL._replace(signals=False)
+    shell.rules, shell.machine = ShellRules("strict"), ALL._replace(signals=False)
     for attempt in (shell.preview, shell.run):
         with pytest.raises(ToolError, match=r"tools\.shell\.sandbox is strict.*\(signals\).* to auto"):
             await attempt("touch was-here")
@@ -257,7 +257,7 @@ async def test_only_the_approved_command_runs(shell: Shell) -> None:
 
 async def test_approval_ends_with_the_protections(shell: Shell) -> None:
     shell.approved = await shell.preview("echo hi")
-    shell.found = NONE
+    shell.machine = NONE
     with pytest.raises(ToolError, match="has changed since it was approved"):
         await shell.run("echo hi")
 
@@ -266,7 +266,7 @@ async def test_approval_ends_with_the_protections(shell: Shell) -> None:
 
 
 async def test_preview_names_command_folder_and_time(shell: Shell) -> None:
-    shell.found = ALL
+    shell.machine = ALL
     assert (await shell.preview("git status")).text == "git status"
     assert (await shell.preview("git status\n# more")).text == "$ git status\n> # more"
     assert (await shell.preview("ls", workdir="./docs", timeout_s=300)).text == "in docs, for at most 300 s:\n$ ls"
@@ -278,7 +278,7 @@ async def test_subject_of_a_preview_is_the_command(shell: Shell) -> None:
 
 
 async def test_preview_names_missing_protections(shell: Shell) -> None:
-    shell.found = NONE
+    shell.machine = NONE
     preview = await shell.preview("echo hi", workdir="docs")
     assert preview.protections == ()
     warning, *rows = preview.text.split("\n")
@@ -288,7 +288,7 @@ async def test_preview_names_missing_protections(shell: Shell) -> None:
 
 
 async def test_no_two_calls_have_the_same_preview(shell: Shell) -> None:
-    shell.found = ALL
+    shell.machine = ALL
     commands = ["in docs:\nrm -rf *", "in docs:\n$ rm -rf *", "\u0456n docs:\nrm -rf *", "$ in docs:\n> rm -rf *"]
     commands += ["ls\nrm -rf *", "ls\n> rm -rf *", "$ ls\n> rm -rf *"]
     previews = [await shell.preview(command) for command in commands]
@@ -297,7 +297,7 @@ async def test_no_two_calls_have_the_same_preview(shell: Shell) -> None:
 
 
 async def test_preview_escapes_lookalikes(shell: Shell) -> None:
-    shell.found = ALL
+    shell.machine = ALL
     assert (await shell.preview("\u0456n docs:\nrm -rf *")).text == "$ \\u0456n docs:\n> rm -rf *"
 
 

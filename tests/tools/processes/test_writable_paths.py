@@ -22,10 +22,8 @@ from chain.tools.protected import Protected, Refused
 
 pytestmark = needs("writes")
 
-NO_PLACES = Refused(frozenset(), frozenset(), frozenset())
 
-
-def refusing(*kept: Path, open: tuple[Path, ...] = (), wide: tuple[Path, ...] = ()) -> Refused:
+def places(*kept: Path, open: tuple[Path, ...] = (), wide: tuple[Path, ...] = ()) -> Refused:
     """Return protected places.
 
     Nothing in ``kept`` can be written, and nothing can be added to the folders ``open``. ``wide`` are kept folders like
@@ -53,8 +51,8 @@ def open_paths() -> Iterator[OpenPaths]:
     """Return a function that creates ``WritablePaths``, which are closed after the test."""
     with ExitStack() as stack:
 
-        def create(workspace: Path, *more: Path, refused: Refused = NO_PLACES) -> WritablePaths:
-            paths = WritablePaths(workspace, more, refused)
+        def create(workspace: Path, *more: Path, refused: Refused | None = None) -> WritablePaths:
+            paths = WritablePaths(workspace, more, refused or places())
             stack.callback(paths.close)
             return paths
 
@@ -94,7 +92,7 @@ def successful(paths: WritablePaths, folder: Path, *commands: str) -> list[str]:
 
 
 def test_protected_places_are_refused_and_others_allowed(work: Path, open_paths: OpenPaths) -> None:
-    paths = open_paths(work, refused=refusing(work / "venv", work / "lib/ours"))
+    paths = open_paths(work, refused=places(work / "venv", work / "lib/ours"))
     allowed_commands = [
         *("echo x >> file", "echo x >> lib/theirs/file", "mkdir src/new", "mv lib/theirs/file src/", "touch src/link")
     ]
@@ -121,7 +119,7 @@ def test_protected_places_are_refused_and_others_allowed(work: Path, open_paths:
 
 
 def test_nothing_is_added_to_a_folder_of_modules(work: Path, open_paths: OpenPaths) -> None:
-    paths = open_paths(work, refused=refusing(work / "src/chain", open=(work / "src",)))
+    paths = open_paths(work, refused=places(work / "src/chain", open=(work / "src",)))
     (work / "src/mine").mkdir()
     refused_commands = ["touch src/new.py", "mkdir src/chain"]
     allowed_commands = ["touch src/mine/new.py", "touch lib/new"]
@@ -143,7 +141,7 @@ def test_user_can_make_a_protected_folder_writable(
     work: Path, open_paths: OpenPaths, writable: tuple[str, ...], is_exposed: bool
 ) -> None:
     """``is_exposed``: then commands may change the protected folder too."""
-    paths = open_paths(*(work.parent / each for each in writable), refused=refusing(work / "venv"))
+    paths = open_paths(*(work.parent / each for each in writable), refused=places(work / "venv"))
     assert paths.is_exposed == is_exposed
     assert not is_exposed or paths.closed_folders == ()
     assert bool(successful(paths, work, "touch venv/bin/new")) == is_exposed
@@ -156,7 +154,7 @@ def test_workspace_without_protected_folder_is_writable(work: Path, open_paths: 
 
 
 def test_workspace_in_a_wide_protected_folder_is_writable(work: Path, open_paths: OpenPaths) -> None:
-    paths = open_paths(work, refused=refusing(wide=(work.parent,)))
+    paths = open_paths(work, refused=places(wide=(work.parent,)))
     assert (paths.is_exposed, paths.closed_folders) == (False, ())
     assert successful(paths, work, "touch new") == ["touch new"]
 
