@@ -67,7 +67,7 @@ def test_text_without_control_characters_is_unchanged(text: str) -> None:
 
 def test_rows_that_scrolled_out_cannot_be_overwritten() -> None:
     rows = [f"{n}\n" for n in range(100)]
-    scrolled_out = rows[: -(HEIGHT - 1)]  # the last row of the screen is the empty one after the last line end
+    scrolled_out = rows[:77]  # the other 23 are on the screen of 24 rows, above the row of the cursor
     move_to_top_and_clear = "\x1b[200A\x1b[J"
     assert screen_of("".join(rows), f"{move_to_top_and_clear}end") == "".join(scrolled_out) + "end"
 
