@@ -235,10 +235,7 @@ def _unique_lines(lines: Sequence[str], begin: int, end: int) -> dict[str, int]:
 
 
 def _longest_increasing(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the longest subsequence of the pairs in which both numbers increase.
-
-    The pairs must be sorted by their first numbers.
-    """
+    """Return the longest subsequence in which both numbers of the pairs increase. The first numbers must be sorted."""
     ends: list[int] = []  # for each length, the least second number that a subsequence of this length ends with
     at: list[int] = []  # the index of the pair that has the number in ``ends``
     before: list[int] = []

@@ -313,10 +313,7 @@ def _first_row(file: str) -> str:
 
 
 def _state(file: str) -> tuple[int, ...]:
-    """Return values that change whenever a file changes, or a folder is replaced; empty if there is neither.
-
-    Links are followed, as git does.
-    """
+    """Return values that change when a file changes or a folder is replaced; empty if there is neither. Follows links."""
     try:
         found = os.stat(file)
     except (OSError, ValueError):

@@ -111,10 +111,7 @@ ToolFunction: TypeAlias = Callable[..., Awaitable[str | ToolOutput]]
 
 
 class Subject:
-    """The kind of text, such as a path, with which the pattern of an allowance is compared.
-
-    This base class accepts any text.
-    """
+    """The kind of text, such as a path, that the pattern of an allowance is compared with. This base accepts any text."""
 
     plural = "subjects"
     """The plural noun for such subjects, in sentences for people."""
@@ -194,10 +191,7 @@ class Asking:
         raise ToolError(NO_USER_CHOOSES)
 
     async def approve(self, preview: Preview) -> Verdict:
-        """Return whether the call is approved.
-
-        Ask the user, unless an allowance covers the call or no user is available.
-        """
+        """Return whether the call is approved: by an allowance or, if none covers it, by the user."""
         return Verdict(False, f"{preview.subject} needs approval, and no one is available to approve it.")
 
 
@@ -424,10 +418,7 @@ class FunctionTool:
 
 
 def import_checks() -> None:
-    """Import pydantic, which checks the input of tools.
-
-    Called early in a background thread, so that the first tool call need not wait for the import.
-    """
+    """Import pydantic, which checks input. Called early in a thread, so that no tool call has to wait for it."""
     import pydantic  # noqa: F401
 
 

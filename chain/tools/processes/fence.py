@@ -35,10 +35,7 @@ from typing import NamedTuple
 
 
 class Fence(NamedTuple):
-    """The restrictions of one command.
-
-    It is a named tuple because ``dataclasses`` would double what the guard imports.
-    """
+    """The restrictions of one command. A named tuple, because ``dataclasses`` would double what the guard imports."""
 
     writable: Sequence[str] | int | None = None
     """The files and directories that the command may write; ``None`` allows all.
@@ -121,10 +118,7 @@ def _prctl(option: int, *values: int | ctypes.c_char_p) -> None:
 
 
 def adopt_orphans() -> None:
-    """Make this process a child subreaper.
-
-    A descendant whose parent has ended then becomes a child of this process, not of init.
-    """
+    """Make this process a subreaper: the new parent of each descendant whose own parent has ended."""
     _prctl(_CHILD_SUBREAPER, 1)
 
 

@@ -249,10 +249,7 @@ class ChildList:
         return [*map(int, read.split())]
 
     def first_children(self) -> list[int]:
-        """Return the pids of a few children, without reading the whole list.
-
-        A fork storm can extend the list faster than it is read.
-        """
+        """Return the pids of a few children. A fork storm can extend the whole list faster than it is read."""
         if self._file is None:
             return self.read()
         os.lseek(self._file, 0, os.SEEK_SET)

@@ -44,10 +44,7 @@ class Tail:
 
 
 class Output:
-    """The output of one command, as a terminal shows it when the command has ended.
-
-    Only its start and its end are stored.
-    """
+    """The start and the end of the output of a command, as a terminal shows it when the command has ended."""
 
     def __init__(self, stored: int = MAX_STORED, reported: int = MAX_REPORT) -> None:
         self._screen = Screen()
@@ -62,10 +59,7 @@ class Output:
         self._size = 0
 
     def add(self, chunk: bytes, *, is_last: bool = False) -> None:
-        """Append a chunk of the output, which may end in the middle of a character.
-
-        With ``is_last``, the output ends after this chunk.
-        """
+        """Append a chunk, which may end in the middle of a character. With ``is_last``, it is the last one."""
         text = self._decoder.decode(chunk, final=is_last)
         self._unseen.add(text)
         text = self._screen.add(text) + (self._screen.end() if is_last else "")

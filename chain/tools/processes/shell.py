@@ -180,10 +180,7 @@ class _Shell:
     async def _execute(
         self, ctx: ToolContext, command: str, call: _Call, timeout_s: float, on_output: Callable[[bytes], None]
     ) -> ExitStatus:
-        """Run a checked command under the guard, and report its changes to protected files.
-
-        Raise ``ToolError`` if it cannot be started.
-        """
+        """Run a command, and report its changes to protected files. Raise ``ToolError`` if it cannot be started."""
         shell, fence = shutil.which("bash", path=self.environ.get("PATH")) or "/bin/sh", call.sandbox.fence
         async with self._reporting_changes(ctx, call, is_job=timeout_s == math.inf):
             return await self.guard.run(
@@ -216,10 +213,7 @@ class _Shell:
     async def _check(
         self, ctx: ToolContext, command: str, timeout_s: float, workdir: str, background: bool, wake: bool
     ) -> _Call:
-        """Check a call of the tool. Return it with its sandbox and preview.
-
-        Raise ``ToolError`` if the command must not run.
-        """
+        """Check a call, and return it with its sandbox and preview. Raise ``ToolError`` if the command must not run."""
         how = _job_sentence(timeout_s, wakes=wake) if background or wake else ""
         if not command.strip():
             raise ToolError("The command is empty.")

@@ -100,9 +100,11 @@ for family in range(50):
             continue
         raise SystemExit(f"family {family}, kind {kind}")
 libc = ctypes.CDLL(None, use_errno=True)
-ring = ctypes.create_string_buffer(120)
-assert libc.syscall(425, 8, ring) == -1 and ctypes.get_errno() in (13, 38), "io_uring"
-assert libc.syscall(0x40000000 + 41, 1, 1, 0) == -1, "x32"
+io_uring_setup, EACCES, ENOSYS = 425, 13, 38
+parameters = ctypes.create_string_buffer(120)
+assert libc.syscall(io_uring_setup, 8, parameters) == -1 and ctypes.get_errno() in (EACCES, ENOSYS), "io_uring"
+x32_socket = 0x40000000 + 41
+assert libc.syscall(x32_socket, 1, 1, 0) == -1, "x32"
 for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK):
     one, other = socket.socketpair(socket.AF_UNIX, kind)
     one.send(b"pair")
@@ -130,11 +132,12 @@ async def test_sockets_are_refused_except_stream_pairs(workspace: FencedWorkspac
 OPEN_UNIX_SOCKETS = """
 import ctypes, os, socket, sys
 socket.create_connection(("127.0.0.1", int(sys.argv[1]))).close()
-number = {"x86_64": 41, "aarch64": 198}[os.uname().machine]
+socket_call = {"x86_64": 41, "aarch64": 198}[os.uname().machine]
 libc = ctypes.CDLL(None, use_errno=True)
 for kind in (1, 2, 3, 5):
-    for family in (1, 1 | 1 << 32, 1 | 1 << 63):
-        assert libc.syscall(number, ctypes.c_ulong(family), kind, 0) == -1 and ctypes.get_errno() == 13, (family, kind)
+    for family in (1, 1 | 1 << 32, 1 | 1 << 63):  # the kernel ignores the upper bits
+        result = libc.syscall(socket_call, ctypes.c_ulong(family), kind, 0)
+        assert result == -1 and ctypes.get_errno() == 13, (family, kind)
 for kind in (2, 3):
     try:
         socket.socketpair(socket.AF_UNIX, kind)
@@ -165,7 +168,9 @@ async def test_root_cannot_read_packets_of_others(workspace: FencedWorkspace) ->
 
 CHANGE_SUBVOLUMES = """
 import fcntl, sys
-for request in (0x5000940E, 0x50009418, 0x50009401, 0x50009417, 0x5000940F, 0x5000943F, 0x4008941A, 0x5401):
+of_subvolumes = (0x5000940E, 0x50009418, 0x50009401, 0x50009417, 0x5000940F, 0x5000943F, 0x4008941A)
+of_terminal = 0x5401
+for request in (*of_subvolumes, of_terminal):
     try:
         fcntl.ioctl(open(sys.argv[1]), request, bytes(8))  # the filter checks the request, so any file will do
     except OSError as error:
@@ -217,9 +222,9 @@ async def test_namespace_shows_only_own_processes(workspace: FencedWorkspace) ->
     assert len(processes) <= 4
 
 
-@pytest.mark.parametrize("signals", [False, True])
+@pytest.mark.parametrize("signals", [False, True], ids=["writes", "writes and signals"])
 def test_unsupported_restriction_is_an_error(signals: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fence, "_landlock_abi", lambda: 2)
+    monkeypatch.setattr(fence, "_landlock_abi", lambda: fence.WRITES_ABI - 1)
     with pytest.raises(OSError, match="does not support this restriction"):
         fence.rules([], signals=signals)
 
