@@ -313,7 +313,7 @@ def _first_row(file: str) -> str:
 
 
 def _state(file: str) -> tuple[int, ...]:
-    """Return values that change when a file changes or a folder is replaced; empty if there is neither. Follows links."""
+    """Return values that change when a file changes or a folder is replaced; empty if none exists. Follows links."""
     try:
         found = os.stat(file)
     except (OSError, ValueError):

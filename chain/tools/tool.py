@@ -111,7 +111,7 @@ ToolFunction: TypeAlias = Callable[..., Awaitable[str | ToolOutput]]
 
 
 class Subject:
-    """The kind of text, such as a path, that the pattern of an allowance is compared with. This base accepts any text."""
+    """The kind of text, such as a path, that the pattern of an allowance is compared with; here any text."""
 
     plural = "subjects"
     """The plural noun for such subjects, in sentences for people."""

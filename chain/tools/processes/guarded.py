@@ -57,11 +57,11 @@ class ExitStatus:
     """How a program ended.
 
     ``code`` is its exit code, or the negative number of the signal that killed it, or ``None`` after a timeout.
-    ``left`` is the number of processes that the program left running. They were killed.
+    ``left_running`` is the number of processes that the program left running, which were killed.
     """
 
     code: int | None
-    left: int = 0
+    left_running: int = 0
 
 
 class Guard:

@@ -185,7 +185,7 @@ async def test_guard_and_keeper_survive_all_other_signals(commands: Commands) ->
     watchers = "$PPID $(cut -d ' ' -f 4 /proc/$PPID/stat)"
     kill = f"for n in $(seq 64); do case $n in 9|19|32|33) ;; *) kill -$n {watchers};; esac; done"
     status = await commands.run(f"setsid sleep 1000 & {kill}; exit 3")
-    assert status == ExitStatus(3, left=1)
+    assert status == ExitStatus(3, left_running=1)
     assert commands.processes == []
     assert await commands.run(f"{kill}; true") == ExitStatus(0)
 
