@@ -320,13 +320,13 @@ def test_configuration_may_name_a_programs_own_tools(tmp_path: Path) -> None:
 
 
 async def test_plan_tools_change_and_render_the_plan() -> None:
-    changing_agents = list[str]()
+    agents = list[str]()
 
-    def record(change: PlanChange) -> None:
+    def apply(change: PlanChange) -> None:
         plan.apply(change)
-        changing_agents.append(change.by)
+        agents.append(change.by)
 
-    plan = Plan(record)
+    plan = Plan(apply)
     tools = {each.name.removeprefix("plan_"): each for each in TOOLS}
 
     async def use(name: str, **input: Any) -> Any:
@@ -346,7 +346,7 @@ async def test_plan_tools_change_and_render_the_plan() -> None:
         "The plan now has 2 tasks.\n[ ] 1. a\n[ ] 2. b\n0 done, 0 failed, 2 pending"
     )
     assert await use("clear") == "The plan is cleared, 2 tasks removed.\nThe plan is empty."
-    assert changing_agents == ["main"] * 7
+    assert agents == ["main"] * 7, "each change names the agent that made it"
 
 
 def test_only_the_list_of_the_plan_is_read_only() -> None:
