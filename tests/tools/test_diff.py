@@ -35,11 +35,12 @@ def apply_diff(old: str, diff: str) -> str:
         head = re.fullmatch(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@", rows.popleft())
         assert head
         old_count, new_count = (int(count or 1) for count in (head[2], head[4]))
-        begin = int(head[1]) - (1 if old_count else 0)  # lines are numbered from 1; a side without lines from 0
-        assert begin >= at
-        new_lines += old_lines[at:begin]
-        at = begin
-        assert len(new_lines) == int(head[3]) - (1 if new_count else 0)
+        # Lines are numbered from 1. A side without lines has the number of the line before it.
+        old_index, new_index = int(head[1]) - (1 if old_count else 0), int(head[3]) - (1 if new_count else 0)
+        assert old_index >= at
+        new_lines += old_lines[at:old_index]
+        at = old_index
+        assert len(new_lines) == new_index
         while old_count or new_count:
             row = rows.popleft()
             sign, line = row[:1], row[1:] + "\n"

@@ -135,7 +135,7 @@ async def test_file_that_was_not_read_cannot_be_changed(workspace: Path) -> None
     assert snapshot(workspace) == before
 
 
-async def test_reading_a_part_of_a_file_is_enough(workspace: Path) -> None:
+async def test_reading_part_of_a_file_is_enough(workspace: Path) -> None:
     agent = Agent(workspace)
     await agent.read(offset=2, limit=1)
     os.utime(workspace / FILE)  # the content counts, not the time
@@ -165,7 +165,7 @@ async def test_agents_of_a_session_share_what_they_read(agent: Agent) -> None:
         await Agent(agent.workspace).edit("three", "four")
 
 
-async def test_reading_a_part_of_a_huge_file_is_not_enough(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reading_part_of_a_huge_file_is_insufficient(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "MAX_WHOLE", 10)
     agent = Agent(workspace)
     await agent.read(limit=1)

@@ -368,10 +368,11 @@ async def test_search_returns_rows_and_counts(workspace: Path, monkeypatch: pyte
 
 
 async def test_long_list_of_matches_is_truncated(workspace: Path) -> None:
-    (workspace / "many").write_text("x\n" * (files.MAX_MATCHES + 7))
+    match_count = files.MAX_MATCHES + 7
+    (workspace / "many").write_text("x\n" * match_count)
     *_, note, count = await rows_of(workspace, search_files, pattern="x", path="many")
     assert note == "(7 more matching lines are not shown.)"
-    assert count == f"{files.MAX_MATCHES + 7} matching lines in 1 of 1 file searched."
+    assert count == f"{match_count} matching lines in 1 of 1 file searched."
 
 
 async def test_long_matching_line_is_shortened(workspace: Path) -> None:

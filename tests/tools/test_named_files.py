@@ -159,12 +159,12 @@ def test_file_without_permission_is_left_out(workspace: Path) -> None:
 
 
 def test_number_of_attached_files_is_bounded(workspace: Path) -> None:
-    names = [f"f{n}" for n in range(MAX_NAMED + 1)]
-    for name in names:
+    *attached, excess = [f"f{n}" for n in range(MAX_NAMED + 1)]
+    for name in (*attached, excess):
         (workspace / name).touch()
-    attachments = attach(workspace, " ".join(f"@{name}" for name in names))
-    assert len(attachments.blocks) == MAX_NAMED
-    assert attachments.notes["L1"].endswith(f"without {names[-1]}: more than the {MAX_NAMED} files of one message")
+    attachments = attach(workspace, " ".join(f"@{name}" for name in (*attached, excess)))
+    assert len(attachments.blocks) == len(attached)
+    assert attachments.notes["L1"].endswith(f"without {excess}: more than the {MAX_NAMED} files of one message")
 
 
 def test_size_of_attached_files_is_bounded(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:

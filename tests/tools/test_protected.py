@@ -204,6 +204,7 @@ NAME_BY_REPOSITORY = {
     "config refs/keep objects/keep head": "head",
     "a/b/config a/b/HEAD a/b/commondir": "b",
 }
+"""Files that are written in this order, and the name that is required for the last one."""
 
 
 @pytest.mark.parametrize(("paths", "required_name"), NAME_BY_REPOSITORY.items())

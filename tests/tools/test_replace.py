@@ -154,7 +154,8 @@ def test_content_is_on_the_disk_before_the_rename() -> None:
     assert names.count("rename") == 1
 
 
-def test_new_file_is_linked_so_that_none_is_overwritten() -> None:
+def test_new_file_is_linked_into_its_folder() -> None:
+    """Unlike a rename, a link never replaces a file that another program has created."""
     assert "link" in [name for name, _ in calls_of(NEW_FILE)]
 
 

@@ -349,5 +349,5 @@ async def test_plan_tools_change_and_render_the_plan() -> None:
     assert agents == ["main"] * 7, "each change names the agent that made it"
 
 
-def test_only_the_list_of_the_plan_is_read_only() -> None:
+def test_only_the_plan_list_is_read_only() -> None:
     assert [each.name for each in TOOLS if each.read_only] == ["plan_list"]

@@ -21,7 +21,8 @@ def output_of(*chunks: bytes, stored: int = 1_000) -> Output:
 def test_chunk_may_end_within_a_character() -> None:
     raw = "a€𝄞ü\n".encode()
     for n in range(len(raw) + 1):
-        assert output_of(raw[:n], raw[n:]).text() == "a€𝄞ü\n"
+        first, second = raw[:n], raw[n:]
+        assert output_of(first, second).text() == "a€𝄞ü\n"
 
 
 def test_invalid_and_incomplete_characters_are_replaced() -> None:
@@ -42,6 +43,7 @@ def test_long_output_is_stored_without_its_middle(chunk_size: int) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 99, 100, 101, 199, 200])
 def test_output_that_fits_is_stored_whole(size: int) -> None:
+    """``stored`` characters of the start and as many of the end are stored."""
     output = output_of(b"x" * size, stored=100)
     assert (output.text(), output.note) == ("x" * size, "")
 

@@ -13,7 +13,7 @@ from support.processes import run_python
 from chain.tools.processes.probe import probe
 
 
-def test_the_probe_restricts_only_its_own_process() -> None:
+def test_probe_restricts_only_its_own_process() -> None:
     probe.cache_clear()
     probe()
     status = Path("/proc/self/status").read_text()

@@ -330,6 +330,7 @@ async def test_digest_depends_on_command_and_folder(shell: Shell) -> None:
         ("echo x > main/.git/worktrees/docs/commondir", "main/.git/worktrees/docs/commondir"),
         ("echo x > .git/index; cat .git/config .git/hooks/old; mkdir -p sub", ""),
     ],
+    ids=["create", "change the mode", "remove", "keep the size and time", "four", "through a link", "worktree", "none"],
 )
 async def test_changes_of_files_that_git_runs_are_reported(shell: Shell, command: str, files: str) -> None:
     for folder in (".git/hooks", "docs", "main/.git/hooks", "main/.git/worktrees/docs"):
@@ -469,7 +470,7 @@ async def test_refusal_without_a_failure_is_named(shell: Shell) -> None:
 
 
 @needs("writes")
-async def test_words_of_a_refusal_in_a_log_are_ignored(shell: Shell) -> None:
+async def test_words_of_a_refusal_in_logs_are_ignored(shell: Shell) -> None:
     (shell.workspace / "log").write_text("Permission denied\n")
     assert await shell.run("cat log") == "Permission denied\nexit code 0"
 
