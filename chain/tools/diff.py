@@ -65,7 +65,7 @@ Edit: TypeAlias = Whole | Replacement
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The new content of an edited file, and its difference from the old. ``diff`` has no hunks if nothing changes."""
+    """The content of a file after an edit, and the difference from the old content: no hunks if nothing changes."""
 
     content: bytes
     diff: FileDiff
@@ -235,10 +235,7 @@ def _unique_lines(lines: Sequence[str], begin: int, end: int) -> dict[str, int]:
 
 
 def _longest_increasing(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the longest subsequence of the pairs in which both numbers increase.
-
-    The pairs must be sorted by their first numbers.
-    """
+    """Return the longest subsequence in which both numbers of the pairs increase. The first numbers must be sorted."""
     ends: list[int] = []  # for each length, the least second number that a subsequence of this length ends with
     at: list[int] = []  # the index of the pair that has the number in ``ends``
     before: list[int] = []

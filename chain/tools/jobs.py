@@ -131,7 +131,6 @@ class JobOutput:
 
     @property
     def _length(self) -> int:
-        """The length of the file in bytes."""
         return self.size - self._dropped + len(self._gap)
 
     @property

@@ -46,10 +46,7 @@ def added_root(workspace: Path, added: Sequence[Path], path: str) -> Path:
 
 
 def innermost_root(workspace: Path, added: Sequence[Path], path: Path) -> Path:
-    """Return the root of an absolute path.
-
-    If several roots contain the path, return the innermost; if none contains it, return the workspace.
-    """
+    """Return the innermost root that contains an absolute path; the workspace if none contains it."""
     roots = [root for root in (workspace.resolve(), *added) if path.is_relative_to(root)]
     return max(roots, key=lambda root: len(root.parts), default=workspace.resolve())
 

@@ -65,10 +65,7 @@ _PATH_OF_GIT = re.compile(rf"(?im)(?:^|\])[ \t]*(hookspath|path)[ \t]*=[ \t]*\"?
 
 
 class Refused(NamedTuple):
-    """The files and folders that a command cannot write, by their real paths.
-
-    The links on the way to such a file or folder are included.
-    """
+    """The real paths of the files and folders that a command cannot write, and of the links that lead to them."""
 
     kept: frozenset[str]
     """Files, and folders with their whole content."""
@@ -211,11 +208,11 @@ def _is_repository(names: Set[str]) -> bool:
 
 
 def _server_code(servers: Iterable[Launch], chosen: Set[str]) -> tuple[Set[str], Set[str]]:
-    """Return the code of MCP servers in the ``chosen`` folders, and those chosen folders from which code is loaded.
+    """Return the code of MCP servers in the ``chosen`` folders, and the chosen folders from which code is loaded.
 
-    Code is every path in a server's command, and the working directory of a program that loads code from there. A
-    chosen folder itself is not code, because people work in it. Of its entries, code is every file, every folder of
-    packages, and every folder that contains files with the suffix of the server's script.
+    Code is every path in a server's command, and the working directory of a program that loads code from there. If
+    this is a chosen folder, in which people work, only some of its entries are code: files, folders of packages, and
+    folders that contain files with the suffix of the server's script.
     """
     code, shared = set[str](), set[str]()
     for launch in servers:
@@ -325,10 +322,7 @@ def _first_row(file: str) -> str:
 
 
 def _state(file: str) -> tuple[int, ...]:
-    """Return values that change whenever a file changes, or a folder is replaced; empty if there is neither.
-
-    Links are followed, as git does.
-    """
+    """Return values that change when a file changes or a folder is replaced; empty if none exists. Follows links."""
     try:
         found = os.stat(file)
     except (OSError, ValueError):

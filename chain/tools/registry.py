@@ -40,10 +40,7 @@ class Registry:
 
     @classmethod
     def of(cls, tools: Iterable[Tool]) -> Registry:
-        """Return a registry of these tools.
-
-        Raise ``ConfigError`` if one of them cannot be a tool, or if two have the same name.
-        """
+        """Return a registry of tools. Raise ``ConfigError`` if one cannot be a tool, or if two have the same name."""
         registry = cls()
         for each in tools:
             _check(each)

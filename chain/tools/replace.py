@@ -96,8 +96,8 @@ def _open_folder(root: str, folders: Sequence[str]) -> AbstractContextManager[in
 def _temporary_file(folder: int, target: str, content: bytes, old: os.stat_result | None) -> Iterator[str]:
     """Write ``content`` to a temporary file in ``folder``, fsync it, and yield its name.
 
-    If ``old`` is given, the temporary file gets the owner, mode and attributes of the file ``target``. It is removed if
-    the block raises.
+    If ``old`` is given, the temporary file gets the owner, mode and attributes of the file ``target``. If the block
+    raises, the temporary file is removed.
     """
     name = f".chain-{secrets.token_hex(8)}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

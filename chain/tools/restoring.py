@@ -45,7 +45,7 @@ def restore_files(
 def _restore(
     root: Path, parts: tuple[str, ...], changes: Sequence[FileChanged], content_of: Callable[[str], bytes | None]
 ) -> tuple[bool, bool]:
-    """Revert the changes of one file. Return whether it was written or removed, and whether no change is left."""
+    """Revert the changes of one file. Return whether the disk was changed, and whether all changes are reverted."""
     status, now = _version(root, parts)
     target, is_complete = now, True
     for change in reversed(changes):

@@ -111,10 +111,7 @@ ToolFunction: TypeAlias = Callable[..., Awaitable[str | ToolOutput]]
 
 
 class Subject:
-    """The kind of text, such as a path, with which the pattern of an allowance is compared.
-
-    This base class accepts any text.
-    """
+    """The kind of text, such as a path, that the pattern of an allowance is compared with; here any text."""
 
     plural = "subjects"
     """The plural noun for such subjects, in sentences for people."""
@@ -194,10 +191,7 @@ class Asking:
         raise ToolError(NO_USER_CHOOSES)
 
     async def approve(self, preview: Preview) -> Verdict:
-        """Return whether the call is approved.
-
-        Ask the user, unless an allowance covers the call or no user is available.
-        """
+        """Return whether the call is approved: by an allowance or, if none covers it, by the user."""
         return Verdict(False, f"{preview.subject} needs approval, and no one is available to approve it.")
 
 
@@ -264,10 +258,10 @@ class ToolContext:
 
     ``approved`` is the preview that the user approved; ``None`` if the tool needs no approval. ``verdict`` is the
     user's verdict on it. ``agent`` is the name of the calling agent. ``notice`` shows the user a sentence that is not
-    part of the result. ``result_limit`` is the number of characters of the result that the model receives. ``extend``
-    restarts the call's time limit. ``file_changing`` is called in trio's thread before a file is replaced. It gets the
-    file's real path (relative in the workspace), its old content (``None`` for a new file) and its new content.
-    ``added_directories`` are the real paths of the directories outside the workspace that tools may use.
+    part of the result. ``result_limit`` is the most characters of a result that the model receives. ``extend`` restarts
+    the call's time limit. ``file_changing`` is called in trio's thread before a file is replaced, with its real path
+    (relative in the workspace), its old content (``None`` for a new file) and its new content. ``added_directories``
+    are the real paths of the directories outside the workspace that tools may use.
     """
 
     workspace: Path
@@ -301,17 +295,11 @@ class ToolContext:
 
     @property
     def room(self) -> int:
-        """The number of characters for the content of a result.
-
-        It is less than ``result_limit``, so that remarks on omitted content fit too.
-        """
+        """The number of characters for the content of a result; the rest of ``result_limit`` is for remarks."""
         return self.result_limit * 4 // 5
 
     async def safe_point(self, where: str) -> Guidance:
-        """Return new guidance, at a point where a long tool can change course.
-
-        ``where`` names the point, as in ``before_source:docs``.
-        """
+        """Return new guidance. ``where`` names the point of the tool's work, as in ``before_source:docs``."""
         await trio.lowlevel.checkpoint()
         return self.steering.new_guidance()
 
@@ -430,10 +418,7 @@ class FunctionTool:
 
 
 def import_checks() -> None:
-    """Import pydantic, which checks the input of tools.
-
-    Called early in a background thread, so that the first tool call need not wait for the import.
-    """
+    """Import pydantic, which checks input. Called early in a thread, so that no tool call has to wait for it."""
     import pydantic  # noqa: F401
 
 

@@ -1,4 +1,4 @@
-"""Slash commands on a real chain in memory, with settings of four models."""
+"""Slash commands of a real session in memory, whose settings have four models."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def danger(ctx: ToolContext) -> str:
 
 
 def configured(folder: Path, *, chain_model: str = "test", handler: bool = True) -> Settings:
-    """Return settings with a scripted model, another one, one without a key, and one with."""
+    """Return settings with two scripted models, a model with an API key, and one without."""
     (folder / "other.yaml").write_text("name: other rules\nrules: [{text: I am the other model.}]")
     (folder / "handler.yaml").write_text("messages: [{role: user, content: 'NOW: ${message}'}]")
     definitions = {
@@ -55,7 +55,7 @@ def configured(folder: Path, *, chain_model: str = "test", handler: bool = True)
 async def commands_of(
     folder: Path, *tools: Tool, rules: str = RULES, **more: Any
 ) -> AsyncIterator[tuple[Session, Commands]]:
-    """Yield a chain and its commands; ``more`` is for these."""
+    """Yield a session and its slash commands, which get the arguments ``more``."""
     use = configured(folder)
     async with open_session(rules, tools=[*tools, danger], use=use, interactive=True) as session:
         find = partial(find_commands, use, session.chain.workspace, folder / "state")
@@ -64,7 +64,7 @@ async def commands_of(
 
 @asynccontextmanager
 async def busy_commands(folder: Path, *lines: str) -> AsyncIterator[tuple[Session, Commands]]:
-    """Yield a chain whose tool runs while these lines wait. At the end the tool returns."""
+    """Yield a session whose tool runs while these lines are queued. The tool returns at the end of the block."""
     gate = Gate()
     async with commands_of(folder, gate.tool) as (session, commands):
         session.chain.submit("Do the task")
@@ -79,7 +79,7 @@ async def busy_commands(folder: Path, *lines: str) -> AsyncIterator[tuple[Sessio
 
 
 def rows(answer: CommandAnswer) -> list[str]:
-    """Return the rows of an answer that only shows a text."""
+    """Return the rows of an answer that only shows text."""
     assert not answer.is_rejected, answer
     assert answer.edit is None
     return answer.text.split("\n")

@@ -21,7 +21,11 @@ from .sessions import Recorder, settings
 
 @dataclass
 class Place:
-    """``rules`` is the text of the model's rule file, ``id`` the last session, ``heard`` the events of all sessions."""
+    """A workspace and a state folder.
+
+    ``rules`` is the text of the model's rule file. ``id`` is that of the last session, and ``heard`` are the events of
+    all sessions.
+    """
 
     workspace: Path
     state: Path

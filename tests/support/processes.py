@@ -28,7 +28,7 @@ _ROUND_S = 0.005
 
 def marked(mark: str) -> list[int]:
     """Return the pids of the processes with this text in their environment, which all descendants inherit."""
-    found = []
+    pids = []
     for name in os.listdir("/proc"):
         if name.isdecimal():
             try:
@@ -36,8 +36,8 @@ def marked(mark: str) -> list[int]:
             except OSError:
                 continue  # it has ended
             if mark.encode() in environ:
-                found.append(int(name))
-    return found
+                pids.append(int(name))
+    return pids
 
 
 def until(condition: Callable[[], object]) -> None:

@@ -1,7 +1,8 @@
 """Random trees of agents, and the model that plays them.
 
-A tree is drawn as flat lists of agents, calls, questions to finished agents and faults of models, each of which names
-an agent by its number. So failures shrink to few agents that do little. A task is a name that the model looks up.
+A tree is drawn as flat lists of agents, tool calls, questions to finished agents, and faults of models. Each of them
+names its agent by a number, so that a failing example shrinks to few agents that do little. The text of a task is only
+a key, by which the model finds the steps of the agent.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .models import ASKING_TOOLS, TOOLS, RandomModel, Step
 from .sessions import settings
 
 MOST_BELOW = 11
-"""The limit of new agents in a run."""
+"""The most agents that a run may start."""
 
 FIRST, SECOND = "task main", "task again"
 """The queries of the two runs of an example."""
@@ -34,6 +35,7 @@ NAMES = ["explore-1", "agent-1", "agent-2", "worker-1", "plan-1", "agent-3", "ma
 _STARTS_OTHERS = ("main", "agent", "worker")
 
 Leaf = tuple[str, dict[str, Any]]
+"""A tool call that starts no agent: the tool and its input."""
 
 LEAVES: list[Leaf] = [
     ("watch", {}),
@@ -78,8 +80,8 @@ FAULTS: list[dict[str, Any]] = [
 
 
 @dataclass
-class _Drawn:
-    """An agent of a tree, with its calls and its model's faults by step."""
+class _Agent:
+    """An agent of a tree, with its tool calls and the faults of its model by the number of the step."""
 
     task: str
     kind: str
@@ -108,37 +110,36 @@ class Tree:
 def grow(
     agents: Iterable[tuple[int, str, int, Leaf]],
     leaves: Iterable[tuple[int, int, Leaf]],
-    asks: Iterable[tuple[int, int, str, Leaf]],
+    questions: Iterable[tuple[int, int, str, Leaf]],
     faults: Iterable[tuple[int, int, dict[str, Any]]],
 ) -> Tree:
-    """Build a tree. Each part names its agent by a number, modulo the number of agents."""
-    every = [_Drawn(FIRST, "main"), _Drawn(SECOND, "main")]
-    able = every[:1]
+    """Build a tree from its parts. The first item of a part is the number of its agent, modulo the number of agents."""
+    all_agents = [_Agent(FIRST, "main"), _Agent(SECOND, "main")]
+    parents = all_agents[:1]
     for number, kind, step, leaf in agents:
-        above = able[number % len(able)]
-        child = _Drawn(f"task {len(every) - 1}", kind, above.depth + 1)
+        parent = parents[number % len(parents)]
+        child = _Agent(f"task {len(all_agents) - 1}", kind, parent.depth + 1)
         child.calls[0].append(leaf)
-        above.calls[step].append((kind, {"task": child.task}))
-        every.append(child)
-        # One more level than the settings allow, so that some is refused.
+        parent.calls[step].append((kind, {"task": child.task}))
+        all_agents.append(child)
+        # One more level than the settings allow, so that some calls are refused.
         if kind in _STARTS_OTHERS and child.depth < 4:
-            able.append(child)
+            parents.append(child)
     for number, step, leaf in leaves:
-        every[number % len(every)].calls[step].append(leaf)
-    for n, (number, step, name, leaf) in enumerate(asks):
-        question = _Drawn(f"question {n}", "")
+        all_agents[number % len(all_agents)].calls[step].append(leaf)
+    for n, (number, step, name, leaf) in enumerate(questions):
+        question = _Agent(f"question {n}", "")
         question.calls[0].append(leaf)
-        every[number % len(every)].calls[step].append(("agent_ask", {"agent": name, "question": question.task}))
-        every.append(question)
+        asking_agent = all_agents[number % len(all_agents)]
+        asking_agent.calls[step].append(("agent_ask", {"agent": name, "question": question.task}))
+        all_agents.append(question)
     for number, step, fault in faults:
-        every[number % len(every)].faults[step] = fault
-    return Tree({each.task: each.steps() for each in every})
+        all_agents[number % len(all_agents)].faults[step] = fault
+    return Tree({agent.task: agent.steps() for agent in all_agents})
 
 
 numbers = st.integers(0, MOST_BELOW + 1)
 step_numbers = st.sampled_from([0, 0, 1, 2])
-
-
 leaf = st.sampled_from(LEAVES)
 trees = st.builds(
     grow,
@@ -168,17 +169,17 @@ class TreeModel(Model):
 
 @dataclass
 class _Dialogue:
-    """The remaining steps of one conversation, and the message with their task."""
+    """The remaining steps of one conversation, and the index of the message with their task."""
 
     model: RandomModel
-    task_at: int = -1
+    task_index: int = -1
 
     def read(self, request: Request, tree: Tree) -> None:
         texts = [message.text if message.role == "user" else "" for message in request.messages]
-        at = max((n for n, text in enumerate(texts) if text in tree.tasks), default=-1)
-        if at != self.task_at:
-            self.task_at = at
-            self.model.steps[:] = tree.tasks[texts[at]] if at >= 0 else []
+        index = max((n for n, text in enumerate(texts) if text in tree.tasks), default=-1)
+        if index != self.task_index:
+            self.task_index = index
+            self.model.steps[:] = tree.tasks[texts[index]] if index >= 0 else []
             self.model.failed = 0
 
 
@@ -199,7 +200,7 @@ def tree_settings(
 ) -> Settings:
     """Return settings with a kind ``worker``, which has rules for lines. ``worker`` and ``explore`` limit iterations.
 
-    The default ``timeout_s`` is so long that a run that waits forever is noticed.
+    The default ``timeout_s`` is so long that it does not end a run that waits forever, and the test fails.
     """
     kinds = {
         "worker": {"description": "Works.", "prompt": "worker.yaml", "max_iterations": worker},

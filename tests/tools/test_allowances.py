@@ -24,86 +24,102 @@ def parse(text: str) -> Allowance:
     return allowances.parse_allowance(text, SUBJECTS)
 
 
-COVERED = [
-    ("edit_file", "edit_file", "docs/a.md", True),
-    ("edit_file", "write_file", "docs/a.md", False),
-    ("edit_file(docs/*)", "edit_file", "docs/deep/a.md", True),
-    ("edit_file(docs/*)", "edit_file", "src/docs/a.md", False),
-    ("edit_file(*.md)", "edit_file", "docs/a.MD", False),
-    ("edit_file(a(1).md)", "edit_file", "a(1).md", True),
-    (" shell(git status*) ", "shell", "git status --short", True),
-    ("shell(git status*)", "shell", "git stat", False),
-    ("shell", "shell", "git status; rm -r .", True),
-    ("research(Example.ORG)", "research", "example.org", True),
-    ("research(example.org)", "research", "www.example.org", False),
-    ("research(::1)", "research", "::1", True),
-    ("research(*.example.org)", "research", "www.example.org", True),
-    ("deploy(*)", "deploy", "", True),
-]
+COVERED_CALLS = {
+    "every call of the tool": ("edit_file", "edit_file", "docs/a.md"),
+    "the star matches a slash": ("edit_file(docs/*)", "edit_file", "docs/deep/a.md"),
+    "a name with parentheses": ("edit_file(a(1).md)", "edit_file", "a(1).md"),
+    "spaces around the allowance": (" shell(git status*) ", "shell", "git status --short"),
+    "several commands": ("shell", "shell", "git status; rm -r ."),
+    "a host in other case": ("research(Example.ORG)", "research", "example.org"),
+    "an IPv6 address": ("research(::1)", "research", "::1"),
+    "subdomains": ("research(*.example.org)", "research", "www.example.org"),
+    "a tool without subjects": ("deploy(*)", "deploy", ""),
+}
+UNCOVERED_CALLS = {
+    "another tool": ("edit_file", "write_file", "docs/a.md"),
+    "the folder elsewhere": ("edit_file(docs/*)", "edit_file", "src/docs/a.md"),
+    "a path in other case": ("edit_file(*.md)", "edit_file", "docs/a.MD"),
+    "a shorter command": ("shell(git status*)", "shell", "git stat"),
+    "a subdomain": ("research(example.org)", "research", "www.example.org"),
+}
 
 
-@pytest.mark.parametrize(("text", "tool", "subject", "is_covered"), COVERED)
-def test_calls_that_an_allowance_covers(text: str, tool: str, subject: str, is_covered: bool) -> None:
-    assert parse(text).covers(tool, subject) == is_covered
+@pytest.mark.parametrize(("allowance", "tool", "subject"), COVERED_CALLS.values(), ids=COVERED_CALLS)
+def test_allowance_covers_matching_calls(allowance: str, tool: str, subject: str) -> None:
+    assert parse(allowance).covers(tool, subject)
 
 
-@pytest.mark.parametrize("more", ["; x", " | x", " & x", " < x", " > x", " $x", " `x`", "\nx", "\rx"])
-def test_shell_pattern_never_matches_several_commands(more: str) -> None:
-    assert parse("shell(git status*)").covers("shell", "git status -s")
-    assert not parse("shell(git status*)").covers("shell", f"git status{more}")
-    assert not parse("shell(*)").covers("shell", f"git status{more}")
+@pytest.mark.parametrize(("allowance", "tool", "subject"), UNCOVERED_CALLS.values(), ids=UNCOVERED_CALLS)
+def test_allowance_does_not_cover_other_calls(allowance: str, tool: str, subject: str) -> None:
+    assert not parse(allowance).covers(tool, subject)
 
 
-PROTECTED = [
-    ("edit_file", ".git", ".git/hooks/pre-commit", False),
-    ("edit_file(*)", ".git", ".git/hooks/pre-commit", False),
-    ("edit_file(.g*/*)", ".git", ".git/hooks/pre-commit", False),
-    ("edit_file(.git/*)", ".git", ".git/hooks/pre-commit", True),
-    ("edit_file(*/.git/*)", ".git", "sub/.git/config", True),
-    ("edit_file(AGENTS.md)", "AGENTS.md", "AGENTS.md", True),
-    ("edit_file(AGENTS.md)", "AGENTS.md", "sub/AGENTS.md", False),
-    ("edit_file(a[[]1].yaml)", "a[1].yaml", "a[1].yaml", True),
-]
+@pytest.mark.parametrize("second_part", ["; x", " | x", " & x", " < x", " > x", " $x", " `x`", "\nx", "\rx"])
+def test_shell_pattern_never_matches_several_commands(second_part: str) -> None:
+    for allowance in ("shell(git status*)", "shell(*)"):
+        assert parse(allowance).covers("shell", "git status -s")
+        assert not parse(allowance).covers("shell", f"git status{second_part}")
 
 
-@pytest.mark.parametrize(("text", "name", "path", "is_covered"), PROTECTED)
-def test_protected_path_must_be_named(text: str, name: str, path: str, is_covered: bool) -> None:
-    assert parse(text).covers("edit_file", path, name) == is_covered
+HOOK = ".git/hooks/pre-commit"
+PROTECTED_PATHS = {
+    "no pattern": ("edit_file", HOOK, ".git", False),
+    "only a wildcard": ("edit_file(*)", HOOK, ".git", False),
+    "a wildcard in the name": ("edit_file(.g*/*)", HOOK, ".git", False),
+    "the folder by name": ("edit_file(.git/*)", HOOK, ".git", True),
+    "the folder by name, at any depth": ("edit_file(*/.git/*)", "sub/.git/config", ".git", True),
+    "the file by name": ("edit_file(AGENTS.md)", "AGENTS.md", "AGENTS.md", True),
+    "a file of this name in another folder": ("edit_file(AGENTS.md)", "sub/AGENTS.md", "AGENTS.md", False),
+    "a name with an escaped bracket": ("edit_file(a[[]1].yaml)", "a[1].yaml", "a[1].yaml", True),
+}
 
 
-REFUSED = [
-    ("", "is not a tool"),
-    ("edit_file(", "is not a tool"),
-    ("a b", "is not a tool"),
-    ("(x)", "is not a tool"),
-    ("edit_file()", "the pattern is empty"),
-    ("shell( )", "the pattern is empty"),
-    ("shell(a; b)", "plain shell allows all"),
-    ("shell(echo $HOME)", "plain shell allows all"),
-    ("edit_file(//x)", "empty parts"),
-    ("write_file(~/x)", "paths are relative to the workspace"),
-    ("write_file(../x)", "paths are relative to the workspace"),
-    ("write_file(./x)", "paths are relative to the workspace"),
-    ("edit_file(docs/)", "docs/* are the files in it"),
-    ("edit_file(docs//x)", "empty parts"),
-    ("research(bücher.de)", "begins with xn--"),
-    ("research(faß.de)", "begins with xn--"),
-    ("research(https://example.org)", "without https://"),
-    ("research(1.2.3.4:80)", "without https://"),
-    ("research([::1])", "without https://"),
-    ("research(example.org/docs)", "without https://"),
-]
+@pytest.mark.parametrize(
+    ("allowance", "path", "protected_part", "is_covered"), PROTECTED_PATHS.values(), ids=PROTECTED_PATHS
+)
+def test_protected_path_must_be_named(allowance: str, path: str, protected_part: str, is_covered: bool) -> None:
+    assert parse(allowance).covers("edit_file", path, protected_part) == is_covered
 
 
-@pytest.mark.parametrize(("text", "why"), REFUSED)
-def test_pattern_that_cannot_match_is_refused(text: str, why: str) -> None:
-    with pytest.raises(UserError) as caught:
-        parse(text)
-    assert why in str(caught.value)
-    assert "\n" not in str(caught.value)
+REASON_BY_ALLOWANCE = {
+    "": "is not a tool",
+    "edit_file(": "is not a tool",
+    "a b": "is not a tool",
+    "(x)": "is not a tool",
+    "edit_file()": "the pattern is empty",
+    "shell( )": "the pattern is empty",
+    "shell(a; b)": "plain shell allows all",
+    "edit_file(//x)": "empty parts",
+    "write_file(~/x)": "paths are relative to the workspace",
+    "write_file(../x)": "paths are relative to the workspace",
+    "write_file(./x)": "paths are relative to the workspace",
+    "edit_file(docs/)": "docs/* are the files in it",
+    "edit_file(docs//x)": "empty parts",
+    "research(bücher.de)": "begins with xn--",
+    "research(https://example.org)": "without https://",
+    "research(1.2.3.4:80)": "without https://",
+    "research([::1])": "without https://",
+    "research(example.org/docs)": "without https://",
+}
+
+
+@pytest.mark.parametrize(("allowance", "reason"), REASON_BY_ALLOWANCE.items())
+def test_allowance_that_cannot_match_is_refused(allowance: str, reason: str) -> None:
+    with pytest.raises(UserError) as refusal:
+        parse(allowance)
+    assert reason in str(refusal.value)
+    assert "\n" not in str(refusal.value)
 
 
 COMMANDS = st.text(min_size=1, max_size=30) | st.text(alphabet="aq(),[]*?'# \n", min_size=1, max_size=12)
+
+
+@given(COMMANDS.filter(str.strip))
+@example("ls *; pwd")
+def test_answer_always_covers_one_command(command: str) -> None:
+    added = rule_for_always("shell", Preview("", command, "", always="subject"))
+    assert added.covers("shell", command)
+    assert not added.covers("shell", command + "x")
 
 
 @given(COMMANDS.filter(str.strip))
@@ -112,35 +128,36 @@ COMMANDS = st.text(min_size=1, max_size=30) | st.text(alphabet="aq(),[]*?'# \n",
 @example("x)")
 @example("ls *; pwd")
 @example("ls\x1b[8m")
-def test_always_and_suggested_allowance_cover_one_command(command: str) -> None:
-    preview = Preview("", command, "", always="subject")
-    again = rule_for_always("shell", preview)
-    assert again.covers("shell", command)
-    assert not again.covers("shell", command + "x")
-    suggested = narrowest_allowance("shell", preview, SUBJECTS)
+def test_suggested_allowance_covers_one_command(command: str) -> None:
+    suggested = narrowest_allowance("shell", Preview("", command, "", always="subject"), SUBJECTS)
     if suggested != "shell":
-        (word,) = shlex.split(suggested)
-        text, added = split_names([f"{word},edit_file"])
-        assert added == "edit_file"
         assert suggested.isprintable()
-        assert parse(text).covers("shell", command)
-        assert not parse(text).covers("shell", command + "x")
+        (unquoted,) = shlex.split(suggested)
+        allowance, next_name = split_names([f"{unquoted},edit_file"])
+        assert next_name == "edit_file"
+        assert parse(allowance).covers("shell", command)
+        assert not parse(allowance).covers("shell", command + "x")
 
 
 @pytest.mark.parametrize(
-    ("path", "name", "suggested"),
+    ("path", "protected_part", "suggested"),
     [
-        ("docs/a.md", "", "edit_file"),
-        (".git/config", ".git", "'edit_file(.git/config)'"),
-        (".git/a*[b]", ".git", "'edit_file(.git/a[*][[]b])'"),
-        (".git/it's", ".git", ""),
-        (".git/a),b", ".git", ""),
+        pytest.param("docs/a.md", "", "edit_file", id="not protected"),
+        pytest.param(".git/config", ".git", "'edit_file(.git/config)'", id="protected"),
+        pytest.param(".git/a*[b]", ".git", "'edit_file(.git/a[*][[]b])'", id="wildcards are escaped"),
+        pytest.param(".git/it's", ".git", "", id="a quote cannot be quoted"),
+        pytest.param(".git/a),b", ".git", "", id="a list would be split at the comma"),
     ],
 )
-def test_suggested_allowance_of_an_edit(path: str, name: str, suggested: str) -> None:
-    preview = Preview("", path, "", only_by_name=name)
+def test_suggested_allowance_of_an_edit(path: str, protected_part: str, suggested: str) -> None:
+    preview = Preview("", path, "", only_by_name=protected_part)
     assert narrowest_allowance("edit_file", preview, SUBJECTS) == suggested
-    assert rule_for_always("edit_file", preview).covers("edit_file", "other.md")
+
+
+def test_answer_always_covers_edits_of_other_files() -> None:
+    for protected_part in ("", ".git"):
+        preview = Preview("", ".git/config", "", only_by_name=protected_part)
+        assert rule_for_always("edit_file", preview).covers("edit_file", "other.md")
 
 
 MEANINGS = {
@@ -154,7 +171,11 @@ MEANINGS = {
 }
 
 
-@pytest.mark.parametrize("text", MEANINGS)
-def test_meaning_of_an_allowance(text: str) -> None:
-    assert allowance_meaning(parse(text)) == MEANINGS[text]
-    assert str(parse(text)) == text
+@pytest.mark.parametrize(("allowance", "meaning"), MEANINGS.items())
+def test_meaning_of_an_allowance(allowance: str, meaning: str) -> None:
+    assert allowance_meaning(parse(allowance)) == meaning
+
+
+@pytest.mark.parametrize("allowance", MEANINGS)
+def test_allowance_is_shown_as_it_was_written(allowance: str) -> None:
+    assert str(parse(allowance)) == allowance

@@ -3,6 +3,7 @@
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,39 +20,36 @@ from chain.tools.calling import ToolLimits, truncate_middle
 from chain.tools.tool import Preview, Tool, ToolContext, tool
 
 CALL = ToolCall("t1", "probe", {})
+Body = Callable[[], Awaitable[Any]]
 
 
-async def run(probe: Tool, limits: ToolLimits | None = None) -> ToolResult:
+async def run_tool(probe: Tool, limits: ToolLimits | None = None) -> ToolResult:
     return await calling.run(probe, CALL, tool_context(), limits or ToolLimits())
 
 
-async def call(body: Callable[[], Awaitable[Any]], limits: ToolLimits | None = None, **how: Any) -> ToolResult:
-    """Return the result of a tool called ``probe`` that does this."""
+async def run_body(body: Body, limits: ToolLimits | None = None, **options: Any) -> ToolResult:
+    """Return the result of a tool called ``probe`` whose function awaits ``body``."""
 
     async def function(ctx: ToolContext) -> str:
         """Do this."""
         result: str = await body()
         return result
 
-    return await run(tool(name="probe", **how)(function), limits)
+    return await run_tool(tool(name="probe", **options)(function), limits)
 
 
-def raising(error: BaseException) -> Callable[[], Awaitable[str]]:
-    async def body() -> str:
-        raise error
-
-    return body
-
-
-def failure(text: str) -> ToolResult:
+def error_result(text: str) -> ToolResult:
     return ToolResult("t1", text, is_error=True)
 
 
 # ------------------------------------------------------------------------------------------------------------ results
 
 
+RESULT_LIMIT = 100
+
+
 class OddText(str):
-    """A text with methods of its own."""
+    """A text whose own methods must not be called."""
 
     def strip(self, chars: str | None = None, /) -> str:
         raise ZeroDivisionError(chars)
@@ -60,86 +58,97 @@ class OddText(str):
     __len__ = strip  # type: ignore[assignment]
 
 
-@pytest.mark.parametrize(
-    ("value", "result"),
-    [
-        ("  3 files\n", ToolResult("t1", "  3 files\n")),
-        ("", ToolResult("t1", "(no output)")),
-        (" \n\t", ToolResult("t1", "(no output)")),
-        ("x" * 105, ToolResult("t1", "x" * 50 + "\n[5 of 105 characters left out]\n" + "x" * 50)),
-        (OddText("found"), ToolResult("t1", "found")),
-        (None, failure("probe returned NoneType instead of text.")),
-        (b"x", failure("probe returned bytes instead of text.")),
-    ],
-    ids=["text", "empty", "blank", "long", "subclass of str", "None", "bytes"],
-)
+RESULTS: dict[str, tuple[object, ToolResult]] = {
+    "text": ("  3 files\n", ToolResult("t1", "  3 files\n")),
+    "empty": ("", ToolResult("t1", "(no output)")),
+    "blank": (" \n\t", ToolResult("t1", "(no output)")),
+    "long": ("x" * 105, ToolResult("t1", "x" * 50 + "\n[5 of 105 characters left out]\n" + "x" * 50)),
+    "subclass of str": (OddText("found"), ToolResult("t1", "found")),
+    "None": (None, error_result("probe returned NoneType instead of text.")),
+    "bytes": (b"x", error_result("probe returned bytes instead of text.")),
+}
+
+
+@pytest.mark.parametrize(("value", "result"), RESULTS.values(), ids=RESULTS)
 async def test_returned_value_becomes_the_result(value: Any, result: ToolResult) -> None:
     async def body() -> Any:
         return value
 
-    assert await call(body, ToolLimits(result_limit=100)) == result
+    assert await run_body(body, ToolLimits(result_limit=RESULT_LIMIT)) == result
 
 
 @given(st.text(max_size=30), st.integers(1, 30))
 def test_long_text_keeps_its_head_and_tail(text: str, limit: int) -> None:
-    head, tail = text[: -(-limit // 2)], text[len(text) - limit // 2 :]
-    cut = f"{head}\n[{len(text) - limit} of {len(text)} characters left out]\n{tail}"
-    assert truncate_middle(text, limit) == (text if len(text) <= limit else cut)
+    tail_size = limit // 2
+    head_size = limit - tail_size
+    omitted = len(text) - limit
+    note = f"\n[{omitted} of {len(text)} characters left out]\n"
+    truncated = text[:head_size] + note + text[len(text) - tail_size :]
+    assert truncate_middle(text, limit) == (truncated if omitted > 0 else text)
 
 
 # -------------------------------------------------------------------------------------------------------- time limits
 
 
-@pytest.mark.parametrize(("own", "limit"), [(None, 60.0), (5.0, 5.0), (90.0, 90.0)])
+LIMITS = {"the configured limit": (None, 60.0), "a shorter own limit": (5.0, 5.0), "a longer own limit": (90.0, 90.0)}
+
+
+@pytest.mark.parametrize(("own_limit", "limit"), LIMITS.values(), ids=LIMITS)
 async def test_tool_is_stopped_at_its_time_limit(
-    autojump_clock: trio.testing.MockClock, own: float | None, limit: float
+    autojump_clock: trio.testing.MockClock, own_limit: float | None, limit: float
 ) -> None:
-    async def body() -> str:
+    async def end_in_time() -> str:
         await trio.sleep(limit - 0.1)
         return "done"
 
-    assert (await call(body, ToolLimits(timeout_s=60), timeout_s=own)).text == "done"
-    begun = trio.current_time()
-    result = await call(trio.sleep_forever, ToolLimits(timeout_s=60), timeout_s=own)
-    assert trio.current_time() - begun == pytest.approx(limit)
-    assert result == failure(f"probe was stopped after {limit:g} s, its time limit; it may have had effects.")
+    configured = ToolLimits(timeout_s=60)
+    assert (await run_body(end_in_time, configured, timeout_s=own_limit)).text == "done"
+    start = trio.current_time()
+    result = await run_body(trio.sleep_forever, configured, timeout_s=own_limit)
+    assert trio.current_time() - start == pytest.approx(limit)
+    assert result == error_result(f"probe was stopped after {limit:g} s, its time limit; it may have had effects.")
 
 
 @pytest.mark.parametrize(
-    ("reports", "seconds", "said"), [(0, 3, "after 3 s"), (4, 7, "after 3 s"), (100, 30, "after 10 times 3 s")]
+    ("extensions", "seconds", "message"),
+    [
+        pytest.param(0, 3, "after 3 s", id="never extended"),
+        pytest.param(4, 7, "after 3 s", id="extended until second 4"),
+        pytest.param(100, 30, "after 10 times 3 s", id="extended too often"),
+    ],
 )
-async def test_progress_restarts_the_limit_ten_times(
-    autojump_clock: trio.testing.MockClock, reports: int, seconds: float, said: str
+async def test_tool_can_extend_its_limit_tenfold(
+    autojump_clock: trio.testing.MockClock, extensions: int, seconds: float, message: str
 ) -> None:
     @tool
     async def probe(ctx: ToolContext) -> str:
-        """Report each second."""
-        for _ in range(reports):
+        """Extend the limit each second."""
+        for _ in range(extensions):
             await trio.sleep(1)
             ctx.extend()
         await trio.sleep_forever()
 
-    begun = trio.current_time()
-    result = await run(probe, ToolLimits(timeout_s=3))
-    assert trio.current_time() - begun == seconds
-    assert said in result.text
+    start = trio.current_time()
+    result = await run_tool(probe, ToolLimits(timeout_s=3))
+    assert trio.current_time() - start == seconds
+    assert message in result.text
 
 
-async def test_progress_leaves_a_paused_deadline_paused(autojump_clock: trio.testing.MockClock) -> None:
-    limit = trio.CancelScope()
+async def test_extending_leaves_a_paused_deadline_paused(autojump_clock: trio.testing.MockClock) -> None:
+    scope = trio.CancelScope()
 
     @tool
     async def probe(ctx: ToolContext) -> str:
-        """Report while a question is open."""
-        limit.deadline = math.inf
+        """Extend the limit while a question is open."""
+        scope.deadline = math.inf
         await trio.sleep(100)
         ctx.extend()
         await trio.sleep(100)
-        limit.deadline = trio.current_time() + 1
+        scope.deadline = trio.current_time() + 1
         ctx.extend()
         return "done"
 
-    assert (await calling.run(probe, CALL, tool_context(), ToolLimits(timeout_s=3), limit)).text == "done"
+    assert (await calling.run(probe, CALL, tool_context(), ToolLimits(timeout_s=3), scope)).text == "done"
 
 
 # --------------------------------------------------------------------------------------------------------- exceptions
@@ -150,11 +159,11 @@ class OddToolError(ToolError):
         return OddText("No such thing.")
 
 
-class Odd(BaseException):
-    """An exception that a library may raise."""
+class LibraryExit(BaseException):
+    """An exception that is no ``Exception``, as some libraries raise."""
 
 
-class Exiting(BaseException):
+class ExitWhenPrinted(BaseException):
     def __str__(self) -> str:
         raise SystemExit(5)
 
@@ -165,10 +174,30 @@ def nested(error: BaseException, levels: int) -> BaseException:
     return error
 
 
+async def raise_alone(error: BaseException) -> None:
+    raise error
+
+
+async def raise_in_nursery(error: BaseException) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(raise_alone, error)
+
+
+async def raise_in_cancelled_nursery(error: BaseException) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.sleep_forever)
+        nursery.cancel_scope.cancel()
+        raise error
+
+
+async def raise_after_value_error(error: BaseException) -> None:
+    raise BaseExceptionGroup("some", [ValueError("no"), error])
+
+
 ERRORS: list[tuple[BaseException, str]] = [
     (ToolError("There is no file x."), "There is no file x."),
     (PlanError("There is no task 9."), "There is no task 9."),
-    (ExceptionGroup("one", [ToolError("There is no file x.")]), "There is no file x."),
+    (ExceptionGroup("one", [ToolError("There is no file y.")]), "There is no file y."),
     (OddToolError(), "No such thing."),
     (ToolError(" "), "The tool failed without an error message."),
     (ToolError("no: " + "x" * 100), f"no: {'x' * 46}\n[4 of 104 characters left out]\n{'x' * 50}"),
@@ -177,49 +206,38 @@ ERRORS: list[tuple[BaseException, str]] = [
     (RuntimeError(), "probe failed: RuntimeError"),
     (trio.TooSlowError(), "probe failed: TooSlowError"),
     (ExceptionGroup("a", [ExceptionGroup("b", [OSError("gone")]), ValueError()]), "probe failed: OSError: gone"),
-    (nested(Odd("deep"), 5_000), "probe failed: Odd: deep"),
+    (nested(LibraryExit("deep"), 5_000), "probe failed: LibraryExit: deep"),
 ]
 
 
-@pytest.mark.parametrize(("error", "text"), ERRORS, ids=[text for _, text in ERRORS])
-async def test_exception_becomes_one_sentence(error: BaseException, text: str) -> None:
-    assert await call(raising(error), ToolLimits(result_limit=100)) == failure(text)
+@pytest.mark.parametrize(("error", "message"), ERRORS, ids=[message for _, message in ERRORS])
+async def test_exception_becomes_one_sentence(error: BaseException, message: str) -> None:
+    limits = ToolLimits(result_limit=RESULT_LIMIT)
+    assert await run_body(partial(raise_alone, error), limits) == error_result(message)
 
 
 @pytest.mark.parametrize(
     "error",
-    [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError(), Odd("odd"), Exiting()],
+    [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError(), LibraryExit(), ExitWhenPrinted()],
     ids=lambda error: type(error).__name__,
 )
-@pytest.mark.parametrize("where", ["alone", "in a nursery", "after another error", "with a cancellation"])
-async def test_no_exception_ends_the_run(error: BaseException, where: str) -> None:
-    async def body() -> str:
-        match where:
-            case "alone":
-                raise error
-            case "in a nursery":
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(raising(error))
-            case "after another error":
-                raise BaseExceptionGroup("some", [ValueError("no"), error])
-            case _:
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(trio.sleep_forever)
-                    nursery.cancel_scope.cancel()
-                    raise error
-        return ""
-
-    result = await call(body)
+@pytest.mark.parametrize(
+    "raise_it", [raise_alone, raise_in_nursery, raise_in_cancelled_nursery, raise_after_value_error]
+)
+async def test_no_exception_ends_the_run(
+    error: BaseException, raise_it: Callable[[BaseException], Awaitable[None]]
+) -> None:
+    result = await run_body(partial(raise_it, error))
     assert result.is_error
-    kind = "ValueError" if where == "after another error" else type(error).__name__
-    assert result.text.startswith(f"probe failed: {kind}")
+    first_error = "ValueError" if raise_it is raise_after_value_error else type(error).__name__
+    assert result.text.startswith(f"probe failed: {first_error}")
 
 
 async def test_preview_that_fails_says_why() -> None:
-    async def broken(ctx: ToolContext) -> Preview | None:
+    async def fail(ctx: ToolContext) -> Preview | None:
         raise ZeroDivisionError("by design")
 
-    @tool(needs_approval=True, preview=broken)
+    @tool(needs_approval=True, preview=fail)
     async def probe(ctx: ToolContext) -> str:
         """Do this."""
         return ""
@@ -246,20 +264,19 @@ async def fail_in_cleanup() -> str:
     return "never"
 
 
-async def raise_more() -> str:
-    """Raise other exceptions together with the cancellation."""
+async def add_errors_to_cancellation() -> str:
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(trio.sleep_forever)
             await trio.sleep_forever()
     except BaseExceptionGroup as cancelled:
-        raise BaseExceptionGroup("all", [cancelled, Odd("odd"), SystemExit(3)]) from None
-    return ""
+        raise BaseExceptionGroup("all", [cancelled, LibraryExit(), SystemExit(3)]) from None
+    return "never"
 
 
-@pytest.mark.parametrize("body", [trio.sleep_forever, fail_in_cleanup, raise_more])
-async def test_cancellation_of_the_call_passes_through_alone(body: Callable[[], Awaitable[Any]]) -> None:
-    results = list[ToolResult]()
+@pytest.mark.parametrize("body", [trio.sleep_forever, fail_in_cleanup, add_errors_to_cancellation])
+async def test_cancellation_of_the_call_passes_through_alone(body: Body) -> None:
+    has_result = False
     with trio.CancelScope() as scope:
         async with trio.open_nursery() as nursery:
 
@@ -268,24 +285,26 @@ async def test_cancellation_of_the_call_passes_through_alone(body: Callable[[], 
                 scope.cancel()
 
             nursery.start_soon(interrupt)
-            results.append(await call(body))
+            await run_body(body)
+            has_result = True
     assert scope.cancelled_caught
-    assert results == []
+    assert not has_result
 
 
 async def test_failure_at_the_time_limit_is_an_error(autojump_clock: trio.testing.MockClock) -> None:
-    assert (await call(fail_in_cleanup)).text.startswith("probe")
+    assert (await run_body(fail_in_cleanup)).text.startswith("probe")
 
 
 async def test_cancellation_from_elsewhere_is_an_error() -> None:
-    caught = list[trio.Cancelled]()
+    foreign: BaseException | None = None
     with trio.CancelScope() as scope:
         scope.cancel()
         try:
             await trio.lowlevel.checkpoint()
         except trio.Cancelled as cancelled:
-            caught.append(cancelled)
+            foreign = cancelled
             raise
-
-    result = await call(raising(caught[0]))
-    assert (result.is_error, result.text[:23]) == (True, "probe failed: Cancelled")
+    assert foreign is not None
+    result = await run_body(partial(raise_alone, foreign))
+    assert result.is_error
+    assert result.text.startswith("probe failed: Cancelled")

@@ -49,8 +49,8 @@ class Agent:
     async def edit(self, old: str, new: str, path: str = FILE, **input: Any) -> ToolOutput:
         return await edit_file.run(self.context, {"path": path, "old_string": old, "new_string": new, **input})
 
-    async def preview(self, using: Any, **input: Any) -> Preview | None:
-        return await calling.preview(using, ToolCall("t1", using.name, input), self.context, calling.ToolLimits())
+    async def preview(self, tool: Any, **input: Any) -> Preview | None:
+        return await calling.preview(tool, ToolCall("t1", tool.name, input), self.context, calling.ToolLimits())
 
 
 def snapshot(root: Path) -> dict[str, tuple[int, int, bytes]]:
@@ -71,7 +71,7 @@ def workspace(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def agent(workspace: Path) -> Agent:
-    """An agent that has read the file."""
+    """Return an agent that has read ``FILE``."""
     agent = Agent(workspace)
     await agent.read()
     return agent
@@ -83,64 +83,75 @@ async def agent(workspace: Path) -> Agent:
 async def test_edit_replaces_a_text_and_reports_the_change(agent: Agent) -> None:
     assert await agent.edit("beta\n", "two\nthree\n") == ToolOutput("Changed docs/a.txt +2 −1.", summary=("+2 −1",))
     assert (agent.workspace / FILE).read_text() == "alpha\ntwo\nthree\ngamma\n"
-    assert (await agent.edit("a\n", "A\n", replace_all=True)).text == "Changed docs/a.txt +2 −2."
-    assert (agent.workspace / FILE).read_text() == "alphA\ntwo\nthree\ngammA\n"
+
+
+async def test_edit_can_replace_every_occurrence(agent: Agent) -> None:
+    assert (await agent.edit("a\n", "A\n", replace_all=True)).text == "Changed docs/a.txt +3 −3."
+    assert (agent.workspace / FILE).read_text() == "alphA\nbetA\ngammA\n"
+
+
+async def test_write_replaces_a_whole_file(agent: Agent) -> None:
+    assert (await agent.write(FILE, "alpha\n")).text == "Changed docs/a.txt +0 −2."
+    assert (agent.workspace / FILE).read_text() == "alpha\n"
 
 
 async def test_write_creates_files_with_their_folders(agent: Agent) -> None:
-    assert (await agent.write(FILE, "alpha\n")).text == "Changed docs/a.txt +0 −2."
     assert (await agent.write("notes/2026/may.md", "# May\n")).text == "Created notes/2026/may.md +1 −0."
     assert (agent.workspace / "notes/2026/may.md").read_text() == "# May\n"
     assert (await agent.write("empty", "")).text == "Created empty +0 −0."
+
+
+async def test_write_of_the_same_content_changes_nothing(agent: Agent) -> None:
     before = snapshot(agent.workspace)
     unchanged = ToolOutput("docs/a.txt has this content already.", summary=("has this content already",))
-    assert await agent.write(FILE, "alpha\n") == unchanged
+    assert await agent.write(FILE, "alpha\nbeta\ngamma\n") == unchanged
     assert snapshot(agent.workspace) == before
 
 
-async def test_file_keeps_its_mode_line_ends_and_byte_order_mark(agent: Agent) -> None:
-    file = agent.workspace / FILE
-    file.write_bytes(b"\xef\xbb\xbfa\r\nb\r\nlast")
-    file.chmod(0o750)
-    await agent.read()
-    await agent.edit("a\nb", "c\nd\ne")
-    assert file.read_bytes() == b"\xef\xbb\xbfc\r\nd\r\ne\r\nlast"
-    assert file.stat().st_mode & 0o777 == 0o750
-
-
 async def test_link_inside_the_workspace_is_followed(agent: Agent) -> None:
-    """The subject is the link's target, so that a pattern for one folder does not allow a file in another."""
-    (agent.workspace / "short").symlink_to(FILE)
-    found = await agent.preview(edit_file, path="short", old_string="beta", new_string="two")
-    assert found is not None
-    assert found.subject == FILE
-    assert (await agent.edit("beta", "two", "short")).text == "Changed docs/a.txt +1 −1."
-    assert (agent.workspace / "short").is_symlink()
+    (agent.workspace / "link").symlink_to(FILE)
+    assert (await agent.edit("beta", "two", "link")).text == "Changed docs/a.txt +1 −1."
+    assert (agent.workspace / "link").is_symlink()
     assert (agent.workspace / FILE).read_text() == "alpha\ntwo\ngamma\n"
+
+
+async def test_subject_of_a_link_is_its_target(agent: Agent) -> None:
+    """Otherwise an allowance for one folder would cover a file in another."""
+    (agent.workspace / "link").symlink_to(FILE)
+    preview = await agent.preview(edit_file, path="link", old_string="beta", new_string="two")
+    assert preview is not None
+    assert preview.subject == FILE
 
 
 # ------------------------------------------------------------------------------------------------------ known versions
 
 
-async def test_only_files_that_were_read_can_be_changed(workspace: Path) -> None:
+async def test_file_that_was_not_read_cannot_be_changed(workspace: Path) -> None:
     agent, before = Agent(workspace), snapshot(workspace)
     await search_files.run(agent.context, {"pattern": "beta"})
-    for act in (agent.edit("beta", "two"), agent.write(FILE, "two\n")):
+    for attempt in (agent.edit("beta", "two"), agent.write(FILE, "two\n")):
         with pytest.raises(ToolError, match=r"docs/a\.txt exists and was not read yet; read it first\."):
-            await act
+            await attempt
     assert snapshot(workspace) == before
+
+
+async def test_reading_part_of_a_file_is_enough(workspace: Path) -> None:
+    agent = Agent(workspace)
     await agent.read(offset=2, limit=1)
     os.utime(workspace / FILE)  # the content counts, not the time
     await agent.edit("alpha", "a")
+
+
+async def test_file_that_the_agent_wrote_can_be_changed(agent: Agent) -> None:
     await agent.write("new.txt", "one\n")
     await agent.edit("one", "1", "new.txt")
 
 
 async def test_file_changed_since_must_be_read_again(agent: Agent) -> None:
     (agent.workspace / FILE).write_text("alpha\nbeta\ntheirs\n")
-    for act in (agent.edit("beta", "two"), agent.write(FILE, "two\n")):
+    for attempt in (agent.edit("beta", "two"), agent.write(FILE, "two\n")):
         with pytest.raises(ToolError, match=r"docs/a\.txt has changed since it was last read or written; read it agai"):
-            await act
+            await attempt
     assert (agent.workspace / FILE).read_text() == "alpha\nbeta\ntheirs\n"
     await agent.read()
     await agent.edit("beta", "two")
@@ -154,7 +165,7 @@ async def test_agents_of_a_session_share_what_they_read(agent: Agent) -> None:
         await Agent(agent.workspace).edit("three", "four")
 
 
-async def test_reading_a_part_of_a_huge_file_is_not_enough(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reading_part_of_a_huge_file_is_insufficient(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "MAX_WHOLE", 10)
     agent = Agent(workspace)
     await agent.read(limit=1)
@@ -167,13 +178,13 @@ async def test_concurrent_edits_lose_nothing(agent: Agent) -> None:
     await agent.write("words.txt", "\n".join(words))
     async with trio.open_nursery() as nursery:
         for word in words:
-            nursery.start_soon(agent.edit, f"{word}\n" if word != words[-1] else word, f"<{word}>\n", "words.txt")
+            nursery.start_soon(agent.edit, word, f"<{word}>", "words.txt")
     assert (agent.workspace / "words.txt").read_text().split() == [f"<{word}>" for word in words]
 
 
 # ------------------------------------------------------------------------------------------------------------ refusals
 
-PATHS: dict[str, tuple[str, str]] = {
+REFUSED_PATHS: dict[str, tuple[str, str]] = {
     "link out": ("out", "leads out of the workspace"),
     "new file in a folder that leads out": ("away/new.txt", "leads out of the workspace"),
     "broken link": ("gone", "gone is a broken link"),
@@ -189,9 +200,9 @@ PATHS: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.sampled(every=5)
-@pytest.mark.parametrize(("path", "says"), PATHS.values(), ids=PATHS)
-@pytest.mark.parametrize("using", ["write", "edit"])
-async def test_path_that_cannot_be_changed_is_refused(agent: Agent, using: str, path: str, says: str) -> None:
+@pytest.mark.parametrize(("path", "reason"), REFUSED_PATHS.values(), ids=REFUSED_PATHS)
+@pytest.mark.parametrize("tool", ["write_file", "edit_file"])
+async def test_path_that_cannot_be_changed_is_refused(agent: Agent, tool: str, path: str, reason: str) -> None:
     root = agent.workspace
     (root / "out").symlink_to("../secret.txt")
     (root / "away").symlink_to("..")
@@ -201,13 +212,13 @@ async def test_path_that_cannot_be_changed_is_refused(agent: Agent, using: str, 
     (root / "latin.txt").write_bytes(b"a\ngr\xfc\xdfe\n")
     with (root / "large.txt").open("w") as file:
         file.truncate(MAX_WHOLE + 1)
-    with socket.socket(socket.AF_UNIX) as made:
-        bind(made, root / "socket")
+    with socket.socket(socket.AF_UNIX) as listener:
+        bind(listener, root / "socket")
         before = snapshot(root.parent)
-        with pytest.raises(ToolError) as caught:
-            await (agent.write(path, "x\n") if using == "write" else agent.edit("a", "b", path))
-    assert says in str(caught.value)
-    assert "\n" not in str(caught.value)
+        with pytest.raises(ToolError) as refusal:
+            await (agent.write(path, "x\n") if tool == "write_file" else agent.edit("a", "b", path))
+    assert reason in str(refusal.value)
+    assert "\n" not in str(refusal.value)
     assert snapshot(root.parent) == before
 
 
@@ -219,11 +230,11 @@ IMPOSSIBLE_EDITS: dict[str, tuple[Callable[[Agent], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("act", "says"), IMPOSSIBLE_EDITS.values(), ids=IMPOSSIBLE_EDITS)
-async def test_impossible_edit_changes_nothing(agent: Agent, act: Callable[[Agent], Any], says: str) -> None:
+@pytest.mark.parametrize(("attempt", "reason"), IMPOSSIBLE_EDITS.values(), ids=IMPOSSIBLE_EDITS)
+async def test_impossible_edit_changes_nothing(agent: Agent, attempt: Callable[[Agent], Any], reason: str) -> None:
     before = snapshot(agent.workspace)
-    with pytest.raises(ToolError, match=says):
-        await act(agent)
+    with pytest.raises(ToolError, match=reason):
+        await attempt(agent)
     assert snapshot(agent.workspace) == before
 
 
@@ -252,7 +263,7 @@ def act_before_replacement(monkeypatch: pytest.MonkeyPatch, act: Callable[[], ob
     monkeypatch.setattr(edit, "replace", replace_after_act)
 
 
-@pytest.mark.parametrize("path", [FILE, "docs/new.txt"])
+@pytest.mark.parametrize("path", [FILE, "docs/new.txt"], ids=["changed file", "created file"])
 async def test_change_of_another_program_is_not_overwritten(
     agent: Agent, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
@@ -278,44 +289,53 @@ async def test_full_disk_changes_nothing(agent: Agent, monkeypatch: pytest.Monke
 
     before = snapshot(agent.workspace)
     act_before_replacement(monkeypatch, fail)
-    with pytest.raises(ToolError) as caught:
+    with pytest.raises(ToolError) as failure:
         await agent.edit("beta", "two")
-    assert str(caught.value) == "docs/a.txt cannot be written: No space left on device. Nothing was changed."
+    assert str(failure.value) == "docs/a.txt cannot be written: No space left on device. Nothing was changed."
     assert snapshot(agent.workspace) == before
 
 
 # ------------------------------------------------------------------------------------------------------------ previews
 
 
-async def test_preview_is_the_diff_and_changes_nothing(agent: Agent) -> None:
+async def test_preview_of_an_edit_is_its_diff(agent: Agent) -> None:
     before = snapshot(agent.workspace)
-    found = await agent.preview(edit_file, path=FILE, old_string="beta", new_string="two")
-    assert found is not None
-    assert found.diff is not None
-    assert found.diff.text == "docs/a.txt +1 −1\n@@ -1,3 +1,3 @@\n alpha\n-beta\n+two\n gamma"
-    assert found.subject == FILE
-    new = await agent.preview(write_file, path="x/y.txt", content="one\n")
-    assert new is not None
-    assert (new.diff, new.subject) == (FileDiff("x/y.txt", (Hunk(0, 1, ("+one",)),)), "x/y.txt")
+    preview = await agent.preview(edit_file, path=FILE, old_string="beta", new_string="two")
+    assert preview is not None
+    assert preview.diff is not None
+    assert preview.diff.text == "docs/a.txt +1 −1\n@@ -1,3 +1,3 @@\n alpha\n-beta\n+two\n gamma"
+    assert preview.subject == FILE
+    assert snapshot(agent.workspace) == before
+
+
+async def test_preview_of_a_new_file_creates_nothing(agent: Agent) -> None:
+    before = snapshot(agent.workspace)
+    preview = await agent.preview(write_file, path="x/y.txt", content="one\n")
+    assert preview is not None
+    assert preview.diff == FileDiff("x/y.txt", (Hunk(0, 1, ("+one",)),))
+    assert preview.subject == "x/y.txt"
     assert snapshot(agent.workspace) == before
 
 
 async def test_preview_differs_once_the_file_has_changed(agent: Agent) -> None:
-    async def shown() -> Preview | None:
+    async def preview() -> Preview | None:
         return await agent.preview(write_file, path=FILE, content="x\n")
 
-    first = await shown()
-    assert await shown() == first
+    first = await preview()
+    assert await preview() == first
     (agent.workspace / FILE).write_text("theirs\n")
     await agent.read()
-    assert await shown() != first
+    assert await preview() != first
     (agent.workspace / FILE).unlink()
-    assert await shown() not in (first, None)
+    assert await preview() not in (first, None)
 
 
 async def test_call_without_effect_needs_no_approval(agent: Agent) -> None:
     assert await agent.preview(write_file, path=FILE, content="alpha\nbeta\ngamma\n") is None
     assert await agent.preview(read_file, path=FILE) is None
+
+
+async def test_edit_that_would_fail_has_no_preview(agent: Agent) -> None:
     with pytest.raises(ToolError, match="old_string is not in"):
         await agent.preview(edit_file, path=FILE, old_string="delta", new_string="two")
     with pytest.raises(ToolError, match="does not fit its schema"):
@@ -323,17 +343,22 @@ async def test_call_without_effect_needs_no_approval(agent: Agent) -> None:
 
 
 async def test_approval_is_valid_only_for_the_shown_version(agent: Agent) -> None:
-    shown = await agent.preview(edit_file, path=FILE, old_string="beta", new_string="two")
+    preview = await agent.preview(edit_file, path=FILE, old_string="beta", new_string="two")
     # Another agent of the session changes the file, so that its version is known but was not shown.
     await Agent(agent.workspace, agent.context.known_files).edit("gamma", "delta")
-    agent.context = with_fields(agent.context, approved=shown)
+    agent.context = with_fields(agent.context, approved=preview)
     with pytest.raises(ToolError, match="was changed after it was shown"):
         await agent.edit("beta", "two")
     assert (agent.workspace / FILE).read_text() == "alpha\nbeta\ndelta\n"
 
 
-@pytest.mark.parametrize(("name", "content"), [("link/new", "x"), ("link/same", "same")])
-async def test_link_swapped_after_the_preview_is_refused(agent: Agent, name: str, content: str) -> None:
+@pytest.mark.parametrize(
+    ("path", "content", "is_unchanged"),
+    [pytest.param("link/new", "x", False, id="new file"), pytest.param("link/same", "same", True, id="unchanged file")],
+)
+async def test_link_swapped_after_the_preview_is_refused(
+    agent: Agent, path: str, content: str, is_unchanged: bool
+) -> None:
     root = agent.workspace
     (root / "other").mkdir()
     (root / "link").symlink_to("docs")
@@ -341,13 +366,13 @@ async def test_link_swapped_after_the_preview_is_refused(agent: Agent, name: str
     (root / "other/same").write_text("other")
     await agent.read("docs/same")
     await agent.read("other/same")
-    shown = await agent.preview(write_file, path=name, content=content)
-    assert (shown is None) == (name == "link/same")
-    agent.context = with_fields(agent.context, approved=shown)
+    preview = await agent.preview(write_file, path=path, content=content)
+    assert (preview is None) == is_unchanged
+    agent.context = with_fields(agent.context, approved=preview)
     (root / "link").unlink()
     (root / "link").symlink_to("other")
     with pytest.raises(ToolError, match="was changed after it was shown"):
-        await agent.write(name, content)
+        await agent.write(path, content)
     assert snapshot(root / "other").keys() == {"same"}
     assert (root / "other/same").read_text() == "other"
 
@@ -358,8 +383,9 @@ async def test_link_swapped_after_the_preview_is_refused(agent: Agent, name: str
 async def test_allowance_must_name_protected_files() -> None:
     use = settings(allow="write_file")
     assert use.file is not None
-    protected = [".git/hooks/pre-commit", "AGENTS.md", "config.yaml", "system.yaml", "rules.yaml"]
-    reads = [ToolCall(f"r{n}", "read_file", {"path": path}) for n, path in enumerate(protected[2:])]
+    existing = ["config.yaml", "system.yaml", "rules.yaml"]
+    protected = [".git/hooks/pre-commit", "AGENTS.md", *existing]
+    reads = [ToolCall(f"r{n}", "read_file", {"path": path}) for n, path in enumerate(existing)]
     writes = [
         ToolCall(f"w{n}", "write_file", {"path": path, "content": "x"})
         for n, path in enumerate([*protected, "docs/a.md"])
@@ -368,9 +394,10 @@ async def test_allowance_must_name_protected_files() -> None:
     model = RandomModel([Step((*reads, *writes, edit))])
     async with open_session(model, tools=[*files.TOOLS, *tool_groups(use)["edit"]], use=use) as session:
         await session.run("Do the task")
-        *refused, written, edited = [e.text for e in session.of(events.ToolResult) if e.name != "read_file"]
-        for path, text in zip(protected, refused, strict=True):
-            assert text.endswith(f"no one is available to approve it; allow it with --allow 'write_file({path})'.")
-        assert written == "Created docs/a.md +1 −0."
-        assert "allow it with --allow 'edit_file(system.yaml)'" in edited
+        results = [event.text for event in session.of(events.ToolResult) if event.name != "read_file"]
+        *writes_of_protected, write_of_free, edit_of_protected = results
+        for path, result in zip(protected, writes_of_protected, strict=True):
+            assert result.endswith(f"no one is available to approve it; allow it with --allow 'write_file({path})'.")
+        assert write_of_free == "Created docs/a.md +1 −0."
+        assert "allow it with --allow 'edit_file(system.yaml)'" in edit_of_protected
         check_invariants(session)

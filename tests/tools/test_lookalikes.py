@@ -6,17 +6,17 @@ import pytest
 
 from chain.tools.lookalikes import escape_lookalikes
 
-ESCAPED = [
-    ("rm \u0456ndex", "rm \\u0456ndex"),
-    ("\u0441\u043e\u0440", "\\u0441\\u043e\\u0440"),
-    ("https://p\u0430ypal.com/", "https://p\\u0430ypal.com/"),
-    ("\u0441\u043e\u0440\xe9", "\\u0441\\u043e\\u0440\xe9"),
-    ("echo \u201cx; rm *\u201d \u2018y\u2019", "echo \\u201cx; rm *\\u201d \\u2018y\\u2019"),
-    ("ls \u2014a \u2013a etc\u2215x", "ls \\u2014a \\u2013a etc\\u2215x"),
-    ("\uff52\uff4d x\uff03", "\\uff52\\uff4d x\\uff03"),
-    ("\U0001d42b\U0001d426", "\\U0001d42b\\U0001d426"),
-]
-UNCHANGED = [
+ESCAPED = {
+    "one Cyrillic letter": ("rm \u0456ndex", "rm \\u0456ndex"),
+    "a word of Cyrillic lookalikes": ("\u0441\u043e\u0440", "\\u0441\\u043e\\u0440"),
+    "an address": ("https://p\u0430ypal.com/", "https://p\\u0430ypal.com/"),
+    "a Latin letter at the end": ("\u0441\u043e\u0440\xe9", "\\u0441\\u043e\\u0440\xe9"),
+    "quotes": ("echo \u201cx; rm *\u201d \u2018y\u2019", "echo \\u201cx; rm *\\u201d \\u2018y\\u2019"),
+    "dashes and a slash": ("ls \u2014a \u2013a etc\u2215x", "ls \\u2014a \\u2013a etc\\u2215x"),
+    "wide letters": ("\uff52\uff4d x\uff03", "\\uff52\\uff4d x\\uff03"),
+    "mathematical letters": ("\U0001d42b\U0001d426", "\\U0001d42b\\U0001d426"),
+}
+READABLE = [
     "git commit -m 'Исправил ошибку'",
     "echo λόγος",
     "Überprüfung naïve Łódź ß",
@@ -26,6 +26,11 @@ UNCHANGED = [
 ]
 
 
-@pytest.mark.parametrize(("text", "shown"), [*ESCAPED, *((text, text) for text in UNCHANGED)])
-def test_only_lookalikes_are_escaped(text: str, shown: str) -> None:
-    assert escape_lookalikes(text) == shown
+@pytest.mark.parametrize(("text", "escaped"), ESCAPED.values(), ids=ESCAPED)
+def test_lookalikes_of_ascii_are_escaped(text: str, escaped: str) -> None:
+    assert escape_lookalikes(text) == escaped
+
+
+@pytest.mark.parametrize("text", READABLE)
+def test_words_in_other_alphabets_are_unchanged(text: str) -> None:
+    assert escape_lookalikes(text) == text

@@ -27,7 +27,7 @@ def workspace(tmp_path: Path) -> Path:
     return work
 
 
-REFUSED = [
+REASON_BY_PATH = [
     ("../trap/a.txt", "must not contain .."),
     ("docs/..", "must not contain .."),
     ("/etc/passwd", "absolute path"),
@@ -50,11 +50,11 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("path", "says"), REFUSED, ids=[f"{path[:20]!r}: {says[:20]}" for path, says in REFUSED])
-def test_unusable_path_is_refused(workspace: Path, path: str, says: str) -> None:
-    with pytest.raises(ToolError) as caught:
+@pytest.mark.parametrize(("path", "reason"), REASON_BY_PATH, ids=lambda text: text[:20])
+def test_unusable_path_is_refused(workspace: Path, path: str, reason: str) -> None:
+    with pytest.raises(ToolError) as refusal:
         resolve_existing(root_of(workspace, (), path), path)
-    assert says in str(caught.value)
+    assert reason in str(refusal.value)
 
 
 def test_absolute_path_of_the_workspace_is_refused(workspace: Path) -> None:
@@ -62,8 +62,11 @@ def test_absolute_path_of_the_workspace_is_refused(workspace: Path) -> None:
         root_of(workspace, (), str(workspace / "docs/a.txt"))
 
 
-def test_links_inside_the_workspace_are_followed(workspace: Path) -> None:
+def test_link_inside_the_workspace_is_followed(workspace: Path) -> None:
     assert resolve_existing(workspace, "docs/short") == workspace.resolve() / "docs/deep/c.txt"
+
+
+def test_workspace_may_be_a_link(workspace: Path) -> None:
     (workspace.parent / "link").symlink_to(workspace)
     assert resolve_existing(workspace.parent / "link", "docs/a.txt") == workspace.resolve() / "docs/a.txt"
 
@@ -71,36 +74,31 @@ def test_links_inside_the_workspace_are_followed(workspace: Path) -> None:
 def test_pipes_and_sockets_are_not_opened(workspace: Path) -> None:
     with pytest.raises(ToolError, match="pipe cannot be read: it is a folder, a device, a pipe"):
         open_file(workspace, ("pipe",), "pipe")
-    with socket.socket(socket.AF_UNIX) as made:
-        bind(made, workspace / "socket")
+    with socket.socket(socket.AF_UNIX) as listener:
+        bind(listener, workspace / "socket")
         with pytest.raises(ToolError, match="socket cannot be read"):
             open_file(workspace, ("socket",), "socket")
 
 
-def swap(workspace: Path, folder: Path) -> None:
-    """Replace a folder by a link to the one outside."""
-    folder.rename(folder.parent / "moved")
-    folder.symlink_to(workspace.parent / "trap")
-
-
 @pytest.mark.parametrize("path", ["docs/a.txt", "docs/deep/c.txt"])
 def test_folder_swapped_after_the_check_is_not_entered(workspace: Path, path: str) -> None:
-    real = resolve_inside(workspace, path)
-    parts = real.relative_to(workspace.resolve()).parts
-    with open_file(workspace, parts, path) as file:
+    checked = resolve_inside(workspace, path)
+    *folder, name = checked.relative_to(workspace.resolve()).parts
+    with open_file(workspace, (*folder, name), path) as file:
         assert file.read() == b"inside\n"
-    swap(workspace, real.parent)
-    assert real.read_text() == "outside\n"
+    checked.parent.rename(checked.parent.parent / "moved")
+    checked.parent.symlink_to(workspace.parent / "trap")
+    assert checked.read_text() == "outside\n"
     with pytest.raises(ToolError, match=f"{path} cannot be read: Not a directory"):
-        open_file(workspace, parts, path)
+        open_file(workspace, (*folder, name), path)
     with pytest.raises(OSError, match="Not a directory"):
-        file_tree.scan(workspace, parts[:-1])
+        file_tree.scan(workspace, tuple(folder))
     assert describe_missing(workspace, PurePath(f"{path}x")) == f"There is no {path}x."
 
 
 def test_file_swapped_after_the_check_is_not_opened(workspace: Path) -> None:
-    real = resolve_inside(workspace, "docs/a.txt")
-    real.unlink()
-    real.symlink_to(workspace.parent / "trap/a.txt")
+    checked = resolve_inside(workspace, "docs/a.txt")
+    checked.unlink()
+    checked.symlink_to(workspace.parent / "trap/a.txt")
     with pytest.raises(ToolError, match=r"docs/a\.txt cannot be read"):
         open_file(workspace, ("docs", "a.txt"), "docs/a.txt")

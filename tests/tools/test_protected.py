@@ -26,19 +26,25 @@ from chain.tools.processes.shell import shell_tools
 from chain.tools.protected import Protected, changed_files, is_in
 from chain.tools.tool import ToolOutput
 
-REFUSED = """
-.venv/bin/python .venv/lib/new.pth src/json.py src/chain_mod/__init__.py
-state/chain/trusted home/config.yaml named/own.yaml
-srv/server.py srv/helper.py srv/lib/deep.py node_modules/.bin/tool node_modules/tool/index.js
-"""
-REPORTED = """
-named/system.yaml named/compaction.yaml named/handler.yaml named/rules.yaml named/agent.yaml named/of-agent.yaml
-NOTES.md AGENTS.md docs/claude.md docs/guide.md docs/.mcp.json config.yaml docs/AGENTS.md
-.git/config .git/hooks/pre-commit .git/hooks/linked tracked.sh hooks.d/pre-commit shared.cfg more.cfg
-.git/modules/libs/sub/config .git/modules/libs/sub/hooks/post-checkout
-nested/.git/hooks/new nested/.git/config bare/hooks/update tree/.git main/.git/worktrees/tree/config.worktree
-"""
-FREE = "README.md docs/other.md src/chain_mod2.txt nested/file .git/index srv.txt objects/HEAD"
+REFUSED = [
+    *(".venv/bin/python", ".venv/lib/new.pth", "src/json.py", "src/chain_mod/__init__.py"),
+    *("state/chain/trusted", "home/config.yaml", "named/own.yaml"),
+    *("srv/server.py", "srv/helper.py", "srv/lib/deep.py", "node_modules/.bin/tool", "node_modules/tool/index.js"),
+]
+"""Files that a command in the sandbox cannot write."""
+REPORTED = [
+    *("named/system.yaml", "named/compaction.yaml", "named/handler.yaml", "named/rules.yaml", "named/agent.yaml"),
+    *("named/of-agent.yaml", "NOTES.md", "AGENTS.md", "docs/claude.md", "docs/guide.md", "docs/.mcp.json"),
+    *("config.yaml", "docs/AGENTS.md", "hooks.d/pre-commit", "tracked.sh", "shared.cfg", "more.cfg"),
+    *(".git/config", ".git/hooks/pre-commit", ".git/hooks/linked", "nested/.git/hooks/new", "nested/.git/config"),
+    *(".git/modules/libs/sub/config", ".git/modules/libs/sub/hooks/post-checkout", "bare/hooks/update", "tree/.git"),
+    "main/.git/worktrees/tree/config.worktree",
+]
+"""Files whose change by a command is reported."""
+FREE = ["README.md", "docs/other.md", "src/chain_mod2.txt", "nested/file", ".git/index", "srv.txt", "objects/HEAD"]
+"""Files that a command may change without a report."""
+NEW = {".venv/lib/new.pth", "src/json.py", "nested/.git/hooks/new", "docs/AGENTS.md", "objects/HEAD"}
+"""Those of the files above that do not exist yet."""
 
 LINKS = {
     "CLAUDE.md": "docs/guide.md",
@@ -54,12 +60,11 @@ def write(work: Path, path: str, text: str = "x\n") -> None:
 
 @pytest.fixture
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A workspace that has each of these files."""
+    """Return a workspace that has all of these files and links except the new ones."""
     work = tmp_path.resolve() / "work"
-    new = {".venv/lib/new.pth", "src/json.py", "nested/.git/hooks/new", "docs/AGENTS.md", "objects/HEAD"}
-    for path in (*REFUSED.split(), *REPORTED.split(), *FREE.split(), "objects/refs/keep"):
+    for path in (*REFUSED, *REPORTED, *FREE, "objects/refs/keep"):
         (work / path).parent.mkdir(parents=True, exist_ok=True)
-        if path not in {*LINKS, *new}:
+        if path not in {*LINKS, *NEW}:
             write(work, path)
     for link, target in LINKS.items():
         (work / link).symlink_to(target)
@@ -95,40 +100,50 @@ mcp: {w: {command: python3, args: [srv/server.py]}, n: {command: ../node_modules
     )
     environ = {"XDG_CONFIG_HOME": str(work / "no"), "XDG_STATE_HOME": str(work / "state")}
     settings = load_settings(config=work / "named/own.yaml", environ=environ, cwd=work)
-    found = shell_rules(settings).protected
-    return dataclasses.replace(found, trusted=(*found.trusted, work / "home"))
+    protected = shell_rules(settings).protected
+    return dataclasses.replace(protected, trusted=(*protected.trusted, work / "home"))
 
 
-async def run_command(guard: Guard, workspace: Path, rules: ShellRules, command: str) -> tuple[str, list[str]]:
-    """Run a command, and return its output and the notices."""
+async def run_command(guard: Guard, workspace: Path, rules: ShellRules, command: str) -> tuple[str, str]:
+    """Run a command that causes one notice, and return its output and the notice."""
     notices = list[str]()
     (tool,) = shell_tools(guard, rules, dict(os.environ))
     output = await tool.run(tool_context(workspace, notice=notices.append), {"command": command})
     assert isinstance(output, ToolOutput)
-    return output.text, notices
+    (notice,) = notices
+    return output.text, notice
 
 
-ALL = [*REFUSED.split(), *REPORTED.split(), *FREE.split()]
+async def write_by_command(
+    guard: Guard, work: Path, sandbox: Literal["auto", "off"], paths: list[str]
+) -> tuple[list[str], set[str]]:
+    """Let a command write to each of these files. Return those that it could write, and those that are reported."""
+    rules = ShellRules(sandbox, protected=configured(work))
+    command = "\n".join(f"(echo '#' >> {path}) 2> /dev/null && echo '<{path}>'" for path in paths)
+    output, notice = await run_command(guard, work, rules, command)
+    reported, _, _ = notice.removeprefix("A command changed ").partition(": ")
+    return [path for path in paths if f"<{path}>" in output], {*reported.replace(" and ", ", ").split(", ")}
 
 
-FENCED = pytest.mark.skipif(not probe().writes, reason="this machine cannot refuse writes")
-
-
-@pytest.mark.parametrize(
-    ("sandbox", "refused", "free"), [pytest.param("auto", REFUSED, FREE, marks=FENCED), ("off", "", "")]
-)
-async def test_write_to_protected_file_is_refused_or_reported(
-    guard: Guard, work: Path, monkeypatch: pytest.MonkeyPatch, sandbox: Literal["auto", "off"], refused: str, free: str
-) -> None:
+@pytest.fixture
+def unlimited_inspection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shell, "INSPECTION_S", 1_000_000)
     monkeypatch.setattr(shell, "MAX_FILES", 1_000_000)
-    paths = [*REFUSED.split(), *REPORTED.split(), *free.split()]
-    rules = dataclasses.replace(ShellRules(protected=configured(work)), sandbox=sandbox)
-    write_all = "\n".join(f"(echo '#' >> {path}) 2> /dev/null && echo '<{path}>'" for path in paths)
-    said, (notice,) = await run_command(guard, work, rules, write_all)
-    assert [path for path in paths if f"<{path}>" not in said] == refused.split()
-    named = notice.split(": ")[0].removeprefix("A command changed ").replace(" and ", ", ").split(", ")
-    assert {*named} == {*paths, "CLAUDE.md"} - {*refused.split(), *free.split()}
+
+
+@pytest.mark.skipif(not probe().writes, reason="this machine cannot refuse writes")
+@pytest.mark.usefixtures("unlimited_inspection")
+async def test_sandbox_refuses_or_reports_writes_to_protected_files(guard: Guard, work: Path) -> None:
+    written, reported = await write_by_command(guard, work, "auto", [*REFUSED, *REPORTED, *FREE])
+    assert written == [*REPORTED, *FREE]
+    assert reported == {*REPORTED, "CLAUDE.md"}
+
+
+@pytest.mark.usefixtures("unlimited_inspection")
+async def test_writes_to_protected_files_without_sandbox_are_reported(guard: Guard, work: Path) -> None:
+    written, reported = await write_by_command(guard, work, "off", [*REFUSED, *REPORTED])
+    assert written == [*REFUSED, *REPORTED]
+    assert reported == {*written, "CLAUDE.md"}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the tool is for Linux")
@@ -136,80 +151,91 @@ async def test_notice_says_if_the_disk_is_too_slow(
     guard: Guard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shell, "INSPECTION_S", 0)
-    _, (notice,) = await run_command(guard, tmp_path, ShellRules("off"), "true")
+    _, notice = await run_command(guard, tmp_path, ShellRules("off"), "true")
     assert notice.startswith("Could not check within ")
 
 
-@pytest.mark.parametrize("by", ["its own path", "a link"])
-def test_allowance_must_name_each_protected_file(work: Path, by: str) -> None:
+REQUIRED_NAMES = {
+    **{path: Path(path).name for path in [*REFUSED, *REPORTED]},
+    **dict.fromkeys(FREE, ""),
+    **{path: ".git" for path in [*REFUSED, *REPORTED, *FREE] if ".git" in Path(path).parts},
+    "bare/hooks/update": "bare",
+    # For a link, the name of the file to which it leads.
+    ".git/hooks/linked": "tracked.sh",
+    "node_modules/.bin/tool": "index.js",
+}
+"""For each file, the part of its path that an allowance must contain; empty if the file is not protected."""
+
+
+@pytest.mark.parametrize("by_link", [False, True], ids=["its own path", "a link"])
+def test_allowance_must_name_each_protected_file(work: Path, by_link: bool) -> None:
     protected = configured(work)
-    needed = {}
-    for n, path in enumerate(some(ALL[:-1])):
-        given, real = path, (work / path).resolve()
-        if by == "a link":
-            (work / f"docs/{n}").symlink_to(work / path)
-            given = f"docs/{n}"
-        needed[path] = protected.required_name(work, real.relative_to(work).parts, given)
-    expected = {path: (work / path).resolve().name for path in needed}
-    expected |= {path: ".git" for path in needed if ".git/" in path and not (work / path).is_symlink()}
-    expected |= {"tree/.git": ".git", "bare/hooks/update": "bare", **dict.fromkeys(FREE.split()[:-1], "")}
-    expected |= {".git/index": ".git"}
-    assert needed == {path: expected[path] for path in needed}
+    paths = some(list(REQUIRED_NAMES))
+    names = {}
+    for n, path in enumerate(paths):
+        link = f"docs/{n}"
+        if by_link:
+            (work / link).symlink_to(work / path)
+        real_parts = (work / path).resolve().relative_to(work).parts
+        names[path] = protected.required_name(work, real_parts, link if by_link else path)
+    assert names == {path: REQUIRED_NAMES[path] for path in paths}
 
 
-NAMES = [
-    ("a.git/config", ""),
-    ("sub/config.yaml", ""),
-    (".GIT/hooks/pre-commit", ".GIT"),
-    ("sub/Agents.MD", "Agents.MD"),
-    ("new/.mcp.json", ".mcp.json"),
-    ("src/new/module.py", "module.py"),
-    ("objects/new", ""),
-    ("", ""),
-]
+NAME_BY_NEW_FILE = {
+    "a.git/config": "",
+    "sub/config.yaml": "",
+    ".GIT/hooks/pre-commit": ".GIT",
+    "sub/Agents.MD": "Agents.MD",
+    "new/.mcp.json": ".mcp.json",
+    "src/new/module.py": "module.py",
+    "objects/new": "",
+    "": "",
+}
 
 
-@pytest.mark.parametrize(("path", "part"), NAMES)
-def test_new_file_must_be_named_too(work: Path, path: str, part: str) -> None:
-    assert Protected().required_name(work, Path(path).parts, path) == part
+@pytest.mark.parametrize(("path", "required_name"), NAME_BY_NEW_FILE.items())
+def test_new_protected_file_must_be_named(work: Path, path: str, required_name: str) -> None:
+    assert Protected().required_name(work, Path(path).parts, path) == required_name
 
 
-REPOSITORIES = [
-    ("sub/config sub/HEAD sub/objects/keep sub/refs/keep", "sub"),
-    ("sub/objects/keep sub/refs/keep sub/config sub/HEAD", "sub"),
-    ("config refs/keep objects/keep head", "head"),
-    ("a/b/config a/b/HEAD a/b/commondir", "b"),
-]
+NAME_BY_REPOSITORY = {
+    "sub/config sub/HEAD sub/objects/keep sub/refs/keep": "sub",
+    "sub/objects/keep sub/refs/keep sub/config sub/HEAD": "sub",
+    "config refs/keep objects/keep head": "head",
+    "a/b/config a/b/HEAD a/b/commondir": "b",
+}
+"""Files that are written in this order, and the name that is required for the last one."""
 
 
-@pytest.mark.parametrize(("paths", "part"), REPOSITORIES)
-def test_file_that_completes_a_repository_must_be_named(tmp_path: Path, paths: str, part: str) -> None:
-    root = tmp_path.resolve()
-    asked = []
-    for path in paths.split():
-        asked.append(Protected().required_name(root, Path(path).parts, path))
+@pytest.mark.parametrize(("paths", "required_name"), NAME_BY_REPOSITORY.items())
+def test_file_that_completes_a_repository_must_be_named(tmp_path: Path, paths: str, required_name: str) -> None:
+    root, protected = tmp_path.resolve(), Protected()
+    *first_files, last_file = paths.split()
+    for path in first_files:
+        assert protected.required_name(root, Path(path).parts, path) == ""
         write(root, path)
-    assert asked == [*[""] * (len(asked) - 1), part]
+    assert protected.required_name(root, Path(last_file).parts, last_file) == required_name
 
 
-HERE, OWN = True, False
-STARTS = [
-    ("python3 server.py", HERE, "server.py helper.py json.py pkg/m.py .venv/bin/python", "docs/a.md"),
-    ("python3 -m srv.main", HERE, "srv.py srv/main.py helper.py pkg/m.py json.py", "docs/a.md"),
-    ("python3 srv/main.py", OWN, "srv/main.py srv/new.py srv/sub/x.py", "helper.py pkg/m.py"),
-    ("./srv/main.py --db data.db", HERE, "srv/main.py srv/x.py", "pkg/m.py docs/a.md"),
-    (".venv/bin/python server.py", OWN, ".venv/lib/x.pth server.py", "docs/a.md"),
-    ("myenv/bin/tool", OWN, "myenv/lib/x.pth myenv/bin/tool", "helper.py"),
-    ("npx -y @scope/tool", HERE, "node_modules/x package.json node_modules/.bin/tool", "docs/a.md pkg/m.py"),
-    ("npx -y @scope/tool", OWN, "", "node_modules/x package.json new.py"),
-    ("npx -y @scope/files {root}", OWN, "", "package.json docs/a.md new.py"),
-    ("uvx mcp-server-git --repository .", HERE, "", "package.json docs/a.md new.py"),
-    ("uvx sqlite --db-path data.db", HERE, "", "data.db new.py"),
-    ("uv --directory {root} run srv", OWN, "package.json new.py .venv/x", "docs/a.md"),
-    ("sh -c 'cd srv && exec node main.js'", HERE, "helper.py new.js srv/main.py", "docs/a.md"),
-    ("sh -c 'exec srv/main.py'", OWN, "srv/main.py srv/new", "helper.py"),
-    ("/opt/server --root=docs", OWN, "docs/a.md", "helper.py"),
+IN_WORKSPACE, ELSEWHERE = True, False
+SERVERS = [
+    ("python3 server.py", IN_WORKSPACE, "server.py helper.py json.py pkg/m.py .venv/bin/python", "docs/a.md"),
+    ("python3 -m srv.main", IN_WORKSPACE, "srv.py srv/main.py helper.py pkg/m.py json.py", "docs/a.md"),
+    ("python3 srv/main.py", ELSEWHERE, "srv/main.py srv/new.py srv/sub/x.py", "helper.py pkg/m.py"),
+    ("./srv/main.py --db data.db", IN_WORKSPACE, "srv/main.py srv/x.py", "pkg/m.py docs/a.md"),
+    (".venv/bin/python server.py", ELSEWHERE, ".venv/lib/x.pth server.py", "docs/a.md"),
+    ("myenv/bin/tool", ELSEWHERE, "myenv/lib/x.pth myenv/bin/tool", "helper.py"),
+    ("npx -y @scope/tool", IN_WORKSPACE, "node_modules/x package.json node_modules/.bin/tool", "docs/a.md pkg/m.py"),
+    ("npx -y @scope/tool", ELSEWHERE, "", "node_modules/x package.json new.py"),
+    ("npx -y @scope/files WORKSPACE", ELSEWHERE, "", "package.json docs/a.md new.py"),
+    ("uvx mcp-server-git --repository .", IN_WORKSPACE, "", "package.json docs/a.md new.py"),
+    ("uvx sqlite --db-path data.db", IN_WORKSPACE, "", "data.db new.py"),
+    ("uv --directory WORKSPACE run srv", ELSEWHERE, "package.json new.py .venv/x", "docs/a.md"),
+    ("sh -c 'cd srv && exec node main.js'", IN_WORKSPACE, "helper.py new.js srv/main.py", "docs/a.md"),
+    ("sh -c 'exec srv/main.py'", ELSEWHERE, "srv/main.py srv/new", "helper.py"),
+    ("/opt/server --root=docs", ELSEWHERE, "docs/a.md", "helper.py"),
 ]
+"""Commands of servers, the folder in which they start, files that are protected, and files that are not."""
 
 
 def test_the_target_of_a_linked_module_is_protected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,26 +251,31 @@ def test_the_target_of_a_linked_module_is_protected(tmp_path: Path, monkeypatch:
     assert {str(tmp_path / "linking"), str(tmp_path / "elsewhere.py")} <= kept
 
 
-@pytest.mark.parametrize(("command", "starts_here", "kept", "free"), STARTS)
-def test_code_of_servers_is_protected(tmp_path: Path, command: str, starts_here: bool, kept: str, free: str) -> None:
+@pytest.mark.parametrize(
+    ("command", "in_workspace", "code", "other_files"), SERVERS, ids=[command for command, *_ in SERVERS]
+)
+def test_code_of_servers_is_protected(
+    tmp_path: Path, command: str, in_workspace: bool, code: str, other_files: str
+) -> None:
     root = tmp_path.resolve()
-    files = (
-        "server.py helper.py srv.py srv/main.py srv/sub/x.py pkg/m.py docs/a.md package.json data.db "
-        "myenv/bin/tool myenv/pyvenv.cfg .venv/bin/python node_modules/.bin/tool"
-    )
-    for path in files.split():
+    for path in (
+        *("server.py", "helper.py", "srv.py", "srv/main.py", "srv/sub/x.py", "pkg/m.py", "docs/a.md", "package.json"),
+        *("data.db", "myenv/bin/tool", "myenv/pyvenv.cfg", ".venv/bin/python", "node_modules/.bin/tool"),
+    ):
         write(root, path)
     (root / "link").symlink_to("docs")
-    launch = Launch(tuple(command.format(root=root).split()), {}, root if starts_here else None)
+    argv = command.replace("WORKSPACE", str(root)).split()
+    launch = Launch(tuple(argv), {}, root if in_workspace else None)
     refused = Protected(servers=(launch,)).refused_places([root])
-    paths = [str(root / path) for path in (*kept.split(), *free.split())]
-    is_refused = [is_in(each, refused.kept) or _is_new_in(each, refused.open) for each in paths]
-    assert is_refused == [True] * len(kept.split()) + [False] * len(free.split())
+
+    def is_protected(path: str) -> bool:
+        file = root / path
+        is_new = not os.path.lexists(file)
+        return is_in(str(file), refused.kept) or (is_new and str(file.parent) in refused.open)
+
+    assert [path for path in code.split() if not is_protected(path)] == []
+    assert [path for path in other_files.split() if is_protected(path)] == []
     assert str(root) not in refused.kept
-
-
-def _is_new_in(path: str, folders: frozenset[str]) -> bool:
-    return not os.path.lexists(path) and os.path.dirname(path) in folders
 
 
 def test_environment_of_a_server_names_code(tmp_path: Path) -> None:
@@ -258,10 +289,10 @@ def test_server_file_is_trusted_after_an_allowance(tmp_path: Path) -> None:
     write(tmp_path, ".mcp.json", '{"mcpServers": {"git": {"command": "uvx", "args": ["git"]}}}')
     write(tmp_path, "own.yaml", "chains: {}\n")
     settings = load_settings(config=tmp_path / "own.yaml", environ={}, cwd=tmp_path)
-    for named in ((), ("git",)):
-        servers = servers_of(settings, tmp_path, tmp_path / "state", named).allowed
+    for is_allowed in (False, True):
+        servers = servers_of(settings, tmp_path, tmp_path / "state", ["git"] if is_allowed else []).allowed
         trusted = shell_rules(settings, servers=servers).protected.trusted
-        assert (tmp_path.resolve() / ".mcp.json" in trusted) == bool(named)
+        assert (tmp_path.resolve() / ".mcp.json" in trusted) == is_allowed
 
 
 def test_only_a_configuration_given_by_name_is_trusted(tmp_path: Path) -> None:
@@ -283,7 +314,7 @@ def test_known_repository_is_checked_again(tmp_path: Path, monkeypatch: pytest.M
     assert changed_files(before, after) == [str(tmp_path / "sub/.git/hooks/new")]
 
 
-HOSTILE = {
+HOSTILE_CONFIGURATIONS = {
     "a NUL in a path": "[core]\nhooksPath = a\0b\n[include]\npath = a\0b\n",
     "blank lines": "\n" * 400_000,
     "a deep path": "[core]\nhooksPath = " + "a/" * 200_000,
@@ -291,9 +322,9 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("config", HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.parametrize("config", HOSTILE_CONFIGURATIONS.values(), ids=HOSTILE_CONFIGURATIONS)
 def test_git_configuration_is_read_in_bounded_time(tmp_path: Path, config: str) -> None:
     write(tmp_path, ".git/config", config)
-    begun = time.process_time()
+    start = time.process_time()
     assert str(tmp_path / ".git/config") in Protected().snapshot(tmp_path, tmp_path, is_fenced=True)
-    assert time.process_time() - begun < 5
+    assert time.process_time() - start < 5

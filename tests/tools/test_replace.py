@@ -15,18 +15,31 @@ import pytest
 from support.examples import some
 
 from chain.tools import paths
-from chain.tools import replace as module
+from chain.tools import replace as replace_module
 from chain.tools.replace import ConcurrentChange
 
 OLD, NEW = b"old\n" * 3, b"new\n" * 50_000
-FILE = "docs/a.txt"
-PATHS = [FILE, "docs/new.txt", "other/deep/new.txt"]
+FILE, NEW_FILE = "docs/a.txt", "docs/new.txt"
+PATHS = [FILE, NEW_FILE, "other/deep/new.txt"]
 
 
-def snapshot(root: Path) -> dict[str, tuple[int, bytes]]:
+Snapshot = dict[str, tuple[int, bytes]]
+
+
+def snapshot(root: Path) -> Snapshot:
     """Return the mode and content of everything in a folder."""
-    found = sorted(root.rglob("*"))
-    return {str(p.relative_to(root)): (p.lstat().st_mode, p.read_bytes() if p.is_file() else b"") for p in found}
+    return {
+        str(path.relative_to(root)): (path.lstat().st_mode, path.read_bytes() if path.is_file() else b"")
+        for path in sorted(root.rglob("*"))
+    }
+
+
+def without_temporary_files(entries: Snapshot) -> Snapshot:
+    return {path: state for path, state in entries.items() if ".chain-" not in path}
+
+
+def count_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
 
 
 def make_root(folder: Path) -> Path:
@@ -41,102 +54,121 @@ def root(tmp_path: Path) -> Path:
     return make_root(tmp_path / "root")
 
 
-def replace(root: Path, path: str, check: Callable[[], None] = lambda: None, calls: Calls | None = None) -> None:
-    """Replace the content of a file, with system calls that may fail."""
+def replace(
+    root: Path, path: str, check: Callable[[], None] = lambda: None, system: FailingSystem | None = None
+) -> None:
+    """Replace the content of a file by ``NEW``, with system calls that may fail."""
     file = root / path
     old = file.stat() if file.exists() else None
     with pytest.MonkeyPatch.context() as patch:
-        if calls is not None:
-            patch.setattr(module, "os", calls)
-            patch.setattr(paths, "os", calls)
-        module.replace(str(root), Path(path).parts, NEW, old, check)
+        if system is not None:
+            patch.setattr(replace_module, "os", system)
+            patch.setattr(paths, "os", system)
+        replace_module.replace(str(root), Path(path).parts, NEW, old, check)
 
 
 class Killed(BaseException):
     """The end of a killed process, which does not clean up either."""
 
 
-class Calls:
+Call = tuple[str, int]
+"""A system call: its name, and its number among the calls of this name."""
+
+
+class FailingSystem:
     """The module ``os`` with a log of its calls, of which one fails, or that one and all after it if ``is_kill``."""
 
-    def __init__(self, fail: tuple[str, int] | None = None, error: int = errno.EIO, *, is_kill: bool = False) -> None:
-        self.made: list[tuple[str, int]] = []
-        self._fail = fail
+    def __init__(self, failing: Call | None = None, error: int = errno.EIO, *, is_kill: bool = False) -> None:
+        self.calls: list[Call] = []
+        self._failing = failing
         self._error = error
         self._is_kill = is_kill
         self._is_dead = False
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(os, name)
-        if not callable(found) or isinstance(found, type | ModuleType) or name in ("fspath", "fsencode"):
-            return found
+        function = getattr(os, name)
+        if not callable(function) or isinstance(function, type | ModuleType) or name in ("fspath", "fsencode"):
+            return function
 
-        def call(*args: Any, **how: Any) -> Any:
-            this = name, sum(made == name for made, _ in self.made)
-            self.made.append(this)
-            self._is_dead |= self._is_kill and this == self._fail
-            if name == "close" and (self._is_dead or this == self._fail):
-                found(*args, **how)  # the system closes it in any case
+        def call(*args: Any, **options: Any) -> Any:
+            this_call = name, sum(earlier == name for earlier, _ in self.calls)
+            self.calls.append(this_call)
+            self._is_dead |= self._is_kill and this_call == self._failing
+            if name == "close" and (self._is_dead or this_call == self._failing):
+                function(*args, **options)  # the system closes it in any case
             if self._is_dead:
                 raise Killed
-            if this == self._fail:
+            if this_call == self._failing:
                 raise OSError(self._error, os.strerror(self._error))
-            return found(*args, **how)
+            return function(*args, **options)
 
         return call
 
 
-def calls_of(path: str) -> list[tuple[str, int]]:
-    """Return the system calls of a replacement: the name of each, and its number among those of that name."""
+def calls_of(path: str) -> list[Call]:
+    """Return the system calls of a replacement."""
     with tempfile.TemporaryDirectory() as folder:
-        calls = Calls()
-        replace(make_root(Path(folder) / "root"), path, calls=calls)
-        return calls.made
+        system = FailingSystem()
+        replace(make_root(Path(folder) / "root"), path, system=system)
+        return system.calls
 
 
-CALLS = [(path, *call) for path in PATHS for call in calls_of(path)]
+CALLS = [(path, call) for path in PATHS for call in calls_of(path)]
+CALL_IDS = [f"{path} {name} {number}" for path, (name, number) in CALLS]
 
 
 @pytest.mark.sampled(every=4)
-@pytest.mark.parametrize(("path", "name", "n"), some(CALLS, every=5))
-def test_failed_call_leaves_old_or_new_file(root: Path, path: str, name: str, n: int) -> None:
-    before, open_before = snapshot(root), len(os.listdir("/proc/self/fd"))
+@pytest.mark.parametrize(("path", "call"), some(CALLS, every=5), ids=some(CALL_IDS, every=5))
+def test_failed_call_leaves_old_or_new_file(root: Path, path: str, call: Call) -> None:
+    name, _number = call
+    before, descriptors = snapshot(root), count_descriptors()
     try:
-        replace(root, path, calls=Calls((name, n)))
+        replace(root, path, system=FailingSystem(call))
     except OSError:
         assert snapshot(root) == before
     else:
         assert (root / path).read_bytes() == NEW
         assert name == "unlink" or not [*root.rglob(".chain-*")]
     if name != "close":
-        assert len(os.listdir("/proc/self/fd")) == open_before
+        assert count_descriptors() == descriptors
 
 
-@pytest.mark.parametrize(("path", "name", "n"), CALLS)
-def test_kill_leaves_old_or_new_file(root: Path, path: str, name: str, n: int) -> None:
+@pytest.mark.parametrize(("path", "call"), CALLS, ids=CALL_IDS)
+def test_kill_leaves_old_or_new_file(root: Path, path: str, call: Call) -> None:
     before = snapshot(root)
     with pytest.raises(Killed):
-        replace(root, path, calls=Calls((name, n), is_kill=True))
-    after = {each: found for each, found in snapshot(root).items() if ".chain-" not in each}
+        replace(root, path, system=FailingSystem(call, is_kill=True))
+    after = without_temporary_files(snapshot(root))
     mode, content = after.pop(path, (0, b""))
-    was = before.pop(path, (mode, b""))
-    assert (mode, content) in (was, (was[0], NEW))
-    assert {each: found for each, found in after.items() if each not in ("other", "other/deep")} == before
+    old_mode, old_content = before.pop(path, (mode, b""))
+    assert mode == old_mode
+    assert content in (old_content, NEW)
+    for created_folder in ("other", "other/deep"):
+        after.pop(created_folder, None)
+    assert after == before
 
 
 def test_content_is_on_the_disk_before_the_rename() -> None:
     names = [name for name, _ in calls_of(FILE)]
     assert names.index("write") < names.index("fchmod") < names.index("fsync") < names.index("rename")
     assert names.count("rename") == 1
-    assert "link" in [name for name, _ in calls_of("docs/new.txt")]
 
 
-@pytest.mark.parametrize("mode", [0o600, 0o644, 0o755])
+def test_new_file_is_linked_into_its_folder() -> None:
+    """Unlike a rename, a link never replaces a file that another program has created."""
+    assert "link" in [name for name, _ in calls_of(NEW_FILE)]
+
+
+def test_no_temporary_file_is_left(root: Path) -> None:
+    replace(root, FILE)
+    assert snapshot(root).keys() == {"docs", FILE}
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o755], ids=oct)
 def test_mode_is_kept(root: Path, mode: int) -> None:
     (root / FILE).chmod(mode)
     replace(root, FILE)
     assert (root / FILE).stat().st_mode & 0o777 == mode
-    assert snapshot(root).keys() == {"docs", FILE}
 
 
 def test_new_file_has_usual_mode_and_folders(root: Path) -> None:
@@ -181,22 +213,23 @@ def test_only_new_files_inherit_the_access_list(root: Path) -> None:
     set_attribute(root / "docs", DEFAULT, access_list(group=6, mask=6))
     replace(root, FILE)
     assert attributes(root / FILE) == {}
-    replace(root, "docs/new.txt")
-    assert ACCESS in attributes(root / "docs/new.txt")
+    replace(root, NEW_FILE)
+    assert ACCESS in attributes(root / NEW_FILE)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
 def test_owner_is_kept(root: Path) -> None:
-    os.chown(root / FILE, 1234, 2345)
+    user, group = 1234, 2345
+    os.chown(root / FILE, user, group)
     replace(root, FILE)
-    found = (root / FILE).stat()
-    assert (found.st_uid, found.st_gid) == (1234, 2345)
+    state = (root / FILE).stat()
+    assert (state.st_uid, state.st_gid) == (user, group)
 
 
 def test_file_system_without_hard_links_works(root: Path) -> None:
-    replace(root, "docs/new.txt", calls=Calls(("link", 0), errno.EPERM))
-    assert (root / "docs/new.txt").read_bytes() == NEW
-    assert snapshot(root).keys() == {"docs", FILE, "docs/new.txt"}
+    replace(root, NEW_FILE, system=FailingSystem(("link", 0), errno.EPERM))
+    assert (root / NEW_FILE).read_bytes() == NEW
+    assert snapshot(root).keys() == {"docs", FILE, NEW_FILE}
 
 
 def swap_folder(root: Path, *, is_link: bool) -> None:
@@ -216,7 +249,7 @@ CHANGES: dict[str, tuple[str, Callable[[Path], object]]] = {
     "folder became a link": (FILE, lambda root: swap_folder(root, is_link=True)),
     "folder replaced": (FILE, lambda root: swap_folder(root, is_link=False)),
     "folder moved": (FILE, lambda root: (root / "docs").rename(root / "moved")),
-    "created": ("docs/new.txt", lambda root: (root / "docs/new.txt").write_text("theirs")),
+    "created": (NEW_FILE, lambda root: (root / NEW_FILE).write_text("theirs")),
 }
 
 
@@ -230,7 +263,7 @@ def test_concurrent_change_is_left_alone(root: Path, path: str, change: Callable
 
     with pytest.raises(ConcurrentChange):
         replace(root, path, check=check)
-    assert snapshot(root.parent) == {path: found for path, found in after.items() if ".chain-" not in path}
+    assert snapshot(root.parent) == without_temporary_files(after)
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -52,20 +53,28 @@ def test_tool_is_made_from_its_function() -> None:
 
 
 def test_decorator_sets_the_other_fields() -> None:
-    async def some(ctx: ToolContext, /, title: str, *, two: int = 2) -> str:
+    async def function(ctx: ToolContext) -> str:
         """Do something."""
         return ""
 
-    name = "a-B_9" + "x" * 59
-    made = tool(name=name, timeout_s=0.5, read_only=True, needs_approval=True)(some)
-    assert (made.name, made.timeout_s, made.read_only, made.needs_approval) == (name, 0.5, True, True)
-    assert made.input_schema["properties"] == {
+    longest_name = "a-B_9".ljust(64, "x")
+    each = tool(name=longest_name, timeout_s=0.5, read_only=True, needs_approval=True)(function)
+    assert (each.name, each.timeout_s, each.read_only, each.needs_approval) == (longest_name, 0.5, True, True)
+
+
+def test_keyword_parameters_are_in_the_schema() -> None:
+    @tool
+    async def double(ctx: ToolContext, /, title: str, *, times: int = 2) -> str:
+        """Do something."""
+        return ""
+
+    assert double.input_schema["properties"] == {
         "title": {"type": "string"},
-        "two": {"type": "integer", "default": 2},
+        "times": {"type": "integer", "default": 2},
     }
 
 
-SIGNATURES = [
+REASON_BY_SIGNATURE = [
     ("def f(ctx: ToolContext) -> str", "f cannot be a tool: it must be defined with async def"),
     ("async def f() -> str", "its first parameter must be the context"),
     ("async def f(*, ctx: ToolContext) -> str", "its first parameter must be the context"),
@@ -76,95 +85,119 @@ SIGNATURES = [
 ]
 
 
-@pytest.mark.parametrize(("signature", "says"), SIGNATURES)
-def test_function_with_another_signature_is_refused(signature: str, says: str) -> None:
-    made: dict[str, Any] = {}
-    exec(f"{signature}: 'Do it.'", globals(), made)
-    with pytest.raises(TypeError, match=says):
-        tool(made["f"])
+@pytest.mark.parametrize(("signature", "reason"), REASON_BY_SIGNATURE)
+def test_function_with_another_signature_is_refused(signature: str, reason: str) -> None:
+    namespace: dict[str, Any] = {}
+    exec(f"{signature}: 'Do it.'", globals(), namespace)
+    with pytest.raises(TypeError, match=reason):
+        tool(namespace["f"])
 
 
 async def undescribed(ctx: ToolContext) -> str:
     return ""
 
 
-@pytest.mark.parametrize(
-    ("function", "how", "says"),
-    [
-        (undescribed, {}, "undescribed cannot be a tool: it needs a docstring"),
-        (echo.function, {"timeout_s": 0}, "its timeout_s must be a positive number or None, not 0"),
-        (echo.function, {"timeout_s": float("nan")}, "not nan"),
-        (echo.function, {"timeout_s": "5"}, "not '5'"),
-        (echo.function, {"timeout_s": True}, "not True"),
-        (echo.function, {"name": "read file"}, "echo cannot be a tool: its name 'read file' must have 1 to 64"),
-        (echo.function, {"name": "x" * 65}, "must have 1 to 64"),
-        (echo.function, {"name": "echo\n"}, "must have 1 to 64"),
-    ],
-)
-def test_unusable_fields_are_refused(function: Any, how: dict[str, Any], says: str) -> None:
-    with pytest.raises(TypeError) as caught:
-        tool(**how)(function)
-    assert says in str(caught.value)
-    assert "\n" not in str(caught.value)
+UNUSABLE_FIELDS: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "no docstring": (undescribed, {}, "undescribed cannot be a tool: it needs a docstring"),
+    "zero timeout": (echo.function, {"timeout_s": 0}, "its timeout_s must be a positive number or None, not 0"),
+    "NaN as timeout": (echo.function, {"timeout_s": float("nan")}, "not nan"),
+    "text as timeout": (echo.function, {"timeout_s": "5"}, "not '5'"),
+    "bool as timeout": (echo.function, {"timeout_s": True}, "not True"),
+    "spaced name": (
+        echo.function,
+        {"name": "read file"},
+        "echo cannot be a tool: its name 'read file' must have 1 to 64",
+    ),
+    "long name": (echo.function, {"name": "x" * 65}, "must have 1 to 64"),
+    "name with line end": (echo.function, {"name": "echo\n"}, "must have 1 to 64"),
+}
 
 
-async def test_tool_can_report_and_be_steered() -> None:
-    @tool
-    async def long(ctx: ToolContext) -> str:
-        """Take long."""
-        ctx.progress("half")
-        first, second = await ctx.safe_point("one"), await ctx.safe_point("two")
-        return f"{[a.value for a in first.adjustments]} {[a.value for a in second.adjustments]} {second.stop}"
+@pytest.mark.parametrize(("function", "options", "reason"), UNUSABLE_FIELDS.values(), ids=UNUSABLE_FIELDS)
+def test_unusable_fields_are_refused(function: Any, options: dict[str, Any], reason: str) -> None:
+    with pytest.raises(TypeError) as refusal:
+        tool(**options)(function)
+    assert reason in str(refusal.value)
+    assert "\n" not in str(refusal.value)
 
-    said = list[str]()
-    context = tool_context(steering=Steered(Adjustment("skip_source", "docs")), report=said.append)
-    assert await long.run(context, {}) == "['docs'] [] False"
+
+async def test_safe_point_returns_each_adjustment_once() -> None:
+    context = tool_context(steering=Steered(Adjustment("skip_source", "docs")))
+    first, second = await context.safe_point("one"), await context.safe_point("two")
+    assert [adjustment.value for adjustment in first.adjustments] == ["docs"]
+    assert second.adjustments == ()
+    assert not second.stop
+
+
+async def test_progress_must_be_text() -> None:
+    reports = list[str]()
+    context = tool_context(report=reports.append)
+    context.progress("half")
     with pytest.raises(TypeError, match="progress must be text, not bytes"):
         context.progress(b"half")  # type: ignore[arg-type]
-    assert said == ["half"]
+    assert reports == ["half"]
 
 
 # ----------------------------------------------------------------------------------------------- schemas and the input
 
 
-def taking(hint: Any, *default: Any) -> FunctionTool:
-    """Return a tool with one parameter of this type, which returns it."""
+def tool_with(hint: Any, *default: Any) -> FunctionTool:
+    """Return a tool with the parameter ``value`` of this type, whose result is the ``repr`` of the value."""
 
-    async def some(ctx: ToolContext, value: Any) -> str:
+    async def function(ctx: ToolContext, value: Any) -> str:
         """Take something."""
         return repr(value)
 
-    some.__annotations__["value"], some.__defaults__ = hint, default
-    return tool(some)
+    function.__annotations__["value"], function.__defaults__ = hint, default
+    return tool(function)
 
 
-def test_schema_of_plain_types_equals_that_of_pydantic(tmp_path: Path) -> None:
-    """Byte for byte, because the schemas of a resumed session are in the service's cache."""
+ORDER = Literal["up", "down"]
+TOOLS_WITH_PLAIN_TYPES = [
+    *map(tool_with, (str, int, float, bool, list[str], ORDER)),
+    *(tool_with(str, "x"), tool_with(int, 1), tool_with(bool, True), tool_with(float, 0.5), tool_with(ORDER, "up")),
+]
+TOOLS_WITH_OTHER_TYPES = [
+    *map(tool_with, (Literal["one"], Literal["one", 1], int | str, list[int], Any)),
+    *(tool_with(int, True), tool_with(float, 1), tool_with(str, None), tool_with(list[str], ["x"])),
+]
+
+
+def assert_schema_of_pydantic(each: FunctionTool) -> None:
+    """Compare byte for byte, because the schemas of a resumed session are in the service's cache."""
+    assert json.dumps(each.input_schema) == json.dumps(_schema_of(each._input_model)), each
+
+
+def test_schema_of_plain_types_is_made_without_pydantic(tmp_path: Path) -> None:
     settings = load_settings(config=None, environ={}, cwd=tmp_path, flags={})
-    ours = [each for group in tool_groups(settings, Guard(), tmp_path, ()).values() for each in group]
-    order = Literal["up", "down"]
-    plain = [*map(taking, (str, int, float, bool, list[str], order)), taking(str, "x"), taking(int, 1)]
-    plain += [taking(bool, True), taking(float, 0.5), taking(order, "up")]
-    others = [taking(Literal["one"]), taking(Literal["one", 1]), taking(int | str), taking(list[int]), taking(Any)]
-    others += [taking(int, True), taking(float, 1), taking(str, None), taking(list[str], ["x"])]
-    for each in (*ours, *plain, *others):
+    own_tools = chain.from_iterable(tool_groups(settings, Guard(), tmp_path, ()).values())
+    for each in (*own_tools, *TOOLS_WITH_PLAIN_TYPES):
         assert isinstance(each, FunctionTool)
-        assert json.dumps(each.input_schema) == json.dumps(_schema_of(each._input_model)), each
-        assert (_plain_schema(each._parameters) is None) is (each in others), each
-    assert _plain_schema(taking(float, math.inf)._parameters) is None
+        assert _plain_schema(each._parameters) is not None, each
+        assert_schema_of_pydantic(each)
+
+
+def test_schema_of_other_types_is_made_with_pydantic() -> None:
+    for each in TOOLS_WITH_OTHER_TYPES:
+        assert _plain_schema(each._parameters) is None, each
+        assert_schema_of_pydantic(each)
+    assert _plain_schema(tool_with(float, math.inf)._parameters) is None
 
 
 def test_schemas_of_tools_are_separate() -> None:
-    taking(str).input_schema["properties"]["value"]["description"] = "Where."
-    assert taking(str).input_schema["properties"]["value"] == {"type": "string"}
+    tool_with(str).input_schema["properties"]["value"]["description"] = "Where."
+    assert tool_with(str).input_schema["properties"]["value"] == {"type": "string"}
 
 
-@pytest.mark.parametrize("default", [1, True, 0, False, [1], [True], "", None])
+DEFAULTS = [1, True, 0, False, [1], [True], "", None]
+
+
+@pytest.mark.parametrize("default", DEFAULTS, ids=repr)
 async def test_equal_defaults_of_other_types_stay_apart(default: Any) -> None:
-    for each in (1, True, 0, False, [1], [True], "", None):
-        taking(Any, each)._input_model  # noqa: B018 - fills the cache
-    assert taking(Any, default).input_schema["properties"]["value"].get("default") == default
-    assert await taking(Any, default).run(tool_context(), {}) == repr(default)
+    for each in DEFAULTS:
+        tool_with(Any, each)._input_model  # noqa: B018 - fills the cache
+    assert tool_with(Any, default).input_schema["properties"]["value"].get("default") == default
+    assert await tool_with(Any, default).run(tool_context(), {}) == repr(default)
 
 
 async def test_fitting_input_is_passed() -> None:
@@ -172,22 +205,22 @@ async def test_fitting_input_is_passed() -> None:
     assert await echo.run(tool_context(), {"text": "a", "times": 2, "mode": "loud"}) == "AA"
 
 
-@pytest.mark.parametrize(
-    ("input", "says"),
-    [
-        ({}, "text: Field required"),
-        ({"text": 5}, "text: Input should be a valid string"),
-        ({"text": "a", "times": "2"}, "times: Input should be a valid integer"),
-        ({"text": "a", "times": True}, "times: Input should be a valid integer"),
-        ({"text": "a", "mode": "soft"}, "mode: Input should be 'plain' or 'loud'"),
-        ({"text": "a", "more": 1}, "more: Extra inputs are not permitted"),
-        ({"text": None, "more": 1}, "; "),
-    ],
-)
-def test_misfitting_input_names_the_key(input: dict[str, Any], says: str) -> None:
-    with pytest.raises(ToolError, match="The input of echo does not fit its schema") as caught:
+MISFITTING_INPUTS: dict[str, tuple[dict[str, Any], str]] = {
+    "no text": ({}, "text: Field required"),
+    "number as text": ({"text": 5}, "text: Input should be a valid string"),
+    "text as number": ({"text": "a", "times": "2"}, "times: Input should be a valid integer"),
+    "bool as number": ({"text": "a", "times": True}, "times: Input should be a valid integer"),
+    "unknown mode": ({"text": "a", "mode": "soft"}, "mode: Input should be 'plain' or 'loud'"),
+    "unknown key": ({"text": "a", "more": 1}, "more: Extra inputs are not permitted"),
+    "two faults": ({"text": None, "more": 1}, "; "),
+}
+
+
+@pytest.mark.parametrize(("input", "fault"), MISFITTING_INPUTS.values(), ids=MISFITTING_INPUTS)
+def test_misfitting_input_names_the_key(input: dict[str, Any], fault: str) -> None:
+    with pytest.raises(ToolError, match="The input of echo does not fit its schema") as refusal:
         echo.check(input)
-    assert says in str(caught.value)
+    assert fault in str(refusal.value)
 
 
 # -------------------------------------------------------------------------------------------------------- the registry
@@ -217,10 +250,11 @@ class OnlyRun:
 
 
 def doubler(**fields: Any) -> Doubler:
-    made = Doubler()
+    """Return a ``Doubler`` with other fields."""
+    double = Doubler()
     for name, value in fields.items():
-        setattr(made, name, value)
-    return made
+        setattr(double, name, value)
+    return double
 
 
 async def test_any_object_with_the_interface_is_a_tool() -> None:
@@ -231,37 +265,37 @@ async def test_any_object_with_the_interface_is_a_tool() -> None:
         calling.tool_for(registry, ToolCall("t1", "double", {}))
 
 
-async def takes_event(ctx: ToolContext, event: trio.Event) -> str:
+async def wait_for(ctx: ToolContext, event: trio.Event) -> str:
     """Wait."""
     return ""
 
 
-async def takes_unknown(ctx: ToolContext, where: "Nowhere") -> str:  # type: ignore[name-defined]  # noqa: F821
-    """Look."""
+async def go_to(ctx: ToolContext, where: "Nowhere") -> str:  # type: ignore[name-defined]  # noqa: F821
+    """Go."""
     return ""
 
 
-REFUSED: list[tuple[list[Any], str]] = [
-    ([len], "len is not a tool: decorate it with @tool"),
-    ([Doubler], "Doubler is not a tool: decorate it with @tool"),
-    ([OnlyRun()], "OnlyRun is not a tool: it has no name, description, timeout_s"),
-    ([doubler(name="a b!")], "Doubler cannot be a tool: its name 'a b!' must have"),
-    ([doubler(name=None)], "Doubler cannot be a tool: its name None must have"),
-    ([doubler(description=" ")], "Doubler cannot be a tool: it needs a description"),
-    ([doubler(timeout_s=-1)], "its timeout_s must be a positive number or None, not -1"),
-    ([doubler(input_schema={"type": "array"})], "the type of its input_schema must be object"),
-    ([echo, tool(takes_event)], "takes_event cannot be a tool: its input has no schema"),
-    ([tool(takes_unknown)], "takes_unknown cannot be a tool: its input has no schema (name 'Nowhere' is"),
-    ([echo, echo], "two tools are called echo"),
-]
+UNUSABLE_TOOLS: dict[str, tuple[list[Any], str]] = {
+    "function": ([len], "len is not a tool: decorate it with @tool"),
+    "class": ([Doubler], "Doubler is not a tool: decorate it with @tool"),
+    "missing attributes": ([OnlyRun()], "OnlyRun is not a tool: it has no name, description, timeout_s"),
+    "unusable name": ([doubler(name="a b!")], "Doubler cannot be a tool: its name 'a b!' must have"),
+    "no name": ([doubler(name=None)], "Doubler cannot be a tool: its name None must have"),
+    "no description": ([doubler(description=" ")], "Doubler cannot be a tool: it needs a description"),
+    "negative timeout": ([doubler(timeout_s=-1)], "its timeout_s must be a positive number or None, not -1"),
+    "array as input": ([doubler(input_schema={"type": "array"})], "the type of its input_schema must be object"),
+    "no JSON type": ([echo, tool(wait_for)], "wait_for cannot be a tool: its input has no schema"),
+    "unknown type": ([tool(go_to)], "go_to cannot be a tool: its input has no schema (name 'Nowhere' is"),
+    "one name twice": ([echo, echo], "two tools are called echo"),
+}
 
 
-@pytest.mark.parametrize(("tools", "says"), REFUSED, ids=[says[:40] for _, says in REFUSED])
-def test_registry_refuses_what_is_no_tool(tools: list[Any], says: str) -> None:
-    with pytest.raises(ConfigError) as caught:
+@pytest.mark.parametrize(("tools", "reason"), UNUSABLE_TOOLS.values(), ids=UNUSABLE_TOOLS)
+def test_registry_refuses_what_is_no_tool(tools: list[Any], reason: str) -> None:
+    with pytest.raises(ConfigError) as refusal:
         Registry.of(tools)
-    assert says in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert reason in str(refusal.value)
+    assert "\n" not in str(refusal.value)
 
 
 def test_registry_names_its_tools_for_an_unknown_name() -> None:
@@ -275,24 +309,24 @@ def test_registry_names_its_tools_for_an_unknown_name() -> None:
 
 def test_configuration_may_name_a_programs_own_tools(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("chains: {default: {model: offline, tools: [todo, echo]}}")
-    found = load_settings(config=tmp_path / "config.yaml", environ={}, cwd=tmp_path)
-    chosen, groups = found.chain(), tool_groups(found)
-    assert "plan_list" in [each.name for each in configured_tools(found, chosen, [echo], groups)]
+    settings = load_settings(config=tmp_path / "config.yaml", environ={}, cwd=tmp_path)
+    groups = tool_groups(settings)
+    assert "plan_list" in [each.name for each in configured_tools(settings, settings.chain(), [echo], groups)]
     with pytest.raises(ConfigError, match="there is no tool or group 'echo'"):
-        configured_tools(found, chosen, (), groups)
+        configured_tools(settings, settings.chain(), (), groups)
 
 
 # ------------------------------------------------------------------------------------------------------ the plan tools
 
 
 async def test_plan_tools_change_and_render_the_plan() -> None:
-    by = list[str]()
+    agents = list[str]()
 
-    def hear(change: PlanChange) -> None:
+    def apply(change: PlanChange) -> None:
         plan.apply(change)
-        by.append(change.by)
+        agents.append(change.by)
 
-    plan = Plan(hear)
+    plan = Plan(apply)
     tools = {each.name.removeprefix("plan_"): each for each in TOOLS}
 
     async def use(name: str, **input: Any) -> Any:
@@ -305,12 +339,15 @@ async def test_plan_tools_change_and_render_the_plan() -> None:
     await use("add_task", task="compare")
     await use("add_task", task="write")
     assert (await use("mark_done", task_number=1)).startswith("Task 1 completed: read it all.\n[✓] 1.")
-    failed = await use("mark_failed", task_number=2, reason="no data")
-    assert failed.splitlines()[2] == "[✗] 2. compare (no data)"
-    assert failed.splitlines()[-1] == "1 done, 1 failed, 1 pending"
+    _, _, second_task, _, counts = (await use("mark_failed", task_number=2, reason="no data")).splitlines()
+    assert second_task == "[✗] 2. compare (no data)"
+    assert counts == "1 done, 1 failed, 1 pending"
     assert await use("set_tasks", tasks=["a", "b"]) == (
         "The plan now has 2 tasks.\n[ ] 1. a\n[ ] 2. b\n0 done, 0 failed, 2 pending"
     )
     assert await use("clear") == "The plan is cleared, 2 tasks removed.\nThe plan is empty."
-    assert by == ["main"] * 7
+    assert agents == ["main"] * 7, "each change names the agent that made it"
+
+
+def test_only_the_plan_list_is_read_only() -> None:
     assert [each.name for each in TOOLS if each.read_only] == ["plan_list"]

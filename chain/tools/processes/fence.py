@@ -35,16 +35,12 @@ from typing import NamedTuple
 
 
 class Fence(NamedTuple):
-    """The restrictions of one command.
-
-    It is a named tuple because ``dataclasses`` would double what the guard imports.
-    """
+    """The restrictions of one command. A named tuple, because ``dataclasses`` would double what the guard imports."""
 
     writable: Sequence[str] | int | None = None
     """The files and directories that the command may write; ``None`` allows all.
 
-    They are given as paths, of which missing ones are ignored. Or they are given as the descriptor that ``rules``
-    returned for the same ``signals``.
+    Either paths, of which missing ones are ignored, or the descriptor that ``rules`` returned for the same ``signals``.
     """
     network: bool = False
     """Whether to refuse all sockets, except connected pairs of stream sockets."""
@@ -122,10 +118,7 @@ def _prctl(option: int, *values: int | ctypes.c_char_p) -> None:
 
 
 def adopt_orphans() -> None:
-    """Make this process a child subreaper.
-
-    A descendant whose parent has ended then becomes a child of this process, not of init.
-    """
+    """Make this process a subreaper: the new parent of each descendant whose own parent has ended."""
     _prctl(_CHILD_SUBREAPER, 1)
 
 
@@ -156,9 +149,9 @@ def rules(writable: Iterable[int] | None, *, signals: bool) -> int:
     """Return the descriptor of a new Landlock ruleset that limits writes.
 
     It allows writes only to the files ``writable`` and below the directories ``writable``, which are descriptors.
-    ``None`` allows all writes. With ``signals``, it also refuses signals to outside processes. One ruleset does both,
-    because every ruleset of a process refuses moves between directories that it does not allow itself. Raise
-    ``OSError`` if this kernel's Landlock does not support it.
+    ``None`` allows all writes. With ``signals``, the ruleset also refuses signals to outside processes. A second
+    ruleset for signals alone would refuse all moves between directories. Raise ``OSError`` if this kernel's Landlock
+    does not support the restrictions.
     """
     handled = 0
     if writable is not None:
@@ -222,9 +215,8 @@ _HIDDEN_SYSTEMS = (b"devtmpfs", b"devpts", b"debugfs")
 def _hidden_directories() -> list[str]:
     """Return the directories whose devices are hidden: ``_HIDDEN``, and the mount points of device file systems.
 
-    Containers and chroots have such mount points outside ``_HIDDEN``. The result leaves out two kinds of mount points.
-    One is a mount of one of ``DEVICES``, since containers mount ``/dev/null`` over files, some in ``/proc``. The other
-    is a mount point that cannot be reached, since most directories above it cannot be listed.
+    Containers and chroots have such mount points outside ``_HIDDEN``. Mounts of one of ``DEVICES`` are left out,
+    because containers mount ``/dev/null`` over files. Mount points that the process cannot reach are left out too.
     """
     found = list(_HIDDEN)
     with open("/proc/self/mountinfo", "rb") as file:
@@ -354,8 +346,8 @@ _KILL, _REFUSE, _PERMIT = 0x80000000, 0x00050000 | errno.EACCES, 0x7FFF0000
 def _refuse_calls(fence: Fence, *, has_others: bool) -> None:
     """Install a seccomp filter that enforces ``fence`` for the calling process.
 
-    It also refuses calls that could replace a refused one. With ``has_others``, it refuses calls that affect other
-    processes. Raise ``OSError`` if that is not possible.
+    The filter also refuses calls that have the effect of a refused call. With ``has_others``, it refuses calls that
+    affect other processes. Raise ``OSError`` if it cannot be installed.
     """
     machine = os.uname().machine
     if machine not in _ARCHITECTURES or struct.calcsize("P") != 8:

@@ -42,10 +42,7 @@ if __name__ == "__main__":
 from chain.tools.processes import fence, keeper
 
 MAX_DESCRIPTORS = 5
-"""The maximum number of descriptors in a packet.
-
-They are a control socket, the output, and those that the request names in ``with``.
-"""
+"""The most descriptors in a packet: a control socket, the output, and those that the request names in ``with``."""
 
 
 class GuardProcess:
@@ -152,10 +149,7 @@ class GuardProcess:
                     self._pause_s = keeper.KILL_ROUND_S
 
     def _sweep(self) -> None:
-        """Kill the processes that killed keepers have left.
-
-        If none is left, close the control sockets of these keepers.
-        """
+        """Kill the processes that killed keepers have left. If none is left, close the keepers' control sockets."""
         own = {*self._keepers, self._spare[0] if self._spare else 0}
         if strays := [pid for pid in self._children.read() if pid not in own]:
             keeper.kill_tree(strays)

@@ -57,11 +57,11 @@ class ExitStatus:
     """How a program ended.
 
     ``code`` is its exit code, or the negative number of the signal that killed it, or ``None`` after a timeout.
-    ``left`` is the number of processes that the program left running. They were killed.
+    ``left_running`` is the number of processes that the program left running, which were killed.
     """
 
     code: int | None
-    left: int = 0
+    left_running: int = 0
 
 
 class Guard:
@@ -86,8 +86,7 @@ class Guard:
     ) -> WritablePaths | None:
         """Return the paths that programs may write if the user has added the directories ``added``.
 
-        The first call for these directories calls ``create`` and stores the result for later calls. Blocks: call it in
-        a thread.
+        The first call for these directories calls ``create``, which may block, and later calls return the same paths.
         """
         with self._opening:
             if added not in self._paths:
@@ -179,10 +178,7 @@ class Guard:
             raise
 
     def _remove_folder(self, folder: int, parent: int) -> None:
-        """Remove the directory, if the guard was killed before it removed it.
-
-        Close ``folder`` and ``parent``, which are descriptors.
-        """
+        """Remove the directory if a killed guard has left it. Close the descriptors ``folder`` and ``parent``."""
         guard.remove(folder, self.folder.name, parent)
         os.close(folder)
         os.close(parent)
@@ -403,10 +399,7 @@ class GuardedProgram:
             self.control.socket.shutdown(socket.SHUT_WR)
 
     async def _kill(self) -> None:
-        """Kill all processes of the program, and wait up to ``GONE_S`` until none is left.
-
-        A second call returns at once.
-        """
+        """Kill all processes of the program, and wait up to ``GONE_S`` for their end. A second call returns at once."""
         self.release()
         if self._is_killed:
             return

@@ -176,19 +176,13 @@ def _enter_namespace() -> bool:
 
 
 def watch(source: socket.socket) -> None:
-    """Make ``source`` non-blocking, and request SIGIO for this process.
-
-    The kernel sends the signal when ``source`` can be read or was closed.
-    """
+    """Make ``source`` non-blocking. Let the kernel send SIGIO to this process when it can be read or was closed."""
     fcntl.fcntl(source, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(source, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
 
 
 def wait(timeout_s: float | None) -> None:
-    """Wait until a child has ended or stopped, a watched socket can be read, or the time is over.
-
-    ``None`` is no time limit.
-    """
+    """Wait until a child has ended or stopped, a watched socket can be read, or the time (if not ``None``) is over."""
     if timeout_s is None:
         signal.sigwait(_WAKING)
     else:
@@ -255,10 +249,7 @@ class ChildList:
         return [*map(int, read.split())]
 
     def first_children(self) -> list[int]:
-        """Return the pids of a few children, without reading the whole list.
-
-        A fork storm can extend the list faster than it is read.
-        """
+        """Return the pids of a few children. A fork storm can extend the whole list faster than it is read."""
         if self._file is None:
             return self.read()
         os.lseek(self._file, 0, os.SEEK_SET)

@@ -44,10 +44,7 @@ class Tail:
 
 
 class Output:
-    """The output of one command, as a terminal shows it when the command has ended.
-
-    Only its start and its end are stored.
-    """
+    """The start and the end of the output of a command, as a terminal shows it when the command has ended."""
 
     def __init__(self, stored: int = MAX_STORED, reported: int = MAX_REPORT) -> None:
         self._screen = Screen()
@@ -62,10 +59,7 @@ class Output:
         self._size = 0
 
     def add(self, chunk: bytes, *, is_last: bool = False) -> None:
-        """Append a chunk of the output, which may end in the middle of a character.
-
-        With ``is_last``, the output ends after this chunk.
-        """
+        """Append a chunk, which may end in the middle of a character. With ``is_last``, it is the last one."""
         text = self._decoder.decode(chunk, final=is_last)
         self._unseen.add(text)
         text = self._screen.add(text) + (self._screen.end() if is_last else "")
@@ -104,8 +98,8 @@ class Output:
         """Return the output since the last call, up to its last line end.
 
         A long output is shortened to its end, below a row that says how many characters are not shown. Text after the
-        last line end is kept for the next call, because many programs write a row in pieces. If there is still no line
-        end in the next call, that call returns the text without one.
+        last line end is kept for the next call, because many programs write a row in pieces. The next call returns it,
+        with or without a line end.
         """
         text, left_out = self._unseen.text(), self._unseen.left_out
         cut = text.rfind("\n") + 1

@@ -42,10 +42,7 @@ class Protections(NamedTuple):
 
 @functools.cache
 def probe() -> Protections:
-    """Return the protections that this machine supports. Only the first call of a process tries them.
-
-    That call blocks for 50 ms: call it in a thread.
-    """
+    """Return the protections that this machine supports. The first call tries them, which blocks for 50 ms."""
     if sys.platform != "linux":
         return Protections()
     import subprocess

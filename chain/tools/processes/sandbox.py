@@ -90,13 +90,13 @@ class ShellRules:
         """Return the protections that this machine supports; none if the sandbox is off. Blocks."""
         return Protections() if self.sandbox == "off" else probe()
 
-    def writable_paths(self, found: Protections, workspace: Path) -> WritablePaths | None:
+    def writable_paths(self, machine: Protections, workspace: Path) -> WritablePaths | None:
         """Return the paths that a command may write; ``None`` if writes are not limited. Blocks.
 
-        ``found`` are the protections of the machine. Raise ``ToolError`` if a command may have redirected a path by a
+        ``machine`` are the protections of the machine. Raise ``ToolError`` if a command may have redirected a path by a
         link.
         """
-        if not found.writes or "writes" not in self.wanted:
+        if not machine.writes or "writes" not in self.wanted:
             return None
         return WritablePaths(workspace, self.writable, self.protected.refused_places([workspace, *self.writable]))
 
@@ -106,14 +106,14 @@ class Sandbox:
     """The sandbox of a command, from the settings, the protections of the machine, and the writable paths."""
 
     rules: ShellRules
-    found: Protections
+    machine: Protections
     paths: WritablePaths | None = None
 
     @property
     def active_protections(self) -> tuple[str, ...]:
         """The names of the active protections. ``unix_sockets`` is among them only if the network is allowed."""
-        found = self.found._replace(writes=False) if self._is_exposed else self.found
-        return tuple(name for name in _WITHOUT if name in self.rules.wanted and getattr(found, name))
+        machine = self.machine._replace(writes=False) if self._is_exposed else self.machine
+        return tuple(name for name in _WITHOUT if name in self.rules.wanted and getattr(machine, name))
 
     @property
     def gap_sentences(self) -> tuple[str, ...]:
@@ -139,7 +139,7 @@ class Sandbox:
     def closed_folders_sentence(self, workspace: Path) -> str:
         """Return a sentence about protected files inside writable directories; empty if there are none.
 
-        It names the directories in which a command therefore cannot create, move or delete files.
+        It also names the directories in which a command therefore cannot create, move or delete files.
         """
         if self.paths is None or not self.paths.closed_folders:
             return ""
@@ -194,7 +194,7 @@ class Sandbox:
             unix_sockets="unix_sockets" in self.active_protections,
             signals="signals" in self.active_protections,
             # In a user namespace root's files belong to "nobody", and ssh does not accept such a configuration.
-            namespace=self.found.namespace and not self.rules.network,
+            namespace=self.machine.namespace and not self.rules.network,
             devices=devices if "devices" in self.active_protections else None,
         )
 

@@ -73,10 +73,7 @@ _COMPOUND = re.compile(r"[;|&<>$`\r\n]")
 
 
 class _CommandSubject(Subject):
-    """The part of a command that the pattern of an allowance matches: its text.
-
-    No pattern matches a compound command, such as ``git status; rm -r .``.
-    """
+    """The text of a command. No pattern of an allowance matches a compound command, such as ``git status; rm -r .``."""
 
     plural = "commands"
 
@@ -97,16 +94,16 @@ COMMAND_SUBJECT = _CommandSubject()
 
 
 def shell_tools(
-    guard: Guard, rules: ShellRules, environ: Mapping[str, str], found: Protections | None = None
+    guard: Guard, rules: ShellRules, environ: Mapping[str, str], machine: Protections | None = None
 ) -> tuple[Tool, ...]:
     """Return the tool ``shell``, or nothing on systems other than Linux, which have no guard.
 
-    Commands get ``environ`` without secrets. ``found`` are the protections that this machine supports. For ``None``,
+    Commands get ``environ`` without secrets. ``machine`` are the protections that this machine supports. For ``None``,
     the machine is probed before the first command.
     """
     if sys.platform != "linux":
         return ()
-    shell = _Shell(guard, rules, unattended_environment(rules.environment(environ)), found)
+    shell = _Shell(guard, rules, unattended_environment(rules.environment(environ)), machine)
     # The time limit is a parameter, so the limit of other tools does not apply.
     made = tool(
         name="shell",
@@ -133,7 +130,7 @@ class _Shell:
     guard: Guard
     rules: ShellRules
     environ: Mapping[str, str]
-    found: Protections | None
+    machine: Protections | None
 
     async def preview(
         self, ctx: ToolContext, command: str, timeout_s: float, workdir: str, background: bool, wake: bool
@@ -173,20 +170,17 @@ class _Shell:
         output = Output()
         status = await _run_with_reports(output, ctx.progress, partial(self._execute, ctx, command, call, timeout_s))
         end = f"stopped after {timeout_s:g} s, its time limit" if status.code is None else _describe_exit(status.code)
-        left = f"{pluralize(status.left, 'background process', 'background processes')} ended with the command"
+        left = f"{pluralize(status.left_running, 'background process', 'background processes')} ended with the command"
         # A command of several parts may succeed although one of them failed.
         may_have_failed = status.code != 0 or _COMPOUND.search(command)
         can_approve = verdict.is_once
         refused = call.sandbox.refusal(command, output.text(), can_approve=can_approve) if may_have_failed else ""
-        return _result(output, status.code, left if status.left else "", end, refused)
+        return _result(output, status.code, left if status.left_running else "", end, refused)
 
     async def _execute(
         self, ctx: ToolContext, command: str, call: _Call, timeout_s: float, on_output: Callable[[bytes], None]
     ) -> ExitStatus:
-        """Run a checked command under the guard, and report its changes to protected files.
-
-        Raise ``ToolError`` if it cannot be started.
-        """
+        """Run a command, and report its changes to protected files. Raise ``ToolError`` if it cannot be started."""
         shell, fence = shutil.which("bash", path=self.environ.get("PATH")) or "/bin/sh", call.sandbox.fence
         async with self._reporting_changes(ctx, call, is_job=timeout_s == math.inf):
             return await self.guard.run(
@@ -219,10 +213,7 @@ class _Shell:
     async def _check(
         self, ctx: ToolContext, command: str, timeout_s: float, workdir: str, background: bool, wake: bool
     ) -> _Call:
-        """Check a call of the tool. Return it with its sandbox and preview.
-
-        Raise ``ToolError`` if the command must not run.
-        """
+        """Check a call, and return it with its sandbox and preview. Raise ``ToolError`` if the command must not run."""
         how = _job_sentence(timeout_s, wakes=wake) if background or wake else ""
         if not command.strip():
             raise ToolError("The command is empty.")
@@ -250,15 +241,12 @@ class _Shell:
         if not folder.is_dir():
             name = printable_path(PurePath(workdir))
             raise ToolError(f"{name} is not a folder; workdir is the folder that the command runs in.")
-        found = rules.probed_protections() if self.found is None else self.found
-        paths = self.guard.writable_paths(lambda: rules.writable_paths(found, ctx.workspace), ctx.added_directories)
-        return Sandbox(rules, found, paths), folder
+        machine = rules.probed_protections() if self.machine is None else self.machine
+        paths = self.guard.writable_paths(lambda: rules.writable_paths(machine, ctx.workspace), ctx.added_directories)
+        return Sandbox(rules, machine, paths), folder
 
     def _writable_of(self, ctx: ToolContext) -> list[Path]:
-        """Return the directories that the user added and that commands may write.
-
-        A directory inside a protected place, such as the installed packages, is left out.
-        """
+        """Return the directories that the user added, except those inside a protected place, such as the packages."""
         if not ctx.added_directories:
             return []
         refused = self.rules.protected.refused_places([ctx.workspace])

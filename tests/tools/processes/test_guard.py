@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import subprocess
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,14 +14,17 @@ from support import guarded_program
 from support.fences import USERS
 from support.processes import as_user, marked, python_of, run_python, until
 
+in_and_without_a_fence = pytest.mark.parametrize(
+    ("user", "options"), [(min(USERS), []), (max(USERS), ["fenced"])], ids=["not fenced", "fenced"]
+)
 
-@pytest.mark.slow
-@pytest.mark.parametrize("end", ["end", "timeout", "cancel", "SIGTERM", "SIGHUP", "SIGKILL"])
-@pytest.mark.parametrize(("user", "fenced"), [(USERS[0], False), (USERS[-1], True)])
-def test_no_process_escapes_its_call(end: str, user: int, fenced: bool) -> None:
-    """Each command tries another way: setsid, nohup, two forks, the background, killing or stopping its keeper."""
-    mark, is_signal = uuid.uuid4().hex, end.startswith("SIG")
-    arguments = ["stay" if is_signal else end, mark, *(["fenced"] if fenced else [])]
+
+@contextmanager
+def program_with_escapes(user: int, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Run ``support.guarded_program`` until its commands have started the processes that try to escape.
+
+    At the end its folder for temporary files must be removed.
+    """
     with subprocess.Popen(
         [python_of(user), guarded_program.__file__, *arguments],
         stdin=subprocess.PIPE,
@@ -31,19 +36,35 @@ def test_no_process_escapes_its_call(end: str, user: int, fenced: bool) -> None:
         folder = Path(process.stdout.readline().strip())
         assert process.stdout.readline() == "up\n"
         assert folder.is_dir()
-        if is_signal:
-            assert marked(mark)
-            process.send_signal(signal.Signals[end])
-            until(lambda: not marked(mark))
-        else:
-            assert process.stdout.readline() == "over\n"
-            assert marked(mark) == []
-            process.communicate("")
-            assert process.returncode == 0
+        yield process
     until(lambda: not folder.exists())
 
 
-REMOVED = """
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["end", "timeout", "cancel"])
+@in_and_without_a_fence
+def test_no_process_escapes_its_call(end: str, user: int, options: list[str]) -> None:
+    mark = uuid.uuid4().hex
+    with program_with_escapes(user, end, mark, *options) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "over\n"
+        assert marked(mark) == []
+        process.communicate("")
+        assert process.returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("signal_name", ["SIGTERM", "SIGHUP", "SIGKILL"])
+@in_and_without_a_fence
+def test_no_process_escapes_a_killed_chain(signal_name: str, user: int, options: list[str]) -> None:
+    mark = uuid.uuid4().hex
+    with program_with_escapes(user, "stay", mark, *options) as process:
+        assert marked(mark)
+        process.send_signal(signal.Signals[signal_name])
+        until(lambda: not marked(mark))
+
+
+REMOVE_FOLDER = """
 import os, shutil, sys, tempfile
 from chain.tools.processes import guard
 
@@ -62,22 +83,29 @@ os.symlink(f"{place}/outside", "link")
 os.makedirs("locked/inner")
 os.chmod("locked/inner", 0)
 os.chmod("locked", 0)
-if len(sys.argv) > 1:
+if "moved" in sys.argv:
     os.rename("folder", "moved", src_dir_fd=parent, dst_dir_fd=parent)
     os.symlink("outside", "folder", dir_fd=parent)
 os.chdir("/")
 guard.remove(folder, "folder", parent)
-print(sorted(os.listdir(place)), sorted(os.listdir(f"{place}/outside")), oct(os.stat(f"{place}/outside/sub").st_mode))
-print(os.listdir(f"{place}/moved") if len(sys.argv) > 1 else "")
+print(*sorted(os.listdir(place)))
+print(*sorted(os.listdir(f"{place}/outside")), oct(os.stat(f"{place}/outside/sub").st_mode))
+print(*os.listdir(f"{place}/moved") if "moved" in sys.argv else [])
 shutil.rmtree(place)
 """
+"""Removes a folder whose content is deep, locked and a link. With ``moved``, the folder was replaced by a link."""
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("user", USERS, ids=lambda user: f"user {user}")
-@pytest.mark.parametrize("how", ["", "moved"])
-def test_deep_and_locked_folders_are_removed_without_links(user: int, how: str) -> None:
-    left = ["folder", "moved", "outside"] if how else ["outside"]
-    said = run_python(user, "-c", REMOVED, *how.split())
-    assert said.splitlines() == [f"{left} ['kept', 'sub'] 0o40755", "[]" if how else ""]
+@pytest.mark.parametrize(
+    ("options", "remaining"),
+    [([], "outside"), (["moved"], "folder moved outside")],
+    ids=["in place", "moved and replaced by a link"],
+)
+def test_deep_and_locked_folders_are_removed_without_links(user: int, options: list[str], remaining: str) -> None:
+    entries, outside, in_moved_folder = run_python(user, "-c", REMOVE_FOLDER, *options).splitlines()
+    assert entries == remaining
+    assert outside == "kept sub 0o40755"
+    assert in_moved_folder == ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import signal
@@ -38,9 +37,9 @@ class Commands:
         return await self.guard.run(["bash", "-c", command], cwd=self.folder, env=env, on_output=on_output, **more)
 
     async def output(self, command: str, **more: Any) -> str:
-        got = bytearray()
-        await self.run(command, got.extend, **more)
-        return os.fsdecode(bytes(got))
+        output = bytearray()
+        await self.run(command, output.extend, **more)
+        return os.fsdecode(bytes(output))
 
     async def guard_pid(self) -> int:
         return int(await self.output("cut -d ' ' -f 4 /proc/$PPID/stat"))
@@ -50,7 +49,7 @@ class Commands:
         await trio.to_thread.run_sync((self.folder / "go").write_text, "\n")
 
     @property
-    def left(self) -> list[int]:
+    def processes(self) -> list[int]:
         return marked(self.mark)
 
 
@@ -64,58 +63,74 @@ def commands(tmp_path: Path, guard: Guard) -> Commands:
 
 
 async def test_output_arrives_in_order_while_the_command_runs(commands: Commands) -> None:
-    got = bytearray()
+    output = bytearray()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(commands.run, "echo one; echo two >&2; read x < go; echo three", got.extend)
-        await until_async(lambda: got == b"one\ntwo\n")
+        nursery.start_soon(commands.run, "echo one; echo two >&2; read x < go; echo three", output.extend)
+        await until_async(lambda: output == b"one\ntwo\n")
         await commands.write_go()
-    assert got == b"one\ntwo\nthree\n"
+    assert output == b"one\ntwo\nthree\n"
+
+
+LARGER_THAN_A_PIPE = 3_000_000
+"""Bytes that cannot be written at once to a program that does not read."""
 
 
 @pytest.mark.sampled(every=3)
-@pytest.mark.parametrize("size", [3_000_000, 0, 1])
-async def test_a_program_can_read_its_input(commands: Commands, size: int) -> None:
-    data, got = os.urandom(size), bytearray()
-    assert await commands.run("cat", got.extend, input=data) == ExitStatus(0)
-    assert got == data
+@pytest.mark.parametrize("size", [LARGER_THAN_A_PIPE, 0, 1])
+async def test_program_can_read_its_input(commands: Commands, size: int) -> None:
+    data, output = os.urandom(size), bytearray()
+    assert await commands.run("cat", output.extend, input=data) == ExitStatus(0)
+    assert output == data
 
 
-async def test_a_program_can_ignore_its_input(commands: Commands) -> None:
-    assert await commands.run("exit 7", input=b"x" * 3_000_000) == ExitStatus(7)
+async def test_program_can_ignore_its_input(commands: Commands) -> None:
+    assert await commands.run("exit 7", input=bytes(LARGER_THAN_A_PIPE)) == ExitStatus(7)
 
 
 @pytest.mark.sampled(every=2)
-@pytest.mark.parametrize("is_fenced", [False, True])
-async def test_a_command_starts_in_a_clean_state(commands: Commands, is_fenced: bool) -> None:
-    box = full_fence(commands.folder) if is_fenced else None
-    before = os.umask(0o27)
+@pytest.mark.parametrize("is_fenced", [False, True], ids=["not fenced", "fenced"])
+async def test_command_starts_in_a_clean_state(commands: Commands, is_fenced: bool) -> None:
+    fence = full_fence(commands.folder) if is_fenced else None
+    old_mask = os.umask(0o27)
     try:
-        command = "pwd; env | grep -a ^MINE; umask; readlink /proc/self/fd/0; grep -E '^Sig(Blk|Ign)' /proc/self/status"
-        *rows, blocked, ignored = (await commands.output(command, env={"MINE": "x\udcffy"}, fence=box)).splitlines()
+        command = (
+            "pwd; env | grep -a ^MINE; umask; readlink /proc/self/fd/0; sed -n 's/^Sig[BI].*\\t//p' /proc/self/status"
+        )
+        output = await commands.output(command, env={"MINE": "x\udcffy"}, fence=fence)
     finally:
-        os.umask(before)
+        os.umask(old_mask)
+    *rows, blocked_signals, ignored_signals = output.splitlines()
     assert rows == [str(commands.folder), "MINE=x\udcffy", "0027", "/dev/null"]
     settable = sum(1 << number - 1 for number in signal.valid_signals())  # the others are the C library's own
-    assert [int(row.split()[1], 16) & settable for row in (blocked, ignored)] == [0, 0]
+    assert int(blocked_signals, 16) & settable == 0
+    assert int(ignored_signals, 16) & settable == 0
 
 
-async def test_a_large_request_is_accepted(commands: Commands) -> None:
-    assert len(await commands.output(f"echo {'x' * 100_000}")) == 100_001
+async def test_long_command_is_accepted(commands: Commands) -> None:
+    word = "x" * 100_000
+    assert await commands.output(f"echo {word}") == f"{word}\n"
+
+
+async def test_large_environment_is_accepted(commands: Commands) -> None:
     assert len(await commands.output("env", env={f"V{n}": "y" * 10_000 for n in range(60)})) > 600_000
 
 
 @pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
-    ("argv", "says"),
+    ("argv", "reason"),
     [
-        (["/no/such/program"], "No such file or directory"),
-        (["bash", "-c", "x" * 200_000], "Argument list too long"),
-        (["bash", "-c", "\0"], "null"),
+        pytest.param(["/no/such/program"], "No such file or directory", id="no such program"),
+        pytest.param(["bash", "-c", "x" * 200_000], "Argument list too long", id="too long"),
+        pytest.param(["bash", "-c", "\0"], "null", id="NUL"),
     ],
 )
-async def test_a_program_that_cannot_start_is_an_error(commands: Commands, argv: list[str], says: str) -> None:
-    with pytest.raises(ToolError, match=says):
+async def test_program_that_cannot_start_is_an_error(commands: Commands, argv: list[str], reason: str) -> None:
+    with pytest.raises(ToolError, match=reason):
         await commands.guard.run(argv, cwd=commands.folder, env={}, on_output=len)
+    assert await commands.run("true") == ExitStatus(0)
+
+
+async def test_missing_working_directory_is_an_error(commands: Commands) -> None:
     with pytest.raises(ToolError, match="No such file or directory"):
         await commands.guard.run(["true"], cwd=commands.folder / "gone", env=dict(os.environ), on_output=len)
     assert await commands.run("true") == ExitStatus(0)
@@ -135,69 +150,67 @@ async def test_closed_output_ends_while_the_program_lives(commands: Commands) ->
     for _ in range(2):  # by the first keeper, and by one that was forked in advance
         async with commands.guard.open(argv, cwd=commands.folder, env=env) as program:
             assert await program.output.receive_some() == b""
-            assert commands.left
-    assert commands.left == []
+            assert commands.processes
+    assert commands.processes == []
 
 
-async def test_a_cancelled_call_leaves_no_process(commands: Commands) -> None:
+async def test_cancelled_call_leaves_no_process(commands: Commands) -> None:
     with trio.CancelScope() as scope:
         await commands.run("setsid sleep 1000 & echo up; sleep 1000", lambda chunk: scope.cancel())
     assert scope.cancelled_caught
-    assert commands.left == []
+    assert commands.processes == []
 
 
-async def test_a_call_cancelled_beforehand_starts_nothing(commands: Commands) -> None:
+async def test_call_cancelled_beforehand_starts_nothing(commands: Commands) -> None:
     with trio.CancelScope() as scope:
         scope.cancel()
         await commands.run("touch was-here")
     assert await commands.run("test ! -e was-here") == ExitStatus(0)
 
 
-async def test_an_error_in_a_callback_ends_the_command(commands: Commands) -> None:
+async def test_error_in_a_callback_ends_the_command(commands: Commands) -> None:
     def fail(chunk: bytes) -> None:
         raise ValueError("mine")
 
     with pytest.RaisesGroup(pytest.RaisesExc(ValueError, match="mine")):
         await commands.run("echo up; sleep 1000", fail)
-    assert commands.left == []
+    assert commands.processes == []
 
 
 # --------------------------------------------------------------------------------------------------- guard and keepers
 
 
 async def test_guard_and_keeper_survive_all_other_signals(commands: Commands) -> None:
+    """All except SIGKILL, SIGSTOP and the two signals of the C library."""
     watchers = "$PPID $(cut -d ' ' -f 4 /proc/$PPID/stat)"
     kill = f"for n in $(seq 64); do case $n in 9|19|32|33) ;; *) kill -$n {watchers};; esac; done"
-    assert await commands.run(f"setsid sleep 1000 & {kill}; exit 3") == ExitStatus(3, 1)
-    assert commands.left == []
+    status = await commands.run(f"setsid sleep 1000 & {kill}; exit 3")
+    assert status == ExitStatus(3, left_running=1)
+    assert commands.processes == []
     assert await commands.run(f"{kill}; true") == ExitStatus(0)
 
 
-async def test_a_killed_guard_ends_commands_and_is_replaced(commands: Commands) -> None:
+async def test_killed_guard_ends_commands_and_is_replaced(commands: Commands) -> None:
     guard = await commands.guard_pid()
     with pytest.raises(ToolError, match="guard of the commands was killed"):
         await commands.run("setsid sleep 1000 & echo up; sleep 1000", lambda chunk: os.kill(guard, signal.SIGKILL))
-    assert commands.left == []
+    assert commands.processes == []
     assert await commands.run("true") == ExitStatus(0)
     assert await commands.guard_pid() != guard
 
 
-@pytest.mark.parametrize("how", ["KILL", "STOP"])
-async def test_a_lost_keeper_ends_only_its_command(commands: Commands, how: str) -> None:
-    said = []
-
-    async def run_other() -> None:
-        said.append(await commands.output("read x < go; echo still here"))
-
+@pytest.mark.parametrize("signal_name", ["KILL", "STOP"])
+async def test_lost_keeper_ends_only_its_command(commands: Commands, signal_name: str) -> None:
+    output_of_other = bytearray()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(run_other)
+        nursery.start_soon(commands.run, "read x < go; echo still here", output_of_other.extend)
         with pytest.raises(ToolError, match="watches over the command was killed"):
             await commands.run(
-                f"export MARK=$MARK-mine; exec bash -c 'setsid sleep 1000 & kill -{how} $PPID; sleep 1000'"
+                f"export MARK=$MARK-lost; exec bash -c 'setsid sleep 1000 & kill -{signal_name} $PPID; sleep 1000'"
             )
-        assert marked(f"{commands.mark}-mine") == []
+        assert marked(f"{commands.mark}-lost") == []
         await commands.write_go()
-    assert said == ["still here\n"]
+    assert output_of_other == b"still here\n"
 
 
 LIMIT_WATCHERS = """
@@ -209,15 +222,29 @@ for pid in (guard, keeper):
 """
 
 
-@pytest.mark.parametrize("end", ["exit 3", "kill -9 $PPID; sleep 1000"])
-async def test_processes_are_ended_without_new_descriptors(commands: Commands, end: str) -> None:
-    """A command may lower the limits of its guard and keeper."""
+START_WITHOUT_DESCRIPTORS = f"""
+exec 9<>up; (setsid sh -c 'echo >&9; sleep 1000; true' &); read x <&9
+{sys.executable} limit.py $PPID
+"""
+"""Starts a process, and then forbids the guard and the keeper to open files, as any command can."""
+
+
+@pytest.fixture
+def limiting_commands(commands: Commands) -> Commands:
     (commands.folder / "limit.py").write_text(LIMIT_WATCHERS)
     os.mkfifo(commands.folder / "up")
-    start = "exec 9<>up; (setsid sh -c 'echo >&9; sleep 1000; true' &); read x <&9"
-    with pytest.raises(ToolError) if "kill" in end else contextlib.nullcontext():
-        assert await commands.run(f"{start}; {sys.executable} limit.py $PPID; {end}") == ExitStatus(3)
-    assert commands.left == []
+    return commands
+
+
+async def test_keeper_ends_processes_without_new_descriptors(limiting_commands: Commands) -> None:
+    assert await limiting_commands.run(f"{START_WITHOUT_DESCRIPTORS} exit 3") == ExitStatus(3)
+    assert limiting_commands.processes == []
+
+
+async def test_guard_ends_processes_without_new_descriptors(limiting_commands: Commands) -> None:
+    with pytest.raises(ToolError):
+        await limiting_commands.run(f"{START_WITHOUT_DESCRIPTORS} kill -9 $PPID; sleep 1000")
+    assert limiting_commands.processes == []
 
 
 STORM = """
@@ -242,34 +269,34 @@ int main(void) {
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="only a compiled program forks fast enough")
-async def test_a_fork_storm_is_ended(commands: Commands, mock_clock: trio.testing.MockClock) -> None:
+async def test_fork_storm_is_ended(commands: Commands, mock_clock: trio.testing.MockClock) -> None:
     """Each process forks another and exits. The clock of chain does not advance, so it does not give up."""
     (commands.folder / "storm.c").write_text(STORM)
     assert await commands.run("gcc -O1 storm.c -o storm") == ExitStatus(0)
     assert (await commands.run("exec ./storm")).code == 3
-    assert commands.left == []
+    assert commands.processes == []
     assert not (commands.folder / "outlived").exists()
 
 
 async def test_unkillable_processes_are_reported(commands: Commands, mock_clock: trio.testing.MockClock) -> None:
-    said = bytearray()
+    pids, timeout_s = bytearray(), 1
 
-    async def call() -> None:
+    async def stop_watchers() -> None:
         guard = "guard=$(cut -d ' ' -f 4 /proc/$PPID/stat)"
         command = f"{guard}; kill -STOP $guard $PPID; echo $$ $PPID $guard; sleep 1000"
         with pytest.raises(ToolError, match="some of it may still run"):
-            await commands.run(command, said.extend, timeout_s=1)
+            await commands.run(command, pids.extend, timeout_s=timeout_s)
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(call)
-        while not said.endswith(b"\n"):
+        nursery.start_soon(stop_watchers)
+        while not pids.endswith(b"\n"):
             await trio.lowlevel.checkpoint()
-        for seconds in (1, guarded.GONE_S):
+        for seconds in (timeout_s, guarded.GONE_S):
             await trio.testing.wait_all_tasks_blocked()
             mock_clock.jump(seconds)
-    for pid in said.split():
+    for pid in pids.split():
         os.kill(int(pid), signal.SIGCONT)
-    until(lambda: not commands.left)
+    until(lambda: not commands.processes)
 
 
 def test_children_are_found_without_lists_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,43 +316,46 @@ def test_children_are_found_without_lists_of_the_kernel(monkeypatch: pytest.Monk
 
 async def test_calls_leave_no_descriptor_in_either_process(commands: Commands) -> None:
     await commands.run("true")
-    before, of_guard = sorted(os.listdir("/proc/self/fd")), f"/proc/{await commands.guard_pid()}/fd"
-    await until_async(lambda: len(os.listdir(of_guard)) < 12)
-    most = len(os.listdir(of_guard))
+    guard = await commands.guard_pid()
+
+    def descriptors(process: int) -> list[str]:
+        return sorted(os.listdir(f"/proc/{process}/fd"))
+
+    before = descriptors(os.getpid())
+    await until_async(lambda: len(descriptors(guard)) < 12)  # it has closed those of the first calls
+    guard_before = descriptors(guard)
     for _ in range(3):
         await commands.run("true")
         with pytest.raises(ToolError):
             await commands.guard.run(["/no/such"], cwd=commands.folder, env={}, on_output=len)
         with trio.CancelScope() as scope:
             await commands.run("echo; sleep 1000", lambda chunk: scope.cancel())
-    assert sorted(os.listdir("/proc/self/fd")) == before
-    await until_async(lambda: len(os.listdir(of_guard)) <= most)
+    assert descriptors(os.getpid()) == before
+    await until_async(lambda: len(descriptors(guard)) <= len(guard_before))
 
 
-async def test_a_command_inherits_only_its_own_descriptors(commands: Commands) -> None:
+async def test_command_inherits_only_its_own_descriptors(commands: Commands) -> None:
     async with trio.open_nursery() as nursery:
-        up = trio.Event()
-        nursery.start_soon(commands.run, "echo; read x < go", lambda chunk: up.set())
-        await up.wait()
+        has_started = trio.Event()
+        nursery.start_soon(commands.run, "echo; read x < go", lambda chunk: has_started.set())
+        await has_started.wait()
         assert (await commands.output("ls /proc/$$/fd; true")).split() == ["0", "1", "2"]
         await commands.write_go()
 
 
 async def test_closing_ends_commands_and_removes_the_folder(commands: Commands) -> None:
-    folder, up = commands.guard.folder, trio.Event()
+    folder, has_started = commands.guard.folder, trio.Event()
     assert not folder.exists()
 
-    async def call() -> None:
+    async def run_until_closed() -> None:
+        command = f"mkdir -p {folder}/a/b; chmod 0 {folder}/a; setsid sleep 1000 & echo; sleep 1000"
         with pytest.raises(ToolError):
-            await commands.run(
-                f"mkdir -p {folder}/a/b; chmod 0 {folder}/a; setsid sleep 1000 & echo; sleep 1000",
-                lambda chunk: up.set(),
-            )
+            await commands.run(command, lambda chunk: has_started.set())
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(call)
-        await up.wait()
+        nursery.start_soon(run_until_closed)
+        await has_started.wait()
         assert folder.stat().st_mode & 0o777 == 0o700
         await commands.guard.close()
-    assert commands.left == []
+    assert commands.processes == []
     assert not folder.exists()

@@ -9,7 +9,8 @@ import pytest
 from chain.tools.processes.output import Output
 
 
-def ended(*chunks: bytes, stored: int = 1_000) -> Output:
+def output_of(*chunks: bytes, stored: int = 1_000) -> Output:
+    """Return the ended output of a command that wrote these chunks."""
     output = Output(stored)
     for chunk in chunks:
         output.add(chunk)
@@ -17,36 +18,46 @@ def ended(*chunks: bytes, stored: int = 1_000) -> Output:
     return output
 
 
-def test_a_chunk_may_end_within_a_character() -> None:
+def test_chunk_may_end_within_a_character() -> None:
     raw = "a€𝄞ü\n".encode()
     for n in range(len(raw) + 1):
-        assert ended(raw[:n], raw[n:]).text() == "a€𝄞ü\n"
-    assert ended(b"a\xffb", b"\xe2\x82").text() == "a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}"
+        first, second = raw[:n], raw[n:]
+        assert output_of(first, second).text() == "a€𝄞ü\n"
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 64, 5_000])
-def test_a_long_output_is_stored_without_its_middle(chunk: int) -> None:
-    raw = b"".join(b"%05d" % n for n in range(1_000))
-    output = ended(*(raw[n : n + chunk] for n in range(0, len(raw), chunk)), stored=100)
-    assert output.text() == f"{raw[:100].decode()}\n[4,800 of 5,000 characters left out]\n{raw[-100:].decode()}"
+def test_invalid_and_incomplete_characters_are_replaced() -> None:
+    assert output_of(b"a\xffb", b"\xe2\x82").text() == "a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}"
+
+
+NUMBERS = b"".join(b"%05d" % n for n in range(1_000))
+
+
+@pytest.mark.parametrize("chunk_size", [1, 7, 64, len(NUMBERS)])
+def test_long_output_is_stored_without_its_middle(chunk_size: int) -> None:
+    chunks = [NUMBERS[n : n + chunk_size] for n in range(0, len(NUMBERS), chunk_size)]
+    output = output_of(*chunks, stored=100)
+    head, tail = NUMBERS[:100].decode(), NUMBERS[-100:].decode()
+    assert output.text() == f"{head}\n[4,800 of 5,000 characters left out]\n{tail}"
     assert output.note == "The output had 5,000 characters; 4,800 of them were not stored."
 
 
 @pytest.mark.parametrize("size", [0, 1, 99, 100, 101, 199, 200])
-def test_an_output_that_fits_is_stored_whole(size: int) -> None:
-    output = ended(b"x" * size, stored=100)
+def test_output_that_fits_is_stored_whole(size: int) -> None:
+    """``stored`` characters of the start and as many of the end are stored."""
+    output = output_of(b"x" * size, stored=100)
     assert (output.text(), output.note) == ("x" * size, "")
 
 
-def test_a_flood_takes_bounded_memory() -> None:
-    output = Output(1_000, 100)
+def test_flood_takes_bounded_memory() -> None:
+    output, chunk = Output(1_000, 100), b"x" * 65_536
     tracemalloc.start()
     try:
         for _ in range(200):
-            output.add(b"x" * 65_536)
-        assert tracemalloc.get_traced_memory()[1] < 10 * 65_536
+            output.add(chunk)
+        _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
+    assert peak < 10 * len(chunk)
     assert "13,105,200 of 13,107,200" in output.text()
 
 
@@ -56,12 +67,17 @@ def test_whole_rows_are_reported_before_incomplete_ones() -> None:
     assert output.take_unseen() == "one\ntwo\n"
     output.add(b"ree\n")
     assert output.take_unseen() == "three\n"
+
+
+def test_incomplete_row_is_reported_the_second_time() -> None:
+    output = Output()
     output.add(b"Continue? ")
-    assert [output.take_unseen(), output.has_unseen, output.take_unseen()] == ["", True, "Continue? "]
-    assert [output.take_unseen(), output.has_unseen] == ["", False]
+    assert [output.take_unseen(), output.has_unseen] == ["", True]
+    assert [output.take_unseen(), output.has_unseen] == ["Continue? ", False]
+    assert output.take_unseen() == ""
 
 
-def test_the_end_of_a_flood_is_reported() -> None:
+def test_end_of_a_flood_is_reported() -> None:
     output = Output(reported=20)
     output.add(b"".join(b"%03d\n" % n for n in range(100)))
     assert output.take_unseen() == "[380 characters not shown]\n095\n096\n097\n098\n099\n"

@@ -13,13 +13,13 @@ from support.processes import run_python
 from chain.tools.processes.probe import probe
 
 
-def test_the_probe_restricts_only_its_own_process() -> None:
+def test_probe_restricts_only_its_own_process() -> None:
     probe.cache_clear()
     probe()
     status = Path("/proc/self/status").read_text()
     assert "NoNewPrivs:\t0" in status
     assert "Seccomp:\t0" in status or os.environ.get("CI")  # a CI container may have a filter of its own
-    socket.socket().close()  # not refused
+    socket.socket().close()  # a fence with the protection of the network would refuse it
 
 
 @pytest.mark.sampled(every=2)

@@ -2,56 +2,69 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 import pytest
 
 from chain.tools.processes.probe import Protections
 from chain.tools.processes.sandbox import Sandbox, ShellRules
 
-ALL = Protections(*(True for _ in Protections._fields))
-FENCED = ("writes", "network", "signals", "devices")
+OFFLINE = ("writes", "network", "signals", "devices")
+"""The protections that are active without access to the network."""
 ONLINE = ("writes", "unix_sockets", "signals", "devices")
+"""The protections that are active with access to the network."""
+ALL = Protections(*(True for _ in Protections._fields))
 
 
 def only(*names: str) -> Protections:
     return Protections(**dict.fromkeys(names, True))
 
 
-@pytest.mark.parametrize(
-    ("sandbox", "network", "found", "active", "missing", "escalations"),
-    [
-        ("auto", False, ALL, FENCED, (), ("network", "outside")),
-        ("auto", True, ALL, ONLINE, (), ("outside",)),
-        ("auto", False, only(), (), (), ()),
-        ("auto", False, only("writes", "network"), ("writes", "network"), (), ("network", "outside")),
-        ("auto", False, only("writes", "signals", "devices"), ("writes", "signals", "devices"), (), ("outside",)),
-        ("strict", False, ALL, FENCED, (), ("network", "outside")),
-        ("strict", False, only(*FENCED), FENCED, (), ("outside",)),
-        ("strict", True, only(*ONLINE), ONLINE, (), ("outside",)),
-        ("strict", False, only(*FENCED[:3]), FENCED[:3], ("devices",), ("outside",)),
-        ("strict", True, only("network"), (), ONLINE, ()),
-        ("off", False, ALL, (), (), ()),
-        ("off", True, only(), (), (), ()),
-    ],
-)
-def test_protections_follow_settings_and_machine(
-    sandbox: Any,
-    network: bool,
-    found: Protections,
-    active: tuple[str, ...],
-    missing: tuple[str, ...],
-    escalations: tuple[str, ...],
-) -> None:
-    box = Sandbox(ShellRules(sandbox, network), found)
-    assert box.active_protections == active
-    assert box.escalations == escalations
-    assert len(box.gap_sentences) == (4 if "network" in active else 5) - len(active)
-    assert bool(box.missing_reason) == bool(missing)
-    assert all((f"({name})" in box.missing_reason) == (name in missing) for name in (*FENCED, *ONLINE))
+class Case(NamedTuple):
+    """Settings and a machine, and what follows from them."""
+
+    rules: ShellRules
+    machine: Protections
+    active: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    escalations: tuple[str, ...] = ()
 
 
-SIGNS = {
+AUTO, STRICT, OFF = ShellRules("auto"), ShellRules("strict"), ShellRules("off")
+ONLINE_AUTO, ONLINE_STRICT = ShellRules("auto", network=True), ShellRules("strict", network=True)
+CASES = {
+    "auto": Case(AUTO, ALL, OFFLINE, escalations=("network", "outside")),
+    "auto with network": Case(ONLINE_AUTO, ALL, ONLINE, escalations=("outside",)),
+    "auto without protections": Case(AUTO, only()),
+    "auto with two": Case(AUTO, only("writes", "network"), ("writes", "network"), escalations=("network", "outside")),
+    "auto without network protection": Case(AUTO, only("writes"), ("writes",), escalations=("outside",)),
+    "strict": Case(STRICT, ALL, OFFLINE, escalations=("network", "outside")),
+    "strict, network not to be approved": Case(STRICT, only(*OFFLINE), OFFLINE, escalations=("outside",)),
+    "strict with network": Case(ONLINE_STRICT, only(*ONLINE), ONLINE, escalations=("outside",)),
+    "strict without one": Case(
+        STRICT,
+        only("writes", "network", "signals"),
+        ("writes", "network", "signals"),
+        missing=("devices",),
+        escalations=("outside",),
+    ),
+    "strict without all": Case(ONLINE_STRICT, only("network"), missing=ONLINE),
+    "off": Case(OFF, ALL),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_protections_follow_settings_and_machine(case: Case) -> None:
+    sandbox = Sandbox(case.rules, case.machine)
+    assert sandbox.active_protections == case.active
+    assert sandbox.escalations == case.escalations
+    needed = {*OFFLINE, *ONLINE} - ({"unix_sockets"} if "network" in case.active else set())
+    assert len(sandbox.gap_sentences) == len(needed - {*case.active})
+    assert {name for name in needed if f"({name})" in sandbox.missing_reason} == {*case.missing}
+    assert bool(sandbox.missing_reason) == bool(case.missing)
+
+
+PROTECTION_BY_OUTPUT = {
     "curl: (6) Could not resolve host: example.org": "network",
     "urllib.error.URLError: <urlopen error [Errno -3] Temporary failure in name resolution>": "network",
     "Error: getaddrinfo EAI_AGAIN example.org": "network",
@@ -72,28 +85,33 @@ SIGNS = {
 }
 
 
-@pytest.mark.parametrize(("output", "name"), SIGNS.items())
-def test_a_refusal_is_recognized_in_the_output(output: str, name: str) -> None:
-    box = Sandbox(ShellRules(), ALL)
-    key = "w" if name == "network" else "o"
-    assert box.refusal("make", output) == (f"[sandbox: {name} denied; see chain help sandbox]" if name else "")
-    assert box.refusal("make", output, can_approve=True) == (
-        f"[sandbox: {name} denied; approve with {key}]" if name else ""
-    )
-    assert box.escalated("outside").refusal("make", output) == ""
-    assert Sandbox(ShellRules(), only()).refusal("make", output) == ""
-    online = Sandbox(ShellRules(network=True), ALL._replace(writes=False)).refusal("make", output)
-    assert ("network" in online, "unix_sockets" in online) == (False, "docker.sock" in output)
+@pytest.mark.parametrize(("output", "protection"), PROTECTION_BY_OUTPUT.items(), ids=PROTECTION_BY_OUTPUT)
+def test_refusal_is_recognized_in_the_output(output: str, protection: str) -> None:
+    sandbox = Sandbox(AUTO, ALL)
+    key = "w" if protection == "network" else "o"
+    refusal = f"[sandbox: {protection} denied; see chain help sandbox]" if protection else ""
+    approvable = f"[sandbox: {protection} denied; approve with {key}]" if protection else ""
+    assert sandbox.refusal("make", output) == refusal
+    assert sandbox.refusal("make", output, can_approve=True) == approvable
+
+
+@pytest.mark.parametrize("output", PROTECTION_BY_OUTPUT)
+def test_inactive_protection_is_not_named(output: str) -> None:
+    assert Sandbox(AUTO, ALL).escalated("outside").refusal("make", output) == ""
+    assert Sandbox(AUTO, only()).refusal("make", output) == ""
+    online = Sandbox(ONLINE_AUTO, ALL._replace(writes=False)).refusal("make", output)
+    assert "network" not in online
+    assert ("unix_sockets" in online) == ("docker.sock" in output)
 
 
 def test_silence_after_an_address_names_the_network() -> None:
-    assert "network denied" in Sandbox(ShellRules(), ALL).refusal("curl -s https://example.org", "\n")
+    assert "network denied" in Sandbox(AUTO, ALL).refusal("curl -s https://example.org", "\n")
 
 
 def test_commands_get_no_secrets_and_no_chain_variables() -> None:
-    kept = {"HOME": "/home/me", "KEYMAP": "1", "OTHER": "2"}
+    ordinary = {"HOME": "/home/me", "KEYMAP": "1", "OTHER": "2"}
     secret = {"ANTHROPIC_API_KEY": "3", "my_token": "4", "MY_PLACE": "5", "DATABASE_URL": "postgres://me:6@host/db"}
-    named = {"GITHUB_TOKEN": "7", "NPM": "8", "OTHER_URL": "postgres://me:9@host/db"}
+    allowed = {"GITHUB_TOKEN": "7", "NPM": "8", "OTHER_URL": "postgres://me:9@host/db"}
     own = {"CHAIN_TRACE": "10", "CHAIN_KEY": "11", "chain_door": "12"}
-    rules = ShellRules(env=frozenset({*named, "CHAIN_KEY"}), secrets=frozenset({"MY_PLACE", "NPM"}))
-    assert rules.environment({**kept, **secret, **named, **own}) == {**kept, **named}
+    rules = ShellRules(env=frozenset({*allowed, "CHAIN_KEY"}), secrets=frozenset({"MY_PLACE", "NPM"}))
+    assert rules.environment({**ordinary, **secret, **allowed, **own}) == {**ordinary, **allowed}

@@ -23,7 +23,7 @@ from chain.plan import Plan
 from chain.text.escalations import Escalation
 from chain.tools import calling
 from chain.tools.allowances import parse_allowance, rule_for_always
-from chain.tools.processes import shell
+from chain.tools.processes import shell as shell_module
 from chain.tools.processes.guarded import Guard
 from chain.tools.processes.probe import Protections, probe
 from chain.tools.processes.sandbox import Sandbox, ShellRules
@@ -31,9 +31,9 @@ from chain.tools.processes.shell import COMMAND_SUBJECT, shell_tools
 from chain.tools.protected import Protected
 from chain.tools.tool import UNASKED, FunctionTool, JobRun, Jobs, Preview, ToolContext, ToolOutput, Verdict
 
-LEFT_ONE = "1 background process ended with the command"
-LEFT_TWO = "2 background processes ended with the command"
-NOTHING, ALL = Protections(), Protections(*(True for _ in Protections._fields))
+ONE_ENDED = "1 background process ended with the command"
+TWO_ENDED = "2 background processes ended with the command"
+NONE, ALL = Protections(), Protections(*(True for _ in Protections._fields))
 
 
 class StartedJobs(Jobs):
@@ -48,14 +48,14 @@ class StartedJobs(Jobs):
 
 
 class Shell:
-    """The tool in a workspace, with the rules and the machine of a test."""
+    """The tool in a workspace, with the rules and the machine of a test. The machine is probed if it is ``None``."""
 
     def __init__(self, workspace: Path, guard: Guard) -> None:
         self.workspace, self.guard = workspace, guard
         self.reports: list[str] = []
         self.notices: list[str] = []
         self.rules = ShellRules()
-        self.found: Protections | None = None
+        self.machine: Protections | None = None
         self.environ = dict(os.environ)
         self.approved: Preview | None = UNASKED
         self.verdict: Verdict | None = None
@@ -64,9 +64,9 @@ class Shell:
 
     @property
     def tool(self) -> FunctionTool:
-        (made,) = shell_tools(self.guard, self.rules, self.environ, self.found)
-        assert isinstance(made, FunctionTool)
-        return made
+        (tool,) = shell_tools(self.guard, self.rules, self.environ, self.machine)
+        assert isinstance(tool, FunctionTool)
+        return tool
 
     @property
     def context(self) -> ToolContext:
@@ -91,7 +91,7 @@ class Shell:
 
 
 @pytest.fixture
-def shell_(tmp_path: Path, guard: Guard) -> Shell:
+def shell(tmp_path: Path, guard: Guard) -> Shell:
     (tmp_path / "work/docs").mkdir(parents=True)
     (tmp_path / "work/file").write_text("x\n")
     return Shell(tmp_path / "work", guard)
@@ -111,185 +111,207 @@ def shell_(tmp_path: Path, guard: Guard) -> Shell:
         ("[[ a == a ]] && echo bash", 0, "bash\nexit code 0", ("bash",)),
         ("printf 'a\\xffb\\n\\n'", 0, "a\ufffdb\n\nexit code 0", ("a\ufffdb",)),
         ("echo hi; kill -9 0", -9, "hi\nkilled by SIGKILL", ("killed by SIGKILL", "hi")),
-        ("sleep 1000 & echo hi", 0, f"hi\n{LEFT_ONE}\nexit code 0", (LEFT_ONE, "hi")),
-        ("sleep 1000 & setsid sleep 1000 & exit 3", 3, f"{LEFT_TWO}\nexit code 3", ("exit 3", LEFT_TWO)),
-        ("sleep 1000 & kill -9 $$", -9, f"{LEFT_ONE}\nkilled by SIGKILL", ("killed by SIGKILL", LEFT_ONE)),
+        ("sleep 1000 & echo hi", 0, f"hi\n{ONE_ENDED}\nexit code 0", (ONE_ENDED, "hi")),
+        ("sleep 1000 & setsid sleep 1000 & exit 3", 3, f"{TWO_ENDED}\nexit code 3", ("exit 3", TWO_ENDED)),
+        ("sleep 1000 & kill -9 $$", -9, f"{ONE_ENDED}\nkilled by SIGKILL", ("killed by SIGKILL", ONE_ENDED)),
         ("true & true & wait", 0, "exit code 0", ()),
     ],
+    ids=lambda value: value if isinstance(value, str) and "\n" not in value else "",
 )
-@pytest.mark.parametrize("found", [None, NOTHING], ids=["probed", "no namespace"])
-async def test_a_result_has_output_and_ending(
-    shell_: Shell, command: str, code: int, text: str, summary: tuple[str, ...], found: Protections | None
+@pytest.mark.parametrize("machine", [None, NONE], ids=["probed machine", "machine without namespaces"])
+async def test_result_has_output_and_ending(
+    shell: Shell, command: str, code: int, text: str, summary: tuple[str, ...], machine: Protections | None
 ) -> None:
-    shell_.found = found
-    assert await shell_.output(command) == ToolOutput(text, exit_code=code, summary=summary)
+    shell.machine = machine
+    assert await shell.output(command) == ToolOutput(text, exit_code=code, summary=summary)
 
 
-async def test_a_timeout_is_an_error_with_output(shell_: Shell, mock_clock: trio.testing.MockClock) -> None:
-    context = dataclasses.replace(shell_.context, report=lambda text: mock_clock.jump(60))
-    output = await shell_.tool.run(context, {"command": "echo begun; sleep 1000", "timeout_s": 60})
-    end = "stopped after 60 s, its time limit"
-    assert output == ToolOutput(f"begun\n{end}", is_error=True, summary=(end, "begun"))
+async def test_timeout_is_an_error_with_output(shell: Shell, mock_clock: trio.testing.MockClock) -> None:
+    context = dataclasses.replace(shell.context, report=lambda text: mock_clock.jump(60))
+    output = await shell.tool.run(context, {"command": "echo begun; sleep 1000", "timeout_s": 60})
+    ending = "stopped after 60 s, its time limit"
+    assert output == ToolOutput(f"begun\n{ending}", is_error=True, summary=(ending, "begun"))
 
 
-async def test_output_is_reported_while_the_command_runs(shell_: Shell) -> None:
-    os.mkfifo(shell_.workspace / "go")
+async def test_output_is_reported_while_the_command_runs(shell: Shell) -> None:
+    os.mkfifo(shell.workspace / "go")
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(shell_.run, "echo one; read x < go; echo two; printf th; printf ree")
-        await until_async(lambda: shell_.reports == ["one\n"])
-        await trio.to_thread.run_sync((shell_.workspace / "go").write_text, "\n")
-    assert "".join(shell_.reports) == "one\ntwo\nthree"
+        nursery.start_soon(shell.run, "echo one; read x < go; echo two; printf th; printf ree")
+        await until_async(lambda: shell.reports == ["one\n"])
+        await trio.to_thread.run_sync((shell.workspace / "go").write_text, "\n")
+    assert "".join(shell.reports) == "one\ntwo\nthree"
 
 
-async def test_a_flood_is_shortened_in_result_and_reports(shell_: Shell) -> None:
-    result = await shell_.run("head -c 5000000 /dev/zero | tr '\\0' '\\n' && echo the end")
+async def test_flood_is_shortened_in_result_and_reports(shell: Shell) -> None:
+    result = await shell.run("head -c 5000000 /dev/zero | tr '\\0' '\\n' && echo the end")
     assert len(result) < 2_100_000
     assert "[3,000,008 of 5,000,008 characters left out]" in result
     assert result.endswith(
         "the end\nThe output had 5,000,008 characters; 3,000,008 of them were not stored.\nexit code 0"
     )
-    assert sum(map(len, shell_.reports)) < 1_000_000
-    assert shell_.reports[-1].endswith("the end\n")
+    reported = "".join(shell.reports)
+    assert len(reported) < 1_000_000
+    assert reported.endswith("the end\n")
 
 
-async def test_a_command_may_have_131071_bytes(shell_: Shell) -> None:
-    longest = "true ".ljust(shell.MAX_COMMAND, "x")
-    assert await shell_.run(longest) == "exit code 0"
+async def test_command_may_have_131071_bytes(shell: Shell) -> None:
+    longest = "true ".ljust(shell_module.MAX_COMMAND, "x")
+    assert await shell.run(longest) == "exit code 0"
     with pytest.raises(ToolError, match="131,072 bytes, more than the 131,071"):
-        await shell_.run(f"{longest}x")
+        await shell.run(f"{longest}x")
 
 
-async def test_sh_replaces_a_missing_bash(shell_: Shell) -> None:
-    shell_.environ["PATH"] = ""
-    assert await shell_.run('test -z "$BASH_VERSION" && echo $((1 + 1)) $0') == "2 /bin/sh\nexit code 0"
+async def test_sh_replaces_a_missing_bash(shell: Shell) -> None:
+    shell.environ["PATH"] = ""
+    assert await shell.run('test -z "$BASH_VERSION" && echo $((1 + 1)) $0') == "2 /bin/sh\nexit code 0"
 
 
 COMMIT = "git init -q . && {} git -c user.name=a -c user.email=a@b.c commit -q --allow-empty"
 
 
-@pytest.mark.parametrize(
-    ("command", "result"),
-    [
-        (COMMIT.format(""), "exit code 1"),
-        ('sh -c "$VISUAL a.txt"', "exit code 1"),
-        ("eval $KUBE_EDITOR a.txt", "exit code 1"),
-        (COMMIT.format("GIT_EDITOR='echo a >'"), "code 0"),
-        ("$PAGER file", "x\nexit code 0"),
-        ("printf y | $DELTA_PAGER", "y\nexit code 0"),
-    ],
-)
-async def test_editors_fail_and_pagers_print_at_once(shell_: Shell, command: str, result: str) -> None:
-    shell_.environ |= {"EDITOR": "cat /dev/zero", "KUBE_EDITOR": "cat /dev/zero", "DELTA_PAGER": "less"}
-    said = await shell_.run(command)
-    assert said.endswith(result)
-    assert ("No editor can be opened here: give" in said) == (result == "exit code 1")
+@pytest.fixture
+def shell_with_programs(shell: Shell) -> Shell:
+    """Return a shell in whose environment the user has chosen editors and a pager that would not end."""
+    shell.environ |= {"EDITOR": "cat /dev/zero", "KUBE_EDITOR": "cat /dev/zero", "DELTA_PAGER": "less"}
+    return shell
 
 
-async def test_the_environment_has_no_secrets(shell_: Shell) -> None:
-    shell_.environ |= {"ANTHROPIC_API_KEY": "sesame", "PLACE": "sesame", "CHAIN_DOOR": "sesame", "TMPDIR": "/somewhere"}
-    shell_.rules = ShellRules(secrets=frozenset({"PLACE"}))
-    said = await shell_.run("env")
-    assert "sesame" not in said
-    assert f"\nTMPDIR={shell_.guard.folder}\n" in f"\n{said}\n"
-    shell_.rules = ShellRules("off")
-    assert await shell_.run("echo $TMPDIR") == "/somewhere\nexit code 0"
+@pytest.mark.parametrize("command", [COMMIT.format(""), 'sh -c "$VISUAL a.txt"', "eval $KUBE_EDITOR a.txt"])
+async def test_editor_fails_at_once(shell_with_programs: Shell, command: str) -> None:
+    result = await shell_with_programs.run(command)
+    assert "No editor can be opened here: give" in result
+    assert result.endswith("exit code 1")
+
+
+async def test_editor_of_a_command_is_used(shell_with_programs: Shell) -> None:
+    result = await shell_with_programs.run(COMMIT.format("GIT_EDITOR='echo a >'"))
+    assert "No editor can be opened here" not in result
+    assert result.endswith("code 0")
+
+
+async def test_pager_prints_at_once(shell_with_programs: Shell) -> None:
+    assert await shell_with_programs.run("$PAGER file") == "x\nexit code 0"
+    assert await shell_with_programs.run("printf y | $DELTA_PAGER") == "y\nexit code 0"
+
+
+async def test_environment_has_no_secrets(shell: Shell) -> None:
+    shell.environ |= {"ANTHROPIC_API_KEY": "sesame", "PLACE": "sesame", "CHAIN_DOOR": "sesame"}
+    shell.rules = ShellRules(secrets=frozenset({"PLACE"}))
+    assert "sesame" not in await shell.run("env")
+
+
+async def test_sandbox_has_its_own_temporary_folder(shell: Shell) -> None:
+    shell.environ["TMPDIR"] = "/somewhere"
+    assert await shell.run("echo $TMPDIR") == f"{shell.guard.folder}\nexit code 0"
+    shell.rules = ShellRules("off")
+    assert await shell.run("echo $TMPDIR") == "/somewhere\nexit code 0"
 
 
 # ----------------------------------------------------------------------------------------------------------- refusals
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("input", "reason"),
     [
-        ({"command": " \n"}, "The command is empty"),
-        ({"command": "echo \0"}, "NUL"),
-        ({"command": "echo \ud800"}, "does not fit its schema"),
-        ({"timeout_s": 0}, "timeout_s must be more than 0"),
-        ({"timeout_s": -1}, "timeout_s must be more than 0"),
-        ({"timeout_s": 3_601}, "at most 3,600 s, not 3601"),
-        ({"workdir": "dogs"}, "There is no dogs; did you mean docs?"),
-        ({"workdir": "file"}, "file is not a folder"),
-        ({"workdir": ".."}, "must not contain .."),
-        ({"workdir": "/tmp"}, "absolute path"),
-        ({"workdir": "out"}, "leads out of the workspace"),
-        ({"cwd": "docs"}, "does not fit its schema"),
-        ({"timeout_s": 5, "background": True}, "has no time limit: leave timeout_s out"),
+        pytest.param({"command": " \n"}, "The command is empty", id="empty command"),
+        pytest.param({"command": "echo \0"}, "NUL", id="NUL"),
+        pytest.param({"command": "echo \ud800"}, "does not fit its schema", id="half a character"),
+        pytest.param({"timeout_s": 0}, "timeout_s must be more than 0", id="zero timeout"),
+        pytest.param({"timeout_s": 3_601}, "at most 3,600 s, not 3601", id="long timeout"),
+        pytest.param({"workdir": "dogs"}, "There is no dogs; did you mean docs?", id="missing folder"),
+        pytest.param({"workdir": "file"}, "file is not a folder", id="file as folder"),
+        pytest.param({"workdir": ".."}, "must not contain ..", id="parent folder"),
+        pytest.param({"workdir": "/tmp"}, "absolute path", id="absolute path"),
+        pytest.param({"workdir": "out"}, "leads out of the workspace", id="link out of the workspace"),
+        pytest.param({"cwd": "docs"}, "does not fit its schema", id="unknown key"),
+        pytest.param(
+            {"timeout_s": 5, "background": True}, "has no time limit: leave timeout_s out", id="timeout of a job"
+        ),
     ],
 )
-async def test_a_refused_command_does_not_run(shell_: Shell, changes: dict[str, Any], says: str) -> None:
-    (shell_.workspace / "out").symlink_to("..")
-    for act in (shell_.run, shell_.preview):
-        with pytest.raises(ToolError) as caught:
-            await act(**{"command": "touch was-here", **changes})
-        assert says in str(caught.value)
-        assert "\n" not in str(caught.value)
-    assert not (shell_.workspace / "was-here").exists()
+async def test_refused_command_does_not_run(shell: Shell, input: dict[str, Any], reason: str) -> None:
+    (shell.workspace / "out").symlink_to("..")
+    for attempt in (shell.run, shell.preview):
+        with pytest.raises(ToolError) as refusal:
+            await attempt(**{"command": "touch was-here", **input})
+        assert reason in str(refusal.value)
+        assert "\n" not in str(refusal.value)
+    assert not (shell.workspace / "was-here").exists()
 
 
-async def test_strict_refuses_commands_without_all_protections(shell_: Shell) -> None:
-    shell_.rules, shell_.found = ShellRules("strict"), ALL._replace(signals=False)
-    for act in (shell_.preview, shell_.run):
+async def test_strict_refuses_commands_without_all_protections(shell: Shell) -> None:
+    shell.rules, shell.machine = ShellRules("strict"), ALL._replace(signals=False)
+    for attempt in (shell.preview, shell.run):
         with pytest.raises(ToolError, match=r"tools\.shell\.sandbox is strict.*\(signals\).* to auto"):
-            await act("touch was-here")
-    assert not (shell_.workspace / "was-here").exists()
+            await attempt("touch was-here")
+    assert not (shell.workspace / "was-here").exists()
 
 
-async def test_only_the_approved_command_runs(shell_: Shell) -> None:
-    shell_.approved = await shell_.preview("echo hi")
-    assert await shell_.run("echo hi") == "hi\nexit code 0"
+async def test_only_the_approved_command_runs(shell: Shell) -> None:
+    shell.approved = await shell.preview("echo hi")
+    assert await shell.run("echo hi") == "hi\nexit code 0"
     for command, input in [("echo ho", {}), ("echo hi", {"workdir": "docs"})]:
         with pytest.raises(ToolError, match="has changed since it was approved"):
-            await shell_.run(command, **input)
-    shell_.found = NOTHING
+            await shell.run(command, **input)
+
+
+async def test_approval_ends_with_the_protections(shell: Shell) -> None:
+    shell.approved = await shell.preview("echo hi")
+    shell.machine = NONE
     with pytest.raises(ToolError, match="has changed since it was approved"):
-        await shell_.run("echo hi")
+        await shell.run("echo hi")
 
 
 # ----------------------------------------------------------------------------------------------------------- previews
 
 
-async def test_a_preview_names_command_folder_and_time(shell_: Shell) -> None:
-    shell_.found = ALL
-    preview = await shell_.preview("git status\n# more")
-    assert (preview.text, preview.subject, preview.always) == (
-        "$ git status\n> # more",
-        "git status\n# more",
-        "subject",
-    )
-    assert (await shell_.preview("git status")).text == "git status"
-    assert (await shell_.preview("ls", workdir="./docs", timeout_s=300)).text == "in docs, for at most 300 s:\n$ ls"
+async def test_preview_names_command_folder_and_time(shell: Shell) -> None:
+    shell.machine = ALL
+    assert (await shell.preview("git status")).text == "git status"
+    assert (await shell.preview("git status\n# more")).text == "$ git status\n> # more"
+    assert (await shell.preview("ls", workdir="./docs", timeout_s=300)).text == "in docs, for at most 300 s:\n$ ls"
 
 
-async def test_a_preview_names_missing_protections(shell_: Shell) -> None:
-    shell_.found = NOTHING
-    preview = await shell_.preview("echo hi", workdir="docs")
+async def test_preview_names_missing_protections(shell: Shell) -> None:
+    shell.machine = NONE
+    preview = await shell.preview("echo hi", workdir="docs")
     assert preview.protections == ()
-    head, *rest = preview.text.split("\n")
-    assert head.startswith("Not fenced in: a command can write wherever you can")
-    assert "a command can use the network" in head
-    assert rest == ["in docs:", "$ echo hi"]
+    warning, *rows = preview.text.split("\n")
+    assert warning.startswith("Not fenced in: a command can write wherever you can")
+    assert "a command can use the network" in warning
+    assert rows == ["in docs:", "$ echo hi"]
 
 
-async def test_no_two_calls_have_the_same_preview(shell_: Shell) -> None:
-    shell_.found = ALL
+async def test_no_two_calls_have_the_same_preview(shell: Shell) -> None:
+    shell.machine = ALL
     commands = ["in docs:\nrm -rf *", "in docs:\n$ rm -rf *", "\u0456n docs:\nrm -rf *", "$ in docs:\n> rm -rf *"]
     commands += ["ls\nrm -rf *", "ls\n> rm -rf *", "$ ls\n> rm -rf *"]
-    texts = {command: (await shell_.preview(command)).text for command in commands}
-    assert len({*texts.values(), (await shell_.preview("rm -rf *", workdir="docs")).text}) == len(commands) + 1
-    assert texts["\u0456n docs:\nrm -rf *"] == "$ \\u0456n docs:\n> rm -rf *"
+    previews = [await shell.preview(command) for command in commands]
+    previews.append(await shell.preview("rm -rf *", workdir="docs"))
+    assert len({preview.text for preview in previews}) == len(previews)
 
 
-async def test_an_allowance_is_for_one_folder(shell_: Shell) -> None:
-    here, there = await shell_.preview("git status"), await shell_.preview("git status", workdir="docs")
-    assert (here.subject, there.subject) == ("git status", "cd -- docs || exit; git status")
+async def test_preview_escapes_lookalikes(shell: Shell) -> None:
+    shell.machine = ALL
+    assert (await shell.preview("\u0456n docs:\nrm -rf *")).text == "$ \\u0456n docs:\n> rm -rf *"
+
+
+async def test_allowance_is_for_one_folder(shell: Shell) -> None:
+    here, in_docs = await shell.preview("git status"), await shell.preview("git status", workdir="docs")
+    assert (here.subject, here.always) == ("git status", "subject")
+    assert in_docs.subject == "cd -- docs || exit; git status"
     allowances = [parse_allowance(f"shell({text})", {"shell": COMMAND_SUBJECT}) for text in ("git status*", "*")]
     for allowance in (rule_for_always("shell", here), *allowances):
         assert allowance.covers("shell", here.subject)
-        assert not allowance.covers("shell", there.subject)
-    assert rule_for_always("shell", there).covers("shell", there.subject)
-    digests = {here.digest, there.digest, (await shell_.preview("git status -s")).digest}
-    assert len(digests) == 3
-    assert (await shell_.preview("git status", timeout_s=5)).digest == here.digest
+        assert not allowance.covers("shell", in_docs.subject)
+    assert rule_for_always("shell", in_docs).covers("shell", in_docs.subject)
+
+
+async def test_digest_depends_on_command_and_folder(shell: Shell) -> None:
+    preview = await shell.preview("git status")
+    assert (await shell.preview("git status -s")).digest != preview.digest
+    assert (await shell.preview("git status", workdir="docs")).digest != preview.digest
+    assert (await shell.preview("git status", timeout_s=5)).digest == preview.digest
 
 
 # ------------------------------------------------------------------------------------------- changes of trusted files
@@ -308,10 +330,11 @@ async def test_an_allowance_is_for_one_folder(shell_: Shell) -> None:
         ("echo x > main/.git/worktrees/docs/commondir", "main/.git/worktrees/docs/commondir"),
         ("echo x > .git/index; cat .git/config .git/hooks/old; mkdir -p sub", ""),
     ],
+    ids=["create", "change the mode", "remove", "keep the size and time", "four", "through a link", "worktree", "none"],
 )
-async def test_changes_of_files_that_git_runs_are_reported(shell_: Shell, command: str, files: str) -> None:
+async def test_changes_of_files_that_git_runs_are_reported(shell: Shell, command: str, files: str) -> None:
     for folder in (".git/hooks", "docs", "main/.git/hooks", "main/.git/worktrees/docs"):
-        (shell_.workspace / folder).mkdir(parents=True, exist_ok=True)
+        (shell.workspace / folder).mkdir(parents=True, exist_ok=True)
     for name, text in {
         ".git/config": "[x]\n\n",
         ".git/hooks/old": "x\n",
@@ -319,119 +342,147 @@ async def test_changes_of_files_that_git_runs_are_reported(shell_: Shell, comman
         "docs/.git": "gitdir: ../main/.git/worktrees/docs\n",
         "main/.git/worktrees/docs/commondir": "../..\n",
     }.items():
-        (shell_.workspace / name).write_text(text)
-    (shell_.workspace / ".git/hooks/linked").symlink_to("../../tracked")
-    await shell_.run(command)
-    use = "git or chain uses this outside the sandbox."
-    assert shell_.notices == ([f"A command changed {files}: {use}"] if files else [])
+        (shell.workspace / name).write_text(text)
+    (shell.workspace / ".git/hooks/linked").symlink_to("../../tracked")
+    await shell.run(command)
+    reason = "git or chain uses this outside the sandbox."
+    assert shell.notices == ([f"A command changed {files}: {reason}"] if files else [])
 
 
-async def test_changes_of_an_interrupted_command_are_reported(shell_: Shell) -> None:
-    (shell_.workspace / "docs/.git").mkdir()
-    os.mkfifo(shell_.workspace / "up")
+async def test_changes_of_an_interrupted_command_are_reported(shell: Shell) -> None:
+    (shell.workspace / "docs/.git").mkdir()
+    os.mkfifo(shell.workspace / "pipe")
     with trio.CancelScope() as scope:
         async with trio.open_nursery() as nursery:
-            command = "echo x > .git/config; echo > ../up; sleep 1000"
-            nursery.start_soon(partial(shell_.run, command, workdir="docs"))
-            await trio.to_thread.run_sync((shell_.workspace / "up").read_text)
+            command = "echo x > .git/config; echo > ../pipe; sleep 1000"
+            nursery.start_soon(partial(shell.run, command, workdir="docs"))
+            await trio.to_thread.run_sync((shell.workspace / "pipe").read_text)
             scope.cancel()
-    assert [notice.split(": ")[0] for notice in shell_.notices] == ["A command changed docs/.git/config"]
+    (notice,) = shell.notices
+    assert notice.startswith("A command changed docs/.git/config: ")
 
 
 @pytest.mark.parametrize("sandbox", ["auto", "off"])
 async def test_changes_of_a_running_job_are_reported(
-    shell_: Shell, sandbox: Literal["auto", "off"], monkeypatch: pytest.MonkeyPatch
+    shell: Shell, sandbox: Literal["auto", "off"], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shell, "INSPECTION_PERIOD_S", 0.01)
-    shell_.rules = ShellRules(sandbox)
-    up = trio.Event()
-    await shell_.run("echo; until [ -e go ]; do sleep 0.01; done; echo x > AGENTS.md; sleep 1000", background=True)
+    monkeypatch.setattr(shell_module, "INSPECTION_PERIOD_S", 0.01)
+    shell.rules = ShellRules(sandbox)
+    has_started = trio.Event()
+    await shell.run("echo; until [ -e go ]; do sleep 0.01; done; echo x > AGENTS.md; sleep 1000", background=True)
+    (run_job,) = shell.jobs.started
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(shell_.jobs.started[0], lambda chunk: up.set())
-        await up.wait()
-        assert shell_.notices == []
-        (shell_.workspace / "go").touch()
-        await until_async(lambda: shell_.notices)
+        nursery.start_soon(run_job, lambda chunk: has_started.set())
+        await has_started.wait()
+        assert shell.notices == []
+        (shell.workspace / "go").touch()
+        await until_async(lambda: shell.notices)
         nursery.cancel_scope.cancel()
-    assert {notice.split(":")[0] for notice in shell_.notices} == {"A command changed AGENTS.md"}
+    assert all(notice.startswith("A command changed AGENTS.md:") for notice in shell.notices)
 
 
 # -------------------------------------------------------------------------------------------------------- the sandbox
 
 
-async def test_a_command_runs_in_its_folder(shell_: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also if the path of the workspace is relative."""
-    assert await shell_.run("pwd", workdir="docs") == f"{shell_.workspace}/docs\nexit code 0"
-    assert await shell_.run("pwd") == f"{shell_.workspace}\nexit code 0"
-    monkeypatch.chdir(shell_.workspace.parent)
-    shell_.workspace = Path("work")
-    assert await shell_.run("touch one ../two && ls ..", workdir="docs") == "docs\nfile\ntwo\nexit code 0"
+async def test_command_runs_in_its_folder(shell: Shell) -> None:
+    assert await shell.run("pwd", workdir="docs") == f"{shell.workspace}/docs\nexit code 0"
+    assert await shell.run("pwd") == f"{shell.workspace}\nexit code 0"
+
+
+async def test_path_of_the_workspace_may_be_relative(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(shell.workspace.parent)
+    shell.workspace = Path("work")
+    assert await shell.run("touch one ../two && ls ..", workdir="docs") == "docs\nfile\ntwo\nexit code 0"
 
 
 @pytest.mark.parametrize("sandbox", ["auto", "off"])
-async def test_a_command_has_the_protections_of_its_preview(shell_: Shell, sandbox: Any, tmp_path: Path) -> None:
-    shell_.rules = ShellRules(sandbox, writable=(tmp_path / "more", tmp_path / "not there"))
+async def test_command_has_the_protections_of_its_preview(shell: Shell, sandbox: Any, tmp_path: Path) -> None:
+    shell.rules = ShellRules(sandbox, writable=(tmp_path / "more", tmp_path / "not there"))
     (tmp_path / "more").mkdir()
-    preview = await shell_.preview("ls")
-    held = preview.protections
-    assert (f"A command may also write in {tmp_path}/more" in preview.text) == ("writes" in held)
-    assert held == (Sandbox(shell_.rules, probe()).active_protections if sandbox == "auto" else ())
-    await shell_.run(f"touch inside {tmp_path}/more/new {tmp_path}/outside $TMPDIR/temporary")
-    assert (shell_.workspace / "inside").exists()
+    preview = await shell.preview("ls")
+    active = preview.protections
+    assert (f"A command may also write in {tmp_path}/more" in preview.text) == ("writes" in active)
+    assert active == (Sandbox(shell.rules, probe()).active_protections if sandbox == "auto" else ())
+    await shell.run(f"touch inside {tmp_path}/more/new {tmp_path}/outside $TMPDIR/temporary")
+    assert (shell.workspace / "inside").exists()
     assert (tmp_path / "more/new").exists()
-    assert (tmp_path / "outside").exists() == ("writes" not in held)
-    said = await shell_.run(f"{sys.executable} -c 'import socket; socket.socket()'; kill -0 {os.getpid()}")
-    assert ("PermissionError" in said) == ("network" in held)
-    assert said.endswith("exit code 0") == ("signals" not in held)
+    assert (tmp_path / "outside").exists() == ("writes" not in active)
+    result = await shell.run(f"{sys.executable} -c 'import socket; socket.socket()'; kill -0 {os.getpid()}")
+    assert ("PermissionError" in result) == ("network" in active)
+    assert result.endswith("exit code 0") == ("signals" not in active)
 
 
 @needs("writes")
-async def test_own_files_in_the_workspace_are_protected(shell_: Shell, tmp_path: Path) -> None:
-    own = (shell_.workspace / "chain/sessions", tmp_path / "elsewhere")
-    own[0].mkdir(parents=True)
-    shell_.rules = ShellRules("strict", protected=Protected(own))
-    preview = await shell_.preview("ls")
-    assert preview.protections[0] == "writes"
-    assert preview.text.splitlines()[0] == (
+async def test_own_files_in_the_workspace_are_protected(shell: Shell, tmp_path: Path) -> None:
+    sessions = shell.workspace / "chain/sessions"
+    sessions.mkdir(parents=True)
+    shell.rules = ShellRules("strict", protected=Protected((sessions, tmp_path / "elsewhere")))
+    preview = await shell.preview("ls")
+    assert "writes" in preview.protections
+    assert preview.text.startswith(
         "A command cannot change chain/sessions, which chain uses outside the sandbox. So it cannot create, move or "
-        "delete files directly in the workspace, chain; let it use another folder, or see chain help sandbox."
+        "delete files directly in the workspace, chain; let it use another folder, or see chain help sandbox.\n"
     )
-    assert "exit code 1" in await shell_.run("touch chain/sessions/new || mv chain away || touch new")
-    assert await shell_.run("echo x >> file && touch docs/new $TMPDIR/new") == "exit code 0"
+    assert "exit code 1" in await shell.run("touch chain/sessions/new || mv chain away || touch new")
+    assert await shell.run("echo x >> file && touch docs/new $TMPDIR/new") == "exit code 0"
+
+
+@pytest.fixture
+def shell_that_can_change_chain(shell: Shell) -> Shell:
+    docs = shell.workspace / "docs"
+    shell.rules = ShellRules(protected=Protected((docs,)), writable=(docs,))
+    return shell
 
 
 @needs("writes")
-async def test_a_writable_program_has_no_protection_of_writes(shell_: Shell) -> None:
-    shell_.rules = ShellRules(protected=Protected((shell_.workspace / "docs",)), writable=(shell_.workspace / "docs",))
-    preview = await shell_.preview("ls")
+async def test_writable_program_has_no_protection_of_writes(shell_that_can_change_chain: Shell) -> None:
+    shell = shell_that_can_change_chain
+    preview = await shell.preview("ls")
     assert "writes" not in preview.protections
     assert preview.text.startswith("Not fenced in: a command can change this program")
-    assert await shell_.run("touch new docs/new") == "exit code 0"
-    assert "exit code 1" in await shell_.run("touch ../new")
-    shell_.rules = dataclasses.replace(shell_.rules, sandbox="strict")
-    with pytest.raises(ToolError, match=r"strict, but on this machine a command can change this program.* \(writes\);"):
-        await shell_.preview("ls")
+    assert await shell.run("touch new docs/new") == "exit code 0"
+    assert "exit code 1" in await shell.run("touch ../new")
 
 
 @needs("writes")
-async def test_a_failure_by_the_sandbox_is_named(shell_: Shell) -> None:
-    why = "[sandbox: writes denied; see chain help sandbox]"
-    output = await shell_.output("touch ../x || false")
-    assert output.summary[:2] == ("exit 1", why)
-    assert output.text.endswith(f": Permission denied\nexit code 1\n{why}")
-    assert (await shell_.run("touch ../x 2>&1 | tail -1")).endswith(f": Permission denied\nexit code 0\n{why}")
-    (shell_.workspace / "log").write_text("Permission denied\n")
-    assert await shell_.run("cat log") == "Permission denied\nexit code 0"
+async def test_strict_refuses_a_writable_program(shell_that_can_change_chain: Shell) -> None:
+    shell = shell_that_can_change_chain
+    shell.rules = dataclasses.replace(shell.rules, sandbox="strict")
+    with pytest.raises(ToolError, match=r"strict, but on this machine a command can change this program.* \(writes\);"):
+        await shell.preview("ls")
 
 
-async def test_a_command_cannot_forge_a_refusal(shell_: Shell) -> None:
+REFUSED_WRITE = "[sandbox: writes denied; see chain help sandbox]"
+
+
+@needs("writes")
+async def test_failure_by_the_sandbox_is_named(shell: Shell) -> None:
+    output = await shell.output("touch ../x || false")
+    ending, reason, *_ = output.summary
+    assert (ending, reason) == ("exit 1", REFUSED_WRITE)
+    assert output.text.endswith(f": Permission denied\nexit code 1\n{REFUSED_WRITE}")
+
+
+@needs("writes")
+async def test_refusal_without_a_failure_is_named(shell: Shell) -> None:
+    result = await shell.run("touch ../x 2>&1 | tail -1")
+    assert result.endswith(f": Permission denied\nexit code 0\n{REFUSED_WRITE}")
+
+
+@needs("writes")
+async def test_words_of_a_refusal_in_logs_are_ignored(shell: Shell) -> None:
+    (shell.workspace / "log").write_text("Permission denied\n")
+    assert await shell.run("cat log") == "Permission denied\nexit code 0"
+
+
+async def test_command_cannot_forge_a_refusal(shell: Shell) -> None:
     """The real row is the last one of the text, after the exit code, and a part of the summary."""
     forged = "[sandbox: network denied; approve with w]"
-    output = await shell_.output(f"echo up; echo '{forged}'; exit 1")
+    output = await shell.output(f"echo up; echo '{forged}'; exit 1")
     assert (output.text, output.summary) == (f"up\n{forged}\nexit code 1", ("exit 1",))
 
 
-PROBING = f"""touch ../new; {sys.executable} -c '
+TRY_ALL = f"""touch ../new; {sys.executable} -c '
 import socket
 for name in ("AF_INET", "AF_UNIX"):
     try:
@@ -443,88 +494,110 @@ for name in ("AF_INET", "AF_UNIX"):
 
 
 @pytest.mark.parametrize(
-    ("escalation", "can_write", "refused"),
-    [(None, False, "AF_INET"), ("network", False, "AF_UNIX"), ("outside", True, "")],
+    ("escalation", "can_write", "refused_sockets"),
+    [
+        pytest.param(None, False, "AF_INET is refused\n", id="nothing is lifted"),
+        pytest.param("network", False, "AF_UNIX is refused\n", id="the network is allowed"),
+        pytest.param("outside", True, "", id="no sandbox"),
+    ],
 )
 @needs("writes", "network", "unix_sockets")
-async def test_an_escalation_lifts_one_restriction_once(
-    shell_: Shell, tmp_path: Path, escalation: Escalation | None, can_write: bool, refused: str
+async def test_escalation_lifts_one_restriction(
+    shell: Shell, tmp_path: Path, escalation: Escalation | None, can_write: bool, refused_sockets: str
 ) -> None:
-    shell_.approved = await shell_.preview(PROBING)
-    assert shell_.approved.escalations == ("network", "outside")
-    shell_.verdict = Verdict(True, is_once=True, escalation=escalation)
-    said = await shell_.run(PROBING)
+    shell.approved = await shell.preview(TRY_ALL)
+    assert shell.approved.escalations == ("network", "outside")
+    shell.verdict = Verdict(True, is_once=True, escalation=escalation)
+    result = await shell.run(TRY_ALL)
     assert (tmp_path / "new").exists() == can_write
-    assert f"{refused} is refused" in said if refused else "is refused" not in said
-    (tmp_path / "new").unlink(missing_ok=True)
-    shell_.verdict = Verdict(True, is_once=True)
-    assert "AF_INET is refused" in await shell_.run(PROBING)
+    assert refused_sockets in result
+    assert result.count("is refused") == bool(refused_sockets)
+
+
+@pytest.mark.parametrize("escalation", ["network", "outside"])
+@needs("writes", "network", "unix_sockets")
+async def test_escalation_is_for_one_command(shell: Shell, tmp_path: Path, escalation: Escalation) -> None:
+    shell.verdict = Verdict(True, is_once=True, escalation=escalation)
+    await shell.run("true")
+    shell.verdict = Verdict(True, is_once=True)
+    assert "AF_INET is refused" in await shell.run(TRY_ALL)
     assert not (tmp_path / "new").exists()
 
 
+@pytest.fixture
+def lib(tmp_path: Path) -> Path:
+    """Return a repository outside the workspace."""
+    (tmp_path / "lib/.git/hooks").mkdir(parents=True)
+    return tmp_path / "lib"
+
+
 @needs("writes")
-async def test_an_added_directory_is_writable_and_watched(shell_: Shell, tmp_path: Path) -> None:
-    lib = tmp_path / "lib"
-    (lib / ".git/hooks").mkdir(parents=True)
-    assert "denied" in await shell_.run(f"touch {lib}/new")
-    with pytest.raises(ToolError, match="absolute path"):
-        await shell_.run("pwd", workdir=str(lib))
-    shell_.added = (lib,)
-    assert (await shell_.run("touch new; pwd", workdir=str(lib))).startswith(f"{lib}\n")
+async def test_added_directory_is_writable(shell: Shell, lib: Path) -> None:
+    shell.added = (lib,)
+    assert (await shell.run("touch new; pwd", workdir=str(lib))).startswith(f"{lib}\n")
     assert (lib / "new").exists()
-    assert f"A command may also write in {lib}" in (await shell_.preview("pwd")).text
+    assert f"A command may also write in {lib}" in (await shell.preview("pwd")).text
     with pytest.raises(ToolError, match="must not contain"):
-        await shell_.run("pwd", workdir=f"{lib}/..")
-    await shell_.run(f"echo x > {lib}/.git/hooks/pre-commit")
-    assert any("lib/.git/hooks/pre-commit" in notice for notice in shell_.notices)
+        await shell.run("pwd", workdir=f"{lib}/..")
 
 
-@pytest.mark.parametrize("in_background", [False, True])
+@needs("writes")
+async def test_changes_in_an_added_directory_are_reported(shell: Shell, lib: Path) -> None:
+    shell.added = (lib,)
+    await shell.run(f"echo x > {lib}/.git/hooks/pre-commit")
+    assert any("lib/.git/hooks/pre-commit" in notice for notice in shell.notices)
+
+
+@pytest.mark.parametrize("in_background", [False, True], ids=["command", "job"])
 @needs("writes", "network", "unix_sockets")
-async def test_escalated_commands_and_jobs_write_added_directories(
-    shell_: Shell, tmp_path: Path, in_background: bool
+async def test_escalated_command_writes_added_directory(
+    shell: Shell, tmp_path: Path, lib: Path, in_background: bool
 ) -> None:
-    lib, output = tmp_path / "lib", bytearray()
-    lib.mkdir()
-    shell_.added, shell_.verdict = (lib,), Verdict(True, is_once=True, escalation="network")
-    command = f"touch ../next; cd {lib}; {PROBING.replace('../new', 'new')}"
-    said = await shell_.run(command, background=in_background)
-    if in_background:
-        await shell_.jobs.started[0](output.extend)
-        said = output.decode()
-    assert "AF_UNIX is refused" in said
+    shell.added, shell.verdict = (lib,), Verdict(True, is_once=True, escalation="network")
+    command = f"touch ../next; cd {lib}; {TRY_ALL.replace('../new', 'new')}"
+    output = await shell.run(command, background=in_background)
+    for run_job in shell.jobs.started:
+        job_output = bytearray()
+        await run_job(job_output.extend)
+        output = job_output.decode()
+    assert "AF_UNIX is refused" in output
     assert (lib / "new").exists()
     assert not (tmp_path / "next").exists()
 
 
 @needs("writes")
-async def test_an_added_directory_of_protected_files_is_refused(shell_: Shell, tmp_path: Path) -> None:
-    (tmp_path / "packages/one").mkdir(parents=True)
-    shell_.rules = ShellRules(protected=Protected((tmp_path / "packages",)))
-    shell_.added = (tmp_path / "packages/one",)
-    assert "denied" in await shell_.run(f"touch {tmp_path}/packages/one/new")
-    assert "writes" in (await shell_.preview("pwd")).protections
-    assert (await shell_.run("pwd", workdir=str(tmp_path / "packages/one"))).startswith(f"{tmp_path}/packages/one\n")
+async def test_added_directory_of_protected_files_is_refused(shell: Shell, tmp_path: Path) -> None:
+    package = tmp_path / "packages/one"
+    package.mkdir(parents=True)
+    shell.rules = ShellRules(protected=Protected((tmp_path / "packages",)))
+    shell.added = (package,)
+    assert "denied" in await shell.run(f"touch {package}/new")
+    assert "writes" in (await shell.preview("pwd")).protections
+    assert (await shell.run("pwd", workdir=str(package))).startswith(f"{package}\n")
 
 
 # --------------------------------------------------------------------------------------------------------- as a tool
 
 
-async def test_the_tool_needs_approval_and_limits_itself(shell_: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = shell_.tool
-    assert (made.name, made.needs_approval, made.read_only, made.timeout_s) == ("shell", True, False, math.inf)
-    assert made.input_schema["required"] == ["command"]
-    assert set(made.input_schema["properties"]) == {"command", "timeout_s", "workdir", "background", "wake"}
+async def test_tool_needs_approval_and_limits_itself(shell: Shell) -> None:
+    tool = shell.tool
+    assert (tool.name, tool.needs_approval, tool.read_only, tool.timeout_s) == ("shell", True, False, math.inf)
+    assert tool.input_schema["required"] == ["command"]
+    assert set(tool.input_schema["properties"]) == {"command", "timeout_s", "workdir", "background", "wake"}
+
+
+async def test_tool_exists_only_on_linux(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert shell_tools(shell_.guard, ShellRules(), {}) == ()
+    assert shell_tools(shell.guard, ShellRules(), {}) == ()
 
 
-async def test_a_job_that_cannot_start_is_an_error(shell_: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    await shell_.run("true", background=True)
+async def test_job_that_cannot_start_is_an_error(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    await shell.run("true", background=True)
+    (run_job,) = shell.jobs.started
 
     async def fail(*_: object, **__: object) -> None:
         raise ToolError("The command cannot be started: for a reason.")
 
-    monkeypatch.setattr(shell_.guard, "run", fail)
+    monkeypatch.setattr(shell.guard, "run", fail)
     with pytest.raises(ToolError, match="for a reason"):
-        await shell_.jobs.started[0](lambda chunk: None)
+        await run_job(lambda chunk: None)

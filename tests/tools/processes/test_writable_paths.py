@@ -8,6 +8,7 @@ import site
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
 
@@ -21,10 +22,8 @@ from chain.tools.protected import Protected, Refused
 
 pytestmark = needs("writes")
 
-NO_PLACES = Refused(frozenset(), frozenset(), frozenset())
 
-
-def refusing(*kept: Path, open: tuple[Path, ...] = (), wide: tuple[Path, ...] = ()) -> Refused:
+def places(*kept: Path, open: tuple[Path, ...] = (), wide: tuple[Path, ...] = ()) -> Refused:
     """Return protected places.
 
     Nothing in ``kept`` can be written, and nothing can be added to the folders ``open``. ``wide`` are kept folders like
@@ -35,7 +34,7 @@ def refusing(*kept: Path, open: tuple[Path, ...] = (), wide: tuple[Path, ...] = 
 
 @pytest.fixture
 def work(tmp_path: Path) -> Path:
-    """Return a workspace that contains a program, next to other directories."""
+    """Return a workspace that contains a program and modules, next to other directories."""
     for folder in ("work/venv/bin", "work/lib/ours", "work/lib/theirs", "work/src", "outside", "temporary"):
         (tmp_path / folder).mkdir(parents=True)
     for file in ("work/file", "work/venv/bin/python", "work/lib/ours/module", "work/lib/theirs/file", "outside/kept"):
@@ -44,24 +43,23 @@ def work(tmp_path: Path) -> Path:
     return tmp_path / "work"
 
 
-Allowing = Callable[..., WritablePaths]
+OpenPaths = Callable[..., WritablePaths]
 
 
 @pytest.fixture
-def allowing() -> Iterator[Allowing]:
+def open_paths() -> Iterator[OpenPaths]:
     """Return a function that creates ``WritablePaths``, which are closed after the test."""
-    created: list[WritablePaths] = []
+    with ExitStack() as stack:
 
-    def create(workspace: Path, *more: Path, refused: Refused = NO_PLACES) -> WritablePaths:
-        created.append(WritablePaths(workspace, more, refused))
-        return created[-1]
+        def create(workspace: Path, *more: Path, refused: Refused | None = None) -> WritablePaths:
+            paths = WritablePaths(workspace, more, refused or places())
+            stack.callback(paths.close)
+            return paths
 
-    yield create
-    for each in created:
-        each.close()
+        yield create
 
 
-PROGRAM = """
+RUN_IN_FENCE = """
 import json, subprocess, sys
 from chain.tools.processes import fence
 fence.enter(fence.Fence(int(sys.argv[1])))
@@ -69,14 +67,14 @@ print(json.dumps([each for each in sys.argv[2:] if not subprocess.run(["sh", "-c
 """
 
 
-def succeeding(paths: WritablePaths, folder: Path, *commands: str) -> list[str]:
+def successful(paths: WritablePaths, folder: Path, *commands: str) -> list[str]:
     """Run shell commands that may write these paths. Return those that succeed."""
     temporary = os.open(folder.parent / "temporary", os.O_PATH)
-    rules = paths.rules(temporary, signals=False)
+    rules_fd = paths.rules(temporary, signals=False)
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, str(rules), *commands],
-            pass_fds=[rules],
+        process = subprocess.run(
+            [sys.executable, "-c", RUN_IN_FENCE, str(rules_fd), *commands],
+            pass_fds=[rules_fd],
             cwd=folder,
             env={**os.environ, "TMP": str(folder.parent / "temporary")},
             capture_output=True,
@@ -84,19 +82,21 @@ def succeeding(paths: WritablePaths, folder: Path, *commands: str) -> list[str]:
             text=True,
         )
     finally:
-        os.close(rules)
+        os.close(rules_fd)
         os.close(temporary)
-    found: list[str] = json.loads(done.stdout)
-    return found
+    succeeded: list[str] = json.loads(process.stdout)
+    return succeeded
 
 
 # ------------------------------------------------------------------------------------------------------------- paths
 
 
-def test_protected_places_are_refused_and_others_allowed(work: Path, allowing: Allowing) -> None:
-    paths = allowing(work, refused=refusing(work / "venv", work / "lib/ours"))
-    yes = ["echo x >> file", "echo x >> lib/theirs/file", "mkdir src/new", "mv lib/theirs/file src/", "touch src/link"]
-    no = [
+def test_protected_places_are_refused_and_others_allowed(work: Path, open_paths: OpenPaths) -> None:
+    paths = open_paths(work, refused=places(work / "venv", work / "lib/ours"))
+    allowed_commands = [
+        *("echo x >> file", "echo x >> lib/theirs/file", "mkdir src/new", "mv lib/theirs/file src/", "touch src/link")
+    ]
+    refused_commands = [
         "echo x >> venv/bin/python",
         "echo x >> link/bin/python",
         "rm venv/bin/python",
@@ -110,66 +110,67 @@ def test_protected_places_are_refused_and_others_allowed(work: Path, allowing: A
         "touch ../outside/new",
         "rm link",
     ]
-    assert succeeding(paths, work, *yes, *no) == yes
+    assert successful(paths, work, *allowed_commands, *refused_commands) == allowed_commands
     (work / "new").mkdir()  # by the user, or by another tool
-    assert succeeding(paths, work, "touch new/file") == ["touch new/file"]
+    assert successful(paths, work, "touch new/file") == ["touch new/file"]
     assert not paths.is_exposed
     assert paths.protected == (str(work / "lib/ours"), str(work / "venv"))
     assert paths.closed_folders == (str(work), str(work / "lib"))
 
 
-def test_nothing_is_added_to_a_folder_of_modules(work: Path, allowing: Allowing) -> None:
-    paths = allowing(work, refused=refusing(work / "src/chain", open=(work / "src",)))
+def test_nothing_is_added_to_a_folder_of_modules(work: Path, open_paths: OpenPaths) -> None:
+    paths = open_paths(work, refused=places(work / "src/chain", open=(work / "src",)))
     (work / "src/mine").mkdir()
-    commands = ["touch src/new.py", "mkdir src/chain", "touch src/mine/new.py", "touch lib/new"]
-    assert succeeding(paths, work, *commands) == commands[2:]
+    refused_commands = ["touch src/new.py", "mkdir src/chain"]
+    allowed_commands = ["touch src/mine/new.py", "touch lib/new"]
+    assert successful(paths, work, *refused_commands, *allowed_commands) == allowed_commands
 
 
 @pytest.mark.sampled(every=5)
 @pytest.mark.parametrize(
-    ("writable", "kept", "is_exposed"),
+    ("writable", "is_exposed"),
     [
-        (("work",), ("work/venv",), False),
-        (("work/venv",), ("work/venv",), True),
-        (("work/venv/bin",), ("work/venv",), True),
-        (("work", "work/venv"), ("work/venv",), True),
-        (("work/venv2",), ("work/venv",), False),
-        (("work",), (), False),
+        pytest.param(("work",), False, id="only the workspace"),
+        pytest.param(("work/venv",), True, id="the protected folder"),
+        pytest.param(("work/venv/bin",), True, id="a folder in the protected one"),
+        pytest.param(("work", "work/venv"), True, id="the workspace and the protected folder"),
+        pytest.param(("work/venv2",), False, id="a folder with a similar name"),
     ],
 )
-def test_the_user_can_make_a_protected_folder_writable(
-    work: Path, allowing: Allowing, writable: tuple[str, ...], kept: tuple[str, ...], is_exposed: bool
+def test_user_can_make_a_protected_folder_writable(
+    work: Path, open_paths: OpenPaths, writable: tuple[str, ...], is_exposed: bool
 ) -> None:
     """``is_exposed``: then commands may change the protected folder too."""
-    refused = refusing(*(work.parent / each for each in kept))
-    paths = allowing(*(work.parent / each for each in writable), refused=refused)
+    paths = open_paths(*(work.parent / each for each in writable), refused=places(work / "venv"))
     assert paths.is_exposed == is_exposed
     assert not is_exposed or paths.closed_folders == ()
-    assert bool(succeeding(paths, work, "touch venv/bin/new")) == (is_exposed or not kept)
+    assert bool(successful(paths, work, "touch venv/bin/new")) == is_exposed
 
 
-def test_a_workspace_in_a_wide_protected_folder_is_writable(work: Path, allowing: Allowing) -> None:
-    paths = allowing(work, refused=refusing(wide=(work.parent,)))
+def test_workspace_in_a_wide_protected_folder_is_writable(work: Path, open_paths: OpenPaths) -> None:
+    paths = open_paths(work, refused=places(wide=(work.parent,)))
     assert (paths.is_exposed, paths.closed_folders) == (False, ())
-    assert succeeding(paths, work, "touch new") == ["touch new"]
+    assert successful(paths, work, "touch new") == ["touch new"]
 
 
-def test_a_link_that_replaces_a_folder_allows_nothing(work: Path, allowing: Allowing) -> None:
+def test_link_that_replaces_a_folder_allows_nothing(work: Path, open_paths: OpenPaths) -> None:
     outside = work.parent / "outside"
-    paths = allowing(work, outside / "later")
+    paths = open_paths(work, outside / "later")
+    assert not paths.is_exposed
     work.rename(work.parent / "moved")
     work.symlink_to(outside)
     (outside / "later").mkdir()
-    commands = ["echo x >> kept", "touch later/new", "touch ../moved/new", "touch $TMP/new"]
-    assert succeeding(paths, work, *commands) == commands[2:]
+    refused_commands = ["echo x >> kept", "touch later/new"]
+    allowed_commands = ["touch ../moved/new", "touch $TMP/new"]
+    assert successful(paths, work, *refused_commands, *allowed_commands) == allowed_commands
 
 
-def test_links_inside_writable_folders_are_an_error(work: Path, allowing: Allowing) -> None:
+def test_link_inside_a_writable_folder_is_an_error(work: Path, open_paths: OpenPaths) -> None:
     """A command of an earlier session may have created such a link."""
     (work / "build").symlink_to("../outside")
     with pytest.raises(ToolError, match="behind a link"):
-        allowing(work, work / "build")
-    allowing(work / "src", work / "build")
+        open_paths(work, work / "build")
+    open_paths(work / "src", work / "build")
 
 
 # -------------------------------------------------------------------------------------------------- protected places
@@ -179,7 +180,7 @@ def test_links_inside_writable_folders_are_an_error(work: Path, allowing: Allowi
     "place",
     [sys.prefix, sys.executable, os.path.realpath(sys.executable), os.__file__, protected.__file__, pytest.__file__],
 )
-def test_the_files_of_this_program_are_protected(place: str) -> None:
+def test_files_of_this_program_are_protected(place: str) -> None:
     assert any(Path(place).is_relative_to(each) for each in Protected().refused_places([]).kept)
 
 
@@ -189,22 +190,22 @@ def test_every_link_to_this_program_is_protected(work: Path, monkeypatch: pytest
     (work / "modules").symlink_to("lib/theirs")
     monkeypatch.setattr(sys, "executable", str(work / "python"))
     monkeypatch.syspath_prepend(str(work / "modules"))
-    found = Protected().refused_places([])
-    assert {str(work / each) for each in ("python", "lib/python", "venv/bin/python")} <= found.kept
-    assert {str(work / each) for each in ("modules", "lib/theirs")} <= found.open
+    refused = Protected().refused_places([])
+    assert {str(work / each) for each in ("python", "lib/python", "venv/bin/python")} <= refused.kept
+    assert {str(work / each) for each in ("modules", "lib/theirs")} <= refused.open
 
 
 def test_installed_packages_are_protected_and_sources_open(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (work / "lib/some-1.0.dist-info").mkdir()
     for folder in ("lib", "src"):
         monkeypatch.syspath_prepend(str(work / folder))
-    found = Protected().refused_places([])
-    assert str(work / "lib") in found.kept
-    assert str(work / "src") in found.open
+    refused = Protected().refused_places([])
+    assert str(work / "lib") in refused.kept
+    assert str(work / "src") in refused.open
 
 
-def test_a_loaded_module_and_its_cache_are_protected(
-    work: Path, allowing: Allowing, monkeypatch: pytest.MonkeyPatch
+def test_loaded_module_and_its_cache_are_protected(
+    work: Path, open_paths: OpenPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (work / "src/no_file").mkdir()
     (work / "src/no_file/inner_module.py").write_text("")
@@ -218,9 +219,9 @@ def test_a_loaded_module_and_its_cache_are_protected(
             import_module(name)
         monkeypatch.setattr(sys, "pycache_prefix", str(work / "venv/cache"))
         refused = Protected().refused_places([])
-        paths = allowing(work, refused=refused)
+        paths = open_paths(work, refused=refused)
         commands = ("echo x >> src/__pycache__/*.pyc", "rm src/__pycache__/*.pyc", "mv src/__pycache__ lib/")
-        assert succeeding(paths, work, *commands, "mkdir venv/cache", "touch src/__init__.py") == []
+        assert successful(paths, work, *commands, "mkdir venv/cache", "touch src/__init__.py") == []
         assert str(work / "src/no_file/inner_module.py") in refused.kept
     finally:
         for name in names:
@@ -228,11 +229,11 @@ def test_a_loaded_module_and_its_cache_are_protected(
 
 
 @pytest.mark.sampled(every=2)
-@pytest.mark.parametrize("is_searched", [True, False])
+@pytest.mark.parametrize("is_searched", [True, False], ids=["searched", "not searched"])
 def test_user_packages_are_closed_if_python_searches_them(
-    work: Path, allowing: Allowing, monkeypatch: pytest.MonkeyPatch, is_searched: bool
+    work: Path, open_paths: OpenPaths, monkeypatch: pytest.MonkeyPatch, is_searched: bool
 ) -> None:
     monkeypatch.setattr(site, "USER_SITE", str(work / "src/site-packages"))
     monkeypatch.setattr(site, "ENABLE_USER_SITE", is_searched)
-    paths = allowing(work, refused=Protected().refused_places([]))
-    assert bool(succeeding(paths, work, "mkdir src/site-packages")) == (not is_searched)
+    paths = open_paths(work, refused=Protected().refused_places([]))
+    assert bool(successful(paths, work, "mkdir src/site-packages")) == (not is_searched)
