@@ -309,7 +309,7 @@ async def test_receipts_have_the_senders_ids(tmp_path: Path) -> None:
         )  # fmt: skip
         await program.until("line_queued", count=5)
         assert await program.finish() == 3
-        # The chain names the last line L1, since a sender has already named one L2.
+        # The chain gives the last line, which has no id, the id L1.
         delivered = dict.fromkeys(("query", "redirect", "todo", "L2", "L1", "follow-up"), "delivered")
         states = {**delivered, "no task": "refused", "no bool": "refused"}
         assert program.receipt_states == {**states, "scheduled": "unsent"}
