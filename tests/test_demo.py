@@ -15,7 +15,7 @@ import pytest
 from support.house import ROOT
 from support.program import environ
 from support.screen import Screen
-from support.terminal import CTRL_D, ESC, idle, send
+from support.terminal import CTRL_D, ESC, send, wait_idle
 
 from chain.errors import UserError
 from cli.show.renderer import Renderer
@@ -89,7 +89,7 @@ def test_the_suggested_lines_work(start: Start) -> None:
     screen.open_gate("tool-5")
     screen.until("[✓] 1. verify the SKU data").until("Travel kettle").until("✓ done")
     screen.until(LAST).until("│ Not tried yet: stop")
-    idle(screen)
+    wait_idle(screen)
 
     send(screen, "analyze SKU122")
     in_tool(screen, "list_files")
@@ -97,7 +97,7 @@ def test_the_suggested_lines_work(start: Start) -> None:
     screen.open_gate("tool-6")
     screen.until("[1 done, ").until("⏹ cancelled").until("│ Stopped.")
     assert screen.everything.count(LAST) == 1
-    send(idle(screen), "/quit")
+    send(wait_idle(screen), "/quit")
     assert screen.wait() == 0
     check_removed(screen)
 
@@ -112,8 +112,8 @@ def test_the_files_can_be_asked_about_afterwards(start: Start) -> None:
         "which file is the largest?": "products.csv: 5 lines, 9 words, 157 bytes.",
         "analyze SKU122": "Steel bottle",
     }.items():
-        send(idle(screen), line).until(answer)
-    idle(screen)
+        send(wait_idle(screen), line).until(answer)
+    wait_idle(screen)
     assert screen.everything.count(LAST) == 1
     screen.type(CTRL_D)
     assert screen.wait() == 0
@@ -126,7 +126,7 @@ def test_its_folder_is_removed_however_it_ends(start: Start, number: signal.Sign
     screen = in_tool(start(), "list_files")
     screen.type(ESC)
     screen.until("│ The current step was cancelled.")
-    send(idle(screen), "analyze SKU122").until("▶ analyze SKU122")
+    send(wait_idle(screen), "analyze SKU122").until("▶ analyze SKU122")
     in_tool(screen, "list_files")
     if number is None:
         screen.hang_up()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support.program import environ, start_program
 from support.screen import Screen
-from support.terminal import Start, busy, idle, journal, quit, send, states
+from support.terminal import Start, journal, line_states, quit, send, start_tool, wait_idle
 
 pytest_plugins = ["support.terminal"]
 
@@ -46,7 +46,7 @@ def first_row(watching: subprocess.Popen[str]) -> str:
 
 
 def test_a_line_from_another_terminal_is_delivered(screen: Screen) -> None:
-    busy(idle(screen), "gate a")
+    start_tool(wait_idle(screen), "gate a")
     with command(screen.home, "watch") as watching, command(screen.home, "send", "--wait", "todo: add x") as sending:
         assert first_row(watching).startswith(f"Watching {journal(screen).stem}")
         screen.until("todo: add x")
@@ -55,9 +55,9 @@ def test_a_line_from_another_terminal_is_delivered(screen: Screen) -> None:
         out, err = sending.communicate()
         assert (sending.returncode, err) == (0, "")
         assert out.startswith("L2 was delivered: main, iteration 1")
-        idle(screen)
+        wait_idle(screen)
         assert "todo: add x" not in (screen.editor or ""), "it is not the prompt's own"
-        assert states(screen)["todo: add x"] == "delivered"
+        assert line_states(screen)["todo: add x"] == "delivered"
         quit(screen)
         shown, _ = watching.communicate()
     assert watching.returncode == 0
@@ -66,7 +66,7 @@ def test_a_line_from_another_terminal_is_delivered(screen: Screen) -> None:
 
 @pytest.mark.slow
 def test_a_killed_chain_ends_both_commands(start: Start, tmp_path: Path) -> None:
-    screen = busy(idle(start()), "gate a")
+    screen = start_tool(wait_idle(start()), "gate a")
     with command(tmp_path, "watch") as watching, command(tmp_path, "send", "--wait", "use B") as sending:
         first_row(watching)
         screen.until("📤 Interrupting: use B")
@@ -75,7 +75,7 @@ def test_a_killed_chain_ends_both_commands(start: Start, tmp_path: Path) -> None
         (_, watched), (_, sent) = watching.communicate(), sending.communicate()
     assert (watching.returncode, "the chain was killed; resume its session with: chain -r " in watched) == (1, True)
     assert (sending.returncode, "the chain ended before" in sent) == (1, True)
-    again = idle(start("-c"))
+    again = wait_idle(start("-c"))
     assert code_of(tmp_path, "send", "todo: add x") == 0
     send(again, "/quit")
     assert again.wait() == 0
@@ -83,11 +83,11 @@ def test_a_killed_chain_ends_both_commands(start: Start, tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_a_new_session_has_its_own_door(screen: Screen) -> None:
-    idle(screen)
+    wait_idle(screen)
     first = journal(screen).stem
     send(screen, "/new")
     screen.until("New conversation")  # once the old session is closed
-    idle(screen)
+    wait_idle(screen)
     assert code_of(screen.home, "send", "--session", first, "todo: add x") == 2
     assert code_of(screen.home, "send", "todo: add x") == 0
     screen.until("✓ Done: todo: add x")
@@ -96,7 +96,7 @@ def test_a_new_session_has_its_own_door(screen: Screen) -> None:
 
 @pytest.mark.slow
 def test_an_interrupted_watcher_disturbs_nobody(screen: Screen) -> None:
-    idle(screen)
+    wait_idle(screen)
     with command(screen.home, "watch") as left, command(screen.home, "watch") as interrupted:
         for each in (left, interrupted):
             first_row(each)
@@ -105,7 +105,7 @@ def test_an_interrupted_watcher_disturbs_nobody(screen: Screen) -> None:
         assert left.stdout is not None
         left.stdout.close()
         send(screen, "hello")
-        idle(screen.until("✓ done"))
+        wait_idle(screen.until("✓ done"))
         assert left.wait() == 0
     quit(screen)
 
@@ -151,9 +151,9 @@ def test_a_command_of_the_model_is_refused(way: str, sandbox: str, start: Start,
     shell = {"name": "shell", "input": {"command": runs.replace("$", "$$")}}
     rules = [{"when": {"user": "^run", "step": 1}, "tools": [shell]}, {"text": "Result: ${result}"}]
     (tmp_path / "rules.yaml").write_text(json.dumps({"rules": rules}))
-    screen = idle(start())
+    screen = wait_idle(start())
     send(screen, "run it")
-    idle(screen.until("Result: "))
+    wait_idle(screen.until("Result: "))
     records = [json.loads(row) for row in journal(screen).read_text().splitlines()]
     assert [record["text"] for record in records if record["type"] == "line"] == ["run it"]
     blocks = [block for record in records if record["type"] == "message" for block in record["message"]["content"]]
