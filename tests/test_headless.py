@@ -23,6 +23,7 @@ from support.crashes import load_crashed
 from support.headless_sessions import PrintingSession, line
 from support.killed import killed
 from support.models import ASKING_TOOLS
+from support.rows import check_order
 from support.sessions import INTERRUPTED, SKIPPED
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -224,6 +225,7 @@ async def test_lines_after_the_first_interrupt_its_run(tmp_path: Path) -> None:
             ("use B", Point.AFTER_TOOLS),
             ("todo: add check the licence", Point.AFTER_TOOLS),
         ]
+        check_order(program.stdout, ['"run_started"', '"line_queued"'])
 
 
 async def test_lines_that_need_no_run_are_answered(tmp_path: Path) -> None:
@@ -285,9 +287,8 @@ async def test_a_line_is_sent_at_its_moment(
 
 async def test_an_unusable_handler_is_replaced_with_a_notice(tmp_path: Path) -> None:
     use = settings(handler="messages: [")
-    async with run_program(
-        tmp_path, "task", script=["@tool wait use B"], use=use, output="text", reads_stdin=False
-    ) as program:
+    script = ["@tool wait use B"]
+    async with run_program(tmp_path, "task", script=script, use=use, output="text", reads_stdin=False) as program:
         program.gate.set()
         assert await program.wait_exit() == 0
         (notice,) = [row for row in program.stderr.splitlines() if "handler.yaml:1" in row]
@@ -315,9 +316,8 @@ async def test_receipts_have_the_senders_ids(tmp_path: Path) -> None:
         assert program.receipt_states == {**states, "scheduled": "unsent"}
         results = [receipt for result in program.objects_of("result") for receipt in result["receipts"]]
         assert {receipt["id"]: receipt["state"] for receipt in results} == states
-        assert [queued["id"] for queued in program.objects_of("line_queued")] == [
-            *("redirect", "todo", "follow-up", "L2", "L1")
-        ]
+        queued_ids = [queued["id"] for queued in program.objects_of("line_queued")]
+        assert queued_ids == ["redirect", "todo", "follow-up", "L2", "L1"]
         (entered,) = program.objects_of("user_interruption")
         assert entered["ids"] == ["redirect", "todo", "L2", "L1"]
         assert program.last_result["unsent"] == ["@iteration 9 never"]
@@ -326,23 +326,23 @@ async def test_receipts_have_the_senders_ids(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["   ", "stop"], ids=["blank", "stop"])
 async def test_a_line_without_effect_has_a_receipt(tmp_path: Path, text: str) -> None:
     async with run_program(tmp_path, input_format="stream-json") as program:
-        program.send(line("hello", "q"))
+        program.send(line("hello", "query"))
         await program.until("result")
         await program.session.chain.wait_idle()
-        program.send(line(text, "mine"))
+        program.send(line(text, "later"))
         assert await program.finish() == 0
-        assert program.receipt_states == {"q": "delivered", "mine": "handled"}
+        assert program.receipt_states == {"query": "delivered", "later": "handled"}
 
 
 async def test_an_urgent_line_skips_tools(tmp_path: Path) -> None:
     async with run_program(tmp_path, input_format="stream-json") as program:
-        program.send(line("two", "q"))
+        program.send(line("two", "query"))
         await program.until("tool_call", name="wait")
-        program.send(line("use B", "u", urgent=True))
+        program.send(line("use B", "urgent", urgent=True))
         await program.until("line_queued", urgency="urgent", origin="json")
         assert await program.finish() == 0
         (entered,) = program.session.of(events.UserInterruption)
-        assert (entered.ids, entered.point, entered.tools_skipped) == (("u",), Point.BEFORE_TOOL, ("quick",))
+        assert (entered.ids, entered.point, entered.tools_skipped) == (("urgent",), Point.BEFORE_TOOL, ("quick",))
 
 
 async def test_waiting_lines_can_be_dropped(tmp_path: Path) -> None:
@@ -358,8 +358,8 @@ async def test_waiting_lines_can_be_dropped(tmp_path: Path) -> None:
         dropped = {"l3": "dropped", "l11": "unsent", "scheduled": "unsent"}
         assert program.receipt_states == {**delivered, **dropped}
         for id, refusal in zip(("query", "unknown"), program.objects_of("line_refused"), strict=True):
-            assert (refusal["id"], refusal["kind"]) == (id, "drop")
-            assert refusal["reason"].startswith(f"{id} is not waiting")
+            reason, _, _ = refusal["reason"].partition(";")
+            assert (refusal["id"], refusal["kind"], reason) == (id, "drop", f"{id} is not waiting")
 
 
 async def test_an_interrupt_ends_only_the_active_run(tmp_path: Path) -> None:
@@ -426,7 +426,6 @@ async def test_any_text_can_be_a_json_line(tmp_path: Path, row: str, result: str
         pytest.param("fail", [], 1, "error", id="a failed run"),
         pytest.param("hello", ["@iteration 9 x"], 3, "done", id="an unsent line"),
         pytest.param("loop", ["@done hello"], 4, "done", id="a run at its limit before a success"),
-        pytest.param("loop", ["@done fail"], 1, "error", id="a run at its limit before a failure"),
         pytest.param(None, [], 2, "error", id="no query"),
         pytest.param(" ", [], 2, "error", id="a blank query"),
         pytest.param("x" * (MAX_LINE + 1), [], 2, "error", id="a query over the limit"),
@@ -439,7 +438,7 @@ async def test_exit_codes(tmp_path: Path, query: str | None, script: list[str], 
         assert code != 2 or program.stderr == f"chain: {program.last_result['result']}\n"
 
 
-async def test_runs_of_other_clients_count(tmp_path: Path) -> None:
+async def test_a_run_of_another_client_counts_as_work(tmp_path: Path) -> None:
     async with run_program(tmp_path) as program:
         program.session.chain.submit("hello", origin="door")
         await program.until("result")
@@ -536,7 +535,7 @@ async def test_piped_input_is_appended_to_the_query(tmp_path: Path) -> None:
         program.stdin.write(b"todo: add x\ngr\xfc\xdfe\n")
         assert await program.finish() == 0
         assert program.last_result["result"] == "Done: hello\n\n<stdin>\ntodo: add x\ngr\ufffd\ufffde\n</stdin>"
-        assert len(program.states) == 1
+        assert len(program.states) == 1, "the input is no separate line"
         assert any("not UTF-8" in notice["message"] for notice in program.objects_of("notice"))
 
 

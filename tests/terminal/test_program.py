@@ -51,7 +51,8 @@ async def test_new_keeps_the_plan_and_the_settings(tmp_path: Path) -> None:
         await prompt.send("/effort high", "The effort is high")
         await prompt.send("/thinking on", "Thoughts are now")
         prompt.user.next_mode()
-        await prompt.send("/new", "New conversation with the same plan (0/1); /new --clean starts without a plan.")
+        row = await prompt.send("/new", "New conversation")
+        assert row == "New conversation with the same plan (0/1); /new --clean starts without a plan."
         await prompt.wait_idle()
         await prompt.send("and you", "I am the other model.")
         assert any("Considering it." in row for row in prompt.screen.rows)
@@ -66,7 +67,8 @@ async def test_the_exit_names_every_session_used(tmp_path: Path) -> None:
         await prompt.send("/new", "New conversation.")
         await prompt.wait_idle()
         (second,) = set(journals(tmp_path)) - {first}
-        await prompt.send(f"/resume {first[:-2]}", "Session resumed.")
+        part_of_id = first[:-2]
+        await prompt.send(f"/resume {part_of_id}", "Session resumed.")
         await prompt.wait_idle()
         assert await prompt.quit() == 0
     last_rows = prompt.screen.rows[-2:]
@@ -109,7 +111,8 @@ async def test_without_a_key_the_offline_model_answers(tmp_path: Path) -> None:
     (tmp_path / "keyless.yaml").write_text(json.dumps({**config, "chains": {"default": {"model": "mine"}}}))
     settings = load_settings(config=tmp_path / "keyless.yaml", environ={}, cwd=tmp_path)
     async with open_prompt(tmp_path, settings=settings) as prompt:
-        await prompt.screen.until_row("ℹ no API key: the offline model answers; set KEY for mine")
+        row = await prompt.screen.until_row("no API key")
+    assert row == "ℹ no API key: the offline model answers; set KEY for mine"
 
 
 async def test_the_query_of_the_command_line_is_not_parsed(tmp_path: Path) -> None:
