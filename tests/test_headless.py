@@ -126,7 +126,7 @@ async def run_program(
     reads_stdin: bool = True,
     output: Format = "stream-json",
     input_format: InputFormat = "text",
-    use: Settings | None = None,
+    configured: Settings | None = None,
     piped_within: float | None = None,
     max_iterations: int = 20,
     is_checked: bool = True,
@@ -162,7 +162,7 @@ async def run_program(
         )
         program.changed.set()
 
-    tools, use = [wait, quick, *ASKING_TOOLS], use or settings(max_iterations=max_iterations)
+    tools, use = [wait, quick, *ASKING_TOOLS], configured or settings(max_iterations=max_iterations)
     try:
         with FileIO(write_end, "w") as stdin:
             async with (
@@ -286,9 +286,8 @@ async def test_a_line_is_sent_at_its_moment(
 
 
 async def test_an_unusable_handler_is_replaced_with_a_notice(tmp_path: Path) -> None:
-    use = settings(handler="messages: [")
-    script = ["@tool wait use B"]
-    async with run_program(tmp_path, "task", script=script, use=use, output="text", reads_stdin=False) as program:
+    options: dict[str, Any] = {"script": ["@tool wait use B"], "configured": settings(handler="messages: [")}
+    async with run_program(tmp_path, "task", output="text", reads_stdin=False, **options) as program:
         program.gate.set()
         assert await program.wait_exit() == 0
         (notice,) = [row for row in program.stderr.splitlines() if "handler.yaml:1" in row]

@@ -68,10 +68,10 @@ def test_a_yes_is_stored_for_the_content(start: Start, work: Path) -> None:
 def test_a_no_uses_another_configuration(start: Start, work: Path) -> None:
     screen = send(wait_for_question(start(config=False)), "").until("is not used; the built-in defaults are")
     wait_idle(screen.until("offline"))
-    own = work.parent / "config/chain/config.yaml"
-    own.parent.mkdir(parents=True)
-    own.write_text("models: {default: offline}\ninbox: {size: 3}\n")
-    screen = send(wait_for_question(start(config=False)), "n").until(lambda s: s.times(f"is not used; {own} is."))
+    own_file = work.parent / "config/chain/config.yaml"
+    own_file.parent.mkdir(parents=True)
+    own_file.write_text("models: {default: offline}\ninbox: {size: 3}\n")
+    screen = send(wait_for_question(start(config=False)), "n").until(lambda s: s.times(f"is not used; {own_file} is."))
     quit(wait_idle(screen))
 
 

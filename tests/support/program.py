@@ -18,7 +18,7 @@ from .house import ROOT
 
 def environ(home: Path, more: Mapping[str, str | None]) -> dict[str, str]:
     """Return an environment with this home and a full terminal, and without API keys."""
-    own = {
+    defaults = {
         "PATH": os.environ["PATH"],
         "HOME": str(home),
         "XDG_STATE_HOME": str(home / "state"),
@@ -28,7 +28,7 @@ def environ(home: Path, more: Mapping[str, str | None]) -> dict[str, str]:
         "TERM": "xterm-256color",
         "GATES": str(gates(home)),
     }
-    return {name: value for name, value in {**own, **more}.items() if value is not None}
+    return {name: value for name, value in {**defaults, **more}.items() if value is not None}
 
 
 def gates(home: Path) -> Path:

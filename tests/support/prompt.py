@@ -129,8 +129,8 @@ async def open_terminal_session(
 
     ``file`` is its journal, and ``resume`` a session that was read from this journal.
     """
-    gate, screen, use = Gate(), RecordedScreen(), settings(max_iterations=max_iterations)
-    opening = open_session(RULES, tools=[gate.tool], interactive=True, use=use, file=file, resume=resume)
+    gate, screen, limits = Gate(), RecordedScreen(), settings(max_iterations=max_iterations)
+    opening = open_session(RULES, tools=[gate.tool], interactive=True, use=limits, file=file, resume=resume)
     async with opening as session, trio.open_nursery() as nursery:
         display = Display(screen, PLAIN, None, None)
         terminal = TerminalSession(session.chain, Commands(session.chain, session.use), Owner(), display)
@@ -216,11 +216,11 @@ async def open_prompt(
     }
     (folder / "config.yaml").write_text(json.dumps(raw))
     (folder / "work").mkdir(exist_ok=True)
-    use = load_settings(config=folder / "config.yaml", environ={}, cwd=folder / "work")
+    configured = load_settings(config=folder / "config.yaml", environ={}, cwd=folder / "work")
     gate, screen = Gate(), RecordedScreen()
     signals, received = trio.open_memory_channel[int](10)
     invocation = Invocation(
-        **{"settings": use, "place": Place(folder / "work"), "state": folder / "state/chain", **options},
+        **{"settings": configured, "place": Place(folder / "work"), "state": folder / "state/chain", **options},
         tools=(gate.tool, *tools),
     )
     shown = Prompt(screen, signals, gate)

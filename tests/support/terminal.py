@@ -143,7 +143,8 @@ def check_exit(screen: Screen, code: int = 0) -> None:
     assert screen.wait() == code, screen.everything
     assert screen.left_behind == [], screen.everything
     assert screen.editor is None, screen.everything
-    assert f"chain -r {journal(screen).stem}" in "".join(screen.rows[-6:])
+    farewell = "".join(screen.rows[-6:])  # the row may be wrapped
+    assert f"chain -r {journal(screen).stem}" in farewell
 
 
 def quit(screen: Screen) -> None:

@@ -136,19 +136,19 @@ async def test_the_query_of_the_command_line_is_not_parsed(tmp_path: Path) -> No
     ],
 )
 async def test_ctrl_c(tmp_path: Path, mock_clock: MockClock, actions: list[str], effects: list[str]) -> None:
-    seen = list[str]()
+    observed = list[str]()
     async with open_prompt(tmp_path) as prompt:
 
         async def press(*, has_text: bool) -> None:
             rows_before, was_running = len(prompt.screen.rows), prompt.is_running
             if prompt.user.on_ctrl_c(has_text=has_text):
-                seen.append("clear")
+                observed.append("clear")
             if was_running:
                 await prompt.screen.until(lambda: prompt.user.awaits_input or prompt.code is not None)
             hints = prompt.screen.rows[rows_before:].count("Press Ctrl-C again to exit, or Ctrl-D.")
-            seen.extend(["hint"] * hints)
+            observed.extend(["hint"] * hints)
             if was_running and not prompt.is_running:
-                seen.append("interrupt")
+                observed.append("interrupt")
 
         for action in actions:
             match action:
@@ -162,8 +162,8 @@ async def test_ctrl_c(tmp_path: Path, mock_clock: MockClock, actions: list[str],
                 case _:
                     await press(has_text=action == "press with text")
     if prompt.code == INTERRUPTED_CODE:
-        seen.append("exit")
-    assert seen == effects
+        observed.append("exit")
+    assert observed == effects
 
 
 async def test_esc_twice_offers_to_undo_a_run(tmp_path: Path) -> None:
@@ -173,7 +173,8 @@ async def test_esc_twice_offers_to_undo_a_run(tmp_path: Path) -> None:
         await prompt.wait_idle()
         for _ in range(2):
             prompt.user.on_escape(has_text=False)
-        assert re.fullmatch(r"  1  \S+ \d\d:\d\d  store +a.txt", prompt.screen.rows[-1])
+        *_, last_row = prompt.screen.rows
+        assert re.fullmatch(r"  1  \S+ \d\d:\d\d  store +a.txt", last_row)
         assert prompt.screen.calls == [("edit", "/undo ")]
         await prompt.send("/undo 1", "a.txt")
     assert not (tmp_path / "work/a.txt").exists()

@@ -75,12 +75,13 @@ async def test_help_without_an_editor_names_no_editor_keys(tmp_path: Path) -> No
 
 async def test_status_during_and_after_a_run(tmp_path: Path) -> None:
     async with busy_commands(tmp_path, "todo: add x", "use B") as (session, commands):
-        assert rows(commands.run("/status"))[1:] == [
+        state, *details = rows(commands.run("/status"))
+        assert state.startswith("iteration 1, tools; 2 lines wait; plan 0/0; ")
+        assert details == [
             f"  model    {session.chain.init.model}",
             "  session  test",
             "  tokens   0 input, 0 output, 0 cache read, 0 cache write (runs that ended)",
         ]
-        assert commands.run("/status").text.startswith("iteration 1, tools; 2 lines wait; plan 0/0; ")
     used = session.chain.state.usage
     assert commands.run("/status").text.startswith("nothing is running; 0 lines wait; plan 0/1; ")
     assert f"  tokens   {used.input_tokens:,} input, {used.output_tokens:,} output," in commands.run("/status").text
@@ -142,8 +143,8 @@ async def test_todo_shows_the_plan_and_waiting_changes(tmp_path: Path) -> None:
 
 async def test_tools_have_their_descriptions_and_permissions(tmp_path: Path) -> None:
     execute = tool(name="command", kind="execute", needs_approval=True)(shell.function)
-    waits = Gate(says="Wait, e.g. for a test. Then go on.").tool
-    async with commands_of(tmp_path, waits, look, shell, execute) as (_, commands):
+    wait = Gate(says="Wait, e.g. for a test. Then go on.").tool
+    async with commands_of(tmp_path, wait, look, shell, execute) as (_, commands):
 
         def descriptions() -> dict[str, str]:
             named = (row.split(maxsplit=1) for row in rows(commands.run("/tools")))
@@ -367,8 +368,8 @@ async def test_completions(tmp_path: Path) -> None:
             assert sorted(commands.completions(typed)) == sorted(lines), typed
         for phrase in STOP_PHRASES:  # a stop is never the first of several
             for length in range(1, len(phrase)):
-                found = commands.completions(phrase[:length])
-                assert found[0] not in STOP_PHRASES or set(found) <= set(STOP_PHRASES)
+                first, *others = commands.completions(phrase[:length])
+                assert first not in STOP_PHRASES or set(others) <= set(STOP_PHRASES)
 
 
 async def test_files_are_completed_anywhere_in_a_line(tmp_path: Path) -> None:
