@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 from support.house import ROOT
+from support.keys import CTRL_D, ESC
 from support.program import environ
 from support.screen import Screen
-from support.terminal import CTRL_D, ESC, send, wait_idle
+from support.terminal import send, wait_idle
 
 from chain.errors import UserError
 from cli.show.renderer import Renderer

@@ -15,15 +15,12 @@ from pathlib import Path
 
 import pytest
 from support.journals import receipts
+from support.keys import CTRL_C, CTRL_D, ESC, UP
 from support.screen import Screen
 from support.terminal import (
     COLOUR,
-    CTRL_C,
-    CTRL_D,
-    ESC,
     PASTE,
     SLOW_QUERY,
-    UP,
     WORDS,
     Start,
     check_exit,

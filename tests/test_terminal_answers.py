@@ -6,8 +6,9 @@ import signal
 from pathlib import Path
 
 import pytest
+from support.keys import CTRL_C, CTRL_D, CTRL_Z
 from support.screen import Screen
-from support.terminal import CTRL_C, SLOW_QUERY, WORDS, Start, shown_words
+from support.terminal import SLOW_QUERY, WORDS, Start, shown_words
 
 pytest_plugins = ["support.terminal"]
 
@@ -37,7 +38,7 @@ def suspend_run(start: Start, commands: str) -> Screen:
     """Suspend a run under a shell, which then executes these commands."""
     shell = f'"$@"; echo "stopped: $?"; {commands}; echo "ended: $?"'
     screen = start("-p", "stream 40 words in 8 seconds", launcher=("/bin/sh", "-m", "-c", shell, "sh"))
-    screen.until("w05").until(lambda s: not s.echoes).type("\x1a")
+    screen.until("w05").until(lambda s: not s.echoes).type(CTRL_Z)
     return screen.until("stopped: 1").until(lambda s: s.echoes)
 
 
@@ -73,7 +74,7 @@ def test_a_query_from_standard_input_is_echoed(start: Start) -> None:
     screen.type("hello there\r")
     screen.until("hello there")
     assert screen.echoes
-    screen.type("\x04")
+    screen.type(CTRL_D)
     screen.until("Done: hello there")
     assert screen.wait() == 0
 

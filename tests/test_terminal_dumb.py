@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from support.journals import journals, receipts_of
+from support.keys import CTRL_C, CTRL_D
 from support.screen import Screen
-from support.terminal import CTRL_C, CTRL_D, Start, configure, journal, line_states, send
+from support.terminal import Start, configure, journal, line_states, send
 
 pytest_plugins = ["support.terminal"]
 

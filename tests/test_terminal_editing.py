@@ -7,14 +7,24 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.screen import Screen
-from support.terminal import (
-    COLOUR,
+from support.keys import (
+    BACKSPACE,
     CTRL_C,
+    CTRL_E,
+    CTRL_G,
     CTRL_J,
     CTRL_L,
     CTRL_R,
+    CTRL_S,
+    CTRL_U,
+    CTRL_X,
+    CTRL_Z,
+    DOWN,
     ESC,
+)
+from support.screen import Screen
+from support.terminal import (
+    COLOUR,
     WORDS,
     Start,
     editor_has,
@@ -27,8 +37,6 @@ from support.terminal import (
 )
 
 pytest_plugins = ["support.terminal"]
-
-DOWN, CTRL_E, CTRL_G, CTRL_S, CTRL_U, CTRL_X, BACKSPACE = "\x1b[B", "\x05", "\x07", "\x13", "\x15", "\x18", "\x7f"
 
 EDITOR = """\
 #!/bin/sh
@@ -78,7 +86,7 @@ def test_ctrl_z_in_an_editor_suspends_the_job(start: Start, editor: dict[str, st
     shell = '"$@"; echo "stopped: $?"; read -r line; fg >/dev/null; echo "ended: $?"'
     screen = wait_idle(start(launcher=("/bin/sh", "-m", "-c", shell, "sh"), env=editor))
     screen.type(f"one{CTRL_G}")
-    screen.until("the editor has: one").type("\x1a")
+    screen.until("the editor has: one").type(CTRL_Z)
     screen.until("stopped: ").type("\n")
     screen.type("two\n")
     screen.until(editor_has("one\ntwo")).type("\r")
@@ -171,12 +179,12 @@ def test_the_prompt_is_as_high_as_its_text(screen: Screen) -> None:
 def test_ctrl_l_leaves_the_scrollback_of_tmux_alone(start: Start) -> None:
     screen = wait_idle(start(reflows=True))
     send(screen, "hello").until("Done: hello")
-    *rows_before, _, _ = wait_idle(screen).rows  # without the prompt and the toolbar
-    assert any(row.startswith("chain ") for row in rows_before)
+    first_row, *rows_before, _, _ = wait_idle(screen).rows  # without the prompt and the toolbar
+    assert first_row.startswith("chain ")
     screen.type(f"{CTRL_L}more")
     screen.until(editor_has("more"))
     *rows_after, _, _ = screen.rows
-    assert rows_after == rows_before
+    assert rows_after == [first_row, *rows_before]
     quit(wait_idle(clear_editor(screen)))
 
 

@@ -11,9 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.keys import CTRL_C
 from support.processes import until
 from support.servers import PROGRAM, entry_of, heard, left_by
-from support.terminal import CTRL_C, Start, configure, quit, send, wait_idle
+from support.terminal import Start, configure, quit, send, wait_idle
 
 pytest_plugins = ["support.terminal"]
 

@@ -13,23 +13,10 @@ from typing import Literal
 import pytest
 from support.house import ROOT
 from support.journals import journal_files
+from support.keys import CTRL_C, CTRL_D, CTRL_R, CTRL_U, ESC, UP
 from support.program import gates
 from support.screen import Screen
-from support.terminal import (
-    CTRL_C,
-    CTRL_D,
-    CTRL_R,
-    ESC,
-    UP,
-    Start,
-    editor_has,
-    journal,
-    line_states,
-    quit,
-    send,
-    start_tool,
-    wait_idle,
-)
+from support.terminal import Start, editor_has, journal, line_states, quit, send, start_tool, wait_idle
 
 pytest_plugins = ["support.terminal"]
 
@@ -108,7 +95,7 @@ def test_a_hanging_fsync_delays_no_keys(screen: Screen) -> None:
         wait_idle(screen.until("Interrupted"))
         for line in ("hello", "and you"):
             send(screen, line).type("half")
-            screen.until(editor_has("half")).type("\x15")
+            screen.until(editor_has("half")).type(CTRL_U)
             screen.until(editor_has(""))
         assert "Done" not in screen.everything
     wait_idle(screen.until("Done: hello"))

@@ -10,9 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from support.keys import ESC
 from support.processes import marked, until
 from support.screen import Screen
-from support.terminal import ESC, Start, configure, line_states, quit, send, wait_idle
+from support.terminal import Start, configure, line_states, quit, send, wait_idle
 
 from chain.tools.processes.probe import probe
 
@@ -33,6 +34,10 @@ rules:
   - {when: {interruption: '(?P<said>.*)'}, text: "Noted: ${said}"}
   - {text: "Result: ${result}"}
 """
+
+
+HIDDEN_PROCESSES = 4
+"""The three ``sleep`` and the ``cat`` of the command for ``hide``."""
 
 
 @pytest.fixture
@@ -85,14 +90,14 @@ def test_a_denied_command_is_allowed_outside_once(start: Start, tmp_path: Path) 
 
 
 def test_esc_and_a_closed_window_kill_a_command(screen: Screen, mark: str) -> None:
-    start_command(screen, "hide", mark, 4)
+    start_command(screen, "hide", mark, HIDDEN_PROCESSES)
     send(screen, "stop").until("Esc kills it")
-    assert len(commands(mark)) >= 4
+    assert len(commands(mark)) >= HIDDEN_PROCESSES
     screen.type(ESC)
     wait_idle(screen.until("⏹ interrupted"))
     assert not commands(mark)
 
-    start_command(screen, "hide", mark, 4)
+    start_command(screen, "hide", mark, HIDDEN_PROCESSES)
     send(screen, "waits").until("📤 Interrupting: waits").hang_up()
     screen.wait()
     until(lambda: not marked(mark))

@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
+from support.keys import CTRL_C, CTRL_U
 from support.screen import Screen
-from support.terminal import CTRL_C, Start, editor_has, quit, send, wait_idle
+from support.terminal import Start, editor_has, quit, send, wait_idle
 
 pytest_plugins = ["support.terminal"]
 
@@ -46,7 +47,7 @@ def test_text_typed_before_the_question_is_no_answer(start: Start, work: Path) -
     send(screen, "yesterday").until(lambda s: s.everything.count(ANSWERS) == 2)
     send(screen, "y").until("Mine: list them").until(editor_has("and"))
 
-    screen.type("\x15")
+    screen.type(CTRL_U)
     quit(wait_idle(screen))
 
 

@@ -27,9 +27,6 @@ chains:
 
 OTHER_RULES = 'rules: [{text: "The other one says: ${query}"}]\n'
 
-ESC, UP, ALT_ENTER = "\x1b", "\x1b[A", "\x1b\r"
-CTRL_C, CTRL_D, CTRL_J, CTRL_L, CTRL_R = "\x03", "\x04", "\n", "\x0c", "\x12"
-
 COLOUR = re.compile(rb"\x1b\[(?:\d+;)*(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:;\d+)*m")
 
 PASTE = "\x1b[200~{}\x1b[201~"
