@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def one_word(args: argparse.Namespace, name: str) -> str | None:
-    """Return the argument of a command, or ``None``. Raise ``UserError``, which names it ``name``, for several."""
+    """Return the argument ``name`` of a command; ``None`` without one. Raise ``UserError`` if there are several."""
     if len(args.words) > 1:
         raise UserError(f"chain {args.command} has one argument, {name}; put several words in quotes")
     return args.words[0] if args.words else None
@@ -61,7 +61,7 @@ def whole_path(path: str | None) -> Path:
 def read_settings(args: argparse.Namespace, cwd: Path | None = None, *, skip_here: bool = False) -> Settings:
     """Return the configuration for the folder ``cwd``, by default the current one. Raise ``ConfigError``.
 
-    ``skip_here`` ignores the ``config.yaml`` in this folder, as does a current folder that was removed.
+    ``skip_here`` ignores the ``config.yaml`` in this folder. A current folder that was removed has none.
     """
     flags = {name: vars(args)[name] for name in ("model", "chain", "max_iterations", "allow", "state")}
     named = whole_path(args.config) if args.config else None

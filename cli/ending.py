@@ -93,10 +93,10 @@ class Signals:
         return number
 
     def record(self, handler: Callable[[int, FrameType | None], object], number: int, frame: FrameType | None) -> None:
-        """Record the time of a signal and pass it to trio's ``handler``. If the program seems to hang, end the process.
+        """Record the time of a signal, and pass the signal to trio's ``handler``.
 
-        Ignore a Ctrl-C while another program uses the terminal. Python may call this at any point of the program, even
-        during a system call that hangs, such as a write to a network file system.
+        Ignore a Ctrl-C while another program uses the terminal. End the process if an earlier signal has waited longer
+        than ``UNRECEIVED_S``. Python may call this at any point, even during a system call that hangs.
         """
         if number == signal.SIGINT and tty.is_lent():
             return

@@ -21,7 +21,7 @@ class Alert:
 
 
 class Alerts:
-    """The alerts for a session's events."""
+    """The alerts of one session, derived from its events."""
 
     def __init__(self) -> None:
         self._started_at: float | None = None

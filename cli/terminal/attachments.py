@@ -103,10 +103,7 @@ class Attachments:
         return self._add(self._free_label(path), f"{len(text):,} characters", path=str(path), text=text)
 
     def expand(self, line: str) -> tuple[str, list[tuple[str, bytes]]]:
-        """Return a line followed by the text files that it names by their labels, and the images that it names.
-
-        An image is its name and content.
-        """
+        """Return a line with the texts of the files that it labels, and the images that it labels, with their names."""
         found = [each for each in self._by_label.values() if each.label in line]
         files = [f'{FILE_BEGIN}{each.path}">\n{each.text}\n</file>' for each in found if not each.image]
         # A returned line already contains the texts of its files.

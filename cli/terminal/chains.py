@@ -23,7 +23,7 @@ OpenDoor: TypeAlias = Callable[[Chain], AbstractAsyncContextManager[str]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _OpenChain:
-    """The requests and the state of an open chain."""
+    """The state of an open chain."""
 
     problem: str
     """The reason why the chain has no side door; empty if it has one."""
