@@ -161,7 +161,7 @@ def test_other_pasted_texts_are_no_path(find_outside_path: Callable[[str], Path 
     assert find_outside_path(pasted) is None
 
 
-async def test_only_a_line_with_the_label_carries_the_image(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_a_labelled_line_carries_the_image(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(programs, "wl-paste", "cat pixel")
     monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
     async with open_terminal_session() as (terminal, screen, _, session):

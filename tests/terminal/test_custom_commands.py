@@ -63,7 +63,7 @@ async def test_a_commands_model_answers_only_its_runs(tmp_path: Path) -> None:
     assert uses == [("other rules", True)] * 2
 
 
-async def test_a_command_whose_model_has_no_key_is_refused(tmp_path: Path) -> None:
+async def test_a_command_for_a_keyless_model_is_refused(tmp_path: Path) -> None:
     write_command(tmp_path, "keyless", "---\nmodel: keyless\n---\nWho are you?")
     async with commands_of(tmp_path) as (session, commands):
         assert "no API key" in commands.run("/keyless").text

@@ -115,7 +115,7 @@ async def test_without_a_key_the_offline_model_answers(tmp_path: Path) -> None:
     assert row == "ℹ no API key: the offline model answers; set KEY for mine"
 
 
-async def test_the_query_of_the_command_line_is_not_parsed(tmp_path: Path) -> None:
+async def test_the_first_query_is_not_parsed(tmp_path: Path) -> None:
     async with open_prompt(tmp_path, query="stop") as prompt:
         await prompt.screen.until_row("▶ stop")
         await prompt.screen.until_row("Noted.")

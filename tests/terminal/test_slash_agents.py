@@ -79,7 +79,7 @@ async def test_a_taken_back_line_keeps_its_agent(text: str, to: str, edited: str
         assert after.line == before.line
 
 
-async def test_a_line_of_an_ended_agent_is_for_main() -> None:
+async def test_a_line_for_an_ended_agent_moves_up() -> None:
     use = settings(agents=True, kinds='{"explore": {"max_iterations": 1}}')
     async with family(use=use, interactive=True) as agents:
         await agents.begin([starts("explore", [WAIT]), starts("plan", [WAIT])])
