@@ -1,7 +1,4 @@
-"""Converts parsed arguments to settings, a workspace, a task and scheduled lines. Reports wrong arguments.
-
-Imports are late, so that the prompt appears quickly.
-"""
+"""Converts parsed arguments to settings, a workspace, a task and scheduled lines. Slow modules are imported late."""
 
 from __future__ import annotations
 
@@ -26,10 +23,7 @@ if TYPE_CHECKING:
 
 
 def one_word(args: argparse.Namespace, name: str) -> str | None:
-    """Return the argument of a command, or ``None`` if there is none. Raise ``UserError`` if there are several.
-
-    ``name`` is the name of the argument in the error message.
-    """
+    """Return the argument ``name`` of a command; ``None`` without one. Raise ``UserError`` if there are several."""
     if len(args.words) > 1:
         raise UserError(f"chain {args.command} has one argument, {name}; put several words in quotes")
     return args.words[0] if args.words else None
@@ -38,7 +32,7 @@ def one_word(args: argparse.Namespace, name: str) -> str | None:
 def read_state(args: argparse.Namespace) -> str:
     """Return the address of the Redis that stores the sessions; empty for the state folder.
 
-    A configuration with a mistake, or one that is not trusted, is ignored, so that commands for stored sessions work.
+    Ignore a faulty or untrusted configuration, so that commands for stored sessions work.
     """
     if given := args.state or os.environ.get("CHAIN_STATE", "").strip():
         return str(given)
@@ -50,16 +44,13 @@ def read_state(args: argparse.Namespace) -> str:
 
 
 def is_interactive(args: argparse.Namespace) -> bool:
-    """Return whether input and output are terminals and no flag asks for a run without a prompt."""
+    """Return whether to show a prompt: input and output are terminals, and no option asks for a run without one."""
     is_text = args.output_format == args.input_format == "text"
     return os.isatty(0) and os.isatty(1) and is_text and not (args.print or args.stdin or args.no_stdin)
 
 
 def whole_path(path: str | None) -> Path:
-    """Return the absolute form of a path, or the current folder if ``path`` is empty.
-
-    Raise ``UserError`` if the current folder is needed but was removed.
-    """
+    """Return the absolute form of a path, by default the current folder. Raise ``UserError`` if that was removed."""
     try:
         return Path(path or ".").absolute()
     except FileNotFoundError:
@@ -70,7 +61,7 @@ def whole_path(path: str | None) -> Path:
 def read_settings(args: argparse.Namespace, cwd: Path | None = None, *, skip_here: bool = False) -> Settings:
     """Return the configuration for the folder ``cwd``, by default the current one. Raise ``ConfigError``.
 
-    With ``skip_here``, the ``config.yaml`` in this folder is ignored. A current folder that was removed is no error.
+    ``skip_here`` ignores the ``config.yaml`` in this folder. A current folder that was removed has none.
     """
     flags = {name: vars(args)[name] for name in ("model", "chain", "max_iterations", "allow", "state")}
     named = whole_path(args.config) if args.config else None
@@ -82,7 +73,7 @@ def read_settings(args: argparse.Namespace, cwd: Path | None = None, *, skip_her
 
 
 def read_mode(args: argparse.Namespace) -> Mode | None:
-    """Return the mode that ``--mode`` names; ``None`` without ``--mode``, when the session keeps its own mode."""
+    """Return the mode that ``--mode`` names; ``None`` keeps the session's own mode."""
     return None if args.mode is None else mode_named(args.mode)
 
 
@@ -92,20 +83,14 @@ def read_add_dirs(args: argparse.Namespace) -> list[str]:
 
 
 def read_traces(state: Path, *, by_default: bool) -> Path | None:
-    """Return the folder of the debug traces, or ``None`` if none are written.
-
-    ``$CHAIN_TRACE`` decides, and ``by_default`` if it is not set.
-    """
+    """Return the folder of the debug traces, or ``None`` if ``$CHAIN_TRACE``, or else ``by_default``, disables them."""
     wanted = os.environ.get("CHAIN_TRACE", "")
     return state / "traces" if (wanted != "0" if wanted else by_default) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The workspace of a chain, and the id of the session to resume; empty for a new session.
-
-    ``notes`` are sentences about both for the user.
-    """
+    """A workspace, the id of the session to resume (empty for a new one), and notes on both for the user."""
 
     workspace: Path
     resume: str = ""
@@ -170,9 +155,9 @@ def read_task(args: argparse.Namespace, query: str | None) -> HeadlessTask:
 
 
 def _piped_within(args: argparse.Namespace, query: str | None) -> float | None:
-    """Return how many seconds to wait for the first byte of piped input, which is appended to the query.
+    """Return the seconds to wait for the first byte of piped input, which is appended to the query.
 
-    Return infinity for no limit, and ``None`` if standard input is not appended to the query. Raise ``UserError``.
+    Return infinity for no limit, and ``None`` if no input is appended. Raise ``UserError``.
     """
     from cli.input.stdin import FIRST_BYTE_S, is_piped
 

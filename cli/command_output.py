@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cli.show.renderer import Renderer
 
 ROWS_PER_WRITE = 200
-"""The number of rows per write: enough for speed, and few enough that a long session never is in memory as a whole."""
+"""The number of rows per write: many for speed, but few enough that a long session is never in memory as a whole."""
 
 
 def renderer(args: argparse.Namespace, *, fd: int = 2, streams: bool = False) -> Renderer:
@@ -57,7 +57,7 @@ def show_pages(rows: Iterable[str]) -> int:
 
 
 def for_terminal(args: argparse.Namespace, text: str) -> str:
-    """Return a text for standard output. If the user or the terminal requires it, replace non-ASCII characters."""
+    """Return a text for standard output, in ASCII if the user or the terminal requires it."""
     from cli.show.signs import to_ascii
 
     _, ascii, _ = terminal_style(args, fd=1)
@@ -65,7 +65,7 @@ def for_terminal(args: argparse.Namespace, text: str) -> str:
 
 
 def report_write_error(why: str) -> int:
-    """If ``why`` is not empty, report it as the reason why standard output cannot be written. Return the exit code."""
+    """Report why standard output cannot be written, unless ``why`` is empty. Return the exit code."""
     return fail(f"standard output cannot be written: {why}") if why else 0
 
 
@@ -81,8 +81,5 @@ def say(text: str) -> None:
 
 
 def write(fd: int, text: str) -> str:
-    """Write a text without its control characters, since it may come from an untrusted file.
-
-    Return an error message, or an empty text.
-    """
+    """Write a text, which may be untrusted, without its control characters. Return an error message, or ""."""
     return try_to_write(fd, sanitize(text))

@@ -21,7 +21,7 @@ from cli.screen import tty
 LEAVING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 UNRECEIVED_S = 1.0
-"""If a signal has waited this many seconds for the program to receive it, the next signal ends the program."""
+"""If the program has not received a signal for this many seconds, the next signal ends it."""
 
 EXIT_S = 10.0
 """The time limit, in seconds, for the process to end after its last output. A tool could delay the end forever."""
@@ -31,10 +31,7 @@ _duties: list[Callable[[], object]] = []
 
 @contextmanager
 def at_immediate_exit(duty: Callable[[], object]) -> Iterator[None]:
-    """Call ``duty`` if ``exit_at_once`` ends the process inside the block.
-
-    ``duty`` must be quick. An ``OSError`` of ``duty`` is ignored.
-    """
+    """Call ``duty``, which must be quick, if ``exit_at_once`` ends the process inside the block. Ignore ``OSError``."""
     _duties.append(duty)
     try:
         yield
@@ -65,10 +62,8 @@ def exit_on_signals(*numbers: signal.Signals) -> None:
 
 
 def exit_on_interrupt() -> None:
-    """Let SIGINT end the process immediately, because a ``KeyboardInterrupt`` could get lost.
-
-    An ignored SIGINT stays ignored. Call it in the main thread.
-    """
+    """Let SIGINT end the process, unless it is ignored. Call it in the main thread."""
+    # A ``KeyboardInterrupt`` could get lost.
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, _on_signal)
 
@@ -98,13 +93,10 @@ class Signals:
         return number
 
     def record(self, handler: Callable[[int, FrameType | None], object], number: int, frame: FrameType | None) -> None:
-        """Handle a signal: record its time, and call ``handler``, which is trio's handler of the signal.
+        """Record the time of a signal, and pass the signal to trio's ``handler``.
 
-        Ignore a Ctrl-C while another program uses the terminal. If the program has not received an earlier signal for
-        ``UNRECEIVED_S``, end the process immediately.
-
-        Python may call this at any point of the program, even during a system call that hangs, such as a write to a
-        network file system, if the kernel lets the signal interrupt this call.
+        Ignore a Ctrl-C while another program uses the terminal. End the process if an earlier signal has waited longer
+        than ``UNRECEIVED_S``. Python may call this at any point, even during a system call that hangs.
         """
         if number == signal.SIGINT and tty.is_lent():
             return
@@ -120,10 +112,8 @@ class Signals:
 
 @contextmanager
 def received_signals(*numbers: signal.Signals) -> Iterator[Signals]:
-    """Yield an iterator over the received signals with these numbers.
-
-    Call it in the main thread. Ignored signals stay ignored, as nohup requires.
-    """
+    """Yield an iterator over the received signals with these numbers. Call it in the main thread."""
+    # Ignored signals stay ignored, as nohup requires.
     handled = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
     import trio
 

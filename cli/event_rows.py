@@ -23,12 +23,12 @@ def json_row(event: events.Event, **more: str) -> str:
 
 
 def row_of(event: Mapping[str, Any]) -> str:
-    """Return an event as a row of JSON with its line end. ``event`` is the event as a JSON object."""
+    """Return an event, which is given as a JSON object, as a row of JSON with its line end."""
     return escape_json(_ENCODER.encode(event)) + "\n"
 
 
 def pieces_of_row(event: events.Event, **more: str) -> Iterator[str]:
-    """Yield the row that ``json_row`` returns, in pieces. Use this for an event that may be large."""
+    """Yield the row that ``json_row`` returns in pieces, for an event that may be large."""
     parts = _ENCODER.iterencode({**event_json.to_json(event), **more})
     while piece := "".join(itertools.islice(parts, TOKENS_PER_PIECE)):
         yield escape_json(piece)

@@ -42,9 +42,8 @@ NO_ANSWER = 'a line does not answer a question; write {"type":"answer","id":"Q1"
 class HeadlessTask:
     """The task of a headless process.
 
-    ``notes`` are shown first. With ``reads_stdin``, each line of standard input is sent to the chain. If
-    ``piped_within`` is not ``None``, the whole standard input is appended to the query, provided that its first byte
-    comes within this many seconds. ``is_kept``: the session is stored.
+    ``reads_stdin``: each line of standard input is sent to the chain. ``piped_within`` not ``None``: the whole standard
+    input is appended to the query if its first byte comes within this many seconds. ``is_kept``: the session is stored.
     """
 
     query: str | None = None
@@ -109,7 +108,7 @@ class _Headless:
         return max(self._exit_code(problem), 1) if self._output.failure else self._exit_code(problem)
 
     def _resume_notes(self) -> Iterator[str]:
-        """Yield notes on a resumed session: its changes, the lines that the model refused, and the waiting lines."""
+        """Yield notes on a resumed session: its changes, refused lines and waiting lines."""
         if (resumed := self._chain.resumed) is None:
             return
         yield from resumed.changes
@@ -156,19 +155,16 @@ class _Headless:
         return has_begun
 
     async def _run_waiting_without_input(self) -> None:
-        """Wait ``FIRST_BYTE_S`` for input, then start a run with the waiting lines of a resumed session.
-
-        Without this, an open input that never sends a byte would delay the run forever.
-        """
+        """Start a run with the waiting lines of a resumed session if no input comes within ``FIRST_BYTE_S``."""
         if self._chain.resumed is not None and self._chain.lines.waiting:
             await trio.sleep(FIRST_BYTE_S)
             if self._run_waiting():
                 self._notify(WAITED)
 
     async def _query(self) -> str | None:
-        """Return the query followed by the piped input, or an empty text if there is neither.
+        """Return the query followed by the piped input, which may be empty.
 
-        Return ``None`` if the input cannot be used, and set ``_problem`` to the reason.
+        If the input cannot be used, return ``None`` and set ``_problem``.
         """
         query, within = self._task.query, self._task.piped_within
         if within is None:
@@ -209,15 +205,12 @@ class _Headless:
         self._limit_output()
 
     def _limit_output(self) -> None:
-        """If a signal has arrived and the last output has started, set its deadline to ``OUTPUT_GRACE_S`` from now."""
+        """Limit the time of the last output once a signal has arrived."""
         if self._output_scope is not None and self._signal is not None:
             self._output_scope.deadline = trio.current_time() + OUTPUT_GRACE_S
 
     async def _read(self) -> None:
-        """Send the lines of the input to the chain until its end.
-
-        Promise to answer questions, except while reading pauses because too many lines are queued.
-        """
+        """Send the lines of the input to the chain until its end, and offer to answer questions while reading."""
         answerer = self._chain.answering()
         try:
             while (raw := await self._stdin.next()) is not None:
@@ -278,7 +271,7 @@ class _Headless:
             self._output.put(events.Receipt(id=line.id, text=line.text, state="handled", kind=kind))
 
     def _record(self, answer: SubmitResult) -> None:
-        """Record what the chain did with a line. Show the message of the result if no event shows it."""
+        """Record the chain's answer to a line, and show its message if no event shows it."""
         match answer.what:
             case "started":
                 self._has_answered = True

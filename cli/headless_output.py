@@ -1,8 +1,7 @@
 """The output of a headless chain: answers or JSON on standard output, progress on standard error.
 
-One task writes both.
-Writes happen in a thread, so that a reader that stops reading does not block the chain. During a slow write the feed
-merges the waiting events. A reader that has closed its end of a pipe is not an error.
+One task writes both, in a thread, so that a reader that stops reading does not block the chain. During a slow write the
+feed merges the waiting events. A reader that has closed its end of a pipe is not an error.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class HeadlessOutput:
         self._tail = ""
         """The unfinished rows that the terminal shows."""
         self._is_shared = False
-        """Whether the shell has used the terminal since the start, so that typed characters may be among the rows."""
+        """Whether the shell has used the terminal since the start, and may have written among the rows."""
         self._ends_with_result = False
         self._answers: list[events.Notice] = []
         self.failure = ""
@@ -75,10 +74,9 @@ class HeadlessOutput:
         self._done.set()
 
     def _add_tail(self, pieces: list[tuple[int, str]]) -> list[tuple[int, str]]:
-        """Return the pieces to write, so that the reply's unfinished rows stay below all other rows.
+        """Return the pieces to write so that the reply's unfinished rows stay below all other rows.
 
-        The first piece erases the unfinished rows that the terminal shows, and the last one writes the current ones.
-        Return nothing if there is nothing to change.
+        The first piece erases the shown unfinished rows, and the last one writes the current ones.
         """
         self._is_shared = self._is_shared or tty.is_shell_in_control(self._stderr)
         tail = "" if self._is_shared else self._renderer.drawn_tail

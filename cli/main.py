@@ -57,7 +57,7 @@ def _open_standard_streams() -> None:
 
 
 def main(argv: Sequence[str], *, tools: Iterable[Tool] = ()) -> int:
-    """Run the command and return its exit code; ``tools`` are added to the configured ones."""
+    """Run the command and return its exit code. ``tools`` are added to the configured ones."""
     verbose = "-v" in argv or "--verbose" in argv
     try:
         args = options.parse_arguments(argv)
@@ -249,7 +249,7 @@ def _ask_for_commands(settings: Settings, place: Place, state: Path, typed: byte
 
 
 def _remember(remember: Callable[[], object], *, ascii: bool) -> None:
-    """Call ``remember``, which stores an answer. If the state folder cannot be written, show the error and continue."""
+    """Call ``remember``, which stores an answer. If that fails, show the error and continue."""
     from cli.terminal.plain_question import say
 
     try:

@@ -146,15 +146,12 @@ _OTHER_NAMES = {
     "help models": "login",
     "-c": "resume",
 }
-"""For each option or command of chain, other names that a user may try, such as those of similar programs.
-
-An error message suggests the right name.
-"""
+"""For each option or command, other names that users may try. An error message suggests the right name."""
 
 _FOREIGN_NAMES = {other: ours for ours, others in _OTHER_NAMES.items() for other in others.split()}
 
 _JOINED_QUERY = re.compile("-p(?![pvhc]*$)")
-"""A word that begins with ``-p`` and continues with a query, as in ``-pQUERY``. Other programs accept this form."""
+"""A word such as ``-pQUERY``, which other programs accept."""
 
 _OPTION = re.compile(r"-(?!\d*\.?\d+\Z)[^ ]+")
 """A word that argparse parses as an option."""
@@ -218,10 +215,8 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
 
     The result has an attribute for each option, and ``command``. For a command, this is its name, and ``words`` are its
     arguments. For a run, ``command`` is empty, and ``query`` is the query or ``None``.
-
-    argparse cannot use subparsers here, because an option may precede its command, and a query may be any word. So one
-    parser reads the options of all commands, and the command is the first of the remaining words.
     """
+    # Subparsers would not work, because an option may precede its command, and a query may be any word.
     if any(_JOINED_QUERY.match(word) for word in argv[: argv.index("--") if "--" in argv else None]):
         # argparse would report the letters of the query as options.
         raise UserError("-p needs a space after it, for example: chain -p 'List the files'")

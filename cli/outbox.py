@@ -12,10 +12,9 @@ ROOM = 64
 
 
 class Outbox:
-    """A queue of whole rows.
+    """A queue of whole rows without a limit.
 
-    ``put`` never blocks and has no limit. So a sender must limit the queue itself: it waits with ``wait_for_room``,
-    drops rows, or closes the connection to the peer.
+    A sender must limit the queue itself: it waits with ``wait_for_room``, drops rows, or closes the connection.
     """
 
     def __init__(self, write: Callable[[bytes], Awaitable[None]]) -> None:
@@ -31,7 +30,7 @@ class Outbox:
 
     @property
     def excess(self) -> int:
-        """The number of waiting bytes, without those of the first row: a single row of any length is no excess."""
+        """The number of waiting bytes without the first row, which may have any length."""
         return self._size - len(self._rows[0]) if self._rows else 0
 
     def put(self, row: bytes) -> None:

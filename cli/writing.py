@@ -22,7 +22,7 @@ def write_text(fd: int, text: str) -> None:
 
 
 def try_to_write(fd: int, text: str) -> str:
-    """Write a text. Return an error message, or an empty text on success or if the reader has closed its end."""
+    """Write a text. Return an error message, or "" on success or if the reader has closed its end."""
     try:
         write_text(fd, text)
     except BrokenPipeError:

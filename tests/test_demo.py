@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 from support.house import ROOT
+from support.keys import CTRL_D, ESC
 from support.program import environ
 from support.screen import Screen
-from support.terminal import CTRL_D, ESC, idle, send
+from support.terminal import send, wait_idle
 
 from chain.errors import UserError
 from cli.show.renderer import Renderer
@@ -87,7 +88,7 @@ def test_the_suggested_lines_work(start_demo: StartDemo) -> None:
     screen.open_gate("tool-5")
     screen.until("[✓] 1. verify the SKU data").until("Travel kettle").until("✓ done")
     screen.until(LAST_COMMENT).until("│ Not tried yet: stop")
-    idle(screen)
+    wait_idle(screen)
 
     send(screen, "analyze SKU122")
     wait_for_tool(screen, "list_files")
@@ -95,7 +96,7 @@ def test_the_suggested_lines_work(start_demo: StartDemo) -> None:
     screen.open_gate("tool-6")
     screen.until("[1 done, ").until("⏹ cancelled").until("│ Stopped.")
     assert screen.everything.count(LAST_COMMENT) == 1
-    send(idle(screen), "/quit")
+    send(wait_idle(screen), "/quit")
     assert screen.wait() == 0
     check_removed(screen)
 
@@ -110,8 +111,8 @@ def test_the_files_can_be_asked_about_afterwards(start_demo: StartDemo) -> None:
         "which file is the largest?": "products.csv: 5 lines, 9 words, 157 bytes.",
         "analyze SKU122": "Steel bottle",
     }.items():
-        send(idle(screen), line).until(answer)
-    idle(screen)
+        send(wait_idle(screen), line).until(answer)
+    wait_idle(screen)
     assert screen.everything.count(LAST_COMMENT) == 1
     screen.type(CTRL_D)
     assert screen.wait() == 0
@@ -122,7 +123,7 @@ def demo_in_its_second_run(start_demo: StartDemo) -> Screen:
     screen = wait_for_tool(start_demo(), "list_files")
     screen.type(ESC)
     screen.until("│ The current step was cancelled.")
-    send(idle(screen), "analyze SKU122").until("▶ analyze SKU122")
+    send(wait_idle(screen), "analyze SKU122").until("▶ analyze SKU122")
     return wait_for_tool(screen, "list_files")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.program import call_program, environ
-from support.terminal import Start, idle, send
+from support.terminal import Start, send, wait_idle
 
 from chain.app.sessions import MemoryStore
 from chain.errors import SessionError
@@ -52,10 +52,10 @@ def test_no_session_excludes_resuming(tmp_path: Path, work: Path, option: list[s
 
 
 def test_a_prompt_without_a_session_writes_no_file(start: Start, tmp_path: Path) -> None:
-    screen = idle(start("--no-session", env={"CHAIN_TRACE": "1"}))
+    screen = wait_idle(start("--no-session", env={"CHAIN_TRACE": "1"}))
     send(screen, "hello").until("✓ done")
     send(screen, "/new").until("New conversation")
-    send(idle(screen), "/resume").until("There is no other session here.")
+    send(wait_idle(screen), "/resume").until("There is no other session here.")
     send(screen, "/quit")
     assert screen.wait() == 0
     assert screen.left_behind == []

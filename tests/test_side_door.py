@@ -13,7 +13,7 @@ import pytest
 from support.house import ROOT
 from support.program import environ, start_program
 from support.screen import Screen
-from support.terminal import Start, busy, idle, journal, quit, send, states
+from support.terminal import Start, journal, line_states, quit, send, start_tool, wait_idle
 
 pytest_plugins = ["support.terminal"]
 
@@ -48,7 +48,7 @@ def first_row(process: subprocess.Popen[str]) -> str:
 
 
 def test_a_line_from_another_terminal_is_delivered(screen: Screen) -> None:
-    busy(idle(screen), "gate a")
+    start_tool(wait_idle(screen), "gate a")
     line = "todo: add x"
     with start_command(screen.home, "watch") as watch, start_command(screen.home, "send", "--wait", line) as sender:
         assert first_row(watch).startswith(f"Watching {journal(screen).stem}")
@@ -58,9 +58,9 @@ def test_a_line_from_another_terminal_is_delivered(screen: Screen) -> None:
         out, err = sender.communicate()
         assert (sender.returncode, err) == (0, "")
         assert out.startswith("L2 was delivered: main, iteration 1")
-        idle(screen)
+        wait_idle(screen)
         assert line not in (screen.editor or ""), "the prompt gets back only its own lines"
-        assert states(screen)[line] == "delivered"
+        assert line_states(screen)[line] == "delivered"
         quit(screen)
         watched, _ = watch.communicate()
     assert watch.returncode == 0
@@ -69,7 +69,7 @@ def test_a_line_from_another_terminal_is_delivered(screen: Screen) -> None:
 
 @pytest.mark.slow
 def test_a_killed_chain_ends_both_commands(start: Start, tmp_path: Path) -> None:
-    screen = busy(idle(start()), "gate a")
+    screen = start_tool(wait_idle(start()), "gate a")
     with start_command(tmp_path, "watch") as watch, start_command(tmp_path, "send", "--wait", "use B") as sender:
         first_row(watch)
         screen.until("📤 Interrupting: use B")
@@ -79,7 +79,7 @@ def test_a_killed_chain_ends_both_commands(start: Start, tmp_path: Path) -> None
     assert watch.returncode == sender.returncode == 1
     assert "the chain was killed; resume its session with: chain -r " in watch_error
     assert "the chain ended before" in send_error
-    resumed = idle(start("-c"))
+    resumed = wait_idle(start("-c"))
     assert exit_code(tmp_path, "send", "todo: add x") == 0
     send(resumed, "/quit")
     assert resumed.wait() == 0
@@ -87,11 +87,11 @@ def test_a_killed_chain_ends_both_commands(start: Start, tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_a_new_session_has_its_own_door(screen: Screen) -> None:
-    idle(screen)
+    wait_idle(screen)
     closed_session = journal(screen).stem
     send(screen, "/new")
     screen.until("New conversation")  # once the old session is closed
-    idle(screen)
+    wait_idle(screen)
     assert exit_code(screen.home, "send", "--session", closed_session, "todo: add x") == 2
     assert exit_code(screen.home, "send", "todo: add x") == 0
     screen.until("✓ Done: todo: add x")
@@ -100,7 +100,7 @@ def test_a_new_session_has_its_own_door(screen: Screen) -> None:
 
 @pytest.mark.slow
 def test_a_run_survives_watchers_that_leave(screen: Screen) -> None:
-    idle(screen)
+    wait_idle(screen)
     with start_command(screen.home, "watch") as unread, start_command(screen.home, "watch") as interrupted:
         for watcher in (unread, interrupted):
             first_row(watcher)
@@ -109,7 +109,7 @@ def test_a_run_survives_watchers_that_leave(screen: Screen) -> None:
         assert unread.stdout is not None
         unread.stdout.close()
         send(screen, "hello")
-        idle(screen.until("✓ done"))
+        wait_idle(screen.until("✓ done"))
         assert unread.wait() == 0
     quit(screen)
 
@@ -157,9 +157,9 @@ def test_a_command_of_the_model_is_refused(template: str, sandbox: str, start: S
     shell = {"name": "shell", "input": {"command": command.replace("$", "$$")}}
     rules = [{"when": {"user": "^run", "step": 1}, "tools": [shell]}, {"text": "Result: ${result}"}]
     (tmp_path / "rules.yaml").write_text(json.dumps({"rules": rules}))
-    screen = idle(start())
+    screen = wait_idle(start())
     send(screen, "run it")
-    idle(screen.until("Result: "))
+    wait_idle(screen.until("Result: "))
     records = [json.loads(row) for row in journal(screen).read_text().splitlines()]
     [line] = [record["text"] for record in records if record["type"] == "line"]
     assert line == "run it"

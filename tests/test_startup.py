@@ -1,4 +1,4 @@
-"""Which imports a start needs, and the public names of the package."""
+"""The imports at a start, and the public names of the package."""
 
 import ast
 import json
@@ -16,11 +16,11 @@ import chain
 
 
 def run(code: str, cwd: Path = ROOT) -> str:
-    """Return what a fresh interpreter prints."""
+    """Run Python code in a new interpreter, and return its output."""
     command = [sys.executable, "-W", "error", "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}"]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    ran = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
 
 
 def test_the_package_imports_its_parts_late() -> None:
@@ -42,7 +42,7 @@ assert "pydantic" not in sys.modules
 
 
 def test_no_module_of_the_current_folder_is_imported(tmp_path: Path) -> None:
-    """Commands of the model write there."""
+    # Commands of the model write there.
     (tmp_path / "yaml.py").write_text("open('run', 'w').close()")
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
     command = [sys.executable, "-m", "cli", "explain", "hello"]
@@ -50,7 +50,7 @@ def test_no_module_of_the_current_folder_is_imported(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-LOAD = """
+LOAD_SETTINGS = """
 from pathlib import Path
 from chain import load_settings
 settings = load_settings(config=None, environ={}, cwd=Path.cwd(), flags={"model": "offline"})
@@ -59,16 +59,16 @@ print(*sys.modules)
 """
 
 
-def test_the_configuration_imports_no_other_package(tmp_path: Path) -> None:
-    found = set(run(LOAD, tmp_path).split())
-    assert "yaml" in found
-    assert not found & {"trio", "asyncio", "pydantic", "prompt_toolkit", "anthropic"}
-    others = {name for name in found if name.startswith("chain") and not name.startswith("chain.config")}
-    assert {name for name in others if not name.startswith("chain.provider")} == {
+def test_loading_settings_imports_few_modules(tmp_path: Path) -> None:
+    imported = set(run(LOAD_SETTINGS, tmp_path).split())
+    assert "yaml" in imported
+    assert not imported & {"trio", "asyncio", "pydantic", "prompt_toolkit", "anthropic"}
+    of_chain = {name for name in imported if name.startswith("chain") and not name.startswith("chain.config")}
+    assert {name for name in of_chain if not name.startswith("chain.provider")} == {
         *("chain", "chain.version", "chain.errors", "chain.text", "chain.text.commas", "chain.regular_file"),
     }
-    needed_by_requests_only = ("client", "encoding", "stream", "model", "reader", "rules")
-    assert not {name for name in others if name.endswith(needed_by_requests_only)}
+    for_requests_only = ("client", "encoding", "stream", "model", "reader", "rules")
+    assert not {name for name in of_chain if name.endswith(for_requests_only)}
 
 
 async def test_a_run_imports_no_slow_library(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ async def test_a_run_imports_no_slow_library(tmp_path: Path) -> None:
         definitions = {"double": {**model, "base_url": double.url}}
         (tmp_path / "config.yaml").write_text(json.dumps({"models": {"default": "double", "definitions": definitions}}))
         code = "import sys\nfrom cli.main import main\nmain(sys.argv[1:])\nprint(*sys.modules)"
-        done = await trio.run_process(
+        ran = await trio.run_process(
             [sys.executable, "-c", code, "-p", "hi", "--config", "config.yaml", "--no-stdin"],
             cwd=tmp_path,
             env={"PYTHONPATH": str(ROOT), "HOME": str(tmp_path), "PATH": os.environ["PATH"], "NO_PROXY": "*"},
@@ -85,12 +85,12 @@ async def test_a_run_imports_no_slow_library(tmp_path: Path) -> None:
             capture_stderr=True,
         )
         tools = [tool["name"] for tool in double.requests[0].body["tools"]]
-    answer, modules = done.stdout.decode().splitlines()
+    answer, modules = ran.stdout.decode().splitlines()
     assert answer == "Hi."
-    assert {"shell", "read_file", "plan_list"} <= {*tools}
-    slow = "anthropic pydantic pydantic_core prompt_toolkit markdown_it pygments regex selectolax"
-    servers = "mcp mcp_types jsonschema chain.tools.mcp.servers chain.app.serving"
-    assert not {*slow.split(), *servers.split()} & {*modules.split()}
+    assert {"shell", "read_file", "plan_list"} <= {*tools}, "the default tools are offered"
+    slow_libraries = "anthropic pydantic pydantic_core prompt_toolkit markdown_it pygments regex selectolax"
+    for_servers = "mcp mcp_types jsonschema chain.tools.mcp.servers chain.app.serving"
+    assert not {*slow_libraries.split(), *for_servers.split()} & {*modules.split()}
 
 
 def test_markdown_libraries_are_imported_late() -> None:
@@ -108,11 +108,11 @@ def test_type_checkers_see_the_public_names() -> None:
     imports = next(
         node.body for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
     )
-    seen: dict[str, object] = {}
-    exec(compile(ast.Module(imports, []), "imports", "exec"), seen)
-    del seen["__builtins__"]
-    assert set(seen) == set(chain.__all__) - {"__version__"}
-    for name, value in seen.items():
+    typed_names: dict[str, object] = {}
+    exec(compile(ast.Module(imports, []), "imports", "exec"), typed_names)
+    del typed_names["__builtins__"]
+    assert set(typed_names) == set(chain.__all__) - {"__version__"}
+    for name, value in typed_names.items():
         assert getattr(chain, name) is value, name
 
 

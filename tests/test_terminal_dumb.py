@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from support.journals import journals, receipts_of
+from support.keys import CTRL_C, CTRL_D
 from support.screen import Screen
-from support.terminal import CTRL_C, CTRL_D, Start, configure, journal, send, states
+from support.terminal import Start, configure, journal, line_states, send
 
 pytest_plugins = ["support.terminal"]
 
@@ -18,17 +19,18 @@ pytestmark = pytest.mark.slow
 DUMB = {"TERM": "dumb"}
 
 
-def prompts(text: str = "> ") -> Callable[[Screen], object]:
-    """Return whether the last row is a prompt with this text, and the cursor behind it."""
+def prompt_is(text: str = "> ") -> Callable[[Screen], object]:
+    """Return a condition: the last row is this prompt, followed by the cursor."""
 
-    def holds(screen: Screen) -> bool:
-        return screen.rows[-1:] == [text.rstrip()] and screen.cursor[1] == len(text)
+    def is_last_row(screen: Screen) -> bool:
+        _, column = screen.cursor
+        return screen.rows[-1:] == [text.rstrip()] and column == len(text)
 
-    return holds
+    return is_last_row
 
 
-def left(screen: Screen, code: int = 0) -> None:
-    """Check the exit code, and that no escape sequence was written."""
+def check_dumb_exit(screen: Screen, code: int = 0) -> None:
+    """Wait for the exit. Check its code, and that no escape sequence was written."""
     assert screen.wait() == code, screen.everything
     assert screen.left_behind == []
     assert b"\x1b" not in screen.raw
@@ -38,23 +40,23 @@ def left(screen: Screen, code: int = 0) -> None:
 def test_rows_and_a_prompt_suffice_for_a_run(start: Start) -> None:
     screen = start(env=DUMB)
     screen.type("early bird\r")
-    screen.until("Done: early bird").until(prompts())
+    screen.until("Done: early bird").until(prompt_is())
     assert screen.is_cooked
     send(screen, "gate a").until("→ gate(")
     send(screen, "hello there").until("Interrupting: hello there").type("half a li")
     screen.until("half a li").open_gate("a")
-    screen.until("Understood: hello there").until("✓ done").until(prompts()).type("k\x7fne\r")
-    screen.until("Done: half a line").until(prompts()).type("not sent")
-    screen.until(prompts("> not sent")).type(CTRL_C)
-    screen.until("Press Ctrl-C again").until(prompts())
-    send(screen, "\x1b[Asent").until("Done: sent").until(prompts())
-    send(screen, "/copy").until("no clipboard that chain can reach").until(prompts())
+    screen.until("Understood: hello there").until("✓ done").until(prompt_is()).type("k\x7fne\r")
+    screen.until("Done: half a line").until(prompt_is()).type("not sent")
+    screen.until(prompt_is("> not sent")).type(CTRL_C)
+    screen.until("Press Ctrl-C again").until(prompt_is())
+    send(screen, "\x1b[Asent").until("Done: sent").until(prompt_is())
+    send(screen, "/copy").until("no clipboard that chain can reach").until(prompt_is())
 
     screen.kill(signal.SIGTERM)
 
-    left(screen, 143)
+    check_dumb_exit(screen, 143)
     lines = ("early bird", "gate a", "hello there", "half a line", "sent")
-    assert states(screen) == dict.fromkeys(lines, "delivered")
+    assert line_states(screen) == dict.fromkeys(lines, "delivered")
 
 
 def test_a_question_has_a_prompt_of_its_own(start: Start, tmp_path: Path) -> None:
@@ -64,33 +66,33 @@ rules:
   - text: 'Result: ${result}'
 """
     work = configure(tmp_path, rules, "edit")
-    screen = start(env=DUMB).until(prompts())
-    send(screen, "write a").until(prompts("Q1? "))
+    screen = start(env=DUMB).until(prompt_is())
+    send(screen, "write a").until(prompt_is("Q1? "))
     assert "type a space" not in screen.flat  # no key answers without Enter here
-    send(screen, "3").until("y, a or n; or say why not in a few words").until(prompts("Q1? "))
-    send(screen, "n").until("Q1 refused").until(prompts())
-    send(screen, "write b").until(prompts("Q2? "))
-    send(screen, "y", "and then").until("Q2 allowed").until("and then").until(prompts())
-    send(screen, "write c").until(prompts("Q3? ")).type(CTRL_C)
-    send(screen.until(prompts()), "/quit")
-    left(screen)
+    send(screen, "3").until("y, a or n; or say why not in a few words").until(prompt_is("Q1? "))
+    send(screen, "n").until("Q1 refused").until(prompt_is())
+    send(screen, "write b").until(prompt_is("Q2? "))
+    send(screen, "y", "and then").until("Q2 allowed").until("and then").until(prompt_is())
+    send(screen, "write c").until(prompt_is("Q3? ")).type(CTRL_C)
+    send(screen.until(prompt_is()), "/quit")
+    check_dumb_exit(screen)
     assert [path.name for path in work.iterdir()] == ["b"]
-    assert states(screen)["and then"] == "delivered"
+    assert line_states(screen)["and then"] == "delivered"
 
 
 def test_lines_are_whole_without_an_echo(start: Start) -> None:
-    screen = start(env=DUMB, under=["/bin/sh", "-c", 'stty -echo; exec "$0" "$@"']).until(prompts())
+    screen = start(env=DUMB, launcher=["/bin/sh", "-c", 'stty -echo; exec "$0" "$@"']).until(prompt_is())
     screen.type("hello\n")
-    screen.until("Done: hello").until(prompts())
-    assert "hello" not in [row.removeprefix("> ") for row in screen.rows]
+    screen.until("Done: hello").until(prompt_is())
+    assert not {"hello", "> hello"} & {*screen.rows}
     screen.type("/new\nand you\n")
-    screen.until("New conversation").until("Done: and you").until(prompts()).type(CTRL_D)
+    screen.until("New conversation").until("Done: and you").until(prompt_is()).type(CTRL_D)
     assert screen.wait() == 0
-    texts = [[line.text for line in receipts_of(found).values()] for found in journals(screen.home).values()]
+    texts = [[line.text for line in receipts_of(records).values()] for records in journals(screen.home).values()]
     assert sorted(texts) == [["and you"], ["hello"]]
 
 
 def test_the_loss_of_the_terminal_ends_the_program(start: Start) -> None:
-    screen = start(env=DUMB).until(prompts())
+    screen = start(env=DUMB).until(prompt_is())
     screen.hang_up()
     assert screen.wait() == 143

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 from support.house import ROOT
+from support.keys import ALT_ENTER, CTRL_C, CTRL_D
 from support.program import gates
 from support.screen import Screen
-from support.terminal import ALT_ENTER, CTRL_C, CTRL_D, LIMITS, Start, busy, edits, idle, journal, quit, send, states
+from support.terminal import LIMITS, Start, editor_has, journal, line_states, quit, send, start_tool, wait_idle
 
 pytest_plugins = ["support.terminal"]
 
@@ -19,16 +20,16 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_draft_survives_a_lost_connection(start: Start) -> None:
-    screen = idle(start())
+    screen = wait_idle(start())
     screen.type(f"half{ALT_ENTER}a thought")
-    screen.until(edits("half\na thought")).hang_up()
+    screen.until(editor_has("half\na thought")).hang_up()
     assert screen.wait() == 143
-    start("-c").until(edits("half\na thought"))
+    start("-c").until(editor_has("half\na thought"))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signals_before_the_program_is_ready(start: Start, number: signal.Signals) -> None:
-    screen = start(never=()).until(lambda s: not s.is_cooked)
+def test_a_signal_before_the_program_is_ready(start: Start, number: signal.Signals) -> None:
+    screen = start(disabled=()).until(lambda s: not s.is_cooked)
 
     screen.kill(number)
     if number == signal.SIGINT:
@@ -41,18 +42,18 @@ def test_signals_before_the_program_is_ready(start: Start, number: signal.Signal
 
 
 def test_keys_typed_ahead_are_not_lost(start: Start) -> None:
-    screen = start(never=(), under=["/bin/sh", "-c", 'read -r go; exec "$@"', "sh"])
+    screen = start(disabled=(), launcher=["/bin/sh", "-c", 'read -r go; exec "$@"', "sh"])
     screen.type("go\rvery early\r")
     screen.until(lambda s: not s.is_cooked).type("early bird")
 
-    screen.until("Done: very early").until(edits("early bird"))
+    screen.until("Done: very early").until(editor_has("early bird"))
     send(screen, "").until("Done: early bird")
-    quit(idle(screen))
-    assert states(screen) == {"very early": "delivered", "early bird": "delivered"}
+    quit(wait_idle(screen))
+    assert line_states(screen) == {"very early": "delivered", "early bird": "delivered"}
 
 
 def test_an_unread_terminal_delays_no_exit(start: Start) -> None:
-    screen = idle(start(never=()))
+    screen = wait_idle(start(disabled=()))
     send(screen, "flood 20000 100000").until("flood line")
 
     screen.kill(signal.SIGTERM)
@@ -63,8 +64,8 @@ def test_an_unread_terminal_delays_no_exit(start: Start) -> None:
 
 
 def test_an_endless_tool_delays_no_second_press(start: Start) -> None:
-    screen = idle(start(never=[*LIMITS, "cli.terminal.terminal_session.CLOSING_S"]))
-    busy(screen, "stone", "stone")
+    screen = wait_idle(start(disabled=[*LIMITS, "cli.terminal.terminal_session.CLOSING_S"]))
+    start_tool(screen, "stone", "stone")
     screen.type(CTRL_D)
     screen.until("Waiting for the running tool to end")
 
@@ -84,25 +85,25 @@ def test_a_bug_restores_the_terminal(screen: Screen) -> None:
     assert screen.times(f"chain -r {journal(screen).stem}")
 
 
-IMPATIENT = f"""
+IMPATIENT_PROGRAM = f"""
 import runpy
 from cli import ending
 ending.EXIT_S = 0.1
 runpy.run_path({str(ROOT / "tests/support/slow_disk_program.py")!r}, run_name="__main__")
 """
-"""The program on a disk that can be paused. It ends itself soon after its last row."""
+"""The program on a disk that can be paused. Its process ends at most 0.1 s after its last row."""
 
 
 def test_quit_succeeds_on_a_hanging_disk(start: Start) -> None:
-    screen = idle(start(under=(sys.executable, "-c", IMPATIENT), never=()))
+    screen = wait_idle(start(launcher=(sys.executable, "-c", IMPATIENT_PROGRAM), disabled=()))
     send(screen, "hello").until("Done: hello")
     os.mkfifo(gates(screen.home) / "disk")
-    send(idle(screen), "todo: add buy milk").until("added")
+    send(wait_idle(screen), "todo: add buy milk").until("added")
     send(screen, "/quit")
     assert screen.wait() == 0
 
 
-INTERRUPTED = """
+INTERRUPTED_PROGRAM = """
 import signal, sys, weakref
 
 class Thing: pass
@@ -118,11 +119,11 @@ sys.meta_path.insert(0, Finder())
 from cli import console
 console()
 """
-"""The program, with a Ctrl-C while the module ``name`` is imported, in a callback where Python drops exceptions."""
+"""The program, with a Ctrl-C during the import of the module ``name``, in a callback where Python drops exceptions."""
 
 
 @pytest.mark.parametrize("name", ["cli.main", "cli.terminal.plain_question"])
 def test_ctrl_c_during_an_import_ends_the_program(name: str, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("chains: {default: {model: offline}}\ntools: {allow: [shell]}\n")
-    with Screen([sys.executable, "-c", INTERRUPTED.format(name=name)], home=tmp_path, cwd=tmp_path) as screen:
+    with Screen([sys.executable, "-c", INTERRUPTED_PROGRAM.format(name=name)], home=tmp_path, cwd=tmp_path) as screen:
         assert screen.wait() == 130

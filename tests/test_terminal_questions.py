@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.journals import records
 from support.screen import Screen
-from support.terminal import LIMITS, Start, configure, idle, quit, send
+from support.terminal import LIMITS, Start, configure, quit, send, wait_idle
 
 pytest_plugins = ["support.terminal"]
 
@@ -23,8 +23,8 @@ rules:
   - {text: "Result: ${result}"}
 """
 
-TITLE, PLAIN = b"\x1b]2;chain: Q1 asks\x07", b"\x1b]2;chain: ~/work\x07"
-SAVED, RESTORED = b"\x1b[22;2t", b"\x1b[23;2t"
+QUESTION_TITLE, PLAIN_TITLE = b"\x1b]2;chain: Q1 asks\x07", b"\x1b]2;chain: ~/work\x07"
+SAVE_TITLE, RESTORE_TITLE = b"\x1b[22;2t", b"\x1b[23;2t"
 
 
 @pytest.fixture
@@ -35,46 +35,47 @@ def configured(start: Start, tmp_path: Path) -> Start:
     return start
 
 
-def pressable(screen: Screen, id: str = "Q1") -> Screen:
-    """Wait until one key answers this question."""
+def wait_for_keys(screen: Screen, id: str = "Q1") -> Screen:
+    """Wait until a single key answers this question."""
     return screen.until(lambda s: s.prompt == f"{id}?" and f"y, a or n answers {id} (main)" in s.toolbar)
 
 
 def answers(screen: Screen) -> list[tuple[str, str, str]]:
-    return [(r["id"], r["decision"], r["by"]) for r in records(screen.home) if r["type"] == "answer"]
+    """Return the id, the decision and the author of each recorded answer."""
+    found = [record for record in records(screen.home) if record["type"] == "answer"]
+    return [(answer["id"], answer["decision"], answer["by"]) for answer in found]
 
 
-def test_one_key_answers_but_no_text_begun_before(configured: Start) -> None:
-    screen = idle(configured()).until(lambda s: PLAIN in s.raw)
+def test_only_a_key_after_the_question_answers(configured: Start) -> None:
+    screen = wait_idle(configured()).until(lambda s: PLAIN_TITLE in s.raw)
     screen.type("read and write\ry")  # the last key is in the editor before the question
-    screen.until("❓ Q1 Allow write_file?").until(lambda s: TITLE + b"\x07" in s.raw)
+    screen.until("❓ Q1 Allow write_file?").until(lambda s: QUESTION_TITLE + b"\x07" in s.raw)
     screen.until(lambda s: "Q1 waits" in s.toolbar and "next safe point" in s.toolbar)
     assert (screen.prompt, screen.editor) == (">", "y")
     screen.type("es, but later\r")
-    screen.until("📤 Interrupting: yes, but later").until(lambda s: PLAIN in s.raw[s.raw.index(TITLE) :])
-    pressable(screen).type("n")
+    screen.until("📤 Interrupting: yes, but later").until(lambda s: PLAIN_TITLE in s.raw[s.raw.index(QUESTION_TITLE) :])
+    wait_for_keys(screen).type("n")
     screen.until("notes.txt · refused").until("Noted: yes, but later")
 
-    send(idle(screen), "read and write")
-    pressable(screen, "Q2")
+    send(wait_idle(screen), "read and write")
+    wait_for_keys(screen, "Q2")
     assert {"❓ Q2 Allow write_file?", "  notes.txt +1 −1", "  -old", "  +new"} <= {*screen.rows}
     assert "y allow once · a allow every write_file until you leave · n refuse" in screen.flat
     screen.type("y")
     screen.until("✓ write_file notes.txt · +1 −1 · Q2 allowed")
 
-    quit(idle(screen))
+    quit(wait_idle(screen))
     assert (screen.home / "work/notes.txt").read_text() == "new\n"
     assert answers(screen) == [("Q1", "refused", "user"), ("Q2", "allowed", "user")]
-    after = bytes(screen.raw[screen.raw.index(SAVED) :])
-    assert after.count(SAVED) == after.count(RESTORED) == 1
-    assert after.rindex(PLAIN) < after.index(RESTORED)
+    assert screen.raw.count(SAVE_TITLE) == screen.raw.count(RESTORE_TITLE) == 1
+    assert screen.raw.index(SAVE_TITLE) < screen.raw.rindex(PLAIN_TITLE) < screen.raw.index(RESTORE_TITLE)
 
 
 @pytest.mark.slow
 def test_a_key_just_after_the_question_answers_nothing(configured: Start, tmp_path: Path) -> None:
     with (tmp_path / "test.yaml").open("a") as config:
         config.write("notify: off\n")
-    screen = idle(configured(never=[*LIMITS, "cli.screen.row_output.MOMENT_S"]))
+    screen = wait_idle(configured(disabled=[*LIMITS, "cli.screen.row_output.MOMENT_S"]))
     send(screen, "write 2 files")
     screen.until(lambda s: s.prompt == "Q1?").type("y")
     screen.until(lambda s: s.editor == "y")
@@ -84,16 +85,16 @@ def test_a_key_just_after_the_question_answers_nothing(configured: Start, tmp_pa
     quit(screen)
 
     assert answers(screen) == [("Q1", "allowed", "user"), ("Q2", "withdrawn", "user")]
-    assert screen.raw.count(b"\x07") == screen.raw.count(PLAIN) == 1, "without notifications"
+    assert screen.raw.count(b"\x07") == screen.raw.count(PLAIN_TITLE) == 1, "without notifications"
 
 
 @pytest.mark.slow
 def test_a_terminal_without_titles_only_rings(configured: Start) -> None:
-    screen = idle(configured(env={"TERM": "linux"}))
-    pressable(send(screen, "read and write")).type("n")
+    screen = wait_idle(configured(env={"TERM": "linux"}))
+    wait_for_keys(send(screen, "read and write")).type("n")
     screen.until("· refused")
-    send(idle(screen), "/copy").until("no clipboard that chain can reach")
-    quit(idle(screen))
+    send(wait_idle(screen), "/copy").until("no clipboard that chain can reach")
+    quit(wait_idle(screen))
     assert b"\x1b]" not in screen.raw
-    assert RESTORED not in screen.raw
+    assert RESTORE_TITLE not in screen.raw
     assert b"\x07" in screen.raw

@@ -11,9 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.keys import CTRL_C
 from support.processes import until
 from support.servers import PROGRAM, entry_of, heard, left_by
-from support.terminal import CTRL_C, Start, configure, idle, quit, send
+from support.terminal import Start, configure, quit, send, wait_idle
 
 pytest_plugins = ["support.terminal"]
 
@@ -63,31 +64,31 @@ def test_a_workspace_server_from_question_to_end(start: Start, work: Path, tmp_p
     assert "env A: b\\x1b[2J" in screen.everything
     assert heard(log) == []
     send(screen, "y")
-    send(idle(screen), "say hello")
+    send(wait_idle(screen), "say hello")
     screen.until("Allow mcp__h__echo?").until('"text": "hello"').until("answers Q1").type("y\r")
-    idle(screen.until("Result: hello"))
+    wait_idle(screen.until("Result: hello"))
     send(screen, "/mcp").until("ready").until("17 tools")
     send(screen, "/mcp h").until("/mcp:h:greet")
     send(screen, "/mcp:h:greet Ada")
-    idle(screen.until("▶ Greet Ada.").until("✓ done"))
+    wait_idle(screen.until("▶ Greet Ada.").until("✓ done"))
 
     os.kill(server_pid(log), signal.SIGKILL)
     while "h  ended" not in screen.everything:
         n = screen.times("» /mcp")
-        idle(send(screen, "/mcp").until(lambda s, n=n: s.times("» /mcp") > n))
+        wait_idle(send(screen, "/mcp").until(lambda s, n=n: s.times("» /mcp") > n))
     assert "signal 9" in screen.everything
     send(screen, "say again").until("Q2 Allow mcp__h__echo?").until("answers Q2").type("y\r")
-    idle(screen.until("Result: again"))
+    wait_idle(screen.until("Result: again"))
     quit(screen)
-    assert ASKED not in idle(start()).everything
+    assert ASKED not in wait_idle(start()).everything
 
 
 def test_a_no_starts_nothing_and_is_stored(start: Start, work: Path, tmp_path: Path) -> None:
     screen = start().until(ASKED)
     send(screen, "n")
-    send(idle(screen), "/mcp").until("No server is set up")
-    quit(idle(screen))
-    assert ASKED not in idle(start().until("start it with --mcp h")).everything
+    send(wait_idle(screen), "/mcp").until("No server is set up")
+    quit(wait_idle(screen))
+    assert ASKED not in wait_idle(start().until("start it with --mcp h")).everything
     assert heard(tmp_path / "log") == []
 
 
@@ -109,14 +110,14 @@ def test_no_server_is_used_before_its_answer(start: Start, work: Path, tmp_path:
             stdio = {"command": "${PYTHON}", "args": ["-S", str(PROGRAM), "${LOG}"], "env": {"CHANGED": changed}}
             (work / ".mcp.json").write_text(json.dumps({"mcpServers": {"h": stdio, "far": far}}))
             calls.write_text("")
-            screen = start(under=watched, env=env)
+            screen = start(launcher=watched, env=env)
             for n, name in enumerate(wanted, 1):
                 screen.until(lambda s, n=n: s.times(ASKED) == n)
                 assert screen.times(f"names the server {name}:")
                 assert used() == set(), "none is started before all questions are answered"
                 assert not any(value in screen.everything for value in (str(log), str(port), "what-is-secret"))
                 send(screen, "y")
-            idle(screen).until(lambda s: used() == {"h", "far"})
+            wait_idle(screen).until(lambda s: used() == {"h", "far"})
             quit(screen)
             assert screen.times(ASKED) == len(wanted)
 
@@ -135,7 +136,7 @@ def test_nothing_of_a_server_outlives_the_program(start: Start, work: Path, tmp_
     log = tmp_path / "log"
     name_server(work, log, "spawn-first", "hang-at-end")
     (tmp_path / "rules.yaml").write_text(HANGING)
-    screen = idle(start("--mcp", "h", "--allow", "mcp__h__*"))
+    screen = wait_idle(start("--mcp", "h", "--allow", "mcp__h__*"))
     send(screen, "Go")
     until(lambda: heard(log).count("tools/call") == 2 and sum(row.startswith("left ") for row in heard(log)) == 2)
     server = server_pid(log)

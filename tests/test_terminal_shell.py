@@ -10,9 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from support.keys import ESC
 from support.processes import marked, until
 from support.screen import Screen
-from support.terminal import ESC, Start, configure, idle, quit, send, states
+from support.terminal import Start, configure, line_states, quit, send, wait_idle
 
 from chain.tools.processes.probe import probe
 
@@ -26,13 +27,17 @@ rules:
     tools:
       - name: shell
         input: {command: "setsid sleep 1000 & (sleep 1001 &) ; nohup sleep 1002 & echo hidden; cat wait"}
-  - {when: {user: '^reach', step: 1}, tools: [{name: shell, input: {command: "touch ../outside"}}]}
+  - {when: {user: '^touch', step: 1}, tools: [{name: shell, input: {command: "touch ../outside"}}]}
   - when: {user: '^serve', step: 1}
     tools: [{name: shell, input: {command: "setsid sleep 1000 & echo up; cat wait", background: true, wake: true}}]
   - {when: {interruption: 'JOB'}, text: "I see that it ended."}
   - {when: {interruption: '(?P<said>.*)'}, text: "Noted: ${said}"}
   - {text: "Result: ${result}"}
 """
+
+
+HIDDEN_PROCESSES = 4
+"""The three ``sleep`` and the ``cat`` of the command for ``hide``."""
 
 
 @pytest.fixture
@@ -46,82 +51,82 @@ def screen(start: Start, tmp_path: Path, mark: str) -> Screen:
     """The program with a model that runs commands without asking. They wait for a write to a pipe."""
     work = configure(tmp_path, RULES, "shell", "tools: {allow: [shell]}\n")
     os.mkfifo(work / "wait")
-    return idle(start(env={"MARK": mark}))
+    return wait_idle(start(env={"MARK": mark}))
 
 
 def commands(mark: str, *names: str) -> list[int]:
-    """Return the marked processes with these names; without names, all but the program and its helpers."""
+    """Return the marked processes with these names; without names, those of all commands."""
     found = []
     for pid in marked(mark):
-        with suppress(OSError):  # it has ended
+        with suppress(OSError):  # the process has ended
             if Path(f"/proc/{pid}/comm").read_text().strip() in (names or ("sleep", "cat", "bash")):
                 found.append(pid)
     return found
 
 
-def running(screen: Screen, query: str, mark: str, count: int) -> Screen:
-    """Start a run, and wait until this many processes of its command sleep."""
+def start_command(screen: Screen, query: str, mark: str, process_count: int) -> Screen:
+    """Start a run, and wait until its command has started its processes."""
     send(screen, query)
-    until(lambda: len(commands(mark, "sleep", "cat")) >= count)
+    until(lambda: len(commands(mark, "sleep", "cat")) >= process_count)
     return screen
 
 
 @pytest.mark.skipif(not probe().writes, reason="this machine cannot refuse writes")
 def test_a_denied_command_is_allowed_outside_once(start: Start, tmp_path: Path) -> None:
     configure(tmp_path, RULES, "shell")
-    screen, outside = idle(start()), tmp_path / "outside"
+    screen, outside = wait_idle(start()), tmp_path / "outside"
     for id, key, row in (
         ("Q1", "y", "  [sandbox: writes denied; approve with o]"),
         ("Q2", "o", "✓ shell  touch ../outside · Q2 allowed once outside the sandbox"),
         ("Q3", "y", "Q3 allowed"),
     ):
         outside.unlink(missing_ok=True)
-        send(screen, "reach").until(lambda s, id=id: f"o, a or n answers {id} (main)" in s.toolbar)
+        send(screen, "touch").until(lambda s, id=id: f"o, a or n answers {id} (main)" in s.toolbar)
         assert "o outside the sandbox · a allow this exact command" in screen.flat
         screen.type(key)
-        idle(screen.until(row))
+        wait_idle(screen.until(row))
         assert outside.exists() == (key == "o")
     quit(screen)
 
 
 def test_esc_and_a_closed_window_kill_a_command(screen: Screen, mark: str) -> None:
-    running(screen, "hide", mark, 4)
+    start_command(screen, "hide", mark, HIDDEN_PROCESSES)
     send(screen, "stop").until("Esc kills it")
-    assert len(commands(mark)) >= 4
+    assert len(commands(mark)) >= HIDDEN_PROCESSES
     screen.type(ESC)
-    idle(screen.until("⏹ interrupted"))
+    wait_idle(screen.until("⏹ interrupted"))
     assert not commands(mark)
 
-    running(screen, "hide", mark, 4)
+    start_command(screen, "hide", mark, HIDDEN_PROCESSES)
     send(screen, "waits").until("📤 Interrupting: waits").hang_up()
     screen.wait()
     until(lambda: not marked(mark))
-    assert states(screen) == {"hide": "delivered", "stop": "handled", "waits": "queued"}
+    assert line_states(screen) == {"hide": "delivered", "stop": "handled", "waits": "queued"}
 
 
-def serving(screen: Screen, mark: str, id: str) -> Screen:
-    """Start a background job."""
-    idle(send(screen, "serve").until(f"job {id} started"))
+def start_job(screen: Screen, mark: str, id: str) -> Screen:
+    """Start a background job, which gets this id, and wait until it has started its processes."""
+    wait_idle(send(screen, "serve").until(f"job {id} started"))
     until(lambda: len(commands(mark, "sleep", "cat")) == 2)
     return screen
 
 
 @pytest.mark.slow
 def test_a_job_wakes_the_model(screen: Screen, mark: str) -> None:
-    send(serving(screen, mark, "J1"), "/jobs").until("J1  running for ")
+    send(start_job(screen, mark, "J1"), "/jobs").until("J1  running for ")
     (screen.home / "work/wait").write_text("written\n")
-    idle(screen.until("● [JOB J1] exit code 0 after ").until("I see that it ended."))
+    wait_idle(screen.until("● [JOB J1] exit code 0 after ").until("I see that it ended."))
     until(lambda: not commands(mark))
-    send(serving(screen, mark, "J2"), "/kill J2").until("● [JOB J2] killed by the user after ")
+    send(start_job(screen, mark, "J2"), "/kill J2").until("● [JOB J2] killed by the user after ")
     until(lambda: not commands(mark))
-    quit(idle(screen))
+    quit(wait_idle(screen))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["stop", "/new", "quit", "hang up", "SIGKILL"])
-def test_no_process_of_a_job_outlives_the_session(screen: Screen, mark: str, way: str) -> None:
-    serving(screen, mark, "J1")
-    match way:
+@pytest.mark.parametrize("end", ["stop", "/new", "quit", "hang up", "SIGKILL"])
+def test_no_process_of_a_job_outlives_the_session(screen: Screen, mark: str, end: str) -> None:
+    start_job(screen, mark, "J1")
+    match end:
         case "quit":
             quit(screen)
         case "hang up":
@@ -129,8 +134,8 @@ def test_no_process_of_a_job_outlives_the_session(screen: Screen, mark: str, way
         case "SIGKILL":
             screen.kill(signal.SIGKILL)
         case _:
-            send(screen, way).until("Killing 1 background job: J1." if way == "stop" else "New conversation.")
+            send(screen, end).until("Killing 1 background job: J1." if end == "stop" else "New conversation.")
             until(lambda: not commands(mark))
-            send(idle(screen), "/quit")
+            send(wait_idle(screen), "/quit")
     screen.wait()
     until(lambda: not marked(mark))

@@ -1,4 +1,4 @@
-"""Questions about files that were only found, in a pseudo-terminal: configuration, and commands of the folder."""
+"""Questions in a pseudo-terminal whether to trust the folder's configuration and commands."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
+from support.keys import CTRL_C, CTRL_U
 from support.screen import Screen
-from support.terminal import CTRL_C, Start, edits, idle, quit, send
+from support.terminal import Start, editor_has, quit, send, wait_idle
 
 pytest_plugins = ["support.terminal"]
 
@@ -17,12 +18,13 @@ chains: {default: {model: mine}}
 tools: {allow: [list_files]}
 """
 
-ASKED = "[y/N]"
+ANSWERS = "[y/N]"
+"""The end of a question."""
 
 
 @pytest.fixture
 def work(tmp_path: Path) -> Path:
-    """A folder with a configuration that came with it."""
+    """A workspace with an untrusted configuration."""
     work = tmp_path / "work"
     work.mkdir()
     (work / "config.yaml").write_text(UNTRUSTED)
@@ -30,33 +32,33 @@ def work(tmp_path: Path) -> Path:
     return work
 
 
-def asked(screen: Screen) -> Screen:
-    return screen.until(lambda s: s.everything.rstrip().endswith(ASKED))
+def wait_for_question(screen: Screen) -> Screen:
+    return screen.until(lambda s: s.everything.rstrip().endswith(ANSWERS))
 
 
 @pytest.mark.slow
 def test_text_typed_before_the_question_is_no_answer(start: Start, work: Path) -> None:
-    # The terminal has all of it before the program begins.
-    screen = start(config=False, under=["/bin/sh", "-c", 'read go; exec "$0" "$@"'])
+    # The shell starts the program when the whole text was typed.
+    screen = start(config=False, launcher=["/bin/sh", "-c", 'read go; exec "$0" "$@"'])
     screen.type("go\rlist them\rand")
-    assert asked(screen).is_cooked
+    assert wait_for_question(screen).is_cooked
     assert 'line 3  tools.allow: ["list_files"]' in screen.everything
 
-    send(screen, "yesterday").until(lambda s: s.everything.count(ASKED) == 2)
-    send(screen, "y").until("Mine: list them").until(edits("and"))
+    send(screen, "yesterday").until(lambda s: s.everything.count(ANSWERS) == 2)
+    send(screen, "y").until("Mine: list them").until(editor_has("and"))
 
-    screen.type("\x15")
-    quit(idle(screen))
+    screen.type(CTRL_U)
+    quit(wait_idle(screen))
 
 
 @pytest.mark.slow
 def test_a_yes_is_stored_for_the_content(start: Start, work: Path) -> None:
-    send(asked(start(config=False)), "y").until("idle")
-    screen = idle(start(config=False))
-    assert ASKED not in screen.everything
+    send(wait_for_question(start(config=False)), "y").until("idle")
+    screen = wait_idle(start(config=False))
+    assert ANSWERS not in screen.everything
 
     (work / "config.yaml").write_text(UNTRUSTED.replace("list_files", "list_files, shell"))
-    screen = asked(start(config=False))
+    screen = wait_for_question(start(config=False))
     assert '["list_files", "shell"]' in screen.everything
     screen.type(CTRL_C)
     assert screen.wait() == 130
@@ -65,24 +67,25 @@ def test_a_yes_is_stored_for_the_content(start: Start, work: Path) -> None:
 
 @pytest.mark.slow
 def test_a_no_uses_another_configuration(start: Start, work: Path) -> None:
-    idle(send(asked(start(config=False)), "").until("is not used; the built-in defaults are").until("offline"))
-    own = work.parent / "config/chain/config.yaml"
-    own.parent.mkdir(parents=True)
-    own.write_text("models: {default: offline}\ninbox: {size: 3}\n")
-    screen = send(asked(start(config=False)), "n").until(lambda s: s.times(f"is not used; {own} is."))
-    quit(idle(screen))
+    screen = send(wait_for_question(start(config=False)), "").until("is not used; the built-in defaults are")
+    wait_idle(screen.until("offline"))
+    own_file = work.parent / "config/chain/config.yaml"
+    own_file.parent.mkdir(parents=True)
+    own_file.write_text("models: {default: offline}\ninbox: {size: 3}\n")
+    screen = send(wait_for_question(start(config=False)), "n").until(lambda s: s.times(f"is not used; {own_file} is."))
+    quit(wait_idle(screen))
 
 
 @pytest.mark.slow
-def test_a_file_replaced_meanwhile_is_not_used(start: Start, work: Path) -> None:
-    screen = asked(start(config=False))
+def test_a_file_replaced_during_the_question_is_ignored(start: Start, work: Path) -> None:
+    screen = wait_for_question(start(config=False))
     (work / "evil.yaml").write_text("rules: [{text: Evil.}]")
     (work / "new.yaml").write_text(UNTRUSTED.replace("rules.yaml", "evil.yaml"))
     os.replace(work / "new.yaml", work / "config.yaml")
 
     send(screen, "y")
-    send(idle(screen), "hello").until("Mine: hello")
-    quit(idle(screen))
+    send(wait_idle(screen), "hello").until("Mine: hello")
+    quit(wait_idle(screen))
     assert "Evil" not in screen.everything
 
 
@@ -91,18 +94,18 @@ def test_commands_of_the_folder_work_once_trusted(start: Start, tmp_path: Path) 
     commands = tmp_path / "work/.chain/commands"
     commands.mkdir(parents=True)
     (commands / "greet.md").write_text("hello $1")
-    for answer, says in (("n", "you have not trusted its present content"), ("y", "Done: hello Ada")):
-        screen = asked(start())
+    for answer, row in (("n", "you have not trusted its present content"), ("y", "Done: hello Ada")):
+        screen = wait_for_question(start())
         assert "/greet" in screen.everything
         send(screen, answer)
-        send(idle(screen), "/greet Ada").until(says)
+        send(wait_idle(screen), "/greet Ada").until(row)
         quit(screen)
-    assert ASKED not in idle(start()).everything
+    assert ANSWERS not in wait_idle(start()).everything
 
 
 def test_a_yes_that_cannot_be_stored_counts_once(start: Start, work: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    screen = asked(start(config=False, env={"XDG_STATE_HOME": str(tmp_path / "file")}))
+    screen = wait_for_question(start(config=False, env={"XDG_STATE_HOME": str(tmp_path / "file")}))
     send(screen, "y").until(lambda s: "the trust cannot be stored" in s.flat)
     screen.until(lambda s: "this session is not stored" in s.flat)
-    send(idle(screen), "hello").until("Mine: hello")
+    send(wait_idle(screen), "hello").until("Mine: hello")

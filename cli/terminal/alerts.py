@@ -1,4 +1,4 @@
-"""Window titles and bells for a user who may be looking elsewhere: a question opens, or a long run ends. Pure."""
+"""Window titles and bells when a question opens or a long run ends, since the user may not be looking. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from chain.text.phrases import describe_status, was_stopped
 from chain.text.wording import MAIN
 
 LONG_S = 10.0
-"""Seconds after which the user of a run has probably looked away."""
+"""The end of a run that took more seconds than this rings: the user has probably looked away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Alert:
 
 
 class Alerts:
-    """A function from events to alerts that remembers when the run started and which question is open."""
+    """The alerts of one session, derived from its events."""
 
     def __init__(self) -> None:
         self._started_at: float | None = None

@@ -49,11 +49,7 @@ _THREADS = Threads("attachments")
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """An image, or a text file with its absolute path.
-
-    ``label`` is the text in brackets that represents the attachment in the typed line. ``about`` describes its kind and
-    size.
-    """
+    """An image, or a text file with its absolute path. ``about`` describes its kind and size."""
 
     label: str
     about: str
@@ -75,10 +71,7 @@ class Attachments:
         self._images = 0
 
     async def attach_clipboard(self, environ: Mapping[str, str]) -> Attachment:
-        """Attach the image in the clipboard.
-
-        Raise ``UserError`` if the clipboard cannot be read, has no image, or has an image that is too large.
-        """
+        """Attach the image in the clipboard. Raise ``UserError`` if there is none, or if it is too large."""
         content = await read_clipboard(environ)
         kind = _image_kind(content)
         if not kind:
@@ -110,10 +103,7 @@ class Attachments:
         return self._add(self._free_label(path), f"{len(text):,} characters", path=str(path), text=text)
 
     def expand(self, line: str) -> tuple[str, list[tuple[str, bytes]]]:
-        """Find the attachments whose labels a line contains.
-
-        Return the line followed by the texts of these files, and the name and content of each of these images.
-        """
+        """Return a line with the texts of the files that it labels, and the images that it labels, with their names."""
         found = [each for each in self._by_label.values() if each.label in line]
         files = [f'{FILE_BEGIN}{each.path}">\n{each.text}\n</file>' for each in found if not each.image]
         # A returned line already contains the texts of its files.
@@ -136,10 +126,7 @@ class Attachments:
 
 
 async def read_clipboard(environ: Mapping[str, str]) -> bytes:
-    """Return the image in the clipboard, empty if there is none.
-
-    Raise ``UserError`` if no suitable program is installed, or if it takes longer than ``CLIPBOARD_S``.
-    """
+    """Return the image in the clipboard, empty if there is none. Raise ``UserError`` if it cannot be read in time."""
     found = [argv for argv in CLIPBOARD_PROGRAMS if shutil.which(argv[0], path=environ.get("PATH"))]
     if not found:
         raise UserError("install wl-paste (Wayland), xclip (X11) or pngpaste (macOS) to attach images")
@@ -180,8 +167,8 @@ async def _output_of(argv: Sequence[str], environ: Mapping[str, str]) -> bytes:
 def outside_path(pasted: str, roots: Sequence[Path], patience: float = PASTE_PATIENCE_S) -> Path | None:
     """Return the path in a pasted text if it names an existing file outside the ``roots``; else ``None``.
 
-    Terminals write the path of a dropped file in quotes, with backslashes, or as a ``file:`` address. The disk may be
-    slow: return ``None`` if the check takes longer than ``patience`` seconds.
+    Terminals write the path of a dropped file in quotes, with backslashes, or as a ``file:`` address. If the disk does
+    not answer within ``patience`` seconds, return ``None``.
     """
     text = pasted.strip()
     if not text or len(text) > MAX_PATH or not text.isprintable():

@@ -1,4 +1,4 @@
-"""The open sessions of one program: one, or two during a switch, which opens the new one before it closes the old."""
+"""The open sessions of one program: one, or two during a switch, which opens the new session first."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OpenDoor: TypeAlias = Callable[[Chain], AbstractAsyncContextManager[str]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _OpenChain:
-    """The state of an open chain: whether its closing was requested, and whether it has closed."""
+    """The state of an open chain."""
 
     problem: str
     """The reason why the chain has no side door; empty if it has one."""
@@ -32,10 +32,7 @@ class _OpenChain:
 
 
 class OpenSessions:
-    """The chains that this program has open, each in a task of its own with a side door.
-
-    ``open_chain`` opens a chain, and ``open_door`` its side door. ``settings`` define the models.
-    """
+    """The chains that this program has open, each in a task of its own with a side door."""
 
     def __init__(self, nursery: trio.Nursery, settings: Settings, open_chain: OpenChain, open_door: OpenDoor) -> None:
         self._nursery = nursery
@@ -47,8 +44,7 @@ class OpenSessions:
     async def open(self, model: str, *, plan: Iterable[Task] = (), resume: str = "", mode: Mode | None = None) -> Chain:
         """Open a new session with a plan, or the stored session with the id ``resume``. Return its chain.
 
-        ``mode`` is the mode to switch to; ``None`` keeps the session's own mode. Raise ``UserError`` if the session
-        cannot be opened.
+        ``mode`` is the mode to switch to, ``None`` for the session's own. Raise ``UserError`` if opening fails.
         """
         definition = self._settings.model(model)
         asked = build_model(definition, interactive=True)
@@ -60,7 +56,7 @@ class OpenSessions:
         return chain
 
     def notes(self, chain: Chain) -> Sequence[str]:
-        """Return the notes to show when a chain is opened: problems, instruction files, mode and added directories."""
+        """Return the notes to show when a chain is opened, such as problems, its mode and added directories."""
         problem = self._opened[chain].problem
         read = chain.state.instructions
         mode = "" if chain.mode == DEFAULT_MODE else mode_sentence(chain.mode)

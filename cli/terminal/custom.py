@@ -1,4 +1,4 @@
-"""Lists custom commands at a prompt, and submits one as a line or as the query of a run."""
+"""Lists custom commands, and submits the text of a command as a line or as the query of a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 UNTRUSTED = "{} came with this folder, and you have not trusted its present content; start chain again to review it."
 FindCustom: TypeAlias = Callable[[Collection[str]], FoundCommands]
-"""A function that reads the custom commands, such as ``find_commands``. Its argument is the names of other commands."""
+"""A function that reads the custom commands, such as ``find_commands``. Its argument is the names of built-in ones."""
 
 NO_DESCRIPTION, NO_DESCRIPTION_HERE = "a custom command", "a command of this folder"
 
@@ -30,7 +30,7 @@ class CustomCommands:
         self._find = find
         self._origin = origin
         self._models: dict[str, Model] = {}
-        """The models of commands, by the names of their definitions. The chain closes them."""
+        """The models that commands name, by the names of their definitions. The chain closes them."""
         self.attach: Callable[[str], tuple[str, Sequence[tuple[str, bytes]]]] = lambda text: (text, ())
         """A function that finds the attachments of a text: ``Attachments.expand``."""
         self.found = find()
@@ -69,7 +69,7 @@ class CustomCommands:
     def submit(self, command: CustomCommand, arguments: str) -> tuple[bool, str]:
         """Submit the text of a command. Return whether it was accepted, and a sentence to show, which may be empty.
 
-        Raise ``UserError`` if the text is empty, or if the model that the command names cannot be used.
+        Raise ``UserError`` if the text is empty or the command's model cannot be used.
         """
         # The leading space makes it text, never a command.
         text, images = self.attach(f" {command.expand(arguments)}")

@@ -1,4 +1,4 @@
-"""The display of a terminal program, shared by all sessions that it opens in turn."""
+"""The display of a terminal program, which all its sessions share."""
 
 from __future__ import annotations
 

@@ -26,16 +26,13 @@ QUESTION_ROWS = 4
 """Rows reserved below the list of sessions: the number of older sessions, the question, and the answer."""
 
 _KEYS = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O[ -~])")
-"""Matches the sequences of keys such as the arrows. They are ignored in an answer."""
+"""The sequences of keys such as the arrows, which are ignored in an answer."""
 
 WHICH_SESSION = "Resume which session? (number or part of an id, Enter to cancel)"
 
 
 def ask_which(state: Path, address: str, workspace: Path, *, ascii: bool) -> str | None:
-    """Ask which session to resume, and return its id; ``None`` if the user chose none.
-
-    Raise ``UserError`` if there are no sessions.
-    """
+    """Ask which session to resume. Return its id, or ``None`` after Enter. Raise ``UserError`` if there is none."""
     from chain.app import sessions  # imported late, since questions of trust do not need it
 
     here = workspace.resolve()
@@ -61,9 +58,9 @@ def ask_which(state: Path, address: str, workspace: Path, *, ascii: bool) -> str
 
 
 def ask_for_trust(settings: Settings, *, ascii: bool) -> tuple[bool | None, bytes]:
-    """Ask whether to trust the configuration file. Return the answer and the bytes that were typed before the question.
+    """Ask whether to trust the configuration file. Return the answer, and the bytes typed before the question.
 
-    The answer is ``None`` for Enter. The bytes do not answer the question: the caller passes them to the editor.
+    The answer is ``None`` for Enter. The bytes are for the editor.
     """
     assert settings.file is not None
     rows = trust_rows.question(settings.file, settings.untrusted_values, tty.size()[0])

@@ -1,7 +1,7 @@
 """The program at a terminal: its sessions, keys and signals, and what it restores and prints when it exits.
 
-A switch to another session opens the new session first. If that fails, the current session continues; otherwise the
-current session is closed. During the switch typed lines stay in the editor, and scripted lines are paused.
+A switch to another session opens the new session first, and continues the current one if that fails. During the switch
+typed lines stay in the editor, and scripted lines are paused.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ DOUBLE_PRESS_S = 2.0
 async def serve(screen: Screen, signals: AsyncIterator[int], style: TerminalStyle, invocation: Invocation) -> int:
     """Open a chain for a screen that is already shown, serve its user, and return the exit code.
 
-    Use the offline model if the configured model has no key. ``signals`` also yields signals that arrived before the
-    call. Raise an exception group that contains a ``UserError`` if the chain cannot be opened.
+    Use the offline model if the configured model has no key. Raise an exception group that contains a ``UserError`` if
+    the chain cannot be opened.
     """
     settings, place, state = invocation.settings, invocation.place, invocation.state
     name, notes = settings.chain().model, [*place.notes, *invocation.servers.notes]
@@ -87,7 +87,7 @@ async def serve(screen: Screen, signals: AsyncIterator[int], style: TerminalStyl
 
     async with trio.open_nursery() as nursery:
         open_sessions = OpenSessions(nursery, settings, opens, door)
-        with without_collector():  # a collection of all that is allocated by now would delay a key by 30 ms
+        with without_collector():  # a garbage collection would delay a key by 30 ms
             chain = await open_sessions.open(name, resume=place.resume, mode=invocation.mode)
         program = _Program(open_sessions, chain, name, screen, style, invocation)
         try:
@@ -125,7 +125,7 @@ class _Program:
         """The ids of the sessions that were in use, the current one last."""
         self._sender = Sender(chain, lambda line, answer: self._session.report(answer, line.text, line.to))
         self._requested: tuple[str, CommandAnswer] | None = None
-        """The command that requested another session, until that session is in use or could not be opened."""
+        """The command that requested another session, until the switch has succeeded or failed."""
         self._switching = trio.CancelScope()
         self._ready = Wakeup()
         self._is_leaving = False
@@ -199,9 +199,9 @@ class _Program:
             self._escaped_at = now
 
     def on_ctrl_c(self, *, has_text: bool) -> bool:
-        """Interrupt the run. If none is active, clear the line; if that is empty, show a hint how to exit.
+        """Interrupt the run; if none is active, clear the line; if the line is empty, hint how to exit.
 
-        If Ctrl-C is pressed again after the hint, exit. Return whether to clear the line.
+        A second Ctrl-C soon after the hint exits. Return whether to clear the line.
         """
         if self._is_leaving:
             self._exit_at_once(INTERRUPTED_CODE)
@@ -360,13 +360,10 @@ class _Program:
         return self._code or (LINES_LEFT if left else 0)
 
     async def close(self) -> None:
-        """Restore the terminal, store the draft, and print the unsent lines and how to resume the sessions.
-
-        Call this however ``run`` ended.
-        """
+        """Restore the terminal, store the draft, and print the unsent lines and how to resume the sessions."""
         self._is_leaving = True
         self._session.chain.leave()
-        # Restore the terminal whatever ended the program; ``Screen.close`` has its own timeout.
+        # Restore the terminal however the program ended; ``Screen.close`` has its own timeout.
         with trio.CancelScope(shield=True):
             await self._screen.close()
         self._session.chain.record_draft(typed := self._screen.text)
@@ -384,7 +381,7 @@ class _Program:
 
     @property
     def _farewell(self) -> list[str]:
-        """The rows that say how to resume the stored sessions of this program; the latest session comes last."""
+        """The rows on how to resume the stored sessions of this program, the latest session last."""
         if (tour := self._invocation.tour) is not None:
             return in_rows(tour.farewell, self._screen.width)
         if not self._invocation.is_kept:

@@ -1,7 +1,6 @@
 """The recipient of a typed line: the agent of its address, ``/to AGENT TEXT``, or else the chain's default target.
 
-An address belongs to the line and is not a command: the text after it and one space is an ordinary line with its own
-marker. A line that is taken back gets an address if it would go to another agent without one.
+An address is not a command: the text after it and one space is an ordinary line, which may begin with a marker.
 """
 
 from __future__ import annotations
@@ -55,9 +54,9 @@ def waiting_by_agent(chain: Chain) -> dict[str, int]:
 
 
 def take_back(chain: Chain, id: str, reason: str) -> str:
-    """Drop a waiting line and return its text, with an address if the line would go to another agent without one.
+    """Drop a waiting line and return its text, with an address if it would otherwise go to another agent.
 
-    Raise ``UserError`` if the line does not wait any more.
+    Raise ``UserError`` if the line no longer waits.
     """
     accepted = chain.lines.find(id)
     text = chain.lines.drop(accepted.id, reason)

@@ -1,7 +1,6 @@
-"""Slash commands: answered at once without a model, also during a run.
+"""Slash commands, which are answered at once without a model, also during a run.
 
-Answers are plain text. An answer does not report what the command has changed (a dropped line, a new conversation,
-another model), since the chain's events report that.
+Answers are plain text. What a command has changed, such as a dropped line, is reported by the chain's events instead.
 """
 
 from __future__ import annotations
@@ -75,10 +74,9 @@ class NextSession:
 class CommandAnswer:
     """The answer to a command: ``text`` to show, ``edit`` to put into the editor, ``copies`` for the clipboard.
 
-    ``is_rejected``: the command was not understood and stays in the editor. ``question`` is a question to show with its
-    whole preview. ``agent`` is the name of an agent whose transcript is to be shown. ``thinking`` is whether to show
-    thoughts in full from now on; ``None`` changes nothing. ``opening`` is a session to switch to, in
-    which ``text`` is shown after the switch.
+    ``is_rejected``: the command was not understood and stays in the editor. ``question`` is to be shown with its whole
+    preview, and ``agent`` with its transcript. ``thinking``: thoughts are to be shown in full; ``None`` changes
+    nothing. ``opening`` is a session to switch to before ``text`` is shown.
     """
 
     text: str = ""
@@ -94,10 +92,10 @@ class CommandAnswer:
 
 @dataclass(frozen=True, slots=True)
 class _Command:
-    """A command. ``argument`` is the syntax of its argument, which is one word, or any text if ``takes_text``.
+    """A command, whose argument is one word, or any text if ``takes_text``. ``argument`` is the syntax shown for it.
 
     ``arguments`` returns completions of the argument. ``run`` returns an answer, or rows to show. A command that
-    ``needs_terminal`` is not offered to a code editor that shows the session.
+    ``needs_terminal`` is not offered in a code editor.
     """
 
     about: str
@@ -115,10 +113,9 @@ class _CommandError(Exception):
 class Commands:
     """The slash commands of one chain. Call the methods in trio's thread, except those that say otherwise.
 
-    ``model`` names the model definition with which the chain was opened; ``None`` for the configured one. ``origin`` is
-    where the user's lines come from. ``screen`` is the terminal that shows the answers, or ``None``. ``store`` contains
-    the sessions that ``/resume`` opens, or is ``None``. ``find_custom`` reads the custom commands; its argument is the
-    names of the built-in ones.
+    ``model`` names the definition of the chain's model; ``None`` is the configured one. ``origin`` is that of the
+    user's lines. ``screen`` is the terminal that shows the answers, if any. ``store`` contains the sessions that
+    ``/resume`` offers, if any.
     """
 
     def __init__(
@@ -195,10 +192,7 @@ class Commands:
         self.custom = CustomCommands(chain, settings, lambda: find_custom(built_in), origin)
 
     def run(self, text: str, *, width: int = DEFAULT_WIDTH) -> CommandAnswer:
-        """Run a command and return its answer, formatted for ``width`` columns.
-
-        If the command fails, the answer contains the reason.
-        """
+        """Run a command. Return its answer, or the reason why it failed, formatted for ``width`` columns."""
         self._width = max(width, NARROWEST)
         try:
             answer = self._answer(text)
@@ -234,10 +228,8 @@ class Commands:
         return len(name) > 1 and is_command(text) and name.casefold() not in known and os.path.lexists(name)
 
     def menu(self, text: str) -> list[Choice]:
-        """Return the commands or files that complete ``text``, for the menu. Any thread may call it.
-
-        A completed command ends with a space, since prompt_toolkit drops a completion that equals the typed text.
-        """
+        """Return the commands or files that complete ``text``, for the menu. Any thread may call it."""
+        # A command ends with a space, since prompt_toolkit drops a completion that equals the typed text.
         if not is_command(text):
             before, names = self.files.complete_name(text)
             return [Choice(before + name, name) for name in names if before + name != text]
@@ -249,7 +241,7 @@ class Commands:
         return found + [Choice(f"{n} ", n, about) for n, about in self.prompts if len(text) > 1 and n.startswith(text)]
 
     def _names(self) -> list[str]:
-        """Return the names of the commands, without those that need a server or a job if there is none."""
+        """Return the names of the commands, without those about servers or jobs if there is none."""
         has = {"/mcp": self._chain.servers, **dict.fromkeys(("/jobs", "/kill"), self._chain.jobs.views)}
         return [name for name in self._commands if has.get(name, True)]
 
@@ -259,7 +251,7 @@ class Commands:
 
     @property
     def portable(self) -> list[tuple[str, str, str]]:
-        """The name, argument syntax and description of each command that needs no terminal, also of custom commands."""
+        """The name, argument syntax and description of each command that needs no terminal, including custom ones."""
         built_in = [entry for entry in self._entries() if not self._commands[entry[0]].needs_terminal]
         return [*built_in, *self.custom.entries()]
 

@@ -1,7 +1,4 @@
-"""Shows a prompt before the slow imports, and restores the terminal whenever the program ends.
-
-Modules are imported late, so that the prompt appears early.
-"""
+"""Shows a prompt before the slow imports, and restores the terminal whenever the program ends."""
 
 from __future__ import annotations
 
@@ -25,10 +22,9 @@ def run_at_terminal(
     ascii: bool,
     updates_rows: bool = True,
 ) -> int:
-    """Show a prompt, serve its user, and return the exit code. Raise ``UserError`` if ``prepare`` raises it.
+    """Show a prompt, call ``prepare``, serve the user, and return the exit code. Raise what ``prepare`` raises.
 
-    ``prepare`` is called after the prompt is shown, so that its imports delay no key. ``typed`` contains the keys
-    pressed before the call. ``updates_rows`` is whether shown rows may be updated in place.
+    ``typed`` contains the keys pressed before the call. ``updates_rows``: shown rows may be updated in place.
     """
     is_ascii = ascii or not tty.is_utf8(os.environ)
     if is_ascii and not ascii:

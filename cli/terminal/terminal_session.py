@@ -1,7 +1,7 @@
 """One session at a terminal: submits typed lines to its chain, and shows the chain's events as rows.
 
-One task shows the events. It waits until they are on the screen before it reads the next ones, so a terminal that is
-slow or not read does not delay the chain: the feed merges the events that wait.
+One task shows the events, and reads the next ones when these are on the screen. So a slow terminal does not delay the
+chain: the feed merges the events that wait.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ QUIET_S = 0.5
 """Seconds that an exit waits for a cancelled tool before it shows a message."""
 
 SHOWING_S = 1.0
-"""Seconds to wait until the last rows are shown when the program ends: the terminal may no longer be read."""
+"""Seconds that an exit waits until the last rows are shown: the terminal may no longer be read."""
 
 
 class SessionOwner(Protocol):
@@ -90,7 +90,7 @@ class TerminalSession:
         """Protects the toolbar, which the editor's thread reads."""
         self._recipients = Recipients(chain)
         self._shown_notes: set[str] = set()
-        """The notes shown before the first event. The record of a resumed session repeats some of them."""
+        """The notes shown before the first event, some of which a resumed session repeats."""
         self._feed = chain.feed()
         self._answerer = chain.answering()
         self._run_started = Wakeup()
@@ -98,9 +98,9 @@ class TerminalSession:
         self._now = time.time()
         """The time of the last drawing, which the rows and the toolbar show."""
         self._last_refusal = ("", "")
-        """The last refused line and the reason, empty when there is room again. The same refusal is shown only once."""
+        """The last refused line and the reason, so that a repetition is not shown; empty when there is room again."""
         self._answered_ids: set[str] = set()
-        """The ids of lines that were handled and answered in one step, so that their receipts are not shown."""
+        """The ids of lines that are answered already, so that their receipts are not shown."""
         self._tasks: trio.Nursery | None = None
         self._branch_read = trio.CancelScope()
         self._attachments = Attachments()
@@ -142,10 +142,7 @@ class TerminalSession:
         self._answerer.close()
 
     def welcome(self, text: str, *, command: str = "") -> None:
-        """Show the earlier rows of a resumed session, then a text.
-
-        ``command`` is the typed command that opened the session; empty if there is none.
-        """
+        """Show the earlier rows of a resumed session, then the command that opened the session, and a text."""
         resumed = self.chain.resumed
         if resumed is None:
             self.print(text, command=command)
@@ -197,10 +194,10 @@ class TerminalSession:
     def accept(self, text: str, *, at: str = "", again: bool = False) -> Acceptance:
         """Submit a line, and return what the editor does with it.
 
-        ``at`` is the question that was open when the line was begun. The line answers that question, unless it is a
-        command, a stop or a line with ``!``. A blank line sends the waiting lines; if there are none, it continues a
-        run that has used all its iterations. ``again``: the line was returned, and is sent again. While no run is
-        active, a line with ``!`` is refused unless it is sent again.
+        The line answers ``at``, the question that was open when the user began to type, unless it is a command, a stop
+        or a line with ``!``. A blank line sends the waiting lines; if there are none, it continues a run that has used
+        all its iterations. While no run is active, a line with ``!`` is refused, unless it was returned and is sent
+        ``again``.
         """
         if at and answers_question(text):
             return self._answer(at, text)
@@ -229,9 +226,9 @@ class TerminalSession:
         return "keep" if had_room or answer.what == "local" or parsed.problem else "later"
 
     def _answer(self, question: str, text: str) -> Acceptance:
-        """Answer a question. Return what the editor does with the text.
+        """Answer a question, and return what the editor does with the text.
 
-        A text that may be a mistyped key would deny a call. It is not sent; a sentence says how to answer.
+        A text that may be a mistyped key is not sent, since it would deny a call.
         """
         if not text.strip():
             return "accepted"
@@ -263,10 +260,7 @@ class TerminalSession:
         self._start_attaching(lambda: self._attachments.attach_clipboard(os.environ))
 
     def outside_path(self, pasted: str) -> str:
-        """Return the path in a pasted text if it names a file outside the tools' folders; else an empty text.
-
-        Any thread may call it.
-        """
+        """Return the path in a pasted text of a file outside the tools' folders, or "". Any thread may call it."""
         path = outside_path(pasted, (self.chain.workspace, *self.chain.state.added_directories))
         return "" if path is None else str(path)
 
@@ -298,10 +292,7 @@ class TerminalSession:
         return text
 
     def report(self, answer: SubmitResult, text: str, to: str = "") -> bool:
-        """Show the chain's answer to a submitted line for the agent ``to``, if no event shows it.
-
-        Return whether the line was accepted.
-        """
+        """Show the chain's answer to a line for ``to``, if no event shows it. Return whether it was accepted."""
         self._update_queue()
         match answer.what:
             case "refused":
@@ -347,7 +338,7 @@ class TerminalSession:
         return not answer.is_rejected
 
     def _show_context(self) -> None:
-        """Update the context usage in the toolbar. An undo changes it, and no event reports the new value."""
+        """Update the context usage in the toolbar, since no event reports the usage after an undo."""
         view = self.chain.window
         with self._lock:
             self._toolbar.set_context_usage(view.tokens, view.window or None)
@@ -379,7 +370,7 @@ class TerminalSession:
         return self.chain.is_running or self._toolbar.is_running
 
     def target(self, typed: str) -> str:
-        """Return the agent to which the typed line would go; empty for the main agent. Any thread may call it."""
+        """Return the agent that the typed line would go to; empty for the main agent. Any thread may call it."""
         to = self._recipients.find(typed)
         is_for_all = not to.is_addressed and (is_stop(typed) or is_command(typed))
         return "" if is_for_all else self._toolbar.target(to.agent)
@@ -405,7 +396,7 @@ class TerminalSession:
             )
 
     def read_branch(self) -> None:
-        """Start a thread that reads the workspace's git branch, which may have changed, and show it in the toolbar."""
+        """Read the workspace's git branch in a thread, and show it in the toolbar."""
         if self._tasks is not None and not self._all_shown.is_set() and self._display.tour is None:
             self._branch_read.cancel()  # it could end later, with an older branch
             self._branch_read = trio.CancelScope()
@@ -472,7 +463,7 @@ class TerminalSession:
         self._toolbar.update(event)
 
     async def _prepare(self) -> None:
-        """Import the modules for the first request, then those for its reply: two imports at once would slow typing."""
+        """Import the modules for a request, then those for its reply: two imports at once would slow down typing."""
         await self.chain.prepare()
         await _THREADS.run(warm, abandon_on_cancel=True)
         await self.chain.prepare_tools()

@@ -12,10 +12,10 @@ from cli.terminal.invocation import TerminalStyle
 
 
 def whole_session_rows(store: sessions.Store, id: str, style: TerminalStyle, width: int) -> Iterator[str]:
-    """Yield the rows of a session: thinking, complete inputs, results and pastes, each piece sanitized.
+    """Yield the rows of a session, sanitized, with thinking and complete inputs, results and pastes.
 
-    The rows are read from the store during the iteration, in any thread. Raise ``SessionError`` if that fails. Without
-    colours the rows are Markdown source.
+    Without colours the rows are Markdown source. Raise ``SessionError`` if the session cannot be read. Any thread may
+    iterate.
     """
     pieces = sessions.export(store, id, "md")
     if not style.color:

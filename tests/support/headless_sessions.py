@@ -21,17 +21,18 @@ class HeadlessSession:
     @property
     def statuses(self) -> list[str]:
         """The status of each finished run, in order."""
-        return [r.status for r in self.session.of(events.Result)]
+        return [result.status for result in self.session.of(events.Result)]
 
     @property
     def states(self) -> dict[str, str]:
         """The state of each line, by its text."""
-        return {r.text: r.state for r in self.session.chain.lines.receipts}
+        return {receipt.text: receipt.state for receipt in self.session.chain.lines.receipts}
 
     @property
     def delivered(self) -> list[tuple[str, str | None]]:
         """The delivered lines, with their safe points."""
-        return [(r.text, r.point) for r in self.session.chain.lines.receipts if r.state == "delivered"]
+        receipts = self.session.chain.lines.receipts
+        return [(receipt.text, receipt.point) for receipt in receipts if receipt.state == "delivered"]
 
 
 @dataclass

@@ -17,8 +17,8 @@ from .house import ROOT
 
 
 def environ(home: Path, more: Mapping[str, str | None]) -> dict[str, str]:
-    """Return an environment with its own home and a full terminal, and without keys."""
-    own = {
+    """Return an environment with this home and a full terminal, and without API keys."""
+    defaults = {
         "PATH": os.environ["PATH"],
         "HOME": str(home),
         "XDG_STATE_HOME": str(home / "state"),
@@ -28,11 +28,11 @@ def environ(home: Path, more: Mapping[str, str | None]) -> dict[str, str]:
         "TERM": "xterm-256color",
         "GATES": str(gates(home)),
     }
-    return {name: value for name, value in {**own, **more}.items() if value is not None}
+    return {name: value for name, value in {**defaults, **more}.items() if value is not None}
 
 
 def gates(home: Path) -> Path:
-    """Return the folder of the pipes for which the tool ``gate`` waits."""
+    """Return the folder of the pipes that the tool ``gate`` reads."""
     folder = home / "gates"
     folder.mkdir(exist_ok=True)
     return folder
@@ -65,16 +65,15 @@ def call_program(
 ) -> subprocess.CompletedProcess[str]:
     """Call the program's ``main`` in this process, which takes 20 ms instead of 600.
 
-    It has its own folder, environment and standard streams: ``stdin`` is its input or a descriptor; the outputs are
-    files, unless ``stdout`` is a descriptor.
+    ``stdin`` is the input or its descriptor. The outputs are captured, unless ``stdout`` is a descriptor.
     """
     with ExitStack() as stack:
         out, err = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(2))
         if not isinstance(stdin, int):
-            given = stack.enter_context(tempfile.TemporaryFile())
-            given.write(stdin.encode() if isinstance(stdin, str) else stdin)
-            given.seek(0)
-            stdin = given.fileno()
+            file = stack.enter_context(tempfile.TemporaryFile())
+            file.write(stdin.encode() if isinstance(stdin, str) else stdin)
+            file.seek(0)
+            stdin = file.fileno()
         with _streams(stdin, out.fileno() if stdout is None else stdout, err.fileno()), _environ(environ), chdir(cwd):
             code = main(args)
         for file in (out, err):

@@ -1,4 +1,4 @@
-"""The program at a prompt in memory: a real chain, and a screen that records what it is given."""
+"""The program at a prompt in memory: a real chain, and a screen that records its rows and calls."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ class RecordedScreen:
         self.rows: list[str] = []
         self.tail = ""
         self.calls: list[tuple[str, str]] = []
-        """The calls that change the text, the title or the clipboard, each with its argument."""
+        """The calls that change the text or the clipboard, each with its argument."""
         self.question: str | None = None
         self._changed = trio.Event()
 
     async def until(self, condition: Callable[[], object]) -> None:
-        """Wait until a condition holds. It is checked after each change."""
+        """Wait until a condition holds, which is checked after each change of the screen."""
         while not condition():
             await self._changed.wait()
 
@@ -122,13 +122,16 @@ class Owner:
 
 
 @asynccontextmanager
-async def at_terminal(
+async def open_terminal_session(
     max_iterations: int = 20, *, file: MemoryFile | None = None, resume: LoadedSession | None = None
 ) -> AsyncIterator[tuple[TerminalSession, RecordedScreen, Gate, Session]]:
-    """Yield a session in memory whose tool waits at the gate."""
-    gate, screen, use = Gate(), RecordedScreen(), settings(max_iterations=max_iterations)
-    opened = open_session(RULES, tools=[gate.tool], interactive=True, use=use, file=file, resume=resume)
-    async with opened as session, trio.open_nursery() as nursery:
+    """Yield a session in memory whose tool waits at the gate.
+
+    ``file`` is its journal, and ``resume`` a session that was read from this journal.
+    """
+    gate, screen, limits = Gate(), RecordedScreen(), settings(max_iterations=max_iterations)
+    opening = open_session(RULES, tools=[gate.tool], interactive=True, use=limits, file=file, resume=resume)
+    async with opening as session, trio.open_nursery() as nursery:
         display = Display(screen, PLAIN, None, None)
         terminal = TerminalSession(session.chain, Commands(session.chain, session.use), Owner(), display)
         nursery.start_soon(terminal.run)
@@ -140,7 +143,7 @@ async def at_terminal(
 
 @dataclass
 class Prompt:
-    """The program and its screen. ``code`` is its exit code, ``None`` while it runs."""
+    """The program and its screen. ``code`` is the exit code of the program, ``None`` while it runs."""
 
     screen: RecordedScreen
     signals: trio.MemorySendChannel[int]
@@ -150,7 +153,7 @@ class Prompt:
 
     @property
     def user(self) -> Listener:
-        """The program, as the keys of the user reach it."""
+        """The program's methods for the keys of the user."""
         return self.screen.listener
 
     @property
@@ -168,8 +171,12 @@ class Prompt:
         await self.screen.until(lambda: any(row in shown for shown in self.screen.rows[before:]))
         return next(shown for shown in self.screen.rows[before:] if row in shown)
 
-    async def idle(self) -> None:
-        """Wait until nothing happens without the user."""
+    def toolbar(self, typed: str = "") -> str:
+        """Return the row below the prompt while a text is typed."""
+        return "".join(text for _, text in self.user.toolbar(120, typed, "", 0, ""))
+
+    async def wait_idle(self) -> None:
+        """Wait until the program waits for input."""
         await self.screen.until(lambda: self.user.awaits_input)
 
     async def quit(self) -> int:
@@ -181,16 +188,20 @@ class Prompt:
 
 
 @asynccontextmanager
-async def prompt(
+async def open_prompt(
     folder: Path,
     rules: str = RULES,
     *,
     tools: Iterable[Tool] = (),
     groups: Iterable[str] = (),
-    kinds: Any = None,
-    **more: Any,
+    agents: Any = None,
+    **options: Any,
 ) -> AsyncIterator[Prompt]:
-    """Yield the program with a model that follows rules, and kinds of agents; ``more`` is for its ``Invocation``."""
+    """Yield the program with a model that follows rules.
+
+    ``tools`` are added to the gate's tool, and ``groups`` of tools and ``agents`` to the configuration. The options are
+    fields of ``Invocation``.
+    """
     (folder / "rules.yaml").write_text(rules)
     (folder / "other.yaml").write_text(
         "name: other rules\nrules: [{thinking: Considering it., text: I am the other model.}]"
@@ -200,31 +211,31 @@ async def prompt(
     raw = {
         "models": {"default": "rules", "definitions": definitions},
         "chains": {"default": chain},
-        "agents": kinds or {},
+        "agents": agents or {},
         "inbox": {"size": 2},
     }
     (folder / "config.yaml").write_text(json.dumps(raw))
     (folder / "work").mkdir(exist_ok=True)
-    use = load_settings(config=folder / "config.yaml", environ={}, cwd=folder / "work")
+    configured = load_settings(config=folder / "config.yaml", environ={}, cwd=folder / "work")
     gate, screen = Gate(), RecordedScreen()
     signals, received = trio.open_memory_channel[int](10)
     invocation = Invocation(
-        **{"settings": use, "place": Place(folder / "work"), "state": folder / "state/chain", **more},
+        **{"settings": configured, "place": Place(folder / "work"), "state": folder / "state/chain", **options},
         tools=(gate.tool, *tools),
     )
-    found = Prompt(screen, signals, gate)
+    shown = Prompt(screen, signals, gate)
 
     async def serve() -> None:
-        found.code = await program.serve(screen, received, PLAIN, invocation)
-        found.ended.set()
+        shown.code = await program.serve(screen, received, PLAIN, invocation)
+        shown.ended.set()
 
     with pytest.MonkeyPatch.context() as patched:
-        for name in ("exit_soon", "exit_on_signals"):  # they would end the process of the tests
+        for name in ("exit_soon", "exit_on_signals"):  # these would end the process of the tests
             patched.setattr(program, name, lambda *_: None)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(serve)
             await screen.until(lambda: hasattr(screen, "listener"))
-            yield found
+            yield shown
             gate.open.set()
-            if found.code is None:
-                await found.quit()
+            if shown.code is None:
+                await shown.quit()

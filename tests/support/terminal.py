@@ -1,4 +1,4 @@
-"""The program in a pseudo-terminal. A test file names this module in ``pytest_plugins`` for its fixtures."""
+"""The program in a pseudo-terminal. Test files that use the fixtures name this module in ``pytest_plugins``."""
 
 from __future__ import annotations
 
@@ -25,22 +25,18 @@ chains:
   default: {{model: test, tools: [todo, files]}}
 """
 
-OTHER = 'rules: [{text: "The other one says: ${query}"}]\n'
-
-ESC, UP, ALT_ENTER = "\x1b", "\x1b[A", "\x1b\r"
-CTRL_C, CTRL_D, CTRL_J, CTRL_L, CTRL_R = "\x03", "\x04", "\n", "\x0c", "\x12"
+OTHER_RULES = 'rules: [{text: "The other one says: ${query}"}]\n'
 
 COLOUR = re.compile(rb"\x1b\[(?:\d+;)*(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:;\d+)*m")
 
 PASTE = "\x1b[200~{}\x1b[201~"
+"""What a terminal writes for a pasted text."""
 
-SLOW = "stream 40 words in 20 seconds"
-"""A query whose answer, w01 w02 ..., begins soon and takes long."""
-
+SLOW_QUERY = "stream 40 words in 20 seconds"
 WORDS = [f"w{n:02}" for n in range(1, 41)]
+"""The words of the answer to ``SLOW_QUERY``."""
 
 Start = Callable[..., Screen]
-
 
 LIMITS = (
     "cli.terminal.program.DOUBLE_PRESS_S",
@@ -54,32 +50,32 @@ LIMITS = (
 """Time limits of the program that tests disable, since they could pass on a busy machine."""
 
 
-def started(
+def start_in(
     home: Path,
     *args: str,
     config: bool = True,
-    never: Sequence[str] = LIMITS,
-    under: Sequence[str] = (),
+    disabled: Sequence[str] = LIMITS,
+    launcher: Sequence[str] = (),
     env: Mapping[str, str | None] | None = None,
-    **more: Any,
+    **options: Any,
 ) -> Screen:
-    """Start the program in an empty folder, with a configuration of the test's own unless ``config`` is false.
+    """Start the program in the folder ``work`` of a home, with a configuration file unless ``config`` is false.
 
-    ``never`` names limits that are disabled; a program with ``-p`` has none of them. ``under`` is a command that starts
-    the program, such as a shell. ``more`` is for the screen.
+    ``disabled`` names the time limits that are disabled; a program with ``-p`` has none of them. ``launcher`` is a
+    command that starts the program, such as a shell. The options are those of ``Screen``.
     """
     (home / "work").mkdir(exist_ok=True)
-    named = home / "test.yaml"
-    if not named.exists():
-        named.write_text(CONFIG)
-        (home / "other.yaml").write_text(OTHER)
-    argv = [*under, *program(*(["--config", str(named)] if config else []), *args)]
-    own = {} if "-p" in args else {"NEVER": " ".join(never)}
-    return Screen(argv, home=home, cwd=home / "work", env={**own, **(env or {})}, **more)
+    file = home / "test.yaml"
+    if not file.exists():
+        file.write_text(CONFIG)
+        (home / "other.yaml").write_text(OTHER_RULES)
+    argv = [*launcher, *program(*(["--config", str(file)] if config else []), *args)]
+    limits = {} if "-p" in args else {"DISABLED_LIMITS": " ".join(disabled)}
+    return Screen(argv, home=home, cwd=home / "work", env={**limits, **(env or {})}, **options)
 
 
 def configure(home: Path, rules: str, tools: str, more: str = "") -> Path:
-    """Configure a model that follows rules and has groups of tools. Return the workspace."""
+    """Configure a model that follows ``rules``, with groups of ``tools``. Return the workspace."""
     (home / "rules.yaml").write_text(rules)
     (home / "test.yaml").write_text(
         "models: {default: test, definitions: {test: {provider: scripted, script: rules.yaml}}}\n"
@@ -93,16 +89,16 @@ def configure(home: Path, rules: str, tools: str, more: str = "") -> Path:
 def start(tmp_path: Path) -> Iterator[Start]:
     """Return a function that starts programs with their home in ``tmp_path``."""
     with ExitStack() as stack:
-        yield lambda *args, **more: stack.enter_context(started(tmp_path, *args, **more))
+        yield lambda *args, **options: stack.enter_context(start_in(tmp_path, *args, **options))
 
 
 @pytest.fixture
 def screen(start: Start) -> Screen:
     """The program with its prompt up."""
-    return idle(start())
+    return wait_idle(start())
 
 
-def idle(screen: Screen) -> Screen:
+def wait_idle(screen: Screen) -> Screen:
     """Wait for an empty prompt without a run."""
     return screen.until(lambda s: s.prompt == ">" and s.editor == "" and "idle" in s.toolbar)
 
@@ -113,24 +109,24 @@ def send(screen: Screen, *lines: str) -> Screen:
     return screen
 
 
-def busy(screen: Screen, query: str, tool: str = "gate") -> Screen:
-    """Start a run, and wait until the tool runs."""
+def start_tool(screen: Screen, query: str, tool: str = "gate") -> Screen:
+    """Start a run, and wait until its tool runs."""
 
-    def runs() -> int:
+    def run_count() -> int:
         return sum(row.startswith(("▶", ">> ")) for row in screen.rows)
 
-    count = runs()
+    count_before = run_count()
     send(screen, query)
-    return screen.until(lambda s: runs() > count and tool in s.toolbar)
+    return screen.until(lambda s: run_count() > count_before and tool in s.toolbar)
 
 
-def edits(text: str) -> Callable[[Screen], bool]:
-    """Return a condition: the editor has this text."""
+def editor_has(text: str) -> Callable[[Screen], bool]:
+    """Return a condition: the text in the editor is ``text``."""
     return lambda screen: screen.editor == text
 
 
-def words(screen: Screen) -> list[str]:
-    """Return the words of the answer to ``SLOW`` that are shown."""
+def shown_words(screen: Screen) -> list[str]:
+    """Return the words of the answer to ``SLOW_QUERY`` that are shown."""
     return re.findall(r"w\d\d", " ".join(screen.rows))
 
 
@@ -139,20 +135,21 @@ def journal(screen: Screen) -> Path:
     return journal_files(screen.home)[-1]
 
 
-def left(screen: Screen, code: int = 0) -> None:
-    """Check the exit code, the farewell, and that the terminal is as it was before."""
+def check_exit(screen: Screen, code: int = 0) -> None:
+    """Wait for the exit. Check its code, the note on how to resume, and that the terminal is as it was before."""
     assert screen.wait() == code, screen.everything
     assert screen.left_behind == [], screen.everything
     assert screen.editor is None, screen.everything
-    assert f"chain -r {journal(screen).stem}" in "".join(screen.rows[-6:])
+    farewell = "".join(screen.rows[-6:])  # the row may be wrapped
+    assert f"chain -r {journal(screen).stem}" in farewell
 
 
 def quit(screen: Screen) -> None:
     """End the program by command."""
     send(screen, "/quit")
-    left(screen)
+    check_exit(screen)
 
 
-def states(screen: Screen) -> dict[str, str]:
+def line_states(screen: Screen) -> dict[str, str]:
     """Return the state of each line by its text."""
     return {line.text: line.state for line in receipts(screen.home).values()}

@@ -21,7 +21,7 @@ class Bug(BaseException):
 
 
 class Trap(dict[str, object]):
-    """A field that raises a bug when it is set."""
+    """A dictionary that raises ``Bug`` when an item is set."""
 
     def __setitem__(self, key: str, value: object) -> None:
         raise Bug("a mistake of our own")
@@ -64,7 +64,7 @@ async def stone(ctx: ToolContext) -> str:
 @tool
 async def breaks(ctx: ToolContext) -> str:
     """Break the program."""
-    # Not by raising it here, which would be the tool's result.
+    # An exception raised here would only be the tool's result.
     ctx.steering.run.step.answered = Trap()  # type: ignore[attr-defined]
     return "broken"
 
@@ -72,13 +72,13 @@ async def breaks(ctx: ToolContext) -> str:
 TOOLS = (gate, flood, hang, stone, breaks)
 
 
-def lift(*limits: str) -> None:
-    """Disable time limits of the program, each given as ``module.NAME``."""
+def disable(*limits: str) -> None:
+    """Disable time limits of the program, each of which is named as ``module.NAME``."""
     for limit in limits:
         module, _, name = limit.rpartition(".")
         setattr(importlib.import_module(module), name, 1_000_000.0)
 
 
 if __name__ == "__main__":
-    lift(*os.environ.get("NEVER", "").split())
+    disable(*os.environ.get("DISABLED_LIMITS", "").split())
     sys.exit(main(sys.argv[1:], tools=TOOLS))

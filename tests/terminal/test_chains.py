@@ -22,11 +22,11 @@ from chain.chain import Chain
 from chain.config.load import Settings, load_settings
 from chain.journal.journal import Journal
 from chain.session import listing
-from cli.terminal.chains import OpenSessions
+from cli.terminal.chains import OpenChain, OpenSessions
 
 
-def configured(folder: Path) -> Settings:
-    """Return settings with two models that differ in their retries."""
+def configure(folder: Path) -> Settings:
+    """Return settings with model ``one``, and model ``two``, which always fails and is retried twice."""
     (folder / "one.yaml").write_text("name: one\nrules: [{text: The answer.}]")
     (folder / "two.yaml").write_text("name: two\nrules: [{text: x, error: {message: too busy, retryable: true}}]")
     models = {
@@ -39,81 +39,85 @@ def configured(folder: Path) -> Settings:
 
 
 @asynccontextmanager
-async def opener(folder: Path, **more: Any) -> AsyncIterator[OpenSessions]:
-    settings = configured(folder)
-    opens = partial(open_chain, settings, workspace=folder, state=folder / "state", **more)
+async def open_sessions(
+    folder: Path, open_function: OpenChain = open_chain, **options: Any
+) -> AsyncIterator[OpenSessions]:
+    """Yield the sessions of a program without side doors. The options are those of ``open_chain``."""
+    settings = configure(folder)
+    open_one = partial(open_function, settings, workspace=folder, state=folder / "state", **options)
     async with trio.open_nursery() as nursery:
-        sessions = OpenSessions(nursery, settings, opens, lambda _: nullcontext(""))
+        sessions = OpenSessions(nursery, settings, open_one, lambda _: nullcontext(""))
         yield sessions
         await sessions.close()
 
 
 async def test_a_chain_accepts_lines_until_it_is_closed(tmp_path: Path) -> None:
-    async with opener(tmp_path) as sessions:
-        one, other = await sessions.open("one"), await sessions.open("one")
-        await sessions.close(one)
-        assert one.submit("too late").what == "refused"
-        assert other.start("Do the task").what == "started"
-        await other.wait_idle()
-        await sessions.close(one)
-    assert other.submit("too late").what == "refused"
+    async with open_sessions(tmp_path) as sessions:
+        first, second = await sessions.open("one"), await sessions.open("one")
+        await sessions.close(first)
+        assert first.submit("too late").what == "refused"
+        assert second.start("Do the task").what == "started"
+        await second.wait_idle()
+        await sessions.close(first)
+    assert second.submit("too late").what == "refused"
 
 
 async def test_a_chain_of_a_cancelled_caller_is_closed(tmp_path: Path) -> None:
-    settings = configured(tmp_path)
     caller = trio.CancelScope()
+    chains = list[Chain]()
 
     @asynccontextmanager
-    async def opens(**more: Any) -> AsyncIterator[Chain]:
-        async with open_chain(settings, workspace=tmp_path, state=tmp_path / "state", **more) as chain:
+    async def open_and_cancel(settings: Settings, **options: Any) -> AsyncIterator[Chain]:
+        async with open_chain(settings, **options) as chain:
             caller.cancel()  # in the step in which the chain becomes open
+            chains.append(chain)
             yield chain
 
-    async with trio.open_nursery() as nursery:
-        sessions = OpenSessions(nursery, settings, opens, lambda _: nullcontext(""))
+    async with open_sessions(tmp_path, open_and_cancel) as sessions:
         with caller:
             await sessions.open("one")
-        await sessions.close()
+    assert [chain.submit("too late").what for chain in chains] == ["refused"]
 
 
-@pytest.mark.parametrize("is_cancelled", [False, True])
+@pytest.mark.parametrize("is_cancelled", [False, True], ids=["opened", "cancelled"])
 async def test_a_locked_session_delays_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_cancelled: bool
 ) -> None:
-    async with opener(tmp_path) as sessions:
+    async with open_sessions(tmp_path) as sessions:
         path = (await sessions.open("one")).journal_path
     assert path is not None
-    waits, unlocked = threading.Event(), threading.Event()
+    is_waiting, unlocked = threading.Event(), threading.Event()
     with path.open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_SH)
 
-        def pause(seconds: float) -> None:
-            waits.set()
+        def wait_and_unlock(seconds: float) -> None:
+            is_waiting.set()
             unlocked.wait()
             fcntl.flock(file, fcntl.LOCK_UN)
 
-        monkeypatch.setattr(time, "sleep", pause)
-        async with opener(tmp_path) as sessions, trio.open_nursery() as nursery:
-            one = await sessions.open("one")
+        monkeypatch.setattr(time, "sleep", wait_and_unlock)
+        async with open_sessions(tmp_path) as sessions, trio.open_nursery() as nursery:
+            other = await sessions.open("one")
             nursery.start_soon(partial(sessions.open, "one", resume=path.stem))
-            while not waits.is_set():
+            while not is_waiting.is_set():
                 await trio.lowlevel.checkpoint()
-            assert one.start("Do the task").what == "started"
-            await one.wait_idle()
+            assert other.start("Do the task").what == "started"
+            await other.wait_idle()
             if is_cancelled:
                 nursery.cancel_scope.cancel()
             unlocked.set()
     assert not listing.is_open(path)
-    assert path.read_bytes().count(b'{"type":"session"') == (1 if is_cancelled else 2)
+    openings = path.read_bytes().count(b'{"type":"session"')
+    assert openings == (1 if is_cancelled else 2)
 
 
 @pytest.mark.parametrize(("model", "retries"), [("one", 0), ("two", 2)])
 async def test_each_model_has_its_own_retries(
     tmp_path: Path, autojump_clock: MockClock, model: str, retries: int
 ) -> None:
-    async with opener(tmp_path, journal=Journal(MemoryFile(), id="test")) as sessions:
+    async with open_sessions(tmp_path, journal=Journal(MemoryFile(), id="test")) as sessions:
         chain = await sessions.open(model)
         feed = chain.feed()
         chain.start("Do the task")
         await chain.wait_idle()
-        assert [event.type for event in feed.take()].count("retry") == retries
+        assert sum(event.type == "retry" for event in feed.take()) == retries

@@ -1,4 +1,4 @@
-"""Questions before there is an editor."""
+"""Questions in line mode, before the editor starts."""
 
 from __future__ import annotations
 
@@ -18,26 +18,27 @@ from cli.terminal.plain_question import WHICH_SESSION, _ask, ask_which
 @pytest.mark.parametrize(
     ("typed", "answer"),
     [
-        ("es\n", "yes\n"),
-        ("\x1b\n", ""),
-        ("\x1b[B\x1b[1;5Aes\x1bOC\n", "yes\n"),
-        ("\x7f\n", "y\x7f\n"),
+        pytest.param("yes\n", "yes\n", id="letters"),
+        pytest.param("y\x1b\n", "", id="Esc cancels"),
+        pytest.param("y\x1b[B\x1b[1;5Aes\x1bOC\n", "yes\n", id="arrow keys are ignored"),
+        pytest.param("y\x7f\n", "y\x7f\n", id="a backspace stays"),
     ],
 )
-def test_a_line_answers_and_esc_cancels(keys: int, typed: str, answer: str) -> None:
-    os.write(keys, b"y")
-    os.write(keys, typed.encode())
+def test_the_answer_is_the_typed_line(keys: int, typed: str, answer: str) -> None:
+    first, rest = typed[:1], typed[1:]
+    os.write(keys, first.encode())
+    os.write(keys, rest.encode())
     assert _ask("?") == answer
 
 
 def test_a_line_of_arrow_keys_is_asked_again(keys: int, capfd: pytest.CaptureFixture[str]) -> None:
-    def answer() -> None:
-        while select.select([0], [], [], 0)[0]:  # until the first line was read
+    def answer_after_the_first_line() -> None:
+        while select.select([0], [], [], 0)[0]:  # the first line is not read yet
             pass
         os.write(keys, b"y\n")
 
     os.write(keys, b"\x1b[B\n")
-    threading.Thread(target=answer).start()
+    threading.Thread(target=answer_after_the_first_line).start()
     assert _ask("?") == "y\n"
     assert capfd.readouterr().out == "? ? "
 
@@ -45,10 +46,14 @@ def test_a_line_of_arrow_keys_is_asked_again(keys: int, capfd: pytest.CaptureFix
 def test_a_signal_before_the_read_ends_the_question(keys: int) -> None:
     main = threading.get_native_id()
 
+    def is_asleep() -> bool:
+        _, _, fields = Path(f"/proc/self/task/{main}/stat").read_text().rpartition(") ")
+        return fields.startswith("S")
+
     def interrupt() -> None:
-        while Path(f"/proc/self/task/{main}/stat").read_text().rpartition(") ")[2][0] != "S":
+        while not is_asleep():
             pass
-        signal.pthread_kill(threading.get_ident(), signal.SIGINT)  # to this thread, so the read goes on
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)  # this thread gets the signal, so the read continues
 
     def ask() -> None:
         thread.start()
@@ -63,16 +68,16 @@ def test_a_signal_before_the_read_ends_the_question(keys: int) -> None:
 async def test_the_list_of_sessions_fits_the_window(
     tmp_path: Path, keys: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("cli.screen.tty.size", lambda: (60, 20))
+    monkeypatch.setattr("cli.screen.tty.size", lambda: (60, 20))  # a session has 3 rows
+    settings, state = configured(tmp_path), tmp_path / "state"
     for n in range(7):
-        async with open_chain(
-            configured(tmp_path), workspace=tmp_path, state=tmp_path / "state", tools=[danger]
-        ) as chain:
+        async with open_chain(settings, workspace=tmp_path, state=state, tools=[danger]) as chain:
             chain.submit(f"task {n}")
             await chain.wait_idle()
     os.write(keys, b"1\n")
-    assert ask_which(tmp_path / "state", "", tmp_path, ascii=False) == chain.session_id
-    *rows, older, question, last = capfd.readouterr().out.split("\n")
-    assert [row.strip() for row in rows[2::3]] == [f"task {n}" for n in (6, 5, 4, 3, 2)]
+    assert ask_which(state, "", tmp_path, ascii=False) == chain.session_id
+    *rows, older, question, end_of_question = capfd.readouterr().out.split("\n")
+    tasks = [row.strip() for row in rows if row.strip().startswith("task ")]
+    assert tasks == [f"task {n}" for n in (6, 5, 4, 3, 2)]
     assert older == "2 older sessions: chain sessions list"
-    assert f"{question} {last.strip()}" == WHICH_SESSION, "it breaks between words"
+    assert f"{question} {end_of_question.strip()}" == WHICH_SESSION, "it breaks between words"

@@ -6,180 +6,212 @@ import json
 import re
 import signal
 from argparse import Namespace
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 import trio
 from support.journals import journals, receipts_of
-from support.prompt import prompt
+from support.prompt import Prompt, open_prompt
 from trio.testing import MockClock
 
 from chain.config.load import load_settings
 from chain.errors import UserError
+from chain.session.exit_codes import INTERRUPTED_CODE
 from chain.tools.tool import JobEnd, ToolContext, tool
 from cli.arguments import Place, read_place
 from cli.input.moments import parse_moment
 from cli.terminal.program import DOUBLE_PRESS_S
 
-STORES = """
+STORING_RULES = """
 rules:
   - {when: {user: store, step: 1}, tools: [{name: write_file, input: {path: a.txt, content: x}}]}
   - {text: Noted.}
 """
 
-BACKGROUND = """
+JOB_RULES = """
 rules:
   - {when: {user: start, step: 1}, tools: [{name: work, input: {}}]}
   - {text: Noted.}
 """
 
 
-def lines(folder: Path) -> list[dict[str, str]]:
-    """Return the lines of each session in the order of their starts, with their states."""
-    sessions = sorted(journals(folder).values(), key=lambda found: found[0]["time"])
-    return [{line.text: line.state for line in receipts_of(found).values()} for found in sessions]
+def line_states(folder: Path) -> list[dict[str, str]]:
+    """Return the states of the lines of each session by their texts, the oldest session first."""
+    sessions = sorted(journals(folder).values(), key=lambda records: records[0]["time"])
+    return [{line.text: line.state for line in receipts_of(records).values()} for records in sessions]
 
 
 async def test_new_keeps_the_plan_and_the_settings(tmp_path: Path) -> None:
-    async with prompt(tmp_path) as at:
-        await at.send("todo: add buy milk", "task 1 added")
-        await at.send("hello", "✓ done")
-        first = next(iter(journals(tmp_path)))
-        await at.send("/model other", "other (rules in other.yaml) answers")
-        await at.send("/effort high", "The effort is high")
-        await at.send("/thinking on", "Thoughts are now")
-        at.user.next_mode()
-        assert await at.send("/new", "New conversation") == (
-            "New conversation with the same plan (0/1); /new --clean starts without a plan."
-        )
-        await at.idle()
-        await at.send("and you", "I am the other model.")
-        assert any("Considering it." in row for row in at.screen.rows)
-        await at.send("/effort", "Effort: high.")
-        assert "accept edits" in "".join(text for _, text in at.user.toolbar(80, "", "", 0, ""))
-        second = next(id for id in journals(tmp_path) if id != first)
-        await at.send(f"/resume {first[:-2]}", "Session resumed.")
-        await at.idle()
-        assert await at.quit() == 0
-    assert at.screen.rows[-2:] == [f"Resume this session with: chain -r {id}" for id in (second, first)]
-    assert lines(tmp_path) == [{"todo: add buy milk": "handled", "hello": "delivered"}, {"and you": "delivered"}]
+    async with open_prompt(tmp_path) as prompt:
+        await prompt.send("todo: add buy milk", "task 1 added")
+        await prompt.send("hello", "✓ done")
+        await prompt.send("/model other", "other (rules in other.yaml) answers")
+        await prompt.send("/effort high", "The effort is high")
+        await prompt.send("/thinking on", "Thoughts are now")
+        prompt.user.next_mode()
+        row = await prompt.send("/new", "New conversation")
+        assert row == "New conversation with the same plan (0/1); /new --clean starts without a plan."
+        await prompt.wait_idle()
+        await prompt.send("and you", "I am the other model.")
+        assert any("Considering it." in row for row in prompt.screen.rows)
+        await prompt.send("/effort", "Effort: high.")
+        assert "accept edits" in prompt.toolbar()
+    assert line_states(tmp_path) == [{"todo: add buy milk": "handled", "hello": "delivered"}, {"and you": "delivered"}]
+
+
+async def test_the_exit_names_every_session_used(tmp_path: Path) -> None:
+    async with open_prompt(tmp_path) as prompt:
+        (first,) = journals(tmp_path)
+        await prompt.send("/new", "New conversation.")
+        await prompt.wait_idle()
+        (second,) = set(journals(tmp_path)) - {first}
+        part_of_id = first[:-2]
+        await prompt.send(f"/resume {part_of_id}", "Session resumed.")
+        await prompt.wait_idle()
+        assert await prompt.quit() == 0
+    last_rows = prompt.screen.rows[-2:]
+    assert last_rows == [f"Resume this session with: chain -r {id}" for id in (second, first)]
 
 
 async def test_scheduled_lines_move_to_the_next_session(tmp_path: Path) -> None:
-    async with prompt(tmp_path, scheduled=[parse_moment("@iteration 1 use B", strict=True)]) as at:
-        await at.send("/new", "New conversation")
-        await at.idle()
-        await at.send("hello", "INTERRUPTION at iteration 1: use B")
-        await at.idle()
+    async with open_prompt(tmp_path, scheduled=[parse_moment("@iteration 1 use B", strict=True)]) as prompt:
+        await prompt.send("/new", "New conversation")
+        await prompt.wait_idle()
+        await prompt.send("hello", "INTERRUPTION at iteration 1: use B")
+        await prompt.wait_idle()
 
 
 async def test_a_session_that_cannot_be_opened_changes_nothing(tmp_path: Path) -> None:
-    async with prompt(tmp_path) as at:
+    async with open_prompt(tmp_path) as prompt:
         sessions = tmp_path / "state/chain/sessions"
         sessions.rename(tmp_path / "elsewhere")
         sessions.write_text("no folder")
-        await at.send("/new", "XDG_STATE_HOME")
-        await at.idle()
-        await at.send("hello", "Noted.")
+        await prompt.send("/new", "XDG_STATE_HOME")
+        await prompt.wait_idle()
+        await prompt.send("hello", "Noted.")
         sessions.unlink()
         (tmp_path / "elsewhere").rename(sessions)
-    assert lines(tmp_path) == [{"hello": "delivered"}]
+    assert line_states(tmp_path) == [{"hello": "delivered"}]
 
 
 async def test_lines_wait_while_another_session_is_opened(tmp_path: Path) -> None:
-    async with prompt(tmp_path) as at:
-        assert at.user.accept("/new") == "accepted"
-        assert at.user.accept("hello") == "later"
-        await at.user.wait_ready()
-        assert at.user.accept("hello") == "accepted"
-        await at.screen.until_row("Noted.")
-    assert lines(tmp_path) == [{}, {"hello": "delivered"}]
+    async with open_prompt(tmp_path) as prompt:
+        assert prompt.user.accept("/new") == "accepted"
+        assert prompt.user.accept("hello") == "later"
+        await prompt.user.wait_ready()
+        assert prompt.user.accept("hello") == "accepted"
+        await prompt.screen.until_row("Noted.")
+    assert line_states(tmp_path) == [{}, {"hello": "delivered"}]
 
 
 async def test_without_a_key_the_offline_model_answers(tmp_path: Path) -> None:
     config = {"models": {"definitions": {"mine": {"provider": "anthropic", "model": "m", "api_key": "${KEY}"}}}}
     (tmp_path / "keyless.yaml").write_text(json.dumps({**config, "chains": {"default": {"model": "mine"}}}))
     settings = load_settings(config=tmp_path / "keyless.yaml", environ={}, cwd=tmp_path)
-    async with prompt(tmp_path, settings=settings) as at:
-        assert await at.screen.until_row("no API key") == ("ℹ no API key: the offline model answers; set KEY for mine")
+    async with open_prompt(tmp_path, settings=settings) as prompt:
+        row = await prompt.screen.until_row("no API key")
+    assert row == "ℹ no API key: the offline model answers; set KEY for mine"
 
 
-CTRL_C = {
-    "c c": "hints exits",
-    "c later c c": "hints hints exits",
-    "text text c": "clears clears hints",
-    "c line c": "hints hints",
-    "run c": "interrupts",
-    "run text c c": "interrupts hints exits",
-    "run c later text": "interrupts clears",
-}
+async def test_the_first_query_is_not_parsed(tmp_path: Path) -> None:
+    async with open_prompt(tmp_path, query="stop") as prompt:
+        await prompt.screen.until_row("▶ stop")
+        await prompt.screen.until_row("Noted.")
 
 
-@pytest.mark.parametrize(("presses", "effects"), CTRL_C.items(), ids=CTRL_C)
-async def test_ctrl_c(tmp_path: Path, mock_clock: MockClock, presses: str, effects: str) -> None:
-    """``c`` is Ctrl-C at an empty prompt, ``text`` with a text; ``run`` and ``line`` send one, ``later`` waits."""
-    found = []
-    async with prompt(tmp_path) as at:
-        for press in presses.split():
-            hints, was_running = at.screen.rows.count("Press Ctrl-C again to exit, or Ctrl-D."), at.is_running
-            if press == "later":
-                mock_clock.jump(DOUBLE_PRESS_S + 1)
-            elif press == "run":
-                await at.send("Do the task", "Looking.")
-                await at.gate.started.wait()
-            elif press == "line":
-                await at.send("/todo", "The plan is empty.")
-            else:
-                has_cleared = at.user.on_ctrl_c(has_text=press == "text")
-                if was_running:
-                    await at.screen.until(lambda: at.user.awaits_input or at.code is not None)
-                hints = at.screen.rows.count("Press Ctrl-C again to exit, or Ctrl-D.") - hints
-                found += ["clears"] * has_cleared + ["hints"] * hints
-                found += ["interrupts"] * (was_running and not at.is_running)
-    found += ["exits"] * (at.code == 130)
-    assert " ".join(found) == effects
+@pytest.mark.parametrize(
+    ("actions", "effects"),
+    [
+        pytest.param(["press", "press"], ["hint", "exit"], id="twice"),
+        pytest.param(["press", "wait", "press", "press"], ["hint", "hint", "exit"], id="after a pause"),
+        pytest.param(["press with text"] * 2 + ["press"], ["clear", "clear", "hint"], id="with a text"),
+        pytest.param(["press", "send a line", "press"], ["hint", "hint"], id="before and after a line"),
+        pytest.param(["start a run", "press"], ["interrupt"], id="during a run"),
+        pytest.param(
+            ["start a run", "press with text", "press", "press"], ["interrupt", "hint", "exit"], id="until the exit"
+        ),
+        pytest.param(["start a run", "press", "wait", "press with text"], ["interrupt", "clear"], id="after a run"),
+    ],
+)
+async def test_ctrl_c(tmp_path: Path, mock_clock: MockClock, actions: list[str], effects: list[str]) -> None:
+    observed = list[str]()
+    async with open_prompt(tmp_path) as prompt:
+
+        async def press(*, has_text: bool) -> None:
+            rows_before, was_running = len(prompt.screen.rows), prompt.is_running
+            if prompt.user.on_ctrl_c(has_text=has_text):
+                observed.append("clear")
+            if was_running:
+                await prompt.screen.until(lambda: prompt.user.awaits_input or prompt.code is not None)
+            hints = prompt.screen.rows[rows_before:].count("Press Ctrl-C again to exit, or Ctrl-D.")
+            observed.extend(["hint"] * hints)
+            if was_running and not prompt.is_running:
+                observed.append("interrupt")
+
+        for action in actions:
+            match action:
+                case "wait":
+                    mock_clock.jump(DOUBLE_PRESS_S + 1)
+                case "start a run":
+                    await prompt.send("Do the task", "Looking.")
+                    await prompt.gate.started.wait()
+                case "send a line":
+                    await prompt.send("/todo", "The plan is empty.")
+                case _:
+                    await press(has_text=action == "press with text")
+    if prompt.code == INTERRUPTED_CODE:
+        observed.append("exit")
+    assert observed == effects
 
 
-async def test_esc_twice_lists_the_runs_to_undo(tmp_path: Path, mock_clock: MockClock) -> None:
-    async with prompt(tmp_path, STORES, groups=["edit"]) as at:
-        at.user.next_mode()
-        at.user.on_escape(has_text=False)
-        at.user.on_escape(has_text=False)
-        await at.screen.until_row("No run can be undone.")
-        await at.send("store", "Noted.")
-        await at.idle()
-        for has_text, seconds in ((False, 0), (True, 0), (False, 0), (False, DOUBLE_PRESS_S + 1)):
-            mock_clock.jump(seconds)
-            at.user.on_escape(has_text=has_text)
-        assert at.screen.calls == []
-        at.user.on_escape(has_text=False)
-        assert re.fullmatch(r"  1  \S+ \d\d:\d\d  store +a.txt", at.screen.rows[-1])
-        assert at.screen.calls == [("edit", "/undo ")]
-        await at.send("/undo 1", "a.txt")
+async def test_esc_twice_offers_to_undo_a_run(tmp_path: Path) -> None:
+    async with open_prompt(tmp_path, STORING_RULES, groups=["edit"]) as prompt:
+        prompt.user.next_mode()
+        await prompt.send("store", "Noted.")
+        await prompt.wait_idle()
+        for _ in range(2):
+            prompt.user.on_escape(has_text=False)
+        *_, last_row = prompt.screen.rows
+        assert re.fullmatch(r"  1  \S+ \d\d:\d\d  store +a.txt", last_row)
+        assert prompt.screen.calls == [("edit", "/undo ")]
+        await prompt.send("/undo 1", "a.txt")
     assert not (tmp_path / "work/a.txt").exists()
 
 
+async def test_only_two_quick_escs_without_text_count(tmp_path: Path, mock_clock: MockClock) -> None:
+    async with open_prompt(tmp_path) as prompt:
+        for has_text, pause_s in ((False, 0), (True, 0), (False, 0), (False, DOUBLE_PRESS_S + 1)):
+            mock_clock.jump(pause_s)
+            prompt.user.on_escape(has_text=has_text)
+        assert "No run can be undone." not in prompt.screen.rows
+        prompt.user.on_escape(has_text=False)
+        assert "No run can be undone." in prompt.screen.rows
+
+
 async def test_unsent_lines_are_named_after_a_signal(tmp_path: Path) -> None:
-    late = parse_moment("@iteration 9 too late", strict=True)
-    async with prompt(tmp_path, scheduled=[late]) as at:
-        await at.send("Do the task", "Looking.")
-        await at.send("use B")
-        at.screen.text = "half a\nthought"
-        at.signals.send_nowait(signal.SIGTERM)
-        await at.ended.wait()
+    scheduled = [parse_moment("@iteration 9 too late", strict=True)]
+    async with open_prompt(tmp_path, scheduled=scheduled) as prompt:
+        await prompt.send("Do the task", "Looking.")
+        await prompt.send("use B")
+        prompt.screen.text = "half a\nthought"
+        prompt.signals.send_nowait(signal.SIGTERM)
+        await prompt.ended.wait()
     (id,) = journals(tmp_path)
-    assert at.code == 143
-    assert at.screen.rows[-5].startswith("⏹ interrupted, 1 iteration")
-    assert at.screen.rows[-4:] == [
+    assert prompt.code == 143
+    end_of_run, *farewell = prompt.screen.rows[-5:]
+    assert end_of_run.startswith("⏹ interrupted, 1 iteration")
+    assert farewell == [
         "Not sent: @iteration 9 too late",
         "Not sent: half a\n  thought",
         "1 line stays queued in the session.",
         f"Resume this session with: chain -r {id}",
     ]
-    assert lines(tmp_path) == [{"Do the task": "delivered", "use B": "queued"}]
+    assert line_states(tmp_path) == [{"Do the task": "delivered", "use B": "queued"}]
 
 
-async def test_the_end_of_a_job_is_no_line_of_the_user(tmp_path: Path) -> None:
+async def test_the_end_of_a_job_is_counted_separately(tmp_path: Path) -> None:
     @tool
     async def work(ctx: ToolContext) -> str:
         """Start a job."""
@@ -190,70 +222,71 @@ async def test_the_end_of_a_job_is_no_line_of_the_user(tmp_path: Path) -> None:
 
         return ctx.jobs.start(ctx.agent, ctx.call_id, "make", run, wakes=False)
 
-    async with prompt(tmp_path, BACKGROUND, tools=[work]) as at:
-        await at.send("start", "✓ done")
-        await at.idle()
-        assert "idle · ask · 1 job · " in "".join(text for _, text in at.user.toolbar(80, "", "", 0, ""))
-        assert await at.quit() == 0
-    assert "1 job end stays queued in the session." in at.screen.rows
+    async with open_prompt(tmp_path, JOB_RULES, tools=[work]) as prompt:
+        await prompt.send("start", "✓ done")
+        await prompt.wait_idle()
+        assert "idle · ask · 1 job · " in prompt.toolbar()
+        assert await prompt.quit() == 0
+    assert "1 job end stays queued in the session." in prompt.screen.rows
 
 
 async def test_ctrl_d_with_waiting_lines_exits_with_3(tmp_path: Path) -> None:
-    async with prompt(tmp_path) as at:
-        await at.send("Do the task", "Looking.")
-        await at.send("use B")
-        assert await at.quit() == 3
+    async with open_prompt(tmp_path) as prompt:
+        await prompt.send("Do the task", "Looking.")
+        await prompt.send("use B")
+        assert await prompt.quit() == 3
 
 
 async def test_commands_reach_the_editor_and_the_clipboard(tmp_path: Path) -> None:
-    async with prompt(tmp_path, query="stop") as at:
-        await at.screen.until_row("Noted.")
-        await at.idle()
-        await at.send("/copy", "Sent to the clipboard: 6 characters.")
-        await at.send("Do the task", "Looking.")
-        await at.send("use B")
-        assert at.user.take_back() == "use B"
-        await at.send("use C")
-        await at.send("/edit")
-        assert at.screen.calls == [("copy", "Noted."), ("edit", "use C")]
-        assert at.user.completions("/qui") == ["/quit"]
-        assert [choice.label for choice in at.user.menu("/qui")] == ["/quit"]
-        assert "Noted." in "\n".join(at.user.session_rows())
-        at.gate.open.set()
-        await at.idle()
-        await at.send("/quit")
-        await at.ended.wait()
-    assert at.code == 0
+    async with open_prompt(tmp_path) as prompt:
+        await prompt.send("hello", "Noted.")
+        await prompt.wait_idle()
+        await prompt.send("/copy", "Sent to the clipboard: 6 characters.")
+        await prompt.send("Do the task", "Looking.")
+        await prompt.send("use B")
+        await prompt.send("/edit")
+        assert prompt.screen.calls == [("copy", "Noted."), ("edit", "use B")]
+
+
+async def test_keys_reach_the_session(tmp_path: Path) -> None:
+    async with open_prompt(tmp_path) as prompt:
+        await prompt.send("Do the task", "Looking.")
+        await prompt.send("use B")
+        assert prompt.user.take_back() == "use B"
+        assert prompt.user.completions("/qui") == ["/quit"]
+        assert [choice.label for choice in prompt.user.menu("/qui")] == ["/quit"]
+        assert "Looking." in "\n".join(prompt.user.session_rows())
 
 
 async def test_a_resumed_session_restores_lines_draft_and_limit(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "work/AGENTS.md").write_text("Use make.")
-    async with prompt(tmp_path) as at:
-        await at.send("hello", "Noted.")
-        await at.send("Do the task", "Looking.")
-        await at.send("use B")
-        await at.send("use C")
-        at.screen.text = "half a thought"
-        assert await at.quit() == 3
+    async with open_prompt(tmp_path) as prompt:
+        await prompt.send("hello", "Noted.")
+        await prompt.send("Do the task", "Looking.")
+        await prompt.send("use B")
+        await prompt.send("use C")
+        prompt.screen.text = "half a thought"
+        assert await prompt.quit() == 3
     (id,) = journals(tmp_path)
-    async with prompt(tmp_path, place=Place(tmp_path / "work", id)) as at:
-        await at.screen.until_row("2 earlier lines wait (L3, L4): Enter on an empty line sends them")
-        assert [row for row in at.screen.rows if row.startswith("▶")] == ["▶ hello", "▶ Do the task"]
-        assert at.screen.rows.count("ℹ Project instructions: AGENTS.md.") == 1
-        assert at.screen.calls == [("edit", "half a thought")]
-        await at.send("", "🔔 INTERRUPTION before iteration 1: use B")
-        await at.idle()
+    async with open_prompt(tmp_path, place=Place(tmp_path / "work", id)) as prompt:
+        await prompt.screen.until_row("2 earlier lines wait (L3, L4): Enter on an empty line sends them")
+        queries = [row for row in prompt.screen.rows if row.startswith("▶")]
+        assert queries == ["▶ hello", "▶ Do the task"]
+        assert prompt.screen.rows.count("ℹ Project instructions: AGENTS.md.") == 1
+        assert prompt.screen.calls == [("edit", "half a thought")]
+        await prompt.send("", "🔔 INTERRUPTION before iteration 1: use B")
+        await prompt.wait_idle()
 
 
 async def test_a_query_that_the_model_refuses_comes_back(tmp_path: Path) -> None:
-    async with prompt(tmp_path, "rules: [{text: No., stop_reason: refusal}]") as at:
-        await at.send("hello", "The model refused to answer")
-        await at.screen.until(lambda: at.screen.calls)
-        assert at.screen.calls == [("give back", "hello")]
+    async with open_prompt(tmp_path, "rules: [{text: No., stop_reason: refusal}]") as prompt:
+        await prompt.send("hello", "The model refused to answer")
+        await prompt.screen.until(lambda: prompt.screen.calls)
+        assert prompt.screen.calls == [("give back", "hello")]
 
 
-AGENTS = """
+AGENT_RULES = """
 rules:
   - {when: {user: '^look', step: 1}, tools: [{name: explore, input: {task: "Do the task"}}]}
   - {when: {user: '^Do the task', step: 1}, text: Looking., tools: [{name: wait, input: {}}]}
@@ -262,39 +295,62 @@ rules:
 """
 
 
-async def test_lines_go_to_the_named_agent(tmp_path: Path) -> None:
-    async with prompt(tmp_path, AGENTS, groups=["agents"], kinds={"explore": {"tools": ["wait"]}}) as at:
-        assert at.user.accept("/to explore-1 hello") == "keep"
-        await at.screen.until_row("active: main")
-        await at.send("look around")
-        await at.screen.until(lambda: at.user.target("use B") == "explore-1")
-        for typed, target, shown in (
-            ("use B", "explore-1", "⏳ explore-1, next safe point"),
-            ("/to main use C", "", "⏳ main, next safe point"),
-            ("todo: add x", "", "plan, next safe point"),
-            ("/to explore-7 x", "", "no such agent at work"),
-            ("stop", "", "stops the run"),
-        ):
-            assert at.user.target(typed) == target
-            assert "".join(text for _, text in at.user.toolbar(120, typed, "", 0, "")).endswith(shown)
-        for line in ("use B", "/to main use C"):
-            await at.send(line)
-        assert at.user.take_back() == "/to main use C"
-        await at.send("/agents explore-1", "Looking.")
-        at.gate.open.set()
-        await at.screen.until_row("Heard: use B")
-        await at.idle()
+@asynccontextmanager
+async def open_prompt_with_agent(folder: Path) -> AsyncIterator[Prompt]:
+    """Yield a prompt with the agent ``explore-1`` at work."""
+    async with open_prompt(folder, AGENT_RULES, groups=["agents"], agents={"explore": {"tools": ["wait"]}}) as prompt:
+        await prompt.send("look around")
+        await prompt.screen.until(lambda: prompt.user.target("use B") == "explore-1")
+        yield prompt
 
 
 @pytest.mark.parametrize(
-    ("continues", "resume", "says"),
+    ("typed", "target", "end_of_toolbar"),
     [
-        (False, "nothing", "there is no session 'nothing'; chain sessions list shows all sessions"),
-        (True, None, "; start one without --continue"),
-        (True, "x", "--continue and --resume cannot be used together"),
+        ("use B", "explore-1", "⏳ explore-1, next safe point"),
+        ("/to main use C", "", "⏳ main, next safe point"),
+        ("todo: add x", "", "plan, next safe point"),
+        ("/to explore-7 x", "", "no such agent at work"),
+        ("stop", "", "stops the run"),
     ],
 )
-def test_a_session_that_cannot_be_resumed(tmp_path: Path, continues: bool, resume: str | None, says: str) -> None:
+async def test_the_toolbar_names_the_recipient(tmp_path: Path, typed: str, target: str, end_of_toolbar: str) -> None:
+    async with open_prompt_with_agent(tmp_path) as prompt:
+        assert prompt.user.target(typed) == target
+        assert prompt.toolbar(typed).endswith(end_of_toolbar)
+
+
+async def test_lines_go_to_the_named_agent(tmp_path: Path) -> None:
+    async with open_prompt_with_agent(tmp_path) as prompt:
+        await prompt.send("use B")
+        await prompt.send("/to main use C")
+        assert prompt.user.take_back() == "/to main use C"
+        await prompt.send("/agents explore-1", "Looking.")
+        prompt.gate.open.set()
+        await prompt.screen.until_row("Heard: use B")
+        await prompt.wait_idle()
+
+
+async def test_a_line_for_an_absent_agent_is_kept(tmp_path: Path) -> None:
+    async with open_prompt(tmp_path) as prompt:
+        assert prompt.user.accept("/to explore-1 hello") == "keep"
+        await prompt.screen.until_row("active: main")
+
+
+@pytest.mark.parametrize(
+    ("continues", "resume", "error"),
+    [
+        pytest.param(
+            False,
+            "lost",
+            "there is no session 'lost'; chain sessions list shows all sessions",
+            id="an unknown id",
+        ),
+        pytest.param(True, None, "; start one without --continue", id="no session to continue"),
+        pytest.param(True, "x", "--continue and --resume cannot be used together", id="both options"),
+    ],
+)
+def test_a_session_that_cannot_be_resumed(tmp_path: Path, continues: bool, resume: str | None, error: str) -> None:
     args = Namespace(workspace=None, no_session=False, resume=resume, **{"continue": continues})
-    with pytest.raises(UserError, match=says):
+    with pytest.raises(UserError, match=error):
         read_place(args, tmp_path)

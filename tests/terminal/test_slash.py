@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from support import open_session
+from support.agents import Obedient
 from support.commands import RULES, busy_commands, commands_of, configured, danger, rows
 from support.gate import Gate
 from trio.testing import wait_all_tasks_blocked
@@ -18,8 +18,7 @@ from chain.app.open import open_chain
 from chain.app.sessions import FileStore
 from chain.config.load import load_settings
 from chain.lines.parse import STOP_PHRASES
-from chain.messages import Message, Text, Usage
-from chain.model import Delta, Reply, Request
+from chain.messages import Usage
 from chain.plan import Task
 from chain.tools.mcp.servers import ServerView
 from chain.tools.tool import ToolContext, tool
@@ -29,8 +28,8 @@ from cli.terminal.slash import MOST_SESSIONS, CommandAnswer, Commands, NextSessi
 NO_EDITOR = SimpleNamespace(has_keys=False, has_clipboard=False)
 TERMINAL = SimpleNamespace(has_keys=True, has_clipboard=True)
 
-LINES = ("!text", "!!text", "stop", "todo: add TEXT", "context: TEXT", "text?", "then: TEXT")
-KEYS = ("Alt-Enter", "Esc", "Ctrl-C", "Ctrl-D", "Up", "Ctrl-G", "Ctrl-V", "Ctrl-O")
+LINE_FORMS = ("!text", "!!text", "stop", "todo: add TEXT", "context: TEXT", "text?", "then: TEXT")
+KEY_NAMES = ("Alt-Enter", "Esc", "Ctrl-C", "Ctrl-D", "Up", "Ctrl-G", "Ctrl-V", "Ctrl-O")
 
 
 @tool(read_only=True)
@@ -48,18 +47,22 @@ async def shell(ctx: ToolContext) -> str:
     return "run"
 
 
-@pytest.mark.parametrize(("width", "most"), [(40, 47), (80, 22), (120, 22)])
-async def test_help_has_every_command_line_and_key(tmp_path: Path, width: int, most: int) -> None:
+@pytest.mark.parametrize(("width", "max_rows"), [(40, 47), (80, 22), (120, 22)])
+async def test_help_has_every_command_line_and_key(tmp_path: Path, width: int, max_rows: int) -> None:
+    def check_width(rows: list[str]) -> None:
+        assert max(map(len, rows)) <= width
+
     async with commands_of(tmp_path) as (_, commands):
         answer = commands.run("/help", width=width)
-        for name in (*commands.completions("/"), *LINES, *KEYS):
+        for name in (*commands.completions("/"), *LINE_FORMS, *KEY_NAMES):
             assert re.search(rf"(^|  |, ){re.escape(name)}( |,|$)", answer.text, re.M), name
-        assert len(rows(answer)) <= most
-        assert max(map(len, rows(answer))) <= width
-        for topic, names in (("lines", (*LINES, "focus on X")), ("KEYS", (*KEYS, "Enter", "Tab", "Ctrl-R"))):
+        assert len(rows(answer)) <= max_rows
+        check_width(rows(answer))
+        for topic, names in (("lines", (*LINE_FORMS, "focus on X")), ("KEYS", (*KEY_NAMES, "Enter", "Tab", "Ctrl-R"))):
             details = rows(commands.run(f"/help {topic}", width=width))
-            assert max(map(len, details)) <= width
-            assert {row.split("  ")[1].strip() for row in details if row[2:3].strip()} >= set(names)
+            check_width(details)
+            first_column = {name.strip() for name in re.findall(r"^  (\S.*?)(?:  |$)", "\n".join(details), re.M)}
+            assert first_column >= set(names)
 
 
 async def test_help_without_an_editor_names_no_editor_keys(tmp_path: Path) -> None:
@@ -72,12 +75,13 @@ async def test_help_without_an_editor_names_no_editor_keys(tmp_path: Path) -> No
 
 async def test_status_during_and_after_a_run(tmp_path: Path) -> None:
     async with busy_commands(tmp_path, "todo: add x", "use B") as (session, commands):
-        assert rows(commands.run("/status"))[1:] == [
+        state, *details = rows(commands.run("/status"))
+        assert state.startswith("iteration 1, tools; 2 lines wait; plan 0/0; ")
+        assert details == [
             f"  model    {session.chain.init.model}",
             "  session  test",
             "  tokens   0 input, 0 output, 0 cache read, 0 cache write (runs that ended)",
         ]
-        assert commands.run("/status").text.startswith("iteration 1, tools; 2 lines wait; plan 0/0; ")
     used = session.chain.state.usage
     assert commands.run("/status").text.startswith("nothing is running; 0 lines wait; plan 0/1; ")
     assert f"  tokens   {used.input_tokens:,} input, {used.output_tokens:,} output," in commands.run("/status").text
@@ -85,9 +89,13 @@ async def test_status_during_and_after_a_run(tmp_path: Path) -> None:
 
 async def test_queue_shows_each_waiting_line_on_a_row(tmp_path: Path) -> None:
     async with busy_commands(tmp_path, "use B", "!todo: add x", "then: rest", "x" * 5_000) as (_, commands):
-        *first, last = rows(commands.run("/queue", width=400))
-        assert first == ["  L2  line         use B", "  L3  urgent todo  !todo: add x", "  L4  follow-up    then: rest"]
-        assert re.fullmatch(r"  L5  line         x+\.\.\.", last)
+        *short_lines, long_line = rows(commands.run("/queue", width=400))
+        assert short_lines == [
+            "  L2  line         use B",
+            "  L3  urgent todo  !todo: add x",
+            "  L4  follow-up    then: rest",
+        ]
+        assert re.fullmatch(r"  L5  line         x+\.\.\.", long_line)
     assert rows(commands.run("/queue")) == ["No line is waiting."]
 
 
@@ -104,7 +112,9 @@ async def test_drop_and_edit_take_a_waiting_line(tmp_path: Path) -> None:
             assert commands.run(command).is_rejected
             assert commands.run(command).text.isprintable()
         await wait_all_tasks_blocked()
-        assert [(r.id, r.state, r.reason) for r in session.of(events.Receipt)][1:] == [
+        receipts = [(receipt.id, receipt.state, receipt.reason) for receipt in session.of(events.Receipt)]
+        assert receipts == [
+            ("L1", "delivered", ""),
             ("L3", "dropped", ""),
             ("L6", "dropped", "taken back to edit"),
             ("L5", "dropped", "taken back to edit"),
@@ -133,15 +143,19 @@ async def test_todo_shows_the_plan_and_waiting_changes(tmp_path: Path) -> None:
 
 async def test_tools_have_their_descriptions_and_permissions(tmp_path: Path) -> None:
     execute = tool(name="command", kind="execute", needs_approval=True)(shell.function)
-    waits = Gate(says="Wait, e.g. for a test. Then go on.").tool
-    async with commands_of(tmp_path, waits, look, shell, execute) as (_, commands):
-        shown = {row.split()[0]: " ".join(row.split()[1:]) for row in rows(commands.run("/tools"))}
-        assert shown["wait"] == "Wait, e.g. for a test."
-        assert shown["look"] == "read-only Look at something"
-        assert shown["shell"] == "asks for approval Run a command."
-        assert shown["danger"] == "allowed Do something that cannot be undone!"
+    wait = Gate(says="Wait, e.g. for a test. Then go on.").tool
+    async with commands_of(tmp_path, wait, look, shell, execute) as (_, commands):
+
+        def descriptions() -> dict[str, str]:
+            named = (row.split(maxsplit=1) for row in rows(commands.run("/tools")))
+            return {name: " ".join(description.split()) for name, description in named}
+
+        assert descriptions()["wait"] == "Wait, e.g. for a test."
+        assert descriptions()["look"] == "read-only Look at something"
+        assert descriptions()["shell"] == "asks for approval Run a command."
+        assert descriptions()["danger"] == "allowed Do something that cannot be undone!"
         commands.run("/mode read only")
-        assert "denied" in next(row for row in rows(commands.run("/tools")) if row.split()[0] == "command")
+        assert "denied" in descriptions()["command"]
 
 
 async def test_model_shows_the_definitions_and_switches(tmp_path: Path) -> None:
@@ -155,12 +169,12 @@ async def test_model_shows_the_definitions_and_switches(tmp_path: Path) -> None:
             "   keyless  no API key: set ANTHROPIC_API_KEY or use --model offline",
             "   keyed    some-model",
         ]
-        for typed, answer in {
+        for name, answer in {
             "keyless": CommandAnswer("no API key: set ANTHROPIC_API_KEY or use --model offline"),
             "othr": CommandAnswer("there is no model 'othr': did you mean other?", is_rejected=True),
             "OTHER": CommandAnswer("other (rules in other.yaml) answers from now on."),
         }.items():
-            assert commands.run(f"/model {typed}") == answer
+            assert commands.run(f"/model {name}") == answer
         assert "*  other" in commands.run("/model").text
         assert (await session.run("Hello")).result == "I am the other model."
         (tmp_path / "other.yaml").write_text("rules: 3")
@@ -180,8 +194,10 @@ async def test_mode_shows_the_modes_and_switches(tmp_path: Path) -> None:
     async with commands_of(tmp_path) as (session, commands):
         assert commands.run("/mode Accept-Edits") == CommandAnswer()
         assert session.chain.mode == "accept edits"
-        shown = [row.split(None, 2)[:2] for row in rows(commands.run("/mode"))]
-        assert shown == [["ask", "edits"], ["*", "accept"], ["read", "only"]]
+        ask, accept_edits, read_only = rows(commands.run("/mode"))
+        assert ask.lstrip().startswith("ask ")
+        assert accept_edits.startswith("*  accept edits ")
+        assert read_only.lstrip().startswith("read only ")
         unknown = commands.run("/mode auto")
         assert unknown == CommandAnswer(
             "there is no mode auto; the modes are ask, accept edits, read only", is_rejected=True
@@ -189,15 +205,15 @@ async def test_mode_shows_the_modes_and_switches(tmp_path: Path) -> None:
 
 
 async def test_new_opens_a_session_with_the_same_plan(tmp_path: Path) -> None:
-    afresh = CommandAnswer("New conversation.", opening=NextSession())
+    without_plan = CommandAnswer("New conversation.", opening=NextSession())
     async with commands_of(tmp_path) as (session, commands):
-        assert commands.run("/new") == afresh
+        assert commands.run("/new") == without_plan
         for line in ("todo: add x", "todo: add y", "todo: done 2"):
             session.chain.submit(line)
         answer = commands.run("/new")
         assert rows(answer) == ["New conversation with the same plan (1/2); /new --clean starts without a plan."]
         assert answer.opening == NextSession(plan=(Task("x"), Task("y", "DONE")))
-        assert commands.run("/new --clean") == afresh
+        assert commands.run("/new --clean") == without_plan
         assert commands.run("/new --cleen").is_rejected
 
 
@@ -219,8 +235,9 @@ async def test_mcp_reports_a_faulty_file(tmp_path: Path) -> None:
 
 
 async def test_resume_lists_and_opens_other_sessions(tmp_path: Path) -> None:
-    settings, ids = configured(tmp_path), []
-    state = tmp_path / "state"
+    settings, state = configured(tmp_path), tmp_path / "state"
+    ids = list[str]()
+    """The ids of the sessions, the latest first."""
     for n in range(MOST_SESSIONS + 2):
         async with open_chain(settings, workspace=tmp_path, state=state, tools=[danger]) as chain:
             chain.submit(f"task {n}")
@@ -228,11 +245,13 @@ async def test_resume_lists_and_opens_other_sessions(tmp_path: Path) -> None:
         ids.insert(0, chain.session_id)
     async with open_chain(settings, workspace=tmp_path, state=state, tools=[danger]) as chain:
         commands = Commands(chain, settings, store=FileStore(state))
-        shown = commands.run("/resume").text
-        assert [id for id in ids if id in shown] == ids[:MOST_SESSIONS]
-        assert commands.run("/resume 2").opening == NextSession(resume=ids[1])
-        assert commands.run(f"/resume {ids[-1]}").opening == NextSession(resume=ids[-1])
-        assert commands.completions(f"/resume {ids[0][:-2]}") == [f"/resume {ids[0]}"]
+        listing = commands.run("/resume").text
+        listed_ids = [id for id in ids if id in listing]
+        assert listed_ids == ids[:MOST_SESSIONS]
+        latest, second, *_, oldest = ids
+        assert commands.run("/resume 2").opening == NextSession(resume=second)
+        assert commands.run(f"/resume {oldest}").opening == NextSession(resume=oldest)
+        assert commands.completions(f"/resume {latest[:-2]}") == [f"/resume {latest}"]
         assert commands.run(f"/resume {chain.session_id}").is_rejected
         assert rows(Commands(chain, settings).run("/resume")) == ["There is no other session here."]
 
@@ -255,9 +274,9 @@ async def test_debug_shows_paths(tmp_path: Path) -> None:
         assert f"  last trace      {chain.state.trace_path()}\n" in commands.run("/debug").text
     settings = configured(tmp_path, handler=False)
     async with open_session(RULES, tools=[danger], use=settings) as session:
-        shown = Commands(session.chain, settings).run("/debug").text
-    assert "  journal         none\n" in shown
-    assert "  handler prompt  the built-in one\n" in shown
+        text = Commands(session.chain, settings).run("/debug").text
+    assert "  journal         none\n" in text
+    assert "  handler prompt  the built-in one\n" in text
 
 
 NOT_UNDERSTOOD = {
@@ -282,8 +301,13 @@ async def test_a_command_not_understood_stays_in_the_editor(tmp_path: Path) -> N
     async with commands_of(tmp_path) as (_, commands):
         for typed, text in NOT_UNDERSTOOD.items():
             assert commands.run(typed) == CommandAnswer(text, is_rejected=True)
-        for text in INSTEAD.values():  # the commands that it suggests exist
-            assert all(commands.run(name).text[:11] != "there is no" for name in re.findall(r"(?<!\w)/[a-z]+", text))
+
+
+async def test_suggested_commands_exist(tmp_path: Path) -> None:
+    async with commands_of(tmp_path) as (_, commands):
+        for text in INSTEAD.values():
+            for name in re.findall(r"(?<!\w)/[a-z]+", text):
+                assert not commands.run(name).text.startswith("there is no")
 
 
 async def test_names_of_other_programs_work(tmp_path: Path) -> None:
@@ -299,9 +323,9 @@ async def test_an_existing_path_is_no_command(tmp_path: Path) -> None:
         assert paths == {"/dev is a folder"}
 
 
-async def test_answers_about_nothing(tmp_path: Path) -> None:
+async def test_answers_when_there_is_nothing(tmp_path: Path) -> None:
     async with commands_of(tmp_path) as (session, commands):
-        for command, says in {
+        for command, text in {
             "/jobs": "There are no background jobs.",
             "/kill all": "No background job is running.",
             "/diff": "There was no question yet.",
@@ -310,7 +334,7 @@ async def test_answers_about_nothing(tmp_path: Path) -> None:
             f"/add-dir {session.chain.workspace}": "Tools may use that directory already.",
             "/agents": "No agent is at work.",
         }.items():
-            assert commands.run(command) == CommandAnswer(says)
+            assert commands.run(command) == CommandAnswer(text)
 
 
 COMPLETED = {
@@ -344,17 +368,19 @@ async def test_completions(tmp_path: Path) -> None:
             assert sorted(commands.completions(typed)) == sorted(lines), typed
         for phrase in STOP_PHRASES:  # a stop is never the first of several
             for length in range(1, len(phrase)):
-                found = commands.completions(phrase[:length])
-                assert found[0] not in STOP_PHRASES or set(found) <= set(STOP_PHRASES)
+                first, *others = commands.completions(phrase[:length])
+                assert first not in STOP_PHRASES or set(others) <= set(STOP_PHRASES)
 
 
 async def test_files_are_completed_anywhere_in_a_line(tmp_path: Path) -> None:
     async with commands_of(tmp_path) as (session, commands):
         (session.chain.workspace / "of our own").mkdir(exist_ok=True)
         (session.chain.workspace / "of our own" / "plan.md").touch()
-        assert commands.completions("sum up @of")[:1] == ['sum up @"of our own/']
+        first_completion, *_ = commands.completions("sum up @of")
+        assert first_completion == 'sum up @"of our own/'
         assert commands.completions('first\nsum up @"of our own/p') == ['first\nsum up @"of our own/plan.md"']
-        assert commands.menu("sum up @of")[:1] == [('sum up @"of our own/', '"of our own/', "")]
+        first_choice, *_ = commands.menu("sum up @of")
+        assert first_choice == ('sum up @"of our own/', '"of our own/', "")
         assert commands.menu("nothing") == []
 
 
@@ -366,70 +392,83 @@ async def test_the_menu_describes_commands(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "effort", "says"),
+    ("command", "effort", "text"),
     [
-        ("high", "high", "The effort is high from now on."),
-        ("xhigh", "xhigh", "The effort is xhigh from now on."),
-        ("default", "", "The effort is that of the model's definition from now on."),
-        ("", "low", "Effort: low. /effort default is that of the model's definition."),
-        ("default\n/effort", "", "Effort: the model's default. /effort changes it: low, medium, high, max."),
-        ("hihg", "low", "there is no effort hihg; did you mean high?"),
-        ("5", "low", "there is no effort 5; write low, medium, high, max or default"),
+        ("/effort high", "high", "The effort is high from now on."),
+        ("/effort xhigh", "xhigh", "The effort is xhigh from now on."),
+        ("/effort default", "", "The effort is that of the model's definition from now on."),
+        ("/effort", "low", "Effort: low. /effort default is that of the model's definition."),
+        ("/effort hihg", "low", "there is no effort hihg; did you mean high?"),
+        ("/effort 5", "low", "there is no effort 5; write low, medium, high, max or default"),
     ],
 )
-async def test_effort(tmp_path: Path, typed: str, effort: str, says: str) -> None:
+async def test_effort_changes_or_shows_the_effort(tmp_path: Path, command: str, effort: str, text: str) -> None:
     async with commands_of(tmp_path) as (session, commands):
         commands.run("/effort LOW")
-        assert [commands.run(row).text for row in f"/effort {typed}".split("\n")][-1] == says
+        assert commands.run(command).text == text
         assert session.chain.effort == effort
 
 
-async def test_copy_takes_what_fits_of_the_last_reply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TMUX", raising=False)
-    gate, long = Gate(), "ü" * 50_000
-    rules = f"""rules:
-      - {{when: {{user: long}}, text: {long}}}
-      - {{when: {{user: go, step: 1}}, tools: [{{name: wait, input: {{}}}}]}}
-      - {{text: '**Short**'}}"""
-    async with commands_of(tmp_path, gate.tool, rules=rules, screen=TERMINAL) as (session, commands):
+async def test_effort_shows_the_default(tmp_path: Path) -> None:
+    async with commands_of(tmp_path) as (_, commands):
+        shown = commands.run("/effort").text
+    assert shown == "Effort: the model's default. /effort changes it: low, medium, high, max."
+
+
+async def test_copy_takes_what_fits_of_the_reply(tmp_path: Path) -> None:
+    reply = "ü" * 50_000
+    async with commands_of(tmp_path, rules=f"rules: [{{text: {reply}}}]", screen=TERMINAL) as (session, commands):
         assert commands.run("/copy").text == "there is no reply yet"
-        await session.run("long")
+        await session.run("hello")
         answer = commands.run("/copy")
-        assert answer.copies == "ü" * 37_497
+        assert answer.copies == "ü" * 37_497, "terminals accept 100 kB of base64"
         assert answer.text == "Sent to the clipboard: the first 37,497 of 50,000 characters."
+
+
+async def test_copy_skips_a_reply_without_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TMUX", raising=False)
+    gate = Gate()
+    rules = """rules:
+      - {when: {user: go, step: 1}, tools: [{name: wait, input: {}}]}
+      - {text: '**Short**'}"""
+    async with commands_of(tmp_path, gate.tool, rules=rules, screen=TERMINAL) as (session, commands):
         await session.run("hello")
         session.chain.submit("go")
         await gate.started.wait()
         copied = CommandAnswer("Sent to the clipboard: 9 characters.", copies="**Short**")
-        assert commands.run("/copy") == copied, "a reply without text is not copied"
-        monkeypatch.setenv("TMUX", "/tmp/tmux-0/default,1,0")
-        assert commands.run("/copy").text.endswith("9 characters. tmux needs: set -g set-clipboard on")
+        assert commands.run("/copy") == copied
         gate.open.set()
         await session.chain.wait_idle()
-        assert "no clipboard" in Commands(session.chain, configured(tmp_path), screen=NO_EDITOR).run("/copy").text
 
 
-class Costly:
-    """A model whose replies cost a quarter of a dollar each."""
-
-    name = "costly"
-
-    async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
-        return Reply(Message("assistant", (Text("Done."),)), "end_turn", Usage(10, 5, cost_usd=0.25))
-
-    async def prepare(self) -> None: ...
-
-    async def aclose(self) -> None: ...
+async def test_copy_explains_the_setting_of_tmux(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMUX", "/tmp/tmux-0/default,1,0")
+    async with commands_of(tmp_path, screen=TERMINAL) as (session, commands):
+        await session.run("hello")
+        assert commands.run("/copy").text.endswith("6 characters. tmux needs: set -g set-clipboard on")
 
 
-@pytest.mark.parametrize(("as_of", "prices"), [(", as_of: 2026-11-28", ", at the prices of 2026-11-28"), ("", "")])
+async def test_copy_without_a_clipboard_is_an_error(tmp_path: Path) -> None:
+    async with commands_of(tmp_path, screen=NO_EDITOR) as (session, commands):
+        await session.run("hello")
+        assert "no clipboard" in commands.run("/copy").text
+
+
+@pytest.mark.parametrize(
+    ("as_of", "prices"),
+    [
+        pytest.param(", as_of: 2026-11-28", ", at the prices of 2026-11-28", id="with a date"),
+        pytest.param("", "", id="without a date"),
+    ],
+)
 async def test_cost_has_the_date_of_the_prices(tmp_path: Path, as_of: str, prices: str) -> None:
     definition = f"{{provider: anthropic, model: m, api_key: k, price: {{input: 2, output: 10{as_of}}}}}"
     (tmp_path / "config.yaml").write_text(
         f"models: {{default: mine, definitions: {{mine: {definition}}}}}\nchains: {{default: {{tools: []}}}}"
     )
     settings = load_settings(config=tmp_path / "config.yaml", environ={}, cwd=tmp_path)
-    async with open_session(Costly(), use=settings, interactive=True) as session:
+    model = Obedient(usage=Usage(10, 5, cost_usd=0.25))
+    async with open_session(model, use=settings, interactive=True) as session:
         await session.run("hello")
-        answer = Commands(session.chain, settings).run("/cost", width=120)
-    assert rows(answer)[-1] == f"  cost     $0.2500 (runs that ended{prices})"
+        *_, cost = rows(Commands(session.chain, settings).run("/cost", width=120))
+    assert cost == f"  cost     $0.2500 (runs that ended{prices})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -12,17 +13,20 @@ from support.sessions import settings
 
 from chain.errors import UserError
 from cli.input.address import split_address
+from cli.show.toolbar import Recipient
 from cli.terminal.recipients import Recipients, take_back
 from cli.terminal.slash import TAKEN_BACK, CommandAnswer, Commands
 
 USE = settings(agents=True)
-PAIR = [starts("explore", [WAIT]), starts("plan", [WAIT])]
-DEEP = [starts("agent", [starts("agent", [starts("explore", [WAIT])])]), starts("plan", answer="Found.")]
+TWO_AGENTS = [starts("explore", [WAIT]), starts("plan", [WAIT])]
+"""A step that starts ``explore-1`` and ``plan-1``, both of which wait."""
+AGENTS_OF_AGENTS = [starts("agent", [starts("agent", [starts("explore", [WAIT])])]), starts("plan", answer="Found.")]
+"""A step that starts ``agent-1``, which starts ``agent-2``, which starts ``explore-1``; and ``plan-1``, which ends."""
 
 
 @asynccontextmanager
-async def working(*steps: list[Call]) -> AsyncIterator[tuple[Family, Commands]]:
-    """Yield agents at work in these steps, and end them at the end."""
+async def working_agents(*steps: list[Call]) -> AsyncIterator[tuple[Family, Commands]]:
+    """Yield agents at work on these steps and the commands, and let the agents end afterwards."""
     async with family(use=USE, interactive=True) as agents:
         await agents.begin(*steps)
         yield agents, Commands(agents.session.chain, USE)
@@ -30,11 +34,12 @@ async def working(*steps: list[Call]) -> AsyncIterator[tuple[Family, Commands]]:
 
 
 async def test_waiting_lines_are_shown_and_edited_by_agent() -> None:
-    async with working(PAIR) as (agents, commands):
+    async with working_agents(TWO_AGENTS) as (agents, commands):
         chain = agents.session.chain
         for text, to in (("one", ""), ("!two", "plan-1"), ("todo: add x", "plan-1"), ("four", "main")):
             agents.send(text, to)
-        assert [" ".join(row.split()) for row in rows(commands.run("/queue"))] == [
+        queue = [" ".join(row.split()) for row in rows(commands.run("/queue"))]
+        assert queue == [
             "L2 line for explore-1 one",
             "L3 urgent line for plan-1 !two",
             "L4 todo for plan-1 todo: add x",
@@ -50,7 +55,7 @@ async def test_waiting_lines_are_shown_and_edited_by_agent() -> None:
             take_back(chain, "L1", TAKEN_BACK)
 
 
-BACK = {
+TAKEN_BACK_LINES = {
     "default recipient": ("use B", "", "use B"),
     "default recipient, addressed": ("use B", "explore-1", "use B"),
     "marker": ("!use B", "main", "/to main !use B"),
@@ -62,18 +67,19 @@ BACK = {
 }
 
 
-@pytest.mark.parametrize(("text", "to", "back"), BACK.values(), ids=BACK)
-async def test_a_taken_back_line_keeps_its_agent(text: str, to: str, back: str) -> None:
-    async with working(PAIR) as (agents, commands):
+@pytest.mark.parametrize(("text", "to", "edited"), TAKEN_BACK_LINES.values(), ids=TAKEN_BACK_LINES)
+async def test_a_taken_back_line_keeps_its_agent(text: str, to: str, edited: str) -> None:
+    async with working_agents(TWO_AGENTS) as (agents, commands):
         agent = agents.send(text, to)
-        before = agents.session.chain.lines.waiting[0].line
-        assert commands.run("/edit").edit == back
-        address, line = split_address(back)
+        (before,) = agents.session.chain.lines.waiting
+        assert commands.run("/edit").edit == edited
+        address, line = split_address(edited)
         assert agents.send(line, address) == agent
-        assert agents.session.chain.lines.waiting[0].line == before
+        (after,) = agents.session.chain.lines.waiting
+        assert after.line == before.line
 
 
-async def test_a_line_of_an_ended_agent_moves_up() -> None:
+async def test_a_line_for_an_ended_agent_moves_up() -> None:
     use = settings(agents=True, kinds='{"explore": {"max_iterations": 1}}')
     async with family(use=use, interactive=True) as agents:
         await agents.begin([starts("explore", [WAIT]), starts("plan", [WAIT])])
@@ -84,21 +90,23 @@ async def test_a_line_of_an_ended_agent_moves_up() -> None:
         await agents.finish()
 
 
-async def test_agents_shows_the_tree_or_one() -> None:
-    async with working(DEEP) as (agents, commands):
+async def test_agents_shows_each_agent_below_its_parent() -> None:
+    async with working_agents(AGENTS_OF_AGENTS) as (agents, commands):
         agents.send("one")
         agents.send("two")
-        shown = rows(commands.run("/agents", width=200))
-        names = ["main", "agent-1", "agent-2", "explore-1", "plan-1"]
-        found = [next(row for row in shown if f" {name} " in f" {row} ") for name in names]
-        assert sorted(found, key=shown.index) == found, "each below its parent, the finished one last"
-        indents = [row.index(name) for row, name in zip(found, names, strict=True)][:4]
-        assert indents == sorted(set(indents))
-        assert "2 lines" in found[3]
-        assert "1/20" in found[3]
-        one = "\n".join(rows(commands.run("/agents EXPLORE-1", width=200)))
-        assert "explore-1" in one
-        assert "plan-1" not in one
+        main, agent_1, agent_2, explore_1, _, plan_1 = rows(commands.run("/agents", width=200))
+        assert main.startswith("main ")
+        assert agent_1.startswith("  agent-1 ")
+        assert agent_2.startswith("    agent-2 ")
+        assert re.match(r"      explore-1 .* 1/20, 2 lines waiting", explore_1)
+        assert plan_1.startswith("  plan-1 "), "finished agents are last"
+
+
+async def test_agents_with_a_name_shows_this_agent() -> None:
+    async with working_agents(AGENTS_OF_AGENTS) as (_, commands):
+        shown = commands.run("/agents EXPLORE-1", width=200).text
+        assert "explore-1" in shown
+        assert "plan-1" not in shown
         unknown = commands.run("/agents plan-7")
         assert unknown.is_rejected
         assert "main, agent-1, agent-2, explore-1" in unknown.text
@@ -114,7 +122,7 @@ async def test_agents_after_a_run_shows_finished_ones() -> None:
         assert commands.completions("/to e") == []
 
 
-COMPLETED = {
+COMPLETIONS = {
     "/to ": ["/to main ", "/to explore-1 ", "/to plan-1 "],
     "/TO P": ["/to plan-1 "],
     "/to explore-1": ["/to explore-1 "],
@@ -122,6 +130,22 @@ COMPLETED = {
     "/to explore-1 use": [],
     "/agents ": ["/agents main", "/agents explore-1", "/agents plan-1"],
 }
+
+
+async def test_names_of_agents_are_completed() -> None:
+    async with working_agents(TWO_AGENTS) as (_, commands):
+        for typed, lines in COMPLETIONS.items():
+            assert commands.completions(typed) == lines, typed
+
+
+async def test_an_incomplete_address_is_an_error() -> None:
+    async with working_agents(TWO_AGENTS) as (_, commands):
+        for typed in ("/to", "/TO explore-1  "):
+            assert commands.run(typed) == CommandAnswer(
+                "write it as /to AGENT TEXT; lines can go to main, explore-1, plan-1", is_rejected=True
+            )
+        assert "commands cannot be sent to an agent" in commands.run("/to explore-1 /status").text
+
 
 RECIPIENTS = {
     "": ("explore-1", "", False),
@@ -136,25 +160,18 @@ RECIPIENTS = {
     "then: more": ("main", "then: more", False),
     "/to plan-1 todo: add x": ("plan-1", "todo: add x", True),
 }
+"""For each typed text, its agent, the text without the address, and whether it has an address."""
 
 
-async def test_addresses_are_completed_and_recognised_while_typed() -> None:
-    async with working(PAIR) as (agents, commands):
-        for typed, lines in COMPLETED.items():
-            assert commands.completions(typed) == lines, typed
-        for typed in ("/to", "/TO explore-1  "):
-            assert commands.run(typed) == CommandAnswer(
-                "write it as /to AGENT TEXT; lines can go to main, explore-1, plan-1", is_rejected=True
-            )
-        assert "commands cannot be sent to an agent" in commands.run("/to explore-1 /status").text
+async def test_the_recipient_of_a_typed_text() -> None:
+    async with working_agents(TWO_AGENTS) as (agents, _):
         for text, to in (("one", ""), ("two", "plan-1"), ("three", "plan-1")):
             agents.send(text, to)
         recipients = Recipients(agents.session.chain)
         recipients.update()
-        for typed, expected in RECIPIENTS.items():
-            found = recipients.find(typed)
-            assert (found.agent, found.text, found.is_addressed) == expected
-            assert found.waiting == {"explore-1": 1, "plan-1": 2}.get(found.agent, 0)
+        for typed, (agent, text, is_addressed) in RECIPIENTS.items():
+            waiting = {"explore-1": 1, "plan-1": 2}.get(agent, 0)
+            assert recipients.find(typed) == Recipient(agent, text, waiting, is_addressed)
         assert recipients.waiting == 3
 
 
@@ -183,7 +200,7 @@ async def test_the_recipient_follows_the_agents_at_work() -> None:
     async with family(use=USE, interactive=True) as agents:
         recipients = Recipients(agents.session.chain)
         assert recipients.find("x").agent == "main"
-        await agents.begin(DEEP, [WAIT])
+        await agents.begin(AGENTS_OF_AGENTS, [WAIT])
         for name in ("explore-1", "main"):
             recipients.update()
             assert recipients.find("x").agent == agents.send("x") == name

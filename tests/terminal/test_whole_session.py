@@ -28,7 +28,8 @@ async def count(ctx: ToolContext) -> str:
     return "\n".join([*(f"result {n}" for n in range(300)), "the title \x1b]2;mine\x07 and \x1b[2Jred"])
 
 
-async def shown(folder: Path, style: TerminalStyle) -> list[str]:
+async def session_rows(folder: Path, style: TerminalStyle) -> list[str]:
+    """Run a session with long rows, and return all its rows."""
     store = FileStore(folder)
     async with open_session(RULES, tools=[count]) as session:
         await session.run(QUERY)
@@ -37,9 +38,9 @@ async def shown(folder: Path, style: TerminalStyle) -> list[str]:
     return list(whole_session_rows(store, "test", style, 60))
 
 
-@pytest.mark.parametrize("color", [True, False])
+@pytest.mark.parametrize("color", [True, False], ids=["colours", "no colours"])
 async def test_thinking_results_and_pastes_are_complete(tmp_path: Path, color: bool) -> None:
-    rows = [unpainted(row) for row in await shown(tmp_path, TerminalStyle(color=color, ascii=False))]
+    rows = [unpainted(row) for row in await session_rows(tmp_path, TerminalStyle(color=color, ascii=False))]
     assert not any("\x1b" in row or "\n" in row for row in rows)
     assert {"I count first.", "result 0", "result 299", "pasted 59"} <= {row.strip("│> ") for row in rows}
     assert ("That is all." in "".join(rows)) is color, "Markdown is rendered with colours"
