@@ -164,8 +164,6 @@ acts_of_the_user = st.sampled_from([*[END_ONE] * 20, KILL_ALL, INTERRUPT, DROP, 
 at_events = st.lists(st.tuples(st.integers(3, 60), acts_of_the_user), max_size=12)
 times_s = st.sampled_from([0.0, 0.25, 0.5, 1.0, 1.25, 2.0, 3.0, 5.0])
 at_times = st.lists(st.tuples(times_s, acts_of_the_user), max_size=6)
-    st.tuples(st.sampled_from([0.0, 0.25, 0.5, 1.0, 1.25, 2.0, 3.0, 5.0]), acts_of_the_user), max_size=6
-)
 
 FINAL_STATES = {"delivered", "handled", "returned", "dropped"}
 
