@@ -103,7 +103,9 @@ def test_a_write_may_succeed_after_a_failed_one() -> None:
     journal = Journal(disk, path=Path("/somewhere/s1.jsonl"))
     journal.connect(lambda entry: [Notice(message=f"{entry.record.type} {entry.seq}")], emitted.append)
 
-    journal.record(Model("one")).emit()
+    first = journal.record(Model("one"))
+    assert emitted == []
+    first.emit()
     disk.full = True
     with pytest.raises(JournalError, match=r"cannot be written to /somewhere/s1\.jsonl: No space left on device"):
         journal.record(Model("two"))
