@@ -20,7 +20,7 @@ from support.eventful import eventful
 from support.examples import some
 from support.gate import Gate, begin, finish
 from support.killed import departed, killed
-from support.replays import replayed
+from support.replays import replay_session
 from support.trees import TREE_TOOLS, Tree, TreeModel, tree_settings, trees
 from support.users import Acts, Replies
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -108,7 +108,7 @@ async def test_leaving_ends_the_run_and_stores_the_draft() -> None:
     session = await departed("use B", draft="half a\nthought")
     assert [e.status for e in session.of(events.Result)] == ["interrupted"]
     assert {e.state for e in session.of(events.Receipt)} == {"delivered", "refused"}
-    assert replayed(session).is_same
+    assert replay_session(session).is_same
     async with reopened(session.file.data, interactive=True) as session:
         assert (session.resumed.draft, session.resumed.was_cut) == ("half a\nthought", False)
         await session.run("half a\nthought")
