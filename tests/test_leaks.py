@@ -55,13 +55,13 @@ async def thread(ctx: ToolContext) -> str:
 @tool
 async def tasks(ctx: ToolContext) -> str:
     """Wait in several tasks, with a pair of sockets."""
-    one, other = trio.socket.socketpair()
-    with one, other:
+    first, second = trio.socket.socketpair()
+    with first, second:
         async with trio.open_nursery() as nursery:
             for _ in range(3):
                 nursery.start_soon(trio.sleep_forever)
             ctx.progress("started")
-            await one.recv(1)
+            await first.recv(1)
             nursery.cancel_scope.cancel()
     return ""
 
@@ -100,29 +100,29 @@ def _tasks() -> Counter[str]:
     """Count all tasks except those that serve the connections of the double."""
     root = trio.lowlevel.current_root_task()
     assert root is not None
-    found: Counter[str] = Counter()
-    left = [root]
-    while left:
-        task = left.pop()
+    counts: Counter[str] = Counter()
+    unvisited = [root]
+    while unvisited:
+        task = unvisited.pop()
         if not task.name.startswith("trio._highlevel_serve_listeners"):
-            found[task.name] += 1
-        left += [child for nursery in task.child_nurseries for child in nursery.child_tasks]
-    return found
+            counts[task.name] += 1
+        unvisited += [child for nursery in task.child_nurseries for child in nursery.child_tasks]
+    return counts
 
 
 def _files() -> Counter[str]:
     """Count the open descriptors by path, or by kind if they have no path."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for fd in os.listdir("/proc/self/fd"):
         with suppress(FileNotFoundError):  # the descriptor of this listing
-            found[os.readlink(f"/proc/self/fd/{fd}").partition(":[")[0]] += 1
-    return found
+            counts[os.readlink(f"/proc/self/fd/{fd}").partition(":[")[0]] += 1
+    return counts
 
 
 def _busy_threads() -> Counter[str]:
     """Count all threads except trio's idle workers, which live for ten seconds."""
     frames = sys._current_frames()
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for each in threading.enumerate():
         frame = frames.get(each.ident or 0)
         names = set()
@@ -130,16 +130,16 @@ def _busy_threads() -> Counter[str]:
             names.add(frame.f_code.co_name)
             frame = frame.f_back
         if "_work" not in names or "_handle_job" in names:
-            found[each.name] += 1
-    found["borrowed from trio"] = int(trio.to_thread.current_default_thread_limiter().borrowed_tokens)
-    return +found
+            counts[each.name] += 1
+    counts["borrowed from trio"] = int(trio.to_thread.current_default_thread_limiter().borrowed_tokens)
+    return +counts
 
 
 def _children() -> Counter[str]:
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for task in Path("/proc/self/task").iterdir():
-        found.update({*(task / "children").read_text().split()})
-    return found
+        counts.update({*(task / "children").read_text().split()})
+    return counts
 
 
 class OpenSession:

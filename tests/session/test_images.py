@@ -164,7 +164,7 @@ async def test_an_image_sent_with_a_line_is_stored() -> None:
         assert session.file.attachments == {DIGEST: PIXEL}
         await session.chain.wait_idle()
         (line,) = [r for r in session.records if r["type"] == "line"]
-        assert line["images"][0]["source"]["digest"] == DIGEST
+        assert [image["source"]["digest"] for image in line["images"]] == [DIGEST]
         assert b64decode(only_image(session.model.requests[-1].messages).data) == PIXEL
         assert only_receipt(session).reason == f"with it (PNG, {len(PIXEL):,} bytes)"
         check_invariants(session)
@@ -180,7 +180,7 @@ async def test_a_waiting_line_has_its_image_after_resuming(tmp_path: Path) -> No
         partial(read_attachment, journal),
     )
     assert isinstance(read.record, records.Line)
-    assert b64decode(read.record.images[0].data) == PIXEL
+    assert [b64decode(image.data) for image in read.record.images] == [PIXEL]
 
 
 @pytest.mark.parametrize(

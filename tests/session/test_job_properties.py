@@ -21,9 +21,7 @@ from support import (
     Acts,
     MemoryFile,
     Session,
-    check_heard,
-    check_invariants,
-    check_silence,
+    check_session,
     open_session,
     sharded,
     wait_quiet,
@@ -199,20 +197,15 @@ class Example:
                 if self.closes_after_s is None:
                     await wait_quiet(session)
                     await settle_jobs_and_lines(session)
-                    self.check(session)
+                    check_session(session, setting.max_iterations)
                 else:
                     await trio.sleep(self.closes_after_s)
                 nursery.cancel_scope.cancel()
         assert not commands.running, "a command outlives the session"
         check_jobs(session, may_wait=setting.interactive)
         if not session.chain.lines.waiting:
-            self.check(session)
+            check_session(session, setting.max_iterations)
         return file.data
-
-    def check(self, session: Session) -> None:
-        check_invariants(session, max_iterations=self.setting.max_iterations)
-        check_silence(session, session.interrupted_at)
-        check_heard(session)
 
     def run(self) -> bytes:
         random.seed(0)  # the jitter of the retries

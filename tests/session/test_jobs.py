@@ -150,8 +150,8 @@ async def test_a_killed_job_reports_its_own_time(autojump_clock: MockClock) -> N
         await session.run("start quick")
         session.chain.jobs.kill_all()
         await trio.sleep(10)  # both have ended
-        ends = [event.text.split("\n")[0] for event in session.of(events.LineQueued)]
-        assert ends == ["[JOB J1] killed by the user after 9 s", "[JOB J2] killed by the user after 1 s"]
+        first_rows = [event.text.partition("\n")[0] for event in session.of(events.LineQueued)]
+        assert first_rows == ["[JOB J1] killed by the user after 9 s", "[JOB J2] killed by the user after 1 s"]
 
 
 async def test_a_killed_job_starts_no_run() -> None:

@@ -203,7 +203,7 @@ def test_undo_reverts_no_change_of_others(
             changes.append(FileChanged("main", f"c{n}", write.name, "" if old is None else digest(old), digest(new)))
         path.write_bytes(new)
         versions[write.name].append(Version(new, is_undone))
-    restored, left = restore_files(folder, changes, contents.get)
+    restored, not_restored = restore_files(folder, changes, contents.get)
     for name, all_versions in versions.items():
         kept = all_versions[:]
         while kept and kept[-1].is_undone:
@@ -211,7 +211,7 @@ def test_undo_reverts_no_change_of_others(
         path = folder / name
         assert (path.read_bytes() if path.exists() else None) == (kept[-1].content if kept else None)
         assert (name in restored) == (len(kept) < len(all_versions))
-        assert (name in left) == any(version.is_undone for version in kept), "another write followed"
+        assert (name in not_restored) == any(version.is_undone for version in kept), "another write followed"
     restored_again, _ = restore_files(folder, changes, contents.get)
     assert restored_again == []
 
