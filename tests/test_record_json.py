@@ -54,12 +54,8 @@ def test_an_invalid_record_raises_a_valueerror(type: str, fields: dict[str, Any]
 
 @pytest.mark.parametrize(
     "record",
-    [
-        pytest.param({}, id="empty"),
-        pytest.param({"type": "model"}, id="no seq"),
-        pytest.param({"type": 5, "seq": 1, "time": 0}, id="type is a number"),
-        pytest.param({"type": "model", "seq": "1", "time": 0}, id="seq is a text"),
-    ],
+    [{}, {"type": "model"}, {"type": 5, "seq": 1, "time": 0}, {"type": "model", "seq": "1", "time": 0}],
+    ids=["empty", "no seq", "type is a number", "seq is a text"],
 )
 def test_a_record_needs_type_seq_and_time(record: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="a record needs a type, a seq and a time"):

@@ -139,70 +139,49 @@ async def test_a_replay_runs_no_tool(recorded: Recorded) -> None:
     assert recorded.notes == notes_before
 
 
-@dataclass(frozen=True)
-class Change:
-    """A change of a file, the place of the first difference that it makes, and parts of the report."""
+HANDLER, CONFIG, WORKER_LINES = "handler.yaml", "config.yaml", "worker_lines.yaml"
+FIRST, SECOND, OF_WORKER = "main, iteration 1", "main, iteration 2", "worker-1, iteration 1"
 
-    file: str
-    old: str
-    new: str
-    where: str
-    parts: list[str]
-
-
-HANDLER = "handler.yaml"
-FIRST, SECOND = "main, iteration 1", "main, iteration 2"
 CHANGES = {
-    "text around a line": Change(
-        HANDLER, "THE USER SAYS", "THE USER WRITES", FIRST, ["+THE USER WRITES: how far are you?"]
+    "text around a line": (HANDLER, "USER SAYS", "USER WRITES", FIRST, "+THE USER WRITES: how far are you?"),
+    "instructions, named": (HANDLER, "one sentence", "two sentences", SECOND, "other instructions at its end"),
+    "instructions, shown": (HANDLER, "one sentence", "two sentences", SECOND, "+  Answer in two sentences."),
+    "overrides": (HANDLER, ": 0.5", ": 0.5, max_tokens: 9", SECOND, '+overrides: {"max_tokens": 9, "temperature"'),
+    "kind, named": (HANDLER, "enough", "how far", FIRST, "a line has another kind or urgency"),
+    "kind, shown": (HANDLER, "enough", "how far", FIRST, "-kind: question\n+kind: stop"),
+    "urgency": (HANDLER, "hurry", "slowly", FIRST, " context: hurry", "-urgency: urgent\n+urgency: next"),
+    "resume text": (HANDLER, "rules:", "resume: Go on.\nrules:", SECOND, "-Your reply was shown", "+Go on."),
+    "no resume text": (HANDLER, "rules:", "resume: false\nrules:", SECOND, "+(nothing)"),
+    "plan commands": (HANDLER, "rules:", "commands: {todo: model}\nrules:", FIRST, "(Done: task 1 added: check"),
+    "invalid key": (HANDLER, "rules:", "rule:", FIRST, "; the built-in handler prompt was used."),
+    "system prompt": ("system.yaml", "a list", "two lists", FIRST, "another system prompt"),
+    "tools of the chain": (CONFIG, "[todo, agents]", "[todo, agents, ask]", FIRST, "other tools"),
+    "description of an agent": (CONFIG, "Works.", "Digs.", FIRST, "other tools"),
+    "tools of an agent": (CONFIG, "[note]", "[note, todo]", OF_WORKER, "other tools"),
+    "prompt of an agent": ("worker.yaml", "You dig", "You work", OF_WORKER, "another system prompt"),
+    "handler of an agent": (
+        WORKER_LINES,
+        "TO THE",
+        "FOR THE",
+        "worker-1",
+        "-TO THE WORKER: go deeper\n+FOR THE WORKER: go deeper",
     ),
-    "instructions": Change(
-        *(HANDLER, "one sentence", "two sentences"),
-        *(SECOND, ["other instructions at its end", "+  Answer in two sentences."]),
-    ),
-    "overrides": Change(
-        HANDLER, ": 0.5", ": 0.5, max_tokens: 9", SECOND, ['+overrides: {"max_tokens": 9, "temperature"']
-    ),
-    "kind of a line": Change(
-        *(HANDLER, "enough", "how far"),
-        *(FIRST, ["a line has another kind or urgency", "-kind: question\n+kind: stop"]),
-    ),
-    "urgency of a line": Change(
-        HANDLER, "hurry", "slowly", FIRST, [" context: hurry", "-urgency: urgent\n+urgency: next"]
-    ),
-    "resume text": Change(HANDLER, "rules:", "resume: Go on.\nrules:", SECOND, ["-Your reply was shown", "+Go on."]),
-    "no resume text": Change(HANDLER, "rules:", "resume: false\nrules:", SECOND, ["+(nothing)"]),
-    "plan commands for the model": Change(
-        HANDLER, "rules:", "commands: {todo: model}\nrules:", FIRST, ["(Done: task 1 added: check"]
-    ),
-    "invalid key": Change(HANDLER, "rules:", "rule:", FIRST, ["; the built-in handler prompt was used."]),
-    "system prompt": Change("system.yaml", "a list", "two lists", FIRST, ["another system prompt"]),
-    "tools of the chain": Change("config.yaml", "[todo, agents]", "[todo, agents, ask]", FIRST, ["other tools"]),
-    "description of an agent": Change("config.yaml", "Works.", "Digs.", FIRST, ["other tools"]),
-    "tools of an agent": Change("config.yaml", "[note]", "[note, todo]", "worker-1, iteration 1", ["other tools"]),
-    "prompt of an agent": Change(
-        "worker.yaml", "You dig", "You work", "worker-1, iteration 1", ["another system prompt"]
-    ),
-    "handler of an agent": Change(
-        *("worker_lines.yaml", "TO THE", "FOR THE"),
-        *("worker-1", ["-TO THE WORKER: go deeper\n+FOR THE WORKER: go deeper"]),
-    ),
-    "project instructions": Change(
-        "AGENTS.md", "make", "ninja", "main", ["the project instructions are different", "-Use make.\n+Use ninja."]
-    ),
+    "project instructions, named": ("AGENTS.md", "make", "ninja", "main", "the project instructions are different"),
+    "project instructions, shown": ("AGENTS.md", "make", "ninja", "main", "-Use make.\n+Use ninja."),
 }
+"""A file, the text that is replaced and the new one, the place of the first difference, and parts of the report."""
 
 
 @pytest.mark.parametrize("case", CHANGES)
 async def test_a_change_is_the_first_difference(case: str, recorded: Recorded) -> None:
-    change = CHANGES[case]
-    file = recorded.folder / change.file
-    assert change.old in file.read_text()
-    file.write_text(file.read_text().replace(change.old, change.new))
+    name, old, new, where, *parts = CHANGES[case]
+    file = recorded.folder / name
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
     first_row, *rows = recorded.replay()
-    assert first_row.startswith(f"The first difference ({change.where}): ")
+    assert first_row.startswith(f"The first difference ({where}): ")
     report = "\n".join([first_row, *rows])
-    assert all(part in report for part in change.parts), report
+    assert all(part in report for part in parts), report
 
 
 async def test_another_description_of_a_tool_is_a_difference(recorded: Recorded) -> None:
