@@ -257,12 +257,12 @@ examples = st.builds(
 
 
 @sharded(500, examples)
-def test_each_jobs_end_is_delivered_once_or_reported(example: Example) -> None:
+def test_ends_of_jobs_are_delivered_once_or_reported(example: Example) -> None:
     example.run()
 
 
 @sharded(200, examples, st.floats(0, 1))
-def test_each_jobs_end_is_delivered_once_after_a_kill(example: Example, part: float) -> None:
+def test_ends_of_jobs_are_delivered_once_after_a_kill(example: Example, part: float) -> None:
     data = example.run()
     data_at_kill = data[: round(part * len(data))]
 

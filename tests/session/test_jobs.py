@@ -96,7 +96,7 @@ def second_request(session: Session) -> tuple[str, Sequence[str]]:
     return request.messages[-1].text, request.tail
 
 
-async def test_the_end_of_a_job_waits_for_the_next_run() -> None:
+async def test_ends_of_jobs_wait_for_the_next_run() -> None:
     jobs = ControlledJobs()
     async with open_session(STARTS_JOBS, tools=[jobs.tool], interactive=True) as session:
         await session.run("start a")
@@ -218,7 +218,7 @@ async def test_a_stop_between_runs_kills_jobs() -> None:
 
 
 @pytest.mark.parametrize("ending", ["interrupt", "stop"])
-async def test_the_end_of_a_job_survives_a_cancelled_run(ending: str) -> None:
+async def test_ends_of_jobs_survive_a_cancelled_run(ending: str) -> None:
     jobs, gate = ControlledJobs(), Gate()
     async with open_session(STARTS_JOB_AND_WAITS, tools=[jobs.tool, gate.tool]) as session:
         session.chain.submit("start a waking")
@@ -286,7 +286,7 @@ async def test_the_jobs_of_a_child_end_with_it() -> None:
 # ------------------------------------------------------------------------------------------------- the tools for them
 
 
-async def test_output_of_a_job_is_read_from_an_offset() -> None:
+async def test_job_output_is_read_from_an_offset() -> None:
     async with open_session(STARTS_JOBS, tools=[ControlledJobs().tool], interactive=True) as session:
         await session.run("start a")
         jobs = session.chain.jobs
@@ -364,7 +364,7 @@ async def test_closing_reports_ends_of_jobs_as_returned() -> None:
     assert jobs.killed == ["b"]
 
 
-async def test_at_a_terminal_ends_of_jobs_wait_for_resuming() -> None:
+async def test_ends_of_jobs_at_a_terminal_wait_for_resuming() -> None:
     jobs = ControlledJobs()
     async with open_session(STARTS_JOBS, tools=[jobs.tool], interactive=True) as session:
         await session.run("start a")

@@ -139,7 +139,7 @@ async def test_acknowledgements_queued_during_a_sync_share_the_next(nursery: tri
     assert disk.syncs == 2
 
 
-def test_an_event_runs_at_once_if_no_line_waits() -> None:
+def test_an_event_runs_immediately_without_waiting_lines() -> None:
     writer = Writer(Disk())
     writer.event("reply")
     assert writer.ran == ["reply"]

@@ -250,7 +250,7 @@ async def test_settings_omitted_after_a_refusal_are_no_difference(case: str, aut
     check_replays(session)
 
 
-async def test_a_question_during_an_empty_reply_is_no_difference(autojump_clock: MockClock) -> None:
+async def test_a_question_in_an_empty_reply_is_replayed(autojump_clock: MockClock) -> None:
     model = RandomModel([Step((), delay_s=1), Step((Text("Half of it is done."),))])
     async with open_session(model) as session:
         session.chain.submit("Do the task")

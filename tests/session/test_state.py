@@ -24,7 +24,7 @@ REFUSES = "rules: [{text: No., stop_reason: refusal}]"
 REFUSES_RESULT = "rules: [{when: {tool: wait}, text: No., stop_reason: refusal}, {text: Wait., tools: [{name: wait}]}]"
 
 
-async def test_a_line_of_a_lost_child_waits_for_main() -> None:
+async def test_lines_of_a_lost_child_wait_for_main() -> None:
     async with family() as agents:
         await agents.begin([starts("explore", [WAIT])])
         agents.send("!use B")
@@ -36,7 +36,7 @@ async def test_a_line_of_a_lost_child_waits_for_main() -> None:
         assert (queued.target_agent, queued.urgency) == ("main", "next")
 
 
-async def test_a_query_cut_by_a_crash_is_shown_as_waiting() -> None:
+async def test_a_query_cut_by_a_crash_waits() -> None:
     async with open_session(ANSWERS, interactive=True) as session:
         session.chain.submit("Do the task")
         data = session.file.data  # the run has started, and the query is not delivered yet
