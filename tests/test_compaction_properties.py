@@ -1,8 +1,7 @@
-"""The invariants of SPEC section 2, and I10, where conversations outgrow the window again and again: random models in
-random windows, whose service counts tokens its own way, with summaries of every kind, and a user who says things, asks
-for compactions, stops and interrupts meanwhile.
+"""The invariants of SPEC section 2, and I10, in small windows: conversations are compacted again and again.
 
-``CHAIN_TEST_PROFILE=long`` tries ten times as many.
+The windows, the tokens that a service counts, the replies and the summaries are random. Meanwhile the user sends
+lines, asks for compactions, stops and interrupts.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ from support import (
     MemoryFile,
     check_session,
     open_session,
+    settings,
     sharded,
     wait_quiet,
 )
-from support import settings as chain_settings
 from support.crashes import check_needs_no_repair, check_resumed, load_crashed
 from support.models import TOOLS, RandomModel, Step, steps
 from support.small_window import SmallWindow, Summary
@@ -39,14 +38,14 @@ from trio.testing import MockClock
 from chain import events
 from chain.session.resume import LoadedSession, load_journal
 
-LIMIT = 8
+MAX_ITERATIONS = 8
 ENOUGH = 800
-"""Tokens beside the system prompt and the tools in which a summary and all that is said here have room."""
+"""Tokens in which a summary and all lines of an example fit, in addition to the system prompt and the tools."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """The window, and how a session is opened."""
+    """The window (see ``SmallWindow``), and the settings of a session, ``more`` by name."""
 
     room: int
     counts: float = 1.0
@@ -54,6 +53,9 @@ class Setting:
     knows: bool = True
     interactive: bool = False
     more: dict[str, Any] = field(default_factory=dict)
+
+    def window(self, inner: RandomModel, room: int, says: list[Summary]) -> SmallWindow:
+        return SmallWindow(inner, room, self.counts, says, self.tells, self.knows)
 
 
 SETTINGS = [
@@ -68,19 +70,15 @@ SETTINGS = [
     Setting(300, more={"budget_tokens": 3_000}),
 ]
 
-DOES = [COMPACT, COMPACT, INTERRUPT, DROP, EDIT]
-whats = st.sampled_from([*LINES, *DOES, *LINES])
+user_acts = st.sampled_from([*LINES, COMPACT, COMPACT, INTERRUPT, DROP, EDIT, *LINES])
 seconds = st.sampled_from([0.25, 0.5, 1.0, 1.5, 2.0, 3.25, 5.0])
 summaries = st.lists(st.sampled_from(get_args(Summary)), max_size=5)
-
-
-honest = steps.filter(lambda step: step.stop_reason != "model_context_window_exceeded")
-disk_acts = st.sampled_from(DISK_ACTS)
+replies = steps.filter(lambda step: step.stop_reason != "model_context_window_exceeded")
 
 
 @dataclass
 class Example:
-    """Three runs in a small window, the first of them while the user does things."""
+    """Three runs in a small window, and the user's acts during the first one. ``says`` are the first summaries."""
 
     steps: list[Step]
     says: list[Summary]
@@ -89,9 +87,9 @@ class Example:
     in_time: list[tuple[float, str]] = field(default_factory=list)
 
     async def play(self, file: MemoryFile) -> None:
-        setting, inner = self.setting, RandomModel(list(self.steps))
-        use = chain_settings(max_iterations=LIMIT, **setting.more)
-        model = SmallWindow(inner, setting.room, setting.counts, list(self.says), setting.tells, setting.knows)
+        setting = self.setting
+        use = settings(max_iterations=MAX_ITERATIONS, **setting.more)
+        model = setting.window(RandomModel(list(self.steps)), setting.room, list(self.says))
         async with open_session(model, tools=TOOLS, use=use, interactive=setting.interactive, file=file) as session:
             acts = Acts(session, self.at, also_idle=True)
             session.chain.listen(acts)
@@ -102,59 +100,58 @@ class Example:
                         acts.at_once()
                         nursery.start_soon(acts.in_time, self.in_time)
                     await wait_quiet(session)
-                    check_session(session, LIMIT)
+                    check_session(session, MAX_ITERATIONS)
                     nursery.cancel_scope.cancel()
                 if isinstance(file, FullDisk):
                     file.room = math.inf
-        check_session(session, LIMIT)
-        assert len(model.refused) == len(set(model.refused)), "a request that was too long is not sent again"
+        check_session(session, MAX_ITERATIONS)
+        assert len(model.refused) == len(set(model.refused)), "a request that was too long was sent again"
         if not self.says and setting.room >= ENOUGH:
             assert "context_full" not in [result.status for result in session.of(events.Result)]
 
     async def crash(self, part: float) -> None:
-        """Play it, cut the journal there, and continue the session."""
+        """Play the example, and resume the session from this part of its journal."""
         file = MemoryFile()
         await self.play(file)
         file, read = load_crashed(file.data[: int(len(file.data) * part)])
-        said = words_of(read)
-        setting = self.setting
-        model = SmallWindow(RandomModel([]), ENOUGH, setting.counts, [], setting.tells, setting.knows)
+        words = marked_words(read)
+        model = self.setting.window(RandomModel([]), ENOUGH, [])
         async with open_session(model, tools=TOOLS, file=file, resume=read) as session:
             session.chain.runs.start_waiting()
             await wait_quiet(session)
             await session.run("and now?")
             check_resumed(session)
-            last = session.sent()
+            last_request = session.sent()
         check_needs_no_repair(session)
-        assert all(text in last for text in said), "I10"
-        assert words_of(load_journal(session.file.data.splitlines(keepends=True))) >= said
+        assert all(row in last_request for row in words), "I10"
+        assert marked_words(load_journal(session.file.data.splitlines(keepends=True))) >= words
 
     def run(self, play: Callable[..., Awaitable[None]], *args: Any) -> None:
         random.seed(0)
         trio.run(play, *args, clock=MockClock(autojump_threshold=0))
 
 
-def words_of(read: LoadedSession) -> set[str]:
-    """What a compaction that is on record keeps of the user's words, row by row, as far as they have marks."""
+def marked_words(read: LoadedSession) -> set[str]:
+    """Return the rows of the user's words that the last compaction kept and that contain a mark."""
     compacted = read.state.main.history.compacted
     return set() if compacted is None else {row for row in compacted.words.splitlines() if MARKED.search(row)}
 
 
 def examples(acts: st.SearchStrategy[str], **more: st.SearchStrategy[Any]) -> st.SearchStrategy[Example]:
     at = st.lists(st.tuples(st.integers(0, 80), acts), max_size=12)
-    return st.builds(Example, st.lists(honest, max_size=14), summaries, at, st.sampled_from(SETTINGS), **more)
+    return st.builds(Example, st.lists(replies, max_size=14), summaries, at, st.sampled_from(SETTINGS), **more)
 
 
-@sharded(2_000, examples(whats, in_time=st.lists(st.tuples(seconds, whats), max_size=5)))
+@sharded(2_000, examples(user_acts, in_time=st.lists(st.tuples(seconds, user_acts), max_size=5)))
 def test_the_invariants_hold_in_small_windows(example: Example) -> None:
     example.run(example.play, MemoryFile())
 
 
-@sharded(500, examples(st.one_of(disk_acts, whats)))
+@sharded(500, examples(st.one_of(st.sampled_from(DISK_ACTS), user_acts)))
 def test_the_promises_hold_on_a_full_disk(example: Example) -> None:
     example.run(example.play, FullDisk())
 
 
-@sharded(300, examples(whats), st.floats(0, 1))
+@sharded(300, examples(user_acts), st.floats(0, 1))
 def test_a_session_continues_after_a_crash_anywhere(example: Example, part: float) -> None:
     example.run(example.crash, part)

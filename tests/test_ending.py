@@ -1,4 +1,4 @@
-"""Immediate exits: the duties that still run, the exit codes, and signals during another program."""
+"""Immediate exits run the open duties (``at_immediate_exit``). A program that has the terminal gets its own Ctrl-C."""
 
 import os
 import signal
@@ -12,47 +12,55 @@ import trio
 from cli.ending import received_signals
 from cli.screen import tty
 
-CODE = """
+EXITING_PROGRAM = """
 import signal, sys, time
 from pathlib import Path
 from cli.ending import at_immediate_exit, exit_at_once, exit_on_signals
 
-def fails():
+def fail():
     raise OSError("no")
 
-how, file = sys.argv[1:]
-with at_immediate_exit(fails), at_immediate_exit(Path(file).unlink):
+ending, file = sys.argv[1:]
+with at_immediate_exit(fail), at_immediate_exit(Path(file).unlink):
     Path(file).touch()
-    if how == "call":
+    if ending == "exit during duty":
         exit_at_once(7)
-    if how in ("SIGTERM", "SIGINT"):
+    if ending in ("SIGTERM", "SIGINT"):
         exit_on_signals(signal.SIGTERM, signal.SIGINT)
-        signal.raise_signal(getattr(signal, how))
+        signal.raise_signal(getattr(signal, ending))
     Path(file).unlink()
 Path(file).touch()
-if how == "after":
+if ending == "exit after duty":
     exit_at_once(7)
 exit_on_signals(signal.SIGTERM)
 signal.raise_signal(signal.SIGTERM)
 """
+"""A program with two duties, one that fails and one that deletes a file."""
 
 
 @pytest.mark.parametrize(
-    ("how", "code", "is_left"),
-    [("call", 7, False), ("SIGTERM", 143, False), ("SIGINT", 130, False), ("after", 7, True), ("default", -15, True)],
+    ("ending", "code", "duty_runs"),
+    [
+        ("exit during duty", 7, True),
+        ("SIGTERM", 128 + signal.SIGTERM, True),
+        ("SIGINT", 128 + signal.SIGINT, True),
+        ("exit after duty", 7, False),
+        ("SIGTERM after duty", -signal.SIGTERM, False),
+    ],
 )
-def test_an_immediate_exit_runs_the_open_duties(how: str, code: int, is_left: bool, tmp_path: Path) -> None:
-    file = tmp_path / "made"
-    done = subprocess.run([sys.executable, "-c", CODE, how, str(file)], check=False, capture_output=True, text=True)
-    assert (done.returncode, file.exists()) == (code, is_left), done.stderr
+def test_an_immediate_exit_runs_the_open_duties(ending: str, code: int, duty_runs: bool, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    command = [sys.executable, "-c", EXITING_PROGRAM, ending, str(file)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (done.returncode, file.exists()) == (code, not duty_runs), done.stderr
 
 
 async def test_a_ctrl_c_for_another_program_is_dropped() -> None:
-    def lend() -> None:
+    def interrupt_another_program() -> None:
         with tty.lend_terminal(lambda: trio.from_thread.run_sync(lambda: None)):
             os.kill(os.getpid(), signal.SIGINT)
 
     with received_signals(signal.SIGINT, signal.SIGTERM) as signals:
-        await trio.to_thread.run_sync(lend)
+        await trio.to_thread.run_sync(interrupt_another_program)
         signal.raise_signal(signal.SIGTERM)
         assert await anext(signals) == signal.SIGTERM

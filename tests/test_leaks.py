@@ -1,7 +1,7 @@
-"""No task, process, file descriptor or busy thread is left, whatever a run did and however it ended.
+"""A run leaves no task, process, file descriptor or busy thread behind, whatever it did and however it ended.
 
-The sessions have a journal on a real disk and ask the double of the service through real sockets. Resources are counted
-while the session is open and idle again, and once it is closed.
+The sessions have a journal on a real disk, and send requests to the double of the service through real sockets.
+Resources are counted before the session, while it is idle, and after it was closed.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ async def thread(ctx: ToolContext) -> str:
 @tool
 async def tasks(ctx: ToolContext) -> str:
     """Wait in several tasks, with a pair of sockets."""
-    one, other = trio.socket.socketpair()
-    with one, other:
+    first, second = trio.socket.socketpair()
+    with first, second:
         async with trio.open_nursery() as nursery:
             for _ in range(3):
                 nursery.start_soon(trio.sleep_forever)
             ctx.progress("started")
-            await one.recv(1)
+            await first.recv(1)
             nursery.cancel_scope.cancel()
     return ""
 
@@ -79,7 +79,7 @@ TOOLS: tuple[Tool, ...] = (*WIRE_TOOLS, child, thread, tasks, read)
 
 
 @dataclass(frozen=True)
-class Held:
+class Resources:
     """The resources of this process, as counts by name."""
 
     tasks: Counter[str]
@@ -88,41 +88,41 @@ class Held:
     children: Counter[str]
 
 
-async def held() -> Held:
+async def count_resources() -> Resources:
     """Count the resources once all tasks wait and threads that are about to end have ended."""
     await wait_all_tasks_blocked()
     while any("trio" in name.casefold() for name in _busy_threads()):
         await wait_all_tasks_blocked(0.001)
-    return Held(_tasks(), _files(), _busy_threads(), _children())
+    return Resources(_tasks(), _files(), _busy_threads(), _children())
 
 
 def _tasks() -> Counter[str]:
-    """All tasks except those that serve the connections of the double."""
+    """Count all tasks except those that serve the connections of the double."""
     root = trio.lowlevel.current_root_task()
     assert root is not None
-    found: Counter[str] = Counter()
-    left = [root]
-    while left:
-        task = left.pop()
+    counts: Counter[str] = Counter()
+    unvisited = [root]
+    while unvisited:
+        task = unvisited.pop()
         if not task.name.startswith("trio._highlevel_serve_listeners"):
-            found[task.name] += 1
-        left += [child for nursery in task.child_nurseries for child in nursery.child_tasks]
-    return found
+            counts[task.name] += 1
+        unvisited += [child for nursery in task.child_nurseries for child in nursery.child_tasks]
+    return counts
 
 
 def _files() -> Counter[str]:
-    """The paths of the open descriptors, or the kinds of things that have no path."""
-    found: Counter[str] = Counter()
+    """Count the open descriptors by path, or by kind if they have no path."""
+    counts: Counter[str] = Counter()
     for fd in os.listdir("/proc/self/fd"):
-        with suppress(FileNotFoundError):  # the one that listed them
-            found[os.readlink(f"/proc/self/fd/{fd}").partition(":[")[0]] += 1
-    return found
+        with suppress(FileNotFoundError):  # the descriptor of this listing
+            counts[os.readlink(f"/proc/self/fd/{fd}").partition(":[")[0]] += 1
+    return counts
 
 
 def _busy_threads() -> Counter[str]:
-    """All threads except trio's idle workers, which live for ten seconds."""
+    """Count all threads except trio's idle workers, which live for ten seconds."""
     frames = sys._current_frames()
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for each in threading.enumerate():
         frame = frames.get(each.ident or 0)
         names = set()
@@ -130,19 +130,19 @@ def _busy_threads() -> Counter[str]:
             names.add(frame.f_code.co_name)
             frame = frame.f_back
         if "_work" not in names or "_handle_job" in names:
-            found[each.name] += 1
-    found["borrowed from trio"] = int(trio.to_thread.current_default_thread_limiter().borrowed_tokens)
-    return +found
+            counts[each.name] += 1
+    counts["borrowed from trio"] = int(trio.to_thread.current_default_thread_limiter().borrowed_tokens)
+    return +counts
 
 
 def _children() -> Counter[str]:
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for task in Path("/proc/self/task").iterdir():
-        found.update({*(task / "children").read_text().split()})
-    return found
+        counts.update({*(task / "children").read_text().split()})
+    return counts
 
 
-class Open:
+class OpenSession:
     """An open session and its events."""
 
     def __init__(self, chain: Chain, double: Double) -> None:
@@ -151,7 +151,7 @@ class Open:
         self.events: list[events.Event] = []
         self._news = trio.Event()
 
-    async def until(self, *types: type[events.Event], n: int = 1) -> None:
+    async def wait_for(self, *types: type[events.Event], n: int = 1) -> None:
         """Wait for the n-th event of these types."""
         while sum(isinstance(e, types) for e in self.events) < n:
             await self._news.wait()
@@ -163,12 +163,13 @@ class Open:
 
 
 @asynccontextmanager
-async def opened(script: Script, state: Path) -> AsyncIterator[Open]:
+async def open_session(script: Script, state: Path) -> AsyncIterator[OpenSession]:
+    """Open a session whose model answers with a script, and start a run."""
     async with serve(script) as double:
         async with open_chain(
             settings(), workspace=state, state=state, tools=TOOLS, model=model_at(double.url), traces=state / "traces"
         ) as chain:
-            session = Open(chain, double)
+            session = OpenSession(chain, double)
             chain.listen(session.hear)
             session.chain.submit("Do the task")
             yield session
@@ -182,18 +183,18 @@ is_warm = False
 
 
 @pytest.fixture(autouse=True)
-async def _warm(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Exclude what a process creates once: modules, and files of the resolver."""
+async def _warm_up(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Create what a process creates once, such as modules and files of the resolver."""
     global is_warm
     if not is_warm:
-        async with opened([LOOK, FINAL], tmp_path_factory.mktemp("warm")) as session:
+        async with open_session([LOOK, FINAL], tmp_path_factory.mktemp("warm")) as session:
             await session.chain.wait_idle()
         is_warm = True
 
 
-def assert_idle(idle: Held, after: Held) -> None:
+def assert_idle(idle: Resources, after: Resources) -> None:
     assert (after.tasks, after.threads, after.children) == (idle.tasks, idle.threads, idle.children)
-    # A connection to the service may stay open, with both of its ends in this process; all files are closed.
+    # A connection to the service may stay open. Both of its ends are in this process.
     assert after.files - idle.files <= Counter({"socket": 2})
 
 
@@ -206,18 +207,18 @@ RUNS: dict[str, tuple[Sequence[Step], str]] = {
 
 @pytest.mark.sampled(every=2)
 @pytest.mark.parametrize("run", RUNS)
-async def test_nothing_is_left_by(run: str, tmp_path: Path) -> None:
+async def test_a_run_leaves_nothing_behind(run: str, tmp_path: Path) -> None:
     random.seed(0)
     script, status = RUNS[run]
-    before = await held()
-    async with opened([LOOK, FINAL, *script], tmp_path) as session:
+    before = await count_resources()
+    async with open_session([LOOK, FINAL, *script], tmp_path) as session:
         await session.chain.wait_idle()
-        idle = await held()
+        idle = await count_resources()
         session.chain.submit("Do another task")
         await session.chain.wait_idle()
         assert session.chain.runs.last_status == status
-        assert_idle(idle, await held())
-    assert await held() == before
+        assert_idle(idle, await count_resources())
+    assert await count_resources() == before
 
 
 PLACES: dict[str, tuple[Sequence[Step], int]] = {
@@ -229,20 +230,20 @@ PLACES: dict[str, tuple[Sequence[Step], int]] = {
     "a batch of reading tools": ([calls(("read", {}), ("read", {}), ("look", {}), ("read", {}))], 3),
     "the pause before a retry": ([Status(529)], 1),
 }
-"""The replies, and the number of events after which the run is there."""
+"""The replies, and the number of events after which a run has reached the place."""
 
 
 @pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("ending", ["interrupt", "close", "exception"])
 @pytest.mark.parametrize("place", PLACES)
-async def test_nothing_is_left_by_an_ending_in(place: str, ending: str, tmp_path: Path) -> None:
+async def test_a_cut_run_leaves_nothing_behind(place: str, ending: str, tmp_path: Path) -> None:
     random.seed(0)
-    script, count = PLACES[place]
-    before = await held()
+    script, event_count = PLACES[place]
+    before = await count_resources()
     with suppress(LookupError):
-        async with opened([*script, FINAL], tmp_path) as session:
+        async with open_session([*script, FINAL], tmp_path) as session:
             await session.double.request(1)
-            await session.until(events.TextDelta, events.ToolProgress, events.Retry, n=count)
+            await session.wait_for(events.TextDelta, events.ToolProgress, events.Retry, n=event_count)
             while "process" in place and not _children():
                 await wait_all_tasks_blocked(0.001)
             if ending == "exception":
@@ -250,11 +251,11 @@ async def test_nothing_is_left_by_an_ending_in(place: str, ending: str, tmp_path
             if ending == "interrupt":
                 session.chain.interrupt()
                 await session.chain.wait_idle()
-                after = await held()
+                after = await count_resources()
                 session.chain.submit("Do another task")
                 await session.chain.wait_idle()
-                assert_idle(after, await held())
+                assert_idle(after, await count_resources())
             else:
                 session.chain.submit("use the other file")
     assert session.chain.runs.last_status == ("done" if ending == "interrupt" else "interrupted")
-    assert await held() == before
+    assert await count_resources() == before

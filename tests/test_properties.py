@@ -1,8 +1,8 @@
-"""The invariants of SPEC section 2 on random models, tools, lines, answers, stops and interrupts.
+"""The invariants of SPEC section 2 for random models, tools, lines, answers, stops and interrupts.
 
 An example is one agent with random replies, or a tree of up to four levels and twelve agents whose models fail, refuse
-and ask each other. The user acts in the step of numbered events and at moments in time, on any of the agents. Examples
-are drawn from short tables with the plainest entry first, so that failures shrink to few and plain entries.
+and ask each other. The user acts at numbered events and at times. Examples are drawn from short tables with the
+plainest entry first, so that failures shrink to few and plain entries.
 """
 
 from __future__ import annotations
@@ -51,13 +51,16 @@ rules:
   - {match: ^wait, action: urgent}
   - {match: ^note, resume: false}
 """
-BY_RULE = ["enough of this ‹›", "wait, use the third one ‹›", "note that it is late ‹›?"]
-"""Lines that match a rule."""
+LINES_OF_RULES = ["enough of this ‹›", "wait, use the third one ‹›", "note that it is late ‹›?"]
+"""Lines that match a rule of ``HANDLER``."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """How a session is opened. ``answers_s``: seconds for which questions can be answered, ``None`` for always."""
+    """The settings of a session, ``more`` by name.
+
+    ``answers_s``: the seconds for which questions can be answered; ``None``: always. ``sync_s``: the time of a sync.
+    """
 
     max_iterations: int = 6
     interactive: bool = False
@@ -81,12 +84,17 @@ SETTINGS = [
     Setting(interactive=True, more={"budget_tokens": 14}),
     Setting(more={"max_attempts": 1, "handler": "resume: false", "allow": "danger"}),
 ]
-TO = ["", "", "@1 ", "@2 ", "@3 ", "@1 ", "@2 ", "@0 ", "@5 ", "@nobody-7 "]
+ADDRESSES = ["", "", "@1 ", "@2 ", "@3 ", "@1 ", "@2 ", "@0 ", "@5 ", "@nobody-7 "]
+"""The addresses of lines: none, agents by number, and an agent that does not exist."""
 
 
 @dataclass
 class Example:
-    """Two runs of a tree, or of one agent with these steps; the user's acts during the first run and after it."""
+    """Two runs of a tree or of one agent, and the user's acts.
+
+    The user acts during the first run at numbered events (``at``) and times (``in_time``), and after it (``then``).
+    ``answers`` are answers of questions, each after some seconds. With ``closes_after_s`` the second run is cut.
+    """
 
     plays: Tree | list[Step]
     setting: Setting
@@ -97,10 +105,10 @@ class Example:
     closes_after_s: float | None = None
 
     def models(self) -> Model:
-        """Return the first model. A model that the user changes to continues its work."""
-        rest, names = self.plays if isinstance(self.plays, Tree) else list(self.plays), count(1)
-        self.another = lambda: self._model(rest, f"other{next(names)}")
-        return self._model(rest, "first")
+        """Return the first model. ``another`` returns a model that continues its work."""
+        plays, numbers = self.plays if isinstance(self.plays, Tree) else list(self.plays), count(1)
+        self.another = lambda: self._model(plays, f"other{next(numbers)}")
+        return self._model(plays, "first")
 
     def _model(self, plays: Tree | list[Step], name: str) -> Model:
         return TreeModel(plays, name) if isinstance(plays, Tree) else RandomModel(plays, name)
@@ -151,13 +159,13 @@ class Example:
             nursery.cancel_scope.cancel()
 
     def run(self, file: MemoryFile) -> None:
-        random.seed(0)  # the jitter of the retries
+        random.seed(0)  # for the random pauses before retries
         trio.run(self.play, file, clock=MockClock(autojump_threshold=0))
 
 
 @dataclass
 class SmallExample(Example):
-    """The same, in windows that each agent's conversation outgrows."""
+    """An example in a window that each agent's conversation outgrows. ``says`` are the first summaries."""
 
     room: int = 300
     says: list[Summary] = field(default_factory=list)
@@ -166,14 +174,15 @@ class SmallExample(Example):
         return SmallWindow(super().models(), self.room, says=list(self.says))
 
 
-said = st.builds(lambda to, line: to + line, st.sampled_from(TO), st.sampled_from([*LINES, *LINES, *BY_RULE, "stop"]))
-whats = st.one_of(said, said, st.sampled_from([INTERRUPT, DROP, DROP_FIRST, EDIT, ANOTHER_MODEL]))
-on_disks = st.one_of(st.sampled_from(DISK_ACTS), whats)
+all_lines = st.sampled_from([*LINES, *LINES, *LINES_OF_RULES, "stop"])
+sent_lines = st.builds(lambda address, line: address + line, st.sampled_from(ADDRESSES), all_lines)
+user_acts = st.one_of(sent_lines, sent_lines, st.sampled_from([INTERRUPT, DROP, DROP_FIRST, EDIT, ANOTHER_MODEL]))
+acts_on_a_disk = st.one_of(st.sampled_from(DISK_ACTS), user_acts)
 moments = st.one_of(st.integers(3, 40), st.integers(0, 120))
 seconds = st.sampled_from([0.0, 0.25, 0.5, 1.0, 1.25, 1.5, 2.0, 3.0, 3.25, 5.0])
 texts = st.sampled_from(["y", "a", "n", "rather not", "2", "somewhere else", None])
 answers = st.lists(st.tuples(st.sampled_from([0.0, 0.25, 2.0]), texts), max_size=6)
-idly = st.sampled_from(["todo: add one ‹›", "todo: clear", ANOTHER_MODEL, "@1 use B ‹›", "status", "stop"])
+acts_between_runs = st.sampled_from(["todo: add one ‹›", "todo: clear", ANOTHER_MODEL, "@1 use B ‹›", "status", "stop"])
 one_agent = st.lists(steps, max_size=8)
 
 
@@ -192,17 +201,20 @@ def examples(
     )
 
 
-@sharded(3_000, examples(one_agent, whats, idly))
+@sharded(3_000, examples(one_agent, user_acts, acts_between_runs))
 def test_the_invariants_hold_for_one_agent(example: Example) -> None:
     example.run(MemoryFile(example.setting.sync_s))
 
 
-@sharded(2_400, examples(trees, whats, idly))
+@sharded(2_400, examples(trees, user_acts, acts_between_runs))
 def test_the_invariants_hold_in_a_tree(example: Example) -> None:
     example.run(MemoryFile(example.setting.sync_s))
 
 
-@sharded(1_500, examples(st.one_of(one_agent, trees), on_disks, st.one_of(st.sampled_from(DISK_ACTS), idly)))
+@sharded(
+    1_500,
+    examples(st.one_of(one_agent, trees), acts_on_a_disk, st.one_of(st.sampled_from(DISK_ACTS), acts_between_runs)),
+)
 def test_the_promises_hold_on_a_full_disk(example: Example) -> None:
     example.run(FullDisk(example.setting.sync_s))
 
@@ -212,8 +224,8 @@ def test_the_promises_hold_on_a_full_disk(example: Example) -> None:
     st.builds(
         SmallExample,
         trees,
-        st.sampled_from([setting for setting in SETTINGS if not {"budget_tokens", "timeout_s"} & set(setting.more)]),
-        at=st.lists(st.tuples(moments, st.one_of(st.just(COMPACT), whats)), max_size=12),
+        st.sampled_from([each for each in SETTINGS if not each.more.keys() & {"budget_tokens", "timeout_s"}]),
+        at=st.lists(st.tuples(moments, st.one_of(st.just(COMPACT), user_acts)), max_size=12),
         answers=answers,
         room=st.sampled_from([100, 300, 600]),
         says=st.lists(st.sampled_from(get_args(Summary)), max_size=4),

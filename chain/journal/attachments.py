@@ -20,7 +20,7 @@ ReadAttachment: TypeAlias = Callable[[str], bytes | None]
 """A function that takes a digest and returns the content of the attachment; ``None`` if it was deleted."""
 
 MAX_ATTACHMENT = 16 * 1024 * 1024
-"""The number of bytes that are read of an attachment. Every attachment is shorter."""
+"""The maximum number of bytes that are read of an attachment. Every attachment is smaller."""
 
 
 def attachments_folder(journal: Path) -> Path:

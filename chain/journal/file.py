@@ -5,12 +5,11 @@ run in a worker thread, since each waits for the disk.
 
 What happens if the disk hangs, which is possible with a network file system:
 
-- A sync that hangs, the usual case, blocks its worker thread and every task that waits for an acknowledgement of the
-  journal. The event loop continues.
-- A write hangs if the page cache is full of data that cannot be written. It blocks the event loop until the file system
-  responds. The same holds for an attachment, which is synced at once. If the call can be interrupted, signals still
-  end the program: Python runs its signal handlers before it restarts the call (``cli/ending.py``). An uninterruptible
-  wait, as on NFS, ends only on SIGKILL, and sometimes not even then.
+- Usually a sync hangs. It blocks its worker thread and the tasks that wait for an acknowledgement, but not the event
+  loop.
+- A write hangs if the page cache is full. It blocks the event loop until the file system responds, like the sync of an
+  attachment. If the call can be interrupted, signals still end the program: Python runs its signal handlers before it
+  restarts the call (``cli/ending.py``). An uninterruptible wait, as on NFS, ends at the earliest on SIGKILL.
 """
 
 from __future__ import annotations
@@ -99,7 +98,7 @@ class DiskFile:
             self.size = size
 
     async def sync(self) -> None:
-        """Flush the file in a worker thread. This cannot be cancelled, since the caller has to know the outcome."""
+        """Flush the file in a worker thread. This cannot be cancelled, since the caller needs the outcome."""
         # A worker thread cannot be cancelled, and an unknown outcome would break the order of acknowledgements.
         with trio.CancelScope(shield=True):
             try:

@@ -2,9 +2,8 @@
 
 A complete record is in the file before ``record`` returns (in a store behind a network: before ``wait_written``
 returns), so a killed process loses no record. An acknowledgement is an action that runs once all earlier records are on
-disk. Syncs run in a worker thread, and all acknowledgements that are queued during a sync share the next one.
-
-Acknowledgements, and the actions that must follow them, run in the order in which they were queued.
+disk. Acknowledgements that are queued during a sync share the next one. Actions run in the order in which they were
+queued.
 
 Each record that was written is applied to the state of the session, which returns the events of the record. The code
 that commits the record decides when the events are emitted::
@@ -226,7 +225,7 @@ class Journal:
     def _enqueue(self, action: Action, needed: int) -> None:
         self._queue.append((action, needed))
         if needed > self._synced_seq:
-            # Run nothing now: a listener of an earlier event would act while the caller accepts a line.
+            # Run no action now: it could call a listener, which would act while the caller accepts a line.
             self._sync_wanted.set()
         else:
             self._run_ready()

@@ -47,12 +47,12 @@ def from_json(raw: Mapping[str, Any]) -> Entry:
 
 
 _FORM_KEYS = {"plan": "change", "request": "phase"}
-"""The JSON key of the form, by type, for types that have several forms (``_Typed``)."""
+"""The JSON key of the form (``_Typed``) for each type that has several."""
 
 _KINDS: dict[tuple[str, str], Any] = {(kind.type, kind.form): kind for kind in get_args(Record)}
 
 _ALWAYS = object()
-"""A stand-in for the omitted value of a field that is always written, since no value is equal to it."""
+"""The omitted value of a field that is always written: no value is equal to it."""
 
 _PLAIN_TYPES = frozenset({str, int, float, bool, type(None)})
 

@@ -130,10 +130,9 @@ class Receipt(_Typed):
 class Message(_Typed):
     """A message was appended to an agent's conversation. ``line_ids`` are the lines that it delivers.
 
-    If it delivers lines, ``source`` is the handler prompt, and ``remaining`` counts the model calls that the run had
+    If it delivers lines, ``source`` is the handler prompt, and ``remaining`` the number of model calls that the run has
     left. ``skipped`` names the tools that did not start because of an urgent line. ``outcomes`` has a text for each
-    line: what code did about the line, or an empty text. ``waited_s`` is how long the first line waited, in seconds.
-    ``iteration`` is that of the run.
+    line: what the program did about the line, or an empty text. The first line waited for ``waited_s`` seconds.
 
     ``is_cut``: the message is the part of a reply that was shown before a now line cancelled the reply.
     """
@@ -175,9 +174,9 @@ REFUSED = "the service refused it"
 class Removed(_Typed):
     """Content or tools are no longer sent to the model. Stubs replace removed content in the conversation.
 
-    ``what`` was removed: ``content``, the blocks with these ``digests`` (a digest that occurs n times means the first n
-    blocks with it); ``thinking``, the thinking of all replies so far; ``tools``, the tools with these ``names``, for
-    the rest of the session. Unless tools were removed, ``names`` are only shown to people.
+    ``what`` is ``content``: the blocks with these ``digests`` (a digest that occurs n times stands for the first n of
+    its blocks); ``thinking``: that of all replies so far; or ``tools``: the tools with these ``names``, for the rest of
+    the session. Other ``names`` are only shown to people.
     """
 
     agent: str
@@ -201,9 +200,9 @@ class ToolStarted(_Typed):
 class ToolFinished(_Typed):
     """A tool has ended.
 
-    Once all tools of a reply have ended, one ``Message`` contains all their results. If other tools of the reply have
-    not ended yet, ``text`` and ``images`` of this record are the result of this one, so that a crash does not lose it;
-    otherwise they are empty. ``seconds`` is the duration. ``exit_code`` and ``summary`` are as in ``ToolOutput``.
+    ``text`` and ``images`` are its result, so that a crash does not lose it. They are empty for the last tool that
+    ends, since a ``Message`` with the results of all tools follows. ``seconds`` is the duration. ``exit_code`` and
+    ``summary`` are as in ``ToolOutput``.
     """
 
     id: str
@@ -504,8 +503,8 @@ class Interrupted(_Typed):
     """An agent's work was cancelled. ``what`` is the phase of its work, ``by`` the cause.
 
     ``user``: an interrupt, which also cancels all agents below it. ``exit``: the end of the program, with the same
-    effect. ``line``: a now line or a stop. ``time``: the time limit. ``usage`` is that of a cancelled reply. After an
-    interrupt it is empty, since only the result of the run contains it.
+    effect. ``line``: a now line or a stop. ``time``: the time limit. ``usage`` is that of a cancelled reply. It is
+    empty after an interrupt, since the result of the run contains it.
     """
 
     agent: str

@@ -1,4 +1,4 @@
-"""Differences between a journal and what today's configuration would give, as rows of text. Pure."""
+"""Differences between a journal and a replay with today's configuration, as rows of text. Pure."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ NOTHING = ("(nothing)",)
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A difference between the text in a journal and the text that today's configuration gives.
+    """A difference between the rows of a ``recorded`` text and the rows that ``today``'s configuration gives.
 
-    ``agent`` and ``iteration`` (0 outside of an iteration) say where the difference is, ``what`` describes it in words.
-    ``recorded`` and ``today`` are the rows of both texts.
+    ``agent`` and ``iteration`` (0: none) are the place of the difference. ``what`` describes it in words.
     """
 
     agent: str
@@ -71,9 +70,9 @@ def line_difference(recorded: records.Line, today: records.Line) -> Difference:
 
 
 def describe_same(entries: Iterable[Entry], *, is_whole: bool) -> str:
-    """Return a sentence that reports no difference and counts the compared runs, model calls, tool calls and lines.
+    """Return a sentence that reports no difference, and the numbers of runs, model calls, tool calls and lines.
 
-    With ``is_whole=False``, the sentence says that the journal is incomplete, so that a part was not compared.
+    ``is_whole``: the whole journal was compared. Otherwise the sentence says that it is incomplete.
     """
     found = Counter(type(e.record) for e in entries)
     things = {

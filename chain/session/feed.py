@@ -1,10 +1,7 @@
-"""Queues of events, one for each consumer. A consumer may be slow or dead.
+"""The distribution of events to consumers, which have a queue each, and to listeners, which are called synchronously.
 
-The chain never waits for a consumer. Pieces of the same reply, and pieces of the same tool's progress, are joined while
-they are queued. An event that is not a piece of text ends the joining.
-
-A listener is called synchronously when an event is emitted. Its exceptions are raised from the block in which the chain
-is open.
+The chain never waits for a consumer. While they are queued, consecutive pieces of a reply or of a tool's progress are
+joined. Exceptions of listeners are raised from the block in which the chain is open.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ from chain.concurrency.wakeup import Wakeup
 from chain.events import Event, Notice, Piece, ToolProgress
 
 MAX_WAITING_PROGRESS = 256 * 1024
-"""The limit of a tool's queued progress, in characters. Older text is dropped. Replies have no such limit."""
+"""The maximum number of characters of a tool's queued progress. Older text is dropped. Replies have no limit."""
 
 Listener: TypeAlias = Callable[[Event], None]
 """A function that is called with each event."""
@@ -105,7 +102,7 @@ class Broadcaster:
 
     def __init__(self) -> None:
         self._feeds: list[weakref.ref[Feed]] = []
-        """A list, since iterating over a ``WeakSet`` would take most of the time of an event."""
+        """A list, since iterating over a ``WeakSet`` would be slow."""
         self._listeners: list[Listener] = []
         self._is_closed = False
         self._errors: dict[int, Exception] = {}
@@ -144,7 +141,7 @@ class Broadcaster:
                 self._exit_error = error
                 self._ended.set()
         for fault in faults:
-            self.emit(Notice(message=fault))  # now, since the block may end much later
+            self.emit(Notice(message=fault))  # ``watch`` raises it, but maybe much later
 
     async def watch(self) -> None:
         """Wait for ``close``, then raise the first error of each listener as a group, if there are any.

@@ -8,11 +8,9 @@ How the end of a job reaches the model::
     no run is active        the line of a job that wakes the session starts a run, unless the job was killed
 
 If the agent of a job has ended, the line goes to the nearest agent above it that is at work. An agent's jobs are killed
-when the agent ends, and all jobs are killed when the session closes. Lines of jobs that no run will deliver are then
-settled as ``returned``, so that the result lists them. At a terminal they wait until the session is resumed. If the
-process of chain was killed, the missing records are written when the session is resumed (``record_lost``).
-
-On a full disk the end of a job may not be recorded. A notice reports this, and the model can still use ``job_output``.
+when the agent ends, and all jobs when the session closes. Lines of jobs that no run will deliver are then settled as
+``returned``. At a terminal they wait until the session is resumed. Records that a killed process could not write are
+written when the session is resumed (``record_lost``). If the disk is full, a notice reports the end of a job.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ from chain.tools.jobs import JobOutput, JobState, Piece
 from chain.tools.tool import JobEnd, JobRun, Jobs
 
 MAX_JOBS = 8
-"""The limit of concurrent jobs: enough for a server, a watcher and some builds."""
+"""The maximum number of concurrent jobs: enough for a server, a watcher and some builds."""
 
 MAX_REPORTED = 2_000
 """The number of characters of output in the line that reports a job's end.
@@ -54,10 +52,7 @@ SESSION_CLOSED = "ended with the session"
 """The reason that is given for a killed job, or for a returned line of a job, when the session closes."""
 
 _TAIL_BYTES = 16 * MAX_REPORTED
-"""The number of bytes to read for ``MAX_REPORTED`` characters.
-
-Some characters have four bytes, and colours and overwritten rows are removed.
-"""
+"""The number of bytes to read for ``MAX_REPORTED`` characters, since colours and overwritten rows are removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +69,7 @@ class JobView:
 class _RunningJob:
     """A job whose command is running.
 
-    ``started_at`` is the time of its start on trio's clock. ``reason`` says why it is being killed, or is empty.
+    ``started_at`` is the time of its start on trio's clock. ``reason`` says why it is being killed; empty if it is not.
     ``done`` is set when its end is recorded.
     """
 
@@ -173,10 +168,7 @@ class SessionJobs(Jobs):
         self._ended.set()
 
     def _report(self, job: _RunningJob, text: str) -> None:
-        """Queue the line ``text`` that reports a job's end.
-
-        If the job wakes the session and was not killed, and no run is active, start a run with the line.
-        """
+        """Queue the line that reports a job's end. It starts a run if none is active and the job wakes the session."""
         assert self._runs is not None
         node = self._agent_at_work(job.started.agent)
         try:
@@ -199,10 +191,7 @@ class SessionJobs(Jobs):
         return at_work.get(name, main)
 
     async def wait_for_waking_job(self) -> bool:
-        """If any running job wakes the session, wait until a job ends and return ``True``.
-
-        Otherwise return ``False`` at once.
-        """
+        """Wait until a job ends, and return ``True``. Return ``False`` if no running job wakes the session."""
         if not any(job.started.wakes for job in self._running.values()):
             return False
         await self._ended.wait()
@@ -346,10 +335,7 @@ def report_text(started: records.JobStarted, ended: records.JobEnded, output: Pi
 
 
 def record_lost(state: State, journal: Journal, inbox: Inbox) -> None:
-    """Record the end of each job that was running when chain was killed. Raise ``JournalError``.
-
-    Also queue the lines that report ends of jobs, if they are missing.
-    """
+    """Record the missing ends of jobs, and queue the missing lines that report them. Raise ``JournalError``."""
     for id, job in state.jobs.items():
         if job.ended is None:
             journal.record(records.JobEnded(id, job.started.agent, "ended with the program"))

@@ -1,6 +1,6 @@
 """Routing of lines: a line starts a run, waits for a safe point, stops a run, or is carried out at once.
 
-All functions are synchronous: a line is routed in one step in trio's thread.
+All functions are synchronous, so that a line is routed in one step.
 
 A line goes to the agent that it is addressed to. Without an address, todo lines and follow-ups go to the main agent,
 since the plan and the next run belong to the session. Other lines go to the agent whose question is open, otherwise to

@@ -1,8 +1,7 @@
 """The list of the sessions in a folder, and the search for a session by a part of its id.
 
-A summary file next to each journal caches the data of the list, so that only small files are read for a list. A summary
-file also contains the size of the journal that it describes. If the journal's size has changed, the summary is computed
-again. The store in Redis uses the same summaries.
+A summary file next to each journal caches the data of the list. It contains the size of the journal: if that has
+changed, the summary is computed again. The store in Redis uses the same summaries.
 """
 
 from __future__ import annotations
@@ -98,7 +97,7 @@ def summary_of(id: str, state: State) -> Summary:
 
 
 def to_text(summary: Summary, version: str) -> str:
-    """Return a summary as JSON text. ``version`` identifies the state of the journal, for example by its size."""
+    """Return a summary as JSON text. ``version`` identifies the state of the journal, such as its size."""
     return json.dumps({**asdict(summary), "at": version})
 
 
@@ -174,7 +173,7 @@ def match_id(ids: Iterable[str], id: str) -> str:
 
 @contextmanager
 def convert_read_errors(path: Path) -> Iterator[None]:
-    """Convert an ``OSError`` of the block to a ``SessionError`` that names the file. The block reads a journal."""
+    """Convert an ``OSError`` of the block, which reads a journal, to a ``SessionError`` that names the file."""
     try:
         yield
     except OSError as error:

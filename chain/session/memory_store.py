@@ -1,4 +1,4 @@
-"""A store in memory: its sessions are gone when they are closed."""
+"""A store in memory. It forgets a session when the session is closed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Comparison of a journal with what the current configuration ("today's") would give. Pure: no tool or clock is used.
+"""Comparison of a journal with the current configuration ("today's"). Pure: no tool or clock is used.
 
-The comparison is one pass over the records. These parts of the records are computed again from today's configuration,
-by the functions that a run uses, and compared:
+In one pass over the records, these parts are computed again from today's configuration, by the functions that a run
+uses, and compared:
 
 - the kind and urgency of each line
 - the messages that contain queries or delivered lines, and those that resume a task
@@ -61,9 +61,9 @@ class Today(Protocol):
 class _Call:
     """A model call with all its attempts.
 
-    ``tail`` is the expected tail of its requests. ``dropped`` are the settings that later attempts omit. If
-    ``knows_settings`` or ``knows_tools`` is false, the records do not say which settings or tools are omitted.
-    ``is_open``: the last attempt has no recorded end.
+    ``tail`` is the expected tail of its requests. ``dropped`` are the settings that later attempts omit.
+    ``knows_settings`` and ``knows_tools``: the records say which settings or tools are omitted. ``is_open``: the last
+    attempt has no recorded end.
     """
 
     tail: tuple[str, ...] = ()
@@ -77,10 +77,9 @@ class _Call:
 class _Agent:
     """The expected state of an agent. ``spec`` is ``None`` if its kind does not exist today.
 
-    ``unanswered`` are the lines delivered since the agent's last reply. ``refuses_effort``: in this run the service
-    refused the effort that the user asked for. ``is_after_reply``: the conversation ends with a reply without tool
-    calls. ``has_answered``: the conversation ends with such a reply, and the reply is complete. ``sent`` is the last
-    request.
+    ``unanswered`` are the lines delivered since the agent's last reply. ``refuses_effort``: the service refused the
+    user's effort in this run. ``is_after_reply``: the conversation ends with a reply without tool calls.
+    ``has_answered``: this reply is complete. ``sent`` is the last request.
     """
 
     spec: AgentSpec | None = None

@@ -1,8 +1,8 @@
 """Restoring of a session's state and events from its journal. Pure.
 
-A running program emits some events without a record: a reply as it streams, the start of an iteration, the usage of a
-call. ``RestoredState.read`` applies records as a running session does (``state``), and reconstructs these events from
-the records. A damaged journal may have lost records. A later record that depends on a lost one is repaired or skipped.
+``RestoredState.read`` applies records as a running session does (``state``). It reconstructs the events that a running
+program emits without a record: streaming replies, starts of iterations, and the usage of calls. In a damaged journal, a
+record that depends on a lost one is repaired or skipped.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Resumes a session whose process has ended.
+"""Resume a session whose process has ended.
 
-The state is read from the journal (``state``). Then the records that a crash prevented are written, in the order in
-which the program would have written them. If the program crashes again meanwhile, the next resumption writes the
-remaining records::
+The state is read from the journal (``state``). Then the records that a crash prevented are written in this order. If
+the program crashes again meanwhile, the next resumption writes the remaining ones::
 
     open questions        withdrawn
     each agent at work    its open calls answered, the note that the program ended, its end; the deepest first
@@ -63,11 +62,10 @@ class LoadedSession:
 class Resumed:
     """The data that front ends show of a resumed session.
 
-    ``past`` are its latest events, and ``has_earlier`` says whether there were more. ``recovered`` are the events of
-    the records that a crash prevented. ``changes`` are sentences about faults of the journal and about differences from
-    the earlier configuration. ``returned`` are lines that go back to the user, because the user ended the last run or
-    the service refused the lines; the crashed program could not put them back into its editor. ``was_cut``: the last
-    run ended because its process ended, not because the user ended it. ``draft`` is the text that was in the editor.
+    ``past`` are its latest events; ``has_earlier``: there were more. ``recovered`` are the events of the records that a
+    crash prevented. ``changes`` are sentences about faults of the journal and changes of the configuration.
+    ``returned`` are lines that go back to the user's editor, because the user ended the last run or the service refused
+    them. ``was_cut``: the last run ended because its process ended. ``draft`` is the text that was in the editor.
     """
 
     past: Sequence[events.Event]

@@ -60,10 +60,9 @@ class ServerToolSource:
 class SessionRuns:
     """The runs of a session's main agent, of which at most one is active.
 
-    ``interactive``: a person types the lines. Then waiting lines stay queued even after a run that used up its
-    iterations, since the person can start another run with them. A refused line is not a failure, since its text is
-    still in the person's editor. When a run starts, ``load_instructions`` reads the project's instructions, and
-    ``server_tools`` lists the tools of servers.
+    ``interactive``: a person types the lines. Waiting lines then stay queued after a run that used up its iterations,
+    and a refused line is not a failure, since its text is still in the editor. At the start of a run,
+    ``load_instructions`` reads the project's instructions, and ``server_tools`` lists the tools of servers.
     """
 
     def __init__(
@@ -94,7 +93,7 @@ class SessionRuns:
         self._journal = shared.journal
         self.interactive = interactive
         self._has_new_directory = False
-        """Whether a directory was added that the main agent's system prompt does not name yet."""
+        """Whether the main agent's system prompt lacks an added directory."""
         self._codes: set[int] = set()
         self.executor = Executor(tree.main.agent)
         self._changed = Wakeup()
@@ -116,10 +115,7 @@ class SessionRuns:
         self._activate(self._new_run(query))
 
     def start_waiting(self) -> bool:
-        """Start a run with the waiting lines, and return whether one was started.
-
-        None is started if a run is active, no lines wait, or the session is closing.
-        """
+        """Start a run with the waiting lines. Return ``False`` if none wait, a run is active or the session closes."""
         run = None if self.active is not None or self.is_closing else self._run_of_waiting()
         if run is not None:
             self._activate(run)
@@ -419,10 +415,9 @@ class SessionRuns:
     def _run_of_waiting(self, ended: events.Status | None = None) -> Run | None:
         """Return a run for the waiting lines, or ``None`` if they start none.
 
-        The oldest follow-up, if one waits, is taken from the inbox as the query. The other lines are delivered before
-        the first model call, except later follow-ups. ``ended`` is the status of the run that has just ended, if this
-        is called at its end. Then lines of jobs start a run only together with other lines, or if the status is
-        ``done`` and one of the jobs wakes the session.
+        The oldest follow-up is taken from the inbox as the query. The other lines, except later follow-ups, are
+        delivered before the first model call. ``ended`` is the status of a run that ends in this step. Then lines of
+        jobs alone start a run only if the status is ``done`` and one of the jobs wakes the session.
         """
         query = self._inbox.next_follow_up()
         lines = self._inbox.waiting()

@@ -81,10 +81,9 @@ class SessionLines:
         return self._line_router.refuse(IncomingLine(Line(text, "redirect", text), id, origin), reason)
 
     def mark_unsent(self, written: str, reason: str, *, id: str = "") -> None:
-        """Report that a script or a pipe will never send a line. The next result lists the line.
+        """Report that a script or a pipe will not send a line. The next result lists the line.
 
-        ``written`` is the line as it is written in the script, with the time at which it was to be sent. ``id`` is the
-        sender's own id for the line, or empty.
+        ``written`` is the line as the script contains it, with its time. ``id`` is the sender's id; it may be empty.
         """
         main = self._tree.main
         self._ledger.mark_unsent(written, reason, main.name, id=id, iteration=main.iteration)

@@ -1,9 +1,8 @@
 """The state of a session: the only place that defines what a record changes and which events it produces. Pure.
 
 While a session runs, the journal applies each record that it writes, and the code that commits the record decides when
-its events are emitted. When a session is resumed, shown or exported, the same records are applied
-(``restored_state.RestoredState``). So the state of a running session is the state after reading its journal. Live code
-reads the state and decides; it changes the state only by a record.
+its events are emitted. Live code changes the state only by a record. So a session that is resumed, shown or exported
+has the same state after its records are read (``restored_state.RestoredState``).
 
 A journal may end at any record, so the state contains only what is recorded, not what should follow: a message that
 delivers a line is enough for the line to be delivered, and an agent without a recorded end is at work. The module
@@ -101,7 +100,7 @@ class State:
         self.was_ended = False
         """Whether the user has stopped or interrupted the last run."""
         self.only_compacts = False
-        """Whether the last run was for a compaction alone, so that the conversation contains nothing of it."""
+        """Whether the last run only compacted the conversation."""
         self.withdrawn: list[str] = []
         """The lines whose messages were withdrawn in the last run, in the order of their delivery."""
         self.usage = Usage()

@@ -1,8 +1,7 @@
 """Debug traces: one JSON file for each run, with every request, reply and tool call and their times.
 
 A request is written without the messages of the previous request in the same conversation. The file is valid JSON after
-every step. An error such as a full disk ends the trace, not the run. The trace contains no API keys or HTTP headers,
-since only the adapter of the provider knows them.
+every step. An error such as a full disk ends the trace, not the run. A trace contains no API keys or HTTP headers.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class Trace:
             case events.RunStarted():
                 self._open_file(event)
             case events.TextDelta() | events.ThinkingDelta() | events.Init() | events.UsageReport():
-                pass  # the response step contains all of it
+                pass  # the step ``response`` contains the whole reply
             case events.Result():
                 self.step(event.type, event_json.to_json(event))
                 self.close()

@@ -1,4 +1,4 @@
-"""Undo: restores the files that edit tools changed in the last runs, and rewinds the conversation."""
+"""Undo the last runs: restore the files that edit tools changed, and rewind the conversation."""
 
 from __future__ import annotations
 

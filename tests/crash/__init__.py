@@ -3,7 +3,7 @@
     PYTHONPATH=tests python -m crash --points 5000
 
 ``scenarios`` are the inputs of the program, ``point`` chooses where it is killed, and ``layer`` kills it there.
-``program`` starts it, ``talk`` exchanges JSON with it, ``play`` plays one point until the session is resumed to its
-end, and ``checks`` judges the result. Only what real processes can show is checked here. The effect of a resume is a
-function of the journal, which tests in one process check for every prefix.
+``program`` starts it, ``talk`` exchanges JSON with it, ``play`` kills and resumes it, and ``checks`` checks the
+journal and the requests. Only what real processes can show is checked here: tests in one process resume every prefix
+of a journal.
 """

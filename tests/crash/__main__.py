@@ -18,19 +18,19 @@ from .point import Point, choose  # noqa: E402
 from .scenarios import SCENARIOS, Scenario  # noqa: E402
 
 SHOWN = 20
-"""The limit of failed points that are printed."""
+"""The maximum number of failed points that are printed."""
 
-KILLED = 0.9
-"""The least part of points at which a program is killed. A program may end before its point."""
+MIN_KILLED = 0.9
+"""The least part of points at which a program must be killed. A program may end before its point."""
 
 
 def main() -> int:
-    """Play the points and print the outcome."""
+    """Play the points and print the outcome. Return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m crash", description=__doc__)
     parser.add_argument("--points", type=int, default=300, help="number of points over all scenarios")
     parser.add_argument("--seed", type=int, default=1, help="another seed chooses other points")
-    parser.add_argument("--scenario", action="append", help="play only this one; may be repeated")
-    parser.add_argument("--point", help="play only this one, as it was printed")
+    parser.add_argument("--scenario", action="append", help="play only this scenario; may be repeated")
+    parser.add_argument("--point", help="play only this point, as it was printed")
     args = parser.parse_args()
     program.prepare()
     if args.point:
@@ -53,11 +53,11 @@ def main() -> int:
         f"{len(points):,} points, {kills:,} programs killed, {sum(each.resumed for each in points):,} resumed, "
         f"{acknowledged:,} lines and answers acknowledged: {len(failed):,} points failed"
     )
-    return 1 if failed or not acknowledged or kills < int(KILLED * len(points)) else 0
+    return 1 if failed or not acknowledged or kills < int(MIN_KILLED * len(points)) else 0
 
 
 def play_scenario(scenario: Scenario, count: int, seed: int) -> list[Outcome]:
-    """Play a scenario once without a kill, then at points of it."""
+    """Play a scenario once without a kill, then with a kill at each of its points."""
     unkilled, counts = measure(scenario)
     points = choose(scenario.name, {"write": counts.writes, "sync": counts.syncs}, count, seed)
     return [unkilled, *map(play, points)]

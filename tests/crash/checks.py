@@ -1,7 +1,6 @@
 """Checks of a session that was killed and resumed. Pure.
 
-Each check yields a sentence for each violation. I1 to I7 are invariants of the specification. A ``Record`` is a row of
-a journal, as JSON.
+Each check yields a sentence for each violation. I1 to I7 are invariants of the specification.
 """
 
 from __future__ import annotations
@@ -21,10 +20,11 @@ from chain.journal import records
 from .program import HEADERS
 
 Record: TypeAlias = Mapping[str, Any]
+"""A row of a journal, as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SentRequests:
     """The requests that one program sent, and whether a power cut followed its end."""
 
     requests: Sequence[Mapping[str, Any]]
@@ -63,12 +63,12 @@ def check_endings(journal: Sequence[Record]) -> Iterator[str]:
         yield f"{error}"
 
 
-def check_effects(made: Iterable[str], journal: Sequence[Record]) -> Iterator[str]:
-    """A call has effects only after the answer that allows it is on disk."""
+def check_effects(written: Iterable[str], journal: Sequence[Record]) -> Iterator[str]:
+    """A file is written only after the answer that allows it is on disk."""
     allowed = {r["id"] for r in journal if r["type"] == "answer" and r["decision"] == "allowed"}
-    shown = [r["preview"] or r["diff"]["path"] for r in journal if r["type"] == "question" and r["id"] in allowed]
-    for name in made:
-        if not any(name in each for each in shown):
+    previews = [r["preview"] or r["diff"]["path"] for r in journal if r["type"] == "question" and r["id"] in allowed]
+    for name in written:
+        if not any(name in each for each in previews):
             yield f"{name} was written, and no answer in the journal allows it"
 
 
@@ -84,24 +84,24 @@ def check_records(journal: Sequence[Record]) -> Iterator[str]:
             yield f"record {n} has the number {entry.seq} and the type {record['type']}"
 
 
-def check_requests(asked: Iterable[Asked]) -> Iterator[str]:
+def check_requests(sent: Iterable[SentRequests]) -> Iterator[str]:
     """I2: the Messages API accepts every request."""
-    for n, program in enumerate(asked, 1):
+    for n, program in enumerate(sent, 1):
         for k, body in enumerate(program.requests, 1):
             if (fault := rules.check(body, HEADERS)) is not None:
                 yield f"request {k} of program {n}: {fault.message}"
 
 
-def check_continuity(asked: Iterable[Asked], journal: Sequence[Record]) -> Iterator[str]:
+def check_continuity(sent: Iterable[SentRequests], journal: Sequence[Record]) -> Iterator[str]:
     """I7: each request starts with the previous one of its conversation, also across programs.
 
-    A conversation is identified by its first text. Nothing is checked if content was withdrawn. A request after a power
-    cut is not compared with earlier ones, whose records may not have been synced.
+    A conversation is identified by its first text. Nothing is checked if messages were withdrawn or removed. A request
+    after a power cut is not compared with earlier ones, whose records may not have been synced.
     """
     if any(r["type"] in ("withdrawn", "removed") for r in journal):
         return
     last: dict[str, FlatRequest] = {}
-    for n, program in enumerate(asked, 1):
+    for n, program in enumerate(sent, 1):
         for k, body in enumerate(program.requests, 1):
             first, now = body["messages"][0]["content"][0]["text"], flat_request(body)
             before = last.get(first)

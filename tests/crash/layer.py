@@ -1,8 +1,7 @@
-"""The file layer under a program's journal, which counts its calls and kills the program at one of them.
+"""Replacements for functions of ``os`` that count the calls on a journal and kill the program at one of them.
 
 ``install`` must run before the program is imported, since a module may store a function of ``os`` under another name.
-Until ``arm`` is called, every call passes through. The counts are in a file, which survives the program: the number of
-writes and syncs, whether the folder of the journal was synced, and the bytes that the last finished sync covered.
+Until ``arm`` is called, every call passes through. The counts are stored in a file, which survives the program.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import Any
 from .point import Call, Kill
 
 SLOW_DISK_S = 0.02
-"""The delay before a kill instead of a sync: until then a program may wrongly act as if the sync had ended."""
+"""The delay before a kill that replaces a sync. A faulty program acts meanwhile as if the sync had ended."""
 
 _COUNTS = struct.Struct("<4Q")
 _WRITE, _FDATASYNC, _FSYNC, _FTRUNCATE = os.write, os.fdatasync, os.fsync, os.ftruncate
@@ -28,7 +27,11 @@ _WRITE, _FDATASYNC, _FSYNC, _FTRUNCATE = os.write, os.fdatasync, os.fsync, os.ft
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The calls of a program on its journal. Without ``is_named`` a power cut takes the whole file."""
+    """The calls of a program on its journal.
+
+    ``is_named``: the folder of the journal was synced; otherwise a power cut removes the whole file. ``synced`` is the
+    number of bytes that the last finished sync covered.
+    """
 
     writes: int = 0
     syncs: int = 0
@@ -37,7 +40,7 @@ class Counts:
 
     @classmethod
     def read(cls, path: Path) -> Counts:
-        """Return the counts of a program, or zeros if it did not get so far."""
+        """Return the counts of a program. They are zero if it ended before it was armed."""
         data = path.read_bytes() if path.exists() else b""
         if len(data) < _COUNTS.size:
             return cls()
@@ -58,7 +61,7 @@ class _Layer:
         self._kill = kill
 
     def write(self, fd: int, data: Any) -> int:
-        if not self._counts(fd):
+        if not self._is_counted(fd):
             return _WRITE(fd, data)
         where = self._count("write")
         if where == "before":
@@ -72,17 +75,17 @@ class _Layer:
         return written
 
     def ftruncate(self, fd: int, length: int) -> None:
-        """Count a cut as a write."""
-        where = self._count("write") if self._counts(fd) else None
+        """Truncate a file. On a journal this counts as a write."""
+        where = self._count("write") if self._is_counted(fd) else None
         if where in ("before", "middle"):
             _die()
         _FTRUNCATE(fd, length)
         if where == "after":
             _die()
 
-    def syncing(self, sync: Callable[[Any], None]) -> Callable[[Any], None]:
-        def synced(fd: Any) -> None:
-            if not self._counts(fd):
+    def wrap_sync(self, sync: Callable[[Any], None]) -> Callable[[Any], None]:
+        def counted_sync(fd: Any) -> None:
+            if not self._is_counted(fd):
                 sync(fd)
                 if self._fd >= 0 and _path(fd).endswith("/sessions"):
                     self._is_named = 1
@@ -99,13 +102,13 @@ class _Layer:
             if where == "after":
                 _die()
 
-        return synced
+        return counted_sync
 
-    def _counts(self, fd: int) -> bool:
+    def _is_counted(self, fd: int) -> bool:
         return self._fd >= 0 and _path(fd).endswith(".jsonl")
 
     def _count(self, call: Call) -> str | None:
-        """Count a call. Return where in it the program is killed, or ``None``."""
+        """Count a call. Return where in it the program must be killed, or ``None``."""
         with self._lock:
             self._calls[call] += 1
             self._save()
@@ -121,10 +124,10 @@ arm = _layer.arm
 
 
 def install() -> None:
-    """Put the layer between ``os`` and all modules that are imported from now on."""
+    """Replace the functions of ``os`` for all modules that are imported later."""
     os.write = _layer.write
-    os.fdatasync = _layer.syncing(_FDATASYNC)  # type: ignore[assignment]
-    os.fsync = _layer.syncing(_FSYNC)  # type: ignore[assignment]
+    os.fdatasync = _layer.wrap_sync(_FDATASYNC)  # type: ignore[assignment]
+    os.fsync = _layer.wrap_sync(_FSYNC)  # type: ignore[assignment]
     os.ftruncate = _layer.ftruncate
 
 

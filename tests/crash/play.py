@@ -1,4 +1,4 @@
-"""Plays one point: starts its program, kills it, and resumes its session until a program ends by itself."""
+"""Play a point: start its program, kill it, and resume its session until a program ends by itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 
 from . import checks, program
-from .checks import Asked, Record
+from .checks import Record, SentRequests
 from .layer import Counts
 from .point import Kill, Point
 from .scenarios import BY_NAME, CONFIG, Scenario, resumed
@@ -22,12 +22,12 @@ from .talk import Seen, talk
 WRONG_USAGE = 2
 
 _SHOWN = 2_000
-"""The limit of a program's errors in a complaint, in characters."""
+"""The maximum number of characters of a program's errors in a complaint."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """The result of a point: the numbers of programs that were killed and resumed, and of acknowledgements."""
+    """The result of a point: numbers of killed and resumed programs and of acknowledgements, and violations."""
 
     point: str
     scenario: str
@@ -38,35 +38,37 @@ class Outcome:
 
 
 def measure(scenario: Scenario) -> tuple[Outcome, Counts]:
-    """Play a scenario without a kill. Return the outcome and the number of its calls."""
+    """Play a scenario without a kill. Return the outcome and the counts of calls."""
     outcome = Outcome("", scenario.name)
     with Home(outcome) as home:
         seen = home.run(scenario, None)
-        home.judge([seen])
+        home.check([seen])
         return outcome, home.counts
 
 
 def play(point: Point) -> Outcome:
-    """Play a point and judge it."""
+    """Play a point and check the result."""
     scenario, outcome = BY_NAME[point.scenario], Outcome(point.to_json(), point.scenario)
     with Home(outcome) as home:
-        seen = [home.run(scenario, point.kill)]
-        if seen[0].is_killed:
-            made = [name for name in scenario.made if (home.folder / "work" / name).exists()]
-            outcome.complaints += checks.check_effects(made, home.records)
+        seen = home.run(scenario, point.kill)
+        if seen.is_killed:
+            written = [name for name in scenario.made if (home.folder / "work" / name).exists()]
+            outcome.complaints += checks.check_effects(written, home.records)
+        seen_of_all = [seen]
         for n, kill in enumerate((*point.again, None), 1):
-            before = home.records
-            seen.append(home.run(resumed(f"recap {n} of it all", point.way, home.id), kill, may_fail=not before))
-            if not seen[-1].is_killed and not home.records:
-                break  # nothing can be resumed; ``judge`` complains if that is a loss
-        home.judge(seen)
+            has_session = bool(home.records)
+            seen = home.run(resumed(f"recap {n} of it all", point.way, home.id), kill, may_fail=not has_session)
+            seen_of_all.append(seen)
+            if not seen.is_killed and not home.records:
+                break  # nothing can be resumed; ``check`` complains if that is a loss
+        home.check(seen_of_all)
     return outcome
 
 
 class Home:
-    """The folders of one session, its programs one after the other, and the disk under its journal.
+    """The folders of one session, its programs one after the other, and the disk of its journal.
 
-    A context manager, which removes everything.
+    This is a context manager. Leaving it removes all files.
     """
 
     def __init__(self, outcome: Outcome) -> None:
@@ -74,7 +76,7 @@ class Home:
         self._outcome = outcome
         self._runs = 0
         self._is_named = False
-        self._asked: list[Asked] = []
+        self._sent: list[SentRequests] = []
         self._synced = 0
 
     def __enter__(self) -> Home:
@@ -102,17 +104,17 @@ class Home:
         return [] if self._journal is None else checks.read_records(self._journal.read_bytes())
 
     def run(self, scenario: Scenario, kill: Kill | None, *, may_fail: bool = False) -> Seen:
-        """Run a program to its end and judge how it ended. If it ``may_fail``, there is nothing to resume."""
+        """Run a program to its end and check how it ended. ``may_fail``: there may be no session to resume."""
         self._runs += 1
-        seen = talk(partial(self._begin, scenario, kill), scenario)
-        self._outcome.complaints += [f"left behind: {each}" for each in program.nothing_left()]
+        seen = talk(partial(self._start, scenario, kill), scenario)
+        self._outcome.complaints += [f"left behind: {each}" for each in program.remaining_processes()]
         self.counts = Counts.read(self._file("counts"))
         self._is_named |= self.counts.is_named
         self._synced = max(self._synced, self.counts.synced)
         lost_power = seen.is_killed and kill is not None and kill.power != "on"
         requests = self._file("requests").read_bytes() if self._file("requests").exists() else b""
-        # A last request that is torn was never sent.
-        self._asked.append(Asked([json.loads(body) for body in requests.split(b"\n")[:-1]], lost_power))
+        # A torn request at the end was never sent.
+        self._sent.append(SentRequests([json.loads(body) for body in requests.split(b"\n")[:-1]], lost_power))
         if seen.is_killed:
             self._outcome.kills += 1
             if lost_power and kill is not None:
@@ -126,19 +128,19 @@ class Home:
                 self._outcome.resumed += 1
         return seen
 
-    def judge(self, seen: Sequence[Seen]) -> None:
+    def check(self, seen: Sequence[Seen]) -> None:
         """Check the journal and the requests of these programs."""
         texts = [text for each in seen for text in each.acknowledged]
         answers = {id: decision for each in seen for id, decision in each.answers.items()}
         outcome, journal = self._outcome, self.records
         outcome.acknowledged = len(set(texts)) + len(answers)
         outcome.complaints += checks.check_acknowledged(texts, answers, journal)
-        outcome.complaints += checks.check_requests(self._asked)
-        outcome.complaints += checks.check_continuity(self._asked, journal)
+        outcome.complaints += checks.check_requests(self._sent)
+        outcome.complaints += checks.check_continuity(self._sent, journal)
         for check in (checks.check_records, checks.check_endings):
             outcome.complaints += check(journal)
 
-    def _begin(self, scenario: Scenario, kill: Kill | None, stdin: int, stdout: int) -> int:
+    def _start(self, scenario: Scenario, kill: Kill | None, stdin: int, stdout: int) -> int:
         argv = ["--config", str(self.folder / "test.yaml"), *scenario.args, "--output-format", "stream-json"]
         home = str(self.folder)
         environ = {"PATH": os.environ["PATH"], "HOME": home, "TMPDIR": f"{home}/tmp", "LANG": "C.UTF-8"}
@@ -150,7 +152,7 @@ class Home:
         return self.folder / f"{name}-{self._runs}"
 
     def _cut_power(self, kill: Kill) -> None:
-        """Truncate the journal as a power cut may do. The rest is then on disk."""
+        """Truncate the journal as a power cut may do. The remaining bytes are then on disk."""
         if (path := self._journal) is None:
             return
         if not self._is_named and not kill.left:

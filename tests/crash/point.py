@@ -12,8 +12,7 @@ Call: TypeAlias = Literal["write", "sync"]
 Where: TypeAlias = Literal["before", "middle", "after"]
 
 Power: TypeAlias = Literal["on", "cut", "zeros"]
-"""``on``: all written bytes stay. ``cut``: the journal ends anywhere after its synced bytes. ``zeros``: from anywhere
-after its synced bytes on, the journal has zero bytes."""
+"""``on``: all written bytes stay. ``cut``: some bytes after the synced ones are lost. ``zeros``: they become zeros."""
 
 Way: TypeAlias = Literal["lines", "query"]
 """How a session is resumed: by lines of JSON, or by ``-p QUERY``."""
@@ -26,18 +25,18 @@ KINDS: Sequence[tuple[Call, Where]] = (
     ("write", "middle"),
     ("sync", "after"),
 )
-"""The kinds of points, in turn."""
+"""The kinds of points. The points of a scenario have them in turn."""
 
 RESUMED_WRITES = 9
-"""About the number of writes of a resumed session until its query is answered."""
+"""The approximate number of writes of a resumed session until its query is answered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """A kill at the ``n``-th such call, from 1.
+    """A kill at the ``n``-th call of a kind, counted from 1.
 
-    ``part``, from 0 to 1, is the part of a write that is done if the program is killed in its middle, and ``left`` the
-    part of the unsynced bytes that a power cut leaves.
+    ``part``, from 0 to 1, is the written part of a record if the program is killed in the middle of a write. ``left``
+    is the part of the unsynced bytes that survives a power cut.
     """
 
     call: Call
@@ -50,7 +49,7 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One run of a scenario that is killed, resumed, perhaps killed again (``again``), and resumed to its end."""
+    """A scenario whose program is killed. Each of ``again`` kills a program that resumes the session."""
 
     scenario: str
     kill: Kill
@@ -68,25 +67,25 @@ class Point:
 
 
 def choose(scenario: str, calls: dict[Call, int], count: int, seed: int) -> list[Point]:
-    """Return points of a scenario, spread from its first call to its last. ``calls`` is their number."""
+    """Return points of a scenario, spread from its first call to its last. ``calls`` are the numbers of calls."""
     chance = random.Random(f"{seed} {scenario}")
     ways: Sequence[Way] = ("lines", "query")
     points = []
     for n in range(count):
-        kind = KINDS[n % len(KINDS)]
-        kill = _kill(kind, 1 + n * max(1, calls[kind[0]]) // count, chance)
+        call, where = KINDS[n % len(KINDS)]
+        kill = _random_kill(call, where, 1 + n * max(1, calls[call]) // count, chance)
         again = [
-            _kill(chance.choice(KINDS), chance.randint(1, RESUMED_WRITES), chance)
+            _random_kill(*chance.choice(KINDS), chance.randint(1, RESUMED_WRITES), chance)
             for _ in range(chance.choice((0, 0, 1, 2)))
         ]
         points.append(Point(scenario, kill, tuple(again), chance.choice(ways)))
     return points
 
 
-def _kill(kind: tuple[Call, Where], n: int, chance: random.Random) -> Kill:
+def _random_kill(call: Call, where: Where, n: int, chance: random.Random) -> Kill:
     power: Power = chance.choice(("on", "cut", "zeros"))
-    if kind == ("sync", "before") and power == "on":
-        power = "cut"  # without a power cut it does not matter whether a sync was to come
-    # Every second power cut takes all that it can.
+    if (call, where) == ("sync", "before") and power == "on":
+        power = "cut"  # a missing sync has no effect without a power cut
+    # Half of the power cuts lose all unsynced bytes.
     left = chance.choice((0.0, round(chance.random(), 3)))
-    return Kill(kind[0], n, kind[1], power, round(chance.random(), 3), left)
+    return Kill(call, n, where, power, round(chance.random(), 3), left)

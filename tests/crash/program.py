@@ -1,10 +1,10 @@
 """The real program, as a fork of this process.
 
-Importing the program takes longer than most of its runs. So one process imports it once, and each program is a fork,
-made before that process has a thread or a trio run. The fork runs ``run_command``, the function of the installed
-command, with its own environment, descriptors, folder and session, up to the end of the interpreter.
+Importing the program takes longer than most of its runs, so this process imports it once. It must have no thread and
+no trio run when it forks. The fork runs ``run_command``, the function of the installed command, with its own
+environment, descriptors, folder and session, up to the end of the interpreter.
 
-This process is a subreaper: all that a program leaves behind becomes its child, and ``nothing_left`` finds it.
+This process is a subreaper: processes that a program leaves behind become its children (``remaining_processes``).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from support.house import modules
 from . import layer
 from .point import Kill
 
-GONE_S = 10.0
-"""The limit for processes of a killed program to end. Usually they take some milliseconds."""
+PROCESSES_END_S = 10.0
+"""The time limit for processes of a killed program to end. Usually they take some milliseconds."""
 
 HEADERS = {"x-api-key": "test-key", "anthropic-version": "2023-06-01"}
 """The headers of all requests, for the rules of the double."""
@@ -52,7 +52,7 @@ class Files:
 
 
 def prepare() -> None:
-    """Become the parent of all programs, and import what they need. Call it once."""
+    """Become the parent of all programs, and import their modules. Call this once."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl")
@@ -98,7 +98,7 @@ def start(
 
 
 def wait(pid: int, timeout_s: float) -> int | None:
-    """Return the exit code of a program, negative for a signal; ``None`` if it has not ended by then."""
+    """Return the exit code of a program, negative for a signal. Return ``None`` after the timeout."""
     fd = os.pidfd_open(pid)
     try:
         if not select.select([fd], [], [], timeout_s)[0]:
@@ -115,9 +115,9 @@ def kill(pid: int) -> None:
     os.waitpid(pid, 0)
 
 
-def nothing_left() -> list[str]:
+def remaining_processes() -> list[str]:
     """Wait for the processes that a program left behind. Kill and return those that do not end."""
-    end = time.monotonic() + GONE_S
+    end = time.monotonic() + PROCESSES_END_S
     while True:
         try:
             pid, _ = os.waitpid(-1, os.WNOHANG)
@@ -140,21 +140,18 @@ def nothing_left() -> list[str]:
 
 
 def _record_requests(path: Path) -> None:
-    """Append each request to a file before it is answered, in the form of the Messages API.
-
-    The rules answer. The body is that of the real adapter, so that the rules of the double can check it.
-    """
+    """Append each request to a file before it is answered, as the real adapter encodes it."""
     from chain.providers.anthropic.encoding import Encoder, Parameters
     from chain.providers.scripted.scripted_model import ScriptedModel
 
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     encoder_of, reply = Parameters(model="claude-sonnet-5-5", max_tokens=1024), ScriptedModel.reply
 
-    async def recorded(self: ScriptedModel, request: Any, on_delta: Callable[[Any], None]) -> Any:
+    async def record_and_reply(self: ScriptedModel, request: Any, on_delta: Callable[[Any], None]) -> Any:
         os.write(fd, Encoder(encoder_of).encode(request) + b"\n")
         return await reply(self, request, on_delta)
 
-    ScriptedModel.reply = recorded  # type: ignore[method-assign]
+    ScriptedModel.reply = record_and_reply  # type: ignore[method-assign]
 
 
 def _run() -> NoReturn:

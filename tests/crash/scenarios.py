@@ -1,6 +1,6 @@
 """The inputs of programs that are killed: lines at the start, and lines in answer to events.
 
-Every line has a text of its own, by which it is found in the journal and in the conversation.
+Every line has a unique text, by which it is found in the journal and in the conversation.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ inbox: {{size: 4}}
 tools: {{allow: [shell]}}
 """
 
-_READS = ("--input-format", "stream-json")
+_READS_JSON = ("--input-format", "stream-json")
 
 
 def line(text: str, **more: object) -> Row:
-    """A line of JSON without an id, so that the chain gives it one."""
+    """Return a line as JSON, without an id."""
     return {"type": "line", "text": text, **more}
 
 
@@ -44,12 +44,12 @@ INTERRUPT: Row = {"type": "interrupt"}
 
 @dataclass(frozen=True, slots=True)
 class Cue:
-    """Rows that are written once, when an event with these fields arrives. Its ``text`` may be part of the event's."""
+    """Rows that are written once, when an event with these fields arrives. A ``text`` may be a part of its text."""
 
     on: Mapping[str, object]
     rows: list[Row]
 
-    def fits(self, event: Mapping[str, Any]) -> bool:
+    def matches(self, event: Mapping[str, Any]) -> bool:
         return all(
             str(value) in str(event.get(key)) if key == "text" else event.get(key) == value
             for key, value in self.on.items()
@@ -60,15 +60,15 @@ class Cue:
 class Scenario:
     """The input of a program. It ends after a number of ``results``.
 
-    ``codes`` are the exit codes of a program that is not killed, ``made`` the files that only an answer may create, and
-    ``weight`` is its share of the points: about one for each 25 writes.
+    ``codes`` are the exit codes of a program that is not killed, and ``made`` are the files that only an answer may
+    create. ``weight`` is the share of the points: about one for each 25 writes.
     """
 
     name: str
     rows: list[Row]
     cues: list[Cue] = field(default_factory=list)
     results: int = 1
-    args: Sequence[str] = _READS
+    args: Sequence[str] = _READS_JSON
     codes: frozenset[int] = frozenset({0})
     made: Sequence[str] = ()
     weight: int = 2
@@ -141,4 +141,4 @@ def resumed(query: str, way: Way, id: str | None) -> Scenario:
     args = ["-c"] if id is None or way == "query" else ["-r", id]
     if way == "query":
         return Scenario("resumed", [], results=0, args=[*args, "--no-stdin", "-p", query])
-    return Scenario("resumed", [line(query)], results=0, args=[*args, *_READS])
+    return Scenario("resumed", [line(query)], results=0, args=[*args, *_READS_JSON])

@@ -1,4 +1,4 @@
-"""The JSON that a program and its user exchange, and what the program acknowledges in it."""
+"""Exchange JSON with a program, and record which lines and answers it acknowledges."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from . import program
 from .scenarios import Row, Scenario
 
 DEADLINE_S = 60.0
-"""The limit of one program. Usually a program takes a tenth of a second."""
+"""The time limit of one program. Usually a program takes a tenth of a second."""
 
 
 @dataclass(slots=True)
 class Seen:
-    """What a program has acknowledged: the texts of lines, and the decisions of questions by their ids.
+    """The acknowledgements of a program: the texts of lines, and the decisions of questions by their ids.
 
     ``code`` is its exit code, or ``None`` if it did not end in time.
     """
@@ -48,34 +48,34 @@ class Seen:
                 pass
 
 
-def talk(begin: Callable[[int, int], int], scenario: Scenario) -> Seen:
+def talk(start: Callable[[int, int], int], scenario: Scenario) -> Seen:
     """Write the rows of a scenario, and those of each cue when its event arrives. Close the input after the results.
 
-    ``begin`` starts the program with these descriptors as standard input and output, and returns its process id.
+    ``start`` starts the program with two descriptors as standard input and output, and returns its process id.
     """
-    stdin, ours = os.pipe()
+    stdin, input = os.pipe()
     output, stdout = os.pipe()
-    pid = begin(stdin, stdout)
+    pid = start(stdin, stdout)
     os.close(stdin)
     os.close(stdout)
     end = time.monotonic() + DEADLINE_S
-    seen, cues, rest = Seen(), list(scenario.cues), b""
-    _write(ours, scenario.rows)
+    seen, cues, partial_row = Seen(), list(scenario.cues), b""
+    _write(input, scenario.rows)
     while True:
-        if ours >= 0 and seen.results >= scenario.results:
-            os.close(ours)
-            ours = -1
+        if input >= 0 and seen.results >= scenario.results:
+            os.close(input)
+            input = -1
         if not select.select([output], [], [], max(0.0, end - time.monotonic()))[0]:
             break
         if not (data := os.read(output, 1 << 16)):
             break
-        *rows, rest = (rest + data).split(b"\n")
+        *rows, partial_row = (partial_row + data).split(b"\n")
         for event in map(json.loads, rows):
             seen.add(event)
-            for cue in [each for each in cues if each.fits(event)]:
+            for cue in [each for each in cues if each.matches(event)]:
                 cues.remove(cue)
-                _write(ours, cue.rows)
-    for fd in (ours, output):
+                _write(input, cue.rows)
+    for fd in (input, output):
         if fd >= 0:
             os.close(fd)
     seen.code = program.wait(pid, max(0.0, end - time.monotonic()))

@@ -1,4 +1,4 @@
-"""The real program, killed at points that are spread over its writes and syncs, and resumed.
+"""The real program is killed at points that are spread over its writes and syncs, and resumed.
 
 ``PYTHONPATH=tests python -m crash --points 5000`` plays more points. A point that failed is printed with the command
 that plays it again.

@@ -1,4 +1,7 @@
-"""Added directories: tools read them, and edit in them with approval. No path leads out of them."""
+"""Added directories: tools read them, and edit in them with approval. No path leads out of them.
+
+``LIB`` in a path stands for the added directory, and ``ROOT`` for the folder that contains it and the workspace.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +32,15 @@ class Project(Place):
     """A workspace ``project`` and a directory ``lib`` next to it."""
 
     @property
-    def folder(self) -> Path:
+    def root(self) -> Path:
         return self.workspace.parent
 
     @property
     def lib(self) -> Path:
-        return self.folder / "lib"
+        return self.root / "lib"
+
+    def expand(self, text: str) -> str:
+        return text.replace("LIB", str(self.lib)).replace("ROOT", str(self.root))
 
 
 @pytest.fixture
@@ -61,70 +67,76 @@ async def test_tools_work_in_an_added_directory(place: Project) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "why"),
+    ("path", "error"),
     [
-        ("{}/lib/../other/d.txt", "must not contain .."),
-        ("{}/lib/out/d.txt", "leads out of"),
-        ("{}/lib/back", "leads out of"),
-        ("{}/other/d.txt", "or a path in {}/lib"),
-        ("{}/project/a.txt", "give one relative to the workspace"),
-        ("../lib/b.txt", "must not contain .."),
+        pytest.param("LIB/../other/d.txt", "must not contain ..", id="parent of the directory"),
+        pytest.param("LIB/out/d.txt", "leads out of", id="link to another folder"),
+        pytest.param("LIB/back", "leads out of", id="link to a file of the workspace"),
+        pytest.param("ROOT/other/d.txt", "or a path in LIB", id="folder that was not added"),
+        pytest.param("ROOT/project/a.txt", "give one relative to the workspace", id="absolute path in the workspace"),
+        pytest.param("../lib/b.txt", "must not contain ..", id="relative path to the directory"),
     ],
 )
-async def test_no_path_leads_out(place: Project, path: str, why: str) -> None:
+async def test_no_path_leads_out(place: Project, path: str, error: str) -> None:
     async with place.open(add_dirs=[str(place.lib)]) as chain:
         for verb in ("read", "write", "list", "search"):
-            assert why.format(place.folder) in await place.ask(chain, f"{verb} {path.format(place.folder)}")
-    assert (place.folder / "project/a.txt").read_text() == "project/a.txt\n"
-    assert not (place.folder / "other/new.txt").exists()
+            assert place.expand(error) in await place.ask(chain, f"{verb} {place.expand(path)}")
+    assert (place.root / "project/a.txt").read_text() == "project/a.txt\n"
+    assert not (place.root / "other/new.txt").exists()
 
 
 @pytest.mark.parametrize(
     ("allow", "path", "is_allowed"),
     [
-        ("write_file", "LIB/n.txt", True),
-        ("write_file(*)", "LIB/n.txt", False),
-        ("write_file(LIB/*)", "LIB/n.txt", True),
-        ("write_file(LIB/*)", "n.txt", False),
-        ("write_file", "LIB/.git/n.txt", False),
-        ("write_file", "LIB/AGENTS.md", False),
+        pytest.param("write_file", "LIB/n.txt", True, id="tool allowed"),
+        pytest.param("write_file(*)", "LIB/n.txt", False, id="relative paths allowed"),
+        pytest.param("write_file(LIB/*)", "LIB/n.txt", True, id="directory allowed"),
+        pytest.param("write_file(LIB/*)", "n.txt", False, id="directory allowed, file in the workspace"),
+        pytest.param("write_file", "LIB/.git/n.txt", False, id="git folder"),
+        pytest.param("write_file", "LIB/AGENTS.md", False, id="project instructions"),
     ],
 )
 async def test_edits_need_approval(place: Project, allow: str, path: str, is_allowed: bool) -> None:
-    place.allow, path = (text.replace("LIB", str(place.lib)) for text in (allow, path))
+    place.allow, path = place.expand(allow), place.expand(path)
     async with place.open(add_dirs=[str(place.lib)]) as chain:
         await place.ask(chain, f"write {path}")
-    assert (place.folder / "project" / path).exists() == is_allowed
+    assert (place.root / "project" / path).exists() == is_allowed
 
 
-@pytest.mark.parametrize(("path", "is_allowed"), [("n.txt", True), ("LIB/n.txt", False), ("LIB/deep/n.txt", False)])
+@pytest.mark.parametrize(("path", "is_allowed"), [("n.txt", True), ("LIB/n.txt", False)], ids=["workspace", "added"])
 async def test_accepting_edits_covers_no_added_directory(place: Project, path: str, is_allowed: bool) -> None:
-    place.allow, path = "", path.replace("LIB", str(place.lib))
+    place.allow, path = "", place.expand(path)
     async with place.open(add_dirs=[str(place.lib)]) as chain:
         chain.use_mode("accept edits")
         assert ("needs approval" not in await place.ask(chain, f"write {path}")) == is_allowed
-    assert (place.folder / "project" / path).exists() == is_allowed
+    assert (place.root / "project" / path).exists() == is_allowed
 
 
 async def test_a_parent_directory_keeps_files_protected(place: Project) -> None:
-    async with place.open(add_dirs=[str(place.folder)]) as chain:
-        await place.ask(chain, f"write {place.folder}/project/config.yaml")
-        assert not (place.folder / "project/config.yaml").exists()
-        await place.ask(chain, f"write {place.folder}/project/n.txt")
-        assert (place.folder / "project/n.txt").exists()
+    async with place.open(add_dirs=[str(place.root)]) as chain:
+        await place.ask(chain, f"write {place.root}/project/config.yaml")
+        assert not (place.root / "project/config.yaml").exists()
+        await place.ask(chain, f"write {place.root}/project/n.txt")
+        assert (place.root / "project/n.txt").exists()
 
 
-async def test_an_added_directory_is_named_to_the_model(place: Project) -> None:
+async def test_a_directory_can_be_added_during_a_session(place: Project) -> None:
     async with place.open() as chain:
         assert "absolute path" in await place.ask(chain, f"read {place.lib}/b.txt")
         assert chain.runs.add_directory("../lib")
-        assert not chain.runs.add_directory(str(place.lib / "deep"))
+        assert not chain.runs.add_directory(str(place.lib / "deep")), "its parent was added already"
         assert "lib/b.txt" in await place.ask(chain, f"read {place.lib}/b.txt")
     assert place.notices == [f"Added {place.lib}: tools may read it, and edit in it with your approval."]
+
+
+async def test_an_added_directory_is_restored_and_added_once(place: Project) -> None:
+    async with place.open(add_dirs=[str(place.lib)]):
+        pass
     async with place.open(add_dirs=[str(place.lib)], resume=place.id) as chain:
         assert chain.state.added_directories == [place.lib]
         assert "lib/b.txt" in await place.ask(chain, f"read {place.lib}/b.txt")
-        assert str(place.lib) in (place.model.requests[-1].system or "")
+        last_request = place.model.requests[-1]
+        assert str(place.lib) in (last_request.system or "")
 
 
 async def test_undo_restores_files_in_an_added_directory(place: Project) -> None:
@@ -138,21 +150,24 @@ async def test_undo_restores_files_in_an_added_directory(place: Project) -> None
 
 async def test_a_line_attaches_a_file_of_the_directory(place: Project) -> None:
     async with place.open(add_dirs=[str(place.lib)]) as chain:
-        await place.ask(chain, f"look at @{place.lib}/b.txt and @{place.folder}/other/d.txt")
-        assert any(f"[File {place.lib}/b.txt, 1 line]" in m.text for m in place.model.requests[-1].messages)
-        assert not any("other/d.txt, 1 line" in m.text for m in place.model.requests[-1].messages)
+        await place.ask(chain, f"look at @{place.lib}/b.txt and @{place.root}/other/d.txt")
+        sent_texts = "\n".join(message.text for message in place.model.requests[-1].messages)
+        assert f"[File {place.lib}/b.txt, 1 line]" in sent_texts
+        assert "other/d.txt, 1 line" not in sent_texts
 
 
-@pytest.mark.parametrize(("path", "why"), [("nowhere", "no directory nowhere"), ("a.txt", "a.txt is not a directory")])
-async def test_only_directories_can_be_added(place: Project, path: str, why: str) -> None:
+@pytest.mark.parametrize(
+    ("path", "error"), [("nowhere", "no directory nowhere"), ("a.txt", "a.txt is not a directory")]
+)
+async def test_only_directories_can_be_added(place: Project, path: str, error: str) -> None:
     async with place.open() as chain:
-        with pytest.raises(UserError, match=why):
+        with pytest.raises(UserError, match=error):
             chain.runs.add_directory(path)
         assert chain.state.added_directories == []
 
 
 async def test_a_missing_directory_creates_no_session(place: Project) -> None:
     with pytest.raises(UserError, match="no directory"):
-        async with place.open(add_dirs=[str(place.folder / "nowhere")]):
+        async with place.open(add_dirs=[str(place.root / "nowhere")]):
             pass
-    assert not list((place.folder / "state").rglob("*.jsonl"))
+    assert not list((place.root / "state").rglob("*.jsonl"))

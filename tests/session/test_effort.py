@@ -20,10 +20,10 @@ from chain.model import Delta, Model, Reply, Request
 from chain.session.restored_state import RestoredState
 
 
-class Picky(Model):
-    """A model that calls a tool once in each run, and refuses some efforts."""
+class EffortModel(Model):
+    """A model that calls a tool once in each run, and refuses the efforts in ``refused``."""
 
-    name = "picky"
+    name = "efforts"
 
     def __init__(self, *refused: str, tool: str = "look") -> None:
         self._refused = refused
@@ -43,52 +43,57 @@ class Picky(Model):
 
 
 def efforts(session: Session) -> list[str | None]:
+    """Return the effort of each request."""
     return [request.overrides.effort for request in session.model.requests]
 
 
-async def test_an_effort_holds_from_the_next_run_on() -> None:
-    async with open_session(Picky(), tools=[look]) as session:
+async def test_an_effort_applies_from_the_next_run_on() -> None:
+    async with open_session(EffortModel(), tools=[look]) as session:
         at(session, events.ToolCall, lambda: session.chain.use_effort("high"))
         await session.run("one")
         await session.run("two")
         session.chain.use_effort("")
         await session.run("three")
         session.chain.use_effort("low")
-    assert efforts(session) == [None, None, "high", "high", None, None]
-    async with reopened(session.file.data, Picky()) as session:
+    first_run, second_run, third_run = [None, None], ["high", "high"], [None, None]
+    assert efforts(session) == [*first_run, *second_run, *third_run]
+    async with reopened(session.file.data, EffortModel()) as session:
         assert session.chain.effort == "low"
 
 
 async def test_a_refused_effort_is_omitted_with_a_notice() -> None:
-    async with open_session(Picky("max"), tools=[look]) as session:
+    async with open_session(EffortModel("max"), tools=[look]) as session:
         session.chain.use_effort("max")
         await session.run("one")
         assert [event.message for event in session.of(events.Notice)] == [
             "the service refused the effort max, so this run continues without it; see /effort"
         ]
         await session.run("two")
-    assert efforts(session) == ["max", None, None] * 2
+    refused_then_two_calls = ["max", None, None]
+    assert efforts(session) == [*refused_then_two_calls, *refused_then_two_calls]
     check_replays(session)
 
 
 async def test_the_effort_of_a_handler_prompt_comes_first() -> None:
     handler = "messages: [{role: system, content: Be brief.}]\nconfig: {effort: low}"
-    async with open_session(Picky("low"), tools=[look], use=settings(handler=handler)) as session:
+    async with open_session(EffortModel("low"), tools=[look], use=settings(handler=handler)) as session:
         session.chain.use_effort("high")
         at(session, events.ToolCall, lambda: session.chain.submit("use the other file"))
         await session.run("one")
-    assert efforts(session) == ["high", "low", None, "high"]
-    assert "config: the service refused effort" in session.of(events.Notice)[0].message
+    before_line, refused_for_line, for_line, after_line = efforts(session)
+    assert (before_line, refused_for_line, for_line, after_line) == ("high", "low", None, "high")
+    [notice] = session.of(events.Notice)
+    assert "config: the service refused effort" in notice.message
     check_replays(session)
 
 
-async def test_child_agents_use_it_too() -> None:
-    async with open_session(Picky(tool="agent"), tools=[look], use=tree_settings()) as session:
+async def test_child_agents_use_the_effort() -> None:
+    async with open_session(EffortModel(tool="agent"), tools=[look], use=tree_settings()) as session:
         session.chain.use_effort("high")
         await session.run("one")
         assert session.of(events.AgentStarted)
     assert set(efforts(session)) == {"high"}
-    assert len(efforts(session)) > 2
+    assert len(efforts(session)) > 2, "the main agent has two requests, and the child its own"
     check_replays(session)
 
 

@@ -1,9 +1,9 @@
-"""The events of a consumer: text is joined, other events are unchanged, and waiting progress is bounded."""
+"""The feed of a consumer joins pieces of text, keeps other events unchanged, and bounds waiting progress."""
 
 import gc
 import weakref
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -31,132 +31,140 @@ def feed_of(*events: Event) -> Feed:
     return feed
 
 
-async def waiting(feed: Feed) -> list[Event]:
-    """Close a feed and return the events that wait."""
+async def close_and_drain(feed: Feed) -> list[Event]:
+    """Close a feed and return the events that the consumer has not received."""
     feed.close()
     return await feed.batch()
 
 
-def characters(events: Iterable[Event]) -> list[Any]:
-    """Split the text of events into characters, and progress into rows. Joining does not change the result."""
-    apart: list[Any] = []
+@dataclass(frozen=True)
+class Piece:
+    """One character of a text, or one row of a tool's progress. ``source`` tells texts, agents and tools apart."""
+
+    source: tuple[object, ...]
+    text: str
+
+
+def pieces_of(events: Iterable[Event]) -> list[Event | Piece]:
+    """Split the text of events into the smallest pieces. Joining texts does not change the result."""
+    pieces: list[Event | Piece] = []
     for event in events:
         if isinstance(event, TextDelta | ThinkingDelta | ToolProgress):
-            of = (event.type, event.agent, event.iteration, getattr(event, "id", ""), getattr(event, "name", ""))
-            pieces = event.text.split("\n") if isinstance(event, ToolProgress) else event.text
-            apart += [(*of, piece) for piece in pieces if piece]
+            source = (event.type, event.agent, event.iteration, getattr(event, "id", ""), getattr(event, "name", ""))
+            parts = event.text.split("\n") if isinstance(event, ToolProgress) else event.text
+            pieces += [Piece(source, part) for part in parts if part]
         else:
-            apart.append(event)
-    return apart
+            pieces.append(event)
+    return pieces
 
 
 # ---------------------------------------------------------------------------------------------------------- joining
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "together"),
+    ("event", "joined_text"),
     [
-        (text("a"), text("b"), "abc"),
-        (ThinkingDelta(text="a"), ThinkingDelta(text="b"), "abc"),
-        (progress("a"), progress("b"), "a\nb\nc"),
+        pytest.param(text("a"), "abc", id="text"),
+        pytest.param(ThinkingDelta(text="a"), "abc", id="thinking"),
+        pytest.param(progress("a"), "a\nb\nc", id="progress"),
     ],
 )
-async def test_waiting_pieces_of_a_text_are_joined(one: Any, other: Any, together: str) -> None:
-    (joined,) = await waiting(feed_of(one, other, replace(one, text="c")))
+async def test_waiting_pieces_of_a_text_are_joined(event: Any, joined_text: str) -> None:
+    (joined,) = await close_and_drain(feed_of(event, replace(event, text="b"), replace(event, text="c")))
 
-    assert joined == replace(one, text=together)
+    assert joined == replace(event, text=joined_text)
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    "events",
     [
-        (text("a"), text("b", agent="explore")),
-        (text("a"), text("b", iteration=2)),
-        (text("a"), ThinkingDelta(text="b", iteration=1)),
-        (progress("a"), progress("b", id="t2")),
-        (text("a"), progress("b")),
-        (Notice(message="a"), Notice(message="a")),
-        (Reply(text="a", tool_calls=0), text("a")),
+        pytest.param([text("a"), text("b", agent="explore")], id="two agents"),
+        pytest.param([text("a"), text("b", iteration=2)], id="two iterations"),
+        pytest.param([text("a"), ThinkingDelta(text="b", iteration=1), text("c")], id="thinking between texts"),
+        pytest.param([progress("a"), progress("b", id="t2")], id="two tools"),
+        pytest.param([text("a"), progress("b")], id="text and progress"),
+        pytest.param([Notice(message="a"), Notice(message="a")], id="equal notices"),
+        pytest.param([Reply(text="a", tool_calls=0), text("a")], id="reply and text"),
     ],
 )
-async def test_other_pieces_stay_separate(one: Event, other: Event) -> None:
-    assert await waiting(feed_of(one, other)) == [one, other]
+async def test_other_events_stay_separate(events: list[Event]) -> None:
+    assert await close_and_drain(feed_of(*events)) == events
 
 
-async def test_thinking_between_two_texts_stays_there() -> None:
-    pieces = [text("a"), ThinkingDelta(text="b", iteration=1), text("c")]
-    assert await waiting(feed_of(*pieces)) == pieces
+BATCH = "the consumer receives a batch"
 
-
-pieces = st.text("abc", max_size=3)
-some_agent = st.sampled_from(["main", "explore"])
-some_events = st.one_of(
-    st.builds(TextDelta, text=pieces, agent=some_agent, iteration=st.integers(1, 2)),
-    st.builds(ThinkingDelta, text=pieces, agent=some_agent),
-    st.builds(ToolProgress, id=st.sampled_from(["t1", "t2"]), name=st.just("shell"), text=pieces),
-    st.builds(Notice, message=pieces),
-    st.builds(Reply, text=pieces, tool_calls=st.integers(0, 1)),
+random_texts = st.text("abc", max_size=3)
+agents = st.sampled_from(["main", "explore"])
+random_events = st.one_of(
+    st.builds(TextDelta, text=random_texts, agent=agents, iteration=st.integers(1, 2)),
+    st.builds(ThinkingDelta, text=random_texts, agent=agents),
+    st.builds(ToolProgress, id=st.sampled_from(["t1", "t2"]), name=st.just("shell"), text=random_texts),
+    st.builds(Notice, message=random_texts),
+    st.builds(Reply, text=random_texts, tool_calls=st.integers(0, 1)),
 )
-some_steps = st.one_of(some_events, some_events, st.just("take"))
-# The length is drawn first, since lists of no fixed length are mostly short ones.
-stories = st.integers(0, 40).flatmap(lambda n: st.lists(some_steps, min_size=n, max_size=n))
+random_steps = st.one_of(random_events, random_events, st.just(BATCH))
+# The length is drawn first, since lists of no fixed length are mostly short.
+stories = st.integers(0, 40).flatmap(lambda n: st.lists(random_steps, min_size=n, max_size=n))
 
 
 @given(stories)
 def test_no_event_is_lost_added_or_reordered(steps: list[Any]) -> None:
     async def main() -> list[Event]:
-        feed, got, waits = Feed(), list[Event](), 0
+        feed, received, waiting = Feed(), list[Event](), 0
         for step in steps:
-            if step != "take":
+            if step != BATCH:
                 feed.put(step)
-                waits += 1
-            elif waits:
-                got += await feed.batch()
-                waits = 0
-        return got + await waiting(feed)
+                waiting += 1
+            elif waiting:
+                received += await feed.batch()
+                waiting = 0
+        return received + await close_and_drain(feed)
 
-    got = trio.run(main)
+    def order_seen_by(source: object, pieces: list[Event | Piece]) -> list[Event | Piece]:
+        """Return the pieces of a source and the events between them."""
+        return [each for each in pieces if not isinstance(each, Piece) or each.source == source]
 
-    given_events = [e for e in steps if e != "take"]
+    sent, received = pieces_of(step for step in steps if step != BATCH), pieces_of(trio.run(main))
     # Pieces of two tools or agents may change places; the order within each stays.
-    assert sorted(map(repr, characters(got))) == sorted(map(repr, characters(given_events)))
-    assert [e for e in characters(got) if not isinstance(e, tuple)] == [
-        e for e in given_events if isinstance(e, Notice | Reply)
-    ]
-    for kind in {e[:-1] for e in characters(given_events) if isinstance(e, tuple)}:
-        assert [e for e in characters(got) if not isinstance(e, tuple) or e[:-1] == kind] == [
-            e for e in characters(given_events) if not isinstance(e, tuple) or e[:-1] == kind
-        ]
+    assert sorted(map(repr, received)) == sorted(map(repr, sent))
+    for source in {None, *(piece.source for piece in sent if isinstance(piece, Piece))}:
+        assert order_seen_by(source, received) == order_seen_by(source, sent)
 
 
 # ------------------------------------------------------------------------------------------------------- the bound
 
 
-def progress_of(events: Iterable[Event]) -> str:
+def progress_text(events: Iterable[Event]) -> str:
     return "".join(e.text for e in events if isinstance(e, ToolProgress))
+
+
+def longest_texts(letters: str) -> list[str]:
+    """Return one text of the greatest length for each letter."""
+    return [letter * MAX_WAITING_PROGRESS for letter in letters]
 
 
 @pytest.mark.parametrize(
     "pieces",
     [
-        [f"{n:063}" for n in range(MAX_WAITING_PROGRESS // 16)],
-        *([letter * MAX_WAITING_PROGRESS for letter in "abcd"[:n]] for n in range(2, 5)),
-        ["a" * 3 * MAX_WAITING_PROGRESS + "end"],
-        ["x" * (MAX_WAITING_PROGRESS - 2), "y"],
+        pytest.param([f"{n:063}" for n in range(MAX_WAITING_PROGRESS // 16)], id="four times as much in short rows"),
+        pytest.param(longest_texts("ab"), id="two longest texts"),
+        pytest.param(longest_texts("abc"), id="three longest texts"),
+        pytest.param(longest_texts("abcd"), id="four longest texts"),
+        pytest.param(["a" * 3 * MAX_WAITING_PROGRESS + "end"], id="one text that is too long"),
+        pytest.param(["x" * (MAX_WAITING_PROGRESS - 2), "y"], id="all fits"),
     ],
-    ids=["many rows", "two", "three", "four", "one too long", "all fit"],
 )
 async def test_the_latest_progress_of_a_tool_is_kept(pieces: list[str]) -> None:
     everything = "\n".join(pieces)
-    shown = progress_of(await waiting(feed_of(*map(progress, pieces))))
-    assert everything.endswith(shown)
-    assert min(len(everything), MAX_WAITING_PROGRESS) <= len(shown) <= 2 * MAX_WAITING_PROGRESS
+    kept = progress_text(await close_and_drain(feed_of(*map(progress, pieces))))
+    assert everything.endswith(kept)
+    assert min(len(everything), MAX_WAITING_PROGRESS) <= len(kept) <= 2 * MAX_WAITING_PROGRESS
 
 
 async def test_progress_of_alternating_tools_is_bounded() -> None:
-    piece = "x" * (MAX_WAITING_PROGRESS // 8)
-    events = await waiting(feed_of(*(progress(piece, id=f"t{n % 2}") for n in range(100))))
-    assert len(progress_of(events)) <= 4 * MAX_WAITING_PROGRESS
+    piece, most_of_one_tool = "x" * (MAX_WAITING_PROGRESS // 8), 2 * MAX_WAITING_PROGRESS
+    events = await close_and_drain(feed_of(*(progress(piece, id=f"t{n % 2}") for n in range(100))))
+    assert len(progress_text(events)) <= 2 * most_of_one_tool
 
 
 # -------------------------------------------------------------------------------------------- the consumer, the end
@@ -198,11 +206,11 @@ async def test_a_cancelled_wait_loses_nothing() -> None:
 async def test_an_unused_feed_is_freed() -> None:
     audience = Broadcaster()
     feeds = [audience.feed(Notice(message="first")) for _ in range(3)]
-    gone = [weakref.ref(feed) for feed in feeds]
+    references = [weakref.ref(feed) for feed in feeds]
     kept = audience.feed(Notice(message="first"))
     feeds[0].close()
     feeds.clear()
     gc.collect()
     audience.emit(Notice(message="second"))
-    assert [ref() for ref in gone] == [None] * 3
+    assert [reference() for reference in references] == [None] * 3
     assert [getattr(event, "message", None) for event in kept.take()] == ["first", "second"]

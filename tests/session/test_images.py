@@ -1,4 +1,4 @@
-"""Images of lines: stored once next to the journal, before their record, sent, resumed, exported, deleted."""
+"""Images of lines are stored once next to the journal, before their record. They are sent, exported and deleted."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 from double import check_messages
-from support import FullDisk, check_invariants, open_session, settings
+from support import FullDisk, Session, check_invariants, open_session, settings
 from support.disks import files_at_most
 from support.places import Place
 from support.replays import check_replays
 
+from chain import events
 from chain.app.sessions import FileStore, export
 from chain.journal import json as record_json
 from chain.journal import records
@@ -30,15 +31,11 @@ RULES = "rules: [{text: A pixel.}]"
 
 @pytest.fixture
 def workspace() -> Path:
-    """The folder in which the sessions of these tests work, with a picture."""
+    """Return the workspace of the default settings, with an image in it."""
     folder = settings().file
     assert folder is not None
     (folder.parent / "dot.png").write_bytes(PIXEL)
     return folder.parent
-
-
-def images(messages: Sequence[Message]) -> list[Image]:
-    return [image for message in messages for image in message.images]
 
 
 @pytest.fixture
@@ -46,8 +43,18 @@ def place(workspace: Path, tmp_path: Path) -> Place:
     return Place(workspace, tmp_path, RULES)
 
 
+def only_image(messages: Sequence[Message]) -> Image:
+    (image,) = (image for message in messages for image in message.images)
+    return image
+
+
+def only_receipt(session: Session) -> events.Receipt:
+    (receipt,) = session.chain.lines.receipts
+    return receipt
+
+
 async def run(place: Place, query: str, resume: str = "") -> Path:
-    """Run a query in a new or resumed session. Return the file of the image."""
+    """Run a query in a new or resumed session. Return the path at which ``PIXEL`` is stored."""
     async with place.open(resume=resume) as chain:
         await place.ask(chain, query)
         assert chain.journal_path is not None
@@ -57,18 +64,17 @@ async def run(place: Place, query: str, resume: str = "") -> Path:
 async def test_an_image_is_recorded_by_its_digest(workspace: Path) -> None:
     async with open_session(RULES) as session:
         await session.run("What is on @dot.png?")
-        messages = session.model.requests[-1].messages
-        assert [type(block) for block in messages[0].blocks] == [Text, Text, Image]
-        [image] = images(messages)
+        [query] = session.model.requests[-1].messages
+        assert [type(block) for block in query.blocks] == [Text, Text, Image]
+        image = only_image([query])
         assert (image.media_type, image.name, b64decode(image.data)) == ("image/png", "dot.png", PIXEL)
-        sent = [{"role": m.role, "content": [block_to_request_json(b) for b in m.blocks]} for m in messages]
-        assert check_messages(sent) is None
-        assert next(r for r in session.chain.lines.receipts).reason == f"with dot.png (PNG, {len(PIXEL):,} bytes)"
+        assert check_messages([{"role": "user", "content": [block_to_request_json(b) for b in query.blocks]}]) is None
+        assert only_receipt(session).reason == f"with dot.png (PNG, {len(PIXEL):,} bytes)"
         await session.run("And on @dot.png?")
         assert session.file.attachments == {DIGEST: PIXEL}
-        assert b"iVBORw0KGgo" not in session.file.data
-        recorded = [r["message"]["content"][2] for r in session.records if r.get("point") == "start" and "message" in r]
-        assert [block["source"]["digest"] for block in recorded] == [DIGEST, DIGEST]
+        assert b64encode(PIXEL) not in session.file.data
+        blocks = [block for r in session.records if r["type"] == "message" for block in r["message"]["content"]]
+        assert [block["source"]["digest"] for block in blocks if block["type"] == "image"] == [DIGEST, DIGEST]
         check_invariants(session)
     check_replays(session)
 
@@ -79,9 +85,7 @@ async def test_an_unstorable_image_is_not_recorded(workspace: Path) -> None:
             raise OSError(28, "No space left on device")
 
     async with open_session(RULES, file=NoRoom()) as session:
-        session.chain.submit("What is on @dot.png?")
-        await session.chain.wait_idle()
-        assert session.result.status == "error"
+        assert (await session.run("What is on @dot.png?")).status == "error"
         assert session.state("L1") == "returned"
         assert not [r for r in session.records if r["type"] == "message"]
         assert not session.model.requests
@@ -92,18 +96,17 @@ async def test_a_resumed_session_has_the_image(place: Place) -> None:
     assert file.read_bytes() == PIXEL
     assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
     await run(place, "Sure?", resume=place.id)
-    [image] = images(place.model.requests[-1].messages)
-    assert b64decode(image.data) == PIXEL
+    assert b64decode(only_image(place.model.requests[-1].messages).data) == PIXEL
 
 
-@pytest.mark.parametrize("content", [None, b"another"])
-async def test_a_missing_image_is_a_text(content: bytes | None, place: Place) -> None:
+@pytest.mark.parametrize("content", [None, b"another"], ids=["file missing", "file changed"])
+async def test_a_lost_image_is_sent_as_text(content: bytes | None, place: Place) -> None:
     file = await run(place, "What is on @dot.png?")
     file.unlink()
     if content is not None:
         file.write_bytes(content)
     await run(place, "Sure?", resume=place.id)
-    [image] = images(place.model.requests[-1].messages)
+    image = only_image(place.model.requests[-1].messages)
     assert block_to_request_json(image) == {"type": "text", "text": NO_IMAGE}
     assert NO_IMAGE in "".join(export(FileStore(place.state), place.id, "json"))
 
@@ -114,26 +117,34 @@ async def test_an_image_is_exported_and_deleted(place: Place) -> None:
     assert b64encode(PIXEL).decode() in document
     assert "Delivered with dot.png (PNG" in "".join(export(store, place.id, "md"))
     store.delete(place.id)
-    assert list(file.parent.parent.iterdir()) == []
+    sessions_folder = file.parent.parent
+    assert list(sessions_folder.iterdir()) == []
 
 
 def test_an_attachment_is_written_once_and_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal, synced, sync = tmp_path / "s.jsonl", list[tuple[Path, int]](), os.fsync
 
-    def note(fd: int) -> None:
+    def record_sync(fd: int) -> None:
         path = Path(os.readlink(f"/proc/self/fd/{fd}"))
         synced.append((path.parent, os.fstat(fd).st_size) if path.is_file() else (path, 0))
         sync(fd)
 
-    monkeypatch.setattr(os, "fsync", note)
+    monkeypatch.setattr(os, "fsync", record_sync)
     store_attachment(journal, DIGEST, PIXEL)
     folder = attachments_folder(journal)
-    assert synced == [(folder, len(PIXEL)), (folder, 0), (tmp_path, 0)], "the content, then its name, then the folder's"
-    before = (attachments_folder(journal) / DIGEST).stat()
+    content, its_name, name_of_folder = (folder, len(PIXEL)), (folder, 0), (tmp_path, 0)
+    assert synced == [content, its_name, name_of_folder]
+    before = (folder / DIGEST).stat()
     store_attachment(journal, DIGEST, PIXEL)
-    assert (attachments_folder(journal) / DIGEST).stat().st_ino == before.st_ino
+    assert (folder / DIGEST).stat().st_ino == before.st_ino
+    assert [path.name for path in folder.iterdir()] == [DIGEST]
+
+
+def test_only_attachments_are_read(tmp_path: Path) -> None:
+    journal = tmp_path / "s.jsonl"
+    journal.touch()
+    store_attachment(journal, DIGEST, PIXEL)
     assert read_attachment(journal, DIGEST) == PIXEL
-    assert [path.name for path in attachments_folder(journal).iterdir()] == [DIGEST]
     assert read_attachment(journal, "../s.jsonl") is None
 
 
@@ -144,7 +155,7 @@ def test_an_incomplete_attachment_is_removed(tmp_path: Path) -> None:
     assert list(attachments_folder(journal).iterdir()) == []
 
 
-# ---------------------------------------------------------------------------------------- sent along with a line
+# ------------------------------------------------------------------------------ images that a program adds to a line
 
 
 async def test_an_image_sent_with_a_line_is_stored() -> None:
@@ -153,10 +164,9 @@ async def test_an_image_sent_with_a_line_is_stored() -> None:
         assert session.file.attachments == {DIGEST: PIXEL}
         await session.chain.wait_idle()
         (line,) = [r for r in session.records if r["type"] == "line"]
-        assert line["images"][0]["source"]["digest"] == DIGEST
-        (image,) = images(session.model.requests[-1].messages)
-        assert b64decode(image.data) == PIXEL
-        assert next(r for r in session.chain.lines.receipts).reason == f"with it (PNG, {len(PIXEL):,} bytes)"
+        assert [image["source"]["digest"] for image in line["images"]] == [DIGEST]
+        assert b64decode(only_image(session.model.requests[-1].messages).data) == PIXEL
+        assert only_receipt(session).reason == f"with it (PNG, {len(PIXEL):,} bytes)"
         check_invariants(session)
     check_replays(session)
 
@@ -170,21 +180,21 @@ async def test_a_waiting_line_has_its_image_after_resuming(tmp_path: Path) -> No
         partial(read_attachment, journal),
     )
     assert isinstance(read.record, records.Line)
-    assert b64decode(read.record.images[0].data) == PIXEL
+    assert [b64decode(image.data) for image in read.record.images] == [PIXEL]
 
 
 @pytest.mark.parametrize(
-    ("sent", "why"),
+    ("images", "error"),
     [
-        ([("it", b"text")], "it is not an image that can be sent"),
-        ([("it", PIXEL + bytes(5 * 2**20))], "the limit of an image is"),
-        ([("it", PIXEL)] * 21, "the limit is 20"),
-        ([("it", PIXEL + bytes(4 * 2**20))] * 5, "more than 16,777,216 bytes"),
+        pytest.param([("it", b"text")], "it is not an image that can be sent", id="no image"),
+        pytest.param([("it", PIXEL + bytes(5 * 2**20))], "the limit of an image is", id="over 5 MiB"),
+        pytest.param([("it", PIXEL)] * 21, "the limit is 20", id="one image too many"),
+        pytest.param([("it", PIXEL + bytes(4 * 2**20))] * 5, "more than 16,777,216 bytes", id="too large in all"),
     ],
 )
-async def test_an_unusable_image_refuses_the_line(sent: list[tuple[str, bytes]], why: str) -> None:
+async def test_an_unusable_image_refuses_the_line(images: list[tuple[str, bytes]], error: str) -> None:
     async with open_session(RULES) as session:
-        said = session.chain.submit("What is it?", images=sent)
-        assert said.what == "refused"
-        assert why in said.message
+        answer = session.chain.submit("What is it?", images=images)
+        assert answer.what == "refused"
+        assert error in answer.message
         assert not session.file.attachments

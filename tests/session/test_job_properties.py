@@ -1,6 +1,7 @@
-"""Random trees of agents with background jobs that end at any moment: each end is delivered once or reported.
+"""Random trees of agents with background jobs: the end of each job is delivered once or reported.
 
-The user sends lines, stops, interrupts and kills jobs; the session is closed in the middle, or its program is killed.
+Jobs end at any moment. The user sends lines, stops, interrupts and kills jobs. The session is closed during a run, or
+its program is killed.
 """
 
 from __future__ import annotations
@@ -20,9 +21,7 @@ from support import (
     Acts,
     MemoryFile,
     Session,
-    check_heard,
-    check_invariants,
-    check_silence,
+    check_session,
     open_session,
     sharded,
     wait_quiet,
@@ -52,9 +51,10 @@ from chain.tools.jobs import JOB_TOOLS
 from chain.tools.tool import JobEnd, Tool, ToolContext, tool
 
 END_ONE, KILL_ALL = "(a job ends)", "(kill all)"
+"""Acts of the user, in addition to those of ``support.users``."""
 
 NEVER = 1e5
-"""Seconds of a job that lasts longer than the session, unless something ends it."""
+"""The seconds of a job that lasts longer than the session unless something ends it."""
 
 JOBS: list[Leaf] = [
     ("job", {}),
@@ -73,7 +73,7 @@ JOBS: list[Leaf] = [
 
 @dataclass
 class Commands:
-    """The tool ``job`` and the commands that it has started and that still run."""
+    """The tool ``job``, which starts jobs. Setting an event of ``running`` ends a job."""
 
     running: list[trio.Event] = field(default_factory=list)
 
@@ -87,17 +87,17 @@ class Commands:
                 assert callable(on_output)
                 if how == "cannot start":
                     raise ToolError("it cannot be started")
-                self.running.append(over := trio.Event())
+                self.running.append(end := trio.Event())
                 try:
                     on_output(b"USER INTERRUPTION: stop\n")
                     await pass_time(0)
                     with trio.move_on_after(seconds):
-                        await over.wait()
+                        await end.wait()
                     if how == "breaks":
                         raise ValueError("it breaks")
                     on_output(b"done @config.yaml\n" * 300)
                 finally:
-                    self.running.remove(over)
+                    self.running.remove(end)
                 return JobEnd(int(seconds), f"exit code {int(seconds)}")
 
             return f"[job {ctx.jobs.start(ctx.agent, ctx.call_id, f'sleep {seconds}', run, wakes=wakes)} started]"
@@ -114,8 +114,8 @@ class JobActs(Acts):
     def do(self, what: str) -> None:
         match what:
             case "(a job ends)":
-                for over in self.commands.running[:1]:
-                    over.set()
+                for oldest in self.commands.running[:1]:
+                    oldest.set()
             case "(kill all)":
                 self.session.chain.jobs.kill_all()
             case _:
@@ -124,7 +124,7 @@ class JobActs(Acts):
 
 @dataclass(frozen=True)
 class Setting:
-    """What a session is opened with."""
+    """The settings of a session, ``more`` by name. A sync of the disk takes ``sync_s``."""
 
     max_iterations: int = 6
     interactive: bool = False
@@ -158,16 +158,20 @@ job_trees = st.builds(
     st.lists(st.tuples(numbers, steps, st.sampled_from(NAMES), job_leaf), max_size=2),
     st.lists(st.tuples(numbers, steps, st.sampled_from(FAULTS)), max_size=3),
 )
-whats = st.sampled_from([*[END_ONE] * 20, KILL_ALL, INTERRUPT, DROP, DROP_FIRST, "stop", *LINES])
-at_events = st.lists(st.tuples(st.integers(3, 60), whats), max_size=12)
-at_times = st.lists(st.tuples(st.sampled_from([0.0, 0.25, 0.5, 1.0, 1.25, 2.0, 3.0, 5.0]), whats), max_size=6)
+acts_of_the_user = st.sampled_from([*[END_ONE] * 20, KILL_ALL, INTERRUPT, DROP, DROP_FIRST, "stop", *LINES])
+at_events = st.lists(st.tuples(st.integers(3, 60), acts_of_the_user), max_size=12)
+times_s = st.sampled_from([0.0, 0.25, 0.5, 1.0, 1.25, 2.0, 3.0, 5.0])
+at_times = st.lists(st.tuples(times_s, acts_of_the_user), max_size=6)
 
-FINAL = {"delivered", "handled", "returned", "dropped"}
+FINAL_STATES = {"delivered", "handled", "returned", "dropped"}
 
 
 @dataclass
 class Example:
-    """Two runs with jobs, and what happens meanwhile. ``closes_after_s``: the session is closed in the second."""
+    """Two runs with jobs, and the user's acts at numbered events and at times.
+
+    The session is closed ``closes_after_s`` seconds after the start of the second run, or once all jobs have ended.
+    """
 
     tree: Tree
     setting: Setting
@@ -192,33 +196,28 @@ class Example:
                 session.chain.submit(SECOND)
                 if self.closes_after_s is None:
                     await wait_quiet(session)
-                    await all_told(session)
-                    self.check(session)
+                    await settle_jobs_and_lines(session)
+                    check_session(session, setting.max_iterations)
                 else:
                     await trio.sleep(self.closes_after_s)
                 nursery.cancel_scope.cancel()
         assert not commands.running, "a command outlives the session"
         check_jobs(session, may_wait=setting.interactive)
         if not session.chain.lines.waiting:
-            self.check(session)
+            check_session(session, setting.max_iterations)
         return file.data
-
-    def check(self, session: Session) -> None:
-        check_invariants(session, max_iterations=self.setting.max_iterations)
-        check_silence(session, session.interrupted_at)
-        check_heard(session)
 
     def run(self) -> bytes:
         random.seed(0)  # the jitter of the retries
         return trio.run(self.play, clock=MockClock(autojump_threshold=0))
 
 
-async def all_told(session: Session) -> None:
+async def settle_jobs_and_lines(session: Session) -> None:
     """End all jobs, and run until no line waits."""
     chain = session.chain
     while True:
         chain.jobs.kill_all()
-        await trio.sleep(10)  # all that was to happen at a moment has happened
+        await trio.sleep(10)  # longer than the latest act of the user
         chain.runs.start_waiting()
         await wait_quiet(session)
         if not (chain.lines.waiting or chain.jobs.running or chain.is_running):
@@ -226,7 +225,11 @@ async def all_told(session: Session) -> None:
 
 
 def check_jobs(session: Session, *, may_wait: bool = False, is_resumed: bool = False) -> None:
-    """Each job has one end and one line, whose state is final and reported by the process that settled it."""
+    """Check that each job has one end and one line. The line's state is final, and a result or ``settled`` reports it.
+
+    With ``may_wait`` the line may wait for the session to be resumed. The earlier program reported lines that a
+    resumed session does not.
+    """
     records = session.records
     started = [r["id"] for r in records if r["type"] == "job_started"]
     assert started == [f"J{n}" for n in range(1, len(started) + 1)]
@@ -238,8 +241,9 @@ def check_jobs(session: Session, *, may_wait: bool = False, is_resumed: bool = F
     last = session.chain.lines.settled().receipts
     listed = {r.id: r.state for receipts in [*(e.receipts for e in session.of(events.Result)), last] for r in receipts}
     for _, id in lines:
-        assert states[id] in FINAL or (may_wait and states[id] == "queued"), f"{id} is {states[id]}"
-        assert is_resumed or states[id] == "queued" or listed[id] == states[id], f"{id} is not in a result"
+        state = states[id]
+        assert state in FINAL_STATES or (may_wait and state == "queued"), f"{id} is {state}"
+        assert is_resumed or state == "queued" or listed[id] == state, f"{id} is not in a result"
 
 
 examples = st.builds(
@@ -253,24 +257,24 @@ examples = st.builds(
 
 
 @sharded(500, examples)
-def test_each_end_is_delivered_once_or_reported(example: Example) -> None:
+def test_ends_of_jobs_are_delivered_once_or_reported(example: Example) -> None:
     example.run()
 
 
 @sharded(200, examples, st.floats(0, 1))
-def test_each_end_is_delivered_once_after_a_kill(example: Example, part: float) -> None:
+def test_ends_of_jobs_are_delivered_once_after_a_kill(example: Example, part: float) -> None:
     data = example.run()
-    rows = data[: round(part * len(data))]
+    data_at_kill = data[: round(part * len(data))]
 
-    async def go_on() -> None:
+    async def resume() -> None:
         use = tree_settings(max_iterations=example.setting.max_iterations)
-        async with reopened(rows, tools=TREE_TOOLS, use=use, interactive=True) as session:
+        async with reopened(data_at_kill, tools=TREE_TOOLS, use=use, interactive=True) as session:
             session.chain.runs.start_waiting()
             await wait_quiet(session)
             session.chain.submit("go on")
             await wait_quiet(session)
-            await all_told(session)
+            await settle_jobs_and_lines(session)
             check_resumed(session)
             check_jobs(session, is_resumed=True)
 
-    trio.run(go_on, clock=MockClock(autojump_threshold=0))
+    trio.run(resume, clock=MockClock(autojump_threshold=0))

@@ -1,9 +1,10 @@
-"""Background jobs: each end reaches the model once, or the user learns that it did not. No job outlives its session."""
+"""The end of a background job reaches the model once, or the user learns that it did not. A session ends its jobs."""
 
 from __future__ import annotations
 
 import os
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from chain.session.jobs import MAX_JOBS
 from chain.tools.jobs import JobOutput
 from chain.tools.tool import JobEnd, JobRun, Tool, ToolContext, tool
 
-STARTS = """
+STARTS_JOBS = """
 rules:
   - {when: {tool: work}, text: Started.}
   - {when: {interruption: 'JOB'}, text: So it ended.}
@@ -29,15 +30,18 @@ rules:
   - {when: {user: 'start (?P<name>[a-z]+)'}, tools: [{name: work, input: {name: "${name}"}}]}
   - {text: The answer.}
 """
+"""A model that starts the job that the query names. An end that starts a run is answered differently."""
 
-
-WAITS = STARTS.replace("text: Started.", "tools: [{name: wait, input: {}}]")
-"""After the start of a job, a tool waits for its gate."""
+STARTS_JOB_AND_WAITS = STARTS_JOBS.replace("text: Started.", "tools: [{name: wait, input: {}}]")
+"""After the start of a job, the tool ``wait`` is called, which waits for its gate."""
 
 
 @dataclass
-class Works:
-    """The tool ``work`` that starts jobs. Each job ends when the test calls ``end``; a negative code is a failure."""
+class ControlledJobs:
+    """The tool ``work``, which starts a job of a name. The job ends when the test calls ``end``.
+
+    ``codes`` are exit codes by name. A negative code is a job that fails. ``killed`` are the names of cancelled jobs.
+    """
 
     ends: dict[str, trio.Event] = field(default_factory=lambda: defaultdict(trio.Event))
     codes: dict[str, int] = field(default_factory=dict)
@@ -72,8 +76,8 @@ class Works:
         await wait_all_tasks_blocked()
 
 
-def ended(code: int, note: str = "") -> JobRun:
-    """A job that ends at once."""
+def job_that_ends(code: int, note: str = "") -> JobRun:
+    """Return a job that ends immediately with this exit code."""
 
     async def run(on_output: object) -> JobEnd:
         return JobEnd(code, f"exit code {code}", note)
@@ -81,28 +85,35 @@ def ended(code: int, note: str = "") -> JobRun:
     return run
 
 
-def job_states(session: Session) -> list[str]:
+def job_line_states(session: Session) -> list[str]:
+    """Return the state of the line of each job that has ended."""
     return [r.state for r in session.chain.lines.receipts if r.origin == "job"]
 
 
-async def test_an_end_waits_for_the_next_run() -> None:
-    works = Works()
-    async with open_session(STARTS, tools=[works.tool], interactive=True) as session:
+def second_request(session: Session) -> tuple[str, Sequence[str]]:
+    """Return the last message of the second request, and the instructions that follow its messages."""
+    request = session.model.requests[1]
+    return request.messages[-1].text, request.tail
+
+
+async def test_ends_of_jobs_wait_for_the_next_run() -> None:
+    jobs = ControlledJobs()
+    async with open_session(STARTS_JOBS, tools=[jobs.tool], interactive=True) as session:
         await session.run("start a")
-        assert session.of(events.ToolResult)[0].text == "[job J1 started]"
-        await works.end("a")
+        assert [result.text for result in session.of(events.ToolResult)] == ["[job J1 started]"]
+        await jobs.end("a")
         assert not session.chain.is_running
         assert [e.kind for e in session.of(events.LineQueued)] == ["job"]
         await session.run("go on")
         assert session.sent().endswith("user: go on\nuser: [JOB J1] exit code 0 after 0 s\n$ run a\na begins\na ends")
-        assert job_states(session) == ["delivered"]
+        assert job_line_states(session) == ["delivered"]
 
 
 async def test_a_job_that_wakes_starts_a_run() -> None:
-    works = Works()
-    async with open_session(STARTS, tools=[works.tool]) as session:
+    jobs = ControlledJobs()
+    async with open_session(STARTS_JOBS, tools=[jobs.tool]) as session:
         await session.run("start a waking")
-        await works.end("a")
+        await jobs.end("a")
         await session.chain.wait_idle()
         assert [e.result for e in session.of(events.Result)] == ["Started.", "So it ended."]
         (interruption,) = session.of(events.UserInterruption)
@@ -110,16 +121,17 @@ async def test_a_job_that_wakes_starts_a_run() -> None:
 
 
 async def test_jobs_killed_together_end_in_their_order() -> None:
-    works = Works()
-    async with open_session(STARTS, tools=[works.tool], interactive=True) as session:
+    jobs = ControlledJobs()
+    async with open_session(STARTS_JOBS, tools=[jobs.tool], interactive=True) as session:
         for name in "abcde":
             await session.run(f"start {name}")
         assert session.chain.jobs.kill_all() == "Killing 5 background jobs: J1, J2, J3, J4, J5."
         await wait_all_tasks_blocked()
-        assert [e.text[:8] for e in session.of(events.LineQueued)] == [f"[JOB J{n}]" for n in range(1, 6)]
+        ids = [event.text.partition(" killed")[0] for event in session.of(events.LineQueued)]
+        assert ids == ["[JOB J1]", "[JOB J2]", "[JOB J3]", "[JOB J4]", "[JOB J5]"]
 
 
-async def test_a_killed_jobs_time_is_its_own(autojump_clock: MockClock) -> None:
+async def test_a_killed_job_reports_its_own_time(autojump_clock: MockClock) -> None:
     @tool
     async def work(ctx: ToolContext, name: str, wakes: bool = False) -> str:
         """Start a job that needs seconds to end."""
@@ -129,118 +141,123 @@ async def test_a_killed_jobs_time_is_its_own(autojump_clock: MockClock) -> None:
                 await trio.sleep_forever()
             finally:
                 with trio.CancelScope(shield=True):
-                    await trio.sleep(9 if name == "slow" else 1)
+                    await trio.sleep({"slow": 9, "quick": 1}[name])
 
         return ctx.jobs.start(ctx.agent, ctx.call_id, name, run, wakes=wakes)
 
-    async with open_session(STARTS, tools=[work], interactive=True) as session:
+    async with open_session(STARTS_JOBS, tools=[work], interactive=True) as session:
         await session.run("start slow")
         await session.run("start quick")
         session.chain.jobs.kill_all()
-        await trio.sleep(10)
-        ends = [event.text.split("\n")[0] for event in session.of(events.LineQueued)]
-        assert ends == ["[JOB J1] killed by the user after 9 s", "[JOB J2] killed by the user after 1 s"]
+        await trio.sleep(10)  # both have ended
+        first_rows = [event.text.partition("\n")[0] for event in session.of(events.LineQueued)]
+        assert first_rows == ["[JOB J1] killed by the user after 9 s", "[JOB J2] killed by the user after 1 s"]
 
 
 async def test_a_killed_job_starts_no_run() -> None:
-    works = Works()
-    async with open_session(STARTS, tools=[works.tool], interactive=True) as session:
+    jobs = ControlledJobs()
+    async with open_session(STARTS_JOBS, tools=[jobs.tool], interactive=True) as session:
         await session.run("start a waking")
         session.chain.jobs.kill_job("j1")
         await wait_all_tasks_blocked()
         assert not session.chain.is_running
-        assert [a.line.text for a in session.chain.lines.waiting] == [
-            "[JOB J1] killed by the user after 0 s\n$ run a\na begins"
-        ]
+        [waiting] = session.chain.lines.waiting
+        assert waiting.line.text == "[JOB J1] killed by the user after 0 s\n$ run a\na begins"
 
 
-@pytest.mark.parametrize("line", ["use the other file", "how is it going?"])
-async def test_a_job_line_joins_others_without_a_prompt(line: str) -> None:
+@pytest.mark.parametrize("line", ["use the other file", "how is it going?"], ids=["redirect", "question"])
+async def test_the_handler_prompt_leaves_job_lines_unchanged(line: str) -> None:
     gate = Gate()
     handler = "messages: [{role: user, content: 'SAID: ${message}'}, {role: system, content: Answer it.}]"
     async with open_session(TWO_STEPS, tools=[gate.tool], use=settings(handler=handler, inbox_size=1)) as session:
         await begin(session, gate)
-        session.chain.jobs.start("main", "call", "make", ended(1, "[sandbox: network denied]"), wakes=False)
+        session.chain.jobs.start("main", "call", "make", job_that_ends(1, "[sandbox: network denied]"), wakes=False)
         await wait_all_tasks_blocked()
-        assert session.chain.submit(line).what == "queued", "the line of a job takes no room"
+        assert session.chain.submit(line).what == "queued", "the line of a job does not fill the queue"
         await finish(session, gate)
-        request = session.model.requests[1]
-        assert request.messages[-1].text == (
-            f"[JOB J1] exit code 1 after 0 s\n$ make\n[sandbox: network denied]\n\nSAID: {line}"
-        )
-        assert request.tail[0] == "Answer it."
+        message, (first_instruction, *_) = second_request(session)
+        assert message == f"[JOB J1] exit code 1 after 0 s\n$ make\n[sandbox: network denied]\n\nSAID: {line}"
+        assert first_instruction == "Answer it."
 
 
-async def test_no_rule_of_the_handler_matches_output() -> None:
+async def test_no_handler_rule_matches_output_of_jobs() -> None:
     gate, use = Gate(), settings(handler="rules: [{match: begins, action: stop}]")
     async with open_session(TWO_STEPS, tools=[gate.tool], use=use) as session:
         await begin(session, gate)
-        session.chain.jobs.start("main", "call", "begins @config.yaml", ended(0), wakes=False)
+        session.chain.jobs.start("main", "call", "begins @config.yaml", job_that_ends(0), wakes=False)
         await wait_all_tasks_blocked()
         await finish(session, gate)
         assert session.result.status == "done"
-        assert session.model.requests[1].tail == ()
-        assert session.model.requests[1].messages[-1].text.endswith("$ begins @config.yaml")
+        message, instructions = second_request(session)
+        assert message.endswith("$ begins @config.yaml")
+        assert not instructions
 
 
-async def test_an_interrupt_leaves_jobs_and_says_so() -> None:
-    works, gate = Works(), Gate()
-    async with open_session(WAITS, tools=[works.tool, gate.tool], interactive=True) as session:
+async def test_an_interrupt_leaves_jobs_with_a_notice() -> None:
+    jobs, gate = ControlledJobs(), Gate()
+    async with open_session(STARTS_JOB_AND_WAITS, tools=[jobs.tool, gate.tool], interactive=True) as session:
         session.chain.submit("start a")
         await gate.started.wait()
         session.interrupt()
         await session.chain.wait_idle()
-        says = "1 background job is still running: /jobs shows them, /kill all ends them."
-        assert session.of(events.Notice)[-1].message == says
+        *_, notice = session.of(events.Notice)
+        assert notice.message == "1 background job is still running: /jobs shows them, /kill all ends them."
         assert session.chain.jobs.running == ("J1",)
-        # While nothing but jobs is running, a stop ends them.
+
+
+async def test_a_stop_between_runs_kills_jobs() -> None:
+    jobs = ControlledJobs()
+    async with open_session(STARTS_JOBS, tools=[jobs.tool], interactive=True) as session:
+        await session.run("start a")
         answer = session.chain.submit("stop")
         assert (answer.what, answer.message) == ("nothing", "Killing 1 background job: J1.")
         await wait_all_tasks_blocked()
-        assert works.killed == ["a"]
+        assert jobs.killed == ["a"]
         await session.run("go on")
         assert "[JOB J1] killed by the user after 0 s" in session.sent()
 
 
-@pytest.mark.parametrize("how", ["interrupt", "stop"])
-async def test_a_waiting_end_survives_its_run(how: str) -> None:
-    works, gate = Works(), Gate()
-    async with open_session(WAITS, tools=[works.tool, gate.tool]) as session:
+@pytest.mark.parametrize("ending", ["interrupt", "stop"])
+async def test_ends_of_jobs_survive_a_cancelled_run(ending: str) -> None:
+    jobs, gate = ControlledJobs(), Gate()
+    async with open_session(STARTS_JOB_AND_WAITS, tools=[jobs.tool, gate.tool]) as session:
         session.chain.submit("start a waking")
         await gate.started.wait()
-        await works.end("a")
+        await jobs.end("a")
         session.chain.submit("and this")
-        if how == "stop":
+        if ending == "stop":
             session.chain.submit("stop")
             gate.open.set()
         else:
             session.interrupt()
         await session.chain.wait_idle()
-        assert [a.line.kind for a in session.chain.lines.waiting] == ["job"], "and starts no run by itself"
+        assert [a.line.kind for a in session.chain.lines.waiting] == ["job"], "it starts no run by itself"
         assert session.state("L3") == "returned"
         await session.run("go on")
         assert "[JOB J1]" in session.sent()
 
 
 async def test_a_ninth_job_is_refused() -> None:
-    works = Works()
-    async with open_session(STARTS, tools=[works.tool], interactive=True) as session:
-        for n in range(MAX_JOBS + 1):
-            await session.run(f"start {'abcdefghi'[n]}")
-        last = session.of(events.ToolResult)[-1]
-        assert last.is_error
-        assert last.text.startswith("8 background jobs are running (J1, J2, ")
-        await works.end("c")
+    jobs = ControlledJobs()
+    async with open_session(STARTS_JOBS, tools=[jobs.tool], interactive=True) as session:
+        assert len("abcdefgh") == MAX_JOBS
+        for name in "abcdefghi":
+            await session.run(f"start {name}")
+        *_, ninth = session.of(events.ToolResult)
+        assert ninth.is_error
+        assert ninth.text.startswith("8 background jobs are running (J1, J2, ")
+        await jobs.end("c")
         await session.run("go on")
         await session.run("start z")
-        assert session.of(events.ToolResult)[-1].text == "[job J9 started]"
+        *_, after_an_end = session.of(events.ToolResult)
+        assert after_an_end.text == "[job J9 started]"
 
 
-async def test_a_command_that_cannot_start_is_reported() -> None:
-    works = Works(codes={"a": -1})
-    async with open_session(STARTS, tools=[works.tool], interactive=True) as session:
+async def test_a_failed_job_is_reported() -> None:
+    jobs = ControlledJobs(codes={"a": -1})
+    async with open_session(STARTS_JOBS, tools=[jobs.tool], interactive=True) as session:
         await session.run("start a")
-        await works.end("a")
+        await jobs.end("a")
         await session.run("go on")
         assert "[JOB J1] failed after 0 s\n$ run a\na begins\nit cannot be started" in session.sent()
 
@@ -249,34 +266,40 @@ async def test_a_command_that_cannot_start_is_reported() -> None:
 
 
 async def test_the_jobs_of_a_child_end_with_it() -> None:
-    works, gate = Works(), Gate()
+    jobs, gate = ControlledJobs(), Gate()
     task = work([["agent", {"task": work([["work", {"name": "a"}], ["work", {"name": "b"}], ["wait", {}]])}]])
-    async with open_session(Obedient(), tools=[works.tool, gate.tool], use=settings(agents=True)) as session:
+    async with open_session(Obedient(), tools=[jobs.tool, gate.tool], use=settings(agents=True)) as session:
         session.chain.submit(task)
         await gate.started.wait()
-        await works.end("b")
+        await jobs.end("b")
         gate.open.set()
         await session.chain.wait_idle()
-        assert works.killed == ["a"]
+        assert jobs.killed == ["a"]
         await wait_all_tasks_blocked()
         await session.run("go on")
         assert "[JOB J1] ended with agent-1 after 0 s" in session.sent()
-        lines = [(r.text.split("]")[0], r.state, r.agent) for r in session.chain.lines.receipts if r.origin == "job"]
-        assert sorted(lines) == [("[JOB J1", "delivered", "main"), ("[JOB J2", "delivered", "agent-1")]
+        job_receipts = [receipt for receipt in session.chain.lines.receipts if receipt.origin == "job"]
+        recipients = {receipt.text.partition("]")[0]: (receipt.state, receipt.agent) for receipt in job_receipts}
+        assert recipients == {"[JOB J1": ("delivered", "main"), "[JOB J2": ("delivered", "agent-1")}
 
 
 # ------------------------------------------------------------------------------------------------- the tools for them
 
 
-async def test_output_and_kill() -> None:
-    works = Works()
-    async with open_session(STARTS, tools=[works.tool], interactive=True) as session:
+async def test_job_output_is_read_from_an_offset() -> None:
+    async with open_session(STARTS_JOBS, tools=[ControlledJobs().tool], interactive=True) as session:
         await session.run("start a")
         jobs = session.chain.jobs
         assert jobs.output("j1", 0, 1_000) == "[J1: running for 0 s]\na begins\n[end of the output: after=9]"
         assert jobs.output("J1", 2, 1_000) == "[J1: running for 0 s]\nbegins\n[end of the output: after=9]"
         with pytest.raises(ToolError, match="There is no job J2; there are J1"):
             jobs.output("J2", 0, 1_000)
+
+
+async def test_a_job_is_killed_once() -> None:
+    async with open_session(STARTS_JOBS, tools=[ControlledJobs().tool], interactive=True) as session:
+        await session.run("start a")
+        jobs = session.chain.jobs
         assert await jobs.kill("J1", "main") == "[job J1 killed]"
         with pytest.raises(ToolError, match="no background job is running"):
             await jobs.kill("J1", "main")
@@ -286,47 +309,51 @@ async def test_output_and_kill() -> None:
         assert "[JOB J1] killed by main after 0 s" in session.sent()
 
 
-@pytest.mark.parametrize("kind", ["fifo", "folder", "link", "nothing"])
+@pytest.mark.parametrize("kind", ["fifo", "folder", "link", "missing"])
 def test_output_is_read_from_regular_files_only(tmp_path: Path, kind: str) -> None:
     (tmp_path / "other").write_text("other")
-    make = {"fifo": os.mkfifo, "folder": os.mkdir, "link": lambda path: os.symlink(tmp_path / "other", path)}
-    make.get(kind, str)(tmp_path / "J1.out")
+    create = {"fifo": os.mkfifo, "folder": os.mkdir, "link": lambda path: os.symlink(tmp_path / "other", path)}
+    if kind != "missing":
+        create[kind](tmp_path / "J1.out")
     assert JobOutput.open(tmp_path / "J1.out") is None
 
 
 def test_the_middle_of_much_output_is_dropped(tmp_path: Path) -> None:
-    output = JobOutput(os.open(tmp_path / "J1.out", os.O_RDWR | os.O_CREAT), most=1_000, head=100, tail=200)
+    most, head_size, tail_size, path = 1_000, 100, 200, tmp_path / "J1.out"
+    output = JobOutput(os.open(path, os.O_RDWR | os.O_CREAT), most=most, head=head_size, tail=tail_size)
     written = b""
     for n in range(2_000):
         row = f"{n:07}\n".encode()
         written += row
         output.write(row)
-        assert (tmp_path / "J1.out").stat().st_size <= 1_000
+        assert path.stat().st_size <= most
         assert output.size == len(written)
-    content = (tmp_path / "J1.out").read_bytes()
-    head, _, rest = content.partition(b"\n[")
-    gap, _, tail = rest.partition(b" bytes left out]\n")
-    assert head == written[:100]
+    head, _, rest = path.read_bytes().partition(b"\n[")
+    dropped, _, tail = rest.partition(b" bytes left out]\n")
+    assert head == written[:head_size]
     assert written.endswith(tail)
-    assert len(tail) >= 200
-    assert int(gap.replace(b",", b"")) == len(written) - 100 - len(tail)
-    for after in (*range(0, 200, 7), 5_000, len(written) - 150, len(written), -150, -100_000):
-        piece = output.read(after, 50)
+    assert len(tail) >= tail_size
+    assert int(dropped.replace(b",", b"")) == len(written) - head_size - len(tail)
+    end, in_head, in_gap, in_tail = len(written), range(0, 200, 7), 5_000, len(written) - 150
+    from_end, before_start = -150, -100_000
+    for offset in (*in_head, in_gap, in_tail, end, from_end, before_start):
+        piece = output.read(offset, 50)
         assert piece.data == written[piece.begin : piece.end]
-        assert bool(piece.data) == (after != len(written))
-    assert output.read(100, 50).begin == len(written) - len(tail)
+        assert bool(piece.data) == (offset != end)
+    start_of_tail = len(written) - len(tail)
+    assert output.read(head_size, 50).begin == start_of_tail, "a read in the gap continues with the tail"
     output.close()
 
 
 # --------------------------------------------------------------------------------------------- the end of the session
 
 
-async def test_undelivered_ends_are_listed_at_the_end() -> None:
-    works = Works()
-    async with open_session(STARTS, tools=[works.tool]) as session:
+async def test_closing_reports_ends_of_jobs_as_returned() -> None:
+    jobs = ControlledJobs()
+    async with open_session(STARTS_JOBS, tools=[jobs.tool]) as session:
         await session.run("start a")
         await session.run("start b")
-        await works.end("a")
+        await jobs.end("a")
         await session.chain.wind_down()
         settled = session.chain.lines.settled()
         assert [(r.state, r.reason, r.text.split("\n")[0]) for r in settled.receipts] == [
@@ -334,53 +361,56 @@ async def test_undelivered_ends_are_listed_at_the_end() -> None:
             ("returned", "ended with the session", "[JOB J2] ended with the session after 0 s"),
         ]
         assert session.chain.runs.exit_code() == 0
-    assert works.killed == ["b"]
+    assert jobs.killed == ["b"]
 
 
-async def test_at_a_terminal_an_end_waits_for_resuming() -> None:
-    works = Works()
-    async with open_session(STARTS, tools=[works.tool], interactive=True) as session:
+async def test_ends_of_jobs_at_a_terminal_wait_for_resuming() -> None:
+    jobs = ControlledJobs()
+    async with open_session(STARTS_JOBS, tools=[jobs.tool], interactive=True) as session:
         await session.run("start a")
         session.chain.leave()
         await session.chain.wait_idle()
-    assert works.killed == ["a"]
+    assert jobs.killed == ["a"]
     async with reopened(session.file.data) as session:
         await session.run("go on")
         assert "user: [JOB J1] ended with the session after 0 s" in session.sent()
-        assert job_states(session) == ["delivered"]
+        assert job_line_states(session) == ["delivered"]
 
 
-@pytest.mark.parametrize("how", ["while it runs", "before its line", "stopped"])
-async def test_a_killed_program_reports_its_jobs_when_resumed(how: str) -> None:
-    works, gate = Works(), Gate()
-    async with open_session(WAITS, tools=[works.tool, gate.tool], interactive=True) as session:
+@pytest.mark.parametrize("kill", ["while the job runs", "between end and line of the job", "after a stop"])
+async def test_a_killed_program_reports_its_jobs_when_resumed(kill: str) -> None:
+    has_end = kill == "between end and line of the job"
+    jobs, gate = ControlledJobs(), Gate()
+    async with open_session(STARTS_JOB_AND_WAITS, tools=[jobs.tool, gate.tool], interactive=True) as session:
         session.chain.submit("start a")
         await gate.started.wait()
-        if how == "stopped":
+        if kill == "after a stop":
             session.chain.submit("stop")
-        if how == "before its line":
-            await works.end("a")
-        data = session.file.data
-        if how == "before its line":
-            begins, ends, rest = data.partition(b'{"type":"job_ended"')
-            data = begins + ends + rest.split(b"\n")[0] + b"\n"
+        if has_end:
+            await jobs.end("a")
+        rows = session.file.data.splitlines(keepends=True)
+        if has_end:
+            end_of_job = next(n for n, row in enumerate(rows) if b'{"type":"job_ended"' in row)
+            del rows[end_of_job + 1 :]
         gate.open.set()
-    async with reopened(data, interactive=True) as session:
+    async with reopened(b"".join(rows), interactive=True) as session:
         assert session.chain.jobs.running == ()
         await session.run("go on")
-        outcome = "exit code 0 after 0 s" if how == "before its line" else "ended with the program"
+        outcome = "exit code 0 after 0 s" if has_end else "ended with the program"
         assert f"user: [JOB J1] {outcome}\n$ run a" in session.sent()
-        assert job_states(session) == ["delivered"]
-    assert load_crashed(session.file.data)[1].state.jobs["J1"].ended is not None
+        assert job_line_states(session) == ["delivered"]
+    _, loaded = load_crashed(session.file.data)
+    assert loaded.state.jobs["J1"].ended is not None
 
 
 async def test_an_end_on_a_full_disk_is_reported() -> None:
-    works, disk = Works(), FullDisk()
-    async with open_session(STARTS, tools=[works.tool], interactive=True, file=disk) as session:
+    jobs, disk = ControlledJobs(), FullDisk()
+    async with open_session(STARTS_JOBS, tools=[jobs.tool], interactive=True, file=disk) as session:
         await session.run("start a")
         disk.full = True
-        await works.end("a")
-        assert session.of(events.Notice)[-1].message.startswith("The end of job J1 could not be recorded: ")
+        await jobs.end("a")
+        *_, notice = session.of(events.Notice)
+        assert notice.message.startswith("The end of job J1 could not be recorded: ")
         assert session.chain.jobs.running == ()
         disk.full = False
         await session.run("go on")

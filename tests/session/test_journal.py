@@ -1,4 +1,4 @@
-"""The journal: which records are on disk when an action runs, in which order actions run, and disks that fail."""
+"""The journal runs an action once the records before it are on disk, in order, and reports a disk that fails."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from chain.errors import JournalError, SessionError
 from chain.events import Event, Notice
-from chain.journal import file as session
+from chain.journal import file as journal_file
 from chain.journal.file import DiskFile
 from chain.journal.journal import Journal
 from chain.journal.records import Model, Unknown
@@ -42,8 +42,8 @@ class Disk(FullDisk):
         self.syncs += 1
         await super().sync()
 
-    async def step(self) -> None:
-        """Let the running syncs end, and hold the next ones."""
+    async def finish_syncs(self) -> None:
+        """Let the running syncs end, and block the next ones."""
         await wait_all_tasks_blocked()
         self.release()
         self.hold()
@@ -51,7 +51,7 @@ class Disk(FullDisk):
 
 
 class Writer:
-    """A journal of lines. ``ran`` has the names of the actions that ran, in their order."""
+    """A journal and the names of the actions that it ran, in order. It syncs by itself if there is a ``nursery``."""
 
     def __init__(self, disk: Disk, nursery: trio.Nursery | None = None) -> None:
         self.journal = Journal(disk, path=Path("/somewhere/s1.jsonl"))
@@ -125,25 +125,27 @@ async def test_acknowledgements_queued_during_a_sync_share_the_next(nursery: tri
     disk = Disk()
     disk.hold()
     writer = Writer(disk, nursery)
-    writer.event("first")
-    assert writer.ran == ["first"], "nothing waits, so it runs at once"
-
     writer.line("L1")
     await wait_all_tasks_blocked()
-    late = [f"L{n}" for n in range(2, 50)]
-    for name in late:
+    for name in ("L2", "L3", "L4"):
         writer.line(name)
         writer.event(f"{name} delivered")
-    assert writer.ran == ["first"]
+    assert writer.ran == []
 
-    await disk.step()
-    assert writer.ran == ["first", "L1"]
-    await disk.step()
-    assert writer.ran[2:] == [row for name in late for row in (name, f"{name} delivered")]
+    await disk.finish_syncs()
+    assert writer.ran == ["L1"]
+    await disk.finish_syncs()
+    assert writer.ran == ["L1", "L2", "L2 delivered", "L3", "L3 delivered", "L4", "L4 delivered"]
     assert disk.syncs == 2
 
 
-@pytest.mark.parametrize("fails", [False, True])
+def test_an_event_runs_immediately_without_waiting_lines() -> None:
+    writer = Writer(Disk())
+    writer.event("reply")
+    assert writer.ran == ["reply"]
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["disk works", "disk fails"])
 async def test_an_action_queued_by_an_action_runs_last(fails: bool, nursery: trio.Nursery) -> None:
     disk = Disk()
     disk.broken = fails
@@ -158,7 +160,7 @@ async def test_an_action_queued_by_an_action_runs_last(fails: bool, nursery: tri
     assert writer.ran == [*([] if fails else ["L1"]), "second", "queued by an action"]
 
 
-async def test_a_line_in_an_action_runs_no_other() -> None:
+async def test_a_line_recorded_by_an_action_waits() -> None:
     writer = Writer(Disk())
 
     def accept() -> None:
@@ -171,19 +173,15 @@ async def test_a_line_in_an_action_runs_no_other() -> None:
     await writer.journal.sync()
     assert writer.ran == ["L2 accepted", "waits behind"]
     await writer.journal.sync()
-    assert writer.ran[2:] == ["L2"]
+    assert writer.ran == ["L2 accepted", "waits behind", "L2"]
 
 
 async def test_a_flush_waits_for_earlier_actions_only(nursery: trio.Nursery) -> None:
     disk = Disk()
     disk.hold()
     writer = Writer(disk, nursery)
-    await writer.journal.flush()  # nothing waits
+    await writer.journal.flush()  # returns, as nothing waits
     writer.line("L1")
-    with trio.CancelScope() as scope:
-        scope.cancel()
-        await writer.journal.flush()
-    assert scope.cancelled_caught
 
     @nursery.start_soon
     async def flush() -> None:
@@ -192,11 +190,20 @@ async def test_a_flush_waits_for_earlier_actions_only(nursery: trio.Nursery) -> 
 
     await wait_all_tasks_blocked()
     writer.line("L2")
-    await disk.step()
+    await disk.finish_syncs()
     assert writer.ran == ["L1", "flushed"]
 
 
-async def test_syncs_by_hand_acknowledge_nothing_too_early(nursery: trio.Nursery) -> None:
+async def test_a_flush_can_be_cancelled() -> None:
+    writer = Writer(Disk())
+    writer.line("L1")
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await writer.journal.flush()
+    assert scope.cancelled_caught
+
+
+async def test_two_explicit_syncs_acknowledge_only_synced_lines(nursery: trio.Nursery) -> None:
     disk = Disk()
     disk.hold()
     writer = Writer(disk)
@@ -205,16 +212,16 @@ async def test_syncs_by_hand_acknowledge_nothing_too_early(nursery: trio.Nursery
     nursery.start_soon(writer.journal.sync)
     await wait_all_tasks_blocked()
     writer.line("L2")
-    await disk.step()
-    assert writer.ran == ["L1"], "L2 was recorded after both syncs had begun"
+    await disk.finish_syncs()
+    assert writer.ran == ["L1"], "L2 was recorded after both syncs had started"
 
     nursery.start_soon(writer.journal.run)
-    await disk.step()
+    await disk.finish_syncs()
     assert writer.ran == ["L1", "L2"]
 
 
-@pytest.mark.parametrize("is_syncing", [True, False])
-async def test_the_end_syncs_all_that_was_recorded(is_syncing: bool, nursery: trio.Nursery) -> None:
+@pytest.mark.parametrize("is_syncing", [True, False], ids=["during a sync", "without a sync"])
+async def test_the_end_syncs_all_records(is_syncing: bool, nursery: trio.Nursery) -> None:
     disk = Disk()
     disk.hold()
     writer = Writer(disk, nursery)
@@ -223,32 +230,33 @@ async def test_the_end_syncs_all_that_was_recorded(is_syncing: bool, nursery: tr
         await wait_all_tasks_blocked()
     writer.line("L2")
     writer.journal.end()
-    await disk.step()
-    await disk.step()
-    assert writer.ran[-1:] == ["L2"]
+    await disk.finish_syncs()
+    await disk.finish_syncs()
+    needed_syncs = 2 if is_syncing else 1
+    assert writer.ran == (["L1", "L2"] if is_syncing else ["L2"])
     assert disk.synced == disk.data
-    assert disk.syncs == 1 + is_syncing
+    assert disk.syncs == needed_syncs
     assert not nursery.child_tasks
     await writer.journal.sync()
-    assert disk.syncs == 1 + is_syncing, "what is on disk is not synced again"
+    assert disk.syncs == needed_syncs, "synced data is not synced again"
 
 
-# Mostly a disk that works; the length is drawn first, since lists of no fixed length are mostly short ones.
+# The disk works in most examples. The length is drawn first, since lists of no fixed length are mostly short.
 a_step = st.sampled_from(["line", "line", "line", "event", "event", "disk", "disk", "disk", "disk fails"])
 stories = st.integers(0, 30).flatmap(lambda n: st.lists(a_step, min_size=n, max_size=n))
 
 
 @given(stories)
 def test_actions_run_in_order_and_never_too_early(steps: list[str]) -> None:
-    """I6: the record of an acknowledged line is on disk. Only a failed disk drops acknowledgements, and no event."""
+    """I6: the record of an acknowledged line is on disk. A failed disk drops acknowledgements, but no event."""
 
     async def main() -> None:
         disk, ran, acknowledged = Disk(), list[int](), set[int]()
         disk.hold()
         journal = Journal(disk)
 
-        def run(n: int, needed: int) -> None:
-            assert needed == 0 or len(disk.synced) >= needed
+        def run(n: int, end_of_record: int) -> None:
+            assert len(disk.synced) >= end_of_record
             ran.append(n)
 
         async with trio.open_nursery() as nursery:
@@ -258,13 +266,13 @@ def test_actions_run_in_order_and_never_too_early(steps: list[str]) -> None:
                     journal.emit_after_acks(partial(run, n, 0))
                 elif step != "line":
                     disk.broken |= step == "disk fails"
-                    await disk.step()
+                    await disk.finish_syncs()
                 elif journal.failure is None:
                     journal.record(Unknown("line", {"n": n}))
                     acknowledged.add(n)
                     journal.acknowledge(partial(run, n, len(disk.data)))
             for _ in steps:
-                await disk.step()
+                await disk.finish_syncs()
             nursery.cancel_scope.cancel()
         assert ran == sorted(ran)
         assert {n for n, step in enumerate(steps) if step == "event"} <= set(ran)
@@ -285,7 +293,7 @@ async def test_after_a_failed_sync_nothing_is_acknowledged(nursery: trio.Nursery
     writer.event("L2 returned")
     written = disk.data
 
-    await disk.step()
+    await disk.finish_syncs()
     assert writer.ran == ["L1 returned", "L2 returned"]
     with pytest.raises(JournalError, match=r"could not be flushed to disk in /somewhere/s1\.jsonl: Input/output error"):
         await writer.journal.flush()
@@ -331,13 +339,13 @@ async def test_only_its_owner_can_read_a_journal(tmp_path: Path, monkeypatch: py
 def test_a_writer_waits_for_readers_of_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "s1.jsonl"
     path.write_bytes(b"{}\n")
-    with path.open("rb") as asking:
-        fcntl.flock(asking, fcntl.LOCK_SH)
+    with path.open("rb") as reader:
+        fcntl.flock(reader, fcntl.LOCK_SH)
         pauses: list[float] = []
 
         def pause(seconds: float) -> None:
             pauses.append(seconds)
-            fcntl.flock(asking, fcntl.LOCK_UN)
+            fcntl.flock(reader, fcntl.LOCK_UN)
 
         monkeypatch.setattr(time, "sleep", pause)
         with open_file(path):
@@ -345,7 +353,7 @@ def test_a_writer_waits_for_readers_of_the_lock(tmp_path: Path, monkeypatch: pyt
             open_files = os.listdir("/proc/self/fd")
             with pytest.raises(BlockingIOError):
                 DiskFile(path)
-            assert len(pauses) == 1, "it does not wait for a writer"
+            assert len(pauses) == 1, "the second writer does not wait for the first"
             assert os.listdir("/proc/self/fd") == open_files
     assert not listing.is_open(path)
 
@@ -371,45 +379,45 @@ async def test_a_folder_without_permission_is_named(tmp_path: Path) -> None:
             pytest.fail("a session was opened in a folder that is not writable")
 
 
-@pytest.mark.parametrize("missing", [1, 980])
-@pytest.mark.parametrize("cut_error", [PermissionError(errno.EPERM, "Operation not permitted"), None])
+@pytest.mark.parametrize("missing", [1, 980], ids=["only the newline is missing", "most is missing"])
+@pytest.mark.parametrize("can_truncate", [False, True], ids=["cannot truncate", "can truncate"])
 def test_a_torn_record_never_joins_the_next(
-    tmp_path: Path, cut_error: OSError | None, missing: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, can_truncate: bool, missing: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``missing`` bytes of the record do not fit: 1 is the end of its row. The file cannot be cut if ``cut_error``."""
+    """Two records of which ``missing`` bytes do not fit on the disk leave no trace, or torn rows of their own."""
     path = tmp_path / "s1.jsonl"
-    cut = os.ftruncate
+    truncate = os.ftruncate
 
-    def truncate(fd: int, length: int) -> None:
-        if cut_error is not None:
-            raise cut_error
-        cut(fd, length)
+    def truncate_if_possible(fd: int, length: int) -> None:
+        if not can_truncate:
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+        truncate(fd, length)
 
-    monkeypatch.setattr(os, "ftruncate", truncate)
-    monkeypatch.setattr(time, "time", lambda: 1234567890.5)
+    monkeypatch.setattr(os, "ftruncate", truncate_if_possible)
+    monkeypatch.setattr(time, "time", lambda: 1234567890.5)  # so that all records have the same size
     with open_file(path) as file:
         journal = Journal(file, path=path)
         journal.record(Unknown("line", {"text": "kept"}))
         before = path.read_bytes()
-        size = len(before) + 1000 - len("kept")
-        for tries in range(2):
-            room = size - missing + 2 * tries * (cut_error is not None)
-            with files_at_most(path.stat().st_size + room), pytest.raises(JournalError):
+        room = len(before) - len("kept") + 1000 - missing
+        end_of_torn_row = 0 if can_truncate else len(b"\0\n")
+        for more in (0, end_of_torn_row):
+            with files_at_most(path.stat().st_size + room + more), pytest.raises(JournalError):
                 journal.record(Unknown("line", {"text": "x" * 1000}))
-        assert cut_error is not None or path.read_bytes() == before
+        assert not can_truncate or path.read_bytes() == before
     with open_file(path) as file:
         journal = Journal(file, path=path, seq=1)
         journal.record(Unknown("line", {"text": "next"}))
         journal.record(Unknown("line", {"text": "last"}))
 
-    whole = []
-    for row in path.read_bytes().split(b"\n")[:-1]:
+    readable = []
+    for row in path.read_bytes().splitlines():
         with suppress(ValueError):
-            whole.append(json.loads(row)["text"])
-    assert whole == ["kept", "next", "last"]
+            readable.append(json.loads(row)["text"])
+    assert readable == ["kept", "next", "last"]
 
 
-async def test_without_a_thread_every_waiting_sync_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_waiting_sync_fails_without_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def no_thread(*_: object) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -420,7 +428,7 @@ async def test_without_a_thread_every_waiting_sync_fails(tmp_path: Path, monkeyp
             await file.sync()
         failed.append(file)
 
-    monkeypatch.setattr(session._THREADS, "run", no_thread)
+    monkeypatch.setattr(journal_file._THREADS, "run", no_thread)
     with open_file(tmp_path / "s1.jsonl") as one, open_file(tmp_path / "s2.jsonl") as two:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(sync, one)
@@ -429,7 +437,7 @@ async def test_without_a_thread_every_waiting_sync_fails(tmp_path: Path, monkeyp
 
 
 async def test_a_new_session_never_reuses_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As after a clock was set back."""
+    """Ids are times with random digits. Another clock and bad luck can repeat one."""
     monkeypatch.setattr(secrets, "token_hex", lambda size: "abcdef")
     monkeypatch.setattr(time, "strftime", lambda form: "20260101-000000")
     async with FileStore(tmp_path).open_new(tmp_path) as opened:
@@ -437,8 +445,8 @@ async def test_a_new_session_never_reuses_a_file(tmp_path: Path, monkeypatch: py
     with pytest.raises(SessionError, match="File exists"):
         async with FileStore(tmp_path).open_new(tmp_path):
             pytest.fail("the file is another session's")
-    [found] = (tmp_path / "sessions").iterdir()
-    assert len(rows_of(found.read_bytes())) == 1
+    [journal] = (tmp_path / "sessions").iterdir()
+    assert [row["type"] for row in rows_of(journal.read_bytes())] == ["session"]
 
 
 async def test_a_removed_file_acknowledges_nothing(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The sessions in a folder: their summaries, the search for an id, and files that are skipped."""
+"""The sessions in a folder: their summaries, the search by id, and damaged files."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from chain.errors import SessionError
 from chain.session import listing
 
 Row = dict[str, Any]
+"""A record without its number and time, which ``write_journal`` adds."""
 
 SESSION: Row = {"type": "session", "id": "x", "version": "0.2.0", "model": "offline", "workspace": "/home/me/here"}
 USAGE = {"input_tokens": 100, "output_tokens": 20, "cache_read_tokens": 3, "cache_write_tokens": 0, "cost_usd": 0.25}
@@ -39,16 +40,17 @@ def message(text: str) -> Row:
     return {"type": "message", "message": content, "agent": "main", "parent_id": "root"}
 
 
-def run(id: str) -> list[Row]:
-    """The beginning of a run with this line as its query."""
+def start_of_run(id: str) -> list[Row]:
+    """Return the first records of a run whose query is this line."""
     return [{"type": "run", "id": id}, receipt(id, "delivered", "start")]
 
 
-RUN = [line("L1", "First row\nsecond row"), *run("L1"), message("Yes."), result()]
+RUN = [line("L1", "First row\nsecond row"), *start_of_run("L1"), message("Yes."), result()]
+"""A whole run with 123 tokens."""
 
 
-def journal(folder: Path, id: str, rows: Iterable[Row], *, start: float = 1000.0, tail: bytes = b"") -> Path:
-    """A journal as the program writes one, a record a second."""
+def write_journal(folder: Path, id: str, rows: Iterable[Row], *, start: float = 1000.0, tail: bytes = b"") -> Path:
+    """Write a journal with a record a second after ``start``. ``tail`` are bytes after the last record."""
     folder.mkdir(exist_ok=True)
     path = folder / f"{id}.jsonl"
     written = [
@@ -59,15 +61,16 @@ def journal(folder: Path, id: str, rows: Iterable[Row], *, start: float = 1000.0
     return path
 
 
-def only(folder: Path) -> listing.Summary:
-    (found,) = listing.list_summaries(folder)
-    return found
+def only_summary(folder: Path) -> listing.Summary:
+    (summary,) = listing.list_summaries(folder)
+    return summary
 
 
-def test_a_summary_adds_up_the_records(tmp_path: Path) -> None:
-    more = [line("L2", "second"), *run("L2"), result(), {"type": "model", "name": "other"}]
-    journal(tmp_path, "20260101-000000-aaaaaa", [SESSION, *RUN, *more, line("L3", "then: x"), line("L4", "y")])
-    assert only(tmp_path) == listing.Summary(
+def test_a_summary_counts_runs_tokens_and_costs(tmp_path: Path) -> None:
+    second_run = [line("L2", "second"), *start_of_run("L2"), result(), {"type": "model", "name": "other"}]
+    waiting = [line("L3", "then: x"), line("L4", "y")]
+    write_journal(tmp_path, "20260101-000000-aaaaaa", [SESSION, *RUN, *second_run, *waiting])
+    assert only_summary(tmp_path) == listing.Summary(
         id="20260101-000000-aaaaaa",
         changed=1013.0,
         workspace="/home/me/here",
@@ -85,52 +88,65 @@ def test_a_summary_adds_up_the_records(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "runs", "query", "waiting"),
     [
-        ([], 0, "", ()),
-        ([line("L1", "waits")], 0, "waits", ("L1",)),
-        ([line("L1", "cut short"), *run("L1"), message("x")], 1, "cut short", ()),
-        ([*RUN, {"type": "run"}], 2, "First row", ()),
-        ([line("L1", "a"), line("L1", "a", agent="explore-1"), receipt("L1", "returned")], 0, "", ()),
-        ([line("L1", "  \n\n text "), *run("L1"), result()], 1, "text", ()),
-        ([line("L1", "x"), receipt("L1", "dropped"), line("L2", "y"), *run("L2")], 1, "y", ()),
+        pytest.param([], 0, "", (), id="new session"),
+        pytest.param([line("L1", "waits")], 0, "waits", ("L1",), id="waiting line"),
+        pytest.param(
+            [line("L1", "cut short"), *start_of_run("L1"), message("x")], 1, "cut short", (), id="run without a result"
+        ),
+        pytest.param([*RUN, {"type": "run"}], 2, "First row", (), id="run without a query"),
+        pytest.param(
+            [line("L1", "a"), line("L1", "a", agent="explore-1"), receipt("L1", "returned")],
+            *(0, "", ()),
+            id="returned line that had another agent",
+        ),
+        pytest.param([line("L1", "  \n\n text "), *start_of_run("L1"), result()], 1, "text", (), id="blank rows"),
+        pytest.param(
+            [line("L1", "x"), receipt("L1", "dropped"), line("L2", "y"), *start_of_run("L2")],
+            *(1, "y", ()),
+            id="dropped line before the query",
+        ),
     ],
 )
-def test_runs_query_and_waiting_lines(
+def test_a_summary_has_runs_query_and_waiting_lines(
     rows: list[Row], runs: int, query: str, waiting: tuple[str, ...], tmp_path: Path
 ) -> None:
-    journal(tmp_path, "a", [SESSION, *rows])
-    found = only(tmp_path)
-    assert (found.runs, found.query, found.open_lines) == (runs, query, waiting)
+    write_journal(tmp_path, "a", [SESSION, *rows])
+    summary = only_summary(tmp_path)
+    assert (summary.runs, summary.query, summary.open_lines) == (runs, query, waiting)
 
 
-@pytest.mark.parametrize(
-    "tail",
-    [
-        b'{"type":"line","seq":9,"time":2000.0,"id":"L9","te',
-        b'{"type":"line","seq":9,"time":1006.0,"id":"L9","te\0\n',
-        b"no JSON at all\n\xff\xfe\n[]\n7\n\n",
-        b'{"type":"result","seq":9,"time":1006.0,"status":"of another version"}\n',
-        b'{"type":"line","seq":9,"time":1006.0,"id":7}\n',
-        b'{"type":"of a newer version","seq":9,"time":1006.0}\n',
-        b'{"type":"plan","seq":9,"time":1006.0,"change":"closed","n":7,"state":"DONE","reason":"","by":"user"}\n',
-        b'{"type":"line","seq":9,"time":1006.0,"id":' + b"[" * 30_000 + b"]" * 30_000 + b"}\n",
-    ],
-)
-def test_torn_and_foreign_rows_are_skipped(tail: bytes, tmp_path: Path) -> None:
-    journal(tmp_path, "a", [SESSION, *RUN], tail=tail)
-    found = only(tmp_path)
-    assert (found.runs, found.query, found.tokens, found.open_lines) == (1, "First row", 123, ())
-    assert found.changed == 1006.0
+HEAD = b'"seq":9,"time":1006.0'
+UNUSABLE_ROWS = {
+    "torn row": b'{"type":"line","seq":9,"time":2000.0,"id":"L9","te',
+    "torn row that was ended": b'{"type":"line",' + HEAD + b',"id":"L9","te\0\n',
+    "no JSON objects": b"no JSON at all\n\xff\xfe\n[]\n7\n\n",
+    "missing fields": b'{"type":"result",' + HEAD + b',"status":"of another version"}\n',
+    "field of another type": b'{"type":"line",' + HEAD + b',"id":7}\n',
+    "type of a newer version": b'{"type":"of a newer version",' + HEAD + b"}\n",
+    "end of an unknown task": (
+        b'{"type":"plan",' + HEAD + b',"change":"closed","n":7,"state":"DONE","reason":"","by":"user"}\n'
+    ),
+    "deeply nested value": b'{"type":"line",' + HEAD + b',"id":' + b"[" * 30_000 + b"]" * 30_000 + b"}\n",
+}
+
+
+@pytest.mark.parametrize("row", UNUSABLE_ROWS)
+def test_torn_and_foreign_rows_are_skipped(row: str, tmp_path: Path) -> None:
+    write_journal(tmp_path, "a", [SESSION, *RUN], tail=UNUSABLE_ROWS[row])
+    summary = only_summary(tmp_path)
+    assert (summary.runs, summary.query, summary.tokens, summary.open_lines) == (1, "First row", 123, ())
+    assert summary.changed == 1006.0
 
 
 def test_files_that_are_no_journals_are_skipped(tmp_path: Path) -> None:
-    journal(tmp_path, "20260101-real", [SESSION, *RUN])
+    write_journal(tmp_path, "20260101-real", [SESSION, *RUN])
     (tmp_path / "20260101-notes.jsonl").write_text("not one record\n")
     (tmp_path / "20260101-empty.jsonl").write_bytes(b"")
     (tmp_path / "20260101-folder.jsonl").mkdir()
     (tmp_path / "20260101-real.jsonl.bak").write_text("x")
     (tmp_path / "20260101-dangling.jsonl").symlink_to("nowhere")
     os.mkfifo(tmp_path / "20260101-pipe.jsonl")
-    assert only(tmp_path).id == "20260101-real"
+    assert only_summary(tmp_path).id == "20260101-real"
     assert listing.find_journal(tmp_path, "2026").stem == "20260101-real"
 
 
@@ -139,75 +155,105 @@ def test_the_last_change_decides_the_order(tmp_path: Path) -> None:
     here.mkdir()
     (tmp_path / "link").symlink_to(here)
     folder = tmp_path / "sessions"
-    for id, start, workspace in (("a", 3000, here), ("b", 1000, here), ("c", 2000, here), ("d", 5000, there)):
-        path = journal(folder, id, [{**SESSION, "workspace": str(workspace)}, *RUN], start=start)
+    sessions_of_test = (("third", 3000, here), ("first", 1000, here), ("second", 2000, here), ("last", 5000, there))
+    for id, start, workspace in sessions_of_test:
+        path = write_journal(folder, id, [{**SESSION, "workspace": str(workspace)}, *RUN], start=start)
         os.utime(path, (1, 1))  # a copy of the files has other times
-    assert [each.id for each in listing.list_summaries(folder)] == ["d", "a", "c", "b"]
-    assert [each.id for each in listing.list_summaries(folder, latest=2, workspace=tmp_path / "link")] == ["a", "c"]
+    assert [each.id for each in listing.list_summaries(folder)] == ["last", "third", "second", "first"]
+    latest_here = listing.list_summaries(folder, latest=2, workspace=tmp_path / "link")
+    assert [each.id for each in latest_here] == ["third", "second"]
     assert listing.list_summaries(folder, workspace=tmp_path) == []
 
 
 def test_a_session_belongs_to_its_last_workspace(tmp_path: Path) -> None:
     gone, here = tmp_path / "gone", tmp_path / "here"
-    opened = [{**SESSION, "workspace": str(each)} for each in (gone, here)]
-    journal(tmp_path, "a", [opened[0], *RUN, opened[1], *RUN])
+    session_there, session_here = ({**SESSION, "workspace": str(folder)} for folder in (gone, here))
+    write_journal(tmp_path, "a", [session_there, *RUN, session_here, *RUN])
     assert [each.workspace for each in listing.list_summaries(tmp_path, workspace=here)] == [str(here)]
     assert listing.list_summaries(tmp_path, workspace=gone) == []
 
 
 def test_a_summary_is_cached_until_its_journal_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = journal(tmp_path, "a", [SESSION, *RUN])
-    made = only(tmp_path)
+    path = write_journal(tmp_path, "a", [SESSION, *RUN])
+    summary = only_summary(tmp_path)
     with monkeypatch.context() as patched:
         patched.delattr(listing, "load_journal")
-        assert only(tmp_path) == made
+        assert only_summary(tmp_path) == summary
         path = path.rename(tmp_path / "b.jsonl")
         listing.summary_path(tmp_path / "a.jsonl").rename(listing.summary_path(path))
-        assert only(tmp_path).id == "b"
+        assert only_summary(tmp_path).id == "b"
     with path.open("ab") as file:
         file.write(b'{"type":"model","seq":7,"time":2000.0,"name":"other"}\n')
-    assert (only(tmp_path).model, only(tmp_path).changed) == ("other", 2000.0)
+    assert (only_summary(tmp_path).model, only_summary(tmp_path).changed) == ("other", 2000.0)
     assert listing.summary_path(path).stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"\xff", b"[]", b"[" * 100_000, b'{"at": "SIZE"}', b'{"at": "SIZE", "id": 7}']
+    "content",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b"\xff", id="no text"),
+        pytest.param(b"[]", id="no object"),
+        pytest.param(b"[" * 100_000, id="deeply nested"),
+        pytest.param(b'{"at": "SIZE"}', id="no fields"),
+        pytest.param(b'{"at": "SIZE", "id": 7}', id="field of another type"),
+    ],
 )
 def test_a_damaged_summary_file_is_replaced(content: bytes, tmp_path: Path) -> None:
-    path = journal(tmp_path, "a", [SESSION, *RUN])
-    made = only(tmp_path)
+    path = write_journal(tmp_path, "a", [SESSION, *RUN])
+    summary = only_summary(tmp_path)
     listing.summary_path(path).write_bytes(content.replace(b"SIZE", str(path.stat().st_size).encode()))
-    assert only(tmp_path) == made
+    assert only_summary(tmp_path) == summary
     assert b"First row" in listing.summary_path(path).read_bytes()
 
 
 def test_a_list_does_not_need_its_summary_files(tmp_path: Path) -> None:
-    path = journal(tmp_path, "a", [SESSION, *RUN])
+    path = write_journal(tmp_path, "a", [SESSION, *RUN])
     listing.summary_path(path).mkdir()
-    assert only(tmp_path).runs == 1
+    assert only_summary(tmp_path).runs == 1
     assert sorted(os.listdir(tmp_path)) == ["a.jsonl", "a.summary.json"]
 
 
-@pytest.mark.parametrize("part", ["0101-", "1-a", "x", "", "../20260101-a", "x" * 10_000])
-def test_an_unclear_id_is_an_error(part: str, tmp_path: Path) -> None:
-    for id in ("20260101-a", "20260101-b"):
-        journal(tmp_path / "sessions", id, [SESSION])
-    journal(tmp_path, "20260101-a", [SESSION])
+@pytest.fixture
+def two_sessions(tmp_path: Path) -> Path:
+    """Write two journals into a folder, and one outside of it. Return the folder."""
+    for path in (tmp_path / "sessions", tmp_path):
+        write_journal(path, "20260101-a", [SESSION])
+    write_journal(tmp_path / "sessions", "20260101-b", [SESSION])
+    return tmp_path / "sessions"
+
+
+@pytest.mark.parametrize(
+    ("part", "shown"),
+    [
+        pytest.param("0101-", "'0101-'", id="middle of two ids"),
+        pytest.param("1-a", "'1-a'", id="end of an id, too short"),
+        pytest.param("x", "'x'", id="in no id"),
+        pytest.param("", "''", id="empty"),
+        pytest.param("../20260101-a", "'../2026010", id="path of another folder"),
+        pytest.param("x" * 10_000, "'xxxxxxxxxx", id="long text"),
+    ],
+)
+def test_an_unknown_id_is_an_error(part: str, shown: str, two_sessions: Path) -> None:
     with pytest.raises(SessionError, match="chain sessions list") as caught:
-        listing.find_journal(tmp_path / "sessions", part)
-    assert repr(part[:10])[:-1] in str(caught.value)
-    assert len(str(caught.value)) < 300
+        listing.find_journal(two_sessions, part)
+    message = str(caught.value)
+    assert shown in message
+    assert len(message) < 300
+
+
+def test_an_ambiguous_id_is_an_error(two_sessions: Path) -> None:
     with pytest.raises(SessionError, match="2 sessions: 20260101-a, 20260101-b"):
-        listing.find_journal(tmp_path / "sessions", "2026")
+        listing.find_journal(two_sessions, "2026")
 
 
 def test_the_latest_session_is_one_with_lines(tmp_path: Path) -> None:
-    names = ("20260101-000000-aaaaaa", "20260102-000000-bbbbbb", "20260103-000000-cccccc")
-    todo = [line("L1", "todo: add x"), receipt("L1", "handled")]
     (tmp_path / "work").mkdir()
-    here = {**SESSION, "workspace": str(tmp_path / "work")}
-    for name, rows in zip(names, ([here, *RUN], [here, *todo], [here]), strict=True):
-        journal(tmp_path / "sessions", name, rows, start=1000.0 * float(name[:8]))
-    found = sessions.latest_session(sessions.FileStore(tmp_path), tmp_path / "work")
-    assert found is not None
-    assert found.id == names[1]
+    session = {**SESSION, "workspace": str(tmp_path / "work")}
+    todo_line = [line("L1", "todo: add x"), receipt("L1", "handled")]
+    write_journal(tmp_path / "sessions", "20260101-run", [session, *RUN], start=1_000)
+    write_journal(tmp_path / "sessions", "20260102-line", [session, *todo_line], start=2_000)
+    write_journal(tmp_path / "sessions", "20260103-empty", [session], start=3_000)
+    latest = sessions.latest_session(sessions.FileStore(tmp_path), tmp_path / "work")
+    assert latest is not None
+    assert latest.id == "20260102-line"

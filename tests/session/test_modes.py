@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from support.places import Place
 from trio.testing import wait_all_tasks_blocked
 
 from chain import events
+from chain.chain import Chain
 from chain.text.hunks import FileDiff, Hunk
 from chain.text.modes import MODES, READ_ONLY_ANSWER, READ_ONLY_DENIAL, Mode, mode_named, mode_sentence, next_mode
 from chain.tools.allowances import mode_allows
@@ -45,91 +48,106 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path / "work", tmp_path / "state", RULES, [command, other, *edit_tools()])
 
 
+@asynccontextmanager
+async def open_question(place: Place, query: str) -> AsyncIterator[Chain]:
+    """Run a query until its call needs approval. The block answers the question Q1."""
+    async with place.open() as chain:
+        with chain.answering():
+            chain.submit(query)
+            await place.wait_for(events.Question)
+            yield chain
+            await chain.wait_idle()
+
+
 def answers(place: Place) -> list[tuple[str, str]]:
+    """Return the decision of each question, and who made it."""
     return [(e.decision, e.by) for e in place.heard if isinstance(e, events.Answer)]
 
 
-NEEDS = "needs approval"
+NEEDS_APPROVAL = "needs approval"
 
 
 @pytest.mark.parametrize(
     ("mode", "query", "result"),
     [
-        ("ask", "write a", NEEDS),
-        ("ask", "run", NEEDS),
+        ("ask", "write a", NEEDS_APPROVAL),
+        ("ask", "run", NEEDS_APPROVAL),
         ("accept edits", "write a", "Created a"),
-        ("accept edits", "write .git/hooks/post-commit", NEEDS),
-        ("accept edits", "write AGENTS.md", NEEDS),
+        ("accept edits", "write .git/hooks/post-commit", NEEDS_APPROVAL),
+        ("accept edits", "write AGENTS.md", NEEDS_APPROVAL),
         ("accept edits", "write ../a", "stays inside the workspace"),
-        ("accept edits", "run", NEEDS),
-        ("accept edits", "other", NEEDS),
+        ("accept edits", "run", NEEDS_APPROVAL),
+        ("accept edits", "other", NEEDS_APPROVAL),
         ("read only", "write a", READ_ONLY_DENIAL),
         ("read only", "run", READ_ONLY_DENIAL),
-        ("read only", "other", NEEDS),
+        ("read only", "other", NEEDS_APPROVAL),
     ],
 )
 async def test_calls_without_a_user(place: Place, mode: Mode, query: str, result: str) -> None:
     async with place.open(mode=mode) as chain:
         assert result in await place.ask(chain, query)
-    allowed = [("allowed", "config")] if result == "Created a" else []
-    assert [each for each in answers(place) if each[0] == "allowed"] == allowed
+    is_allowed = result == "Created a"
+    approvals = [by for decision, by in answers(place) if decision == "allowed"]
+    assert approvals == (["config"] if is_allowed else [])
 
 
-@pytest.mark.parametrize(("query", "tool"), [("write a", "write_file"), ("run", "command")])
-async def test_read_only_overrides_an_allowance(place: Place, query: str, tool: str) -> None:
+@pytest.mark.parametrize(
+    ("query", "tool", "allowed_result"), [("write a", "write_file", "Created a +1 −0."), ("run", "command", "was run")]
+)
+async def test_read_only_overrides_an_allowance(place: Place, query: str, tool: str, allowed_result: str) -> None:
     place.allow = tool
     async with place.open(mode="read only") as chain:
         await place.ask(chain, query)
         chain.use_mode("ask")
         await place.ask(chain, query)
-    assert place.results == [READ_ONLY_DENIAL, "was run" if query == "run" else "Created a +1 −0."]
+    assert place.results == [READ_ONLY_DENIAL, allowed_result]
 
 
-async def test_changes_have_notices_and_are_restored(place: Place) -> None:
+async def test_mode_changes_have_notices_and_are_restored(place: Place) -> None:
     async with place.open() as chain:
         chain.use_mode("accept edits")
         chain.use_mode("accept edits")
         chain.use_mode("read only")
         await chain.wait_idle()
-    assert place.notices == [mode_sentence("accept edits"), mode_sentence("read only")]
+    notices = [mode_sentence("accept edits"), mode_sentence("read only")]
+    assert place.notices == notices
     async with place.open(resume=place.id) as chain:
         assert chain.mode == "read only"
         assert chain.resumed is not None
-        past = [e.message for e in chain.resumed.past if isinstance(e, events.Notice)]
-        assert past[:2] == place.notices[:2]
+        assert [e.message for e in chain.resumed.past if isinstance(e, events.Notice)] == notices
         assert await place.ask(chain, "run") == READ_ONLY_DENIAL
-    for mode in ("ask", None):
+
+
+async def test_a_mode_given_at_resuming_is_recorded(place: Place) -> None:
+    for mode, expected in (("read only", "read only"), ("ask", "ask"), (None, "ask")):
         async with place.open(mode=mode, resume=place.id) as chain:
-            assert chain.mode == "ask"
+            assert chain.mode == expected
 
 
-async def test_read_only_refuses_consent_to_an_open_question(place: Place) -> None:
-    async with place.open() as chain:
-        with chain.answering():
-            chain.submit("run")
-            await place.wait_for(events.Question)
-            chain.use_mode("read only")
-            refused = chain.answer("Q1", "y")
-            assert (refused.what, refused.message) == ("refused", READ_ONLY_ANSWER)
-            assert chain.answer("Q1", "a").what == "refused"
-            for _ in MODES:
-                chain.use_mode(next_mode(chain.mode))
-                await chain._shared.journal.flush()
-            assert (chain.questions.open_id, answers(place)) == ("Q1", []), "a change of the mode answers nothing"
-            chain.use_mode("ask")
-            assert chain.answer("Q1", "y").what == "answered"
-            await chain.wait_idle()
+async def test_read_only_refuses_approval_of_an_open_question(place: Place) -> None:
+    async with open_question(place, "run") as chain:
+        chain.use_mode("read only")
+        refused = chain.answer("Q1", "y")
+        assert (refused.what, refused.message) == ("refused", READ_ONLY_ANSWER)
+        assert chain.answer("Q1", "a").what == "refused"
+        chain.use_mode("ask")
+        assert chain.answer("Q1", "y").what == "answered"
     assert place.results == ["was run"]
 
 
+async def test_a_mode_change_answers_no_open_question(place: Place) -> None:
+    async with open_question(place, "run") as chain:
+        for _ in MODES:
+            chain.use_mode(next_mode(chain.mode))
+            await chain._shared.journal.flush()
+        assert (chain.questions.open_id, answers(place)) == ("Q1", [])
+        chain.answer("Q1", "y")
+
+
 async def test_a_mode_applies_from_the_next_call_on(place: Place) -> None:
-    async with place.open() as chain:
-        with chain.answering():
-            chain.submit("two")
-            await place.wait_for(events.Question)
-            chain.use_mode("accept edits")
-            chain.answer("Q1", "y")
-            await chain.wait_idle()
+    async with open_question(place, "two") as chain:
+        chain.use_mode("accept edits")
+        chain.answer("Q1", "y")
     assert place.results == ["was run", "Created b +1 −0."]
 
 
@@ -150,12 +168,12 @@ async def test_read_only_denies_a_call_after_its_answer() -> None:
 
 
 async def test_read_only_denies_a_question_before_it_opens() -> None:
-    async def switches(ctx: ToolContext) -> Preview:
+    async def preview_in_read_only(ctx: ToolContext) -> Preview:
         session.chain.use_mode("read only")
         return Preview("", "", "")
 
-    late = tool(name="command", kind="execute", needs_approval=True, preview=switches)(command.function)
-    async with open_session(ONE_COMMAND, tools=[late]) as session:
+    decorate = tool(name="command", kind="execute", needs_approval=True, preview=preview_in_read_only)
+    async with open_session(ONE_COMMAND, tools=[decorate(command.function)]) as session:
         with session.chain.answering():
             await session.run("run")
     assert [(e.decision, e.by) for e in session.of(events.Answer)] == [("refused", "config")]
@@ -163,7 +181,7 @@ async def test_read_only_denies_a_question_before_it_opens() -> None:
     check_invariants(session)
 
 
-@pytest.mark.parametrize("path", ["/etc/passwd", "../a", "a/../../b", None])
+@pytest.mark.parametrize("path", ["/etc/passwd", "../a", "a/../../b", None], ids=lambda path: path or "no path")
 def test_accept_edits_needs_a_path_in_the_workspace(path: str | None) -> None:
     diff = None if path is None else FileDiff(path, (Hunk(0, 1, ("+x",)),))
     assert not mode_allows("accept edits", "edit", Preview("it changes a", path or "a", "", diff=diff))

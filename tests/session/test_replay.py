@@ -1,4 +1,4 @@
-"""A recorded session is compared with the requests that would be sent today."""
+"""A replay compares the requests of a recorded session with those that today's configuration leads to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.house import ROOT
 from support.models import RandomModel, Step
 from support.replays import check_replays
 from support.trees import Tree, TreeModel, tree_settings
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
 from chain.app.open import open_chain
@@ -70,54 +70,53 @@ interruption_prompt: worker_lines.yaml
 }
 
 
-def noting(notes: list[str], does: str = "Write a note.") -> Tool:
-    """A tool with an effect, which a replay must not have."""
+def note_tool(notes: list[str], description: str = "Write a note.") -> Tool:
+    """Return a tool that appends to ``notes``, which a replay must not do."""
 
     async def note(ctx: ToolContext, text: str) -> str:
         notes.append(text)
         return "noted"
 
-    note.__doc__ = does
+    note.__doc__ = description
     return tool(note)
 
 
 @dataclass
 class Recorded:
-    """A session in a folder with its configuration.
-
-    A question and a plan command arrive while its first tool runs, and another line as an agent starts.
-    """
+    """The journal of a session, the folder with its configuration, and the notes that its tool wrote."""
 
     folder: Path
     notes: list[str]
     rows: list[bytes]
 
-    def replayed(self, does: str = "Write a note.") -> list[str]:
-        """Return the rows of a replay with today's files. ``does`` is the description of the tool."""
-        found = replay(use(self.folder), self.rows, tools=[noting(self.notes, does)])
-        assert found.is_same == found.rows[-1].startswith("The same: ")
-        return list(found.rows)
+    def replay(self, description: str = "Write a note.") -> list[str]:
+        """Return the report of a replay with the files as they are now, in which the tool has this description."""
+        replayed = replay(load_from(self.folder), self.rows, tools=[note_tool(self.notes, description)])
+        *_, last_row = replayed.rows
+        assert replayed.is_same == last_row.startswith("The same: ")
+        return list(replayed.rows)
 
 
-def use(folder: Path) -> Settings:
+def load_from(folder: Path) -> Settings:
     return load_settings(config=folder / "config.yaml", environ={}, cwd=folder)
 
 
 @pytest.fixture
 async def recorded(tmp_path: Path) -> Recorded:
+    """Record a session in which lines arrive while its first tool runs, and as an agent starts."""
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
     notes: list[str] = []
     async with open_chain(
-        use(tmp_path),
+        load_from(tmp_path),
         workspace=tmp_path,
         state=tmp_path / "state",
-        tools=[noting(notes)],
+        tools=[note_tool(notes)],
         model=TreeModel(STEPS),
         instructions=True,
     ) as chain:
 
-        def act(event: events.Event) -> None:
+        def send_lines(event: events.Event) -> None:
             if isinstance(event, events.ToolCall) and event.agent == "main" and event.name == "note":
                 chain.submit("how far are you?")
                 chain.submit("context: hurry")
@@ -125,7 +124,7 @@ async def recorded(tmp_path: Path) -> Recorded:
             if isinstance(event, events.AgentStarted):
                 chain.submit("go deeper", to=event.name)
 
-        chain.listen(act)
+        chain.listen(send_lines)
         await chain.wait_idle()
         chain.submit("Do the task")
         await chain.wait_idle()
@@ -134,122 +133,135 @@ async def recorded(tmp_path: Path) -> Recorded:
     return Recorded(tmp_path, notes, chain.journal_path.read_bytes().splitlines(keepends=True))
 
 
-async def test_a_replay_of_the_same_runs_no_tool(recorded: Recorded) -> None:
-    notes = list(recorded.notes)
-    assert recorded.replayed() == ["The same: 1 run, 6 model calls, 3 tool calls, 5 lines."]
-    assert recorded.notes == notes
+async def test_a_replay_runs_no_tool(recorded: Recorded) -> None:
+    notes_before = list(recorded.notes)
+    assert recorded.replay() == ["The same: 1 run, 6 model calls, 3 tool calls, 5 lines."]
+    assert recorded.notes == notes_before
 
 
-CHANGES = [
-    ("handler.yaml", "THE USER SAYS", "THE USER WRITES", "main, iteration 1", "+THE USER WRITES: how far are you?"),
-    ("handler.yaml", "one sentence", "two sentences", "main, iteration 2", "other instructions at its end"),
-    ("handler.yaml", "one sentence", "two sentences", "main, iteration 2", "+  Answer in two sentences."),
-    (
-        "handler.yaml",
-        ": 0.5",
-        ": 0.5, max_tokens: 9",
-        "main, iteration 2",
-        '+overrides: {"max_tokens": 9, "temperature"',
+HANDLER, CONFIG, WORKER_LINES = "handler.yaml", "config.yaml", "worker_lines.yaml"
+FIRST, SECOND, OF_WORKER = "main, iteration 1", "main, iteration 2", "worker-1, iteration 1"
+
+CHANGES = {
+    "text around a line": (HANDLER, "USER SAYS", "USER WRITES", FIRST, "+THE USER WRITES: how far are you?"),
+    "instructions, named": (HANDLER, "one sentence", "two sentences", SECOND, "other instructions at its end"),
+    "instructions, shown": (HANDLER, "one sentence", "two sentences", SECOND, "+  Answer in two sentences."),
+    "overrides": (HANDLER, ": 0.5", ": 0.5, max_tokens: 9", SECOND, '+overrides: {"max_tokens": 9, "temperature"'),
+    "kind, named": (HANDLER, "enough", "how far", FIRST, "a line has another kind or urgency"),
+    "kind, shown": (HANDLER, "enough", "how far", FIRST, "-kind: question\n+kind: stop"),
+    "urgency": (HANDLER, "hurry", "slowly", FIRST, " context: hurry", "-urgency: urgent\n+urgency: next"),
+    "resume text": (HANDLER, "rules:", "resume: Go on.\nrules:", SECOND, "-Your reply was shown", "+Go on."),
+    "no resume text": (HANDLER, "rules:", "resume: false\nrules:", SECOND, "+(nothing)"),
+    "plan commands": (HANDLER, "rules:", "commands: {todo: model}\nrules:", FIRST, "(Done: task 1 added: check"),
+    "invalid key": (HANDLER, "rules:", "rule:", FIRST, "; the built-in handler prompt was used."),
+    "system prompt": ("system.yaml", "a list", "two lists", FIRST, "another system prompt"),
+    "tools of the chain": (CONFIG, "[todo, agents]", "[todo, agents, ask]", FIRST, "other tools"),
+    "description of an agent": (CONFIG, "Works.", "Digs.", FIRST, "other tools"),
+    "tools of an agent": (CONFIG, "[note]", "[note, todo]", OF_WORKER, "other tools"),
+    "prompt of an agent": ("worker.yaml", "You dig", "You work", OF_WORKER, "another system prompt"),
+    "handler of an agent": (
+        WORKER_LINES,
+        "TO THE",
+        "FOR THE",
+        "worker-1",
+        "-TO THE WORKER: go deeper\n+FOR THE WORKER: go deeper",
     ),
-    ("handler.yaml", "enough", "how far", "main, iteration 1", "a line has another kind or urgency"),
-    ("handler.yaml", "enough", "how far", "main, iteration 1", "-kind: question\n+kind: stop"),
-    ("handler.yaml", "hurry", "slowly", "main, iteration 1", " context: hurry"),
-    ("handler.yaml", "hurry", "slowly", "main, iteration 1", "-urgency: urgent\n+urgency: next"),
-    ("handler.yaml", "rules:", "resume: Go on.\nrules:", "main, iteration 2", "-Your reply was shown"),
-    ("handler.yaml", "rules:", "resume: Go on.\nrules:", "main, iteration 2", "+Go on."),
-    ("handler.yaml", "rules:", "resume: false\nrules:", "main, iteration 2", "+(nothing)"),
-    ("handler.yaml", "rules:", "commands: {todo: model}\nrules:", "main, iteration 1", "(Done: task 1 added: check"),
-    ("handler.yaml", "rules:", "rule:", "main, iteration 1", "; the built-in handler prompt was used."),
-    ("system.yaml", "a list", "two lists", "main, iteration 1", "another system prompt"),
-    ("config.yaml", "[todo, agents]", "[todo, agents, ask]", "main, iteration 1", "other tools"),
-    ("config.yaml", "Works.", "Digs.", "main, iteration 1", "other tools"),
-    ("config.yaml", "[note]", "[note, todo]", "worker-1, iteration 1", "other tools"),
-    ("worker.yaml", "You dig", "You work", "worker-1, iteration 1", "another system prompt"),
-    ("worker_lines.yaml", "TO THE", "FOR THE", "worker-1", "-TO THE WORKER: go deeper\n+FOR THE WORKER: go deeper"),
-    ("AGENTS.md", "make", "ninja", "main", "the project instructions are different"),
-    ("AGENTS.md", "make", "ninja", "main", "-Use make.\n+Use ninja."),
-]
-"""A change of a file, the place of the first difference, and words of its rows."""
+    "project instructions, named": ("AGENTS.md", "make", "ninja", "main", "the project instructions are different"),
+    "project instructions, shown": ("AGENTS.md", "make", "ninja", "main", "-Use make.\n+Use ninja."),
+}
+"""A file, the text that is replaced and the new one, the place of the first difference, and parts of the report."""
 
 
-@pytest.mark.parametrize(("name", "old", "new", "where", "words"), CHANGES)
-async def test_a_change_is_the_first_difference(
-    name: str, old: str, new: str, where: str, words: str, recorded: Recorded
-) -> None:
+@pytest.mark.parametrize("case", CHANGES)
+async def test_a_change_is_the_first_difference(case: str, recorded: Recorded) -> None:
+    name, old, new, where, *parts = CHANGES[case]
     file = recorded.folder / name
     assert old in file.read_text()
     file.write_text(file.read_text().replace(old, new))
-    rows = recorded.replayed()
-    assert rows[0].startswith(f"The first difference ({where}): ")
-    assert words in "\n".join(rows)
+    first_row, *rows = recorded.replay()
+    assert first_row.startswith(f"The first difference ({where}): ")
+    report = "\n".join([first_row, *rows])
+    assert all(part in report for part in parts), report
 
 
 async def test_another_description_of_a_tool_is_a_difference(recorded: Recorded) -> None:
-    rows = recorded.replayed("Write it down.")
-    assert rows[0] == "The first difference (main, iteration 1): the request has other tools."
+    first_row, *_ = recorded.replay("Write it down.")
+    assert first_row == "The first difference (main, iteration 1): the request has other tools."
+
+
+def is_same(recorded: Recorded) -> bool:
+    first_row, *_ = recorded.replay()
+    return first_row.startswith("The same: ")
 
 
 async def test_unreadable_instructions_are_not_compared(recorded: Recorded, tmp_path: Path) -> None:
-    elsewhere = str(tmp_path / "gone").encode()
-    recorded.rows[0] = recorded.rows[0].replace(str(tmp_path).encode(), elsewhere)
+    session_record, *others = recorded.rows
+    missing_workspace = str(tmp_path / "gone").encode()
+    recorded.rows = [session_record.replace(str(tmp_path).encode(), missing_workspace), *others]
     (tmp_path / "AGENTS.md").write_text("Use ninja.")
-    assert recorded.replayed()[0].startswith("The same: ")
+    assert is_same(recorded)
 
 
 async def test_every_prefix_of_a_session_is_the_same(recorded: Recorded) -> None:
-    for end in range(1, len(recorded.rows)):
+    while len(recorded.rows) > 1:
         del recorded.rows[-1]
-        if recorded.rows:
-            assert recorded.replayed()[0].startswith("The same: "), end
+        assert is_same(recorded), f"the first {len(recorded.rows)} records"
 
 
 def test_the_stored_session_is_the_same() -> None:
-    kept = ROOT / "tests" / "recorded"
-    found = replay(use(kept), (kept / "session.jsonl").read_bytes().splitlines(keepends=True))
-    assert found.is_same, "\n".join(found.rows)
+    stored = ROOT / "tests" / "recorded"
+    replayed = replay(load_from(stored), (stored / "session.jsonl").read_bytes().splitlines(keepends=True))
+    assert replayed.is_same, "\n".join(replayed.rows)
 
 
-@pytest.mark.parametrize("journal", [b"", b"no journal\n", b'{"type":"model","seq":1,"time":1,"name":"x"}\n'])
-def test_other_files_are_an_error(journal: bytes) -> None:
+@pytest.mark.parametrize(
+    "journal",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b"no journal\n", id="no record"),
+        pytest.param(b'{"type":"model","seq":1,"time":1,"name":"x"}\n', id="no session record"),
+    ],
+)
+def test_a_file_without_a_session_is_an_error(journal: bytes) -> None:
     with pytest.raises(SessionError):
         replay(settings(), journal.splitlines(keepends=True))
 
 
 # ------------------------------------------------------------------------------------------ what services refuse
 
-GIVEN_UP = {
+REFUSED_REPLIES = {
     "a parameter that the service refuses": Step((Text("I go on."),), refuses_overrides=True),
     "a limit that cuts the reply off": Step((Text("I g"),), "max_tokens"),
 }
 """Replies after which an agent asks again with fewer settings."""
 
 
-@pytest.mark.parametrize("what", GIVEN_UP)
-async def test_settings_omitted_after_a_refusal_are_no_difference(what: str, autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("case", REFUSED_REPLIES)
+async def test_settings_omitted_after_a_refusal_are_no_difference(case: str, autojump_clock: MockClock) -> None:
     handler = "messages: [{role: system, content: Be brief.}]\nconfig: {effort: low, max_tokens: 9}"
-    note = noting([])
-    model = RandomModel([Step((ToolCall("c0", "note", {"text": "x"}),)), GIVEN_UP[what]])
-    async with open_session(model, tools=[note], use=settings(handler=handler)) as session:
+    model = RandomModel([Step((ToolCall("c0", "note", {"text": "x"}),)), REFUSED_REPLIES[case]])
+    async with open_session(model, tools=[note_tool([])], use=settings(handler=handler)) as session:
         at(session, events.ToolCall, lambda: session.chain.submit("use the other file"))
         await session.run("Do the task")
-    given = [request.overrides.values for request in session.model.requests]
-    assert given[1] == {"effort": "low", "max_tokens": 9}
-    assert len(given[2]) == 1
+    before_line, refused, repeated, *_ = (request.overrides.values for request in session.model.requests)
+    assert before_line == {}
+    assert refused == {"effort": "low", "max_tokens": 9}
+    assert len(repeated) == 1, "one of them is omitted"
     check_replays(session)
 
 
-async def test_a_question_in_an_empty_reply_is_aside(autojump_clock: MockClock) -> None:
+async def test_a_question_in_an_empty_reply_is_replayed(autojump_clock: MockClock) -> None:
     model = RandomModel([Step((), delay_s=1), Step((Text("Half of it is done."),))])
     async with open_session(model) as session:
         session.chain.submit("Do the task")
-        await trio.sleep(0.5)
+        await wait_all_tasks_blocked()  # the reply takes a second of the test clock
         session.chain.submit("how far are you?")
         await wait_quiet(session)
     assert "Your reply was shown to the user." in session.sent()
     check_replays(session)
 
 
-async def test_no_rule_matches_a_query() -> None:
+async def test_no_handler_rule_matches_a_query() -> None:
     use = settings(handler="rules: [{match: task, action: stop}]")
     async with open_session("rules: [{text: Done.}]", use=use) as session:
         await session.run("Do the task")

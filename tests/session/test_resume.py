@@ -6,7 +6,7 @@ import itertools
 import json
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ from support.eventful import eventful
 from support.examples import some
 from support.gate import Gate, begin, finish
 from support.killed import departed, killed
-from support.replays import replayed
+from support.replays import replay_session
 from support.trees import TREE_TOOLS, Tree, TreeModel, tree_settings, trees
 from support.users import Acts, Replies
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -28,6 +28,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from chain import events
 from chain.errors import SessionError
 from chain.journal.reading import Reading
+from chain.lines.accepted import AcceptedLine
 from chain.session import resume
 from chain.session.restored_state import events_of_journal
 from chain.session.resume import load_journal
@@ -39,23 +40,33 @@ rules:
 """
 
 NOTE = "[The program ended here]"
-_LIVE_ONLY = events.TextDelta | events.ThinkingDelta | events.UsageReport | events.Init
+
+_NOT_RECORDED = events.TextDelta | events.ThinkingDelta | events.UsageReport | events.Init
+
+
+def shown_types(all_events: Iterable[events.Event]) -> list[type[events.Event]]:
+    """Return the types of the events that a journal leads to."""
+    return [type(event) for event in all_events if not isinstance(event, _NOT_RECORDED)]
+
+
+def to_rows(records: Iterable[dict[str, Any]]) -> bytes:
+    """Return a journal with these records."""
+    return b"".join(json.dumps(record).encode() + b"\n" for record in records)
 
 
 async def test_history_plan_and_usage_are_restored() -> None:
     async with open_session(RULES) as session:
         await session.run("hello")
         await session.run("again")
-        shown = [type(event) for event in session.events if not isinstance(event, _LIVE_ONLY)]
         data, plan, usage = session.file.data, session.chain.plan.tasks, session.chain.state.usage
-    async with reopened(data) as session:
-        assert [type(event) for event in session.resumed.past if not isinstance(event, _LIVE_ONLY)] == shown
-        assert session.resumed.changes == []
-        assert (session.chain.plan.tasks, session.chain.state.usage) == (plan, usage)
-        await session.run("third")
-        assert session.sent().splitlines()[0] == "user: hello"
-        assert session.sent().splitlines()[-2:] == ["assistant: The answer.", "user: third"]
-        check_resumed(session)
+    async with reopened(data) as resumed:
+        assert shown_types(resumed.resumed.past) == shown_types(session.events)
+        assert resumed.resumed.changes == []
+        assert (resumed.chain.plan.tasks, resumed.chain.state.usage) == (plan, usage)
+        await resumed.run("third")
+        assert resumed.sent().startswith("user: hello\n")
+        assert resumed.sent().endswith("\nassistant: The answer.\nuser: third")
+        check_resumed(resumed)
 
 
 WAITING = {
@@ -72,7 +83,7 @@ WAITING = {
 """The lines that wait after a crash, the query of each run that follows, and texts that the model gets."""
 
 
-@pytest.mark.parametrize("has_crashed", [True, False])
+@pytest.mark.parametrize("has_crashed", [True, False], ids=["crash", "user left"])
 @pytest.mark.parametrize("case", WAITING)
 async def test_waiting_lines_start_a_run_on_request(case: str, has_crashed: bool) -> None:
     lines, queries, texts = WAITING[case]
@@ -87,9 +98,9 @@ async def test_waiting_lines_start_a_run_on_request(case: str, has_crashed: bool
         assert not session.chain.runs.start_waiting(), "it is active already"
         await session.chain.wait_idle()
         assert [run.query for run in session.of(events.RunStarted)] == queries
-        places = [session.sent().index(each) for each in texts]
-        assert places == sorted(places)
-        assert all(entered.point == "A" for entered in session.of(events.UserInterruption))
+        positions = [session.sent().index(text) for text in texts]
+        assert positions == sorted(positions)
+        assert all(interruption.point == "A" for interruption in session.of(events.UserInterruption))
         check_resumed(session)
 
 
@@ -97,41 +108,48 @@ async def test_leaving_ends_the_run_and_stores_the_draft() -> None:
     session = await departed("use B", draft="half a\nthought")
     assert [e.status for e in session.of(events.Result)] == ["interrupted"]
     assert {e.state for e in session.of(events.Receipt)} == {"delivered", "refused"}
-    assert replayed(session).is_same
+    assert replay_session(session).is_same
     async with reopened(session.file.data, interactive=True) as session:
         assert (session.resumed.draft, session.resumed.was_cut) == ("half a\nthought", False)
         await session.run("half a\nthought")
-    assert load_crashed(session.file.data)[1].state.draft == "", "a draft that was sent is gone"
+    _, loaded = load_crashed(session.file.data)
+    assert loaded.state.draft == "", "a draft that was sent is removed"
 
 
-@pytest.mark.parametrize(("ago", "waited"), [(3600.0, 3600.0), (-3600.0, 0.0)])
-async def test_waiting_counts_from_acceptance(ago: float, waited: float, mock_clock: MockClock) -> None:
-    rows = [json.loads(row) | {"time": time.time() - ago} for row in (await killed("use B")).splitlines()]
-    async with reopened(b"".join(json.dumps(row).encode() + b"\n" for row in rows), interactive=True) as session:
+@pytest.mark.parametrize(
+    ("recorded_ago_s", "waited_s"), [(3600.0, 3600.0), (-3600.0, 0.0)], ids=["an hour ago", "clock was set back"]
+)
+async def test_waiting_counts_from_acceptance(recorded_ago_s: float, waited_s: float, mock_clock: MockClock) -> None:
+    recorded_at = time.time() - recorded_ago_s
+    records = [json.loads(row) | {"time": recorded_at} for row in (await killed("use B")).splitlines()]
+    async with reopened(to_rows(records), interactive=True) as session:
         session.chain.runs.start_waiting()
         await session.chain.wait_idle()
         [receipt] = (each for each in session.of(events.Receipt) if each.id == "L2")
-        [entered] = session.of(events.UserInterruption)
-    assert receipt.waited_s == entered.waited_s == pytest.approx(waited, rel=0.1)
+        [interruption] = session.of(events.UserInterruption)
+    assert receipt.waited_s == interruption.waited_s == pytest.approx(waited_s, rel=0.1)
 
 
 async def test_a_missing_receipt_counts_until_delivery(mock_clock: MockClock) -> None:
     async with open_session(ANSWER) as session:
         await session.run("Count them")
-    before = itertools.takewhile(lambda row: row["type"] != "receipt", map(json.loads, session.file.data.splitlines()))
-    rows = [{**row, "time": 6.0 if row["type"] == "message" else 1.0} for row in before]
-    async with reopened(b"".join(json.dumps(row).encode() + b"\n" for row in rows)) as session:
+    accepted_at, delivered_at = 1.0, 6.0
+    until_receipt = itertools.takewhile(lambda record: record["type"] != "receipt", session.records)
+    records = [
+        {**record, "time": delivered_at if record["type"] == "message" else accepted_at} for record in until_receipt
+    ]
+    async with reopened(to_rows(records)) as session:
         [receipt] = session.chain.lines.receipts
     assert receipt.state == "delivered"
-    assert receipt.waited_s == pytest.approx(5.0)
+    assert receipt.waited_s == pytest.approx(delivered_at - accepted_at)
 
 
 async def test_a_plan_command_is_not_carried_out_twice() -> None:
     async with open_session(ANSWER, interactive=True) as session:
         session.chain.submit("todo: add buy milk")
         await session.chain.wait_idle()
-    before, _, _ = session.file.data.partition(b'{"type":"receipt"')
-    async with reopened(before) as session:
+    until_receipt, _, _ = session.file.data.partition(b'{"type":"receipt"')
+    async with reopened(until_receipt) as session:
         assert session.state("L1") == "handled"
         assert [task.text for task in session.chain.plan.tasks] == ["buy milk"]
 
@@ -140,7 +158,8 @@ async def test_a_call_cut_by_a_crash_is_interrupted() -> None:
     async with reopened(await killed()) as session:
         assert any("1 tool running" in change for change in session.resumed.changes)
         await session.run("and now?")
-        [result] = (result for message in session.model.requests[0].messages for result in message.results)
+        [request] = session.model.requests
+        [result] = (result for message in request.messages for result in message.results)
         assert result.text.startswith("[Interrupted: stopped")
         assert NOTE in session.sent()
 
@@ -151,7 +170,7 @@ async def test_a_session_on_a_broken_disk_is_refused() -> None:
     disk.data, disk.broken = file.data, True
     with pytest.raises(SessionError):
         async with open_session(ANSWER, file=disk, resume=read):
-            pytest.fail("it was opened")
+            pytest.fail("the session was opened")
 
 
 JOURNALS: dict[str, Callable[[], bytes]] = {
@@ -176,7 +195,7 @@ def test_every_prefix_of_a_journal_shows_complete_runs(name: str) -> None:
 
 
 def check_ends(past: Sequence[events.Event]) -> None:
-    """Each run and each agent starts and ends, and events of agents are within runs."""
+    """Check that each run and each agent starts and ends, and that events of agents are within runs."""
     is_running, at_work = False, set[str]()
     for event in past:
         match event:
@@ -199,24 +218,28 @@ def check_ends(past: Sequence[events.Event]) -> None:
     assert not at_work
 
 
-REFUSES = "rules: [{when: {tool: wait}, text: No., stop_reason: refusal}, {text: Wait., tools: [{name: wait}]}]"
+def texts_of(lines: Iterable[AcceptedLine]) -> list[str]:
+    return [accepted.line.text for accepted in lines]
 
 
-@pytest.mark.parametrize(
-    ("lines", "was_cut", "returned", "waiting"),
-    [(["use B"], True, [], ["use B"]), (["use B", "stop"], False, ["use B"], [])],
-)
-async def test_a_run_was_cut_unless_stopped(
-    lines: list[str], was_cut: bool, returned: list[str], waiting: list[str]
-) -> None:
-    data = await killed(*lines)
-    for query, *expected in (("", was_cut, returned, waiting), ("again", was_cut, [], waiting), ("", False, [], [])):
+async def test_a_run_was_cut_until_the_next_one() -> None:
+    data = await killed("use B")
+    for query, was_cut, waiting in (("", True, ["use B"]), ("again", True, ["use B"]), ("", False, [])):
         async with reopened(data, interactive=True) as session:
-            lists = (session.resumed.returned, session.chain.lines.waiting)
-            texts = ([accepted.line.text for accepted in each] for each in lists)
-            assert [session.resumed.was_cut, *texts] == expected
+            assert (session.resumed.was_cut, texts_of(session.chain.lines.waiting)) == (was_cut, waiting)
+            assert session.resumed.returned == []
             if query:
                 await session.run(query)
+        data = session.file.data
+
+
+async def test_a_stopped_run_was_not_cut() -> None:
+    data = await killed("use B", "stop")
+    for returned in (["use B"], []):  # once
+        async with reopened(data, interactive=True) as session:
+            assert not session.resumed.was_cut
+            assert texts_of(session.resumed.returned) == returned
+            assert session.chain.lines.waiting == ()
         data = session.file.data
 
 
@@ -227,63 +250,81 @@ async def test_lines_returned_at_resuming_are_no_failure_later() -> None:
         assert session.chain.runs.exit_code() == 0
 
 
-SAME = """
+REFUSES_OR_CALLS = """
 rules:
-  - {when: {user: worse}, text: No., stop_reason: refusal}
-  - {when: {user: look, step: 1}, tools: [{name: plan_list, id: a}]}
+  - {when: {user: refuse}, text: No., stop_reason: refusal}
+  - {when: {user: call, step: 1}, tools: [{name: plan_list, id: a}]}
   - {text: "Yes."}
 """
 
 
-@pytest.mark.parametrize("said", ["hello", "worse", "look", "todo: add x, hello", "todo: add x, hello, worse"])
-@pytest.mark.parametrize("next_said", ["third", "worse", "look"])
-async def test_the_next_run_ignores_a_restart(said: str, next_said: str) -> None:
-    async with open_session(SAME) as session:
-        for line in ("first", *said.split(", ")):
+@pytest.mark.parametrize(
+    "lines",
+    [["hello"], ["refuse"], ["call"], ["todo: add x", "hello"], ["todo: add x", "hello", "refuse"]],
+    ids=", ".join,
+)
+@pytest.mark.parametrize("query", ["third", "refuse", "call"])
+async def test_a_restart_does_not_change_the_next_run(lines: list[str], query: str) -> None:
+    async with open_session(REFUSES_OR_CALLS) as session:
+        for line in ("first", *lines):
             session.chain.submit(line)
             await session.chain.wait_idle()
-        data, requests, heard = session.file.data, len(session.model.requests), len(session.events)
-        await session.run(next_said)
-    async with reopened(data, SAME) as again:
-        await again.run(next_said)
-    expected = [(request.messages, request.tail) for request in session.model.requests[requests:]]
-    assert [(request.messages, request.tail) for request in again.model.requests] == expected
-    receipts = [(each.id, each.state) for each in session.events[heard:] if isinstance(each, events.Receipt)]
-    assert [(each.id, each.state) for each in again.of(events.Receipt)] == receipts
+        data = session.file.data
+        session.model.requests.clear()
+        session.events.clear()
+        await session.run(query)
+    async with reopened(data, REFUSES_OR_CALLS) as resumed:
+        await resumed.run(query)
+    requests, requests_after_restart = (
+        [(request.messages, request.tail) for request in each.model.requests] for each in (session, resumed)
+    )
+    assert requests_after_restart == requests
+    receipts, receipts_after_restart = (
+        [(receipt.id, receipt.state) for receipt in each.of(events.Receipt)] for each in (session, resumed)
+    )
+    assert receipts_after_restart == receipts
+
+
+REFUSES_RESULT = "rules: [{when: {tool: wait}, text: No., stop_reason: refusal}, {text: Wait., tools: [{name: wait}]}]"
 
 
 async def test_a_crash_in_a_refusal_returns_its_lines() -> None:
     gate = Gate()
-    async with open_session(REFUSES, tools=[gate.tool], interactive=True) as session:
+    async with open_session(REFUSES_RESULT, tools=[gate.tool], interactive=True) as session:
         await begin(session, gate, "use B", "todo: add buy milk", "use C")
         await finish(session, gate)
         rows = session.file.data.splitlines(keepends=True)
     types = [record["type"] for record in session.records]
     for end in range(types.index("withdrawn") + 1, len(rows) + 1):
         async with reopened(b"".join(rows[:end]), interactive=True) as session:
-            returned = [accepted.line.text for accepted in session.resumed.returned]
-            # The result was the last record: the run had ended, and the user had the lines.
-            assert returned == ([] if types[end - 1] == "result" else ["Do the task", "use B", "use C"])
+            last_type = types[end - 1]
+            # After the result, the user has the lines already.
+            expected = [] if last_type == "result" else ["Do the task", "use B", "use C"]
+            assert texts_of(session.resumed.returned) == expected
 
 
-@pytest.mark.parametrize(("runs", "has_earlier"), [(2, False), (20, True)])
+@pytest.mark.parametrize(("runs", "has_earlier"), [(2, False), (20, True)], ids=["all fit", "too many"])
 async def test_only_the_latest_events_are_shown_again(
     runs: int, has_earlier: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resume, "MAX_PAST", 50)
+    monkeypatch.setattr(resume, "MAX_PAST", 50)  # a few runs
     async with open_session(ANSWER) as session:
         for n in range(runs):
             await session.run(f"query {n}")
     async with reopened(session.file.data) as session:
         assert session.resumed.has_earlier == has_earlier
         assert len(session.resumed.past) <= 50
-        queries = [event.query for event in session.resumed.past if isinstance(event, events.RunStarted)]
-        assert (queries[0] == "query 0") != has_earlier
-        assert queries[-1] == f"query {runs - 1}"
+        first, *_, last = (event.query for event in session.resumed.past if isinstance(event, events.RunStarted))
+        assert (first == "query 0") != has_earlier
+        assert last == f"query {runs - 1}"
 
 
-async def finished(count: int, kind: str) -> bytes:
-    """A session in which agents of a kind did their work, one after the other."""
+KINDS = json.dumps({"reviewer": {"description": "Reviews", "prompt": "reviewer.yaml"}})
+KIND_FILES = json.dumps({"reviewer.yaml": "messages: [{role: system, content: You review.}]"})
+
+
+async def session_with_finished_agents(count: int, kind: str) -> bytes:
+    """Return the journal of a session in which agents of a kind finished their work."""
     calls = [{"name": kind, "input": {"task": f"part {n}"}} for n in range(1, count + 1)]
     rules = {"rules": [{"when": {"user": "Do the task", "step": 1}, "tools": calls}, {"text": "Done."}]}
     use = settings(agents=True, kinds=KINDS, files=KIND_FILES, max_running=count)
@@ -293,12 +334,9 @@ async def finished(count: int, kind: str) -> bytes:
     return session.file.data
 
 
-KINDS = json.dumps({"reviewer": {"description": "Reviews", "prompt": "reviewer.yaml"}})
-KIND_FILES = json.dumps({"reviewer.yaml": "messages: [{role: system, content: You review.}]"})
-
-
 async def test_the_latest_finished_agents_can_be_asked() -> None:
-    async with reopened(await finished(5, "explore"), use=settings(agents=True, max_kept=2)) as session:
+    data = await session_with_finished_agents(5, "explore")
+    async with reopened(data, use=settings(agents=True, max_kept=2)) as session:
         assert [view.name for view in session.chain.agents] == ["main", "explore-4", "explore-5"]
 
 
@@ -309,19 +347,22 @@ async def test_an_agent_at_work_gets_the_note() -> None:
         await agents.finish()
     async with reopened(data, use=settings(agents=True)) as session:
         pass
-    agent = load_crashed(session.file.data)[1].state.agents["agent-1"]
-    assert agent.history.conversation.messages[-1].text.startswith(NOTE)
+    _, loaded = load_crashed(session.file.data)
+    *_, last_message = loaded.state.agents["agent-1"].history.conversation.messages
+    assert last_message.text.startswith(NOTE)
 
 
-async def test_agents_of_a_removed_kind_are_named() -> None:
-    data = await finished(2, "reviewer")
-    for kinds, says in ((KINDS, []), ("{}", ["2 agents of the kind reviewer can no longer be asked: "])):
-        async with reopened(data, use=settings(agents=True, kinds=kinds, files=KIND_FILES)) as session:
-            found = [change for change in session.resumed.changes if "reviewer can" in change]
-            assert [change[: len(start)] for change, start in zip(found, says, strict=True)] == says
+@pytest.mark.parametrize(("kinds", "has_notice"), [(KINDS, False), ("{}", True)], ids=["kind exists", "kind removed"])
+async def test_agents_of_a_removed_kind_are_named(kinds: str, has_notice: bool) -> None:
+    data = await session_with_finished_agents(2, "reviewer")
+    async with reopened(data, use=settings(agents=True, kinds=kinds, files=KIND_FILES)) as session:
+        assert has_notice == any(
+            change.startswith("2 agents of the kind reviewer can no longer be asked: ")
+            for change in session.resumed.changes
+        )
 
 
-COMPACTS = """
+CALLS_AND_SUMMARY = """
 rules:
   - {when: {user: shortened}, text: Short.}
   - {when: {user: '^add', step: 1}, text: I add it., tools: [{name: plan_add_task, input: {task: check the SKU}}]}
@@ -330,8 +371,8 @@ rules:
 
 
 async def compacted() -> bytes:
-    """The journal of a session with tool calls before and after a compaction."""
-    async with open_session(COMPACTS, interactive=True) as session:
+    """Return the journal of a session with tool calls before and after a compaction."""
+    async with open_session(CALLS_AND_SUMMARY, interactive=True) as session:
         for query in ("add one", "hello " * 2_000):
             await session.run(query)
         session.chain.runs.compact()
@@ -342,36 +383,37 @@ async def compacted() -> bytes:
 
 
 @pytest.mark.parametrize(
-    "made", [partial(killed, "use B", "todo: add buy milk"), compacted], ids=["killed", "compacted"]
+    "record_session", [partial(killed, "use B", "todo: add buy milk"), compacted], ids=["killed", "compacted"]
 )
-async def test_a_lost_or_doubled_record_costs_only_itself(made: Callable[[], Awaitable[bytes]]) -> None:
-    rows = (await made()).splitlines(keepends=True)
+async def test_a_lost_or_doubled_record_costs_only_itself(record_session: Callable[[], Awaitable[bytes]]) -> None:
+    rows = (await record_session()).splitlines(keepends=True)
 
     def check(damaged: list[bytes]) -> None:
         read = load_journal(damaged)
         check_conversations(read)
-        assert "record" in read.complaints[0]
+        first_complaint, *_ = read.complaints
+        assert "record" in first_complaint
         calls = {event.id for event in read.past if isinstance(event, events.ToolCall)}
         results = {event.id for event in read.past if isinstance(event, events.ToolResult)}
-        assert calls <= results or made is not compacted, "no call is shown as running for ever"
+        assert calls <= results or record_session is not compacted, "no call is shown as running for ever"
 
-    for n in range(len(rows) - 1):
-        check([*rows[:n], *rows[n + 1 :]])
-        check([*rows[:n], b"\0" * (len(rows[n]) - 1) + b"\n", *rows[n + 1 :]])
-        check([*rows[:n], rows[n], *rows[n:]])
+    for n, row in enumerate(rows[:-1]):
+        before, after = rows[:n], rows[n + 1 :]
+        check([*before, *after])
+        check([*before, b"\0" * len(row.rstrip()) + b"\n", *after])
+        check([*before, row, row, *after])
     for n in range(len(rows) - 2):
-        check([*rows[:n], *rows[n + 2 :]])
+        before, after_next = rows[:n], rows[n + 2 :]
+        check([*before, *after_next])
 
 
 async def test_an_unreadable_row_is_skipped_and_reported() -> None:
     rows = (await killed("use B")).splitlines(keepends=True)
     foreign = json.dumps({"type": "notice", "seq": len(rows) + 1, "time": 1.0, "message": "hello"}).encode() + b"\n"
     async with reopened(b"".join([*rows, foreign, b"half a rec\0\n", b"\xff\n"])) as session:
-        [fault] = [change for change in session.resumed.changes if "journal" in change]
-        assert "cannot be read" in fault
-        assert not [event for event in session.resumed.past if isinstance(event, events.Notice)], (
-            "no record is a notice"
-        )
+        [complaint] = [change for change in session.resumed.changes if "journal" in change]
+        assert "cannot be read" in complaint
+        assert not any(isinstance(event, events.Notice) for event in session.resumed.past), "no record is a notice"
         await session.run("and now?")
     assert foreign in session.file.data
 
@@ -379,13 +421,13 @@ async def test_an_unreadable_row_is_skipped_and_reported() -> None:
 async def test_a_run_without_a_recorded_end_is_ended() -> None:
     rows = (await killed()).splitlines(keepends=True)
     message = {"role": "user", "content": [{"type": "text", "text": "use B"}]}
-    # It came in as the second iteration began, before the record of its request.
-    entered = {"type": "message", "seq": len(rows) + 1, "time": 1.0, "message": message, "agent": "main"}
-    entered |= {"parent_id": "root", "line_ids": ["L2"], "point": "N", "iteration": 2}
-    shown = list(events_of_journal(Reading([*rows, json.dumps(entered).encode() + b"\n", session_row(len(rows) + 2)])))
+    # A line was delivered as the second iteration began, before the record of its request.
+    delivered = {"type": "message", "seq": len(rows) + 1, "time": 1.0, "message": message, "agent": "main"}
+    delivered |= {"parent_id": "root", "line_ids": ["L2"], "point": "N", "iteration": 2}
+    shown = list(events_of_journal(Reading([*rows, to_rows([delivered]), session_row(len(rows) + 2)])))
     iterations = [each for each in shown if isinstance(each, events.IterationStarted)]
     assert [(each.iteration, each.max_iterations) for each in iterations] == [(1, 20)]
-    interruption, result, notice = shown[-3:]
+    *_, interruption, result, notice = shown
     assert isinstance(interruption, events.UserInterruption)
     assert isinstance(result, events.Result)
     assert isinstance(notice, events.Notice)
@@ -394,39 +436,46 @@ async def test_a_run_without_a_recorded_end_is_ended() -> None:
 
 def message_row(seq: int, role: str, *content: dict[str, Any]) -> bytes:
     row = {"type": "message", "seq": seq, "time": 0, "message": {"role": role, "content": content}}
-    return json.dumps({**row, "agent": "main", "parent_id": "root"}).encode() + b"\n"
+    return to_rows([{**row, "agent": "main", "parent_id": "root"}])
 
 
-SAID = {"type": "text", "text": "x"}
+TEXT = {"type": "text", "text": "x"}
 CALLS = [{"type": "tool_use", "id": id, "name": "look", "input": {}} for id in ("a", "b")]
 RESULTS = [{"type": "tool_result", "tool_use_id": id, "content": f"of {id}"} for id in ("a", "b")]
 LOST = "[This could not be read from the session's journal]"
 
 
+FIRST_RESULT, SECOND_RESULT = RESULTS
+QUERY, REPLY, REPLY_WITH_CALLS = ("user", TEXT), ("assistant", TEXT), ("assistant", *CALLS)
+
+
 @pytest.mark.parametrize(
     ("rows", "texts"),
     [
-        ([("assistant", SAID)], [LOST, "x"]),
-        ([("user", SAID), ("assistant", SAID), ("assistant", SAID)], ["x", "x", LOST, "x"]),
-        ([("user", SAID), ("user", *RESULTS), ("assistant", SAID)], ["x", "x"]),
-        ([("user", SAID), ("assistant", *CALLS), ("user", SAID)], ["x", "", f"{LOST} {LOST}", "x"]),
-        ([("user", SAID), ("assistant", *CALLS), ("user", RESULTS[1])], ["x", "", f"{LOST} of b"]),
-        ([("user", SAID), ("user", {"type": "tool_use"}), ("user", {"text": "x"})], ["x"]),
+        pytest.param([REPLY], [LOST, "x"], id="no query"),
+        pytest.param([QUERY, REPLY, REPLY], ["x", "x", LOST, "x"], id="no query between replies"),
+        pytest.param([QUERY, ("user", *RESULTS), REPLY], ["x", "x"], id="no calls"),
+        pytest.param([QUERY, REPLY_WITH_CALLS, QUERY], ["x", "", f"{LOST} {LOST}", "x"], id="no results"),
+        pytest.param([QUERY, REPLY_WITH_CALLS, ("user", SECOND_RESULT)], ["x", "", f"{LOST} of b"], id="one result"),
+        pytest.param([QUERY, ("user", {"type": "tool_use"}), ("user", {"text": "x"})], ["x"], id="unreadable messages"),
     ],
 )
 def test_half_of_a_pair_is_repaired_and_reported(rows: list[tuple[Any, ...]], texts: list[str]) -> None:
     read = load_journal(message_row(n, *row) for n, row in enumerate(rows, 1))
     messages = read.state.main.history.conversation.messages
     assert [m.text or " ".join(result.text for result in m.results) for m in messages] == texts
-    assert "records of the journal refer to missing records" in read.complaints[-1]
+    *_, last_complaint = read.complaints
+    assert "records of the journal refer to missing records" in last_complaint
 
 
-whats = st.sampled_from(["use A ‹›", "!use B ‹›", "!!use C ‹›", "todo: add one ‹›", "then: do more ‹›", "stop"])
-moments = st.lists(st.tuples(st.integers(3, 60), whats), max_size=6)
+sent_lines = st.sampled_from(["use A ‹›", "!use B ‹›", "!!use C ‹›", "todo: add one ‹›", "then: do more ‹›", "stop"])
+moments = st.lists(st.tuples(st.integers(3, 60), sent_lines), max_size=6)
 
 
-@sharded(150, trees, moments, st.floats(0, 1), st.floats(0, 1))
-def test_a_tree_resumes_after_two_crashes(tree: Tree, at: list[tuple[int, str]], where: float, again: float) -> None:
+@sharded(150, trees, moments, st.tuples(st.floats(0, 1), st.floats(0, 1)))
+def test_a_tree_resumes_after_two_crashes(tree: Tree, at: list[tuple[int, str]], parts: tuple[float, float]) -> None:
+    """``parts``: the part of the records that each program writes before its crash."""
+
     async def play() -> None:
         use = tree_settings()
         async with (
@@ -439,11 +488,11 @@ def test_a_tree_resumes_after_two_crashes(tree: Tree, at: list[tuple[int, str]],
                 session.chain.submit("task main")
                 await wait_quiet(session)
             nursery.cancel_scope.cancel()
-        data, kept = session.file.data, 0
-        # The second crash comes while the records that the first prevented are written.
-        for end in (where, again):
-            data = data[: kept + int((len(data) - kept) * end)]
-            kept = len(data)
+        data, size_at_resume = session.file.data, 0
+        # The second crash happens while the records that the first prevented are written.
+        for part in parts:
+            data = data[: size_at_resume + int((len(data) - size_at_resume) * part)]
+            size_at_resume = len(data)
             async with reopened(data, TreeModel(tree), tools=TREE_TOOLS, use=use) as resumed:
                 pass
             data = resumed.file.data
@@ -459,39 +508,39 @@ def test_a_tree_resumes_after_two_crashes(tree: Tree, at: list[tuple[int, str]],
 
 def session_row(seq: int, **fields: Any) -> bytes:
     row = {"type": "session", "seq": seq, "time": 1.0, "id": "test", "version": "0.1.0", "model": "unnamed"}
-    return json.dumps({**row, "workspace": "", **fields}).encode() + b"\n"
+    return to_rows([{**row, "workspace": "", **fields}])
 
 
 async def test_removed_server_tools_leave_the_next_run() -> None:
     tool = {"name": "mcp__h__echo", "description": "Echo.", "input_schema": {"type": "object"}, "server": "h"}
     offered = {"type": "server_tools", "seq": 2, "time": 1.0, "tools": [tool]}
-    async with reopened(session_row(1) + json.dumps(offered).encode() + b"\n") as session:
+    async with reopened(session_row(1) + to_rows([offered])) as session:
         await session.run("and now?")
     assert [record["tools"] for record in session.records if record["type"] == "server_tools"] == [[tool], []]
 
 
-CHANGES = {
+CONFIGURATION_CHANGES = {
     "another model": ({"model": "large"}, "The model is now rules; it was large."),
     "tools that are gone": ({"tools": ["plan_list", "fly"]}, "Tools removed since then: fly."),
     "new tools": ({"tools": ["plan_list"]}, "Tools added since then: plan_add_task"),
     "a newer version": ({"version": "9.1.0"}, "The session was last written by chain 9.1.0"),
     "a version of no release": ({"version": "9" * 5_000}, "The session was last written by chain 99999"),
 }
-"""The fields with which a session was opened, and what is said when it is resumed."""
+"""The fields with which a session was opened, and the sentence that the user reads when it is resumed."""
 
 
-@pytest.mark.parametrize("case", CHANGES)
-async def test_differences_to_the_earlier_configuration_are_said(case: str) -> None:
-    fields, says = CHANGES[case]
+@pytest.mark.parametrize("case", CONFIGURATION_CHANGES)
+async def test_changes_of_the_configuration_are_reported(case: str) -> None:
+    fields, sentence = CONFIGURATION_CHANGES[case]
     async with reopened(session_row(1, **fields)) as session:
-        assert [change for change in session.resumed.changes if says in change], session.resumed.changes
+        assert any(sentence in change for change in session.resumed.changes), session.resumed.changes
         assert (await session.run("and now?")).status == "done"
 
 
-async def test_a_number_out_of_range_does_not_count() -> None:
+async def test_an_id_out_of_range_is_not_counted() -> None:
     question = {"type": "question", "seq": 2, "time": 1.0, "agent": "main", "iteration": 1, "id": "Q" + "9" * 5_000}
     question |= {"kind": "choice", "text": "which?", "tool_call_id": "t", "name": "ask"}
-    async with reopened(session_row(1) + json.dumps(question).encode() + b"\n") as session:
+    async with reopened(session_row(1) + to_rows([question])) as session:
         assert session.chain.state.question_log.count == 0
         assert session.resumed.changes == ["The model is now rules; it was unnamed."]
         assert (await session.run("and now?")).status == "done"

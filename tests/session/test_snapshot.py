@@ -1,4 +1,4 @@
-"""The snapshot brings a late subscriber up to date, so that it knows as much as one that saw all events."""
+"""A snapshot brings a late subscriber up to date: it knows as much as one that received all events."""
 
 from __future__ import annotations
 
@@ -23,22 +23,19 @@ _IN_SNAPSHOTS = (
 )
 
 
-def types(events_: tuple[Event, ...]) -> list[str]:
-    return [event.type for event in events_]
-
-
-async def test_failed_text_ends_with_its_run() -> None:
+async def test_failed_text_is_dropped_with_its_run() -> None:
     model = "rules: [{text: The answer., error: {message: broken, retryable: false, after: 4}}]"
     async with open_session(model) as session:
-        shown: list[list[str]] = []
-        at(session, events.TextDelta, lambda: shown.append(types(session.chain.snapshot)))
+        snapshots: list[tuple[Event, ...]] = []
+        at(session, events.TextDelta, lambda: snapshots.append(session.chain.snapshot))
         await session.run("Do the task")
-        assert shown == [["run_started", "text_delta"]]
+        [during_text] = snapshots
+        assert [event.type for event in during_text] == ["run_started", "text_delta"]
         assert session.result.status == "error"
         assert session.chain.snapshot == ()
 
 
-async def test_a_resumed_session_starts_with_plan_and_lines(autojump_clock: MockClock) -> None:
+async def test_the_snapshot_after_resuming_has_plan_and_lines(autojump_clock: MockClock) -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
         assert session.chain.snapshot == ()
@@ -51,22 +48,23 @@ async def test_a_resumed_session_starts_with_plan_and_lines(autojump_clock: Mock
         [plan, line] = again.chain.snapshot
         assert isinstance(plan, events.PlanChanged)
         assert isinstance(line, events.LineQueued)
-        assert ([task.text for task in plan.tasks], line.text, line.waiting) == (["x"], "use B", 1)
+        assert [task.text for task in plan.tasks] == ["x"]
+        assert (line.text, line.waiting) == ("use B", 1)
 
 
-async def test_a_refused_line_with_a_waiting_lines_id_removes_nothing() -> None:
+async def test_a_repeated_id_removes_no_waiting_line() -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools) as session:
         await begin(session, gates, "a", "use B")
         before = session.chain.snapshot
         assert session.chain.submit("use C", id="L2", origin="json").what == "refused", "L2 waits already"
-        session.chain.lines.mark_unsent("@done use D", "it never came", id="L2")
+        session.chain.lines.mark_unsent("@done use D", "not sent", id="L2")
         assert session.chain.snapshot == before
         assert [event.id for event in before if isinstance(event, events.LineQueued)] == ["L2"]
         await finish(session, gates)
 
 
-async def test_each_agent_stays_until_it_ends() -> None:
+async def test_the_snapshot_has_agents_until_they_end() -> None:
     waiters = Waiters()
     async with open_session(Obedient(), tools=[waiters.tool, both], use=settings(agents=True)) as session:
         session.chain.submit(work([["both", {"task": work([WAIT])}]]))
@@ -84,8 +82,8 @@ def agents_in_snapshot(session: Session) -> list[str]:
     return sorted(event.name for event in session.chain.snapshot if isinstance(event, events.AgentStarted))
 
 
-class _Follower:
-    """A subscriber, and what it knows from a snapshot and the events after it."""
+class _Subscriber:
+    """What a subscriber knows from a snapshot and the events after it."""
 
     def __init__(self, snapshot: tuple[Event, ...]) -> None:
         self.run: object = None
@@ -144,25 +142,25 @@ def test_a_late_subscriber_knows_as_much_as_others(drawn: list[Step], lines: lis
         async with open_session(RandomModel(drawn), tools=ASKING_TOOLS, use=use) as session:
             await follow(session, lines)
 
-    random.seed(0)  # the jitter of the retries
+    random.seed(0)  # for the random pauses before retries
     trio.run(main, clock=MockClock(autojump_threshold=0))
 
 
 async def follow(session: Session, lines: list[tuple[int, str]]) -> None:
     """Play a session, and check at each event that late subscribers know what the first one knows.
 
-    ``lines`` are numbers of events and the lines sent in their step. A subscriber arrives at each of the first events,
-    and at each event that a snapshot may contain.
+    ``lines`` are lines by the numbers of the events in whose step they are sent. A subscriber is added at each of the
+    first five events, and at each event that a snapshot may contain.
     """
-    first, late = _Follower(()), []
+    first, late_subscribers = _Subscriber(()), []
 
     def check(event: Event) -> None:
         first.update(event)
-        for follower in late:
-            follower.update(event)
-            assert follower.knowledge == first.knowledge
-        if isinstance(event, _IN_SNAPSHOTS) or len(late) < 5:
-            late.append(_Follower(session.chain.snapshot))
+        for late in late_subscribers:
+            late.update(event)
+            assert late.knowledge == first.knowledge
+        if isinstance(event, _IN_SNAPSHOTS) or len(late_subscribers) < 5:
+            late_subscribers.append(_Subscriber(session.chain.snapshot))
 
     session.chain.listen(check)
     acts = Acts(session, lines)
@@ -170,10 +168,10 @@ async def follow(session: Session, lines: list[tuple[int, str]]) -> None:
     session.chain.submit("Do the task")
     acts.at_once()
     await wait_quiet(session)
-    assert late
+    assert late_subscribers
 
 
-def test_a_later_answer_closes_no_other_question() -> None:
+def test_an_answer_closes_no_earlier_question() -> None:
     def question(id: str) -> events.Question:
         return events.Question(id=id, kind="choice", text="?", options=(), tool_call_id="c", name="ask_user")
 

@@ -1,4 +1,4 @@
-"""A resumed session has the state of the one before it, also if a crash lost its last records."""
+"""A resumed session has the state that its journal leads to, also if a crash lost its last records."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ from chain.journal import records
 from chain.journal.journal import Journal
 from chain.journal.records import Entry
 from chain.messages import Usage
-from chain.model import Window
 from chain.providers.scripted.scripted_model import ScriptedModel
 from chain.session.restored_state import events_of_journal
 from chain.tools.tool import ToolContext, tool
 
-OK = "rules: [{text: ok}]"
-KNOWN = Window(100_000, 1_000)
-REFUSING = "rules: [{text: nay, stop_reason: refusal}]"
+ANSWERS = "rules: [{text: ok}]"
+REFUSES = "rules: [{text: No., stop_reason: refusal}]"
+REFUSES_RESULT = "rules: [{when: {tool: wait}, text: No., stop_reason: refusal}, {text: Wait., tools: [{name: wait}]}]"
 
 
-async def test_a_line_of_a_lost_child_waits_for_main_without_urgency() -> None:
+async def test_lines_of_a_lost_child_wait_for_main() -> None:
     async with family() as agents:
         await agents.begin([starts("explore", [WAIT])])
         agents.send("!use B")
@@ -33,16 +32,16 @@ async def test_a_line_of_a_lost_child_waits_for_main_without_urgency() -> None:
         data = agents.session.file.data
         await agents.finish()
     async with reopened(data, use=settings(agents=True), interactive=True) as session:
-        shown = [event for event in session.resumed.past if isinstance(event, events.LineQueued)]
-        assert (shown[-1].target_agent, shown[-1].urgency) == ("main", "next")
+        *_, queued = (event for event in session.resumed.past if isinstance(event, events.LineQueued))
+        assert (queued.target_agent, queued.urgency) == ("main", "next")
 
 
-async def test_a_query_cut_by_a_crash_is_shown_as_waiting() -> None:
-    async with open_session(OK, interactive=True) as session:
+async def test_a_query_cut_by_a_crash_waits() -> None:
+    async with open_session(ANSWERS, interactive=True) as session:
         session.chain.submit("Do the task")
-        data = session.file.data  # the run has begun, and the query is not delivered yet
+        data = session.file.data  # the run has started, and the query is not delivered yet
         await session.chain.wait_idle()
-    async with reopened(data, OK, interactive=True) as session:
+    async with reopened(data, ANSWERS, interactive=True) as session:
         assert [line.id for line in session.chain.lines.waiting] == ["L1"]
         shown = [event for event in session.resumed.past if isinstance(event, events.LineQueued)]
         assert [(event.id, event.waiting) for event in shown] == [("L1", 1)]
@@ -50,13 +49,11 @@ async def test_a_query_cut_by_a_crash_is_shown_as_waiting() -> None:
 
 async def test_a_plan_command_in_a_refusal_stays_delivered() -> None:
     gate = Gate()
-    # The model calls ``wait``, then refuses the conversation with its result.
-    rules = "rules: [{when: {tool: wait}, text: nay, stop_reason: refusal}, {text: Wait., tools: [{name: wait}]}]"
-    async with open_session(rules, tools=[gate.tool], interactive=True) as session:
+    async with open_session(REFUSES_RESULT, tools=[gate.tool], interactive=True) as session:
         await begin(session, gate, "todo: list")
         await finish(session, gate)
     until_refusal, _, _ = session.file.data.partition(b'{"type":"withdrawn"')
-    async with reopened(until_refusal, REFUSING, interactive=True) as session:
+    async with reopened(until_refusal, REFUSES, interactive=True) as session:
         await session.run("again")
         assert session.state("L2") == "delivered"
 
@@ -75,13 +72,14 @@ async def test_an_agent_with_waiting_calls_is_kept() -> None:
         waiters.let_go("explore-1")
         await agents.quiet()
         await agents.finish()
-        assert [text for text, _ in agents.results("main")][-3:] == ["first", "second", "x"]
+        *_, first_result, second_result, third_result = (text for text, is_error in agents.results("main"))
+        assert (first_result, second_result, third_result) == ("first", "second", "x")
 
 
 async def test_the_used_part_of_the_window_is_restored(tmp_path: Path) -> None:
     (tmp_path / "AGENTS.md").write_text("Be brief. " * 400)
     file = MemoryFile()
-    model, use = ScriptedModel.parse(OK), settings()
+    model, use = ScriptedModel.parse(ANSWERS), settings()
     options = {"workspace": tmp_path, "state": tmp_path / "state", "model": model, "instructions": True}
     async with open_chain(use, journal=Journal(file), **options) as chain:  # type: ignore[arg-type]
         chain.submit("hi")
@@ -98,7 +96,7 @@ async def test_a_call_on_a_full_disk_is_answered() -> None:
     @tool
     async def look(ctx: ToolContext) -> str:
         """Look."""
-        disk.room = 1_000  # for the end of the run, and not for the result of this call
+        disk.room = 1_000  # enough for the end of the run, and too little for the result of this call
         return "x" * 2_000
 
     rules = "rules: [{when: {step: 1}, text: Wait., tools: [{name: look}]}, {text: Done.}]"

@@ -27,8 +27,12 @@ def read(path: str | Path) -> Any:
     return json.loads(Path(path).read_text())
 
 
-async def traced(folder: Path, *queries: str, on_event: Callable[[], None] = lambda: None) -> Session:
-    """Run the queries with traces in the folder. A line arrives in each first iteration."""
+def requests_in(path: Path) -> list[dict[str, Any]]:
+    return [step for step in read(path)["steps"] if step["type"] == "request"]
+
+
+async def run_with_traces(folder: Path, *queries: str, on_event: Callable[[], None] = lambda: None) -> Session:
+    """Run the queries with traces in the folder. A line arrives during the first tool of each run."""
     async with open_session(MODEL, traces=folder / "traces") as session:
 
         def act(event: events.Event) -> None:
@@ -43,18 +47,19 @@ async def traced(folder: Path, *queries: str, on_event: Callable[[], None] = lam
 
 
 async def test_a_trace_has_requests_replies_and_tools(tmp_path: Path) -> None:
-    session = await traced(tmp_path, "Do the task")
+    session = await run_with_traces(tmp_path, "Do the task")
 
-    path = session.result.trace_path
-    assert path == str(tmp_path / "traces" / "test-1.json")
-    assert session.of(events.UserInterruption)[0].trace_path == path
+    path = tmp_path / "traces" / "test-1.json"
+    [interruption] = session.of(events.UserInterruption)
+    assert session.result.trace_path == interruption.trace_path == str(path)
     trace = read(path)
-    types = [step["type"] for step in trace["steps"]]
     assert (trace["session"], trace["run"], trace["query"]) == ("test", 1, "Do the task")
-    assert types[0:4] == ["receipt", "iteration_started", "request", "response"]
-    assert [each for each in types if each in ("tool_call", "tool_result")] == ["tool_call", "tool_result"]
-    assert types[-1] == "result"
-    first, second = [step for step in trace["steps"] if step["type"] == "request"]
+    types = [step["type"] for step in trace["steps"]]
+    start, iteration, request, reply, *during_run, end = types
+    assert (start, iteration, request, reply) == ("receipt", "iteration_started", "request", "response")
+    assert [each for each in during_run if each in ("tool_call", "tool_result")] == ["tool_call", "tool_result"]
+    assert end == "result"
+    first, second = requests_in(path)
     assert first["system"] == "You are a test."
     assert "plan_add_task" in [t["name"] for t in first["tools"]]
     assert "system" not in second, "only changes are written"
@@ -68,52 +73,77 @@ async def test_a_trace_has_requests_replies_and_tools(tmp_path: Path) -> None:
 
 
 async def test_each_run_has_a_private_file(tmp_path: Path) -> None:
-    sizes: list[int] = []
-
-    def look() -> None:
-        path = tmp_path / "traces" / "test-1.json"
-        sizes.extend([len(read(path)["steps"])] if path.exists() else [])
-
-    await traced(tmp_path, "Do the task", "Do it again", on_event=look)
+    await run_with_traces(tmp_path, "Do the task", "Do it again")
     files = sorted((tmp_path / "traces").iterdir())
     assert [read(f)["query"] for f in files] == ["Do the task", "Do it again"]
     assert {f.stat().st_mode & 0o777 for f in files} == {0o600}
-    assert sizes == sorted(sizes), "it can be read at every moment"
-    assert sizes[-1] > 6
+
+
+async def test_a_trace_can_be_read_at_every_moment(tmp_path: Path) -> None:
+    step_counts: list[int] = []
+
+    def read_trace() -> None:
+        path = tmp_path / "traces" / "test-1.json"
+        if path.exists():
+            step_counts.append(len(read(path)["steps"]))
+
+    await run_with_traces(tmp_path, "Do the task", on_event=read_trace)
+    assert step_counts == sorted(step_counts)
+    assert len(set(step_counts)) > 3, "it grows during the run"
 
 
 async def test_an_unusable_folder_affects_only_the_trace(tmp_path: Path) -> None:
     (tmp_path / "traces").write_text("a file in its place")
-
-    session = await traced(tmp_path, "Do the task")
-
+    session = await run_with_traces(tmp_path, "Do the task")
     assert session.result.status == "done"
     assert session.result.trace_path is None
 
 
+class TracedConversation:
+    """A conversation whose requests are traced. ``memory`` is what the model's adapter stores between requests."""
+
+    def __init__(self, trace: Trace, name: str) -> None:
+        self._ask = trace.tracer("main", ScriptedModel.parse("rules: [{text: ok}]"))
+        self._system = f"You are {name}."
+        self._memory: dict[object, Any] = {}
+        self.messages: list[Message] = []
+
+    async def ask(self, text: str) -> None:
+        self.messages.append(user_text(text))
+        request = Request(self._system, tuple(self.messages), memory=self._memory)
+        self.messages.append((await self._ask(request, lambda delta: None)).message)
+
+
 async def test_only_new_messages_are_written(tmp_path: Path) -> None:
     trace = Trace(tmp_path, "s")
-    ask = trace.tracer("main", ScriptedModel.parse("rules: [{text: ok}]"))
-    memories: dict[str, dict[object, Any]] = {"A": {}, "B": {}}
-    histories: dict[str, list[Message]] = {name: [] for name in memories}
-    for run in range(2):
+    conversations = [TracedConversation(trace, name) for name in "AB"]
+    for run, path in ((0, tmp_path / "s-1.json"), (1, tmp_path / "s-2.json")):
         trace.on_event(events.RunStarted(id="", query=f"{run}, with a lone surrogate \ud800"))
         for _ in range(3):
-            for name, memory in memories.items():
-                histories[name].append(user_text(name))
-                request = Request(f"You are {name}.", tuple(histories[name]), memory=memory)
-                histories[name].append((await ask(request, lambda delta: None)).message)
-        steps = [s for s in read(tmp_path / f"s-{run + 1}.json")["steps"] if s["type"] == "request"]
-        for n, name in enumerate(memories):
-            first, *later = steps[n::2]
-            assert (first["system"], first["messages_before"]) == (f"You are {name}.", 0), "a file is whole by itself"
-            assert len(first["messages"]) == 6 * run + 1
-            assert [s["messages_before"] for s in later] == [6 * run + 1, 6 * run + 3]
-            assert all([m["role"] for m in s["messages"]] == ["assistant", "user"] for s in later)
-    *kept, _, _ = histories["A"]  # the last query and its reply leave the conversation
-    await ask(Request("You are A.", (*kept, user_text("instead")), memory=memories["A"]), lambda delta: None)
-    last = [s for s in read(tmp_path / "s-2.json")["steps"] if s["type"] == "request"][-1]
-    assert (last["messages_before"], len(last["messages"])) == (len(kept), 1)
+            for conversation in conversations:
+                await conversation.ask("Go on")
+        messages_before_run = 6 * run
+        for n, name in enumerate("AB"):
+            first, second, third = requests_in(path)[n::2]  # the conversations send requests in turn
+            assert (first["system"], first["messages_before"]) == (f"You are {name}.", 0), "each file is complete"
+            assert len(first["messages"]) == messages_before_run + 1
+            for request, messages_before in ((second, messages_before_run + 1), (third, messages_before_run + 3)):
+                assert request["messages_before"] == messages_before
+                assert [message["role"] for message in request["messages"]] == ["assistant", "user"]
+    trace.close()
+
+
+async def test_a_rewound_conversation_is_traced(tmp_path: Path) -> None:
+    trace = Trace(tmp_path, "s")
+    trace.on_event(events.RunStarted(id="", query="Do the task"))
+    conversation = TracedConversation(trace, "A")
+    for query in ("one", "two"):
+        await conversation.ask(query)
+    del conversation.messages[-2:]  # the second query and its reply
+    messages_before = len(conversation.messages)
+    await conversation.ask("instead")
+    *_, last = requests_in(tmp_path / "s-1.json")
+    assert (last["messages_before"], len(last["messages"])) == (messages_before, 1)
     trace.close()
 
 
@@ -122,7 +152,7 @@ def test_a_full_disk_ends_the_trace(tmp_path: Path) -> None:
     trace.on_event(events.RunStarted(id="L1", query="Do the task"))
     trace.step("one", {})
     path = tmp_path / "s-1.json"
-    with files_at_most(path.stat().st_size + 20):
+    with files_at_most(path.stat().st_size + 20):  # too little for the next step
         trace.step("two", {"text": "x" * 100})
     trace.step("three", {})
     assert [step["type"] for step in read(path)["steps"]] == ["one"]

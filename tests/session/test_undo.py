@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,7 @@ def files(place: Place) -> dict[str, str]:
     return {path.name: path.read_text() for path in place.workspace.iterdir()}
 
 
-def sent(place: Place) -> list[str]:
+def last_sent_texts(place: Place) -> list[str]:
     return [message.text for message in place.model.requests[-1].messages if message.text]
 
 
@@ -56,11 +57,12 @@ async def test_undo_restores_files_and_the_conversation(place: Place) -> None:
         await place.ask(chain, "hello", "set a a1", "set b b1")
         chain.undo.undo(2)
         assert files(place) == {"a": "a0"}
-        assert place.workspace.resolve() / "a" not in chain._shared.known_files.digests, "it has to be read again"
+        known_files = chain._shared.known_files.digests
+        assert place.workspace.resolve() / "a" not in known_files, "it must be read again before it is edited"
         assert place.notices == [f"Back to before: set a a1. Restored: a. Removed: b. {SHELL_STAYS}"]
         assert chain.last_reply == "Hello."
         await place.ask(chain, "again")
-        assert sent(place) == ["hello", "Hello.", "again"]
+        assert last_sent_texts(place) == ["hello", "Hello.", "again"]
 
 
 async def test_an_undone_run_cannot_be_continued(place: Place) -> None:
@@ -84,13 +86,12 @@ async def test_undo_of_files_informs_the_model(place: Place) -> None:
         chain.undo.undo(keeps_conversation=True)
         assert files(place) == {"a": "a0"}
         chain.undo.undo(keeps_conversation=True)
-        assert place.notices[1] == f"No file was restored. {SHELL_STAYS}"
+        _, second_notice = place.notices
+        assert second_notice == f"No file was restored. {SHELL_STAYS}"
         await place.ask(chain, "again")
-        assert sent(place)[0] == "set a a1"
-        assert sent(place)[-2:] == [
-            "[The user undid your changes of: a. Read these files again before you edit them.]",
-            "again",
-        ]
+        first_query, *_, note, last_query = last_sent_texts(place)
+        assert (first_query, last_query) == ("set a a1", "again")
+        assert note == "[The user undid your changes of: a. Read these files again before you edit them.]"
 
 
 async def test_a_file_changed_since_is_left(place: Place) -> None:
@@ -112,11 +113,11 @@ async def test_undo_works_after_resuming(place: Place) -> None:
         assert [point.query for point in chain.undo.points] == ["set a a1", "hello"]
         chain.undo.undo()
         await place.ask(chain, "again")
-        assert (files(place), sent(place)) == ({"a": "a0"}, ["hello", "Hello.", "again"])
+        assert (files(place), last_sent_texts(place)) == ({"a": "a0"}, ["hello", "Hello.", "again"])
     async with place.open(resume=place.id) as chain:
         assert [point.query for point in chain.undo.points] == ["again", "hello"]
         await place.ask(chain, "and again")
-        assert sent(place) == ["hello", "Hello.", "again", "Hello.", "and again"]
+        assert last_sent_texts(place) == ["hello", "Hello.", "again", "Hello.", "and again"]
 
 
 async def test_undo_needs_an_earlier_run_and_none_active(place: Place) -> None:
@@ -132,68 +133,87 @@ async def test_undo_needs_an_earlier_run_and_none_active(place: Place) -> None:
 
 
 async def test_undo_after_a_kill_at_every_record(place: Place, tmp_path: Path) -> None:
-    """A kill after each record, before or after the change of a file, is a copy of the disk at that time."""
+    """A kill after a record is a copy of the disk at that time."""
     copies: list[Path] = []
 
-    def copy() -> None:
-        copies.append(tmp_path / f"copy{len(copies)}")
-        shutil.copytree(tmp_path / "work", copies[-1] / "work")
-        shutil.copytree(tmp_path / "state", copies[-1] / "state")
+    def copy_disk() -> None:
+        copy = tmp_path / f"copy{len(copies)}"
+        shutil.copytree(tmp_path / "work", copy / "work")
+        shutil.copytree(tmp_path / "state", copy / "state")
+        copies.append(copy)
 
     async with place.open() as chain:
         journal = chain._shared.journal
-        record = journal._when_written
-        journal._when_written = lambda each: (record(each), copy())[0]
+        when_written = journal._when_written
+        journal._when_written = lambda entry: (when_written(entry), copy_disk())[0]
         await place.ask(chain, "hello", "set a a1", "set b b1")
-        journal._when_written = record
-    for each in copies:
-        # The session knows its workspace by the path.
+        journal._when_written = when_written
+    for copy in copies:
+        # The workspace is at its recorded path, and the state folder in the copy.
         shutil.rmtree(place.workspace)
-        shutil.copytree(each / "work", place.workspace)
-        other = place_at(each)
-        other.workspace = place.workspace
-        async with other.open(resume=place.id) as chain:
+        shutil.copytree(copy / "work", place.workspace)
+        killed = place_at(copy)
+        killed.workspace = place.workspace
+        async with killed.open(resume=place.id) as chain:
             await chain.wait_idle()
             if chain.undo.points:
                 chain.undo.undo(len(chain.undo.points))
-                assert "Changed since" not in other.notices[-1]
-            assert files(other) == {"a": "a0"}, each
-    assert len(copies) > 20
+                *_, notice = killed.notices
+                assert "Changed since" not in notice
+            assert files(killed) == {"a": "a0"}, copy
+    assert len(copies) > 20, "three runs with two calls each write more records"
 
 
-EDITS = st.lists(st.tuples(st.sampled_from("ab"), st.booleans()), max_size=8)
+@dataclass(frozen=True)
+class Write:
+    """A write of a file. The agent's own writes can be undone."""
+
+    name: str
+    is_by_agent: bool
+
+
+@dataclass(frozen=True)
+class Version:
+    """The content of a file after a write, and whether that write is undone."""
+
+    content: bytes
+    is_undone: bool
+
+
+WRITES = st.lists(st.builds(Write, st.sampled_from("ab"), st.booleans()), max_size=8)
 
 
 @trying(max_examples=200)
-@given(before=EDITS, undone=EDITS)
+@given(before=WRITES, undone=WRITES)
 def test_undo_reverts_no_change_of_others(
-    tmp_path_factory: pytest.TempPathFactory, before: Sequence[tuple[str, bool]], undone: Sequence[tuple[str, bool]]
+    tmp_path_factory: pytest.TempPathFactory, before: Sequence[Write], undone: Sequence[Write]
 ) -> None:
-    """Random writes by the agent (true) and by others; those of the second part are undone."""
+    """The agent and others write files. The agent's writes of the second part are undone."""
     folder = tmp_path_factory.mktemp("undo")
     contents: dict[str, bytes] = {}
     changes: list[FileChanged] = []
-    history: dict[str, list[tuple[bytes, bool, bool]]] = {"a": [], "b": []}
-    for n, (name, by_agent) in enumerate([*before, *undone]):
-        path, new = folder / name, f"{n}".encode()
+    versions: dict[str, list[Version]] = {"a": [], "b": []}
+    for n, write in enumerate([*before, *undone]):
+        path, new = folder / write.name, f"{n}".encode()
         old = path.read_bytes() if path.exists() else None
-        is_undone = n >= len(before)
-        if by_agent:
+        is_undone = write.is_by_agent and n >= len(before)
+        if write.is_by_agent:
             contents[digest(old or b"")] = old or b""
-            if is_undone:
-                changes.append(FileChanged("main", f"c{n}", name, "" if old is None else digest(old), digest(new)))
+        if is_undone:
+            changes.append(FileChanged("main", f"c{n}", write.name, "" if old is None else digest(old), digest(new)))
         path.write_bytes(new)
-        history[name].append((new, by_agent, is_undone))
-    restored, left = restore_files(folder, changes, contents.get)
-    for name, versions in history.items():
-        kept = len(versions)
-        while kept and versions[kept - 1][1] and versions[kept - 1][2]:
-            kept -= 1
+        versions[write.name].append(Version(new, is_undone))
+    restored, not_restored = restore_files(folder, changes, contents.get)
+    for name, all_versions in versions.items():
+        kept = all_versions[:]
+        while kept and kept[-1].is_undone:
+            kept.pop()
         path = folder / name
-        assert (path.read_bytes() if path.exists() else None) == (versions[kept - 1][0] if kept else None)
-        assert (name in restored) == (kept < len(versions))
-        assert (name in left) == any(by_agent and is_undone for _, by_agent, is_undone in versions[:kept])
-    assert restore_files(folder, changes, contents.get)[0] == []
+        assert (path.read_bytes() if path.exists() else None) == (kept[-1].content if kept else None)
+        assert (name in restored) == (len(kept) < len(all_versions))
+        assert (name in not_restored) == any(version.is_undone for version in kept), "another write followed"
+    restored_again, _ = restore_files(folder, changes, contents.get)
+    assert restored_again == []
 
 
 async def test_undo_works_without_a_stored_session(place: Place) -> None:

@@ -1,4 +1,4 @@
-"""The lines of a session by its records: the agent of each line, and the point of its delivery."""
+"""The lines of a session according to its records: the agent of each line, and the point of its delivery."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class AcceptedLine:
     urgency: str
     agent: str
     ends: dict[str, int] = field(default_factory=dict)
-    entered: str = ""
+    point: str = ""
     """The point of its delivery."""
 
     @property
@@ -39,12 +39,12 @@ class AcceptedLine:
 
     @property
     def marks(self) -> set[str]:
-        """The parts of the text that no other line has."""
+        """The parts of the text that identify the line in a conversation."""
         return set(MARKED.findall(self.text))
 
     def is_in(self, texts: list[str]) -> bool:
-        said = parse_line(self.text, local=False).message
-        return any(self.text.strip() in text or said in text for text in texts)
+        message = parse_line(self.text, local=False).message
+        return any(self.text.strip() in text or message in text for text in texts)
 
 
 class Lines:
@@ -77,6 +77,6 @@ class Lines:
         return line
 
     @property
-    def of_the_plan(self) -> set[str]:
+    def plan_marks(self) -> set[str]:
         """The marks that may occur in the texts of tasks."""
         return {mark for line in self._lines.values() if line.kind == "todo" for mark in line.marks}

@@ -1,4 +1,4 @@
-"""A session after a crash: its journal up to some byte, the session resumed from it, and checks of both."""
+"""Sessions after a crash: resume a session from the start of its journal, and check both."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ANSWER = "rules: [{text: Gone on.}]"
 
 
 def reopened(data: bytes, model: Model | str = ANSWER, **options: Any) -> AbstractAsyncContextManager[Session]:
-    """Resume the session of a journal that ends anywhere. The options are those of ``open_session``."""
+    """Resume the session of a journal that may end anywhere. The options are those of ``open_session``."""
     file, read = load_crashed(data)
     return open_session(model, file=file, resume=read, **options)
 
@@ -35,15 +35,15 @@ def reopened(data: bytes, model: Model | str = ANSWER, **options: Any) -> Abstra
 def load_crashed(data: bytes) -> tuple[MemoryFile, LoadedSession]:
     """Return a journal that may end anywhere, as a file, and the session that is read from it."""
     file = MemoryFile()
-    # What ``DiskFile`` writes before the next record.
+    # ``DiskFile`` ends a torn row before it writes the next record.
     file.data = file.synced = data if data.endswith(b"\n") or not data else data + b"\0\n"
     return file, load_journal(io.BytesIO(data))
 
 
 def check_readable(session: Session) -> None:
-    """Check that a journal leads to the emitted events, and every prefix of it to valid conversations.
+    """Check that a journal leads to the emitted events, and random prefixes of it to valid conversations.
 
-    Only one session in twelve is checked, since this takes longer than most of them.
+    Only one session in twelve is checked, since the check takes longer than most sessions.
     """
     data = session.file.data
     if zlib.crc32(data) % 12:
@@ -56,7 +56,7 @@ def check_readable(session: Session) -> None:
 
 
 def check_conversations(read: LoadedSession) -> None:
-    """I2: check the next request of each agent, with its open calls answered."""
+    """I2: check that the next request of each agent is valid, once its open calls are answered."""
     for agent in read.state.agents.values():
         if agent.history.conversation.messages:
             assert check_messages(_answered(agent)) is None
@@ -85,14 +85,8 @@ _KEYS: dict[type[events.Event], Callable[[Any], object]] = {
     events.AgentStarted: lambda e: (e.name, e.kind, e.parent_id, e.task),
     events.AgentEnded: lambda e: (e.name, e.kind, e.parent_id, e.task, e.status),
     events.LineQueued: lambda e: (
-        e.id,
-        e.text,
-        e.kind,
-        e.urgency,
-        e.target_agent,
-        e.iteration,
-        e.waiting,
-        e.adjustment,
+        *(e.id, e.text, e.kind, e.urgency, e.target_agent, e.iteration),
+        *(e.waiting, e.adjustment),
     ),
     events.RunStarted: lambda e: (e.id, e.query),
     events.Result: lambda e: (
@@ -100,7 +94,7 @@ _KEYS: dict[type[events.Event], Callable[[Any], object]] = {
         e.termination_reason,
     ),
 }
-"""The recorded fields of each event. Calls and iterations may be emitted without a record, if they were cut early."""
+"""The recorded fields of each event. Calls and iterations are missing: those cut early have events and no record."""
 
 _NEVER_RECORDED = ("refused", "unsent", "started", "failed")
 
@@ -110,11 +104,12 @@ def check_replayed_events(session: Session) -> None:
     replayed = _by_agent(events_of_journal(Reading(io.BytesIO(session.file.data))))
     emitted = _by_agent(session.events)
     for key in replayed.keys() | emitted.keys():
-        mine, theirs = replayed.get(key, []), emitted.get(key, [])
-        if key[1] == events.ToolResult.type:  # calls that could not run are recorded with the results of the others
-            mine, theirs = sorted(mine, key=str), sorted(theirs, key=str)
-        # The last events may be recorded, and not be emitted before the record is on disk.
-        assert mine[: len(theirs)] == theirs, f"{key}: {mine} is replayed, and {theirs} was emitted"
+        from_journal, live = replayed.get(key, []), emitted.get(key, [])
+        _, type_ = key
+        if type_ == events.ToolResult.type:  # calls that could not run are recorded with the results of the others
+            from_journal, live = sorted(from_journal, key=str), sorted(live, key=str)
+        # The last events may be recorded and not yet emitted, because the record is not on disk.
+        assert from_journal[: len(live)] == live, f"{key}: {from_journal} is replayed, and {live} was emitted"
 
 
 def _by_agent(all_events: Iterable[events.Event]) -> dict[tuple[str, str], list[object]]:

@@ -15,7 +15,7 @@ from .clock import pass_time
 
 
 class MemoryFile:
-    """A journal's file in memory, without a thread, since the test clock would continue while a thread works."""
+    """A journal's file in memory. It uses no thread, since the test clock would continue while a thread works."""
 
     writes_later = False
 
@@ -60,7 +60,7 @@ class MemoryFile:
 
 
 class BackgroundFile(MemoryFile):
-    """A file in a store behind a network, which writes at the next sync. It counts its syncs."""
+    """A file in a store behind a network, which writes at the next sync, and counts the syncs."""
 
     writes_later = True
 
@@ -74,18 +74,18 @@ class BackgroundFile(MemoryFile):
 
 
 SMALL = 420
-"""The bytes of a record for which a nearly full disk has room: lines and receipts, but no long result or reply."""
+"""The largest record, in bytes, that a nearly full disk accepts: lines and receipts, but no long result or reply."""
 
 
 class FullDisk(MemoryFile):
-    """A disk with room for records of up to ``room`` bytes. Syncs fail if it is ``broken``."""
+    """A disk that accepts records of up to ``room`` bytes. Syncs fail if it is ``broken``."""
 
     room: float = math.inf
     broken = False
 
     @property
     def full(self) -> bool:
-        """Whether it has no room at all."""
+        """Whether it accepts no record."""
         return self.room == 0
 
     @full.setter
@@ -104,7 +104,7 @@ class FullDisk(MemoryFile):
 
 @contextmanager
 def files_at_most(size: int) -> Iterator[None]:
-    """Limit the size of files: the operating system writes the bytes of a write that fit, and refuses the others."""
+    """Limit the size of files. A write beyond it is cut short by the operating system, and the next one fails."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:

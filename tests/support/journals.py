@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,7 @@ class Receipt:
 
 def journals(home: Path) -> dict[str, list[dict[str, Any]]]:
     """Return the records of each session by its id, the latest session last, without a torn record."""
-    found = {}
-    for path in journal_files(home):
-        found[path.stem] = [json.loads(row) for row in path.read_bytes().split(b"\n")[:-1]]
-    return found
+    return {path.stem: [json.loads(row) for row in path.read_bytes().split(b"\n")[:-1]] for path in journal_files(home)}
 
 
 def journal_files(home: Path) -> list[Path]:
@@ -35,8 +32,8 @@ def journal_files(home: Path) -> list[Path]:
 
 def records(home: Path) -> list[dict[str, Any]]:
     """Return the records of the only session."""
-    (found,) = journals(home).values()
-    return found
+    (only_session,) = journals(home).values()
+    return only_session
 
 
 def receipts(home: Path) -> dict[str, Receipt]:
@@ -44,13 +41,13 @@ def receipts(home: Path) -> dict[str, Receipt]:
     return receipts_of(records(home))
 
 
-def receipts_of(found: Sequence[Mapping[str, Any]]) -> dict[str, Receipt]:
+def receipts_of(all_records: Sequence[Mapping[str, Any]]) -> dict[str, Receipt]:
     """Return the last state of each line in these records."""
     lines: dict[str, Receipt] = {}
-    for record in found:
+    for record in all_records:
         if record["type"] == "line":
             lines[record["id"]] = Receipt(record["text"], record["kind"])
         elif record["type"] == "receipt":
-            was = lines[record["id"]]
-            lines[record["id"]] = Receipt(was.text, was.kind, record["state"], record["iteration"], record["point"])
+            state, iteration, point = record["state"], record["iteration"], record["point"]
+            lines[record["id"]] = replace(lines[record["id"]], state=state, iteration=iteration, point=point)
     return lines

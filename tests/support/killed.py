@@ -1,4 +1,4 @@
-"""Sessions whose program was killed in the middle of a run, or left by its user."""
+"""Sessions whose program was killed during a run, or left by its user."""
 
 from __future__ import annotations
 

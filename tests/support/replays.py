@@ -1,4 +1,4 @@
-"""Comparison of the session of a test with the requests that would be sent today."""
+"""Compare the session of a test with the requests that its settings lead to now."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from chain.app.replay import Replayed, replay
 from .sessions import Session, written_at
 
 
-def replayed(session: Session) -> Replayed:
+def replay_session(session: Session) -> Replayed:
     """Return the replay of a session with its own settings."""
     assert session.use is not None
     return replay(session.use, session.file.data.splitlines(keepends=True), tools=session.tools)
@@ -16,5 +16,5 @@ def replayed(session: Session) -> Replayed:
 def check_replays(session: Session) -> None:
     """Check that a replay finds no difference, unless prompts were changed while the session was open."""
     if session.use is not None and written_at(session.use) == session.prompts:
-        found = replayed(session)
-        assert found.is_same, "\n".join(found.rows)
+        replayed = replay_session(session)
+        assert replayed.is_same, "\n".join(replayed.rows)

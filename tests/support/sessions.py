@@ -1,9 +1,8 @@
-"""A chain in memory with a model that records its requests. Nothing here replaces our own code."""
+"""Open a chain in memory with a model that records its requests."""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -74,7 +73,7 @@ class Recorder:
 
 @dataclass
 class OneConversation:
-    """A model that is called without a chain. Its memory of the conversation lasts from request to request."""
+    """A model that is called without a chain. Its memory persists between requests."""
 
     model: Model
     memory: Memory = field(default_factory=dict)
@@ -107,13 +106,13 @@ class Session:
     """The modification times of the files next to its configuration, by their names."""
     tools: tuple[Tool, ...] = ()
     addressed: dict[str, str] = field(default_factory=dict)
-    """The addresses of lines by their ids, as far as they are known; empty for no address."""
+    """The known addresses of lines by their ids; empty for no address."""
     states: dict[int, object] = field(default_factory=dict)
     """The ``fingerprint`` of the state after each record, by the ``seq`` of the record."""
     is_watched: bool = False
     """Whether ``states`` is filled."""
     has_unwritten: bool = False
-    """Whether a record could not be written, so that the journal leads to another state."""
+    """Whether a record could not be written. The journal then leads to another state."""
     walk: object = None
     """The progress of the checks (``walk.walked``)."""
     _parsed: bytes = b""
@@ -148,15 +147,15 @@ class Session:
 
     @property
     def resumed(self) -> Resumed:
-        """The data that front ends show of a resumed session."""
+        """The data of a resumed session that front ends show."""
         assert self.chain.resumed is not None
         return self.chain.resumed
 
     @property
     def result(self) -> events.Result:
         """The last run's result."""
-        found: events.Result = self.of(events.Result)[-1]
-        return found
+        result: events.Result = self.of(events.Result)[-1]
+        return result
 
     @property
     def records(self) -> list[dict[str, Any]]:
@@ -174,7 +173,7 @@ class Session:
         return next(r.state for r in self.chain.lines.receipts if r.id == id)
 
     def sent(self, n: int = -1) -> str:
-        """Return the conversation in request ``n``, one row for each message."""
+        """Return the conversation of request ``n`` with one row for each message."""
         return "\n".join(
             f"{m.role}: {m.text or ', '.join(r.text for r in m.results) or [c.name for c in m.calls]}"
             for m in self.model.requests[n].messages
@@ -194,7 +193,7 @@ class Session:
 
 
 def at(session: Session, kind: type[events.Event], action: Callable[[], object], nth: int = 1, **fields: Any) -> None:
-    """Call ``action`` in the step of the nth event of this kind that has these fields."""
+    """Call ``action`` at the nth event of this type that has these fields, before other tasks run."""
     seen = 0
 
     def on_event(event: events.Event) -> None:
@@ -222,8 +221,7 @@ _FOLDERS = TemporaryDirectory(prefix="chain-test-")
 def written_at(use: Settings) -> dict[str, int]:
     """Return the modification times of the files next to a configuration, by their names."""
     assert use.file is not None
-    with os.scandir(use.file.parent) as found:
-        return {each.name: each.stat().st_mtime_ns for each in found if each.name.endswith(".yaml")}
+    return {path.name: path.stat().st_mtime_ns for path in use.file.parent.glob("*.yaml")}
 
 
 @cache
@@ -247,8 +245,7 @@ def settings(
 ) -> Settings:
     """Return settings that are read from a file, once for each combination.
 
-    ``kinds`` and ``files`` are JSON objects by names. ``models`` too: each has its number of attempts, ``null`` for no
-    limit.
+    ``kinds`` and ``files`` are JSON objects by names. ``models`` are numbers of attempts by names; ``null``: no limit.
     """
     folder = Path(mkdtemp(dir=_FOLDERS.name))
     (folder / "system.yaml").write_text("messages: [{role: system, content: You are a test.}]")

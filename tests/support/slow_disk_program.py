@@ -1,4 +1,4 @@
-"""A Python program whose disk hangs while a pipe exists in the folder ``$GATES``.
+"""Run a Python program whose disk hangs while a pipe exists in the folder ``$GATES``.
 
 A pipe named ``disk`` blocks every sync, and one named ``write`` every write to a journal.
 """

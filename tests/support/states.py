@@ -1,4 +1,4 @@
-"""Comparison of the state of a running session with the state that its journal leads to."""
+"""Compare the state of a running session with the state that its journal leads to."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def fingerprint(state: State) -> object:
-    """Return all of a state that may change, and the lengths of what only grows."""
+    """Return the parts of a state that may change, and the lengths of lists that only grow."""
     lines = state.lines
     return (
         (state.model, state.mode, state.effort, state.instructions, state.server_tools),
@@ -68,7 +68,7 @@ def _agent(agent: AgentState) -> object:
 
 
 ONE_IN = 8
-"""In a random test, one session of this number is watched, since that takes long. Other tests watch every session."""
+"""Random tests watch one of this number of sessions, since that takes long. Other tests watch every session."""
 
 _random = count()
 
@@ -86,14 +86,14 @@ def watch_states(session: Session) -> None:
     journal, state = session.chain._shared.journal, session.chain.state
     apply = journal._apply
 
-    def watched(entry: Entry) -> Sequence[Event]:
-        found = apply(entry)
+    def apply_and_watch(entry: Entry) -> Sequence[Event]:
+        new_events = apply(entry)
         # A record that could not be written has the number of the one before it.
         session.has_unwritten |= entry.seq in session.states
         session.states[entry.seq] = fingerprint(state)
-        return found
+        return new_events
 
-    journal.connect(watched, journal._emit)
+    journal.connect(apply_and_watch, journal._emit)
 
 
 def check_states(session: Session) -> None:

@@ -17,8 +17,8 @@ from .accepted import AcceptedLine, Lines
 from .agent_walk import AgentWalk, Ending
 from .sessions import Mark, Session
 
-_FIRST = ("explore", "plan")
-"""The kinds whose agents lines go to before those of all others."""
+_PREFERRED = ("explore", "plan")
+"""The kinds of agents that get lines without an address before all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,22 +51,21 @@ def in_order(
         mark = next(marks, None)
 
 
-_OF_A_STEP = ("line", "receipt", "plan", "question", "answer", "model", "interrupted", "compact")
-"""Records that come in the step in which lines are delivered, before their message."""
+_BEFORE_A_MESSAGE = ("line", "receipt", "plan", "question", "answer", "model", "interrupted", "compact")
+"""Types of records that may precede the message of delivered lines in the same step."""
 
 
-_read: dict[int, tuple[Settings | None, AgentsSettings, float]] = {}
-"""The bounds by the identity of the settings, since the few settings are read for thousands of sessions."""
+_limits: dict[int, tuple[Settings | None, AgentsSettings, float]] = {}
+"""A cache by the identity of the settings, since few settings are used for thousands of sessions."""
 
 
-def _bounds_of(use: Settings | None) -> tuple[AgentsSettings, float]:
-    """The bounds for agents, and for the tokens of a tree."""
-    if id(use) not in _read:
-        _read[id(use)] = (
-            use,
-            *((AgentsSettings(), math.inf) if use is None else (use.agents, use.chain().budget.max_tokens or math.inf)),
-        )
-    return _read[id(use)][1:]
+def _limits_of(use: Settings | None) -> tuple[AgentsSettings, float]:
+    """Return the limits of agents, and the maximum number of tokens of a tree."""
+    if id(use) not in _limits:
+        tokens = None if use is None else use.chain().budget.max_tokens
+        _limits[id(use)] = use, AgentsSettings() if use is None else use.agents, tokens or math.inf
+    _, agents, max_tokens = _limits[id(use)]
+    return agents, max_tokens
 
 
 class Walk:
@@ -76,10 +75,10 @@ class Walk:
         self._session = session
         self.max_iterations = max_iterations
         self.data = b""
-        """The journal as far as it was read."""
+        """The part of the journal that was read."""
         self._place = START
-        self._bounds, self._budget = _bounds_of(session.use)
-        self._limits = {kind.name: kind.max_iterations or max_iterations for kind in self._bounds.kinds}
+        self._agents_settings, self._budget = _limits_of(session.use)
+        self._limits = {kind.name: kind.max_iterations or max_iterations for kind in self._agents_settings.kinds}
         self._parallel: set[str] = set()
         self._endings: dict[str, Ending] = {}
         self._lines = Lines()
@@ -89,34 +88,34 @@ class Walk:
         self.conversations: dict[int, str] = {}
         """The agents by the identity of their conversations' memory."""
         self.deliveries: dict[tuple[str, ...], tuple[str, str, int, int]] = {}
-        """By the ids of delivered lines: the agent, its ``parent_id``, its iteration and the iterations left."""
+        """By the ids of delivered lines: the agent, its ``parent_id`` and iteration, and the iterations left."""
         self.found: list[list[str]] = []
         """The results of each run that are no errors, in the order of the calls."""
-        self._asking = ""
+        self._requesting = ""
         """The agent whose request was recorded last."""
-        self._asks: dict[str, str] = {}
-        """The asking agents by their open questions."""
+        self._questions: dict[str, str] = {}
+        """The agents by the ids of their open questions."""
         self._is_running = False
 
     def _agent(self, name: str, kind: str) -> AgentWalk:
         limit = self._limits.get(kind, self.max_iterations)
         return AgentWalk(name, kind, limit, self._lines, self._parallel, self._endings)
 
-    def go_on(self, records: Sequence[dict[str, Any]]) -> None:
+    def read_new(self, records: Sequence[dict[str, Any]]) -> None:
         """Read the records since the last call."""
         self._parallel |= {t.name for t in self._session.chain.tools if can_run_in_parallel(t)}
         for item in in_order(self._session, records, self._place):
-            self.take(item)
+            self.read(item)
         self.data = self._session.file.data
         self._place = Place(len(records), len(self._session.marks), len(self.data))
 
-    def take(self, item: dict[str, Any] | Mark) -> None:
+    def read(self, item: dict[str, Any] | Mark) -> None:
         if isinstance(item, Mark):
-            self._mark(item)
+            self._read_mark(item)
             return
-        if item["type"] not in _OF_A_STEP and not (item["type"] == "message" and item["line_ids"]):
+        if item["type"] not in _BEFORE_A_MESSAGE and not (item["type"] == "message" and item["line_ids"]):
             for each in self.main.all():
-                each.goes_on()
+                each.start_step()
         match item["type"]:
             case "line":
                 self._line(item)
@@ -129,7 +128,7 @@ class Walk:
                     left = agent.limit - agent.iteration
                     self.deliveries[tuple(item["line_ids"])] = (agent.name, agent.parent_id, agent.iteration, left)
             case "request" if item["phase"] == "sent":
-                self._asking = item["agent"]
+                self._requesting = item["agent"]
                 self._at_work(item["agent"]).asks_model(is_for_summary=item.get("compacts", False))
             case "compacted":
                 self._at_work(item["agent"]).compact(item)
@@ -146,11 +145,12 @@ class Walk:
             case "tool_finished":
                 self._at_work(item["agent"]).finish(item["id"])
             case "question":
-                self._asks[item["id"]] = item["agent"]
+                self._questions[item["id"]] = item["agent"]
             case "answer":
-                assert self._asks.pop(item["id"]) == item["agent"]
+                assert self._questions.pop(item["id"]) == item["agent"]
                 is_withdrawn = item["decision"] == "withdrawn" or item["by"] == "config"
-                assert is_withdrawn or not self.agents[item["agent"]].is_held_up, "a question outlives what ends it"
+                agent = self.agents[item["agent"]]
+                assert is_withdrawn or not agent.is_blocked, "a question is answered after an urgent line or a stop"
             case "agent_started":
                 self._begin(item)
             case "agent_ended":
@@ -158,17 +158,17 @@ class Walk:
                 assert item["parent_id"] == self.agents[item["name"]].parent_id
                 self.agents[item["name"]].end(item["status"], item["iterations"], item["usage"])
             case "result":
-                self.found.append(self.main.found)
+                self.found.append(self.main.findings)
                 self.main.result(item, interactive=self._session.interactive)
                 self._is_running = False
             case _:
                 pass
 
-    def _mark(self, mark: Mark) -> None:
+    def _read_mark(self, mark: Mark) -> None:
         match mark.what:
             case None:
                 for each in self.main.all():
-                    each.tell_to_end("interrupt")
+                    each.request_end("interrupt")
             case Request() as request:
                 self._request(request, mark.synced)
             case events.LineQueued(id=id, target_agent=target):
@@ -200,19 +200,19 @@ class Walk:
         assert agent.kind == record["kind"]
         assert name.startswith(f"{agent.kind}-")
         agent.begin(parent, record["parent_id"])
-        assert agent.depth <= self._bounds.max_depth
-        assert len(self.main.all()) - 1 <= self._bounds.max_running
+        assert agent.depth <= self._agents_settings.max_depth
+        assert len(self.main.all()) - 1 <= self._agents_settings.max_running
 
     def _request(self, request: Request, synced: int) -> None:
         """I7: a conversation is one agent's, and an agent has one."""
-        name = self.conversations.setdefault(id(request.memory), self._asking)
+        name = self.conversations.setdefault(id(request.memory), self._requesting)
         agent = self._at_work(name)
         assert agent.memory is request.memory or agent.memory is None, f"{name} has two conversations"
         agent.memory = request.memory
-        assert sum(self.main.usage) < self._budget, "a call starts though the budget of the tree is spent"
+        assert sum(self.main.usage) < self._budget, "a call starts after the budget of the tree was spent"
         agent.request(request, synced)
 
-    # ---- which agent a line goes to
+    # ---- the agent of a line
 
     def _line(self, record: dict[str, Any]) -> None:
         agent = self._at_work(record["agent"])
@@ -227,7 +227,7 @@ class Walk:
         agent.line(line)
         if line.kind == "stop":
             for each in agent.all():
-                each.tell_to_end("stop")
+                each.request_end("stop")
         self._cut_below(agent, line)
 
     def _move(self, record: dict[str, Any], agent: AgentWalk) -> None:
@@ -241,32 +241,32 @@ class Walk:
             self._cut_below(agent, line, but=before)
 
     def _cut_below(self, agent: AgentWalk, line: AcceptedLine, but: AgentWalk | None = None) -> None:
-        if line.urgency == "now" and agent.giving_back is None:
+        if line.urgency == "now" and agent.settled_from is None:
             for each in agent.all():
                 if each not in (agent, but):
-                    each.tell_to_end("interrupt")
+                    each.request_end("interrupt")
 
     def _target(self, kind: str) -> str:
-        """The agent that a line without an address goes to."""
+        """Return the agent that gets a line without an address."""
         if kind in ("todo", "follow-up", "stop"):
             return "main"
-        if self._asks:
-            return list(self._asks.values())[-1]
+        if self._questions:
+            return list(self._questions.values())[-1]
         node = self.main
         while below := [each for each in node.below if not each.is_asked]:
-            ranks = [_FIRST.index(each.kind) if each.kind in _FIRST else len(_FIRST) for each in below]
+            ranks = [_PREFERRED.index(each.kind) if each.kind in _PREFERRED else len(_PREFERRED) for each in below]
             node = [each for each, rank in zip(below, ranks, strict=True) if rank == min(ranks)][-1]
         return node.name
 
 
 def walked(session: Session, records: Sequence[dict[str, Any]], max_iterations: int) -> Walk:
-    """Return the walk of a session, read to its end. Continues the walk of an earlier check."""
+    """Return the walk of a session, read to its end. It continues the walk of an earlier check."""
     walk = session.walk
     if not (
         isinstance(walk, Walk) and walk.max_iterations == max_iterations and session.file.data.startswith(walk.data)
     ):
         walk = Walk(session, max_iterations)
-    session.walk = None  # unless it comes to the end
-    walk.go_on(records)
+    session.walk = None  # if a check fails, the walk is not used again
+    walk.read_new(records)
     session.walk = walk
     return walk
