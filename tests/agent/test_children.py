@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 import trio
-from support.agents import WAIT, Call, Family, Obedient, asks, family, starts, work
+from support.agents import WAIT, Call, Obedient, asks, family, starts, work
 from support.disks import FullDisk
 from support.sessions import INTERRUPTED, at, open_session, settings
 
