@@ -352,9 +352,7 @@ async def test_an_edit_changes_messages_of_waiting_lines_only() -> None:
     gate, use = Gate(), settings_with_handler(URGENT)
     async with open_session(TWO_TOOLS, tools=[gate.tool, look], use=use) as session:
         await begin(session, gate, "use B", "deploy it")
-        edit_handler(
-            use, "rules: [{match: deploy, action: stop, messages: [{role: user, content: 'NEW: ${message}'}]}]"
-        )
+        edit_handler(use, URGENT.replace("urgent", "stop").replace("OPS", "NEW"))
         await finish(session, gate)
         [interruption] = session.of(events.UserInterruption)
         assert (interruption.ids, interruption.point, interruption.tools_skipped) == (("L2", "L3"), "C", ("look",))
