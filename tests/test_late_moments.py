@@ -1,7 +1,5 @@
 """Lines, stops and errors of the disk at the end of a run: no line is lost, and nothing is done twice."""
 
-from __future__ import annotations
-
 import pytest
 from support import BackgroundFile, MemoryFile, at, checked_session, open_session, settings
 from support.gate import Gate, begin, finish

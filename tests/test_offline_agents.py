@@ -1,7 +1,5 @@
 """The offline model with agents, in a chain with real files and tools."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
@@ -194,9 +192,6 @@ async def test_an_explorer_asks_only_about_several_files(word: str, read: list[s
         assert "Did not work: " not in answer
 
 
-# ---------------------------------------------------------------------------------------------- finished explorers
-
-
 @pytest.mark.parametrize(
     ("query", "row", "searches"),
     [
@@ -223,9 +218,6 @@ async def test_the_latest_explorer_is_asked(play: Play) -> None:
         assert played.inputs("main", "agent_ask", "agent") == first_two
         await played.run("ask explore-1 what it found", "ask the explorer what it found")
         assert played.inputs("main", "agent_ask", "agent") == [*first_two, "explore-1", "explorer", "explore-1"]
-
-
-# ---------------------------------------------------------------------------------------------- other agents
 
 
 async def test_an_agent_starts_explorers(play: Play) -> None:

@@ -6,8 +6,6 @@ tasks are blocked, and after the run. Each replay checks the invariants of SPEC 
 ``outcome``.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

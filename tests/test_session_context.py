@@ -1,7 +1,5 @@
 """The session context in the system prompt: its contents, and that it never changes during a session."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -102,9 +100,6 @@ HEADS = {
 def test_only_a_possible_branch_is_named(repository: Path, head: str, expected: str) -> None:
     (repository / ".git/HEAD").write_text(head)
     assert branch(repository / "deep/er") == expected
-
-
-# ------------------------------------------------------------------------------------------------- after resuming
 
 
 RULES = """

@@ -1,7 +1,5 @@
 """How a stop, an interrupt, a now line and a limit of one agent reach the other agents of the tree."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

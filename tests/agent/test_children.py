@@ -1,7 +1,5 @@
 """Child agents: their conversation and tools, their limits, their questions, and asking finished agents again."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 

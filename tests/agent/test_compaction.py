@@ -1,7 +1,5 @@
 """A conversation that outgrows its window is compacted: a summary replaces it, with all lines of the user verbatim."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable

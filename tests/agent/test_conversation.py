@@ -66,8 +66,6 @@ ALLOWED = {
     ("REPLIED", "user text"): "ASKED",
 }
 
-# ----------------------------------------------------------------------------------------------- states and messages
-
 
 @pytest.mark.parametrize(("state", "message", "next_state"), [(*row, end) for row, end in ALLOWED.items()])
 def test_allowed_messages_are_appended(state: str, message: str, next_state: str) -> None:
@@ -115,8 +113,6 @@ def test_an_invalid_history_is_refused() -> None:
     with pytest.raises(ConversationError):
         Conversation([HELLO, calls("t1"), user_text("hello?")])
 
-
-# --------------------------------------------------------------------------------------------------- single messages
 
 CALL, RESULT = ToolCall("t1", "shell", {}), ToolResult("t1", "ok")
 ONE_OPEN = [HELLO, reply(CALL)]
@@ -169,9 +165,6 @@ def test_ten_thousand_calls_are_fast() -> None:
     started_at = time.process_time()
     Conversation([HELLO]).append(CallIds().claim(calls(*ids)))
     assert time.process_time() - started_at < 1  # a quadratic check took five seconds
-
-
-# ------------------------------------------------------------------------------------------------ stubs, withdrawal
 
 
 def test_stubs_name_started_and_skipped_calls() -> None:
@@ -236,9 +229,6 @@ def test_withdrawn_ids_are_free_again() -> None:
 
     conversation.append(calls("t1"))
     assert conversation.state == "OPEN"
-
-
-# --------------------------------------------------------------------------------------- random messages (I2, I7)
 
 
 ids = st.sampled_from(["t1", "t2", "t3", "t4", ""])

@@ -1,7 +1,5 @@
 """The loop: what the model is sent, what becomes of each line, and how runs end."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

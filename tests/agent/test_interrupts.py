@@ -1,7 +1,5 @@
 """Interrupts in special situations. ``test_loop_table`` has those at each place of the loop."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Sequence
 
 import pytest

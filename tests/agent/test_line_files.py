@@ -1,7 +1,5 @@
 """Files that lines name with ``@``: their text in the message of the line, and their mention on its receipt."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from pathlib import Path

@@ -3,8 +3,6 @@
 The tests follow the tables in the docstring of ``executor``. The clock jumps, so durations are exact.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -252,9 +250,6 @@ async def test_dropping_all_carried_lines_ends_their_run(is_dropped: bool, autoj
         assert len(session.model.requests) == (1 if is_dropped else 2)
 
 
-# -------------------------------------------------------------------- errors in the same step as a stop or an interrupt
-
-
 @pytest.mark.parametrize("act", ["stop", "interrupt"])
 async def test_a_journal_error_outlasts_stops_and_interrupts(act: str) -> None:
     disk = FullDisk()
@@ -275,9 +270,6 @@ async def test_a_model_error_outlasts_a_stop() -> None:
         at(session, events.Error, lambda: session.chain.submit("stop"))
         result = await session.run("Do the task")
         assert (result.status, result.result) == ("error", "bad request")
-
-
-# ----------------------------------------------------------------------------------------------- on a full disk
 
 
 class DiskWithout(MemoryFile):

@@ -1,7 +1,5 @@
 """Now lines (``!!``) cancel the reply or the tools, are delivered at once, and the run continues."""
 
-from __future__ import annotations
-
 import pytest
 from support import INTERRUPTED, SKIPPED, at, checked_session, settings
 from support.gates import SLOW_ANSWER, THREE_TOOLS, Gates, begin, tick

@@ -1,7 +1,5 @@
 """Which changes of the plan a request mentions to the model."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from chain.plan import Plan, PlanNews

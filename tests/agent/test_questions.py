@@ -1,7 +1,5 @@
 """Questions of tool calls to the user: when they are asked, which answers they take, and what withdraws them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext

@@ -1,7 +1,5 @@
 """Which agent a line goes to (SPEC section 10), and what happens to a line whose agent ends before the delivery."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

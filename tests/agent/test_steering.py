@@ -1,7 +1,5 @@
 """Lines that steer a run without stopping it: where each kind is delivered, and what models and tools receive."""
 
-from __future__ import annotations
-
 import pytest
 from support import SKIPPED, at, checked_session, open_session, settings
 from support.gates import (

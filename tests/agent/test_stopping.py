@@ -1,7 +1,5 @@
 """The text, the results and the conversation that remain after a stop or an interrupt."""
 
-from __future__ import annotations
-
 import pytest
 from support import at, checked_session, open_session
 from support.checks import check_next_run

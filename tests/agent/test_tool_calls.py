@@ -1,7 +1,5 @@
 """The tool calls of a reply: which run in parallel, and what lines, interrupts and errors do to them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """The used part of a context window, and the parts of a conversation that a compaction keeps."""
 
-from __future__ import annotations
-
 from chain.agent.history import History
 from chain.agent.window import (
     FIRST_RATIO,

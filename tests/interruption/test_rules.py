@@ -1,7 +1,5 @@
 """The rules of a handler prompt: which one applies to a line, and its effects, also in running chains."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -42,9 +40,6 @@ def composed_of(handler: str, *texts: str) -> Composed:
 
 def apply_rules(rules: str, text: str) -> Line:
     return apply_rule(parse_prompt(f"rules: {rules}", "h.yaml"), parse_line(text))
-
-
-# ------------------------------------------------------------------------------------------------ which rule decides
 
 
 def test_the_first_matching_rule_applies() -> None:
@@ -102,8 +97,6 @@ def test_matches_are_cached_for_few_lines() -> None:
 def test_deliver_does_not_change_the_urgency(rules: str, text: str) -> None:
     assert apply_rules(rules, text) == parse_line(text)
 
-
-# -------------------------------------------------------------------------------------------- composing messages
 
 # The first rule replaces all but ``resume``; each of the others replaces other parts.
 FOUR_RULES = """\
@@ -226,9 +219,6 @@ def test_the_shipped_rules_work_if_uncommented() -> None:
     assert composed_of(uncommented, "btw, it is late").text == "NOTE FROM THE USER: btw, it is late"
 
 
-# ------------------------------------------------------------------------------------------------------ slow searches
-
-
 @pytest.fixture
 def short_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limit the processor time of the rules to a tenth of the usual."""
@@ -246,9 +236,6 @@ def test_a_slow_rule_is_reported_and_disabled() -> None:
     assert (prompt.mistake.file, prompt.mistake.line) == ("h.yaml", 3)
     assert prompt.mistake.message.startswith("rules[1].match: took more than 0.1 s")
     assert apply_rule(prompt, parse_line("aa")).kind == "redirect"
-
-
-# ------------------------------------------------------------------------------------------------------- in a chain
 
 
 def settings_with_handler(text: str) -> Settings:
@@ -343,9 +330,6 @@ async def test_rules_apply_to_the_call_that_answers() -> None:
         [interruption] = session.of(events.UserInterruption)
         assert interruption.prompt_source == f"yaml:{session.chain.workspace / 'handler.yaml'}"
         assert interruption.message == "deploy it\n\nnote this"
-
-
-# ----------------------------------------------------------------------------------------- a file that is edited
 
 
 async def test_an_edit_changes_messages_of_waiting_lines_only() -> None:

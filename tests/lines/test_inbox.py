@@ -83,9 +83,6 @@ def texts(lines: tuple[AcceptedLine, ...]) -> list[str]:
     return [accepted.line.text for accepted in lines]
 
 
-# -------------------------------------------------------------------------------------------------------- accepting
-
-
 async def test_a_line_is_accepted_in_one_step(desk: Desk) -> None:
     accepted = desk.inbox.put(parse_line("!focus on prices"), origin="json")
 
@@ -130,9 +127,6 @@ async def test_queued_lines_are_published_after_the_sync(synced_desk: Desk) -> N
         ("L1", "focus on prices", "guidance", "main", 1, events.AdjustmentView("focus_query", "prices")),
         ("L2", "status", "question", "main", 2, None),
     ]
-
-
-# --------------------------------------------------------------------------------------------------------- refusing
 
 
 async def test_a_full_inbox_refuses() -> None:
@@ -234,9 +228,6 @@ async def test_after_a_failed_sync_all_lines_are_refused(synced_desk: Desk) -> N
     assert texts(synced_desk.inbox.drain_all()) == ["hello"], "it can still be returned"
 
 
-# ------------------------------------------------------------------------------------------------------- draining
-
-
 async def test_senders_are_notified_of_room(nursery: trio.Nursery) -> None:
     desk, sizes = Desk(size=2), list[int]()
 
@@ -273,9 +264,6 @@ async def test_lines_are_drained_in_order(desk: Desk) -> None:
     follow_up = desk.inbox.next_follow_up()
     assert follow_up is not None
     assert (follow_up.line.text, texts(desk.inbox.waiting())) == ("then: d", ["then: e"])
-
-
-# --------------------------------------------------------------------------------------------------------- dropping
 
 
 async def test_a_dropped_line_leaves_the_others_in_order(synced_desk: Desk) -> None:
@@ -316,9 +304,6 @@ async def test_exact_ids_are_preferred_to_other_cases(desk: Desk) -> None:
     assert [desk.inbox.drop(id).id for id in ("Mine", "MINE")] == ["Mine", "mine"]
 
 
-# ------------------------------------------------------------------------------------------------------ adjustments
-
-
 async def test_each_adjustment_is_given_once(desk: Desk) -> None:
     given = set[str]()
     focus, plain = desk.put("focus on prices"), desk.put("and hurry")
@@ -336,8 +321,6 @@ async def test_each_adjustment_is_given_once(desk: Desk) -> None:
     assert desk.inbox.adjustments(set()) == ()
     assert focus.is_used, "also after the line has left the inbox"
 
-
-# --------------------------------------------------------------------------------------------------------- receipts
 
 LEGAL = {("queued", state) for state in FINAL} | {("delivered", "returned")}
 
