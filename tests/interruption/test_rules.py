@@ -89,7 +89,7 @@ def test_matches_are_cached_for_few_lines() -> None:
     prompt = parse_prompt("rules:\n  - {match: deploy, action: stop}\n", "h.yaml")
     for n in range(1_000):
         assert prompt.rule_for(parse_line(f"line {n}")) is None
-    assert len(prompt._found) < 100
+    assert len(prompt._rule_cache) < 100
 
 
 @pytest.mark.parametrize("rules", ["[{match: .}]", "[{match: ., action: deliver}]"])
