@@ -32,8 +32,7 @@ MAX_UNUSABLE = 4
 """The limit of unusable replies to one request, which cost as much as usable ones. ``max_attempts`` overrides it."""
 
 FIRST_DELAY_S = 0.5
-"""The delay before the first retry, in seconds. It is doubled before each further retry, and randomly shortened by up
-to a half, so that many processes do not retry at the same moments."""
+"""The delay before the first retry, in seconds. Each further one is doubled, and randomly shortened by up to a half."""
 
 LONGEST_DELAY_S = 30.0
 """The limit of the delay before a retry, in seconds. A longer delay that the service asks for is still used."""
