@@ -1,22 +1,21 @@
 """Now lines (``!!``) cancel the reply or the tools, are delivered at once, and the run continues."""
 
 import pytest
+import trio
 from support import INTERRUPTED, SKIPPED, at, checked_session, settings
-from support.gates import SLOW_ANSWER, THREE_TOOLS, Gates, begin, tick
+from support.gates import SLOW_ANSWER, THREE_TOOLS, Gates, begin
 from trio.testing import MockClock
 
 from chain import events
 
 
-async def test_a_cut_reply_is_not_the_result(mock_clock: MockClock) -> None:
+async def test_a_cut_reply_is_not_the_result(autojump_clock: MockClock) -> None:
     async with checked_session(SLOW_ANSWER) as session:
         session.chain.submit("Do the task")
-        await tick(mock_clock)
+        await trio.sleep(15)  # the first half of the answer is shown after 10 s, the second after 20 s
         session.chain.submit("use B")
         session.chain.submit("!!use A")
-        mock_clock.autojump_threshold = 0
         await session.chain.wait_idle()
-
         message = "USER INTERRUPTION: use B\n\nUSER INTERRUPTION: use A"
         assert session.sent() == f"user: Do the task\nassistant: The whole \nuser: {message}"
         [interruption] = session.of(events.UserInterruption)
@@ -29,13 +28,12 @@ async def test_a_cut_reply_is_not_the_result(mock_clock: MockClock) -> None:
 
 
 @pytest.mark.parametrize("reply", ["text: '   x'", "thinking: Hm, text: x"], ids=["blank text", "thinking"])
-async def test_a_cut_reply_without_text_leaves_nothing(reply: str, mock_clock: MockClock) -> None:
-    model = f"rules: [{{when: {{interruption: .}}, text: Noted.}}, {{{reply}, pace: {{chunk: 2, delay_s: 9}}}}]"
+async def test_a_cut_reply_without_text_leaves_nothing(reply: str, autojump_clock: MockClock) -> None:
+    model = f"rules: [{{when: {{interruption: .}}, text: Noted.}}, {{{reply}, pace: {{chunk: 2, delay_s: 10}}}}]"
     async with checked_session(model) as session:
         session.chain.submit("Do the task")
-        await tick(mock_clock)
+        await trio.sleep(15)
         session.chain.submit("!!use A")
-        mock_clock.autojump_threshold = 0
         await session.chain.wait_idle()
         assert session.sent() == "user: Do the task\nuser: USER INTERRUPTION: use A"
 
@@ -63,13 +61,12 @@ async def test_a_dropped_now_line_still_cuts() -> None:
         assert session.result.result == "The answer."
 
 
-async def test_a_cut_for_a_dropped_line_is_continued(mock_clock: MockClock) -> None:
+async def test_a_cut_for_a_dropped_line_is_continued(autojump_clock: MockClock) -> None:
     async with checked_session(SLOW_ANSWER) as session:
         session.chain.submit("Do the task")
-        await tick(mock_clock)
+        await trio.sleep(15)
         session.chain.submit("!!use A")
         session.chain.lines.drop("L2")
-        mock_clock.autojump_threshold = 0
         await session.chain.wait_idle()
         assert session.sent() == "user: Do the task\nassistant: The whole \nuser: Please continue."
         assert session.result.status == "done"
