@@ -36,10 +36,8 @@ def test_tasks_are_added_completed_and_failed() -> None:
 def test_done_and_failed_are_final(state: Literal["DONE", "FAILED"], new_state: Literal["DONE", "FAILED"]) -> None:
     plan = Plan()
     plan.carry_over([Task("find", state)])
-
     with pytest.raises(PlanError, match=f"task 1 is already {state}"):
         plan.close(1, new_state, "user")
-
     assert plan.tasks == (Task("find", state),)
 
 
@@ -54,23 +52,19 @@ def test_unknown_numbers_are_refused(n: int) -> None:
 @pytest.mark.parametrize("text", ["", " ", "\n\t"])
 def test_a_task_needs_a_text(text: str) -> None:
     plan = plan_of("find")
-
     with pytest.raises(PlanError, match="needs a text"):
         plan.add(text, "user")
     with pytest.raises(PlanError, match="needs a text"):
         plan.replace_all(["a", text], "model")
-
     assert plan.tasks == (Task("find"),)
 
 
 def test_the_number_of_tasks_is_limited() -> None:
     plan = plan_of(*["x"] * MAX_TASKS)
-
     with pytest.raises(PlanError, match="full"):
         plan.add("one more", "user")
     with pytest.raises(PlanError, match="too many"):
         plan.replace_all(["x"] * (MAX_TASKS + 1), "model")
-
     assert len(plan.tasks) == MAX_TASKS
 
 
@@ -123,7 +117,6 @@ def test_the_length_of_a_text_is_limited(operate: Callable[[Plan, str], object])
 
 def test_plan_commands_change_the_plan() -> None:
     plan = Plan()
-
     assert plan.carry_out(ListTasks()) == "the plan is empty"
     assert plan.carry_out(AddTask("verify SKU data")) == "task 1 added: verify SKU data"
     assert plan.carry_out(AddTask("b")) == "task 2 added: b"

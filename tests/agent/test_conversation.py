@@ -71,9 +71,7 @@ ALLOWED = {
 def test_allowed_messages_are_appended(state: str, message: str, next_state: str) -> None:
     conversation = Conversation(CONVERSATIONS[state])
     assert conversation.state == state
-
     conversation.append(NEXT_MESSAGES[message])
-
     assert conversation.state == next_state
     assert list(conversation.messages) == [*CONVERSATIONS[state], NEXT_MESSAGES[message]]
 
@@ -84,10 +82,8 @@ def test_allowed_messages_are_appended(state: str, message: str, next_state: str
 )
 def test_other_messages_are_refused(state: str, message: str) -> None:
     conversation = Conversation(CONVERSATIONS[state])
-
     with pytest.raises(ConversationError, match=f"{message} cannot follow in state {state}"):
         conversation.append(NEXT_MESSAGES[message])
-
     assert conversation.state == state
     assert list(conversation.messages) == CONVERSATIONS[state]
 
@@ -101,9 +97,7 @@ def test_a_request_needs_something_to_answer() -> None:
 
 def test_check_changes_nothing() -> None:
     conversation = Conversation([HELLO])
-
     assert conversation.check(calls("t1")) == "OPEN"
-
     assert conversation.state == "ASKED"
     assert conversation.open_calls == ()
     assert conversation.check(calls("t1")) == "OPEN", "the id is still free"
@@ -152,10 +146,8 @@ INVALID_MESSAGES = {
 def test_messages_that_the_service_would_reject(before: list[Message], message: Message, match: str) -> None:
     conversation = Conversation(before)
     state, open_calls = conversation.state, conversation.open_calls
-
     with pytest.raises(ConversationError, match=match):
         conversation.append(message)
-
     assert list(conversation.messages) == before
     assert (conversation.state, conversation.open_calls) == (state, open_calls)
 
@@ -200,9 +192,7 @@ WITHDRAWALS = {
 @pytest.mark.parametrize(("kept", "withdrawn"), WITHDRAWALS.values(), ids=WITHDRAWALS)
 def test_withdraw_removes_messages_since_the_last_answer(kept: list[Message], withdrawn: list[Message]) -> None:
     conversation = Conversation([*kept, *withdrawn])
-
     assert conversation.withdraw() == tuple(withdrawn)
-
     assert list(conversation.messages) == kept
     assert conversation.state == ("REPLIED" if kept else "EMPTY")
     assert conversation.open_calls == ()
@@ -212,9 +202,7 @@ def test_withdraw_removes_messages_since_the_last_answer(kept: list[Message], wi
 def test_withdraw_keeps_a_summary(kept: list[Message], state: str) -> None:
     conversation = Conversation([HELLO, HI, MORE])
     conversation.reset_to([user_text("a summary"), *kept, MORE, calls("t1")], is_summarized=True)
-
     assert conversation.withdraw(first=user_text("a shorter one")) == (MORE, calls("t1"))
-
     assert list(conversation.messages) == [user_text("a shorter one"), *kept]
     assert conversation.state == state
 
@@ -223,10 +211,8 @@ def test_withdrawn_ids_are_free_again() -> None:
     conversation = Conversation([*ANSWERED, MORE, calls("t1")])
     conversation.withdraw()
     conversation.append(user_text("put differently"))
-
     with pytest.raises(ConversationError, match="'t0'"):
         conversation.append(calls("t0"))
-
     conversation.append(calls("t1"))
     assert conversation.state == "OPEN"
 

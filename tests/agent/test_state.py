@@ -69,7 +69,6 @@ def test_a_stop_shows_results_and_text(
     phase: Phase, results: list[PartialResult], shown: str, status: Status, text: str
 ) -> None:
     outcome = stop_outcome(phase, results, 3, shown)
-
     assert (outcome.status, outcome.result) == (status, text)
     assert not outcome.short or outcome.short in text.replace("\n\n", "\n")
 
@@ -116,7 +115,6 @@ def test_a_cancelled_run_ends_by_the_strongest_act(acts: list[str], state: str, 
     for act in acts:
         run.stop() if act == "stop" else run.interrupt()
     assert run.state == state
-
     assert run.outcome(None, 1.0).status == status
 
 
@@ -138,7 +136,6 @@ def test_the_strongest_act_sets_the_phase() -> None:
 async def test_each_act_cuts_its_own_scopes() -> None:
     run = Run()
     call, tools, wait = run.cut_by("stop", "now"), run.cut_by("now"), run.cut_by("stop")
-
     run.cut("now")
     assert [scope.cancel_called for scope in (call, tools, wait)] == [True, True, False]
     assert run.state == "running"

@@ -151,7 +151,6 @@ def test_resume_is_a_text_or_a_switch() -> None:
 )
 def test_mistakes_name_file_line_and_key(text: str, line: int, message: str) -> None:
     error = mistake_in(text)
-
     assert (error.file, error.line) == (FILE, line)
     assert message in error.message
 
@@ -170,7 +169,6 @@ def test_mistakes_name_file_line_and_key(text: str, line: int, message: str) -> 
 def test_template_mistakes_name_their_line(template: str, message: str) -> None:
     valid = "messages:\n  - role: system\n    content: |\n      Good: $${x} ${count}\n\n"
     error = mistake_in(f"{valid}      Bad: {template}\n")
-
     assert error.line == 6
     assert error.message.startswith("messages[0].content: ")
     assert message in error.message
@@ -190,9 +188,7 @@ def test_an_unknown_name_is_found_on_its_line(text: str, line: int) -> None:
 
 def test_a_template_may_use_every_name() -> None:
     template = " ".join(f"{name}=${{{name}}}" for name in TEMPLATE_NAMES)
-
     composed = compose(parse_prompt(user_entry(template), FILE), [Arrival(parse_line("!go"), "(Done)")], AT_D)
-
     assert composed.text == (
         "message=go iteration=3 point=D count=1 remaining=4 skipped=shell, read_file "
         "outcome=(Done) agent=main query=count SKUs"
@@ -220,7 +216,6 @@ def test_each_line_is_put_into_the_template(template: str, lines: list[str], tex
 def test_an_outcome_is_appended() -> None:
     one_row = Arrival(parse_line("todo: add x"), "(Done: task 4 added: x)")
     two_rows = Arrival(parse_line("todo: list"), "(Done: the plan:\n[ ] 1. x)")
-
     assert compose(BUILT_IN_PROMPT, [one_row, two_rows], AT_D).text == (
         "USER INTERRUPTION: todo: add x (Done: task 4 added: x)\n\n"
         "USER INTERRUPTION: todo: list\n(Done: the plan:\n[ ] 1. x)"
@@ -229,15 +224,12 @@ def test_an_outcome_is_appended() -> None:
 
 def test_a_template_may_place_the_outcome() -> None:
     prompt = parse_prompt(user_entry("${outcome} <- ${message}"), FILE)
-
     composed = compose(prompt, [Arrival(parse_line("todo: clear"), "(Done)"), Arrival(parse_line("hi"))], AT_D)
-
     assert composed.text == "(Done) <- todo: clear\n\n<- hi"
 
 
 def test_the_post_prompt_is_a_template() -> None:
     prompt = parse_prompt("messages: [{role: system, content: 'Iteration ${iteration}, lines: ${message}'}]", FILE)
-
     assert composed_of(prompt, "one", "two").post_prompt == "Iteration 3, lines: one\n\ntwo"
 
 
@@ -268,9 +260,7 @@ any_text = st.text(st.characters(codec="utf-8"), min_size=1)
 @given(texts=st.lists(any_text.filter(lambda t: t.strip()), min_size=1, max_size=4))
 def test_verbatim_texts_are_unchanged(texts: list[str]) -> None:
     verbatim = [" " + text for text in texts]
-
     text = composed_of(BUILT_IN_PROMPT, *verbatim).text
-
     assert text == "\n\n".join(f"USER INTERRUPTION: {typed.strip()}" for typed in texts)
 
 
@@ -283,9 +273,7 @@ def test_verbatim_texts_are_unchanged(texts: list[str]) -> None:
 def test_no_message_is_ever_blank(typed: str, outcome: str, query: str, template: str) -> None:
     prompt = parse_prompt(user_entry(template) if template else "version: '1.0'", FILE)
     situation = Situation(1, "D", 0, (), "main", query)
-
     composed = compose(prompt, [Arrival(parse_line(typed), outcome)], situation)
-
     assert composed.text.strip()
     assert composed.resume is None or composed.resume.strip()
 
@@ -298,7 +286,6 @@ def compose_after(*unanswered: str) -> Composed:
 
 def test_unanswered_redirects_apply_to_the_next_call() -> None:
     composed = compose_after("use A", "deploy it")
-
     assert composed.text == "USER INTERRUPTION: how far are you?", "unanswered lines are already in the conversation"
     assert composed.post_prompt == "Deal with use A\n\nhow far are you?\n\nASK"
     assert composed.overrides == Overrides(max_tokens=300, effort="low")

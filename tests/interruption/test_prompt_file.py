@@ -27,9 +27,7 @@ def save(path: Path, text: str) -> None:
 
 def test_a_missing_path_is_reported_once(path: Path) -> None:
     file = PromptFile(None)
-
     prompt, error = file.current()
-
     assert prompt is BUILT_IN_PROMPT
     assert error is not None
     assert "no file is configured" in error.message
@@ -102,9 +100,7 @@ def test_links_are_followed(tmp_path: Path) -> None:
 )
 def test_unusable_files_are_reported(path: Path, content: bytes, message: str) -> None:
     path.write_bytes(content)
-
     prompt, error = PromptFile(path).current()
-
     assert prompt is BUILT_IN_PROMPT
     assert error is not None
     assert message in error.message
@@ -114,7 +110,6 @@ def test_unusable_files_are_reported(path: Path, content: bytes, message: str) -
 def test_special_files_are_refused(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-
     for path in [fifo, tmp_path, Path("/dev/zero"), tmp_path / "a\0b", fifo / "below"]:
         prompt, error = PromptFile(path).current()
         assert prompt is BUILT_IN_PROMPT

@@ -44,7 +44,6 @@ def apply_rules(rules: str, text: str) -> Line:
 
 def test_the_first_matching_rule_applies() -> None:
     rules = "[{match: never, action: stop}, {match: deploy, action: urgent}, {match: ., action: stop}]"
-
     assert apply_rules(rules, "deploy it").urgency == "urgent"
     assert apply_rules(rules, "!!deploy it").urgency == "now"
     assert apply_rules(rules, "roll it back").kind == "stop"
@@ -231,7 +230,6 @@ def test_a_slow_rule_is_reported_and_disabled() -> None:
         f"rules: [\n{{match: b}},\n{{match: {SLOW_PATTERN}, action: stop}},\n{{match: nor}}]", "h.yaml"
     )
     assert apply_rule(prompt, parse_line(SLOW_LINE)).kind == "redirect"
-
     assert prompt.mistake is prompt.rules[1].too_slow
     assert (prompt.mistake.file, prompt.mistake.line) == ("h.yaml", 3)
     assert prompt.mistake.message.startswith("rules[1].match: took more than 0.1 s")

@@ -85,7 +85,6 @@ def texts(lines: tuple[AcceptedLine, ...]) -> list[str]:
 
 async def test_a_line_is_accepted_in_one_step(desk: Desk) -> None:
     accepted = desk.inbox.put(parse_line("!focus on prices"), origin="json")
-
     assert isinstance(accepted, AcceptedLine)
     assert desk.inbox.waiting() == (accepted,)
     assert desk.states == {"L1": "queued"}
@@ -100,7 +99,6 @@ async def test_ids_are_numbered_across_inboxes(desk: Desk) -> None:
     desk.put("a")
     accepted = Inbox(desk.ledger, agent="explore").put(parse_line("b"))
     desk.put("c")
-
     assert isinstance(accepted, AcceptedLine)
     assert (accepted.id, accepted.agent) == ("L2", "explore")
     assert list(desk.states) == ["L1", "L2", "L3"]
@@ -146,9 +144,7 @@ async def test_a_full_inbox_refuses() -> None:
 
 async def test_the_length_of_a_line_is_limited(desk: Desk) -> None:
     desk.put("x" * MAX_LINE)
-
     reason = desk.refuse("x" * (MAX_LINE + 1))
-
     assert "100,001" in reason
     assert "the limit is 100,000" in reason
     assert len(desk.inbox) == 1
@@ -175,9 +171,7 @@ async def test_an_id_is_used_for_one_line_only(desk: Desk) -> None:
 async def test_ids_of_earlier_processes_can_be_reused(desk: Desk, id: str) -> None:
     restored = desk.restore(records.Line(id, "!old", "redirect", "urgent", "main"))
     assert (restored.line.urgency, restored.on_record) == ("next", id)
-
     accepted = desk.put("new", id=id)
-
     assert accepted.id == id
     assert accepted.on_record != id, "the journal keeps the id of the earlier line"
     assert restored.id == f"{id} (before)"
@@ -194,7 +188,6 @@ async def test_renaming_avoids_used_ids(desk: Desk) -> None:
     restored = desk.restore(records.Line("L1", "old", "redirect", "next", "main"))
     desk.put("a", id="L1 (before)")
     desk.put("b", id="L1")
-
     assert restored.id == "L1 (before) (before)"
     assert set(desk.states) == {restored.id, "L1 (before)", "L1"}
 
@@ -207,9 +200,7 @@ async def test_a_reopened_session_keeps_the_order_of_acceptance(desk: Desk) -> N
 
 async def test_an_unwritable_line_is_refused(desk: Desk) -> None:
     desk.disk.full = True
-
     reason = desk.refuse("!hello")
-
     assert "No space left on device" in reason
     assert (desk.inbox.waiting(), desk.inbox.has_urgent, desk.records) == ((), False, [])
     assert [r.state for r in desk.ledger.receipts] == ["refused"]
@@ -222,7 +213,6 @@ async def test_after_a_failed_sync_all_lines_are_refused(synced_desk: Desk) -> N
     synced_desk.disk.broken = True
     synced_desk.put("hello")
     await wait_all_tasks_blocked()
-
     assert "could not be flushed to disk" in synced_desk.refuse("again")
     assert synced_desk.of(events.LineQueued) == []
     assert texts(synced_desk.inbox.drain_all()) == ["hello"], "it can still be returned"
@@ -256,7 +246,6 @@ async def test_senders_are_notified_of_room(nursery: trio.Nursery) -> None:
 async def test_lines_are_drained_in_order(desk: Desk) -> None:
     for text in ("a", "!b", "todo: list", "c?", "then: d", "then: e"):
         desk.put(text)
-
     assert texts(desk.inbox.drain_todos()) == ["todo: list"]
     assert desk.inbox.has_urgent
     assert texts(desk.inbox.drain()) == ["a", "!b", "c?"]
@@ -290,7 +279,6 @@ async def test_only_waiting_lines_can_be_dropped(desk: Desk) -> None:
     for text in "abc":
         desk.put(text)
     desk.inbox.drop("L2")
-
     for id in ("L2", "l9"):
         with pytest.raises(UserError, match=f"^{id} is not waiting; the waiting lines are L1, L3$"):
             desk.inbox.drop(id)
@@ -300,7 +288,6 @@ async def test_only_waiting_lines_can_be_dropped(desk: Desk) -> None:
 async def test_exact_ids_are_preferred_to_other_cases(desk: Desk) -> None:
     for id in ("mine", "Mine"):
         desk.put("a", id=id)
-
     assert [desk.inbox.drop(id).id for id in ("Mine", "MINE")] == ["Mine", "mine"]
 
 
@@ -337,9 +324,7 @@ def put_with_state(desk: Desk, state: State) -> AcceptedLine:
 @pytest.mark.parametrize(("old", "new"), sorted(LEGAL))
 async def test_legal_changes_of_state_are_recorded(desk: Desk, old: State, new: State) -> None:
     accepted = put_with_state(desk, old)
-
     desk.ledger.settle(accepted, new, iteration=2)
-
     assert desk.states == {"L1": new}
     *_, record = desk.records
     assert (record["type"], record["state"]) == ("receipt", new)
@@ -349,7 +334,6 @@ async def test_a_returned_line_loses_its_delivery(desk: Desk) -> None:
     accepted = desk.put("hello")
     desk.ledger.settle(accepted, "delivered", iteration=1, point="D")
     desk.ledger.settle(accepted, "returned", iteration=2)
-
     (receipt,) = desk.ledger.receipts
     assert (receipt.point, receipt.waited_s) == (None, None)
 
@@ -360,10 +344,8 @@ async def test_a_returned_line_loses_its_delivery(desk: Desk) -> None:
 async def test_illegal_changes_of_state_are_refused(desk: Desk, old: State, new: State) -> None:
     accepted = put_with_state(desk, old)
     before = desk.records
-
     with pytest.raises(ValueError, match=f"L1 cannot go from {old} to {new}"):
         desk.ledger.settle(accepted, new, iteration=2)
-
     assert desk.states == {"L1": old}
     assert desk.records == before
 
@@ -385,7 +367,6 @@ async def test_a_receipt_has_the_point_and_the_wait(synced_desk: Desk, mock_cloc
 
 async def test_unsent_lines_are_published_and_counted(desk: Desk) -> None:
     desk.ledger.mark_unsent("@iteration 9 hurry", "too late", "main", id="mine", iteration=3)
-
     (receipt,) = desk.of(events.Receipt)
     assert (receipt.id, receipt.text, receipt.state) == ("mine", "@iteration 9 hurry", "unsent")
     assert receipt.reason == "too late"
@@ -395,9 +376,7 @@ async def test_unsent_lines_are_published_and_counted(desk: Desk) -> None:
 async def test_lines_are_settled_on_a_full_disk(desk: Desk) -> None:
     accepted = desk.put("hello")
     desk.disk.full = True
-
     desk.ledger.settle(accepted, "returned", iteration=1, reason="error")
-
     assert desk.states == {"L1": "returned"}
     with pytest.raises(JournalError):
         desk.journal.record(records.Unknown("anything", {}))

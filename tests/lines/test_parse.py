@@ -65,7 +65,6 @@ KINDS: dict[Kind, list[tuple[str, str]]] = {
 )
 def test_a_text_determines_kind_and_message(text: str, kind: Kind, message: str) -> None:
     line = parse_line(text)
-
     assert (line.kind, line.message) == (kind, message)
     assert (line.command, line.adjustment, line.problem) == (None, None, "")
 
@@ -82,7 +81,6 @@ def test_a_text_determines_kind_and_message(text: str, kind: Kind, message: str)
 )
 def test_similar_texts_are_plain_redirects(text: str) -> None:
     line = parse_line(text)
-
     assert (line.kind, line.message) == ("redirect", text)
     assert (line.command, line.adjustment, line.problem) == (None, None, "")
 
@@ -131,7 +129,6 @@ def test_similar_texts_are_no_stop_phrases(text: str) -> None:
 )
 def test_a_plan_command_is_parsed(text: str, command: PlanCommand) -> None:
     line = parse_line(text)
-
     assert (line.kind, line.command, line.problem) == ("todo", command, "")
     assert (line.message, line.urgency) == (text.strip(), "next")
     urgent = parse_line(f"!{text}")
@@ -157,7 +154,6 @@ def test_a_plan_command_is_parsed(text: str, command: PlanCommand) -> None:
 )
 def test_a_malformed_plan_command_shows_its_usage(text: str, usage: str) -> None:
     line = parse_line(text)
-
     assert (line.kind, line.command) == ("todo", None)
     assert usage in line.problem
 
@@ -256,7 +252,6 @@ def test_stops_commands_and_now_lines_are_sent_first() -> None:
 )
 def test_guidance_has_an_adjustment(text: str, type: AdjustmentType, value: str) -> None:
     line = parse_line(text)
-
     assert line == Line(text, "guidance", text.strip(), adjustment=Adjustment(type, value))
 
 
@@ -278,7 +273,6 @@ def test_guidance_has_an_adjustment(text: str, type: AdjustmentType, value: str)
 )
 def test_a_key_makes_lines_urgent(text: str, kind: Kind, urgency: Urgency) -> None:
     line = parse_line(text, urgency="urgent")
-
     assert (line.kind, line.urgency) == (kind, urgency)
     assert parse_line(text).urgency == "next"
 
