@@ -41,24 +41,11 @@ async def check_interrupted(session: Session, *conversation: str, phase: str = "
     assert f"user: {INTERRUPT_NOTE}\nuser: Do another task" in session.sent()
 
 
-IN_STEP_OF: dict[str, tuple[type[events.Event], Sequence[str], str]] = {
-    # The start of a tool is on record when it is published, so the result says that there may be effects.
-    "a tool's start": (events.ToolCall, [CALLS, FIRST_CUT], "tools"),
-    "a tool's end": (events.ToolResult, [CALLS, FIRST_DONE], "tools"),
-    "a delivery": (events.UserInterruption, [CALLS, BOTH_DONE, "USER INTERRUPTION: use B"], "thinking"),
-}
-
-
-@pytest.mark.parametrize(("event", "conversation", "phase"), IN_STEP_OF.values(), ids=IN_STEP_OF)
-async def test_an_interrupt_in_the_step_of_an_event(
-    event: type[events.Event], conversation: Sequence[str], phase: str
-) -> None:
+async def test_an_interrupt_as_a_tool_ends_keeps_its_result() -> None:
     async with open_session(MODEL, tools=Gates(is_open=True).tools) as session:
-        at(session, event, session.interrupt)
-        if event == events.UserInterruption:
-            at(session, events.ToolCall, lambda: session.chain.submit("use B"))
+        at(session, events.ToolResult, session.interrupt)
         session.chain.submit("Do the task")
-        await check_interrupted(session, *conversation, phase=phase)
+        await check_interrupted(session, CALLS, FIRST_DONE)
 
 
 async def test_an_idle_interrupt_does_nothing() -> None:

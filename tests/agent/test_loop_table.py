@@ -265,13 +265,6 @@ async def test_a_journal_error_outlasts_stops_and_interrupts(act: str) -> None:
         assert "No space left" in result.result
 
 
-async def test_a_model_error_outlasts_a_stop() -> None:
-    async with checked_session("rules: [{text: x, error: {message: bad request}}]") as session:
-        at(session, events.Error, lambda: session.chain.submit("stop"))
-        result = await session.run("Do the task")
-        assert (result.status, result.result) == ("error", "bad request")
-
-
 class DiskWithout(MemoryFile):
     """A disk without room for one type of record, while ``is_full``."""
 
