@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import trio
-from support.agents import WAIT, Call, Family, Obedient, family, starts, work
+from support.agents import WAIT, Call, Family, Obedient, family, start, work
 from support.sessions import INTERRUPTED, SKIPPED, at, settings
 
 from chain import events
@@ -31,7 +31,7 @@ async def check_ends_run(agents: Family, act: Callable[[], object]) -> events.Re
 
 async def check_next_run(agents: Family) -> None:
     """Check that a next run, with a child, ends well."""
-    await agents.begin([starts("explore", answer="Again.")], answer="Fine.")
+    await agents.begin([start("explore", answer="Again.")], answer="Fine.")
     await agents.session.chain.wait_idle()
     assert (agents.session.result.status, agents.session.result.result) == ("done", "Fine.")
     assert agents.results("main")[-1] == ("Again.", False)
@@ -44,9 +44,9 @@ def statuses(agents: Family) -> dict[str, str]:
 
 TREES: dict[str, list[Call]] = {
     "main": [WAIT],
-    "main and child": [starts("explore", [WAIT])],
-    "main, child and grandchild": [starts("agent", [starts("agent", [starts("explore", [WAIT])])])],
-    "several children": [starts("explore", [WAIT]), starts("plan", [WAIT]), starts("agent", [WAIT, WAIT])],
+    "main and child": [start("explore", [WAIT])],
+    "main, child and grandchild": [start("agent", [start("agent", [start("explore", [WAIT])])])],
+    "several children": [start("explore", [WAIT]), start("plan", [WAIT]), start("agent", [WAIT, WAIT])],
 }
 
 
@@ -87,7 +87,7 @@ BETWEEN_CALLS: dict[str, tuple[type[events.Event], dict[str, Any]]] = {
 async def test_nothing_starts_after_an_interrupt(event: type[events.Event], fields: dict[str, Any], agent: str) -> None:
     async with family() as agents:
         at(agents.session, event, agents.session.interrupt, agent=agent, **fields)
-        await agents.begin([WAIT, starts("agent", [WAIT, starts("explore", [WAIT])])])
+        await agents.begin([WAIT, start("agent", [WAIT, start("explore", [WAIT])])])
         await agents.finish()
         marks = [mark.what for mark in agents.session.marks]
         after_interrupt = marks[marks.index(None) :]
@@ -98,7 +98,7 @@ async def test_nothing_starts_after_an_interrupt(event: type[events.Event], fiel
 async def test_an_interrupted_answer_ends_all_parents() -> None:
     async with family() as agents:
         at(agents.session, events.TextDelta, agents.session.interrupt, agent="explore-1", text="Half an answer")
-        await agents.begin([starts("agent", [starts("explore", answer="Half an answer")], answer="Not this.")])
+        await agents.begin([start("agent", [start("explore", answer="Half an answer")], answer="Not this.")])
         await agents.finish()
         assert agents.session.result.status == "interrupted"
         assert agents.results("agent-1") == [(INTERRUPTED, True)]
@@ -109,7 +109,7 @@ async def test_an_interrupted_answer_ends_all_parents() -> None:
 
 async def test_a_childs_stop_reaches_its_parents() -> None:
     async with family() as agents:
-        await agents.begin([starts("agent", [starts("explore", [WAIT], [WAIT])], answer="Not this.")])
+        await agents.begin([start("agent", [start("explore", [WAIT], [WAIT])], answer="Not this.")])
         result = await check_ends_run(agents, lambda: agents.session.chain.submit("stop"))
         ((text, is_error),) = agents.results("agent-1")
         assert is_error
@@ -122,10 +122,10 @@ async def test_a_childs_stop_reaches_its_parents() -> None:
 
 async def test_partial_results_keep_the_order_of_the_calls() -> None:
     async with family() as agents:
-        await agents.begin([WAIT, starts("plan", [WAIT]), starts("explore", [WAIT]), starts("agent", answer="Done.")])
+        await agents.begin([WAIT, start("plan", [WAIT]), start("explore", [WAIT]), start("agent", answer="Done.")])
         agents.session.chain.submit("stop")
         for agent in ("explore-1", "plan-1", "main"):
-            agents.waiters.let_go(agent)
+            agents.waiters.release(agent)
             await agents.quiet()
         await agents.session.chain.wait_idle()
         partial_results = agents.session.result.partial_results
@@ -134,7 +134,7 @@ async def test_partial_results_keep_the_order_of_the_calls() -> None:
 
 async def test_a_stop_for_one_agent_spares_others() -> None:
     async with family() as agents:
-        await agents.begin([starts("agent", [starts("explore", [WAIT])]), starts("plan", [WAIT], answer="Planned.")])
+        await agents.begin([start("agent", [start("explore", [WAIT])]), start("plan", [WAIT], answer="Planned.")])
         assert agents.session.chain.submit("stop", to="agent-1").what == "stopping"
         assert agents.send("use B", to="plan-1") == "plan-1"
         result = await agents.finish()
@@ -152,7 +152,7 @@ async def test_a_stop_for_one_agent_spares_others() -> None:
 async def test_an_urgent_line_skips_only_in_its_target() -> None:
     async with family() as agents:
         add = ["plan_add_task", {"task": "x"}]
-        await agents.begin([starts("plan", [WAIT, add]), starts("agent", [WAIT, add])])
+        await agents.begin([start("plan", [WAIT, add]), start("agent", [WAIT, add])])
         agents.send("!use B", to="plan-1")
         await agents.finish()
         assert agents.results("plan-1") == [("plan-1 waited", False), (SKIPPED, True)]
@@ -162,8 +162,8 @@ async def test_an_urgent_line_skips_only_in_its_target() -> None:
 
 async def test_a_now_line_cuts_its_target_and_below() -> None:
     async with family() as agents:
-        parent = starts("agent", [WAIT, starts("explore", [WAIT])], answer="Continued.")
-        await agents.begin([parent, starts("plan", [WAIT], answer="Planned.")])
+        parent = start("agent", [WAIT, start("explore", [WAIT])], answer="Continued.")
+        await agents.begin([parent, start("plan", [WAIT], answer="Planned.")])
         agents.send("!!use B", to="agent-1")
         await agents.quiet()
         assert agents.at_work == ["main", "agent-1", "plan-1"] or agents.at_work == ["main", "plan-1"]
@@ -180,7 +180,7 @@ async def test_a_now_line_cuts_its_target_and_below() -> None:
 async def test_a_stop_as_a_child_starts_ends_both() -> None:
     async with family() as agents:
         at(agents.session, events.AgentStarted, lambda: agents.session.chain.submit("stop"))
-        await agents.begin([starts("explore", [WAIT])])
+        await agents.begin([start("explore", [WAIT])])
         await agents.session.chain.wait_idle()
         assert agents.session.result.status == "cancelled"
         assert len(agents.session.model.requests) == 1
@@ -190,7 +190,7 @@ async def test_a_stop_as_a_child_starts_ends_both() -> None:
 async def test_no_child_begins_after_a_stop() -> None:
     async with family() as agents:
         at(agents.session, events.ToolCall, lambda: agents.session.chain.submit("stop"), name="explore")
-        await agents.begin([starts("explore", [WAIT])])
+        await agents.begin([start("explore", [WAIT])])
         await agents.session.chain.wait_idle()
         assert agents.session.of(events.AgentStarted) == []
         assert agents.results("main") == [("explore-1 was not started: the user stopped the run.", True)]
@@ -199,7 +199,7 @@ async def test_no_child_begins_after_a_stop() -> None:
 @pytest.mark.parametrize("end", ["stop", "interrupt"])
 async def test_stopping_the_tree_returns_all_waiting_lines(end: str) -> None:
     async with family() as agents:
-        await agents.begin([starts("agent", [starts("explore", [WAIT])])])
+        await agents.begin([start("agent", [start("explore", [WAIT])])])
         agents.send("first line, for the child")
         agents.send("second line, for its parent", to="main")
         agents.session.interrupt() if end == "interrupt" else agents.session.chain.submit("stop")
@@ -210,7 +210,7 @@ async def test_stopping_the_tree_returns_all_waiting_lines(end: str) -> None:
 
 async def test_a_time_limit_reaches_the_whole_tree(autojump_clock: trio.testing.MockClock) -> None:
     async with family(use=settings(agents=True, timeout_s=5)) as agents:
-        assert agents.session.chain.submit(work([starts("agent", [starts("explore", [WAIT])])])).what == "started"
+        assert agents.session.chain.submit(work([start("agent", [start("explore", [WAIT])])])).what == "started"
         await agents.session.chain.wait_idle()
         assert agents.session.result.status == "limit_reached"
         assert [e.status for e in agents.session.of(events.AgentEnded)] == ["limit_reached"] * 2
@@ -224,7 +224,7 @@ BUDGET = 3 * CALL_TOKENS - 1
 
 async def test_a_budget_is_of_the_whole_tree() -> None:
     async with family(use=settings(agents=True, budget_tokens=BUDGET)) as agents:
-        await agents.begin([starts("explore", [WAIT], [WAIT])])
+        await agents.begin([start("explore", [WAIT], [WAIT])])
         await agents.finish()
         assert agents.session.result.status == "limit_reached"
         assert agents.session.result.usage.total_tokens == 3 * CALL_TOKENS
@@ -245,7 +245,7 @@ async def test_no_retry_starts_beyond_the_budget(autojump_clock: trio.testing.Mo
             raise ModelError("the service is unwell", retryable=True, retry_after=5)
 
     async with family(model=Obedient(on_reply=fail_once), use=settings(agents=True, budget_tokens=BUDGET)) as agents:
-        calls = [["explore", {"task": failing_task}], starts("plan", [["plan_list", {}]])]
+        calls = [["explore", {"task": failing_task}], start("plan", [["plan_list", {}]])]
         assert agents.session.chain.submit(work(calls)).what == "started"
         await agents.session.chain.wait_idle()
         assert agents.session.result.usage.total_tokens == 3 * CALL_TOKENS
@@ -255,7 +255,7 @@ async def test_no_retry_starts_beyond_the_budget(autojump_clock: trio.testing.Mo
 
 async def test_calls_skipped_by_children_are_counted() -> None:
     async with family() as agents:
-        await agents.begin([starts("agent", [WAIT, ["plan_add_task", {"task": "x"}]])])
+        await agents.begin([start("agent", [WAIT, ["plan_add_task", {"task": "x"}]])])
         agents.session.chain.submit("stop")
         result = await agents.finish()
         assert "[1 done, 1 skipped]" in result.result

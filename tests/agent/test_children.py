@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 import trio
-from support.agents import WAIT, Call, Obedient, asks, family, starts, work
+from support.agents import WAIT, Call, Obedient, ask, family, start, work
 from support.disks import FullDisk
 from support.sessions import INTERRUPTED, at, open_session, settings
 
@@ -35,7 +35,7 @@ TOOLS = {"explore": EXPLORER_TOOLS, "plan": PLANNER_TOOLS}
 @pytest.mark.parametrize("kind", ["explore", "plan", "agent"])
 async def test_a_child_has_its_own_conversation_and_tools(kind: str) -> None:
     async with family() as agents:
-        await agents.begin([starts(kind, answer="Found.")])
+        await agents.begin([start(kind, answer="Found.")])
         await agents.finish()
         before, child, after = agents.session.model.requests
         assert [m.text for m in child.messages] == [work(answer="Found.")]
@@ -47,7 +47,7 @@ async def test_a_child_has_its_own_conversation_and_tools(kind: str) -> None:
 async def test_a_configured_kind_has_its_own_settings() -> None:
     use = settings(agents=True, kinds=json.dumps(REVIEWER), files=FILES)
     async with family(use=use) as agents:
-        await agents.begin([starts("reviewer", [["plan_list", {}]], [["plan_list", {}]], answer="Not this.")])
+        await agents.begin([start("reviewer", [["plan_list", {}]], [["plan_list", {}]], answer="Not this.")])
         await agents.finish()
         main, reviewer, *_ = agents.session.model.requests
         assert (reviewer.system, tool_names(reviewer)) == ("You review.", {"plan_list"})
@@ -80,11 +80,11 @@ async def test_an_invalid_kind_is_a_configuration_error(kinds: str, message: str
 async def test_agents_run_concurrently() -> None:
     async with family() as agents:
         answers = ["one", "two", "three"]
-        await agents.begin([starts("explore", [WAIT], answer=answer) for answer in answers])
+        await agents.begin([start("explore", [WAIT], answer=answer) for answer in answers])
         assert agents.at_work == ["main", "explore-1", "explore-2", "explore-3"]
         order = ["explore-3", "explore-1", "explore-2"]
         for name in order:
-            agents.waiters.let_go(name)
+            agents.waiters.release(name)
             await agents.quiet()
         await agents.finish()
         assert [text for text, _ in agents.results("main")] == answers
@@ -93,9 +93,7 @@ async def test_agents_run_concurrently() -> None:
 
 async def test_more_agents_than_max_running_are_refused() -> None:
     async with family(use=settings(agents=True, max_running=2)) as agents:
-        await agents.begin(
-            [starts("agent", [starts("explore", [WAIT])]), starts("plan", [WAIT]), starts("plan", [WAIT])]
-        )
+        await agents.begin([start("agent", [start("explore", [WAIT])]), start("plan", [WAIT]), start("plan", [WAIT])])
         await agents.finish()
         refused = [text for name in ("main", "agent-1") for text, is_error in agents.results(name) if is_error]
         assert len(refused) == 2
@@ -105,7 +103,7 @@ async def test_more_agents_than_max_running_are_refused() -> None:
 
 async def test_agents_deeper_than_max_depth_are_refused() -> None:
     async with family(use=settings(agents=True, max_depth=2)) as agents:
-        await agents.begin([starts("agent", [starts("agent", [starts("explore")], answer="Deep.")])])
+        await agents.begin([start("agent", [start("agent", [start("explore")], answer="Deep.")])])
         await agents.finish()
         ((text, is_error),) = agents.results("agent-2")
         assert is_error
@@ -115,7 +113,7 @@ async def test_agents_deeper_than_max_depth_are_refused() -> None:
 
 async def test_a_finished_agent_can_be_asked() -> None:
     async with family() as agents:
-        await agents.begin([starts("explore", [WAIT], answer="Found.")], [asks("explore-1", answer="As I said.")])
+        await agents.begin([start("explore", [WAIT], answer="Found.")], [ask("explore-1", answer="As I said.")])
         await agents.finish()
         assert [text for text, _ in agents.results("main")] == ["Found.", "As I said."]
         # Two requests of the explorer lie between the first two of the main agent.
@@ -133,9 +131,9 @@ async def test_a_stop_ends_waiting_for_a_busy_agent(as_it_starts: bool) -> None:
         if as_it_starts:
             at(agents.session, events.ToolCall, stop, agent="agent-1", name="agent_ask")
         await agents.begin(
-            [starts("explore", answer="Found.")],
-            [asks("explore-1", [WAIT], answer="First."), starts("agent", [asks("explore-1", answer="Second.")])],
-            [asks("explore-1", answer="Third.")],
+            [start("explore", answer="Found.")],
+            [ask("explore-1", [WAIT], answer="First."), start("agent", [ask("explore-1", answer="Second.")])],
+            [ask("explore-1", answer="Third.")],
         )
         if not as_it_starts:
             assert stop().what == "stopping"
@@ -153,8 +151,8 @@ async def test_a_now_line_cuts_waiting_for_a_busy_agent() -> None:
     async with family() as agents:
         send_now_line = partial(agents.send, "!!use B", to="agent-1")
         at(agents.session, events.ToolResult, send_now_line, agent="main", name="agent_ask")
-        waiting = starts("agent", [asks("explore-1", answer="Second.")], answer="Done.")
-        await agents.begin([starts("explore")], [asks("explore-1", [WAIT], answer="First."), waiting])
+        waiting = start("agent", [ask("explore-1", answer="Second.")], answer="Done.")
+        await agents.begin([start("explore")], [ask("explore-1", [WAIT], answer="First."), waiting])
         await agents.finish()
         assert sorted(e.name for e in agents.session.of(events.AgentStarted)) == ["agent-1", "explore-1", "explore-1"]
         assert agents.results("agent-1") == [(INTERRUPTED, True)]
@@ -164,11 +162,11 @@ async def test_a_refusal_returns_lines_of_unanswered_runs() -> None:
     """A refusal withdraws everything since the last answer, so also the line of the interrupted run."""
     async with family() as agents:
         at(agents.session, events.UserInterruption, agents.session.interrupt)
-        await agents.begin([starts("explore", [WAIT])])
+        await agents.begin([start("explore", [WAIT])])
         agents.send("use B")
         await agents.finish()
         assert agents.session.state("L2") == "delivered"
-        await agents.begin([asks("explore-1", answer="No.", stop_reason="refusal")])
+        await agents.begin([ask("explore-1", answer="No.", stop_reason="refusal")])
         await agents.finish()
         assert [e.status for e in agents.session.of(events.AgentEnded)] == ["interrupted", "refused"]
         assert agents.session.state("L2") == "returned"
@@ -177,20 +175,20 @@ async def test_a_refusal_returns_lines_of_unanswered_runs() -> None:
 async def test_unrecorded_calls_get_their_real_results() -> None:
     disk = FullDisk()
     async with family(file=disk) as agents:
-        await agents.begin([starts("explore", [WAIT])])
+        await agents.begin([start("explore", [WAIT])])
         disk.full = True
         agents.session.interrupt()
         await agents.session.chain.wait_idle()
         disk.full = False
-        await agents.begin([asks("explore-1", answer="I was at it.")])
+        await agents.begin([ask("explore-1", answer="I was at it.")])
         await agents.finish()
         assert agents.results("explore-1") == [(INTERRUPTED, True)]
 
 
 async def test_agents_that_ask_each_other_end() -> None:
     async with family() as agents:
-        questions = [asks("agent-1", [WAIT], [asks("agent-2")]), asks("agent-2", [WAIT], [asks("agent-1")])]
-        await agents.begin([starts("agent"), starts("agent")], questions)
+        questions = [ask("agent-1", [WAIT], [ask("agent-2")]), ask("agent-2", [WAIT], [ask("agent-1")])]
+        await agents.begin([start("agent"), start("agent")], questions)
         result = await agents.finish()
         assert result.status == "done"
         errors = [text for name in ("agent-1", "agent-2") for text, is_error in agents.results(name) if is_error]
@@ -199,9 +197,9 @@ async def test_agents_that_ask_each_other_end() -> None:
 
 
 REFUSED_CALLS = {
-    "an unknown agent": (asks("explore-9"), "explore-1"),
-    "the main agent": (asks("main"), "still working"),
-    "an active agent": (asks("plan-1"), "still working"),
+    "an unknown agent": (ask("explore-9"), "explore-1"),
+    "the main agent": (ask("main"), "still working"),
+    "an active agent": (ask("plan-1"), "still working"),
     "a blank question": (["agent_ask", {"agent": "explore-1", "question": " "}], "The question is empty."),
     "a blank task": (["explore", {"task": " "}], "The task is empty"),
 }
@@ -210,7 +208,7 @@ REFUSED_CALLS = {
 @pytest.mark.parametrize(("call", "message"), REFUSED_CALLS.values(), ids=REFUSED_CALLS)
 async def test_a_call_for_no_possible_agent_is_refused(call: Call, message: str) -> None:
     async with family() as agents:
-        await agents.begin([starts("explore")], [starts("plan", [WAIT]), call])
+        await agents.begin([start("explore")], [start("plan", [WAIT]), call])
         await agents.finish()
         _, _, (text, is_error) = agents.results("main")
         assert is_error
@@ -220,11 +218,11 @@ async def test_a_call_for_no_possible_agent_is_refused(call: Call, message: str)
 async def test_the_least_recently_used_agent_is_removed() -> None:
     async with family(use=settings(agents=True, max_kept=2)) as agents:
         await agents.begin(
-            [starts("explore")],
-            [starts("explore")],
-            [asks("explore-1")],
-            [starts("explore")],  # removes explore-2
-            [asks("explore-1", answer="Still there."), asks("explore-2")],
+            [start("explore")],
+            [start("explore")],
+            [ask("explore-1")],
+            [start("explore")],  # removes explore-2
+            [ask("explore-1", answer="Still there."), ask("explore-2")],
         )
         await agents.finish()
         assert [view.name for view in agents.session.chain.agents] == ["main", "explore-3", "explore-1"]
@@ -237,11 +235,11 @@ async def test_the_least_recently_used_agent_is_removed() -> None:
 async def test_a_childs_question_blocks_no_other_agent() -> None:
     async with family() as agents:
         with agents.session.chain.answering():
-            await agents.begin([starts("explore", [ASK]), starts("plan", [WAIT], answer="Planned.")])
+            await agents.begin([start("explore", [ASK]), start("plan", [WAIT], answer="Planned.")])
             (question,) = agents.session.of(events.Question)
             assert question.agent == "explore-1"
             assert agents.session.chain.lines.target() == "explore-1", "the agent that asked"
-            agents.waiters.let_go("plan-1")
+            agents.waiters.release("plan-1")
             await agents.quiet()
             assert agents.at_work == ["main", "explore-1"], "plan-1 has ended"
             assert agents.session.chain.answer("Q1", "b").what == "answered"
@@ -260,7 +258,7 @@ async def test_a_childs_question_blocks_no_other_agent() -> None:
 async def test_which_lines_withdraw_a_childs_question(line: str, to: str, open_question: str | None) -> None:
     async with family() as agents:
         with agents.session.chain.answering():
-            await agents.begin([starts("agent", [starts("explore", [ASK])])])
+            await agents.begin([start("agent", [start("explore", [ASK])])])
             agents.send(line, to=to)
             assert agents.session.chain.questions.open_id == open_question
             agents.session.interrupt()
@@ -270,7 +268,7 @@ async def test_which_lines_withdraw_a_childs_question(line: str, to: str, open_q
 async def test_a_stop_withdraws_waiting_questions_too() -> None:
     async with family() as agents:
         with agents.session.chain.answering():
-            await agents.begin([starts("explore", [ASK]), starts("plan", [ASK])])
+            await agents.begin([start("explore", [ASK]), start("plan", [ASK])])
             agents.session.chain.submit("stop")
             await agents.session.chain.wait_idle()
         assert [question.id for question in agents.session.of(events.Question)] == ["Q1"]
@@ -280,7 +278,7 @@ async def test_a_stop_withdraws_waiting_questions_too() -> None:
 async def test_other_agents_get_plan_changes() -> None:
     async with family() as agents:
         add = ["plan_add_task", {"task": "check the SKU"}]
-        await agents.begin([starts("plan", [add])])
+        await agents.begin([start("plan", [add])])
         await agents.finish()
         (change,) = agents.session.of(events.PlanChanged)
         assert (change.by, change.agent, change.iteration) == ("plan-1", "plan-1", 1)
@@ -292,7 +290,7 @@ async def test_other_agents_get_plan_changes() -> None:
 async def test_a_question_pauses_the_deadlines_above(autojump_clock: trio.testing.MockClock) -> None:
     async with family(use=settings(agents=True, timeout_s=5)) as agents:
         with agents.session.chain.answering():
-            assert agents.session.chain.submit(work([starts("agent", [starts("explore", [ASK])])])).what == "started"
+            assert agents.session.chain.submit(work([start("agent", [start("explore", [ASK])])])).what == "started"
             await trio.sleep(100)
             agents.session.chain.answer("Q1", "a")
             await agents.session.chain.wait_idle()
@@ -309,7 +307,7 @@ async def test_a_question_pauses_its_callers_deadline(autojump_clock: trio.testi
 
     async with open_session(Obedient(), tools=[team], use=settings(agents=True)) as session:
         with session.chain.answering():
-            session.chain.submit(work([["team", {"task": work([starts("explore", [ASK])])}]]))
+            session.chain.submit(work([["team", {"task": work([start("explore", [ASK])])}]]))
             await trio.sleep(100)
             session.chain.answer("Q1", "a")
             await session.chain.wait_idle()
@@ -325,7 +323,7 @@ async def test_a_timed_out_question_lets_the_next_open(autojump_clock: trio.test
 
     async with open_session(Obedient(), tools=[team], use=settings(agents=True)) as session:
         with session.chain.answering():
-            session.chain.submit(work([["team", {"task": work([ASK])}], starts("explore", [ASK])]))
+            session.chain.submit(work([["team", {"task": work([ASK])}], start("explore", [ASK])]))
             await trio.sleep(5)
             assert session.chain.questions.open_id == "Q1"
             await trio.sleep(10)
@@ -340,9 +338,9 @@ async def test_a_timed_out_question_lets_the_next_open(autojump_clock: trio.test
 async def test_skipped_calls_of_finished_children_do_not_count() -> None:
     async with family() as agents:
         add = ["plan_add_task", {"task": "check the SKU"}]
-        await agents.begin([starts("agent", [WAIT, add])], [WAIT])
+        await agents.begin([start("agent", [WAIT, add])], [WAIT])
         agents.send("!use B", to="agent-1")
-        agents.waiters.let_go("agent-1")
+        agents.waiters.release("agent-1")
         await agents.quiet()
         agents.session.chain.submit("stop")
         assert "[2 done, 0 skipped]" in (await agents.finish()).result
@@ -367,7 +365,7 @@ async def test_an_allowed_call_does_not_wait_for_questions() -> None:
             return [e.text for e in agents.session.of(events.ToolResult) if e.name in ("change", "sign")]
 
         with agents.session.chain.answering():
-            await agents.begin([starts("agent", [call]) for call in calls])
+            await agents.begin([start("agent", [call]) for call in calls])
             assert results() == ["signed"], "allowed by the configuration"
             agents.session.chain.answer("Q1", "always")
             await agents.quiet()
@@ -380,7 +378,7 @@ async def test_an_allowed_call_does_not_wait_for_questions() -> None:
 
 async def test_an_asked_agent_uses_the_current_model() -> None:
     async with family() as agents:
-        await agents.begin([starts("explore")])
+        await agents.begin([start("explore")])
         await agents.session.chain.wait_idle()
         models: list[str] = []
 
@@ -388,7 +386,7 @@ async def test_an_asked_agent_uses_the_current_model() -> None:
             models.append("other")
 
         agents.session.ask(Obedient(name="other", on_reply=note_other))
-        await agents.begin([asks("explore-1")])
+        await agents.begin([ask("explore-1")])
         await agents.finish()
         assert agents.session.chain.init.model == "other"
         assert models == ["other"] * 3, "two requests of the main agent, and one of the explorer"
@@ -406,7 +404,7 @@ async def test_an_exception_of_a_model_fails_its_run(error: BaseException, is_gr
     async with family(model=Obedient(on_reply=fail)) as agents:
         message = f"the model obedient failed: {type(error).__name__}: no"
         failing_answers.append("Found.")
-        await agents.begin([starts("agent", answer="Found.")])
+        await agents.begin([start("agent", answer="Found.")])
         await agents.finish()
         assert agents.results("main") == [(f"[agent-1 ended: error] {message}", True)]
         assert agents.session.result.status == "done"

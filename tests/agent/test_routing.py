@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from support.agents import WAIT, Obedient, asks, family, starts, work
+from support.agents import WAIT, Obedient, ask, family, start, work
 from support.disks import FullDisk
 from support.sessions import INTERRUPTED, SKIPPED, at, settings
 
@@ -14,7 +14,7 @@ from chain.errors import UserError
 
 async def test_agents_that_answer_questions_get_no_lines() -> None:
     async with family() as agents:
-        await agents.begin([starts("agent")], [asks("agent-1", [starts("explore", [WAIT])])])
+        await agents.begin([start("agent")], [ask("agent-1", [start("explore", [WAIT])])])
         assert agents.at_work == ["main", "agent-1", "explore-1"]
         assert agents.send("use B") == "main"
         assert agents.send("use C", to="explore-1") == "explore-1", "an address overrides"
@@ -38,7 +38,7 @@ PRECEDENCE = {
 async def test_kinds_have_precedence(kinds: list[str], target: str) -> None:
     own = '{"reviewer": {"description": "Reviews."}}'
     async with family(use=settings(agents=True, kinds=own)) as agents:
-        await agents.begin([starts(kind, [WAIT]) for kind in kinds])
+        await agents.begin([start(kind, [WAIT]) for kind in kinds])
         assert len(agents.at_work) == len(["main", *kinds])
         assert agents.session.chain.lines.target() == target
         assert agents.send("use B") == target
@@ -47,11 +47,11 @@ async def test_kinds_have_precedence(kinds: list[str], target: str) -> None:
 
 async def test_the_youngest_sibling_precedes_deeper_agents() -> None:
     async with family() as agents:
-        with_descendants = starts("agent", [starts("agent", [starts("plan", [WAIT])])])
-        await agents.begin([with_descendants, starts("agent", [WAIT])])
+        with_descendants = start("agent", [start("agent", [start("plan", [WAIT])])])
+        await agents.begin([with_descendants, start("agent", [WAIT])])
         (younger,) = {view.name for view in agents.session.chain.agents if view.parent == "main"} - {"agent-1"}
         assert agents.send("use B") == younger
-        agents.waiters.let_go(younger)
+        agents.waiters.release(younger)
         await agents.quiet()
         assert agents.send("use C") == "plan-1"
         await agents.finish()
@@ -59,7 +59,7 @@ async def test_the_youngest_sibling_precedes_deeper_agents() -> None:
 
 async def test_a_refused_agent_gets_no_lines() -> None:
     async with family(use=settings(agents=True, max_running=1)) as agents:
-        await agents.begin([starts("plan", [WAIT]), starts("explore", [WAIT])])  # the explorer is refused
+        await agents.begin([start("plan", [WAIT]), start("explore", [WAIT])])  # the explorer is refused
         assert agents.at_work == ["main", "plan-1"]
         assert agents.send("use B") == "plan-1"
         await agents.finish()
@@ -69,7 +69,7 @@ async def test_a_line_after_a_childs_end_goes_to_main() -> None:
     async with family() as agents:
         targets_at_the_end: list[str] = []
         at(agents.session, events.AgentEnded, lambda: targets_at_the_end.append(agents.send("use B")))
-        await agents.begin([starts("explore", answer="Found.")], [WAIT])
+        await agents.begin([start("explore", answer="Found.")], [WAIT])
         assert targets_at_the_end == ["main"]
         assert agents.send("use C") == "main"
         await agents.finish()
@@ -77,9 +77,9 @@ async def test_a_line_after_a_childs_end_goes_to_main() -> None:
 
 async def test_each_line_goes_to_the_agent_then_active() -> None:
     async with family() as agents:
-        await agents.begin([starts("explore", [WAIT], [WAIT]), starts("plan", [WAIT])], [WAIT])
+        await agents.begin([start("explore", [WAIT], [WAIT]), start("plan", [WAIT])], [WAIT])
         assert [agents.send("use A"), agents.send("use B")] == ["explore-1"] * 2
-        agents.waiters.let_go("explore-1")
+        agents.waiters.release("explore-1")
         await agents.quiet()
         assert agents.send("use C") == "plan-1"
         await agents.finish()
@@ -95,7 +95,7 @@ async def test_each_line_goes_to_the_agent_then_active() -> None:
 
 async def test_records_name_parents_and_targets() -> None:
     async with family() as agents:
-        await agents.begin([starts("agent", [starts("explore", [WAIT])])])
+        await agents.begin([start("agent", [start("explore", [WAIT])])])
         agents.send("look closer")
         await agents.finish()
         rows = agents.session.records
@@ -112,7 +112,7 @@ async def test_records_name_parents_and_targets() -> None:
 
 async def test_todo_lines_and_follow_ups_go_to_main() -> None:
     async with family() as agents:
-        await agents.begin([starts("plan", [WAIT])])
+        await agents.begin([start("plan", [WAIT])])
         assert agents.send("todo: add check the SKU") == "main"
         assert agents.send("then: now the prices") == "main"
         assert agents.send("todo: add check the prices", to="plan-1") == "plan-1"
@@ -125,7 +125,7 @@ async def test_todo_lines_and_follow_ups_go_to_main() -> None:
 
 async def test_a_line_to_an_unknown_agent_is_refused() -> None:
     async with family() as agents:
-        await agents.begin([starts("explore", [WAIT])])
+        await agents.begin([start("explore", [WAIT])])
         chain = agents.session.chain
         answer = chain.submit("use B", to="explore-7")
         assert answer.what == "refused"
@@ -141,7 +141,7 @@ async def test_a_line_to_an_unknown_agent_is_refused() -> None:
 
 async def test_lines_of_finished_agents_move_up() -> None:
     async with family(use=ONE_ITERATION) as agents:
-        await agents.begin([starts("explore", [WAIT])], answer="All.")
+        await agents.begin([start("explore", [WAIT])], answer="All.")
         sent = [
             ("first", "explore-1"),
             ("second", "main"),
@@ -170,9 +170,9 @@ async def test_lines_of_finished_agents_move_up() -> None:
 
 async def test_a_moved_urgent_line_stays_urgent() -> None:
     async with family(use=ONE_ITERATION) as agents:
-        await agents.begin([starts("explore", [WAIT]), ["plan_add_task", {"task": "x"}]])
+        await agents.begin([start("explore", [WAIT]), ["plan_add_task", {"task": "x"}]])
         agents.send("!use B")
-        agents.waiters.let_go("explore-1")
+        agents.waiters.release("explore-1")
         await agents.finish()
         _, plan_result = agents.results("main")
         assert plan_result == (SKIPPED, True)
@@ -184,9 +184,9 @@ async def test_a_moved_urgent_line_stays_urgent() -> None:
 async def test_a_moved_line_withdraws_its_new_agents_question(line: str) -> None:
     async with family(use=ONE_ITERATION) as agents:
         with agents.session.chain.answering():
-            await agents.begin([starts("explore", [WAIT]), ASK])
+            await agents.begin([start("explore", [WAIT]), ASK])
             agents.send(line, to="explore-1")
-            agents.waiters.let_go("explore-1")
+            agents.waiters.release("explore-1")
             await agents.quiet()
             assert agents.session.chain.questions.open_id is None
             await agents.finish()
@@ -194,9 +194,9 @@ async def test_a_moved_line_withdraws_its_new_agents_question(line: str) -> None
 
 async def test_moved_guidance_that_was_used_stays() -> None:
     async with family(use=ONE_ITERATION) as agents:
-        await agents.begin([starts("explore", [WAIT]), starts("plan", [WAIT])])
+        await agents.begin([start("explore", [WAIT]), start("plan", [WAIT])])
         agents.send("focus on tests", to="explore-1")
-        agents.waiters.let_go("explore-1")
+        agents.waiters.release("explore-1")
         await agents.quiet()
         assert agents.waiters.heard["explore-1"] == ["tests"]
         assert agents.session.chain.lines.last_waiting() is None
@@ -207,7 +207,7 @@ async def test_moved_guidance_that_was_used_stays() -> None:
 
 async def test_a_moved_now_line_cancels_the_parents_tools() -> None:
     async with family(use=ONE_ITERATION) as agents:
-        await agents.begin([starts("explore", [WAIT]), starts("plan", [WAIT])], answer="All.")
+        await agents.begin([start("explore", [WAIT]), start("plan", [WAIT])], answer="All.")
         agents.send("!!use B")
         await agents.quiet()
         await agents.finish()
@@ -221,10 +221,10 @@ async def test_a_moved_now_line_cancels_the_parents_tools() -> None:
 async def test_only_moved_lines_may_exceed_the_inbox() -> None:
     use = settings(agents=True, inbox_size=2, kinds='{"explore": {"max_iterations": 1}}')
     async with family(use=use) as agents:
-        await agents.begin([starts("explore", [WAIT]), starts("plan", [WAIT])])
+        await agents.begin([start("explore", [WAIT]), start("plan", [WAIT])])
         for text, to in (("a", "explore-1"), ("b", "main"), ("c", "explore-1"), ("d", "main")):
             agents.send(text, to)
-        agents.waiters.let_go("explore-1")
+        agents.waiters.release("explore-1")
         await agents.quiet()
         waiting = [(line.id, line.agent) for line in agents.session.chain.lines.waiting]
         assert waiting == [("L2", "main"), ("L3", "main"), ("L4", "main"), ("L5", "main")]
@@ -243,7 +243,7 @@ async def test_an_undeliverable_line_moves_to_the_parent() -> None:
 
     disk = DiskFullUntilChildEnds()
     async with family(file=disk) as agents:
-        await agents.begin([starts("explore", [WAIT])])
+        await agents.begin([start("explore", [WAIT])])
         agents.send("use B" + "x" * 600)
         disk.room = 700  # enough to record the end of the child, but not a message with this line
         await agents.finish()
@@ -253,7 +253,7 @@ async def test_an_undeliverable_line_moves_to_the_parent() -> None:
 async def test_an_executed_todo_is_not_repeated_by_parents() -> None:
     disk = FullDisk()
     async with family(file=disk) as agents:
-        await agents.begin([starts("explore", [WAIT])])
+        await agents.begin([start("explore", [WAIT])])
         agents.send(f"todo: add {'x' * 400}", to="explore-1")
         disk.room = 700  # enough to record the change of the plan, but not the message, which has the text twice
         await agents.finish()
@@ -282,7 +282,7 @@ def settings_with_prompts() -> Settings:
 
 async def test_the_targets_handler_prompt_applies() -> None:
     async with family(use=settings_with_prompts()) as agents:
-        await agents.begin([starts("explore", [WAIT]), starts("plan", [WAIT])])
+        await agents.begin([start("explore", [WAIT]), start("plan", [WAIT])])
         agents.send("hurry up")
         agents.send("hurry up", to="plan-1")
         await agents.finish()
@@ -297,7 +297,7 @@ async def test_the_targets_handler_prompt_applies() -> None:
 
 async def test_a_stop_rule_of_a_child_stops_all() -> None:
     async with family(use=settings_with_prompts()) as agents:
-        await agents.begin([starts("explore", [WAIT]), starts("plan", [WAIT])])
+        await agents.begin([start("explore", [WAIT]), start("plan", [WAIT])])
         assert agents.session.chain.submit("enough of that").what == "stopping"
         result = await agents.finish()
         assert result.status == "cancelled_with_partial"
@@ -307,7 +307,7 @@ async def test_a_stop_rule_of_a_child_stops_all() -> None:
 
 async def test_the_chain_lists_its_agents() -> None:
     async with family() as agents:
-        await agents.begin([starts("explore")], [starts("agent", [starts("plan", [WAIT])])])
+        await agents.begin([start("explore")], [start("agent", [start("plan", [WAIT])])])
         main, agent, plan, explore = agents.session.chain.agents
         assert [(view.name, view.parent, view.state) for view in (main, agent, plan, explore)] == [
             ("main", "", "executing"),

@@ -34,12 +34,12 @@ def work(*steps: list[Call], answer: str = "The answer.", **ends: StopReason) ->
     return json.dumps({"steps": steps, "answer": answer, **ends})
 
 
-def starts(kind: str, *steps: list[Call], answer: str = "The answer.", **ends: StopReason) -> Call:
+def start(kind: str, *steps: list[Call], answer: str = "The answer.", **ends: StopReason) -> Call:
     """Return a call that starts an agent with a task."""
     return [kind, {"task": work(*steps, answer=answer, **ends)}]
 
 
-def asks(agent: str, *steps: list[Call], answer: str = "The answer.", **ends: StopReason) -> Call:
+def ask(agent: str, *steps: list[Call], answer: str = "The answer.", **ends: StopReason) -> Call:
     """Return a call that asks a finished agent again."""
     return ["agent_ask", {"agent": agent, "question": work(*steps, answer=answer, **ends)}]
 
@@ -48,12 +48,12 @@ WAIT: Call = ["wait", {}]
 
 
 @tool(kind="delegate")
-async def both(ctx: ToolContext, task: str) -> str:
+async def delegate_twice(ctx: ToolContext, task: str) -> str:
     """Start two agents with the same task."""
     async with trio.open_nursery() as nursery:
         for _ in range(2):
             nursery.start_soon(ctx.delegating.start, "agent", task, ctx.call_id)
-    return "done by both"
+    return "done twice"
 
 
 @dataclass
@@ -96,7 +96,7 @@ def progress(request: Request) -> tuple[dict[str, Any], int]:
 
 @dataclass
 class Waiters:
-    """A tool ``wait`` that waits until its agent is released by ``let_go``."""
+    """A tool ``wait`` that waits until its agent is released."""
 
     started: dict[str, trio.Event] = field(default_factory=lambda: defaultdict(trio.Event))
     open: dict[str, trio.Event] = field(default_factory=lambda: defaultdict(trio.Event))
@@ -114,7 +114,7 @@ class Waiters:
 
         return wait
 
-    def let_go(self, *agents: str) -> None:
+    def release(self, *agents: str) -> None:
         for agent in agents:
             self.open[agent].set()
 
