@@ -146,7 +146,7 @@ async def test_a_stop_ends_waiting_for_a_busy_agent(as_it_starts: bool) -> None:
         assert [text for text, is_error in agents.results("main") if not is_error] == ["Found.", "First.", "Third."]
 
 
-async def test_a_now_line_cuts_waiting_for_a_busy_agent() -> None:
+async def test_a_now_line_ends_waiting_for_an_agent() -> None:
     """The line comes as the busy agent ends, so the question of the waiting agent must not start any more."""
     async with family() as agents:
         send_now_line = partial(agents.send, "!!use B", to="agent-1")

@@ -292,7 +292,7 @@ async def test_the_user_may_request_a_compaction() -> None:
     assert "tell me much" in session.sent()
 
 
-async def test_a_refused_query_is_removed_from_the_compacted_conversation() -> None:
+async def test_a_refused_query_leaves_the_compacted_conversation() -> None:
     model = SmallModel(["hi", 1, 2, 3, 4, None, "fine"])
     async with checked_session(model, tools=[read]) as session:
         await session.run("a greeting")

@@ -41,7 +41,7 @@ async def check_interrupted(session: Session, *conversation: str, phase: str = "
     assert f"user: {INTERRUPT_NOTE}\nuser: Do another task" in session.sent()
 
 
-async def test_an_interrupt_as_a_tool_ends_keeps_its_result() -> None:
+async def test_an_interrupt_at_a_result_keeps_it() -> None:
     async with open_session(MODEL, tools=Gates(is_open=True).tools) as session:
         at(session, events.ToolResult, session.interrupt)
         session.chain.submit("Do the task")

@@ -89,7 +89,7 @@ async def test_a_stop_precedes_a_now_line(line: str) -> None:
         pytest.param(events.RunStarted, events.Retry, id="at the start, then in a pause"),
     ],
 )
-async def test_a_rules_prompt_stays_until_its_line_is_answered(
+async def test_a_rules_prompt_stays_until_the_answer(
     deploy_event: type[events.Event], next_event: type[events.Event], autojump_clock: MockClock
 ) -> None:
     """The line that a rule matches is cut by another now line before the model has answered it."""

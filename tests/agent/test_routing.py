@@ -65,7 +65,7 @@ async def test_a_refused_agent_gets_no_lines() -> None:
         await agents.finish()
 
 
-async def test_a_line_after_a_childs_end_goes_to_main() -> None:
+async def test_lines_after_a_childs_end_reach_main() -> None:
     async with family() as agents:
         targets_at_the_end: list[str] = []
         at(agents.session, events.AgentEnded, lambda: targets_at_the_end.append(agents.send("use B")))

@@ -26,7 +26,7 @@ rules:
 """
 
 
-async def test_a_line_during_an_answer_is_delivered_at_b(mock_clock: MockClock) -> None:
+async def test_lines_during_an_answer_arrive_at_b(mock_clock: MockClock) -> None:
     async with checked_session(SLOW_ANSWER) as session:
         session.chain.submit("Do the task")
         await tick(mock_clock)

@@ -18,7 +18,7 @@ rules:
 """
 
 
-async def test_an_interrupt_at_a_result_hits_the_follow_up() -> None:
+async def test_interrupts_at_a_result_hit_the_follow_up() -> None:
     async with open_session("rules: [{text: The answer.}]") as session:
         at(session, events.TextDelta, lambda: session.chain.submit("then: Do the next task"))
         at(session, events.Result, session.interrupt)
@@ -82,7 +82,7 @@ async def test_a_stop_before_an_answer_shows_results() -> None:
         assert after_tools == [STOP_NOTE]
 
 
-async def test_a_stop_in_an_answer_shows_text_and_results(mock_clock: MockClock) -> None:
+async def test_a_stop_while_answering_shows_text_and_results(mock_clock: MockClock) -> None:
     async with checked_session(TOOLS_THEN_ANSWER, tools=Gates("a").tools) as session:
         session.chain.submit("Do the task")
         await tick(mock_clock)

@@ -240,7 +240,7 @@ async def test_an_urgent_line_waits_for_the_batch() -> None:
         assert results(session) == ["seen a", "seen b", SKIPPED, SKIPPED]
 
 
-async def test_a_stop_as_a_batch_starts_skips_no_call() -> None:
+async def test_a_stop_at_a_batchs_start_skips_nothing() -> None:
     gates = Gates(is_open=True)
     async with checked_session(model_calling(["look a", "look b", "look c"]), tools=gates.tools) as session:
         at(session, events.ToolCall, lambda: session.chain.submit("stop"))
@@ -265,7 +265,7 @@ async def test_an_interrupt_cancels_started_calls_only() -> None:
         assert sorted(ids(session, "tool_started")) == sorted(ids(session, "tool_finished"))
 
 
-async def test_an_interrupt_as_a_batch_starts_prevents_later_calls() -> None:
+async def test_an_interrupt_at_a_start_prevents_later_calls() -> None:
     gates = Gates()
     async with checked_session(model_calling(["look a", "look b", "look c"]), tools=gates.tools) as session:
         at(session, events.ToolCall, session.interrupt, nth=2)
