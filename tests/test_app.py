@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import trio
 from support import check_invariants, open_session
-from support.agents import family, starts
+from support.agents import family, start
 from support.gate import TWO_STEPS, Gate, begin, finish
 from support.sessions import Session
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -129,7 +129,7 @@ async def test_a_tool_that_resists_is_awaited(autojump_clock: MockClock) -> None
 
 async def test_a_resisting_child_returns_its_lines(autojump_clock: MockClock) -> None:
     async with family(tools=[cling]) as agents:
-        await agents.begin([starts("agent", [["cling", {}]])])
+        await agents.begin([start("agent", [["cling", {}]])])
         agents.send("look at the tests too", "agent-1")
         await agents.quiet()
     assert (agents.session.result.status, agents.session.state("L2")) == ("interrupted", "returned")

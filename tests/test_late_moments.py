@@ -1,11 +1,8 @@
-"""What the user says or the disk does in the very step of something else: nothing is lost, nothing is done twice."""
-
-from __future__ import annotations
+"""Lines, stops and errors of the disk at the end of a run: no line is lost, and nothing is done twice."""
 
 import pytest
-from support import BackgroundFile, MemoryFile, checked_session, open_session, settings
-from support.gate import Gate
-from trio.testing import wait_all_tasks_blocked
+from support import BackgroundFile, MemoryFile, at, checked_session, open_session, settings
+from support.gate import Gate, begin, finish
 
 from chain import ToolContext, events, tool
 
@@ -16,8 +13,8 @@ rules:
 """
 
 
-class NoPlan(MemoryFile):
-    """A disk that takes everything but the plan, once it is full."""
+class DiskWithoutPlan(MemoryFile):
+    """A disk that cannot store changes of the plan while ``is_full``."""
 
     is_full = False
 
@@ -27,12 +24,11 @@ class NoPlan(MemoryFile):
         super().append(data)
 
 
-@pytest.mark.parametrize("limit", [1, 5])
-async def test_unrecorded_todo_lines_are_returned(limit: int) -> None:
-    gate, file = Gate(), NoPlan()
-    async with open_session(TWO_STEPS, tools=[gate.tool], use=settings(max_iterations=limit), file=file) as session:
-        session.chain.submit("Do the task")
-        await wait_all_tasks_blocked()
+@pytest.mark.parametrize("max_iterations", [1, 5], ids=["after the last iteration", "between two iterations"])
+async def test_unrecorded_todo_lines_are_returned(max_iterations: int) -> None:
+    gate, file, use = Gate(), DiskWithoutPlan(), settings(max_iterations=max_iterations)
+    async with open_session(TWO_STEPS, tools=[gate.tool], use=use, file=file) as session:
+        await begin(session, gate)
         file.is_full = True
         for line in ("todo: add one", "hello", "todo: add two"):
             session.chain.submit(line)
@@ -40,12 +36,12 @@ async def test_unrecorded_todo_lines_are_returned(limit: int) -> None:
         await session.chain.wait_idle()
         assert session.result.status == "error"
         assert session.chain.plan.tasks == ()
-        returned = [(r.id, r.state) for r in session.of(events.Receipt) if r.state != "delivered"]
-        assert returned == [(f"L{n}", "returned") for n in (2, 3, 4)]
+        _, *line_receipts = session.of(events.Receipt)
+        assert [(r.id, r.state) for r in line_receipts] == [("L2", "returned"), ("L3", "returned"), ("L4", "returned")]
 
 
 async def test_an_idle_unrecorded_todo_line_is_returned() -> None:
-    file = NoPlan()
+    file = DiskWithoutPlan()
     async with open_session(TWO_STEPS, file=file) as session:
         file.is_full = True
         answer = session.chain.submit("todo: add one")
@@ -53,54 +49,52 @@ async def test_an_idle_unrecorded_todo_line_is_returned() -> None:
         assert "No space left" in answer.message
 
 
-async def test_requests_and_tools_wait_for_the_store() -> None:
-    async def syncs(steps: int) -> int:
-        file, seen = BackgroundFile(), []
+async def count_syncs(iterations: int) -> int:
+    """Run this many iterations with a tool, and return how often the journal was synced.
 
-        @tool
-        async def look(ctx: ToolContext) -> str:
-            """Look."""
-            seen.append(file.synced == file.data)
-            return "seen"
+    Check that the journal is on disk whenever a tool or a reply starts.
+    """
+    file, is_synced = BackgroundFile(), list[bool]()
 
-        look_at = "  - {when: {step: %d}, text: Looking., tools: [{name: look, input: {}}]}"
-        rules = "\n".join(["rules:", *(look_at % (n + 1) for n in range(steps)), "  - {text: Done.}"])
-        async with open_session(rules, tools=[look], file=file) as session:
+    @tool
+    async def look(ctx: ToolContext) -> str:
+        """Look."""
+        is_synced.append(file.synced == file.data)
+        return "seen"
 
-            def note(event: events.Event) -> None:
-                if isinstance(event, events.TextDelta):
-                    seen.append(file.synced == file.data)
+    rule = "  - {when: {step: %d}, text: Looking., tools: [{name: look, input: {}}]}"
+    rules = "\n".join(["rules:", *(rule % (n + 1) for n in range(iterations)), "  - {text: Done.}"])
+    async with open_session(rules, tools=[look], file=file) as session:
 
-            session.chain.listen(note)
-            assert (await session.run("Do the task")).status == "done"
-        assert len(seen) > 2 * steps
-        assert all(seen), "what they follow from is on the disk"
-        return file.syncs
+        def check_text(event: events.Event) -> None:
+            if isinstance(event, events.TextDelta):
+                is_synced.append(file.synced == file.data)
 
-    assert await syncs(9) - await syncs(4) == 2 * 5
+        session.chain.listen(check_text)
+        assert (await session.run("Do the task")).status == "done"
+    assert len(is_synced) > 2 * iterations
+    assert all(is_synced)
+    return file.syncs
 
 
-@pytest.mark.parametrize("word", ["stop", "interrupt"])
-@pytest.mark.parametrize("moment", [events.PlanChanged, events.Notice])
-async def test_a_stop_at_an_ending_prevents_runs(word: str, moment: type[events.Event]) -> None:
+async def test_each_iteration_syncs_twice() -> None:
+    """It syncs before the request, and before the tool."""
+    more_iterations = 5
+    assert await count_syncs(4 + more_iterations) == await count_syncs(4) + 2 * more_iterations
+
+
+@pytest.mark.parametrize("act", ["stop", "interrupt"])
+@pytest.mark.parametrize("event", [events.PlanChanged, events.Notice], ids=["at the plan's change", "at the notice"])
+async def test_a_stop_at_an_ending_prevents_runs(act: str, event: type[events.Event]) -> None:
     gate = Gate()
     use = settings(max_iterations=1)
     async with checked_session(TWO_STEPS, tools=[gate.tool], use=use, interactive=True) as session:
-
-        def act(event: events.Event) -> None:
-            if isinstance(event, moment) and session.chain.is_running and gate.open.is_set():
-                session.chain.submit("stop") if word == "stop" else session.chain.interrupt()
-
-        session.chain.listen(act)
-        session.chain.submit("Do the task")
-        await wait_all_tasks_blocked()
-        for line in ("todo: add one", "then: next", "carry me"):
-            session.chain.submit(line)
-        await wait_all_tasks_blocked()
+        await begin(session, gate, "todo: add one", "then: next", "use B")
+        at(session, event, lambda: session.chain.submit("stop") if act == "stop" else session.chain.interrupt())
         gate.open.set()
         await session.chain.wait_idle()
-        assert session.result.status == ("cancelled_with_partial" if word == "stop" else "interrupted")
-        assert [session.state(f"L{n}") for n in (2, 3, 4)] == ["handled", "returned", "returned"]
+        assert session.result.status == ("cancelled_with_partial" if act == "stop" else "interrupted")
+        assert [session.state(id) for id in ("L2", "L3", "L4")] == ["handled", "returned", "returned"]
         assert len(session.model.requests) == 1
 
 
@@ -113,12 +107,10 @@ rules:
 """
     handler = "messages: [{role: system, content: Be brief.}]\nconfig: {max_tokens: 5}\n"
     async with checked_session(model, tools=[gate.tool], use=settings(budget_tokens=20, handler=handler)) as session:
-        session.chain.submit("Do the task")
-        await wait_all_tasks_blocked()
-        session.chain.submit("hurry")
-        gate.open.set()
-        await session.chain.wait_idle()
+        await begin(session, gate, "hurry")
+        await finish(session, gate)
         assert session.result.status == "limit_reached"
         assert session.result.replies == ()
-        assert "Half" not in str([r["message"] for r in session.records if r["type"] == "message"])
-        assert session.of(events.Notice)[-1].message.endswith("The incomplete reply was discarded.")
+        assert not any("Half" in text for text in session.conversation)
+        *_, notice = session.of(events.Notice)
+        assert notice.message.endswith("The incomplete reply was discarded.")

@@ -1,6 +1,4 @@
-"""The offline model with agents: the real chain, real files and real tools."""
-
-from __future__ import annotations
+"""The offline model with agents, in a chain with real files and tools."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
@@ -15,7 +13,6 @@ from support.sessions import Session, at, open_session
 from chain import events
 from chain.config.load import load_settings
 from chain.providers.scripted.scripted_model import ScriptedModel
-from chain.session.event_json import to_json
 
 FILES = {
     "docs/kettle.md": "# Kettle\n\nThe kettle is made of steel.\nIts lid closes.\n",
@@ -41,7 +38,8 @@ class Played:
         """Return the names of the tools that an agent called."""
         return [call.name for call in self.session.of(events.ToolCall) if call.agent == agent]
 
-    def said(self, agent: str) -> str:
+    def text_of(self, agent: str) -> str:
+        """Return the text of all replies of an agent."""
         return "\n".join(e.text for e in self.session.of(events.Reply) if e.agent == agent)
 
     @property
@@ -50,7 +48,7 @@ class Played:
         return [(e.name, e.agent) for e in self.session.of(events.AgentStarted)]
 
     async def run(self, *queries: str) -> str:
-        """Return the answer to the last query."""
+        """Run these queries, and return the answer to the last one."""
         for query in queries:
             assert (await self.session.run(query)).status == "done"
         return self.session.result.result
@@ -70,18 +68,19 @@ Play = Callable[..., AbstractAsyncContextManager[Played]]
 
 @pytest.fixture
 def play(tmp_path: Path) -> Play:
+    """Return a function that opens a session of the offline model in a folder with ``FILES``."""
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
 
     @asynccontextmanager
-    async def played(tools: str = "[todo, files, ask, agents]") -> AsyncIterator[Played]:
+    async def open_played(tools: str = "[todo, files, ask, agents]") -> AsyncIterator[Played]:
         (tmp_path / "config.yaml").write_text(CONFIG % tools)
         use = load_settings(config=tmp_path / "config.yaml", environ={}, cwd=tmp_path)
         async with open_session(ScriptedModel(offline_rules()), use=use) as session:
             yield Played(session)
 
-    return played
+    return open_played
 
 
 async def test_an_explorer_answers_the_query(play: Play) -> None:
@@ -100,13 +99,13 @@ async def test_an_explorer_answers_the_query(play: Play) -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "has"),
+    ("query", "message"),
     [("explore teapot", "0 lines in 0 files"), ("explore (lid", "is not a regular expression")],
 )
-async def test_an_explorer_that_finds_nothing(query: str, has: str, play: Play) -> None:
+async def test_an_explorer_searches_once_if_it_finds_nothing(query: str, message: str, play: Play) -> None:
     async with play() as played:
         await played.run(query)
-        assert has in played.said("explore-1")
+        assert message in played.text_of("explore-1")
         assert (len(played.calls("main")), played.calls("explore-1").count("search_files")) == (1, 1)
 
 
@@ -115,8 +114,9 @@ KETTLE, STEEL = ("(?i)kettle", "docs"), ("(?i)steel", "docs")
 
 @pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
-    ("line", "tool", "said", "searches"),
+    ("line", "tool", "reply", "searches"),
     [
+        # The line comes as the explorer calls this tool. "searches" are the patterns and folders of its searches.
         ("focus on steel", "list_files", "as well", [STEEL, KETTLE]),
         ("look for steel too", "search_files", "as well", [KETTLE, STEEL]),
         ("prefer steel", "read_file", "as well", [KETTLE, STEEL]),
@@ -126,64 +126,74 @@ KETTLE, STEEL = ("(?i)kettle", "docs"), ("(?i)steel", "docs")
         ("status", "search_files", "I work on", [KETTLE]),
         ("context: it is new", "search_files", 'Read: "it is new"', [KETTLE]),
         ("explore steel instead", "list_files", 'I explore the workspace for "steel"', [("(?i)steel", ".")]),
-        ("!!focus on steel", "search_files", "as well", None),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
-async def test_lines_to_an_explorer(
-    line: str, tool: str, said: str, searches: list[tuple[str, str]] | None, play: Play
+async def test_a_line_changes_what_an_explorer_does(
+    line: str, tool: str, reply: str, searches: list[tuple[str, str]], play: Play
 ) -> None:
     async with play() as played:
         played.send_at(line, "explore-1", tool)
         answer = await played.run("explore kettle in docs")
-        (delivered,) = played.session.of(events.UserInterruption)
-        assert (delivered.agent, delivered.parent_id) == ("explore-1", played.session.of(events.ToolCall)[0].id)
-        assert said in played.said("explore-1")
-        if searches is None:  # the search for the kettle was cancelled
-            assert delivered.point == "N"
-            searches = [STEEL]
-        else:
-            found = [played.inputs("explore-1", "search_files", key) for key in ("pattern", "path")]
-            assert [*zip(*found, strict=True)] == searches
-        assert all(pattern in answer for pattern, _ in searches)
+        assert reply in played.text_of("explore-1")
+        patterns, folders = (played.inputs("explore-1", "search_files", key) for key in ("pattern", "path"))
+        assert list(zip(patterns, folders, strict=True)) == searches
+        assert all(pattern in answer for pattern in patterns)
+        assert played.calls("main") == ["explore"]
+        assert answer.count("Fixed rules found this") == 1
+
+
+async def test_a_now_line_cancels_an_explorers_search(play: Play) -> None:
+    async with play() as played:
+        played.send_at("!!focus on steel", "explore-1", "search_files")
+        answer = await played.run("explore kettle in docs")
+        (interruption,) = played.session.of(events.UserInterruption)
+        explore, *_ = played.session.of(events.ToolCall)
+        assert (interruption.agent, interruption.parent_id, interruption.point) == ("explore-1", explore.id, "N")
+        assert "as well" in played.text_of("explore-1")
+        assert "(?i)steel" in answer
         assert played.calls("main") == ["explore"]
         assert answer.count("Fixed rules found this") == 1
 
 
 @pytest.mark.parametrize(
-    ("query", "answer", "read"),
+    ("file_answer", "read"),
     [
-        ("explore kettle", "2", ["docs/lid.md"]),
-        ("explore kettle", "src/pot.py", ["src/pot.py"]),
-        ("explore kettle", "nowhere.md", ["nowhere.md"]),
-        ("explore kettle", None, []),
-        # With one file or none, there is no question.
-        ("explore steel", None, ["docs/kettle.md"]),
-        ("explore teapot", None, []),
+        pytest.param("2", ["docs/lid.md"], id="the number of a file"),
+        pytest.param("src/pot.py", ["src/pot.py"], id="another file"),
+        pytest.param("nowhere.md", ["nowhere.md"], id="a file that does not exist"),
+        pytest.param(None, [], id="nobody answers"),
     ],
 )
-async def test_an_explorer_asks_which_file_to_read(query: str, answer: str | None, read: list[str], play: Play) -> None:
+async def test_an_explorer_asks_which_file_to_read(file_answer: str | None, read: list[str], play: Play) -> None:
     async with play() as played:
-        chain, questions = played.session.chain, list[list[str]]()
+        chain, options = played.session.chain, list[list[str]]()
 
-        def hear(event: events.Event) -> None:
+        def answer_question(event: events.Event) -> None:
             if isinstance(event, events.Question):
-                questions.append(list(event.options))
-                if answer is not None:
-                    assert chain.answer(event.id, answer).what == "answered"
+                options.append(list(event.options))
+                if file_answer is not None:
+                    assert chain.answer(event.id, file_answer).what == "answered"
 
-        chain.listen(hear)
-        with nullcontext() if answer is None else chain.answering():
-            told = await played.run(f"{query} and ask me which file")
-        assert questions == ([["docs/kettle.md", "docs/lid.md"]] if query == "explore kettle" else [])
+        chain.listen(answer_question)
+        with nullcontext() if file_answer is None else chain.answering():
+            answer = await played.run("explore kettle and ask me which file")
+        assert options == [["docs/kettle.md", "docs/lid.md"]]
         assert played.inputs("explore-1", "read_file", "path") == read
-        assert ("Did not work: " in told) == (query == "explore kettle" and answer in (None, "nowhere.md"))
+        assert ("Did not work: " in answer) == (file_answer in (None, "nowhere.md"))
 
 
-# ---------------------------------------------------------------------------------------------- finished explorers
+@pytest.mark.parametrize(("word", "read"), [("steel", ["docs/kettle.md"]), ("teapot", [])], ids=["one file", "no file"])
+async def test_an_explorer_asks_only_about_several_files(word: str, read: list[str], play: Play) -> None:
+    async with play() as played:
+        answer = await played.run(f"explore {word} and ask me which file")
+        assert played.session.of(events.Question) == []
+        assert played.inputs("explore-1", "read_file", "path") == read
+        assert "Did not work: " not in answer
 
 
 @pytest.mark.parametrize(
-    ("query", "has", "searches"),
+    ("query", "row", "searches"),
     [
         ("ask the explorer what it found", "docs/lid.md:3: The lid of the kettle", []),
         ("ask explore-1 which files it read", "Files that I read: docs/kettle.md, docs/lid.md.", []),
@@ -191,24 +201,23 @@ async def test_an_explorer_asks_which_file_to_read(query: str, answer: str | Non
         ("ask the explorer to count the lines in docs", "total of 2", []),
     ],
 )
-async def test_a_finished_explorer_can_be_asked(query: str, has: str, searches: list[str], play: Play) -> None:
+async def test_a_finished_explorer_can_be_asked(query: str, row: str, searches: list[str], play: Play) -> None:
     async with play() as played:
         answer = await played.run("explore kettle", query)
         assert [name for name, _ in played.started] == ["explore-1", "explore-1"]
         assert answer.startswith("explore-1 was asked to")
-        assert has in answer
+        assert row in answer
         assert played.inputs("explore-1", "search_files", "pattern") == ["(?i)kettle", *searches]
 
 
 async def test_the_latest_explorer_is_asked(play: Play) -> None:
+    """If the model does not know the name, it asks for "explorer", and uses a name of the error message."""
     async with play() as played:
         await played.run("explore kettle", "let an agent explore lid", "ask the explorer what it found")
-        assert played.inputs("main", "agent_ask", "agent") == ["explorer", "explore-2"]
+        first_two = ["explorer", "explore-2"]
+        assert played.inputs("main", "agent_ask", "agent") == first_two
         await played.run("ask explore-1 what it found", "ask the explorer what it found")
-        assert played.inputs("main", "agent_ask", "agent")[2:] == ["explore-1", "explorer", "explore-1"]
-
-
-# ---------------------------------------------------------------------------------------------- other agents
+        assert played.inputs("main", "agent_ask", "agent") == [*first_two, "explore-1", "explorer", "explore-1"]
 
 
 async def test_an_agent_starts_explorers(play: Play) -> None:
@@ -219,8 +228,8 @@ async def test_an_agent_starts_explorers(play: Play) -> None:
         assert "docs/kettle.md:3: The kettle is made of steel." in answer
 
 
-@pytest.mark.parametrize("line", [None, "add buy milk to the plan"])
-async def test_a_planner_reads_and_adds_tasks(line: str | None, play: Play) -> None:
+@pytest.mark.parametrize("line", ["", "add buy milk to the plan"], ids=["alone", "with a line"])
+async def test_a_planner_reads_and_adds_tasks(line: str, play: Play) -> None:
     async with play() as played:
         played.session.chain.submit("todo: add buy tea")
         if line:
@@ -228,9 +237,10 @@ async def test_a_planner_reads_and_adds_tasks(line: str | None, play: Play) -> N
         answer = await played.run("plan how to change the kettle")
         assert played.started == [("plan-1", "main")]
         assert played.calls("plan-1") == ["search_files", *["plan_add_task"] * (5 if line else 4)]
-        tasks = [task["text"] for task in to_json(played.session.of(events.PlanChanged)[-1])["tasks"]]
-        expected = ["buy tea", "Read docs/kettle.md from line 1 on", "Read docs/lid.md from line 3 on"]
-        assert {*expected, "Do it: change the kettle", *(["buy milk"] if line else [])} <= {*tasks}
+        tasks = {task.text for task in played.session.chain.plan.tasks}
+        read = {"Read docs/kettle.md from line 1 on", "Read docs/lid.md from line 3 on"}
+        assert {"buy tea", *read, "Do it: change the kettle"} <= tasks
+        assert ("buy milk" in tasks) == bool(line)
         assert all(f". {task}" in answer for task in tasks)
 
 

@@ -6,8 +6,6 @@ tasks are blocked, and after the run. Each replay checks the invariants of SPEC 
 ``outcome``.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,18 +13,7 @@ from typing import Any, TypeAlias
 
 import pytest
 import trio
-from support import (
-    DROP,
-    EDIT,
-    INTERRUPT,
-    SKIPPED,
-    Acts,
-    Session,
-    at,
-    check_session,
-    open_session,
-    wait_quiet,
-)
+from support import DROP, EDIT, INTERRUPT, SKIPPED, Acts, Session, at, check_session, open_session, settings, wait_quiet
 from support.examples import some
 from support.models import TOOLS, RandomModel, Step
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -47,13 +34,13 @@ class Script(RandomModel):
     answers: Mapping[str, Step] = field(default_factory=dict)
 
     async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
-        steps, said = self.steps, list[str]()
+        steps, new_texts = self.steps, list[str]()
         for message in reversed(request.messages):
             if message.role == "assistant":
                 break
-            said += [block.text for block in message.blocks if isinstance(block, Text)]
-        for word, step in self.answers.items():
-            if any(word in t for t in said) and not (step is GOES_WELL and DOES_TASK in said):
+            new_texts += [block.text for block in message.blocks if isinstance(block, Text)]
+        for key, step in self.answers.items():
+            if any(key in text for text in new_texts) and not (step is PROGRESS_REPLY and TASK in new_texts):
                 self.steps = [step]
                 break
         try:
@@ -62,36 +49,37 @@ class Script(RandomModel):
             self.steps = steps
 
 
-def calls(*names: str, say: str = "", **more: Any) -> Step:
+def calls(*names: str, say: str = "") -> Step:
     """Return a reply that calls these tools, in this order."""
-    said = (Text(say),) if say else ()
-    return Step((*said, *(ToolCall(f"{n}", name, {}) for n, name in enumerate(names))), **more)
+    texts = (Text(say),) if say else ()
+    return Step((*texts, *(ToolCall(f"{n}", name, {}) for n, name in enumerate(names))))
 
 
-def text(said: str, **more: Any) -> Step:
+def text(text: str, **options: Any) -> Step:
     """Return a reply with this text."""
-    return Step((Text(said),), **more)
+    return Step((Text(text),), **options)
 
 
 ANSWER = "The final answer."
 FINAL = text(ANSWER)
 LOOK = calls("look", "slow", say="Let me look.")
 THREE = calls("slow", "slow", "slow")
-WORK = [LOOK, THREE, FINAL]
-GOES_WELL = text("It goes well.")
-OTHER = text("I took the other way.")
+LOOK_THEN_WORK = [LOOK, THREE, FINAL]
+PROGRESS_REPLY = text("It goes well.")
+REDIRECTED = text("I took the other way.")
 
-DOES_TASK = "Do the task"
+TASK = "Do the task"
 
 CANCELLED = {"cancelled", "cancelled_with_partial", "cancelled_during_synthesis"}
 
 
 @dataclass
 class Played:
-    """The result of a replay. The user acted before, during or after the task's run, as ``when`` says."""
+    """A session that was replayed."""
 
     session: Session
-    when: str
+    when: str = ""
+    """When the user acted: before, during or after the task's run."""
 
     @property
     def states(self) -> dict[str, str]:
@@ -107,7 +95,7 @@ class Played:
     @property
     def task(self) -> events.Result:
         """The result of the task's run."""
-        return next(result for query, result in self.runs if query == DOES_TASK)
+        return next(result for query, result in self.runs if query == TASK)
 
     @property
     def plan(self) -> list[tuple[str, str]]:
@@ -139,7 +127,7 @@ class Scenario:
 
     user: Sequence[str]
     outcome: Outcome
-    steps: Sequence[Step] = field(default_factory=lambda: WORK)
+    steps: Sequence[Step] = field(default_factory=lambda: LOOK_THEN_WORK)
     answers: Mapping[str, Step] = field(default_factory=dict)
 
 
@@ -180,7 +168,7 @@ def adds_a_task_while_a_tool_runs(played: Played) -> None:
 REDIRECT = "use the other file"
 
 
-@scenario(REDIRECT, answers={REDIRECT: OTHER})
+@scenario(REDIRECT, answers={REDIRECT: REDIRECTED})
 def changes_course(played: Played) -> None:
     played.check_delivered(REDIRECT)
     if played.when == "during":
@@ -189,59 +177,52 @@ def changes_course(played: Played) -> None:
         check_done(played)
 
 
-@scenario(f"!{REDIRECT}", answers={REDIRECT: OTHER}, steps=[THREE, FINAL])
+@scenario(f"!{REDIRECT}", answers={REDIRECT: REDIRECTED}, steps=[THREE, FINAL])
 def changes_course_in_a_batch_of_calls(played: Played) -> None:
     played.check_delivered(f"!{REDIRECT}", REDIRECT)
     if played.when != "during":
         check_done(played)
         return
     assert (played.task.status, played.task.result) == ("done", "I took the other way.")
-    [entered] = played.session.of(events.UserInterruption)
+    [interruption] = played.session.of(events.UserInterruption)
     skipped = [e.name for e in played.session.of(events.ToolResult) if e.text == SKIPPED]
-    assert list(entered.tools_skipped) == skipped
-    assert (entered.point == "C") == bool(skipped)
+    assert list(interruption.tools_skipped) == skipped
+    assert (interruption.point == "C") == bool(skipped)
 
 
-@scenario("one", "two", "three", "!four", answers={"one": OTHER, "four": OTHER})
+@scenario("one", "two", "three", "!four", answers={"one": REDIRECTED, "four": REDIRECTED})
 def types_a_burst_of_lines(played: Played) -> None:
     assert {played.states[t] for t in ("one", "two", "three", "!four")} == {"delivered"}
     if played.when == "during":
-        [entered] = played.session.of(events.UserInterruption)
-        assert entered.message == "one\n\ntwo\n\nthree\n\n!four"
+        [interruption] = played.session.of(events.UserInterruption)
+        assert interruption.message == "one\n\ntwo\n\nthree\n\n!four"
 
 
-ASKS = "how is it going?"
+PROGRESS_QUESTION = "how is it going?"
 
 
-@scenario(ASKS, answers={ASKS: GOES_WELL})
+@scenario(PROGRESS_QUESTION, answers={PROGRESS_QUESTION: PROGRESS_REPLY})
 def asks_how_it_goes_and_the_task_continues(played: Played) -> None:
-    played.check_delivered(ASKS)
+    played.check_delivered(PROGRESS_QUESTION)
     check_done(played)
-    answered = [q for q, r in played.runs if "It goes well." in r.replies]
+    runs_with_reply = [query for query, result in played.runs if "It goes well." in result.replies]
     came_with_task = any(e.point == "A" for e in played.session.of(events.UserInterruption))
-    assert answered == ([] if came_with_task else [DOES_TASK if played.when == "during" else ASKS])
+    assert runs_with_reply == ([] if came_with_task else [TASK if played.when == "during" else PROGRESS_QUESTION])
 
 
 @scenario("focus on prices", steps=[calls("steered"), FINAL], answers={"focus on": LOOK})
 def steers_a_running_tool(played: Played) -> None:
     check_done(played)
     played.check_delivered("focus on prices")
-    heard = [e for e in played.session.of(events.ToolProgress) if e.text == "heard prices"]
-    assert len(heard) <= (played.when == "during")
+    received = [e for e in played.session.of(events.ToolProgress) if e.text == "heard prices"]
+    assert len(received) <= (1 if played.when == "during" else 0)
 
 
 @scenario("then: one", "then: two")
 def queues_two_runs_with_then(played: Played) -> None:
     check_done(played)
-    queries = [q for q, _ in played.runs]
-    assert (
-        queries
-        == {
-            "before": ["one", "two", DOES_TASK],
-            "during": [DOES_TASK, "one", "two"],
-            "after": [DOES_TASK, "one", "two"],
-        }[played.when]
-    )
+    queries = [query for query, _ in played.runs]
+    assert queries == (["one", "two", TASK] if played.when == "before" else [TASK, "one", "two"])
     assert {played.states["then: one"], played.states["then: two"]} == {"delivered"}
 
 
@@ -254,9 +235,9 @@ def check_stopped(played: Played, line: str = "stop") -> None:
     task = played.task
     assert played.states[line] == "handled"
     assert (task.status in CANCELLED, task.partial, task.termination_reason) == (True, True, "user_cancelled")
-    found = [e.text for e in played.session.of(events.ToolResult) if not e.is_error]
-    assert list(task.partial_results) == found
-    assert task.status != "cancelled" or not found
+    results = [e.text for e in played.session.of(events.ToolResult) if not e.is_error]
+    assert list(task.partial_results) == results
+    assert task.status != "cancelled" or not results
     assert played.user_text.endswith("[The user stopped the run here]")
 
 
@@ -315,7 +296,7 @@ def drops_a_line_that_waits(played: Played) -> None:
         assert REDIRECT not in played.user_text
 
 
-@scenario(REDIRECT, EDIT, answers={REDIRECT: OTHER})
+@scenario(REDIRECT, EDIT, answers={REDIRECT: REDIRECTED})
 def edits_a_waiting_line(played: Played) -> None:
     edited = next((t for t in played.states if t.startswith(f"{REDIRECT} ‹")), None)
     assert (edited is not None) == (played.when == "during")
@@ -324,27 +305,28 @@ def edits_a_waiting_line(played: Played) -> None:
         played.check_delivered(edited)
 
 
-@scenario(REDIRECT, steps=[LOOK, Step(()), FINAL], answers={REDIRECT: OTHER})
+@scenario(REDIRECT, steps=[LOOK, Step(()), FINAL], answers={REDIRECT: REDIRECTED})
 def types_a_line_around_an_empty_reply(played: Played) -> None:
     played.check_delivered(REDIRECT)
     assert played.task.status == "done"
 
 
-async def replay(play: Scenario, moment: int, *, is_settled: bool = False) -> Played:
-    """Replay a scenario. The user acts in the step of event ``moment``; ``is_settled``: when all tasks are blocked.
+async def replay(scenario: Scenario, moment: int, *, is_settled: bool = False) -> Played:
+    """Replay a scenario in which the user acts in the step of event ``moment``.
 
-    Moment -1 is before the run, and 0 before its first step. If no event has this number, the user acts after the run.
+    If ``is_settled``, the user acts after this event, when all tasks are blocked. Moment -1 is before the run, and 0
+    before its first step. If no event has this number, the user acts after the run.
     """
-    async with open_session(Script(list(play.steps), answers=play.answers), tools=TOOLS) as session:
+    async with open_session(Script(list(scenario.steps), answers=scenario.answers), tools=TOOLS) as session:
         user, due = Acts(session, (), also_idle=True), trio.Event()
-        played = Played(session, "")
+        played = Played(session)
 
         def act() -> None:
             if not played.when:
                 has_started = bool(session.of(events.RunStarted)) or session.chain.is_running
                 played.when = "before" if not has_started else "during" if session.chain.is_running else "after"
-                for what in play.user:
-                    user.do(what)
+                for action in scenario.user:
+                    user.do(action)
 
         async def act_when_settled() -> None:
             await due.wait()
@@ -357,31 +339,31 @@ async def replay(play: Scenario, moment: int, *, is_settled: bool = False) -> Pl
         at(session, events.Event, due.set if is_settled else act, moment)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(act_when_settled)
-            session.chain.submit(DOES_TASK)
+            session.chain.submit(TASK)
             if moment == 0:
                 act()
             await wait_quiet(session)
             act()
             await wait_quiet(session)
             nursery.cancel_scope.cancel()
-        check_session(session, 20)
+        check_session(session, settings().chain().max_iterations)
     return played
 
 
 @pytest.mark.sampled(every=2)
-@pytest.mark.parametrize("name", SCENARIOS)
-async def test_the_user_acts_at_every_moment(name: str, autojump_clock: MockClock) -> None:
-    play = SCENARIOS[name]
-    undisturbed = await replay(replace(play, user=()), NEVER)
-    whens = set()
-    for moment in some(range(-1, len(undisturbed.session.events) + 2), every=8):
+@pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
+async def test_the_user_acts_at_every_moment(scenario: Scenario, autojump_clock: MockClock) -> None:
+    undisturbed = await replay(replace(scenario, user=()), NEVER)
+    last_moment = len(undisturbed.session.events) + 1
+    tested = set()
+    for moment in some(range(-1, last_moment + 1), every=8):
         for is_settled in (False, True) if moment > 0 else (False,):
             random.seed(0)  # the jitter of the retries
             try:
-                played = await replay(play, moment, is_settled=is_settled)
-                play.outcome(played)
+                played = await replay(scenario, moment, is_settled=is_settled)
+                scenario.outcome(played)
             except Exception as error:
                 error.add_note(f"at moment {moment}, {is_settled=}")
                 raise
-            whens.add(played.when)
-    assert whens == {"before", "during", "after"}
+            tested.add(played.when)
+    assert tested == {"before", "during", "after"}

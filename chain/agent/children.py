@@ -30,7 +30,7 @@ from chain.text.wording import pluralize
 from chain.tools.tool import Delegating
 
 _WITH_ANSWER: frozenset[Status] = frozenset({"done", "max_iterations", "truncated"})
-"""The statuses of runs that have an answer. The answer may be incomplete."""
+"""The statuses of runs with an answer, which may be incomplete."""
 
 MakeSpec: TypeAlias = Callable[[str, str, AgentSpec, str], AgentSpec]
 """A function that returns a child's spec. Raises ``UserError`` if the kind is unknown or cannot be used.
@@ -41,11 +41,7 @@ The arguments are the child's kind, its name, its parent's spec, and the id of t
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The limits of the tree of agents.
-
-    They are the levels below the main agent, the number of active agents below it, and the number of finished agents
-    that are stored so that they can be asked again.
-    """
+    """The limits of the tree: its levels below the main agent, its active agents, and its stored finished agents."""
 
     max_depth: int = 3
     max_running: int = 8

@@ -35,10 +35,7 @@ from chain.messages import TOO_LONG, user_text
 from chain.model import Reply, Window
 
 SUMMARY_ATTEMPTS = 4
-"""The limit of requests for one summary.
-
-If the service rejects a request as too long, the next request contains less of the conversation.
-"""
+"""The limit of requests for one summary. If the service rejects one as too long, the next is shorter."""
 
 STUBBED_SHARE = 0.5
 """The share of the conversation that is removed if the service rejects it as too long.
@@ -114,7 +111,7 @@ class Compactor:
     def _has_grown(self) -> bool:
         """Whether the conversation has grown enough since the last compaction to be compacted again.
 
-        It is true if the last compaction brought the conversation below the limit.
+        If that compaction brought the conversation below the limit, return true.
         """
         grown = self._context.window_usage.tokens - self._tokens_after_last
         return not self._tokens_after_last or grown < 0 or grown > self._window.tokens * GROWTH_SHARE
@@ -122,7 +119,7 @@ class Compactor:
     async def make_room(self, run: Run, by: CompactedBy) -> CompactionResult:
         """Compact the conversation if possible, emit the start and the end, and return the outcome.
 
-        Raise ``JournalError`` if the compaction cannot be recorded, and ``BudgetSpent``.
+        Raise ``JournalError`` if the compaction cannot be recorded, and ``BudgetSpent`` if no budget is left.
         """
         before = self._context.window_usage.tokens
         self._emit_state(run, "started", by, before)

@@ -29,26 +29,16 @@ from chain.text.wording import with_cause
 from chain.tools import calling
 
 MAX_UNUSABLE = 4
-"""The limit of unusable replies to one request if ``max_attempts`` is not set.
-
-An unusable reply costs as much as a usable one.
-"""
+"""The limit of unusable replies to one request, which cost as much as usable ones. ``max_attempts`` overrides it."""
 
 FIRST_DELAY_S = 0.5
-"""The delay before the first retry, in seconds.
-
-The delay is doubled before each further retry, and randomly shortened by up to a half. Otherwise many processes would
-retry at the same moments.
-"""
+"""The delay before the first retry, in seconds. Each further one is doubled, and randomly shortened by up to a half."""
 
 LONGEST_DELAY_S = 30.0
 """The limit of the delay before a retry, in seconds. A longer delay that the service asks for is still used."""
 
 SUSPECT_AFTER = 2
-"""The number of retryable failures after which content is suspected to be their cause, and is omitted.
-
-Some servers answer 500 to an image instead of refusing it.
-"""
+"""The number of retryable failures after which suspected content is omitted: some servers answer 500 to an image."""
 
 _NOT_APPENDED = frozenset({"refusal", "pause_turn", TOO_LONG})
 """The stop reasons of replies that are not appended to the conversation, or not as they are."""
@@ -165,9 +155,9 @@ class ModelCalls:
         journal, system, tools = self._shared.journal, self._system_digest, self._tools_digest
         most = self._spec.limits.max_iterations
         tail, overrides = request.tail, request.overrides
-        window, beside = self._window_tokens, self._context.window_usage.overhead
+        window, overhead = self._window_tokens, self._context.window_usage.overhead
         journal.record(
-            records.RequestSent(agent, n, system, tools, most, call, tail, overrides, compacts, window, beside)
+            records.RequestSent(agent, n, system, tools, most, call, tail, overrides, compacts, window, overhead)
         )
         await journal.wait_written()
         # A ``now`` line may have cancelled the scope meanwhile.

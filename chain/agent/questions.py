@@ -39,10 +39,7 @@ from chain.tools.tool import Asking, Preview, Tool, ToolKind, Verdict, kind_of
 _NO_PREVIEW = Preview("", "", "")
 
 KEPT_QUESTIONS, KEPT_CHARS = 20, 5_000_000
-"""The limits of the stored questions, which front ends can show again.
-
-They are the number of questions, and the characters of all their previews together, since a diff may be large.
-"""
+"""The limits of the questions stored for front ends: their number, and the characters of all their previews."""
 
 LONGEST_SUBJECT = 80
 """The limit, in characters, of a path, command or host in a question's text. The preview shows it in full."""
@@ -168,10 +165,7 @@ class QuestionLog:
 
 
 Answerer: TypeAlias = ExitStack[None]
-"""A promise to answer questions, valid until it is closed.
-
-If no one has promised to answer a question, the question is refused immediately.
-"""
+"""A promise to answer questions, valid until it is closed. A question that no promise covers is refused at once."""
 
 
 class Questions:
@@ -194,10 +188,7 @@ class Questions:
         """The allowances that the user has given by the answer "always"."""
         self.subjects = subjects
         self._answerers = Counter[str]()
-        """The number of promises to answer, by the name of the agent whose questions they cover.
-
-        The empty name stands for the questions of all agents.
-        """
+        """The number of promises by the agent whose questions they cover. An empty name stands for all agents."""
         self._waiting: deque[PendingQuestion] = deque()
         self.open: PendingQuestion | None = None
         """The open question, which the user can answer, or ``None``."""

@@ -75,8 +75,8 @@ class PartialResult:
 class Outcome:
     """The outcome of a run. ``result`` is the text for the user.
 
-    ``short`` is set only after a stop with findings. It is the end of ``result`` from the list of findings on, with the
-    number of findings instead of the list.
+    ``short`` is set only after a stop with findings. It is the end of ``result``, with the number of findings instead
+    of their list.
     """
 
     status: Status
@@ -110,28 +110,27 @@ class PausableDeadline:
 
 @dataclass(eq=False)
 class Step:
-    """The current iteration of a run.
-
-    ``shown`` has the pieces of the reply's text that were displayed so far, and ``is_appended`` says whether the reply
-    is in the conversation. ``is_asking``: a model call is active, as opposed to a pause before a retry. ``cut_usage``
-    is the usage that was streamed with the reply; it is recorded if the reply is cancelled. ``was_cut``: a ``now`` line
-    cancelled the tool calls.
-
-    ``answered`` has the results of the tool calls, ``clocks`` their deadlines, and ``children_findings`` the findings
-    of child agents that ended without an answer, all by the id of the call. ``cut_by`` has the cancel scopes of this
-    iteration's work, each with the acts of the user that cancel the scope.
-    """
+    """The current iteration of a run."""
 
     shown: list[str] = field(default_factory=list)
+    """The pieces of the reply's text that were displayed so far."""
     is_appended: bool = False
+    """Whether the reply is in the conversation."""
     is_asking: bool = False
+    """Whether a model call is active. It is false in a pause before a retry."""
     was_cut: bool = False
+    """Whether a ``now`` line cancelled the tool calls."""
     cut_usage: Usage = field(default_factory=Usage)
+    """The usage that was streamed with the reply. It is recorded if the reply is cancelled."""
     tools: Literal["not begun", "running", "over"] = "not begun"
     answered: dict[str, ToolResult] = field(default_factory=dict)
+    """The results of the tool calls, by the ids of the calls."""
     clocks: dict[str, PausableDeadline] = field(default_factory=dict)
+    """The deadlines of the tool calls, by the ids of the calls."""
     cut_by: list[tuple[trio.CancelScope, Sequence[str]]] = field(default_factory=list)
+    """The cancel scopes of this iteration's work, each with the acts of the user that cancel it."""
     children_findings: dict[str, list[PartialResult]] = field(default_factory=dict)
+    """The findings of child agents that ended without an answer, by the ids of the calls that started them."""
 
     @property
     def phase(self) -> Phase:

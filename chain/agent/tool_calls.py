@@ -53,10 +53,7 @@ from chain.tools.tool import Guidance, Tool, ToolContext, Verdict, can_run_in_pa
 INPUT_CUT_OFF = "The input was cut off by max_tokens; call the tool again with a shorter one."
 
 MAX_CALLS_AT_ONCE = 8
-"""The limit of calls of a batch that run at the same time.
-
-Without it, a reply with a hundred calls could use up the threads or the open files.
-"""
+"""The limit of calls that run at the same time. A hundred could use up the threads or the open files."""
 
 T = TypeVar("T")
 

@@ -22,22 +22,16 @@ FIRST_RATIO = 3.5
 """The assumed characters per token as long as no service has reported the tokens of a request."""
 
 RATIOS = 1.0, 10.0
-"""The smallest and largest plausible characters per token. Some servers report too few tokens, without cached ones."""
+"""The smallest and largest plausible characters per token. Some servers do not report cached tokens."""
 
 MAX_ESTIMATE_ERROR = 2.0
-"""The largest assumed ratio of a conversation's real size to its estimated size.
-
-It is used when a service rejects a conversation as too long without reporting the real size.
-"""
+"""The largest assumed ratio of the real to the estimated size, if a service rejects a conversation without a number."""
 
 WORDS_SHARE = 0.25
 """The share of the window that the user's texts of earlier runs may use after a compaction."""
 
 LONGEST_REPLY_SHARE = 0.5
-"""The limit of the tokens reserved for a reply, as a share of the usable window.
-
-Without it, a model whose longest reply is as long as its window would leave no room for the conversation.
-"""
+"""The limit of the tokens reserved for a reply, as a share of the usable window: some models' replies may fill it."""
 
 IMAGE_CHARS = 5_600
 """The length of an image in estimates, in characters: a service counts at most 1,600 tokens for an image."""

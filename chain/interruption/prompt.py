@@ -65,8 +65,8 @@ class InterruptionPrompt:
     resume: str | None
     todo_direct: bool
     rules: tuple[Rule, ...] = ()
-    _found: dict[str, Rule | None] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _too_slow: list[Rule] = field(default_factory=list, init=False, repr=False, compare=False)
+    _rule_cache: dict[str, Rule | None] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _slow_rules: list[Rule] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def rule_for(self, line: Line) -> Rule | None:
         """Return the first rule that matches a line, or ``None``.
@@ -75,24 +75,24 @@ class InterruptionPrompt:
         """
         if line.kind in UNDELIVERABLE_KINDS or self.mistake is not None or not self.rules:
             return None
-        if line.message not in self._found:
-            if len(self._found) >= MAX_CACHED_LINES:
-                del self._found[next(iter(self._found))]
-            self._found[line.message] = self._find_rule(line)
-        return self._found[line.message]
+        if line.message not in self._rule_cache:
+            if len(self._rule_cache) >= MAX_CACHED_LINES:
+                del self._rule_cache[next(iter(self._rule_cache))]
+            self._rule_cache[line.message] = self._find_rule(line)
+        return self._rule_cache[line.message]
 
     def _find_rule(self, line: Line) -> Rule | None:
         budget = SearchBudget(MAX_RULES_S)
         try:
             return next((r for r in self.rules if budget.search(r.pattern, line.message, MAX_RULE_CHARS)), None)
         except TooSlow:
-            self._too_slow.extend(rule for rule in self.rules if rule.pattern is budget.slowest)
+            self._slow_rules.extend(rule for rule in self.rules if rule.pattern is budget.slowest)
             return None
 
     @property
     def mistake(self) -> ConfigError | None:
         """The error of a rule whose search took too long, or ``None``."""
-        return self._too_slow[0].too_slow if self._too_slow else None
+        return self._slow_rules[0].too_slow if self._slow_rules else None
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -66,7 +66,7 @@ class PromptFile:
         self._prompt = BUILT_IN_PROMPT
 
     def current(self) -> tuple[InterruptionPrompt, ConfigError | None]:
-        """Return the current prompt, and an error or ``None``. If the file cannot be used, it is the built-in prompt.
+        """Return the current prompt, or the built-in one if the file cannot be used, and an error or ``None``.
 
         The error is returned only once until the file changes again. The call may block while it reads the file, whose
         size is limited.

@@ -1,7 +1,5 @@
 """A conversation that outgrows its window is compacted: a summary replaces it, with all lines of the user verbatim."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable
@@ -12,7 +10,7 @@ import pytest
 import trio
 from support.checks import checked_session
 from support.disks import FullDisk, MemoryFile
-from support.sessions import at, open_session, settings, wait_quiet
+from support.sessions import Session, at, open_session, settings, wait_quiet
 
 from chain import events
 from chain.errors import ModelError
@@ -24,31 +22,35 @@ from chain.tools import ask
 from chain.tools.tool import Tool, ToolContext, tool
 
 SUMMARY = "The goal is to count. Two files were read."
-ASKS = "The conversation is about to be shortened"
+SUMMARY_PROMPT = "The conversation is about to be shortened"
+WINDOW = 2_200
+"""Tokens of a small window. It has room for three results of ``read`` (600 tokens each) and not for a fourth one."""
+LARGE = {"window_tokens": 200_000, "limit": 200_000}
+"""A window that no test fills."""
 
 
-def is_asked_for_summary(request: Request) -> bool:
-    return request.messages[-1].text.startswith(ASKS)
+def is_summary_request(request: Request) -> bool:
+    return request.messages[-1].text.startswith(SUMMARY_PROMPT)
 
 
 @dataclass
 class SmallModel(Model):
     """A model that refuses requests of more than ``limit`` tokens of four characters.
 
-    ``acts`` are its replies, in order: a number is a call of ``read``, a text an answer, ``None`` a refusal. A
-    request for a summary sets ``asked``, waits for ``gate``, and gets ``summary`` (``None`` is a refusal), or an error
-    if ``fails``. ``refused`` counts the requests that were too long.
+    Its ``replies``, in order: a number is a call of ``read``, a text an answer, ``None`` a refusal. A request for a
+    summary sets ``summary_requested``, waits for ``gate``, and gets ``summary`` (``None`` is a refusal), or an error
+    if ``fails``. ``too_long`` counts the requests that exceeded the limit.
     """
 
-    acts: list[int | str | Message | None]
-    window_tokens: int | None = 2_200
+    replies: list[int | str | Message | None]
+    window_tokens: int | None = WINDOW
     summary: str | None = SUMMARY
     gate: trio.Event | None = None
-    limit: int = 2_200
+    limit: int = WINDOW
     fails: bool = False
     name: str = "small"
-    asked: trio.Event = field(default_factory=trio.Event)
-    refused: int = 0
+    summary_requested: trio.Event = field(default_factory=trio.Event)
+    too_long: int = 0
 
     @property
     def window(self) -> Window | None:
@@ -58,26 +60,26 @@ class SmallModel(Model):
         await trio.lowlevel.checkpoint()
         tokens = tokens_of(request)
         if tokens > self.limit:
-            self.refused += 1
+            self.too_long += 1
             return Reply(Message("assistant", ()), TOO_LONG, asked_tokens=tokens)
-        act: int | str | Message | None = self.summary
-        if is_asked_for_summary(request):
-            self.asked.set()
+        reply: int | str | Message | None = self.summary
+        if is_summary_request(request):
+            self.summary_requested.set()
             if self.gate is not None:
                 await self.gate.wait()
             if self.fails:
                 raise ModelError("no summary today")
         else:
-            act = self.acts.pop(0)
-        match act:
+            reply = self.replies.pop(0)
+        match reply:
             case None:
                 return Reply(assistant([Text("no")]), "refusal", Usage(tokens, 1))
             case int():
-                act = assistant([ToolCall(f"c{act}", "read", {"n": act})])
+                reply = assistant([ToolCall(f"c{reply}", "read", {"n": reply})])
             case str():
-                act = assistant([Text(act)])
-        written = sum(len(block.text) for block in act.blocks if isinstance(block, Text))
-        return Reply(act, "tool_use" if act.calls else "end_turn", Usage(tokens, written // 4))
+                reply = assistant([Text(reply)])
+        written = sum(len(block.text) for block in reply.blocks if isinstance(block, Text))
+        return Reply(reply, "tool_use" if reply.calls else "end_turn", Usage(tokens, written // 4))
 
 
 def tokens_of(request: Request) -> int:
@@ -86,8 +88,28 @@ def tokens_of(request: Request) -> int:
     return (sum(map(len, texts)) + overhead) // 4
 
 
-def breaking_off(model: SmallModel) -> SmallModel:
-    """Make the model break off its first reply to more than one message: the conversation is too long for it."""
+def compaction_states(session: Session) -> list[str]:
+    return [e.state for e in session.of(events.Compaction)]
+
+
+def summary_prompts(session: Session) -> list[str]:
+    return [r.messages[-1].text for r in session.model.requests if is_summary_request(r)]
+
+
+def requests_after_summary(session: Session) -> list[Request]:
+    """Return the requests after the first one for a summary."""
+    requests = iter(session.model.requests)
+    next(filter(is_summary_request, requests))
+    return list(requests)
+
+
+def first_message(request: Request) -> str:
+    """Return the text of the message that contains the summary, after a compaction."""
+    return request.messages[0].text
+
+
+def break_off_once(model: SmallModel) -> SmallModel:
+    """Make the model break off its first reply to more than one message, because the conversation is too long."""
     reply, is_first = model.reply, True
 
     async def break_off(request: Request, on_delta: Callable[[Delta], None]) -> Reply:
@@ -123,19 +145,18 @@ async def test_a_nearly_full_window_is_compacted() -> None:
     model = SmallModel([1, 2, 3, 4, "done"])
     async with checked_session(model, tools=[read]) as session:
         result = await session.run("count the rows")
-    assert (result.status, result.result) == ("done", "done")
-    assert model.refused == 0
-    states = session.of(events.Compaction)
-    assert [(e.state, e.by) for e in states][:2] == [("started", "fill"), ("ended", "fill")]
-    assert states[1].summary == SUMMARY
-    assert states[1].tokens_after < states[1].tokens_before
-    [asked] = (tokens_of(r) for r in session.model.requests if is_asked_for_summary(r))
-    assert 1_800 < asked <= 2_200, "the request for a summary should contain all that fits"
+    assert (result.status, result.result, result.iterations) == ("done", "done", 5)
+    assert model.too_long == 0
+    started, ended = session.of(events.Compaction)
+    assert [(e.state, e.by) for e in (started, ended)] == [("started", "fill"), ("ended", "fill")]
+    assert ended.summary == SUMMARY
+    assert ended.tokens_after < ended.tokens_before
+    [asked_tokens] = (tokens_of(r) for r in session.model.requests if is_summary_request(r))
+    assert 0.8 * WINDOW < asked_tokens <= WINDOW, "the request for a summary contains all that fits"
     assert not [r for r in session.records if r["type"] == "request" and r.get("message")], "the summary has a record"
-    first = session.model.requests[-1].messages[0].text
-    assert SUMMARY in first
-    assert "[run 1, query] count the rows" in first
-    assert result.iterations == 5
+    last = session.model.requests[-1]
+    assert SUMMARY in first_message(last)
+    assert "[run 1, query] count the rows" in first_message(last)
 
 
 async def test_a_too_long_request_is_compacted() -> None:
@@ -144,7 +165,7 @@ async def test_a_too_long_request_is_compacted() -> None:
         result = await session.run("count the rows")
     assert result.status == "done"
     assert {e.by for e in session.of(events.Compaction)} == {"service"}
-    assert model.refused >= 1
+    assert model.too_long >= 1
 
 
 async def test_compaction_can_be_turned_off() -> None:
@@ -154,58 +175,71 @@ async def test_compaction_can_be_turned_off() -> None:
         assert session.of(events.Compaction) == []
 
 
-@pytest.mark.parametrize(("window", "stubs"), [(2_200, 1), (None, 3)], ids=["by our count", "by the service"])
+NO_SUMMARY: dict[str, dict[str, Any]] = {
+    "an empty summary": {"summary": ""},
+    "a refusal": {"summary": None},
+    "a summary that is too long": {"summary": "x" * 20_000},
+    "an error": {"fails": True},
+}
+
+
 @pytest.mark.parametrize(
-    "summary", [{"summary": ""}, {"summary": None}, {"summary": "x" * 20_000}, {"fails": True}], ids=str
+    ("window", "limit", "stubs"),
+    [(WINDOW, WINDOW, 1), (None, 2_000, 3)],
+    ids=["before a request", "after a refused request"],
 )
+@pytest.mark.parametrize("summary", NO_SUMMARY.values(), ids=NO_SUMMARY)
 async def test_without_a_summary_old_results_become_stubs(
-    window: int | None, stubs: int, summary: dict[str, Any]
+    window: int | None, limit: int, stubs: int, summary: dict[str, Any]
 ) -> None:
-    model = SmallModel([1, 2, 3, 4, "done"], window_tokens=window, limit=window or 2_000, **summary)
+    model = SmallModel([1, 2, 3, 4, "done"], window_tokens=window, limit=limit, **summary)
     async with checked_session(model, tools=[read]) as session:
         assert (await session.run("count the rows")).status == "done"
     [stubbed] = (r["stubbed"] for r in session.records if r["type"] == "compacted")
     assert len(stubbed) == session.sent().count("characters removed to make room]") == stubs
-    why = "no summary today" if "fails" in summary else "could not be summarized"
-    assert any(why in e.message for e in session.of(events.Notice))
+    reason = "no summary today" if "fails" in summary else "could not be summarized"
+    assert any(reason in e.message for e in session.of(events.Notice))
     recorded = [r["stop_reason"] for r in session.records if r["type"] == "request" and "message" in r]
-    usable = [reason for reason in recorded if reason != TOO_LONG]
-    assert len(usable) == (0 if "fails" in summary else 1), "a reply that is no summary is recorded with its request"
+    unusable_summaries = [stop_reason for stop_reason in recorded if stop_reason != TOO_LONG]
+    assert len(unusable_summaries) == (0 if "fails" in summary else 1), "it is recorded with its request"
 
 
 @pytest.mark.parametrize("point", ["A", "D"])
 async def test_lines_are_delivered_after_a_compaction(point: str) -> None:
     """A compaction comes before the first request of a run (point A), or between two iterations (point D)."""
-    first = [f"{n} " * 700 for n in range(4)] if point == "A" else [*range(4)]
-    model = SmallModel([*first, *["done"] * 2])
+    query = "count the rows"
+    model = SmallModel([*range(4), "done", "done"])
     async with checked_session(model, tools=[read]) as session:
-        for n in range(4 if point == "A" else 0):
-            await session.run(f"question {n}")
+        if point == "A":
+            model.replies = [*(f"{n} " * 700 for n in range(4)), "done", "done"]
+            query += " of this long file" * 200
+            for n in range(4):
+                await session.run(f"question {n}")
         model.gate = trio.Event()
-        session.chain.submit("count the rows " + "of this long file " * 200 * (point == "A"))
-        await model.asked.wait()
+        session.chain.submit(query)
+        await model.summary_requested.wait()
         session.chain.submit("mind the empty ones")
         await trio.testing.wait_all_tasks_blocked()
         assert not session.of(events.UserInterruption)
         model.gate.set()
         await wait_quiet(session)
-    [entered] = session.of(events.UserInterruption)
-    assert (entered.message, entered.point) == ("mind the empty ones", point)
-    compacted = next(n for n, r in enumerate(session.model.requests) if is_asked_for_summary(r))
-    assert "mind the empty ones" in session.sent(compacted + 1)
+    [interruption] = session.of(events.UserInterruption)
+    assert (interruption.message, interruption.point) == ("mind the empty ones", point)
+    next_request, *_ = requests_after_summary(session)
+    assert any("mind the empty ones" in message.text for message in next_request.messages)
 
 
 async def test_an_interrupted_requested_compaction_leaves_no_note() -> None:
     model = SmallModel(["hi"], gate=trio.Event())
     async with checked_session(model, interactive=True) as session:
         await session.run("a greeting")
-        said = [r for r in session.records if r["type"] == "message"]
+        messages = [r for r in session.records if r["type"] == "message"]
         session.chain.runs.compact("")
-        await model.asked.wait()
+        await model.summary_requested.wait()
         session.interrupt()
         await wait_quiet(session)
         assert session.result.status == "interrupted"
-        assert [r for r in session.records if r["type"] == "message"] == said
+        assert [r for r in session.records if r["type"] == "message"] == messages
 
 
 @pytest.mark.parametrize("end", ["stop", "interrupt"])
@@ -213,57 +247,58 @@ async def test_a_stopped_compaction_changes_nothing(end: str) -> None:
     model = SmallModel([1, 2, 3, 4, "done", "done"], gate=trio.Event())
     async with checked_session(model, tools=[read]) as session:
         session.chain.submit("count the rows")
-        await model.asked.wait()
+        await model.summary_requested.wait()
         session.interrupt() if end == "interrupt" else session.chain.submit("stop")
         await wait_quiet(session)
-        before = session.model.requests[-1].messages[:-1]
         assert session.result.status == ("cancelled_with_partial" if end == "stop" else "interrupted")
         assert [r["type"] for r in session.records].count("compacted") == 0
-        assert [e.state for e in session.of(events.Compaction)] == ["started", "failed"]
+        assert compaction_states(session) == ["started", "failed"]
         model.gate = None
         await session.run("and now?")
-    asked = next(r for r in session.model.requests[::-1] if is_asked_for_summary(r))
-    assert list(asked.messages[: len(before)]) == list(before)
+    stopped, repeated = (r for r in session.model.requests if is_summary_request(r))
+    *conversation, _ = stopped.messages
+    assert list(repeated.messages)[: len(conversation)] == conversation
 
 
-async def test_a_now_line_cuts_and_repeats_a_compaction() -> None:
+async def test_a_now_line_repeats_a_compaction() -> None:
     model = SmallModel([1, 2, 3, 4, "done", "done"], gate=trio.Event())
     async with checked_session(model, tools=[read]) as session:
         session.chain.submit("count the rows")
-        await model.asked.wait()
-        model.asked = trio.Event()
+        await model.summary_requested.wait()
+        model.summary_requested = trio.Event()
         model.gate = None  # only the repetition gets a summary
         session.chain.submit("!!only the first file")
         await wait_quiet(session)
     assert session.result.status == "done"
-    assert [e.state for e in session.of(events.Compaction)] == ["started", "failed", "started", "ended"]
+    assert compaction_states(session) == ["started", "failed", "started", "ended"]
     assert "only the first file" in session.sent()
-    assert session.of(events.UserInterruption)[0].point == "N"
+    [interruption] = session.of(events.UserInterruption)
+    assert interruption.point == "N", "the point after a cut"
 
 
 async def test_the_user_may_request_a_compaction() -> None:
-    model = SmallModel(["x" * 3_000, 1, "done"], window_tokens=200_000, limit=200_000)
+    model = SmallModel(["x" * 3_000, 1, "done"], **LARGE)
     async with checked_session(model, tools=[read], interactive=True) as session:
         await session.run("tell me much")
         session.chain.runs.compact("the   SKU numbers")
         await session.chain.wait_idle()
-        assert "What matters most to the user: the SKU numbers" in session.model.requests[-1].messages[-1].text
-        assert session.result.status == "done"
-        assert session.result.iterations == 0
+        [prompt] = summary_prompts(session)
+        assert "What matters most to the user: the SKU numbers" in prompt
+        assert (session.result.status, session.result.iterations) == ("done", 0)
         at(session, events.ToolResult, session.chain.runs.compact)
         session.chain.submit("go on")
         await wait_quiet(session)
-    assert [e.state for e in session.of(events.Compaction)] == ["started", "ended", "started", "ended"]
+    assert compaction_states(session) == ["started", "ended", "started", "ended"]
     assert "tell me much" in session.sent()
 
 
-async def test_a_refused_query_is_removed_from_the_compacted_conversation() -> None:
+async def test_a_refused_query_leaves_the_compacted_conversation() -> None:
     model = SmallModel(["hi", 1, 2, 3, 4, None, "fine"])
     async with checked_session(model, tools=[read]) as session:
         await session.run("a greeting")
         result = await session.run("the forbidden word")
         assert result.status == "refused"
-        assert [e.state for e in session.of(events.Compaction)] == ["started", "ended"]
+        assert compaction_states(session) == ["started", "ended"]
         assert "the forbidden word" in session.sent()
         assert (await session.run("something else")).result == "fine"
     assert "the forbidden word" not in session.sent()
@@ -287,14 +322,14 @@ async def test_a_query_that_fits_no_window_is_returned() -> None:
         result = await session.run("x" * 12_000)
         assert result.status == "context_full"
         assert "user's words" in result.result
-        assert "2,200 tokens" in result.result
+        assert f"{WINDOW:,} tokens" in result.result
         assert [e.reason for e in session.of(events.Receipt) if e.state == "returned"] == ["context_full"]
         assert (await session.run("shorter")).result == "fine"
     assert [message.text for message in session.model.requests[-1].messages] == ["shorter"]
 
 
 async def test_compactions_that_gain_little_are_not_repeated() -> None:
-    model = SmallModel([*range(8), "done"], window_tokens=2_200, limit=9_000)
+    model = SmallModel([*range(8), "done"], limit=9_000)
     async with checked_session(model, tools=[read_tool(5)]) as session:
         result = await session.run("y" * 6_000)
     assert result.status == "done"
@@ -307,7 +342,7 @@ async def test_long_words_of_the_user_leave_room() -> None:
         await session.run("y" * 6_000)
     ended = [e for e in session.of(events.Compaction) if e.state == "ended"]
     assert ended
-    assert all(e.summary and e.tokens_after <= 0.9 * 2_200 for e in ended)
+    assert all(e.summary and e.tokens_after <= 0.9 * WINDOW for e in ended)
 
 
 async def test_a_compacted_conversation_contains_the_plan() -> None:
@@ -315,27 +350,28 @@ async def test_a_compacted_conversation_contains_the_plan() -> None:
     async with checked_session(model, tools=[read]) as session:
         at(session, events.IterationStarted, lambda: session.chain.submit("todo: add check the SKU"))
         await session.run("count the rows")
-    compacted = next(n for n, r in enumerate(session.model.requests) if is_asked_for_summary(r))
-    later = session.model.requests[compacted + 1 :]
-    assert len(later) > 1
-    for request in later:
-        assert "check the SKU" in request.messages[0].text.partition(USER_WORDS)[2].partition("\n\n")[2]
+    requests = requests_after_summary(session)
+    assert len(requests) > 1
+    for request in requests:
+        _, _, words_and_plan = first_message(request).partition(USER_WORDS)
+        _, _, plan = words_and_plan.partition("\n\n")
+        assert "check the SKU" in plan
         assert not request.tail
 
 
 async def test_text_of_a_too_long_reply_is_retracted() -> None:
-    model = breaking_off(SmallModel(["hi " * 500, "fine"]))
+    model = break_off_once(SmallModel(["hi " * 500, "fine"]))
     async with checked_session(model) as session:
         await session.run("a greeting")
         assert (await session.run("go on")).result == "fine"
-    found = [type(e).__name__ for e in session.events if isinstance(e, events.TextDelta | events.Retry)]
-    assert found[-2:] == ["TextDelta", "Retry"]
+    *_, broken_off, retraction = (e.type for e in session.of(events.TextDelta, events.Retry))
+    assert (broken_off, retraction) == ("text_delta", "retry")
     assert "As far as" not in session.sent()
 
 
-@pytest.mark.parametrize("closes", [False, True])
+@pytest.mark.parametrize("closes", [False, True], ids=["stays open", "closes"])
 async def test_a_compaction_requested_last_follows_the_run(closes: bool) -> None:
-    model = SmallModel(["x" * 3_000, "done"], window_tokens=200_000, limit=200_000)
+    model = SmallModel(["x" * 3_000, "done"], **LARGE)
     async with checked_session(model, interactive=True) as session:
         await session.run("tell me much")
         at(session, events.IterationStarted, lambda: session.chain.runs.compact("the numbers"))
@@ -343,9 +379,9 @@ async def test_a_compaction_requested_last_follows_the_run(closes: bool) -> None
             at(session, events.IterationStarted, session.chain.stop_accepting)
         session.chain.submit("go on")
         await wait_quiet(session)
-    assert [e.state for e in session.of(events.Compaction)] == ([] if closes else ["started", "ended"])
-    asks = "What matters most to the user: the numbers"
-    assert (asks in session.model.requests[-1].messages[-1].text) != closes
+    assert compaction_states(session) == ([] if closes else ["started", "ended"])
+    focus = "What matters most to the user: the numbers"
+    assert [focus in prompt for prompt in summary_prompts(session)] == ([] if closes else [True])
 
 
 async def test_a_compaction_fails_on_a_full_disk() -> None:
@@ -354,42 +390,40 @@ async def test_a_compaction_fails_on_a_full_disk() -> None:
     file.room = math.inf
     async with open_session(model, tools=[read], file=file) as session:
         session.chain.submit("count the rows")
-        await model.asked.wait()
+        await model.summary_requested.wait()
         file.room = 0
         gate.set()
         await wait_quiet(session)
-    assert [e.state for e in session.of(events.Compaction)] == ["started", "failed"]
+    assert compaction_states(session) == ["started", "failed"]
 
 
 async def test_a_smaller_models_window_causes_a_compaction() -> None:
-    large = SmallModel(["x" * 7_000], window_tokens=200_000, limit=200_000)
+    large = SmallModel(["x" * 7_000], **LARGE)
     small = SmallModel(["fine"], limit=9_000, name="smaller")
     async with open_session(large) as session:
         await session.run("tell me much")
         session.chain.runs.use_model(small, None)
         await session.run("go on")
-    assert [e.state for e in session.of(events.Compaction)] == ["started", "ended"]
+    assert compaction_states(session) == ["started", "ended"]
 
 
 async def test_answers_are_kept_word_for_word() -> None:
-    asks = ToolCall("q", "ask_user_question", {"question": "Which year?", "options": ["2024", "2025"]})
-    model = SmallModel([assistant([asks]), *range(1, 6), "done"])
+    question = ToolCall("q", "ask_user_question", {"question": "Which year?", "options": ["2024", "2025"]})
+    model = SmallModel([assistant([question]), *range(1, 6), "done"])
     file = MemoryFile()
     async with checked_session(model, tools=[read, *ask.TOOLS], interactive=True, file=file) as session:
         session.chain.answering()
         at(session, events.Question, lambda: session.chain.answer("Q1", "the year before that"))
         await session.run("count the rows")
-    assert "(asked: Which year?) the year before that" in session.model.requests[-1].messages[0].text
+    assert "(asked: Which year?) the year before that" in first_message(session.model.requests[-1])
     restored = load_journal(file.data.splitlines(keepends=True)).state.main.history
-    assert (
-        restored.words.select_rows(10_000)[0]
-        == session.chain.runs.executor.context.state.history.words.select_rows(10_000)[0]
-    )
-    assert restored.conversation.messages == session.chain.runs.executor.context.conversation.messages
+    history = session.chain.runs.executor.context.state.history
+    assert restored.words.select_rows(10_000) == history.words.select_rows(10_000)
+    assert restored.conversation.messages == history.conversation.messages
 
 
 async def test_compacted_images_are_named() -> None:
-    model = SmallModel(["seen " * 900, "fine"], window_tokens=200_000, limit=200_000)
+    model = SmallModel(["seen " * 900, "fine"], **LARGE)
     async with checked_session(model) as session:
         session.chain.submit("what is this?", images=[("shot.png", b"\x89PNG\r\n\x1a\n and so on")])
         await wait_quiet(session)
@@ -401,76 +435,84 @@ async def test_compacted_images_are_named() -> None:
 
 
 async def test_a_stop_during_a_compaction_keeps_shown_text() -> None:
-    model = breaking_off(SmallModel(["hi " * 500, "never"], gate=trio.Event()))
+    model = break_off_once(SmallModel(["hi " * 500, "never"], gate=trio.Event()))
     async with checked_session(model) as session:
         await session.run("a greeting")
         session.chain.submit("go on")
-        await model.asked.wait()
+        await model.summary_requested.wait()
         session.chain.submit("stop")
         await wait_quiet(session)
         assert session.result.status == "cancelled"
         assert "As far as" in session.result.result
         model.gate = None
-        model.acts = ["fine"]
+        model.replies = ["fine"]
         await session.run("and now?")
     assert "assistant: As far as" in session.sent()
 
 
-@pytest.mark.parametrize(("kind", "line"), [(events.Compaction, "use B"), (events.Retry, "!!use B")])
-async def test_a_used_up_budget_delivers_no_line(kind: type[events.Event], line: str) -> None:
-    model = breaking_off(SmallModel(["hi " * 500]))
+@pytest.mark.parametrize(
+    ("event", "line"),
+    [
+        pytest.param(events.Compaction, "use B", id="a line during the compaction"),
+        pytest.param(events.Retry, "!!use B", id="a now line before the next request"),
+    ],
+)
+async def test_a_used_up_budget_delivers_no_line(event: type[events.Event], line: str) -> None:
+    model = break_off_once(SmallModel(["hi " * 500]))
     async with checked_session(model, use=settings(budget_tokens=300)) as session:
         await session.run("a greeting")
-        at(session, kind, lambda: session.chain.submit(line))
+        at(session, event, lambda: session.chain.submit(line))
         assert (await session.run("go on")).status == "limit_reached"
-        assert [e.state for e in session.of(events.Compaction)] == ["started", "ended"]
+        assert compaction_states(session) == ["started", "ended"]
         assert session.state("L3") == "returned"
 
 
 async def test_a_quotation_of_a_withdrawn_line_stays() -> None:
-    quoting = "see:\n[run 2, query] the forbidden word\nand that"
+    quotation = "see:\n[run 2, query] the forbidden word\nand that"
     model = SmallModel(["hi", 1, 2, 3, 4, None, "fine"])
     async with checked_session(model, tools=[read]) as session:
-        await session.run(quoting)
+        await session.run(quotation)
         assert (await session.run("the forbidden word")).status == "refused"
         await session.run("something else")
-    first = session.model.requests[-1].messages[0].text
-    assert quoting in first
-    assert first.count("the forbidden word") == 1
+    compacted = first_message(session.model.requests[-1])
+    assert quotation in compacted
+    assert compacted.count("the forbidden word") == 1
 
 
-@pytest.mark.parametrize("asked", [0, 300_000])
-async def test_too_long_is_not_believed_without_numbers(asked: int) -> None:
-    model = SmallModel([1, "never"], window_tokens=200_000, limit=200_000)
-    ours = model.reply
+@pytest.mark.parametrize("asked_tokens", [0, 300_000], ids=["without a number", "with a number"])
+async def test_too_long_is_believed_only_with_a_number(asked_tokens: int) -> None:
+    model = SmallModel([1, "never"], **LARGE)
+    reply = model.reply
 
-    async def misjudge(request: Request, on_delta: Callable[[Delta], None]) -> Reply:
+    async def refuse(request: Request, on_delta: Callable[[Delta], None]) -> Reply:
         if len(request.messages) > 1:
-            return Reply(Message("assistant", ()), TOO_LONG, asked_tokens=asked)
-        return await ours(request, on_delta)
+            return Reply(Message("assistant", ()), TOO_LONG, asked_tokens=asked_tokens)
+        return await reply(request, on_delta)
 
-    model.reply = misjudge  # type: ignore[method-assign]
+    model.reply = refuse  # type: ignore[method-assign]
     async with open_session(model, tools=[read]) as session:
         assert (await session.run("count the rows")).status == "context_full"
-        assert bool(session.of(events.Compaction)) == bool(asked)
-        assert all(used.context_tokens for used in session.of(events.UsageReport)), "a refused request used nothing"
-        model.reply = ours  # type: ignore[method-assign]
+        assert bool(session.of(events.Compaction)) == bool(asked_tokens)
+        assert all(report.context_tokens for report in session.of(events.UsageReport)), "none of a refused request"
+        model.reply = reply  # type: ignore[method-assign]
         await session.run("and now?")
-    assert ("row 1 row 1" in session.sent()) == (not asked), "no result became a stub"
+    has_result = "row 1 row 1" in session.sent()
+    assert has_result == (not asked_tokens), "a result becomes a stub only if the number is known"
 
 
-@pytest.mark.parametrize("later", ["", "the names"])
+@pytest.mark.parametrize("later", ["", "the names"], ids=["one request", "two requests"])
 async def test_a_cut_compaction_keeps_the_latest_focus(later: str) -> None:
     model = SmallModel(["hi " * 800, 1, "done", "done"], window_tokens=None, gate=trio.Event())
     async with checked_session(model, tools=[read]) as session:
         await session.run("a greeting")
         at(session, events.ToolResult, lambda: session.chain.runs.compact("the numbers"))
         session.chain.submit("go on")
-        await model.asked.wait()
+        await model.summary_requested.wait()
         model.gate = None
         if later:
             session.chain.runs.compact(later)
         session.chain.submit("!!only the first file")
         await wait_quiet(session)
-    asked = [r.messages[-1].text for r in session.model.requests if is_asked_for_summary(r)]
-    assert [text.partition("to the user: ")[2] for text in asked] == ["the numbers", later or "the numbers"]
+    first, repeated = summary_prompts(session)
+    assert first.endswith("to the user: the numbers")
+    assert repeated.endswith(f"to the user: {later or 'the numbers'}")

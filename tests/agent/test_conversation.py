@@ -1,4 +1,4 @@
-"""The history: what may come next, what is refused, and that nothing the Messages API would refuse is ever in it."""
+"""The conversation: which messages may follow, and that it never has one that the Messages API would refuse."""
 
 import time
 from typing import Any
@@ -31,30 +31,30 @@ def reply(*blocks: Block) -> Message:
     return Message("assistant", blocks)
 
 
-def asking(*ids: str) -> Message:
-    """A reply that asks for these tools."""
+def calls(*ids: str) -> Message:
+    """Return a reply with tool calls."""
     return reply(*(ToolCall(id, "shell", {}) for id in ids))
 
 
-def answering(*ids: str) -> Message:
+def results(*ids: str) -> Message:
     return tool_results(ToolResult(id, "ok") for id in ids)
 
 
-HELLO = user_text("hello")
-HI = reply(Text("hi"))
+HELLO, HI, MORE = user_text("hello"), reply(Text("hi")), user_text("more")
 
-STARTS: dict[str, list[Message]] = {
+CONVERSATIONS: dict[str, list[Message]] = {
     "EMPTY": [],
     "ASKED": [HELLO],
-    "OPEN": [HELLO, asking("t1", "t2")],
+    "OPEN": [HELLO, calls("t1", "t2")],
     "REPLIED": [HELLO, HI],
 }
+"""A conversation in each state."""
 
-STEPS: dict[str, Message] = {
-    "user text": user_text("more"),
+NEXT_MESSAGES: dict[str, Message] = {
+    "user text": MORE,
     "reply": reply(Text("done")),
-    "reply with calls": asking("t8", "t9"),
-    "tool results": answering("t1", "t2"),
+    "reply with calls": calls("t8", "t9"),
+    "tool results": results("t1", "t2"),
 }
 
 ALLOWED = {
@@ -66,71 +66,58 @@ ALLOWED = {
     ("REPLIED", "user text"): "ASKED",
 }
 
-# ------------------------------------------------------------------------------------------------------- the table
 
-
-@pytest.mark.parametrize(("start", "step", "end"), [(*row, end) for row, end in ALLOWED.items()])
-def test_allowed_messages_are_appended(start: str, step: str, end: str) -> None:
-    conversation = Conversation(STARTS[start])
-    assert conversation.state == start
-
-    conversation.append(STEPS[step])
-
-    assert conversation.state == end
-    assert list(conversation.messages) == [*STARTS[start], STEPS[step]]
+@pytest.mark.parametrize(("state", "message", "next_state"), [(*row, end) for row, end in ALLOWED.items()])
+def test_allowed_messages_are_appended(state: str, message: str, next_state: str) -> None:
+    conversation = Conversation(CONVERSATIONS[state])
+    assert conversation.state == state
+    conversation.append(NEXT_MESSAGES[message])
+    assert conversation.state == next_state
+    assert list(conversation.messages) == [*CONVERSATIONS[state], NEXT_MESSAGES[message]]
 
 
 @pytest.mark.parametrize(
-    ("start", "step"), [(start, step) for start in STARTS for step in STEPS if (start, step) not in ALLOWED]
+    ("state", "message"),
+    [(state, message) for state in CONVERSATIONS for message in NEXT_MESSAGES if (state, message) not in ALLOWED],
 )
-def test_other_messages_are_refused(start: str, step: str) -> None:
-    conversation = Conversation(STARTS[start])
-
-    with pytest.raises(ConversationError, match=f"{step} cannot follow in state {start}"):
-        conversation.append(STEPS[step])
-
-    assert conversation.state == start
-    assert list(conversation.messages) == STARTS[start]
+def test_other_messages_are_refused(state: str, message: str) -> None:
+    conversation = Conversation(CONVERSATIONS[state])
+    with pytest.raises(ConversationError, match=f"{message} cannot follow in state {state}"):
+        conversation.append(NEXT_MESSAGES[message])
+    assert conversation.state == state
+    assert list(conversation.messages) == CONVERSATIONS[state]
 
 
-@pytest.mark.parametrize("start", STARTS)
-def test_a_request_needs_something_to_answer(start: str) -> None:
-    conversation = Conversation(STARTS[start])
-
-    if start == "ASKED":
-        assert conversation.request() == (HELLO,)
-    else:
-        with pytest.raises(ConversationError, match=f"no request .* state {start}"):
-            conversation.request()
+def test_a_request_needs_something_to_answer() -> None:
+    assert Conversation(CONVERSATIONS["ASKED"]).request() == (HELLO,)
+    for state in ("EMPTY", "OPEN", "REPLIED"):
+        with pytest.raises(ConversationError, match=f"no request .* state {state}"):
+            Conversation(CONVERSATIONS[state]).request()
 
 
 def test_check_changes_nothing() -> None:
     conversation = Conversation([HELLO])
-
-    assert conversation.check(asking("t1")) == "OPEN"
-
+    assert conversation.check(calls("t1")) == "OPEN"
     assert conversation.state == "ASKED"
     assert conversation.open_calls == ()
-    assert conversation.check(asking("t1")) == "OPEN", "the id is still free"
+    assert conversation.check(calls("t1")) == "OPEN", "the id is still free"
 
 
 def test_an_invalid_history_is_refused() -> None:
     with pytest.raises(ConversationError):
-        Conversation([HELLO, asking("t1"), user_text("hello?")])
+        Conversation([HELLO, calls("t1"), user_text("hello?")])
 
-
-# --------------------------------------------------------------------------------------------------- single messages
 
 CALL, RESULT = ToolCall("t1", "shell", {}), ToolResult("t1", "ok")
 ONE_OPEN = [HELLO, reply(CALL)]
 
-MISFITS = {
+INVALID_MESSAGES = {
     **{
-        f"results {ids}": (STARTS["OPEN"], answering(*ids.split()), "not those of the open tool calls")
+        f"results {ids}": (CONVERSATIONS["OPEN"], results(*ids.split()), "not those of the open tool calls")
         for ids in ("t1", "t2", "t2 t1", "t1 t1", "t1 t2 t2", "t1 t2 t3", "t1 t3")
     },
-    "an id used before": ([*ONE_OPEN, answering("t1")], asking("t2", "t1"), "'t1' was used before"),
-    "an id used twice": ([HELLO], asking("t1", "t1"), "'t1' was used before"),
+    "an id used before": ([*ONE_OPEN, results("t1")], calls("t2", "t1"), "'t1' was used before"),
+    "an id used twice": ([HELLO], calls("t1", "t1"), "'t1' was used before"),
     "a call without an id": ([HELLO], reply(ToolCall("", "shell", {})), "an id and a name"),
     "a call without a name": ([HELLO], reply(ToolCall("t1", "", {})), "an id and a name"),
     **{f"a query {text!r}": ([], user_text(text), "blank") for text in ("", " ", "\n\t", "\u00a0\u2003")},
@@ -143,7 +130,7 @@ MISFITS = {
     "text after results": (ONE_OPEN, Message("user", (RESULT, Text("stop"))), "a message of its own"),
     "text before results": (ONE_OPEN, Message("user", (Text("stop"), RESULT)), "a message of its own"),
     "an image before results": (ONE_OPEN, Message("user", (Opaque({"type": "image", "source": {}}), RESULT)), "."),
-    # Keys that we do not know get no block around the rules.
+    # The rules also apply to blocks with unknown keys.
     **{
         f"an opaque {raw['type']}": ([HELLO], reply(Text("hi"), block_from_json(raw)), ".")
         for raw in (
@@ -155,30 +142,25 @@ MISFITS = {
 }
 
 
-@pytest.mark.parametrize(("before", "message", "match"), MISFITS.values(), ids=MISFITS)
+@pytest.mark.parametrize(("before", "message", "match"), INVALID_MESSAGES.values(), ids=INVALID_MESSAGES)
 def test_messages_that_the_service_would_reject(before: list[Message], message: Message, match: str) -> None:
     conversation = Conversation(before)
-    state, calls = conversation.state, conversation.open_calls
-
+    state, open_calls = conversation.state, conversation.open_calls
     with pytest.raises(ConversationError, match=match):
         conversation.append(message)
-
     assert list(conversation.messages) == before
-    assert (conversation.state, conversation.open_calls) == (state, calls)
+    assert (conversation.state, conversation.open_calls) == (state, open_calls)
 
 
 def test_ten_thousand_calls_are_fast() -> None:
     ids = [f"t{n}" for n in range(10_000)]
-    begun = time.process_time()
-    Conversation([HELLO]).append(CallIds().claim(asking(*ids)))
-    assert time.process_time() - begun < 1  # a quadratic check took five seconds
+    started_at = time.process_time()
+    Conversation([HELLO]).append(CallIds().claim(calls(*ids)))
+    assert time.process_time() - started_at < 1  # a quadratic check took five seconds
 
 
-# ------------------------------------------------------------------------------------------------ repair, withdrawal
-
-
-def test_repair_tells_started_from_skipped_calls() -> None:
-    conversation = Conversation([HELLO, asking("t1", "t2", "t3")])
+def test_stubs_name_started_and_skipped_calls() -> None:
+    conversation = Conversation([HELLO, calls("t1", "t2", "t3")])
 
     stubs = conversation.stub_results(started=["t2", "t9"])
 
@@ -187,67 +169,57 @@ def test_repair_tells_started_from_skipped_calls() -> None:
         ToolResult("t2", "[Interrupted: stopped while running, it may have had effects]", is_error=True),
         ToolResult("t3", "[Skipped: user interrupted]", is_error=True),
     )
-    assert conversation.state == "OPEN", "repairing says what to append; it appends nothing"
+    assert conversation.state == "OPEN", "the stubs are not appended"
     conversation.append(tool_results(stubs))
     assert check_messages([to_json(m) for m in conversation.request()]) is None
 
 
-MORE = user_text("more")
+ANSWERED = [HELLO, calls("t0"), results("t0"), HI]
+WITHDRAWALS = {
+    # The messages that are kept, and those that are withdrawn.
+    "an empty conversation": ([], []),
+    "only a query": ([], [HELLO]),
+    "two messages of the user": ([], [HELLO, MORE]),
+    "open calls": ([], [HELLO, calls("t1")]),
+    "results": ([], [HELLO, calls("t1"), results("t1")]),
+    "nothing after an answer": (ANSWERED, []),
+    "a query after an answer": (ANSWERED, [MORE]),
+    "open calls after an answer": (ANSWERED, [MORE, calls("t1")]),
+    "several calls after an answer": (ANSWERED, [MORE, calls("t1"), results("t1"), calls("t2"), results("t2"), HELLO]),
+}
 
 
-@pytest.mark.parametrize(
-    ("kept", "taken"),
-    [
-        ([], []),
-        ([], [HELLO]),
-        ([], [HELLO, MORE]),
-        ([], [HELLO, asking("t1")]),
-        ([], [HELLO, asking("t1"), answering("t1")]),
-        ([HELLO, HI], []),
-        ([HELLO, HI], [MORE]),
-        ([HELLO, HI], [MORE, asking("t1"), answering("t1"), asking("t2"), answering("t2"), HELLO]),
-        ([HELLO, asking("t0"), answering("t0"), HI], [MORE, asking("t1")]),
-    ],
-)
-def test_withdraw_removes_messages_since_the_last_answer(kept: list[Message], taken: list[Message]) -> None:
-    conversation = Conversation([*kept, *taken])
-
-    assert conversation.withdraw() == tuple(taken)
-
+@pytest.mark.parametrize(("kept", "withdrawn"), WITHDRAWALS.values(), ids=WITHDRAWALS)
+def test_withdraw_removes_messages_since_the_last_answer(kept: list[Message], withdrawn: list[Message]) -> None:
+    conversation = Conversation([*kept, *withdrawn])
+    assert conversation.withdraw() == tuple(withdrawn)
     assert list(conversation.messages) == kept
     assert conversation.state == ("REPLIED" if kept else "EMPTY")
     assert conversation.open_calls == ()
 
 
-@pytest.mark.parametrize("kept", [[], [HI]])
-def test_withdraw_keeps_a_summary(kept: list[Message]) -> None:
+@pytest.mark.parametrize(("kept", "state"), [([], "ASKED"), ([HI], "REPLIED")], ids=["alone", "with an answer"])
+def test_withdraw_keeps_a_summary(kept: list[Message], state: str) -> None:
     conversation = Conversation([HELLO, HI, MORE])
-    conversation.reset_to([user_text("a summary"), *kept, MORE, asking("t1")], is_summarized=True)
-
-    assert conversation.withdraw(first=user_text("a shorter one")) == (MORE, asking("t1"))
-
+    conversation.reset_to([user_text("a summary"), *kept, MORE, calls("t1")], is_summarized=True)
+    assert conversation.withdraw(first=user_text("a shorter one")) == (MORE, calls("t1"))
     assert list(conversation.messages) == [user_text("a shorter one"), *kept]
-    assert conversation.state == ("REPLIED" if kept else "ASKED")
+    assert conversation.state == state
 
 
 def test_withdrawn_ids_are_free_again() -> None:
-    conversation = Conversation([HELLO, asking("t0"), answering("t0"), HI, MORE, asking("t1")])
+    conversation = Conversation([*ANSWERED, MORE, calls("t1")])
     conversation.withdraw()
     conversation.append(user_text("put differently"))
-
     with pytest.raises(ConversationError, match="'t0'"):
-        conversation.append(asking("t0"))
-
-    conversation.append(asking("t1"))
+        conversation.append(calls("t0"))
+    conversation.append(calls("t1"))
     assert conversation.state == "OPEN"
-
-
-# ------------------------------------------------------------------------------------------ whatever happens (I2, I7)
 
 
 ids = st.sampled_from(["t1", "t2", "t3", "t4", ""])
 texts = st.sampled_from(["hello", "", " \n"])
-strange: list[dict[str, Any]] = [
+unknown_blocks: list[dict[str, Any]] = [
     {"type": "redacted_thinking", "data": "x"},
     {"type": "image", "source": {}},
     {"type": "text", "text": "hello", "citations": []},
@@ -260,81 +232,85 @@ blocks = st.one_of(
     st.builds(Thinking, texts),
     st.builds(ToolCall, ids, st.sampled_from(["shell", ""]), st.just({})),
     st.builds(ToolResult, ids, texts),
-    st.sampled_from(strange).map(block_from_json),
+    st.sampled_from(unknown_blocks).map(block_from_json),
 )
 any_message = st.builds(Message, st.sampled_from(["user", "assistant"]), st.lists(blocks, max_size=3).map(tuple))
 
 
+def is_answer(message: Message) -> bool:
+    return message.role == "assistant" and not message.calls
+
+
 class AnyConversation(RuleBasedStateMachine):
-    """Messages of every kind, good and bad, against a plain list of those that were taken."""
+    """Valid and invalid messages, appended to a conversation and to a list of those that it accepted."""
 
     def __init__(self) -> None:
         super().__init__()
         self.conversation = Conversation()
-        self.taken: list[Message] = []
+        self.accepted: list[Message] = []
 
-    def offer(self, message: Message) -> bool:
+    def append(self, message: Message) -> bool:
+        """Return whether the message was accepted."""
         try:
             self.conversation.append(message)
         except ConversationError:
             return False
-        self.taken.append(message)
+        self.accepted.append(message)
         return True
 
     @rule(message=any_message)
-    def offer_anything(self, message: Message) -> None:
-        self.offer(message)
+    def append_any_message(self, message: Message) -> None:
+        self.append(message)
 
     @rule(text=texts)
-    def say(self, text: str) -> None:
+    def append_user_text(self, text: str) -> None:
         is_open = bool(self.conversation.open_calls)
 
-        assert self.offer(user_text(text)) == (bool(text.strip()) and not is_open)
+        assert self.append(user_text(text)) == (bool(text.strip()) and not is_open)
 
-    @rule(chosen=st.lists(st.integers(0, 30).map(str), min_size=1, max_size=3, unique=True))
-    def ask_for_tools(self, chosen: list[str]) -> None:
-        used = {call.id for m in self.taken for call in m.calls}
-        asked = bool(self.taken) and self.taken[-1].role == "user"
+    @rule(new_ids=st.lists(st.integers(0, 30).map(str), min_size=1, max_size=3, unique=True))
+    def append_calls(self, new_ids: list[str]) -> None:
+        used_ids = {call.id for m in self.accepted for call in m.calls}
+        is_asked = [m.role for m in self.accepted[-1:]] == ["user"]
 
-        assert self.offer(asking(*chosen)) == (asked and used.isdisjoint(chosen))
+        assert self.append(calls(*new_ids)) == (is_asked and used_ids.isdisjoint(new_ids))
 
     @rule(data=st.lists(blocks, max_size=3))
-    def answer(self, data: list[Block]) -> None:
-        self.offer(assistant(data))
+    def append_reply(self, data: list[Block]) -> None:
+        self.append(assistant(data))
 
     @precondition(lambda self: self.conversation.open_calls)
     @rule(started=st.sets(ids))
-    def stub_results(self, started: set[str]) -> None:
+    def append_stubs(self, started: set[str]) -> None:
         stubs = self.conversation.stub_results(started)
 
-        assert {s.id for s in stubs if s.text == INTERRUPTED} | {s.id for s in stubs if s.text == SKIPPED} == {
-            c.id for c in self.conversation.open_calls
-        }
-        assert self.offer(tool_results(stubs))
+        assert [stub.id for stub in stubs] == [call.id for call in self.conversation.open_calls]
+        assert all(stub.text == (INTERRUPTED if stub.id in started else SKIPPED) for stub in stubs)
+        assert self.append(tool_results(stubs))
 
     @rule()
     def withdraw(self) -> None:
-        back = self.conversation.withdraw()
+        withdrawn = list(self.conversation.withdraw())
 
-        kept = self.taken[: len(self.taken) - len(back)]
-        assert list(back) == self.taken[len(kept) :]
-        assert not any(m.role == "assistant" and not m.calls for m in back)
-        assert not kept or (kept[-1].role == "assistant" and not kept[-1].calls)
-        self.taken = kept
+        kept = list(self.conversation.messages)
+        assert kept + withdrawn == self.accepted
+        assert not any(map(is_answer, withdrawn))
+        assert all(map(is_answer, kept[-1:]))
+        self.accepted = kept
 
     @invariant()
     def nothing_is_changed_but_by_appending(self) -> None:
-        assert list(self.conversation.messages) == self.taken
+        assert list(self.conversation.messages) == self.accepted
 
     @invariant()
-    def a_request_is_one_that_the_service_takes(self) -> None:
+    def a_request_is_accepted_by_the_service(self) -> None:
         try:
             request = self.conversation.request()
         except ConversationError:
-            assert not self.taken or self.taken[-1].role == "assistant"
+            assert all(message.role == "assistant" for message in self.accepted[-1:])
         else:
             assert check_messages([to_json(m) for m in request]) is None
-            assert list(request) == self.taken
+            assert list(request) == self.accepted
 
 
 TestAnyConversation = AnyConversation.TestCase

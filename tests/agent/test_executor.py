@@ -1,6 +1,4 @@
-"""The loop: what the model is sent, what becomes of each line, and how runs end."""
-
-from __future__ import annotations
+"""The loop: the requests to the model, the delivery of lines, and the end of runs."""
 
 import json
 import re
@@ -12,8 +10,8 @@ from threading import Event
 
 import pytest
 import trio
-from support import FullDisk, Session, at, check_invariants, checked_session, open_session, settings
-from support.gate import Gate
+from support import INTERRUPTED, SKIPPED, FullDisk, Session, at, checked_session, open_session, settings
+from support.gate import Gate, begin, finish
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
@@ -36,16 +34,10 @@ rules:
 """
 
 
-async def say_while_tool_runs(session: Session, gate: Gate, *lines: str, max_iterations: int = 20) -> None:
-    """Start a run, send lines while its tool runs, and see it to its end."""
-    session.chain.submit("Do the task")
-    await gate.started.wait()
-    for line in lines:
-        session.chain.submit(line)
-    await wait_all_tasks_blocked()
-    gate.open.set()
-    await session.chain.wait_idle()
-    check_invariants(session, max_iterations=max_iterations)
+async def run_with_lines(session: Session, gate: Gate, *lines: str) -> None:
+    """Start a run, send lines while its tool runs, and wait for its end."""
+    await begin(session, gate, *lines)
+    await finish(session, gate)
 
 
 async def test_a_query_is_answered_with_tool_results() -> None:
@@ -61,33 +53,34 @@ async def test_a_query_is_answered_with_tool_results() -> None:
 async def test_a_todo_line_is_executed_without_the_model() -> None:
     gate = Gate()
     async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
-        await say_while_tool_runs(session, gate, "todo: add check the SKU", "todo: done 9")
+        await run_with_lines(session, gate, "todo: add check the SKU", "todo: done 9")
         assert [t.text for t in session.chain.plan.tasks] == ["check the SKU"]
         assert "todo: add check the SKU (Done: task 1 added: check the SKU)" in session.sent(1)
         assert "(Not done: there is no task 9; the plan has 1)" in session.sent(1)
         assert "there is no task 9" in session.of(events.Notice)[-1].message
-        assert any("1. check the SKU" in text for text in session.model.requests[1].tail)
-        [changed] = session.of(events.PlanChanged)
-        assert (changed.by, changed.tasks[0].state) == ("user", "PENDING")
+        _, request, _ = session.model.requests
+        assert any("1. check the SKU" in text for text in request.tail)
+        [change] = session.of(events.PlanChanged)
+        assert (change.by, [task.state for task in change.tasks]) == ("user", ["PENDING"])
 
 
 async def test_a_handler_may_leave_todos_to_the_model() -> None:
     gate, use = Gate(), settings(handler="commands: {todo: model}")
     async with open_session(TWO_STEPS, tools=[gate.tool], use=use) as session:
-        await say_while_tool_runs(session, gate, "todo: add check the SKU")
+        await run_with_lines(session, gate, "todo: add check the SKU")
         assert session.chain.plan.tasks == ()
         assert session.sent(1).endswith("USER INTERRUPTION: todo: add check the SKU")
 
 
 async def test_the_handlers_token_limit_is_lifted_on_retry() -> None:
-    gate = Gate()
+    gate, long_reply = Gate(), "A reply that needs more than three tokens."
     handler = "config: {max_tokens: 3}\nmessages: [{role: system, content: Be brief.}]"
-    model = TWO_STEPS.replace("It is going well.", "A reply that needs more than three tokens.")
+    model = TWO_STEPS.replace("It is going well.", long_reply)
     async with open_session(model, tools=[gate.tool], use=settings(handler=handler)) as session:
-        await say_while_tool_runs(session, gate, "how is it going?")
+        await run_with_lines(session, gate, "how is it going?")
         [retry] = session.of(events.Retry)
         assert "max_tokens" in retry.reason
-        assert "A reply that needs more than three tokens." in session.result.replies
+        assert long_reply in session.result.replies
         assert session.result.iterations == 3
 
 
@@ -96,24 +89,24 @@ async def test_refused_parameters_are_left_out_with_a_notice() -> None:
     handler = "config: {temperature: 0.3}\nmessages: [{role: system, content: Be brief.}]"
     async with open_session(TWO_STEPS, tools=[gate.tool], use=settings(handler=handler)) as session:
 
-        def refuse(request: Request) -> None:
+        def refuse_temperature(request: Request) -> None:
             session.mark(request)
             if request.overrides.temperature is not None:
                 raise ParameterRefused("not these", ["top_p", "without", "temperature"])
 
-        session.model.on_request = refuse
-        await say_while_tool_runs(session, gate, "how is it going?")
+        session.model.on_request = refuse_temperature
+        await run_with_lines(session, gate, "how is it going?")
         assert session.result.status == "done"
         [notice] = session.of(events.Notice)
         assert "the service refused temperature, so it is not sent" in notice.message
         assert "handler.yaml" in notice.message
-        assert session.model.requests[-2].overrides.temperature is None
+        assert [r.overrides.temperature for r in session.model.requests] == [None, 0.3, None, None]
 
 
 async def test_an_idle_chain_executes_todos_without_the_model() -> None:
     async with open_session("rules: [{text: unused}]") as session:
-        done = session.chain.submit("todo: add buy milk")
-        assert (done.what, done.message) == ("handled", "task 1 added: buy milk")
+        added = session.chain.submit("todo: add buy milk")
+        assert (added.what, added.message) == ("handled", "task 1 added: buy milk")
         assert session.chain.submit("todo: complete 2").message == "there is no task 2; the plan has 1"
         assert session.chain.submit("stop").message == "Nothing is running."
         assert session.chain.submit("status").what == "handled"
@@ -125,7 +118,7 @@ async def test_an_idle_chain_executes_todos_without_the_model() -> None:
 # ---------------------------------------------------------------------------------------------- the last iteration
 
 
-async def test_a_waiting_line_makes_it_max_iterations() -> None:
+async def test_a_line_after_the_last_iteration_is_returned() -> None:
     async with checked_session("rules: [{text: Answer.}]", use=settings(max_iterations=1)) as session:
         at(session, events.Reply, lambda: session.chain.submit("more"))
         result = await session.run("Do the task")
@@ -133,15 +126,7 @@ async def test_a_waiting_line_makes_it_max_iterations() -> None:
         assert session.state("L2") == "returned"
 
 
-async def test_a_follow_up_takes_carried_lines_along() -> None:
-    gate = Gate()
-    async with open_session(TWO_STEPS, tools=[gate.tool], use=settings(max_iterations=1)) as session:
-        await say_while_tool_runs(session, gate, "use the other file", "then: Do the next task", max_iterations=1)
-        assert session.of(events.RunStarted)[1].query == "Do the next task"
-        assert (session.state("L2"), session.state("L3")) == ("delivered", "delivered")
-
-
-async def test_the_limit_without_text_has_a_default_sentence() -> None:
+async def test_a_limit_without_any_reply_text_is_explained() -> None:
     model = "rules: [{tools: [{name: plan_list, input: {}}]}]"
     async with open_session(model, use=settings(max_iterations=3)) as session:
         result = await session.run("Do the task")
@@ -154,26 +139,11 @@ TOOL_FAULTS = {
     "an unknown tool": ("{name: nothing, input: {}}", "There is no tool 'nothing'."),
     "input that does not fit": ("{name: plan_mark_done, input: {task_number: one}}", "does not fit its schema"),
     "an unknown input key": ("{name: plan_list, input: {x: 1}}", "does not fit its schema"),
-    "a tool that fails": ("{name: fail, input: {}}", "fail failed: RuntimeError: it broke"),
-    "a tool that hangs": ("{name: hang, input: {}}", "hang was stopped after 5 s"),
     "a tool that needs approval": ("{name: danger, input: {}}", "danger needs approval"),
-    "a delegating tool that needs approval": ("{name: entrust, input: {}}", "entrust needs approval"),
+    "a delegating tool that needs approval": ("{name: delegate, input: {}}", "delegate needs approval"),
     "a plan error": ("{name: plan_mark_done, input: {task_number: 4}}", "there is no task 4"),
     "a call that was cut off": ("{name: plan_list, input: {}, cut: true}", "cut off by max_tokens"),
 }
-
-
-@tool
-async def fail(ctx: ToolContext) -> str:
-    """Fail."""
-    raise RuntimeError("it broke")
-
-
-@tool(timeout_s=5)
-async def hang(ctx: ToolContext) -> str:
-    """Hang."""
-    await trio.sleep_forever()
-    return ""
 
 
 @tool(needs_approval=True)
@@ -183,21 +153,20 @@ async def danger(ctx: ToolContext) -> str:
 
 
 @tool(kind="delegate", needs_approval=True)
-async def entrust(ctx: ToolContext) -> str:
-    """Hand over a task, if the user allows it."""
+async def delegate(ctx: ToolContext) -> str:
+    """Delegate a task, if the user allows it."""
     return "done"
 
 
-@pytest.mark.parametrize("fault", TOOL_FAULTS)
-async def test_a_tool_fault_is_an_error_result(fault: str, autojump_clock: MockClock) -> None:
-    call, expected = TOOL_FAULTS[fault]
+@pytest.mark.parametrize(("call", "message"), TOOL_FAULTS.values(), ids=TOOL_FAULTS)
+async def test_a_tool_fault_is_an_error_result(call: str, message: str) -> None:
     model = f"rules:\n  - {{when: {{step: 1}}, tools: [{call}, {{name: plan_list, input: {{}}}}]}}\n  - {{text: Done.}}"
-    async with checked_session(model, tools=[fail, hang, danger, entrust]) as session:
+    async with checked_session(model, tools=[danger, delegate]) as session:
         result = await session.run("Do the task")
-        first, second = session.of(events.ToolResult)
-        assert first.is_error
-        assert expected in first.text
-        assert not second.is_error
+        faulty, next_call = session.of(events.ToolResult)
+        assert faulty.is_error
+        assert message in faulty.text
+        assert not next_call.is_error
         assert (result.status, result.result) == ("done", "Done.")
 
 
@@ -214,38 +183,38 @@ async def test_a_broken_stream_is_retried(autojump_clock: MockClock) -> None:
         retries = session.of(events.Retry)
         assert [r.attempt for r in retries] == [1, 2]
         assert all(r.delay_s > 0 for r in retries)
-        retold = events_of_journal(Reading(session.file.data.splitlines(keepends=True)))
-        assert [r.delay_s for r in retold if isinstance(r, events.Retry)] == [r.delay_s for r in retries]
-        assert session.model.requests[0].messages == session.model.requests[2].messages
+        restored = events_of_journal(Reading(session.file.data.splitlines(keepends=True)))
+        assert [r.delay_s for r in restored if isinstance(r, events.Retry)] == [r.delay_s for r in retries]
+        first, _, last = session.model.requests
+        assert first.messages == last.messages
 
 
-BUSY = "rules: [{text: Answer., error: {message: try later, retryable: true, cause: overloaded%s}}]"
+OVERLOADED = "rules: [{text: Answer., error: {message: try later, retryable: true, cause: overloaded%s}}]"
 
 
 async def test_an_overloaded_service_is_retried_for_ten_minutes(autojump_clock: MockClock) -> None:
-    async with checked_session(BUSY % "") as session:
-        begun = trio.current_time()
+    async with checked_session(OVERLOADED % "") as session:
         result = await session.run("Do the task")
         assert (result.status, result.result) == ("error", "try later")
-        assert trio.current_time() - begun == pytest.approx(600)
+        assert trio.current_time() == pytest.approx(600)
         retries = session.of(events.Retry)
         assert [r.attempt for r in retries] == list(range(1, len(retries) + 1))
-        assert len(retries) > 20
-        assert max(r.delay_s for r in retries) <= 30
-        assert all(0.25 * 2**n <= r.delay_s <= 0.5 * 2**n for n, r in enumerate(retries[:6])), "it is doubled"
         assert {r.reason for r in retries} == {"overloaded: try later"}
+        assert len(retries) > 20
+        delays = [r.delay_s for r in retries]
+        assert max(delays) <= 30
+        for delay, doubled in zip(delays, (0.5, 1, 2, 4, 8, 16), strict=False):
+            assert doubled / 2 <= delay <= doubled
 
 
-@pytest.mark.parametrize(("most", "calls"), [(None, 4), (2, 2), (6, 6)])
-async def test_broken_replies_are_retried_up_to_the_limit(
-    most: int | None, calls: int, autojump_clock: MockClock
-) -> None:
+@pytest.mark.parametrize("max_attempts", [2, 6, pytest.param(None, id="the default of 4")])
+async def test_broken_replies_are_retried_up_to_the_limit(max_attempts: int | None, autojump_clock: MockClock) -> None:
     broken = "rules: [{text: x, error: {message: it broke off, retryable: true}}]"
-    async with open_session(broken, use=settings(max_attempts=most)) as session:
+    async with open_session(broken, use=settings(max_attempts=max_attempts)) as session:
         result = await session.run("Do the task")
         assert (result.status, result.result, result.exit_code) == ("error", "it broke off", 1)
-        assert len(session.model.requests) == calls
-        assert [r.reason for r in session.of(events.Retry)] == ["it broke off"] * (calls - 1)
+        assert len(session.model.requests) == (max_attempts or 4)
+        assert [r.reason for r in session.of(events.Retry)] == ["it broke off"] * ((max_attempts or 4) - 1)
         assert [error.kind for error in session.of(events.Error)] == ["model"]
 
 
@@ -261,41 +230,42 @@ async def test_overloads_do_not_count_as_broken_replies(autojump_clock: MockCloc
 
 
 @pytest.mark.parametrize(
-    ("pause", "timeout_s", "left"),
-    [(599, 1800, ""), (601, 1800, "is left of retry_s (600 s)"), (130, 120, "the run has left")],
+    ("retry_after", "timeout_s", "exceeded_limit"),
+    [
+        pytest.param(599, 1800, "", id="within all limits"),
+        pytest.param(601, 1800, "is left of retry_s (600 s)", id="beyond the time for retries"),
+        pytest.param(130, 120, "the run has left", id="beyond the time limit of the run"),
+    ],
 )
 async def test_retry_after_must_fit_the_time_left(
-    pause: int, timeout_s: int, left: str, autojump_clock: MockClock
+    retry_after: int, timeout_s: int, exceeded_limit: str, autojump_clock: MockClock
 ) -> None:
-    async with checked_session(
-        BUSY % f", retry_after: {pause}, times: 1", use=settings(timeout_s=timeout_s)
-    ) as session:
-        begun = trio.current_time()
+    model = OVERLOADED % f", retry_after: {retry_after}, times: 1"
+    async with checked_session(model, use=settings(timeout_s=timeout_s)) as session:
         result = await session.run("Do the task")
-        if left:
-            why = f"try later; it asks to wait {pause} s, longer than {left}"
-            assert (result.status, result.result, trio.current_time() - begun) == ("error", why, 0)
+        if exceeded_limit:
+            message = f"try later; it asks to wait {retry_after} s, longer than {exceeded_limit}"
+            assert (result.status, result.result, trio.current_time()) == ("error", message, 0)
         else:
-            assert (result.result, trio.current_time() - begun) == ("Answer.", pause)
+            assert (result.result, trio.current_time()) == ("Answer.", retry_after)
 
 
-BROKEN_REPLIES = {
-    "a duplicate tool id": "[{name: plan_list, input: {}, id: a}, {name: plan_list, input: {}, id: a}]",
-    "an empty tool name": "[{name: '', input: {}}]",
+UNUSABLE_CALLS = {
+    "two calls with one id": "[{name: plan_list, input: {}, id: a}, {name: plan_list, input: {}, id: a}]",
+    "a call without a name": "[{name: '', input: {}}]",
 }
 
 
-@pytest.mark.parametrize("fault", BROKEN_REPLIES)
-async def test_an_unusable_reply_is_retried(fault: str, autojump_clock: MockClock) -> None:
-    model = f"rules:\n  - {{times: 1, tools: {BROKEN_REPLIES[fault]}}}\n  - {{text: Answer.}}"
-    async with checked_session(model) as session:
+@pytest.mark.parametrize("calls", UNUSABLE_CALLS.values(), ids=UNUSABLE_CALLS)
+async def test_an_unusable_reply_is_retried(calls: str, autojump_clock: MockClock) -> None:
+    async with checked_session(f"rules:\n  - {{times: 1, tools: {calls}}}\n  - {{text: Answer.}}") as session:
         result = await session.run("Do the task")
         assert (result.status, result.result) == ("done", "Answer.")
-        assert "cannot be used" in session.of(events.Retry)[0].reason
+        [retry] = session.of(events.Retry)
+        assert "cannot be used" in retry.reason
 
 
 # ---------------------------------------------------------------------------------------------------- stop reasons
-
 
 STOP_REASONS = {
     "stop_sequence": ("done", "As far as"),
@@ -305,12 +275,12 @@ STOP_REASONS = {
 }
 
 
-@pytest.mark.parametrize("reason", STOP_REASONS)
-async def test_stop_reasons_decide_the_status(reason: str) -> None:
-    status, text = STOP_REASONS[reason]
-    async with checked_session(f"rules: [{{text: As far as, stop_reason: {reason}}}]") as session:
+@pytest.mark.parametrize(("stop_reason", "status", "text"), [(reason, *row) for reason, row in STOP_REASONS.items()])
+async def test_stop_reasons_decide_the_status(stop_reason: str, status: str, text: str) -> None:
+    async with checked_session(f"rules: [{{text: As far as, stop_reason: {stop_reason}}}]") as session:
         result = await session.run("Do the task")
-        assert (result.status, text in result.result) == (status, True)
+        assert result.status == status
+        assert text in result.result
         assert "As far as" in session.file.data.decode(), "the reply is on record"
         assert (await session.run("Do it again")).status == status
 
@@ -321,23 +291,6 @@ async def test_a_stop_overrides_a_pause() -> None:
         assert (await session.run("Do the task")).termination_reason == "user_cancelled"
 
 
-async def test_a_refusal_withdraws_messages_and_returns_lines() -> None:
-    model = """
-rules:
-  - {when: {interruption: add x}, text: No., stop_reason: refusal}
-  - {when: {user: forbidden}, tools: [{name: plan_list, input: {}}]}
-  - {text: Answer.}
-"""
-    async with checked_session(model) as session:
-        await session.run("Do the task")
-        at(session, events.ToolResult, lambda: session.chain.submit("todo: add x"))
-        result = await session.run("the forbidden thing")
-        assert (result.status, result.exit_code) == ("refused", 1)
-        assert (session.state("L2"), session.state("L3")) == ("returned", "delivered"), "the todo is executed"
-        assert (await session.run("Do another task")).status == "done"
-        assert session.sent() == "user: Do the task\nassistant: Answer.\nuser: Do another task"
-
-
 async def test_an_empty_reply_is_continued_once() -> None:
     async with checked_session("rules: [{text: ''}]") as session:
         result = await session.run("Do the task")
@@ -345,14 +298,14 @@ async def test_an_empty_reply_is_continued_once() -> None:
         assert session.sent() == "user: Do the task\nuser: Please continue."
 
 
-@pytest.mark.parametrize("times", [1, 2])
-async def test_a_waiting_line_follows_an_empty_reply(times: int) -> None:
-    model = f"rules: [{{text: '', times: {times}}}, {{text: Answer.}}]"
+@pytest.mark.parametrize("empty_replies", [1, 2])
+async def test_a_waiting_line_follows_an_empty_reply(empty_replies: int) -> None:
+    model = f"rules: [{{text: '', times: {empty_replies}}}, {{text: Answer.}}]"
     async with checked_session(model) as session:
-        at(session, events.UsageReport, lambda: session.chain.submit("use B"), nth=times)
+        at(session, events.UsageReport, lambda: session.chain.submit("use B"), nth=empty_replies)
         result = await session.run("Do the task")
-        nudges = ["user: Please continue."] * (times - 1)
-        assert session.sent().splitlines() == ["user: Do the task", *nudges, "user: USER INTERRUPTION: use B"]
+        continues = [] if empty_replies == 1 else ["user: Please continue."]
+        assert session.sent().splitlines() == ["user: Do the task", *continues, "user: USER INTERRUPTION: use B"]
         assert [e.point for e in session.of(events.UserInterruption)] == ["B"]
         assert (result.status, result.result) == ("done", "Answer.")
 
@@ -361,67 +314,55 @@ async def test_lines_at_an_empty_last_reply_wait() -> None:
     model, use = "rules: [{text: '', times: 1}, {text: Answer.}]", settings(max_iterations=1)
     async with checked_session(model, use=use, interactive=True) as session:
         at(session, events.UsageReport, lambda: session.chain.submit("use B"))
-        session.chain.submit("Do the task")
-        await session.chain.wait_idle()
-        assert session.of(events.Result)[0].status == "max_iterations"
+        await session.run("Do the task")
+        assert [result.status for result in session.of(events.Result)] == ["max_iterations", "done"]
         assert session.state("L2") == "delivered"
 
 
 # ---------------------------------------------------------------------------------------------------------- limits
 
 
-async def test_no_call_starts_beyond_the_token_budget() -> None:
-    model = "rules: [{text: On., tools: [{name: plan_list, input: {}}], usage: {input_tokens: 60, output_tokens: 40}}]"
-    async with checked_session(model, use=settings(budget_tokens=200)) as session:
-        result = await session.run("Do the task")
-        assert (result.status, result.iterations, result.exit_code) == ("limit_reached", 2, 4)
-        assert result.usage.total_tokens == 200
+@tool(timeout_s=5)
+async def hang(ctx: ToolContext) -> str:
+    """Hang."""
+    await trio.sleep_forever()
 
 
 async def test_the_time_limit_ends_a_hanging_tool(autojump_clock: MockClock) -> None:
-    @tool(timeout_s=10_000)
-    async def hang_on(ctx: ToolContext) -> str:
-        """Hang."""
-        await trio.sleep_forever()
-        return ""
-
-    model = "rules:\n  - {when: {step: 1}, text: Looking., tools: [{name: hang_on, input: {}}]}\n  - {text: Answer.}"
-    async with checked_session(model, tools=[hang_on], use=settings(timeout_s=30)) as session:
+    model = "rules:\n  - {when: {step: 1}, text: Looking., tools: [{name: hang, input: {}}]}\n  - {text: Answer.}"
+    async with checked_session(model, tools=[hang], use=settings(timeout_s=3)) as session:
         result = await session.run("Do the task")
         assert (result.status, result.result) == ("limit_reached", "Looking.")
-        assert "[Interrupted: stopped while running" in session.of(events.ToolResult)[0].text
+        assert [event.text for event in session.of(events.ToolResult)] == [INTERRUPTED]
         assert [(r["what"], r["by"]) for r in session.records if r["type"] == "interrupted"] == [("tools", "time")]
         assert (await session.run("Do it again")).status == "limit_reached"
 
 
-# ------------------------------------------------------------------- whom a reply answers, and the way back to the task
-
-ASIDES = """
-rules:
-  - {when: {interruption: aside}, text: An aside.}
-  - {when: {step: 1}, text: Looking., tools: [{name: wait, input: {}}]}
-  - {when: {tool: wait}, text: The answer.}
-"""
+# ------------------------------------------------------ asides: lines that are answered before the task continues
 
 
-def at_reply(session: Session, n: int, line: str) -> None:
-    """Send a line as the n-th reply without tool calls has come."""
-    at(session, events.Reply, lambda: session.chain.submit(line), n, tool_calls=0)
+def send_at_answer(session: Session, line: str) -> None:
+    """Send a line in the step of the first reply without tool calls."""
+    at(session, events.Reply, lambda: session.chain.submit(line), tool_calls=0)
 
 
 @pytest.mark.parametrize(("line", "answer"), [("and another aside?", "The answer."), ("stay here", "As you like.")])
 async def test_after_an_aside_only_redirects_end_the_run(line: str, answer: str) -> None:
     gate = Gate()
-    model = ASIDES.replace("rules:", "rules:\n  - {when: {interruption: stay}, text: As you like.}")
+    model = """
+rules:
+  - {when: {interruption: stay}, text: As you like.}
+  - {when: {interruption: aside}, text: An aside.}
+  - {when: {step: 1}, text: Looking., tools: [{name: wait, input: {}}]}
+  - {when: {tool: wait}, text: The answer.}
+"""
     async with open_session(model, tools=[gate.tool]) as session:
-        at_reply(session, 1, line)
-        await say_while_tool_runs(session, gate, "an aside?")
+        send_at_answer(session, line)
+        await run_with_lines(session, gate, "an aside?")
         assert session.result.result == answer
 
 
-async def test_an_aside_may_cut_an_unanswered_redirect(
-    autojump_clock: MockClock,
-) -> None:
+async def test_an_aside_may_cut_an_unanswered_redirect(autojump_clock: MockClock) -> None:
     gate = Gate()
     gate.open.set()
     model = """
@@ -442,11 +383,11 @@ rules:
 async def test_an_aside_with_the_query_changes_no_result() -> None:
     model = "rules:\n  - {when: {interruption: later}, text: Later.}\n  - {text: The answer.}"
     async with checked_session(model) as session:
-        at_reply(session, 1, "is it later?")
+        send_at_answer(session, "is it later?")
         session.chain.submit("Do the task")
         session.chain.submit("context: it is early")
         await session.chain.wait_idle()
-        assert session.of(events.UserInterruption)[0].point == "A"
+        assert [e.point for e in session.of(events.UserInterruption)] == ["A", "B"]
         assert session.result.result == "The answer."
 
 
@@ -461,10 +402,10 @@ rules:
   - {text: The answer.}
 """
     async with checked_session(model, tools=[gate.tool]) as session:
-        at_reply(session, 1, "why is that?")
+        send_at_answer(session, "why is that?")
         at(session, events.ToolCall, lambda: session.chain.submit("context: known"), name="wait")
         result = await session.run("Do the task")
-        assert result.replies[-1] == "Because."
+        assert result.replies == ("The answer.", "Because.")
         assert result.result == "The answer."
 
 
@@ -478,7 +419,7 @@ rules:
 """
     use = settings(handler="messages: [{role: system, content: Be brief.}]")
     async with open_session(model, tools=[gate.tool], use=use) as session:
-        await say_while_tool_runs(session, gate, "use B")
+        await run_with_lines(session, gate, "use B")
         assert [r.tail for r in session.model.requests] == [(), ("Be brief.",), ("Be brief.",)]
 
 
@@ -505,7 +446,7 @@ async def test_a_failed_sync_returns_waiting_lines() -> None:
 async def test_an_unrecorded_refusal_withdraws_nothing() -> None:
     disk = FullDisk()
     async with open_session("rules: [{text: No., stop_reason: refusal}]", file=disk) as session:
-        session.chain.listen(lambda e: setattr(disk, "full", isinstance(e, events.UsageReport) or disk.full))
+        at(session, events.UsageReport, lambda: setattr(disk, "full", True))
         result = await session.run("Do the task")
         assert result.status == "error"
         disk.full = False
@@ -513,31 +454,27 @@ async def test_an_unrecorded_refusal_withdraws_nothing() -> None:
         assert session.state("L1") == "delivered"
 
 
-@pytest.mark.parametrize("is_cut", [True, False])
-async def test_a_closing_chain_refuses_lines_and_runs(is_cut: bool) -> None:
+@pytest.mark.parametrize("is_interrupted", [True, False], ids=["the block is left", "the run may finish"])
+async def test_a_closing_chain_refuses_lines_and_runs(is_interrupted: bool) -> None:
     gate = Gate()
     async with checked_session(TWO_STEPS, tools=[gate.tool]) as session:
-        session.chain.listen(lambda e: session.chain.submit("again") and None if isinstance(e, events.Result) else None)
-        session.chain.submit("Do the task")
-        await gate.started.wait()
-        session.chain.submit("then: more")
-        if not is_cut:
+        at(session, events.Result, lambda: session.chain.submit("again"))
+        await begin(session, gate, "then: more")
+        if not is_interrupted:
             session.chain.stop_accepting()
-            gate.open.set()
-            await session.chain.wait_idle()
-    assert [r.status for r in session.of(events.Result)] == ["interrupted" if is_cut else "done"]
+            await finish(session, gate)
+    assert [r.status for r in session.of(events.Result)] == ["interrupted" if is_interrupted else "done"]
     assert len(session.of(events.RunStarted)) == 1
     assert session.state("L2") == "returned"
-    assert session.of(events.LineRefused)[-1].reason == "the chain is closing"
+    [refusal] = session.of(events.LineRefused)
+    assert refusal.reason == "the chain is closing"
 
 
 async def test_a_run_is_announced_after_the_last_result() -> None:
     gate = Gate()
     async with checked_session(TWO_STEPS, tools=[gate.tool]) as session:
         at(session, events.Receipt, lambda: session.chain.submit("Do it again"), state="returned")
-        session.chain.submit("Do the task")
-        await gate.started.wait()
-        session.chain.submit("use B")
+        await begin(session, gate, "use B")
         session.chain.interrupt()
         gate.open.set()
         await session.chain.wait_idle()
@@ -545,15 +482,14 @@ async def test_a_run_is_announced_after_the_last_result() -> None:
         assert order == ["run_started", "result", "run_started", "result"]
 
 
-@pytest.mark.parametrize("failed", [0, 2])
-@pytest.mark.parametrize("room", [0, 1_000])
-async def test_unrecorded_results_are_appended_by_a_later_run(room: int, failed: int) -> None:
-    """With 1,000 bytes left, the disk accepts every line and receipt, and no large result."""
+@pytest.mark.parametrize("failed_runs", [0, 2])
+@pytest.mark.parametrize("room", [0, 1_000], ids=["nothing fits", "only small records fit"])
+async def test_unrecorded_results_are_appended_by_a_later_run(room: int, failed_runs: int) -> None:
     disk = FullDisk()
 
     @tool
     async def big(ctx: ToolContext) -> str:
-        """Give a large result."""
+        """Return a result that does not fit on the disk."""
         disk.room = room
         return "y" * 10_000
 
@@ -564,37 +500,39 @@ rules:
 """
     async with open_session(model, tools=[big], file=disk) as session:
         assert (await session.run("Do the task")).status == "error"
-        begun = [e.id for e in session.of(events.ToolCall)]
-        assert begun == [e.id for e in session.of(events.ToolResult) if e.id in begun] != []
-        for _ in range(failed):
+        started = [e.id for e in session.of(events.ToolCall)]
+        assert started == [e.id for e in session.of(events.ToolResult) if e.id in started] != []
+        for _ in range(failed_runs):
             session.chain.submit("again")
             await session.chain.wait_idle()
         returned = [e.text for e in session.of(events.Receipt) if e.state == "returned"]
-        assert returned == ["again"] * (failed if room else 0)
+        assert returned == ["again"] * (failed_runs if room else 0), "without room, no line is accepted"
         disk.room = 100_000
         assert (await session.run("Do another task")).status == "done"
-        results = [r.text[:10] for m in session.model.requests[-1].messages for r in m.results]
-        assert results == ["y" * 10, "y" * 10 if room else "[Skipped: "]
-        ended = [e.id for e in session.of(events.ToolResult)]
-        assert len(ended) == len(set(ended)) == 2, "each is published once"
+        first, second = (r.text for m in session.model.requests[-1].messages for r in m.results)
+        assert first == "y" * 10_000
+        assert second == (first if room else SKIPPED), "without room, the start of a call cannot be recorded"
+        published = [e.id for e in session.of(events.ToolResult)]
+        assert len(published) == len(set(published)) == 2
 
 
 # -------------------------------------------------------------------------------------------- the ids of tool calls
 
 
 @dataclass
-class Replying(Model):
-    """A model that replies with calls of these ids, a reply each, then with an answer."""
+class ModelWithIds(Model):
+    """A model whose replies are calls with these ids, then an answer. The call with the id "cut" is cut off."""
 
     replies: list[list[str]]
-    name: str = "replying"
+    name: str = "with ids"
 
     async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
         await trio.lowlevel.checkpoint()
         ids = self.replies.pop(0) if self.replies else []
         blocks = [ToolCall(id, "look", {}) for id in ids] or [Text("The answer.")]
-        cut = frozenset(ids[-1:]) if "cut" in ids else frozenset[str]()
-        return Reply(assistant(blocks), "max_tokens" if cut else "tool_use" if ids else "end_turn", cut_calls=cut)
+        if "cut" in ids:
+            return Reply(assistant(blocks), "max_tokens", cut_calls=frozenset(["cut"]))
+        return Reply(assistant(blocks), "tool_use" if ids else "end_turn")
 
 
 @tool(read_only=True)
@@ -604,18 +542,23 @@ async def look(ctx: ToolContext) -> str:
 
 
 async def test_invalid_and_reused_call_ids_are_rewritten() -> None:
-    odd = ["functions.look:0", "", "call 1", "tö", "x" * 200, "fine-1"]
-    async with checked_session(
-        Replying([odd, ["", "call_2", "fine-1"], [], ["fine-1", "cut"]]), tools=[look]
-    ) as session:
+    invalid, valid = ["functions.look:0", "", "call 1", "tö", "x" * 200], "valid-1"
+    model = ModelWithIds([[*invalid, valid], ["", "call_2", valid], [], [valid, "cut"]])
+    async with checked_session(model, tools=[look]) as session:
         assert (await session.run("Do the task")).status == "done"
         assert (await session.run("Do another task")).status == "done"
-        sent = [call.id for m in session.model.requests[-1].messages for call in m.calls]
-        assert len(sent) == len(set(sent)) == 11
-        assert all(re.fullmatch("[a-zA-Z0-9_-]{1,128}", id) for id in sent)
-        assert (sent.index("fine-1"), sent[-1]) == (5, "cut")
-        assert {e.id for e in session.of(events.ToolResult)} == set(sent), "events have the ids of the conversation"
-        assert "cut off by max_tokens" in session.of(events.ToolResult)[-1].text
+        first_reply, second_reply, last_reply = (
+            [call.id for call in message.calls] for message in session.model.requests[-1].messages if message.calls
+        )
+        assert [id for id in first_reply if id in (*invalid, valid)] == [valid]
+        *_, cut = last_reply
+        assert cut == "cut"
+        ids = [*first_reply, *second_reply, *last_reply]
+        assert len(ids) == len(set(ids)) == 11
+        assert all(re.fullmatch("[a-zA-Z0-9_-]{1,128}", id) for id in ids)
+        results = {event.id: event.text for event in session.of(events.ToolResult)}
+        assert results.keys() == set(ids), "events have the ids of the conversation"
+        assert "cut off by max_tokens" in results[cut]
 
 
 # ---------------------------------------------------------------------------------------------------------- stops
@@ -627,9 +570,9 @@ async def test_a_stop_with_a_used_id_stops() -> None:
         session.chain.submit("Do the task", id="a1")
         await gate.started.wait()
         assert session.chain.submit("stop", id="a1").what == "stopping"
-        [refused] = session.of(events.LineRefused)
-        assert (refused.id, refused.text) == ("a1", "stop")
-        assert refused.reason == "the id a1 was used before; give each line its own id; the run stops all the same"
+        [refusal] = session.of(events.LineRefused)
+        assert (refusal.id, refusal.text) == ("a1", "stop")
+        assert refusal.reason == "the id a1 was used before; give each line its own id; the run stops all the same"
         gate.open.set()
         await session.chain.wait_idle()
         assert session.result.status == "cancelled_with_partial"
@@ -640,11 +583,12 @@ async def test_a_stop_with_a_used_id_stops() -> None:
 
 
 async def test_hanging_threads_do_not_block_the_journal(tmp_path: Path) -> None:
-    gate = Event()
+    released = Event()
+    hang = partial(trio.to_thread.run_sync, released.wait, abandon_on_cancel=True)
     try:
         async with trio.open_nursery() as nursery:
             for _ in range(trio.to_thread.current_default_thread_limiter().total_tokens + 1):
-                nursery.start_soon(partial(trio.to_thread.run_sync, gate.wait, abandon_on_cancel=True))
+                nursery.start_soon(hang)
             await wait_all_tasks_blocked()
             model = ScriptedModel.parse("rules: [{text: The answer.}]")
             async with open_chain(settings(), workspace=tmp_path, state=tmp_path / "state", model=model) as chain:
@@ -653,4 +597,4 @@ async def test_hanging_threads_do_not_block_the_journal(tmp_path: Path) -> None:
                 assert chain.runs.last_status == "done"
             nursery.cancel_scope.cancel()
     finally:
-        gate.set()
+        released.set()

@@ -1,9 +1,4 @@
-"""Esc where it could go wrong: tools that resist it, a step that it shares with something else, a slow disk, a stop.
-
-That it works at each place of the loop is in ``test_loop_table``.
-"""
-
-from __future__ import annotations
+"""Interrupts in special situations. ``test_loop_table`` has those at each place of the loop."""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -16,7 +11,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from chain import events
 from chain.errors import ModelError, ParameterRefused
-from chain.model import Delta, Model, Reply, Request
+from chain.model import Delta, Reply, Request
 from chain.providers.scripted.scripted_model import ScriptedModel
 from chain.text.wording import INTERRUPT_NOTE, INTERRUPTED_TEXT, STOP_NOTE
 from chain.tools.tool import Tool, ToolContext, tool
@@ -27,8 +22,9 @@ rules:
   - {text: The answer.}
 """
 CALLS = "Looking. | wait | wait"
-CUT = f"{INTERRUPTED} | {SKIPPED}"
-BOTH = "waited a | waited b"
+FIRST_CUT = f"{INTERRUPTED} | {SKIPPED}"
+FIRST_DONE = f"waited a | {SKIPPED}"
+BOTH_DONE = "waited a | waited b"
 
 
 async def check_interrupted(session: Session, *conversation: str, phase: str = "tools") -> None:
@@ -38,45 +34,34 @@ async def check_interrupted(session: Session, *conversation: str, phase: str = "
     assert (result.status, result.result, result.exit_code) == ("interrupted", INTERRUPTED_TEXT, 130)
     assert (result.termination_reason, result.partial, result.phase_reached) == ("user_interrupted", True, phase)
     assert session.conversation == ["Do the task", *conversation, INTERRUPT_NOTE]
-    found = [text for said in conversation for text in said.split(" | ") if text.startswith("waited")]
-    assert result.partial_results == tuple(found)
+    results = [text for message in conversation for text in message.split(" | ")]
+    assert result.partial_results == tuple(text for text in results if text.startswith("waited"))
     assert not session.chain.interrupt(), "nothing is running"
     await check_next_run(session)
     assert f"user: {INTERRUPT_NOTE}\nuser: Do another task" in session.sent()
 
 
-STEPS: dict[str, tuple[type[events.Event], int, Sequence[str], str]] = {
-    # The start of a tool is on record when it is published, so the result says that there may be effects.
-    "a tool starts": (events.ToolCall, 1, [CALLS, CUT], "tools"),
-    "a tool ends": (events.ToolResult, 1, [CALLS, f"waited a | {SKIPPED}"], "tools"),
-    "the second iteration starts": (events.IterationStarted, 2, [CALLS, BOTH], "thinking"),
-    "a line is delivered": (events.UserInterruption, 1, [CALLS, BOTH, "USER INTERRUPTION: use B"], "thinking"),
-}
-
-
-@pytest.mark.parametrize("step", STEPS)
-async def test_an_interrupt_in_the_step_of_an_event(step: str) -> None:
-    kind, nth, conversation, phase = STEPS[step]
+async def test_an_interrupt_at_a_result_keeps_it() -> None:
     async with open_session(MODEL, tools=Gates(is_open=True).tools) as session:
-        at(session, kind, session.interrupt, nth)
-        if kind == events.UserInterruption:
-            at(session, events.ToolCall, lambda: session.chain.submit("use B"))
+        at(session, events.ToolResult, session.interrupt)
         session.chain.submit("Do the task")
-        await check_interrupted(session, *conversation, phase=phase)
+        await check_interrupted(session, CALLS, FIRST_DONE)
 
 
 async def test_an_idle_interrupt_does_nothing() -> None:
     async with open_session(MODEL, tools=Gates(is_open=True).tools) as session:
-        late: list[bool] = []
-        at(session, events.Result, lambda: late.append(session.chain.interrupt()))
+        at_result: list[bool] = []
+        at(session, events.Result, lambda: at_result.append(session.chain.interrupt()))
         assert not session.chain.interrupt()
-        assert (session.events, len(session.records)) == ([], 1), "only the record of the session"
+        assert session.events == []
+        assert [r["type"] for r in session.records] == ["session"]
         assert (await session.run("Do the task")).status == "done"
-        assert late == [session.chain.interrupt()] == [False]
+        assert at_result == [False]
+        assert not session.chain.interrupt()
         await check_next_run(session)
 
 
-async def test_an_interrupt_returns_waiting_lines() -> None:
+async def test_an_interrupt_returns_lines_of_all_kinds() -> None:
     gates = Gates()
     lines = ["use B", "!at once", "context: it is late", "todo: add x", "then: Do the next task"]
     async with open_session(MODEL, tools=gates.tools) as session:
@@ -87,15 +72,14 @@ async def test_an_interrupt_returns_waiting_lines() -> None:
         for _ in range(3):
             session.interrupt()
         gates.is_open = True
-        await check_interrupted(session, CALLS, CUT)
-        assert [(r.text, r.state, r.reason) for r in session.chain.lines.receipts[1:-1]] == [
-            (line, "returned", "interrupted") for line in lines
-        ]
+        await check_interrupted(session, CALLS, FIRST_CUT)
+        returned = [(r.text, r.reason) for r in session.chain.lines.receipts if r.state == "returned"]
+        assert returned == [(line, "interrupted") for line in lines]
         assert session.chain.plan.tasks == ()
 
 
-def waiting(work: Callable[[str], Awaitable[None]], *, read_only: bool = False) -> list[Tool]:
-    """A tool ``wait`` that does this work."""
+def wait_tool(work: Callable[[str], Awaitable[None]], *, read_only: bool = False) -> list[Tool]:
+    """Return a tool ``wait`` that does this work."""
 
     @tool(read_only=read_only)
     async def wait(ctx: ToolContext, at: str) -> str:
@@ -108,10 +92,13 @@ def waiting(work: Callable[[str], Awaitable[None]], *, read_only: bool = False) 
 
 @pytest.mark.parametrize(
     ("read_only", "has_checkpoint", "results"),
-    [(False, False, f"waited a | {SKIPPED}"), (False, True, CUT), (True, True, f"{INTERRUPTED} | waited b")],
-    ids=["it ends at once", "it goes on", "beside one that has ended"],
+    [
+        pytest.param(False, False, FIRST_DONE, id="it returns after its shield"),
+        pytest.param(False, True, FIRST_CUT, id="it has a checkpoint after its shield"),
+        pytest.param(True, True, f"{INTERRUPTED} | waited b", id="a parallel tool has ended"),
+    ],
 )
-async def test_a_shielded_tool_is_waited_for(read_only: bool, has_checkpoint: bool, results: str) -> None:
+async def test_an_interrupt_waits_for_a_shielded_tool(read_only: bool, has_checkpoint: bool, results: str) -> None:
     gates = Gates("b")
 
     async def work(at: str) -> None:
@@ -120,7 +107,7 @@ async def test_a_shielded_tool_is_waited_for(read_only: bool, has_checkpoint: bo
         if has_checkpoint and at == "a":
             await trio.lowlevel.checkpoint()
 
-    async with open_session(MODEL, tools=waiting(work, read_only=read_only)) as session:
+    async with open_session(MODEL, tools=wait_tool(work, read_only=read_only)) as session:
         session.chain.submit("Do the task")
         await gates.reached("a")
         session.interrupt()
@@ -145,7 +132,7 @@ async def test_an_interrupt_as_a_tool_returns(fails: bool, result: str) -> None:
         if fails:
             raise ValueError("no")
 
-    async with open_session(MODEL, tools=waiting(work)) as session:
+    async with open_session(MODEL, tools=wait_tool(work)) as session:
         session.chain.submit("Do the task")
         await check_interrupted(session, CALLS, f"{result} | {SKIPPED}")
 
@@ -154,7 +141,7 @@ async def test_an_interrupt_as_a_tool_returns(fails: bool, result: str) -> None:
     "error", [ModelError("cut", retryable=True), ParameterRefused("no", ["effort"]), ZeroDivisionError()], ids=repr
 )
 async def test_errors_of_a_cancelled_model_are_ignored(error: Exception) -> None:
-    class Failing(ScriptedModel):
+    class FailingModel(ScriptedModel):
         async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
             if not session.interrupted_at:
                 try:
@@ -163,7 +150,7 @@ async def test_errors_of_a_cancelled_model_are_ignored(error: Exception) -> None
                     raise error
             return await super().reply(request, on_delta)
 
-    async with open_session(Failing.parse("rules: [{text: The answer.}]")) as session:
+    async with open_session(FailingModel.parse("rules: [{text: The answer.}]")) as session:
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
         session.interrupt()
@@ -171,22 +158,17 @@ async def test_errors_of_a_cancelled_model_are_ignored(error: Exception) -> None
         assert session.of(events.Error) == []
 
 
-@pytest.mark.parametrize("retryable", ["true", "false"])
-async def test_a_model_error_at_a_stop_is_ignored(retryable: str) -> None:
-    class Failing(Model):
-        name = "failing"
-        inner = ScriptedModel.parse(
-            f"rules: [{{text: The answer., error: {{message: broken, retryable: {retryable}, times: 1, after: 99}}}}]"
-        )
-
+@pytest.mark.parametrize("retryable", [True, False])
+async def test_a_model_error_at_a_stop_is_ignored(retryable: bool) -> None:
+    class FailingModel(ScriptedModel):
         async def reply(self, request: Request, on_delta: Callable[[Delta], None]) -> Reply:
-            try:
-                return await self.inner.reply(request, on_delta)
-            except ModelError:
+            reply = await super().reply(request, on_delta)
+            if not session.of(events.Result):
                 session.chain.submit("stop")
-                raise
+                raise ModelError("broken", retryable=retryable)
+            return reply
 
-    async with open_session(Failing()) as session:
+    async with open_session(FailingModel.parse("rules: [{text: The answer.}]")) as session:
         result = await session.run("Do the task")
         assert (result.status, result.phase_reached) == ("cancelled", "answering")
         assert session.of(events.Error) == []
@@ -194,7 +176,7 @@ async def test_a_model_error_at_a_stop_is_ignored(retryable: str) -> None:
         await check_next_run(session)
 
 
-async def test_an_interrupt_during_a_sync() -> None:
+async def test_an_interrupt_during_a_sync_is_published_later() -> None:
     disk, gates = MemoryFile(), Gates()
     async with open_session(MODEL, tools=gates.tools, file=disk) as session:
         session.chain.submit("Do the task")
@@ -209,10 +191,10 @@ async def test_an_interrupt_during_a_sync() -> None:
         assert not session.chain.is_running
         assert session.of(events.Result) == [], "published once it is on disk"
         disk.release()
-        await check_interrupted(session, CALLS, BOTH, "USER INTERRUPTION: use B", phase="thinking")
+        await check_interrupted(session, CALLS, BOTH_DONE, "USER INTERRUPTION: use B", phase="thinking")
 
 
-@pytest.mark.parametrize("acts", [("stop", "interrupt"), ("interrupt", "stop")])
+@pytest.mark.parametrize("acts", [("stop", "interrupt"), ("interrupt", "stop")], ids=" then ".join)
 async def test_a_stop_and_an_interrupt_make_an_interrupt(acts: Sequence[str]) -> None:
     gates = Gates()
 
@@ -221,12 +203,12 @@ async def test_a_stop_and_an_interrupt_make_an_interrupt(acts: Sequence[str]) ->
             await gates.work(at)
         await trio.lowlevel.checkpoint()
 
-    async with checked_session(MODEL, tools=waiting(work)) as session:
+    async with checked_session(MODEL, tools=wait_tool(work)) as session:
         session.chain.submit("Do the task")
         await gates.reached("a")
         for act in acts:
             session.interrupt() if act == "interrupt" else session.chain.submit("stop")
             await wait_all_tasks_blocked()
         gates.let_all()
-        await check_interrupted(session, CALLS, CUT)
+        await check_interrupted(session, CALLS, FIRST_CUT)
         assert session.state("L2") == "handled"

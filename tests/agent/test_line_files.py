@@ -1,7 +1,6 @@
-"""Files that lines name, at the safe point: in the message of the line, on its receipt, and in a replay."""
+"""Files that lines name with ``@``: their text in the message of the line, and their mention on its receipt."""
 
-from __future__ import annotations
-
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,8 +8,7 @@ import pytest
 from support import Session, checked_session, settings
 from support.gates import Gates, begin, finish
 
-from chain import events
-from chain.agent.window import WindowUsage, view_of
+from chain.agent.window import FIRST_RATIO, WindowUsage, view_of
 from chain.messages import Message, Text
 
 ONE_TOOL = """
@@ -23,30 +21,27 @@ rules:
 
 @pytest.fixture
 def workspace() -> Iterator[Path]:
-    """The folder in which the sessions of these tests work."""
-    folder = settings().file
-    assert folder is not None
-    path = folder.parent / "notes.txt"
+    """Return the workspace of these tests, with a file ``notes.txt``."""
+    config = settings().file
+    assert config is not None
+    path = config.parent / "notes.txt"
     path.write_text("one\ntwo\n")
-    yield folder.parent
+    yield config.parent
     path.unlink()
 
 
-def blocks(session: Session, text: str) -> list[str]:
-    """The text blocks of the message that begins so, in the last request."""
-    (found,) = [m for m in session.model.requests[-1].messages if m.text.startswith(text)]
-    return [block.text for block in found.blocks if isinstance(block, Text)]
-
-
-def reason(session: Session, id: str) -> str:
-    return next(each.reason for each in session.chain.lines.receipts if each.id == id)
+def blocks(session: Session, start: str) -> list[str]:
+    """Return the text blocks of the message that starts with ``start``, in the last request."""
+    (message,) = [m for m in session.model.requests[-1].messages if m.text.startswith(start)]
+    return [block.text for block in message.blocks if isinstance(block, Text)]
 
 
 async def test_a_query_includes_its_files(workspace: Path) -> None:
     async with checked_session("rules: [{text: Read.}]") as session:
         await session.run("Sum up @notes.txt and @nothing")
         assert blocks(session, "Sum up") == ["Sum up @notes.txt and @nothing", "[File notes.txt, 2 lines]\none\ntwo\n"]
-        assert reason(session, "L1") == "with notes.txt (2 lines)"
+        (receipt,) = session.chain.lines.receipts
+        assert receipt.reason == "with notes.txt (2 lines)"
 
 
 async def test_files_are_read_at_the_delivery(workspace: Path) -> None:
@@ -55,12 +50,14 @@ async def test_files_are_read_at_the_delivery(workspace: Path) -> None:
         await begin(session, gates, "a", "shorter, as in @notes.txt and @../x.txt")
         (workspace / "notes.txt").write_text("three\n")
         await finish(session, gates)
-        assert blocks(session, "USER INTERRUPTION")[1:] == ["[File notes.txt, 1 line]\nthree\n"]
-        (receipt,) = [e for e in session.of(events.Receipt) if e.state == "delivered" and e.point != "start"]
+        _, file = blocks(session, "USER INTERRUPTION")
+        assert file == "[File notes.txt, 1 line]\nthree\n"
+        _, receipt = session.chain.lines.receipts
         assert receipt.reason == "with notes.txt (1 line)"
 
 
 def test_named_files_do_not_count_as_words() -> None:
-    line = Message("user", (Text("look at @a"), Text("[File a, 1 line]\n" + "x" * 3_484)))
-    parts = dict(view_of([line], WindowUsage(), None, []).parts)
-    assert (parts["user's words"], parts["named files"]) == (3, 1_001)
+    words, file = "look at @a", "[File a, 1 line]\n" + "x" * 3_000
+    parts = dict(view_of([Message("user", (Text(words), Text(file)))], WindowUsage(), None, []).parts)
+    assert parts["user's words"] == math.ceil(len(words) / FIRST_RATIO)
+    assert parts["named files"] == math.ceil(len(file) / FIRST_RATIO)

@@ -1,55 +1,52 @@
 """Now lines (``!!``) cancel the reply or the tools, are delivered at once, and the run continues."""
 
-from __future__ import annotations
-
 import pytest
+import trio
 from support import INTERRUPTED, SKIPPED, at, checked_session, settings
-from support.gates import SLOW_ANSWER, THREE_TOOLS, Gates, begin, tick
+from support.gates import SLOW_ANSWER, THREE_TOOLS, Gates, begin
 from trio.testing import MockClock
 
 from chain import events
 
 
-async def test_a_cut_reply_is_not_the_result(mock_clock: MockClock) -> None:
+async def test_a_cut_reply_is_not_the_result(autojump_clock: MockClock) -> None:
     async with checked_session(SLOW_ANSWER) as session:
         session.chain.submit("Do the task")
-        await tick(mock_clock)
+        await trio.sleep(15)  # the first half of the answer is shown after 10 s, the second after 20 s
         session.chain.submit("use B")
         session.chain.submit("!!use A")
-        mock_clock.autojump_threshold = 0
         await session.chain.wait_idle()
-
-        delivered = "USER INTERRUPTION: use B\n\nUSER INTERRUPTION: use A"
-        assert session.sent() == f"user: Do the task\nassistant: The whole \nuser: {delivered}"
-        [entered] = session.of(events.UserInterruption)
-        assert (entered.ids, entered.point, entered.iteration) == (("L2", "L3"), "N", 1)
-        cut, answer = session.of(events.Reply)
-        assert (cut.text, cut.tool_calls) == ("The whole ", 0)
+        message = "USER INTERRUPTION: use B\n\nUSER INTERRUPTION: use A"
+        assert session.sent() == f"user: Do the task\nassistant: The whole \nuser: {message}"
+        [interruption] = session.of(events.UserInterruption)
+        assert (interruption.ids, interruption.point, interruption.iteration) == (("L2", "L3"), "N", 1)
+        cut_reply, answer = session.of(events.Reply)
+        assert (cut_reply.text, cut_reply.tool_calls) == ("The whole ", 0)
         result = session.result
         assert (result.status, result.iterations, result.replies) == ("done", 2, (answer.text,))
         assert result.result == answer.text
 
 
-@pytest.mark.parametrize("said", ["text: '   x'", "thinking: Hm, text: x"])
-async def test_a_cut_reply_without_text_leaves_nothing(said: str, mock_clock: MockClock) -> None:
-    model = f"rules: [{{when: {{interruption: .}}, text: Noted.}}, {{{said}, pace: {{chunk: 2, delay_s: 9}}}}]"
+@pytest.mark.parametrize("reply", ["text: '   x'", "thinking: Hm, text: x"], ids=["blank text", "thinking"])
+async def test_a_cut_reply_without_text_leaves_nothing(reply: str, autojump_clock: MockClock) -> None:
+    model = f"rules: [{{when: {{interruption: .}}, text: Noted.}}, {{{reply}, pace: {{chunk: 2, delay_s: 10}}}}]"
     async with checked_session(model) as session:
         session.chain.submit("Do the task")
-        await tick(mock_clock)
+        await trio.sleep(15)
         session.chain.submit("!!use A")
-        mock_clock.autojump_threshold = 0
         await session.chain.wait_idle()
         assert session.sent() == "user: Do the task\nuser: USER INTERRUPTION: use A"
 
 
-async def test_now_lines_have_their_own_inbox_limit() -> None:
+async def test_an_inbox_accepts_twice_as_many_now_lines() -> None:
     gates = Gates()
     async with checked_session(THREE_TOOLS, tools=gates.tools, use=settings(inbox_size=2)) as session:
         await begin(session, gates, "a")
-        answers = [session.chain.submit(f"!!line {n}").what for n in range(6)]
-        assert answers == ["queued"] * 4 + ["refused"] * 2
+        answers = [session.chain.submit(f"!!line {n}").what for n in range(5)]
+        assert answers == [*["queued"] * 4, "refused"]
         await session.chain.wait_idle()
-        assert [len(entered.ids) for entered in session.of(events.UserInterruption)] == [4]
+        [interruption] = session.of(events.UserInterruption)
+        assert interruption.ids == ("L2", "L3", "L4", "L5")
 
 
 async def test_a_dropped_now_line_still_cuts() -> None:
@@ -64,37 +61,38 @@ async def test_a_dropped_now_line_still_cuts() -> None:
         assert session.result.result == "The answer."
 
 
-async def test_a_cut_for_a_dropped_line_is_continued(mock_clock: MockClock) -> None:
+async def test_a_cut_for_a_dropped_line_is_continued(autojump_clock: MockClock) -> None:
     async with checked_session(SLOW_ANSWER) as session:
         session.chain.submit("Do the task")
-        await tick(mock_clock)
+        await trio.sleep(15)
         session.chain.submit("!!use A")
         session.chain.lines.drop("L2")
-        mock_clock.autojump_threshold = 0
         await session.chain.wait_idle()
         assert session.sent() == "user: Do the task\nassistant: The whole \nuser: Please continue."
         assert session.result.status == "done"
 
 
 @pytest.mark.parametrize("line", ["stop", "!!stop"])
-async def test_a_stop_beats_a_now_line(line: str) -> None:
+async def test_a_stop_precedes_a_now_line(line: str) -> None:
     async with checked_session(SLOW_ANSWER) as session:
         at(session, events.IterationStarted, lambda: (session.chain.submit("!!use A"), session.chain.submit(line)))
         result = await session.run("Do the task")
-        assert (result.status, session.model.requests, session.state("L2")) == ("cancelled", [], "returned")
+        assert (result.status, session.state("L2")) == ("cancelled", "returned")
+        assert session.model.requests == []
 
 
 @pytest.mark.parametrize(
-    ("first", "second"),
+    ("deploy_event", "next_event"),
     [
-        (events.TextDelta, events.IterationStarted),
-        (events.Retry, events.UserInterruption),
-        (events.RunStarted, events.Retry),
+        pytest.param(events.TextDelta, events.IterationStarted, id="in the answer, then at the next iteration"),
+        pytest.param(events.Retry, events.UserInterruption, id="in a pause, then at the delivery"),
+        pytest.param(events.RunStarted, events.Retry, id="at the start, then in a pause"),
     ],
 )
-async def test_handler_words_stay_until_the_line_is_answered(
-    first: type[events.Event], second: type[events.Event], autojump_clock: MockClock
+async def test_a_rules_prompt_stays_until_the_answer(
+    deploy_event: type[events.Event], next_event: type[events.Event], autojump_clock: MockClock
 ) -> None:
+    """The line that a rule matches is cut by another now line before the model has answered it."""
     model = """
 rules:
   - {times: 1, error: {message: It is busy, retryable: true, retry_after: 60}}
@@ -108,9 +106,9 @@ rules: [{match: ^deploy, config: {effort: low}, messages: [{role: system, conten
 
         def deploy() -> None:
             session.chain.submit("!!deploy it")
-            at(session, second, lambda: session.chain.submit("!!and be quick"))
+            at(session, next_event, lambda: session.chain.submit("!!and be quick"))
 
-        at(session, first, deploy)
+        at(session, deploy_event, deploy)
         await session.run("Do the task")
         assert len(session.of(events.UserInterruption)) == 2
         last = session.model.requests[-1]

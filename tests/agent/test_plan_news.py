@@ -1,6 +1,4 @@
-"""Which changes of the plan a request tells the model."""
-
-from __future__ import annotations
+"""Which changes of the plan a request mentions to the model."""
 
 from dataclasses import dataclass, field
 
@@ -8,7 +6,7 @@ from chain.plan import Plan, PlanNews
 
 
 @dataclass
-class Informed:
+class Agent:
     """An agent with an empty conversation, whose requests contain news of a plan."""
 
     plan: Plan
@@ -19,7 +17,7 @@ class Informed:
         self.news.mark_unknown(self.plan)
 
     def send(self) -> str:
-        """Send a request, and return what it says of the plan."""
+        """Send a request, and return its text about the plan."""
         text = self.news.pending(self.plan, self.agent)
         self.news.record_request(self.plan, self.agent)
         return text
@@ -27,16 +25,16 @@ class Informed:
 
 def test_a_new_conversation_gets_the_plan() -> None:
     plan = Plan()
-    assert Informed(plan).send() == ""
+    assert Agent(plan).send() == ""
     plan.add("a", "user")
-    assert "1. a" in Informed(plan).send()
+    assert "1. a" in Agent(plan).send()
 
 
 def test_changes_by_the_user_are_sent_until_read() -> None:
-    main = Informed(Plan())
+    main = Agent(Plan())
     main.plan.add("a", "user")
     assert "1. a" in main.send()
-    assert "1. a" in main.send(), "no reply came"
+    assert "1. a" in main.send(), "there was no reply yet"
     main.news.record_reply()
     assert main.send() == ""
     main.plan.add("b", "main")
@@ -46,7 +44,7 @@ def test_changes_by_the_user_are_sent_until_read() -> None:
 
 
 def test_a_change_during_a_reply_is_news() -> None:
-    main = Informed(Plan())
+    main = Agent(Plan())
     assert main.send() == ""
     main.plan.add("a", "user")
     main.news.record_reply()
@@ -54,24 +52,24 @@ def test_a_change_during_a_reply_is_news() -> None:
 
 
 def test_the_models_own_change_settles_news() -> None:
-    main = Informed(Plan())
+    main = Agent(Plan())
     main.plan.add("a", "user")
     main.plan.add("b", "main")
-    assert main.send() == "", "it has read both in the result of its tool"
+    assert main.send() == "", "the model has read both in the result of its call"
     main.plan.close(1, "DONE", "user")
     assert "[✓] 1. a" in main.send()
 
 
 def test_a_change_by_another_agent_is_news() -> None:
     plan = Plan()
-    main, child = Informed(plan), Informed(plan, "plan-1")
+    main, child = Agent(plan), Agent(plan, "plan-1")
     plan.add("a", "plan-1")
     assert "1. a" in main.send()
     assert child.send() == ""
 
 
 def test_forgotten_changes_are_news_again() -> None:
-    main = Informed(Plan())
+    main = Agent(Plan())
     main.plan.add("a", "user")
     main.send()
     main.news.record_reply()

@@ -1,6 +1,4 @@
-"""Questions: who is asked, what answers, and what becomes of the call."""
-
-from __future__ import annotations
+"""Questions of tool calls to the user: when they are asked, which answers they take, and what withdraws them."""
 
 import math
 from collections.abc import AsyncIterator, Sequence
@@ -9,13 +7,13 @@ from contextlib import asynccontextmanager, nullcontext
 import pytest
 import trio
 from support import SKIPPED, FullDisk, MemoryFile, Session, check_invariants, checked_session, open_session, settings
-from support.gates import Gates, results
+from support.gates import Gates, results, tick
 from support.models import ASKING_TOOLS
+from support.steered import tool_context
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
 from chain.errors import ToolError
-from chain.plan import Plan
 from chain.text.escalations import Escalation
 from chain.tools.ask import ask_user_question
 from chain.tools.tool import Preview, Tool, ToolContext, tool
@@ -32,28 +30,32 @@ COMMAND = "{name: command, input: {command: run}}"
 REPLACE = "{name: replace, input: {}}"
 NOBODY_ALLOWS = "danger needs approval, and no one is available to approve it; allow it with --allow danger."
 NO_USER_CHOOSES = "Nobody can be asked; decide, and say what you assumed."
+DAYS = 1e5
+"""Seconds beyond all deadlines of these tests."""
+TOOL_S = 0.6
+"""A little more than the time of a step of ``dig`` and ``danger``."""
 
 
-async def _in_a_sandbox(ctx: ToolContext, command: str) -> Preview:
-    offered: tuple[Escalation, ...] = ("outside",) if command == "no network" else ("network", "outside")
-    return Preview(f"$ {command}", command, command, "subject", escalations=offered)
+async def _command_preview(ctx: ToolContext, command: str) -> Preview:
+    escalations: tuple[Escalation, ...] = ("outside",) if command == "no network" else ("network", "outside")
+    return Preview(f"$ {command}", command, command, "subject", escalations=escalations)
 
 
-@tool(needs_approval=True, preview=_in_a_sandbox, kind="execute")
+@tool(needs_approval=True, preview=_command_preview, kind="execute")
 async def command(ctx: ToolContext, command: str) -> str:
     """Return what was allowed."""
     assert ctx.verdict is not None
     return f"{command}: {ctx.verdict.escalation}, {'once' if ctx.verdict.is_once else 'always'}"
 
 
-def asking(*calls: str) -> str:
-    """A model whose first reply makes these calls."""
+def model_calling(*calls: str) -> str:
+    """Return the rules of a model whose first reply makes these calls."""
     first = f"{{when: {{step: 1}}, tools: [{', '.join(calls)}]}}"
     return f"rules: [{{when: {{interruption: .}}, text: Noted.}}, {first}, {{text: The answer.}}]"
 
 
 @asynccontextmanager
-async def asked(
+async def open_questions(
     *calls: str,
     tools: Sequence[Tool] = (),
     allow: str = "",
@@ -61,10 +63,10 @@ async def asked(
     timeout_s: float = 1800,
     is_answered: bool = True,
 ) -> AsyncIterator[Session]:
-    """Run a model that makes these calls, with a user who can answer, until everything waits."""
+    """Run a model that makes these calls until all tasks wait, usually for an answer. Finally, wait for the run."""
     use = settings(allow=allow, timeout_s=timeout_s)
-    every = [*tools, command, *ASKING_TOOLS, *Gates(is_open=True).tools]
-    async with open_session(asking(*calls), tools=every, use=use, file=file) as session:
+    all_tools = [*tools, command, *ASKING_TOOLS, *Gates(is_open=True).tools]
+    async with open_session(model_calling(*calls), tools=all_tools, use=use, file=file) as session:
         with session.chain.answering() if is_answered else nullcontext():
             session.chain.submit("Do the task")
             await wait_all_tasks_blocked()
@@ -88,7 +90,7 @@ async def answer(session: Session, *texts: str) -> None:
         await wait_all_tasks_blocked()
 
 
-def started(session: Session) -> list[str]:
+def started_tools(session: Session) -> list[str]:
     return [r["name"] for r in session.records if r["type"] == "tool_started"]
 
 
@@ -104,8 +106,10 @@ DECISIONS = [
 
 
 @pytest.mark.parametrize(("text", "decision", "result"), DECISIONS)
-async def test_an_approval_is_answered(text: str, decision: str, result: str, autojump_clock: MockClock) -> None:
-    async with asked(CHANGE) as session:
+async def test_an_answer_allows_or_refuses_a_call(
+    text: str, decision: str, result: str, autojump_clock: MockClock
+) -> None:
+    async with open_questions(CHANGE) as session:
         [question] = session.of(events.Question)
         assert (question.id, question.kind, question.text) == ("Q1", "approval", "Allow change_file: a")
         assert (question.preview, question.name, question.options) == ("change a", "change_file", ())
@@ -114,35 +118,39 @@ async def test_an_approval_is_answered(text: str, decision: str, result: str, au
         await session.chain.wait_idle()
         assert decisions(session) == [("Q1", decision, "user")]
         assert results(session) == [result]
-        assert started(session) == (["change_file"] if decision == "allowed" else [])
-        assert len(session.of(events.ToolCall)) == len(started(session))
+        assert started_tools(session) == (["change_file"] if decision == "allowed" else [])
+        assert len(session.of(events.ToolCall)) == len(started_tools(session))
 
 
-ALWAYS = {
-    "the tool": ([CHANGE, OTHER, DANGER], "", "an", ["allowed/user/always", "allowed/config/always", "refused/user"]),
-    "the subject": ([OTHER, OTHER, CHANGE], "", "ay", ["allowed/user/always", "allowed/config/always", "allowed/user"]),
-    "not what is asked each time": (
-        [OWN, OWN, CHANGE],
-        "change_file",
-        "ay",
-        ["allowed/user", "allowed/user", "allowed/config"],
+ALLOWANCES = {
+    # The calls, the configured allowance, the user's answers ("a" is always), and the decision on each call.
+    "always allows the same tool": (
+        [CHANGE, OTHER, DANGER], "", "an", ["allowed/user/always", "allowed/config/always", "refused/user"]
     ),
-    "nothing beside what is asked each time": ([OWN, CHANGE], "", "an", ["allowed/user", "refused/user"]),
-    "by configuration": ([CHANGE, DANGER], "change_file(a*)", "y", ["allowed/config", "allowed/user"]),
-}
+    "always allows only the same subject": (
+        [OTHER, OTHER, CHANGE], "", "ay", ["allowed/user/always", "allowed/config/always", "allowed/user"]
+    ),
+    "always does not allow a call that is asked each time": (
+        [OWN, OWN, CHANGE], "change_file", "ay", ["allowed/user", "allowed/user", "allowed/config"]
+    ),
+    "always for a call that is asked each time allows no other": (
+        [OWN, CHANGE], "", "an", ["allowed/user", "refused/user"]
+    ),
+    "the configuration allows": ([CHANGE, DANGER], "change_file(a*)", "y", ["allowed/config", "allowed/user"]),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("calls", "allow", "texts", "expected"), ALWAYS.values(), ids=ALWAYS)
-async def test_what_always_allows(
-    calls: list[str], allow: str, texts: str, expected: list[str], autojump_clock: MockClock
+@pytest.mark.parametrize(("calls", "allow", "answers", "expected"), ALLOWANCES.values(), ids=ALLOWANCES)
+async def test_an_allowance_applies_to_later_calls(
+    calls: list[str], allow: str, answers: str, expected: list[str], autojump_clock: MockClock
 ) -> None:
-    async with asked(*calls, allow=allow) as session:
-        await answer(session, *texts)
+    async with open_questions(*calls, allow=allow) as session:
+        await answer(session, *answers)
         await session.chain.wait_idle()
-        answers = session.of(events.Answer)
-        assert [f"{e.decision}/{e.by}{'/always' * e.is_for_always}" for e in answers] == expected
-        each_time = [q for q in session.of(events.Question) if q.text.endswith("(asked each time)")]
-        assert len(each_time) == calls.count(OWN)
+        given = session.of(events.Answer)
+        assert [f"{e.decision}/{e.by}{'/always' * e.is_for_always}" for e in given] == expected
+        asked_each_time = [q for q in session.of(events.Question) if q.text.endswith("(asked each time)")]
+        assert len(asked_each_time) == calls.count(OWN)
 
 
 @pytest.mark.parametrize(
@@ -157,8 +165,9 @@ async def test_what_always_allows(
     ],
 )
 async def test_an_answer_may_escalate_one_call(text: str, escalation: Escalation | None, result: str) -> None:
-    async with asked(COMMAND) as session:
-        assert session.of(events.Question)[0].escalations == ("network", "outside")
+    async with open_questions(COMMAND) as session:
+        [question] = session.of(events.Question)
+        assert question.escalations == ("network", "outside")
         await answer(session, text)
         await session.chain.wait_idle()
         assert results(session) == [result]
@@ -170,14 +179,14 @@ async def test_an_answer_may_escalate_one_call(text: str, escalation: Escalation
 @pytest.mark.parametrize(
     ("call", "text", "mode"),
     [
-        ("{name: command, input: {command: no network}}", "w", "ask"),
-        (CHANGE, "w", "ask"),
-        (CHANGE, "o", "ask"),
-        (COMMAND, "o", "read only"),
+        pytest.param("{name: command, input: {command: no network}}", "w", "ask", id="another one is offered"),
+        pytest.param(CHANGE, "w", "ask", id="network for a tool without a sandbox"),
+        pytest.param(CHANGE, "o", "ask", id="outside for a tool without a sandbox"),
+        pytest.param(COMMAND, "o", "read only", id="the mode is read only"),
     ],
 )
 async def test_an_escalation_must_be_offered(call: str, text: str, mode: str) -> None:
-    async with asked(call) as session:
+    async with open_questions(call) as session:
         session.chain.use_mode(mode)
         refused = session.chain.answer("Q1", text)
         assert refused.what == "refused"
@@ -189,106 +198,105 @@ async def test_an_escalation_must_be_offered(call: str, text: str, mode: str) ->
 # --------------------------------------------------------------------------------------------------------- previews
 
 
-@pytest.mark.parametrize(("path", "result"), [("none", "none is changed"), ("bad", "it would fail")])
+@pytest.mark.parametrize(
+    ("path", "result"),
+    [
+        pytest.param("none", "none is changed", id="there is nothing to preview"),
+        pytest.param("bad", "it would fail", id="the preview raises a tool error"),
+    ],
+)
 async def test_a_preview_may_make_a_question_unnecessary(path: str, result: str) -> None:
-    async with asked(f"{{name: change_file, input: {{path: {path}}}}}") as session:
+    async with open_questions(f"{{name: change_file, input: {{path: {path}}}}}") as session:
         await session.chain.wait_idle()
         assert not session.of(events.Question)
         assert results(session) == [result]
 
 
 async def test_without_a_preview_the_input_is_shown(autojump_clock: MockClock) -> None:
-    async with asked("{name: danger, input: {seconds: 2}}") as session:
+    async with open_questions("{name: danger, input: {seconds: 2}}") as session:
         [question] = session.of(events.Question)
         assert (question.text, question.preview) == ("Allow danger?", '{\n  "seconds": 2\n}')
         await answer(session, "n")
 
 
-class Replaced:
-    """A tool ``replace`` whose preview shows ``content`` and counts how often it was asked for."""
+class Replace:
+    """A tool ``replace`` that counts its previews. A preview shows ``content``, or raises ``error`` if there is one."""
 
-    def __init__(self) -> None:
-        self.content, self.previews = "one", 0
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.content, self.previews, self.error = "one", 0, error
+
+    async def preview(self, ctx: ToolContext) -> Preview:
+        self.previews += 1
+        if isinstance(self.error, trio.TooSlowError):
+            await trio.sleep_forever()
+        if self.error is not None:
+            raise self.error
+        return Preview(self.content, "f", self.content)
 
     @property
     def tool(self) -> Tool:
-        async def shown(ctx: ToolContext) -> Preview:
-            self.previews += 1
-            return Preview(self.content, "f", self.content)
-
-        @tool(needs_approval=True, preview=shown)
+        @tool(needs_approval=True, preview=self.preview)
         async def replace(ctx: ToolContext) -> str:
-            """Replace it."""
+            """Replace the content."""
             return "done"
 
         return replace
 
 
 async def test_calls_changed_since_approval_are_not_run() -> None:
-    replaced = Replaced()
-    async with asked(REPLACE, tools=[replaced.tool]) as session:
-        replaced.content = "two"
+    replace = Replace()
+    async with open_questions(REPLACE, tools=[replace.tool]) as session:
+        replace.content = "two"
         await answer(session, "y")
         await session.chain.wait_idle()
         assert results(session) == ["replace was not run: what it would do has changed since the user was asked."]
-        assert started(session) == []
+        assert started_tools(session) == []
 
 
-@pytest.mark.parametrize(("allow", "previews"), [("replace", 1), ("", 2)])
-async def test_only_a_users_approval_is_checked_again(allow: str, previews: int) -> None:
-    replaced = Replaced()
-    async with asked(REPLACE, tools=[replaced.tool], allow=allow) as session:
-        await answer(session, *["y"] * (not allow))
+@pytest.mark.parametrize(
+    ("allow", "answers", "previews"), [("replace", [], 1), ("", ["y"], 2)], ids=["configuration", "user"]
+)
+async def test_only_a_users_approval_is_checked_again(allow: str, answers: list[str], previews: int) -> None:
+    replace = Replace()
+    async with open_questions(REPLACE, tools=[replace.tool], allow=allow) as session:
+        await answer(session, *answers)
         await session.chain.wait_idle()
-        assert (replaced.previews, results(session)) == (previews, ["done"])
+        assert (replace.previews, results(session)) == (previews, ["done"])
 
 
-FAULTS = {
-    "an exception": (ValueError("no"), "replace failed: ValueError: no"),
+PREVIEW_ERRORS = {
     "an exit": (SystemExit(3), "replace failed: SystemExit"),
-    "a Ctrl-C": (KeyboardInterrupt(), "replace failed: KeyboardInterrupt"),
-    "no end": (None, "replace was not run: its preview took longer than 60 s."),
+    "a timeout": (trio.TooSlowError(), "replace was not run: its preview took longer than 60 s."),
 }
 
 
-@pytest.mark.parametrize(("error", "text"), FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize(("error", "message"), PREVIEW_ERRORS.values(), ids=PREVIEW_ERRORS)
 async def test_a_failing_preview_is_an_error_result(
-    error: BaseException | None, text: str, autojump_clock: MockClock
+    error: BaseException, message: str, autojump_clock: MockClock
 ) -> None:
-    async def broken(ctx: ToolContext) -> Preview:
-        if error is None:
-            await trio.sleep_forever()
-        raise error or AssertionError
-
-    @tool(needs_approval=True, preview=broken)
-    async def replace(ctx: ToolContext) -> str:
-        """Replace it."""
-        return ""
-
-    async with asked(REPLACE, tools=[replace]) as session:
+    async with open_questions(REPLACE, tools=[Replace(error).tool]) as session:
         await session.chain.wait_idle()
         assert session.result.status == "done"
-        assert results(session)[0].startswith(text)
+        [result] = results(session)
+        assert result.startswith(message)
 
 
 # ---------------------------------------------------------------------------------------------------------- choices
 
-CHOSEN = {
-    "1": "left",
-    "2": "right",
-    "RIGHT": "right",
-    "3": "3",
-    "0": "0",
-    "neither": "neither",
-    "/left": "/left",
-    "y": "y",
-    "\ud800": "?",
+CHOICES = {
+    "an option's number": ("2", "right"),
+    "an option in other case": ("RIGHT", "right"),
+    "a number above the last option": ("3", "3"),
+    "zero": ("0", "0"),
+    "another text": ("neither", "neither"),
+    "a text like a command": ("/left", "/left"),
+    "a lone surrogate": ("\ud800", "?"),
 }
 
 
-@pytest.mark.parametrize(("text", "chosen"), CHOSEN.items())
-async def test_what_answers_a_choice(text: str, chosen: str) -> None:
-    async with asked(CHOICE) as session:
+@pytest.mark.parametrize(("text", "chosen"), CHOICES.values(), ids=CHOICES)
+async def test_a_choice_takes_an_option_or_any_text(text: str, chosen: str) -> None:
+    async with open_questions(CHOICE) as session:
         [question] = session.of(events.Question)
         assert (question.kind, question.text, question.options) == ("choice", "Which?", ("left", "right"))
         await answer(session, text)
@@ -298,99 +306,102 @@ async def test_what_answers_a_choice(text: str, chosen: str) -> None:
         assert (event.text, event.decision) == (chosen, "answered")
 
 
-WRONG = [
-    ("", ["a"], "The question is empty."),
-    ("Q?", [], "Give 1 to 5 options"),
-    ("Q?", list("abcdef"), "Give 1 to 5 options"),
-    ("Q?", ["a", " "], "none of them empty"),
-    ("Q?", ["a", "A"], "Two of the options are the same."),
-    ("Q?" * 4000, ["a"], "are longer than 4,000 characters"),
-]
+MALFORMED_QUESTIONS = {
+    "an empty question": ("", ["a"], "The question is empty."),
+    "no options": ("Q?", [], "Give 1 to 5 options"),
+    "six options": ("Q?", list("abcdef"), "Give 1 to 5 options"),
+    "a blank option": ("Q?", ["a", " "], "none of them empty"),
+    "equal options": ("Q?", ["a", "A"], "Two of the options are the same."),
+    "a long question": ("Q?" * 4000, ["a"], "are longer than 4,000 characters"),
+}
 
 
-@pytest.mark.parametrize(("question", "options", "why"), WRONG)
-async def test_a_malformed_question_is_not_asked(question: str, options: list[str], why: str) -> None:
-    context = ToolContext(settings().file.parent, Plan(), "t1", None, print)  # type: ignore[union-attr,arg-type]
-    with pytest.raises(ToolError, match=why):
-        await ask_user_question.run(context, {"question": question, "options": options})
+@pytest.mark.parametrize(("question", "options", "message"), MALFORMED_QUESTIONS.values(), ids=MALFORMED_QUESTIONS)
+async def test_a_malformed_question_is_not_asked(question: str, options: list[str], message: str) -> None:
+    with pytest.raises(ToolError, match=message):
+        await ask_user_question.run(tool_context(), {"question": question, "options": options})
 
 
 # --------------------------------------------------------------------------------------------------- who can answer
 
 
 async def test_without_a_user_questions_are_decided_at_once() -> None:
-    async with asked(DANGER, CHOICE, is_answered=False) as session:
+    async with open_questions(DANGER, CHOICE, is_answered=False) as session:
         await session.chain.wait_idle()
         assert results(session) == [NOBODY_ALLOWS, NO_USER_CHOOSES]
         assert decisions(session) == [("Q1", "refused", "nobody"), ("Q2", "refused", "nobody")]
 
 
 @pytest.mark.parametrize(
-    ("text", "hint"),
+    ("line", "hint"),
     [
         ("make", "allow it with --allow 'command(make)'"),
         ("make it's", "no pattern can name it, and plain command would allow every call"),
     ],
+    ids=["plain", "with a quotation mark"],
 )
-async def test_the_suggested_allowance_names_the_call(text: str, hint: str) -> None:
-    async with asked(f"{{name: command, input: {{command: {text}}}}}", is_answered=False) as session:
+async def test_the_suggested_allowance_names_the_call(line: str, hint: str) -> None:
+    async with open_questions(f"{{name: command, input: {{command: {line}}}}}", is_answered=False) as session:
         await session.chain.wait_idle()
         assert results(session) == [f"command needs approval, and no one is available to approve it; {hint}."]
 
 
 async def test_questions_are_decided_when_the_last_user_leaves(autojump_clock: MockClock) -> None:
-    async with checked_session(asking(CHOICE, CHOICE, DANGER), tools=ASKING_TOOLS) as session:
-        one, other = session.chain.answering(), session.chain.answering()
+    async with checked_session(model_calling(CHOICE, CHOICE, DANGER), tools=ASKING_TOOLS) as session:
+        first_user, second_user = session.chain.answering(), session.chain.answering()
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
-        one.close()
-        one.close()
+        first_user.close()
+        first_user.close()
         await wait_all_tasks_blocked()
         assert session.chain.questions.open_id == "Q1"
-        other.close()
+        second_user.close()
         await session.chain.wait_idle()
         assert results(session) == [NO_USER_CHOOSES, NO_USER_CHOOSES, NOBODY_ALLOWS]
 
 
-async def test_questions_queue_and_the_first_answer_counts(autojump_clock: MockClock) -> None:
-    async with asked(CHOICE, CHOICE) as session:
-        chain = session.chain
+async def test_questions_are_asked_one_at_a_time(autojump_clock: MockClock) -> None:
+    async with open_questions(CHOICE, CHOICE) as session:
         assert [e.id for e in session.of(events.Question)] == ["Q1"]
-        assert chain.answer("Q2", "left").message == "there is no question Q2"
+        assert session.chain.answer("Q2", "left").message == "there is no question Q2"
+        await answer(session, "1", "2")
+        await session.chain.wait_idle()
+        assert results(session) == ["The user answered: left", "The user answered: right"]
+
+
+async def test_a_late_blank_or_long_answer_is_refused() -> None:
+    async with open_questions(CHOICE) as session:
+        chain = session.chain
         assert chain.answer("Q1", " ").message == "Q1 waits for an answer"
         assert chain.answer("Q1", "x" * 100_001).message == "the answer is too long; the limit is 100,000 characters"
         assert chain.answer("Q1", "1").what == "answered"
         late = chain.answer("Q1", "2", origin="json")
         assert (late.what, late.message) == ("refused", "Q1 is no longer open")
-        refused = session.of(events.LineRefused)[-1]
-        assert (refused.id, refused.text, refused.kind, refused.origin) == ("Q1", "2", "answer", "json")
-        await answer(session, "2")
+        *_, refusal = session.of(events.LineRefused)
+        assert (refusal.id, refusal.text, refusal.kind, refusal.origin) == ("Q1", "2", "answer", "json")
         await chain.wait_idle()
-        assert results(session) == ["The user answered: left", "The user answered: right"]
-        assert [r.state for r in chain.lines.receipts] == ["delivered"], "an answer is no line"
+        assert [r.state for r in chain.lines.receipts] == ["delivered"], "only the query has a receipt"
         assert chain.runs.exit_code() == 0
 
 
 async def test_a_call_that_asks_runs_alone(autojump_clock: MockClock) -> None:
-    async with asked(LOOK, "{name: peek, input: {}}", LOOK) as session:
+    async with open_questions(LOOK, "{name: peek, input: {}}", LOOK) as session:
         await trio.sleep(5)
-        assert started(session) == ["look"]
+        assert started_tools(session) == ["look"]
         await answer(session, "y")
         await session.chain.wait_idle()
-        assert started(session) == ["look", "peek", "look"]
+        assert started_tools(session) == ["look", "peek", "look"]
 
 
 # -------------------------------------------------------------------------------------------------------- deadlines
 
 
 async def test_an_open_question_pauses_all_deadlines(mock_clock: MockClock) -> None:
-    async with asked("{name: dig, input: {hosts: 1}}", DANGER, timeout_s=4) as session:
+    async with open_questions("{name: dig, input: {hosts: 1}}", DANGER, timeout_s=4) as session:
         for _ in range(2):
-            mock_clock.jump(1e5)
-            await wait_all_tasks_blocked()
+            await tick(mock_clock, DAYS)
             await answer(session, "y")
-            mock_clock.jump(0.6)
-            await wait_all_tasks_blocked()
+            await tick(mock_clock, TOOL_S)
         await session.chain.wait_idle()
         assert session.result.status == "done"
         assert results(session) == ["hosts: ['allowed']", "it is done"]
@@ -398,10 +409,9 @@ async def test_an_open_question_pauses_all_deadlines(mock_clock: MockClock) -> N
 
 async def test_deadlines_resume_after_the_answer(mock_clock: MockClock) -> None:
     calls = [DANGER, "{name: slow, input: {}}", "{name: danger, input: {seconds: 100}}"]
-    async with asked(*calls, timeout_s=30) as session:
-        for seconds in (1e5, 29):
-            mock_clock.jump(seconds)
-            await wait_all_tasks_blocked()
+    async with open_questions(*calls, timeout_s=30) as session:
+        for seconds in (DAYS, 29):
+            await tick(mock_clock, seconds)
             await answer(session, "y")
         assert session.chain.is_running
         mock_clock.jump(2)
@@ -411,78 +421,85 @@ async def test_deadlines_resume_after_the_answer(mock_clock: MockClock) -> None:
 
 # ------------------------------------------------------------------------------------------------------- withdrawals
 
-WITHDRAWS = {"stop": "cancelled", "!use B": "done", "!!use B": "done", "Esc": "interrupted"}
+STATUS_AFTER = {"stop": "cancelled", "!use B": "done", "!!use B": "done", "Esc": "interrupted"}
 
 
-def act(session: Session, line: str) -> None:
+def do(session: Session, act: str) -> None:
     """Submit a line, or interrupt."""
-    session.interrupt() if line == "Esc" else session.chain.submit(line)
+    session.interrupt() if act == "Esc" else session.chain.submit(act)
 
 
-@pytest.mark.parametrize("line", WITHDRAWS)
-async def test_stops_urgent_lines_and_esc_withdraw_questions(line: str, autojump_clock: MockClock) -> None:
-    async with asked(DANGER, CHANGE) as session:
-        act(session, line)
+@pytest.mark.parametrize(("act", "status"), STATUS_AFTER.items())
+async def test_stops_urgent_lines_and_esc_withdraw_questions(act: str, status: str, autojump_clock: MockClock) -> None:
+    async with open_questions(DANGER, CHANGE) as session:
+        do(session, act)
         assert session.chain.questions.open_id is None
         assert session.chain.answer("Q1", "y").message == "Q1 is no longer open"
         await session.chain.wait_idle()
-        assert session.result.status == WITHDRAWS[line]
+        assert session.result.status == status
         assert decisions(session) == [("Q1", "withdrawn", "user")]
-        assert started(session) == []
+        assert started_tools(session) == []
         assert [e.text for e in session.of(events.ToolResult)] == [SKIPPED, SKIPPED]
 
 
 @pytest.mark.parametrize("line", ["use the other one", "todo: add x", "focus on x"])
 async def test_other_lines_leave_questions_open(line: str, autojump_clock: MockClock) -> None:
-    async with asked(DANGER) as session:
+    async with open_questions(DANGER) as session:
         assert session.chain.submit(line).what == "queued"
         await wait_all_tasks_blocked()
         assert session.chain.questions.open_id == "Q1"
         await answer(session, "y")
         await session.chain.wait_idle()
-        assert started(session) == ["danger"]
+        assert started_tools(session) == ["danger"]
 
 
 async def test_the_model_is_informed_of_a_withdrawn_choice() -> None:
-    async with asked(CHOICE) as session:
+    async with open_questions(CHOICE) as session:
         session.chain.submit("!go left")
         await session.chain.wait_idle()
         [result] = session.of(events.ToolResult)
-        assert (result.is_error, result.text.startswith("The question was withdrawn")) == (True, True)
+        assert result.is_error
+        assert result.text.startswith("The question was withdrawn")
 
 
-@pytest.mark.parametrize("line", ["Esc", "stop", "!no"])
-async def test_an_allowed_call_may_still_be_prevented(line: str) -> None:
+@pytest.mark.parametrize("act", ["Esc", "stop", "!no"])
+async def test_an_allowed_call_may_still_be_prevented(act: str) -> None:
     file = MemoryFile()
-    async with asked(CHANGE, file=file) as session:
+    async with open_questions(CHANGE, file=file) as session:
         file.hold()
         assert session.chain.answer("Q1", "y").what == "answered"
         await wait_all_tasks_blocked()
-        assert (started(session), decisions(session)) == ([], []), "its answer is not on disk yet"
-        act(session, line)
+        assert (started_tools(session), decisions(session)) == ([], []), "the answer is not on disk yet"
+        do(session, act)
         file.release()
         await session.chain.wait_idle()
-        assert (started(session), decisions(session)) == ([], [("Q1", "allowed", "user")])
+        assert (started_tools(session), decisions(session)) == ([], [("Q1", "allowed", "user")])
 
 
 @pytest.mark.parametrize("line", ["stop", "!no"])
-@pytest.mark.parametrize("call", [LATE, DIG], ids=["while a preview is made", "while the asking tool works"])
-async def test_stops_and_urgent_lines_prevent_questions(line: str, call: str, mock_clock: MockClock) -> None:
-    async with asked(call, DANGER) as session:
-        if call == DIG:  # it asks about the first host at once, about the second after a while
-            await answer(session, "y")
-            mock_clock.jump(0.6)
-            await wait_all_tasks_blocked()
+async def test_a_line_during_a_preview_prevents_its_question(line: str, mock_clock: MockClock) -> None:
+    async with open_questions(LATE, DANGER) as session:
         session.chain.submit(line)
         mock_clock.autojump_threshold = 0
         await session.chain.wait_idle()
-        assert len(session.of(events.Question)) == (call == DIG)
-        assert [e.name for e in session.of(events.ToolCall)] == ["dig"] * (call == DIG)
+        assert (session.of(events.Question), session.of(events.ToolCall)) == ([], [])
+
+
+@pytest.mark.parametrize("line", ["stop", "!no"])
+async def test_a_line_prevents_further_questions_of_a_tool(line: str, mock_clock: MockClock) -> None:
+    async with open_questions(DIG, DANGER) as session:
+        await answer(session, "y")
+        await tick(mock_clock, TOOL_S)
+        session.chain.submit(line)
+        mock_clock.autojump_threshold = 0
+        await session.chain.wait_idle()
+        assert [question.name for question in session.of(events.Question)] == ["dig"]
+        assert [call.name for call in session.of(events.ToolCall)] == ["dig"]
 
 
 async def test_cancelling_the_host_withdraws_questions() -> None:
     with trio.CancelScope() as scope:
-        async with asked(CHOICE) as session:
+        async with open_questions(CHOICE) as session:
             assert session.chain.questions.open_id == "Q1"
             scope.cancel()
             await trio.lowlevel.checkpoint()
@@ -494,10 +511,11 @@ async def test_cancelling_the_host_withdraws_questions() -> None:
 
 async def test_an_unrecorded_answer_leaves_the_question_open() -> None:
     file = FullDisk()
-    async with asked(CHANGE, file=file) as session:
+    async with open_questions(CHANGE, file=file) as session:
         file.full = True
-        refused = session.chain.answer("Q1", "y")
-        assert (refused.what, "No space left" in refused.message) == ("refused", True)
+        refusal = session.chain.answer("Q1", "y")
+        assert refusal.what == "refused"
+        assert "No space left" in refusal.message
         assert session.chain.questions.open_id == "Q1"
         file.full = False
         await answer(session, "y")
@@ -508,27 +526,27 @@ async def test_an_unrecorded_answer_leaves_the_question_open() -> None:
 
 async def test_a_failed_sync_ends_the_asking_run() -> None:
     file = FullDisk()
-    async with asked(CHOICE, file=file) as session:
+    async with open_questions(CHOICE, file=file) as session:
         file.broken = True
-        session.chain.submit("a line that has to come to the disk")
+        session.chain.submit("a line that is synced")
         await session.chain.wait_idle()
         assert session.chain.questions.open_id is None
         assert session.result.status == "error"
         assert decisions(session) == [("Q1", "withdrawn", "user")]
 
 
-@pytest.mark.parametrize("what", ["stop", "Esc", "the last user leaves"])
-async def test_a_full_disk_blocks_no_ending(what: str) -> None:
+@pytest.mark.parametrize("act", ["stop", "Esc", "the last user leaves"])
+async def test_a_full_disk_blocks_no_ending(act: str) -> None:
     file = FullDisk()
-    async with open_session(asking(CHOICE, CHOICE), tools=ASKING_TOOLS, file=file) as session:
-        answerer = session.chain.answering()
+    async with open_session(model_calling(CHOICE, CHOICE), tools=ASKING_TOOLS, file=file) as session:
+        user = session.chain.answering()
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
         file.full = True
-        answerer.close() if what == "the last user leaves" else act(session, what)
+        user.close() if act == "the last user leaves" else do(session, act)
         await session.chain.wait_idle()
         assert session.chain.questions.open_id is None
         assert session.result.status in ("error", "cancelled", "interrupted")
         file.room = math.inf
-        answerer.close()
+        user.close()
         assert (await session.run("Again")).status == "done"

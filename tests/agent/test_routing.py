@@ -1,33 +1,20 @@
-"""Which agent a line goes to (SPEC section 10), and what happens to a line whose agent ends before it reads it."""
-
-from __future__ import annotations
+"""Which agent a line goes to (SPEC section 10), and what happens to a line whose agent ends before the delivery."""
 
 import json
 
 import pytest
-from support.agents import WAIT, Family, asks, family, starts, work
+from support.agents import WAIT, Obedient, ask, family, start, work
 from support.disks import FullDisk
-from support.sessions import SKIPPED, at, settings
+from support.sessions import INTERRUPTED, SKIPPED, at, settings
 
 from chain import events
 from chain.config.load import Settings
 from chain.errors import UserError
 
 
-@pytest.mark.parametrize("kind", ["explore", "plan", "agent"])
-async def test_a_line_goes_to_the_active_agent(kind: str) -> None:
-    async with family() as agents:
-        await agents.begin([starts(kind, [WAIT], answer="Found.")])
-        assert agents.send("Check the OAuth implementation") == f"{kind}-1"
-        await agents.finish()
-        assert any("Check the OAuth implementation" in text for text in agents.texts(f"{kind}-1"))
-        assert not any("OAuth" in text for text in agents.texts("main"))
-        assert agents.results("main") == [("Found.", False)]
-
-
 async def test_agents_that_answer_questions_get_no_lines() -> None:
     async with family() as agents:
-        await agents.begin([starts("agent")], [asks("agent-1", [starts("explore", [WAIT])])])
+        await agents.begin([start("agent")], [ask("agent-1", [start("explore", [WAIT])])])
         assert agents.at_work == ["main", "agent-1", "explore-1"]
         assert agents.send("use B") == "main"
         assert agents.send("use C", to="explore-1") == "explore-1", "an address overrides"
@@ -36,7 +23,7 @@ async def test_agents_that_answer_questions_get_no_lines() -> None:
 
 ASK = ["ask_user_question", {"question": "Which?", "options": ["a", "b"]}]
 ONE_ITERATION = settings(agents=True, kinds='{"explore": {"max_iterations": 1}}')
-"""An explorer that delivers no lines: it is on its last iteration from the start."""
+"""Settings with explorers that cannot read a line, because their first iteration is their last."""
 
 PRECEDENCE = {
     "explore before plan and agent": (["agent", "explore", "plan"], "explore-1"),
@@ -51,8 +38,8 @@ PRECEDENCE = {
 async def test_kinds_have_precedence(kinds: list[str], target: str) -> None:
     own = '{"reviewer": {"description": "Reviews."}}'
     async with family(use=settings(agents=True, kinds=own)) as agents:
-        await agents.begin([starts(kind, [WAIT]) for kind in kinds])
-        assert len(agents.at_work) == len(kinds) + 1
+        await agents.begin([start(kind, [WAIT]) for kind in kinds])
+        assert len(agents.at_work) == len(["main", *kinds])
         assert agents.session.chain.lines.target() == target
         assert agents.send("use B") == target
         await agents.finish()
@@ -60,90 +47,85 @@ async def test_kinds_have_precedence(kinds: list[str], target: str) -> None:
 
 async def test_the_youngest_sibling_precedes_deeper_agents() -> None:
     async with family() as agents:
-        deep = starts("agent", [starts("agent", [starts("plan", [WAIT])])])
-        await agents.begin([deep, starts("agent", [WAIT])])
-        # Of siblings the one started later comes first, although the other one has agents below it.
+        with_descendants = start("agent", [start("agent", [start("plan", [WAIT])])])
+        await agents.begin([with_descendants, start("agent", [WAIT])])
         (younger,) = {view.name for view in agents.session.chain.agents if view.parent == "main"} - {"agent-1"}
         assert agents.send("use B") == younger
-        agents.waiters.let_go(younger)
+        agents.waiters.release(younger)
         await agents.quiet()
         assert agents.send("use C") == "plan-1"
         await agents.finish()
 
 
-async def test_a_call_that_may_start_no_agent_gets_no_lines() -> None:
+async def test_a_refused_agent_gets_no_lines() -> None:
     async with family(use=settings(agents=True, max_running=1)) as agents:
-        # ``max_running`` refuses the second call an agent.
-        await agents.begin([starts("plan", [WAIT]), starts("explore", [WAIT])])
+        await agents.begin([start("plan", [WAIT]), start("explore", [WAIT])])  # the explorer is refused
         assert agents.at_work == ["main", "plan-1"]
         assert agents.send("use B") == "plan-1"
         await agents.finish()
 
 
-async def test_a_line_after_a_childs_end_goes_to_main() -> None:
+async def test_lines_after_a_childs_end_reach_main() -> None:
     async with family() as agents:
-        seen: list[str] = []
-        at(agents.session, events.AgentEnded, lambda: seen.append(agents.send("use B")))
-        await agents.begin([starts("explore", answer="Found.")], [WAIT])
-        assert seen == ["main"], "sent in the step in which the child ended"
+        targets_at_the_end: list[str] = []
+        at(agents.session, events.AgentEnded, lambda: targets_at_the_end.append(agents.send("use B")))
+        await agents.begin([start("explore", answer="Found.")], [WAIT])
+        assert targets_at_the_end == ["main"]
         assert agents.send("use C") == "main"
         await agents.finish()
 
 
 async def test_each_line_goes_to_the_agent_then_active() -> None:
     async with family() as agents:
-        await agents.begin([starts("explore", [WAIT], [WAIT]), starts("plan", [WAIT])], [WAIT])
-        targets = [agents.send(f"line {n}") for n in range(3)]
-        agents.waiters.let_go("explore-1")
+        await agents.begin([start("explore", [WAIT], [WAIT]), start("plan", [WAIT])], [WAIT])
+        assert [agents.send("use A"), agents.send("use B")] == ["explore-1"] * 2
+        agents.waiters.release("explore-1")
         await agents.quiet()
-        targets += [agents.send(f"line {n}") for n in range(3, 6)]
-        assert targets == ["explore-1"] * 3 + ["plan-1"] * 3
+        assert agents.send("use C") == "plan-1"
         await agents.finish()
-        for name, ids in (("explore-1", ("L2", "L3", "L4")), ("plan-1", ("L5", "L6", "L7"))):
-            assert [i.ids for i in agents.interruptions(name)] == [ids]
-        states = {r.id: (r.state, r.agent) for r in agents.session.chain.lines.receipts}
-        assert states == {
+        assert [i.ids for i in agents.interruptions("explore-1")] == [("L2", "L3")]
+        assert [i.ids for i in agents.interruptions("plan-1")] == [("L4",)]
+        assert {r.id: (r.state, r.agent) for r in agents.session.chain.lines.receipts} == {
             "L1": ("delivered", "main"),
-            **{f"L{n}": ("delivered", "explore-1") for n in (2, 3, 4)},
-            **{f"L{n}": ("delivered", "plan-1") for n in (5, 6, 7)},
+            "L2": ("delivered", "explore-1"),
+            "L3": ("delivered", "explore-1"),
+            "L4": ("delivered", "plan-1"),
         }
 
 
 async def test_records_name_parents_and_targets() -> None:
     async with family() as agents:
-        await agents.begin([starts("agent", [starts("explore", [WAIT])])])
+        await agents.begin([start("agent", [start("explore", [WAIT])])])
         agents.send("look closer")
         await agents.finish()
         rows = agents.session.records
-        started = {r["name"]: r for r in rows if r["type"] == "agent_started"}
-        parents = {name: (r["agent"], r["parent_id"]) for name, r in started.items()}
         calls = {c.name: c.id for c in agents.session.of(events.ToolCall)}
-        assert parents == {"agent-1": ("main", calls["agent"]), "explore-1": ("agent-1", calls["explore"])}
-        for row in rows:
-            if row["type"] == "message":
-                expected = "root" if row["agent"] == "main" else started[row["agent"]]["parent_id"]
-                assert row["parent_id"] == expected
-        (injected,) = [r for r in rows if r["type"] == "message" and r["is_interjection"]]
-        assert (injected["agent"], injected["line_ids"], injected["point"]) == ("explore-1", ["L2"], "D")
+        started = [(r["name"], r["agent"], r["parent_id"]) for r in rows if r["type"] == "agent_started"]
+        assert started == [("agent-1", "main", calls["agent"]), ("explore-1", "agent-1", calls["explore"])]
+        parent_ids = {(r["agent"], r["parent_id"]) for r in rows if r["type"] == "message"}
+        assert parent_ids == {("main", "root"), ("agent-1", calls["agent"]), ("explore-1", calls["explore"])}
+        (interjection,) = [r for r in rows if r["type"] == "message" and r["is_interjection"]]
+        assert (interjection["agent"], interjection["line_ids"], interjection["point"]) == ("explore-1", ["L2"], "D")
         ended = [(r["name"], r["status"], r["parent_id"]) for r in rows if r["type"] == "agent_ended"]
         assert ended == [("explore-1", "done", calls["explore"]), ("agent-1", "done", calls["agent"])]
 
 
 async def test_todo_lines_and_follow_ups_go_to_main() -> None:
     async with family() as agents:
-        await agents.begin([starts("plan", [WAIT])])
+        await agents.begin([start("plan", [WAIT])])
         assert agents.send("todo: add check the SKU") == "main"
         assert agents.send("then: now the prices") == "main"
         assert agents.send("todo: add check the prices", to="plan-1") == "plan-1"
         await agents.finish()
         await agents.session.chain.wait_idle()
         assert sorted(t.text for t in agents.session.chain.plan.tasks) == ["check the SKU", "check the prices"]
-        assert [r.query for r in agents.session.of(events.RunStarted)][1:] == ["now the prices"]
+        _, follow_up = agents.session.of(events.RunStarted)
+        assert follow_up.query == "now the prices"
 
 
-async def test_an_unknown_agent_is_refused_with_the_known() -> None:
+async def test_a_line_to_an_unknown_agent_is_refused() -> None:
     async with family() as agents:
-        await agents.begin([starts("explore", [WAIT])])
+        await agents.begin([start("explore", [WAIT])])
         chain = agents.session.chain
         answer = chain.submit("use B", to="explore-7")
         assert answer.what == "refused"
@@ -151,57 +133,60 @@ async def test_an_unknown_agent_is_refused_with_the_known() -> None:
         with pytest.raises(UserError):
             chain.lines.target(to="explore-7")
         assert chain.lines.target(to="EXPLORE-1") == "explore-1"
-        (refused,) = agents.session.of(events.LineRefused)
-        assert refused.reason == answer.message
+        (refusal,) = agents.session.of(events.LineRefused)
+        assert refusal.reason == answer.message
         await agents.finish()
-        assert chain.submit("use B", to="explore-1").what == "refused", "it has finished"
+        assert chain.submit("use B", to="explore-1").what == "refused", "a finished agent reads no lines"
 
 
 async def test_lines_of_finished_agents_move_up() -> None:
     async with family(use=ONE_ITERATION) as agents:
-        await agents.begin([starts("explore", [WAIT])], answer="All.")
-        # The explorer is on its last iteration, so it can no longer read a line.
-        sent = [("first", ""), ("second", "main"), ("third", ""), ("todo: add x", "explore-1"), ("fourth", "main")]
-        assert [agents.send(text, to) for text, to in sent][:3] == ["explore-1", "main", "explore-1"]
-        await agents.finish()
-        (delivered,) = agents.interruptions("main")
-        assert delivered.ids == ("L2", "L3", "L4", "L6")
-        queued = [(e.id, e.target_agent, e.waiting) for e in agents.session.of(events.LineQueued)]
-        assert queued[:5] == [
-            (f"L{n}", agent, place)
-            for n, agent, place in (
-                (2, "explore-1", 1),
-                (3, "main", 1),
-                (4, "explore-1", 2),
-                (5, "explore-1", 3),
-                (6, "main", 2),
-            )
+        await agents.begin([start("explore", [WAIT])], answer="All.")
+        sent = [
+            ("first", "explore-1"),
+            ("second", "main"),
+            ("third", "explore-1"),
+            ("todo: add x", "explore-1"),
+            ("fourth", "main"),
         ]
-        assert queued[5:] == [("L2", "main", 1), ("L4", "main", 3)]
+        for text, agent in sent:
+            agents.send(text, to=agent)
+        await agents.finish()
+        (interruption,) = agents.interruptions("main")
+        assert interruption.ids == ("L2", "L3", "L4", "L6"), "in the order in which they were sent"
+        assert [(e.id, e.target_agent, e.waiting) for e in agents.session.of(events.LineQueued)] == [
+            ("L2", "explore-1", 1),
+            ("L3", "main", 1),
+            ("L4", "explore-1", 2),
+            ("L5", "explore-1", 3),
+            ("L6", "main", 2),
+            ("L2", "main", 1),
+            ("L4", "main", 3),
+        ]
         assert agents.session.state("L5") == "handled"
         assert {r.id: r.agent for r in agents.session.chain.lines.receipts if r.state == "delivered"}["L2"] == "main"
-        (result,) = agents.results("main")
-        assert result == ("Step 1.\n\n[explore-1 stopped: max_iterations]", False)
+        assert agents.results("main") == [("Step 1.\n\n[explore-1 stopped: max_iterations]", False)]
 
 
 async def test_a_moved_urgent_line_stays_urgent() -> None:
     async with family(use=ONE_ITERATION) as agents:
-        await agents.begin([starts("explore", [WAIT]), ["plan_add_task", {"task": "x"}]])
+        await agents.begin([start("explore", [WAIT]), ["plan_add_task", {"task": "x"}]])
         agents.send("!use B")
-        agents.waiters.let_go("explore-1")
+        agents.waiters.release("explore-1")
         await agents.finish()
-        assert agents.results("main")[1] == (SKIPPED, True)
-        (delivered,) = agents.interruptions("main")
-        assert (delivered.ids, delivered.point) == (("L2",), "C")
+        _, plan_result = agents.results("main")
+        assert plan_result == (SKIPPED, True)
+        (interruption,) = agents.interruptions("main")
+        assert (interruption.ids, interruption.point) == (("L2",), "C")
 
 
-@pytest.mark.parametrize("line", ["!use B", "!!use B"])
+@pytest.mark.parametrize("line", ["!use B", "!!use B"], ids=["urgent", "now"])
 async def test_a_moved_line_withdraws_its_new_agents_question(line: str) -> None:
     async with family(use=ONE_ITERATION) as agents:
         with agents.session.chain.answering():
-            await agents.begin([starts("explore", [WAIT]), ASK])
+            await agents.begin([start("explore", [WAIT]), ASK])
             agents.send(line, to="explore-1")
-            agents.waiters.let_go("explore-1")
+            agents.waiters.release("explore-1")
             await agents.quiet()
             assert agents.session.chain.questions.open_id is None
             await agents.finish()
@@ -209,9 +194,9 @@ async def test_a_moved_line_withdraws_its_new_agents_question(line: str) -> None
 
 async def test_moved_guidance_that_was_used_stays() -> None:
     async with family(use=ONE_ITERATION) as agents:
-        await agents.begin([starts("explore", [WAIT]), starts("plan", [WAIT])])
+        await agents.begin([start("explore", [WAIT]), start("plan", [WAIT])])
         agents.send("focus on tests", to="explore-1")
-        agents.waiters.let_go("explore-1")
+        agents.waiters.release("explore-1")
         await agents.quiet()
         assert agents.waiters.heard["explore-1"] == ["tests"]
         assert agents.session.chain.lines.last_waiting() is None
@@ -222,49 +207,45 @@ async def test_moved_guidance_that_was_used_stays() -> None:
 
 async def test_a_moved_now_line_cancels_the_parents_tools() -> None:
     async with family(use=ONE_ITERATION) as agents:
-        await agents.begin([starts("explore", [WAIT]), starts("plan", [WAIT])], answer="All.")
+        await agents.begin([start("explore", [WAIT]), start("plan", [WAIT])], answer="All.")
         agents.send("!!use B")
         await agents.quiet()
         await agents.finish()
-        (delivered,) = agents.interruptions("main")
-        assert (delivered.ids, delivered.point) == (("L2",), "N")
-        results = agents.results("main")
-        assert "[explore-1 stopped: max_iterations]" in results[0][0]
-        assert results[1] == ("[Interrupted: stopped while running, it may have had effects]", True)
+        (interruption,) = agents.interruptions("main")
+        assert (interruption.ids, interruption.point) == (("L2",), "N")
+        (explorers_text, _), plan_result = agents.results("main")
+        assert "[explore-1 stopped: max_iterations]" in explorers_text
+        assert plan_result == (INTERRUPTED, True)
 
 
 async def test_only_moved_lines_may_exceed_the_inbox() -> None:
     use = settings(agents=True, inbox_size=2, kinds='{"explore": {"max_iterations": 1}}')
     async with family(use=use) as agents:
-        await agents.begin([starts("explore", [WAIT]), starts("plan", [WAIT])])
+        await agents.begin([start("explore", [WAIT]), start("plan", [WAIT])])
         for text, to in (("a", "explore-1"), ("b", "main"), ("c", "explore-1"), ("d", "main")):
             agents.send(text, to)
-        agents.waiters.let_go("explore-1")
+        agents.waiters.release("explore-1")
         await agents.quiet()
-        assert [(a.id, a.agent) for a in agents.session.chain.lines.waiting] == [
-            (f"L{n}", "main") for n in (2, 3, 4, 5)
-        ]
-        refused = agents.session.chain.submit("e", to="main")
-        assert refused.what == "refused"
+        waiting = [(line.id, line.agent) for line in agents.session.chain.lines.waiting]
+        assert waiting == [("L2", "main"), ("L3", "main"), ("L4", "main"), ("L5", "main")]
+        assert agents.session.chain.submit("e", to="main").what == "refused"
         assert agents.send("f", to="plan-1") == "plan-1"
         await agents.finish()
         assert [i.ids for i in agents.interruptions("main")] == [("L2", "L3", "L4", "L5")]
 
 
 async def test_an_undeliverable_line_moves_to_the_parent() -> None:
-    class Disk(FullDisk):
-        """A disk that is nearly full until the end of the child is recorded."""
-
+    class DiskFullUntilChildEnds(FullDisk):
         def append(self, data: bytes) -> None:
             super().append(data)
             if b'"agent_ended"' in data:
                 self.full = False
 
-    disk = Disk()
+    disk = DiskFullUntilChildEnds()
     async with family(file=disk) as agents:
-        await agents.begin([starts("explore", [WAIT])])
+        await agents.begin([start("explore", [WAIT])])
         agents.send("use B" + "x" * 600)
-        disk.room = 700  # for the end of an agent, and not for the message with this line
+        disk.room = 700  # enough to record the end of the child, but not a message with this line
         await agents.finish()
         assert [(i.ids, i.point) for i in agents.interruptions("main")] == [(("L2",), "D")]
 
@@ -272,9 +253,9 @@ async def test_an_undeliverable_line_moves_to_the_parent() -> None:
 async def test_an_executed_todo_is_not_repeated_by_parents() -> None:
     disk = FullDisk()
     async with family(file=disk) as agents:
-        await agents.begin([starts("explore", [WAIT])])
+        await agents.begin([start("explore", [WAIT])])
         agents.send(f"todo: add {'x' * 400}", to="explore-1")
-        disk.room = 700  # for the change of the plan, and not for the message about it, which has the text twice
+        disk.room = 700  # enough to record the change of the plan, but not the message, which has the text twice
         await agents.finish()
         assert agents.session.state("L2") == "handled"
         assert len(agents.session.chain.plan.tasks) == 1
@@ -294,60 +275,53 @@ rules: [{match: '^hurry', action: urgent}, {match: '^enough', action: stop}]
 }
 
 
-def with_prompts() -> Settings:
+def settings_with_prompts() -> Settings:
     kinds = {"explore": {"prompt": "explore.yaml"}}
     return settings(agents=True, kinds=json.dumps(kinds), files=json.dumps(PROMPTS))
 
 
 async def test_the_targets_handler_prompt_applies() -> None:
-    async with family(use=with_prompts()) as agents:
-        await agents.begin([starts("explore", [WAIT]), starts("plan", [WAIT])])
+    async with family(use=settings_with_prompts()) as agents:
+        await agents.begin([start("explore", [WAIT]), start("plan", [WAIT])])
         agents.send("hurry up")
         agents.send("hurry up", to="plan-1")
         await agents.finish()
-        urgencies = {(e.target_agent, e.urgency) for e in agents.session.of(events.LineQueued)}
-        assert urgencies == {("explore-1", "urgent"), ("plan-1", "next")}
-        (message,) = [text for text in agents.texts("explore-1") if "hurry" in text]
-        assert message == f"FOR THE EXPLORER (explore-1, {work([WAIT])}): hurry up"
-        (message,) = [text for text in agents.texts("plan-1") if "hurry" in text]
-        assert message == "USER INTERRUPTION: hurry up"
+        urgencies = {e.target_agent: e.urgency for e in agents.session.of(events.LineQueued)}
+        assert urgencies == {"explore-1": "urgent", "plan-1": "next"}
+        task = work([WAIT])
+        assert agents.texts("explore-1") == [task, f"FOR THE EXPLORER (explore-1, {task}): hurry up"]
+        assert agents.texts("plan-1") == [task, "USER INTERRUPTION: hurry up"]
         sources = {e.agent: e.prompt_source.partition(":")[0] for e in agents.session.of(events.UserInterruption)}
         assert sources == {"explore-1": "yaml", "plan-1": "default"}
 
 
 async def test_a_stop_rule_of_a_child_stops_all() -> None:
-    async with family(use=with_prompts()) as agents:
-        await agents.begin([starts("explore", [WAIT]), starts("plan", [WAIT])])
+    async with family(use=settings_with_prompts()) as agents:
+        await agents.begin([start("explore", [WAIT]), start("plan", [WAIT])])
         assert agents.session.chain.submit("enough of that").what == "stopping"
         result = await agents.finish()
         assert result.status == "cancelled_with_partial"
-        assert {e.name: e.status for e in agents.session.of(events.AgentEnded)} == {
-            "explore-1": "cancelled_with_partial",
-            "plan-1": "cancelled_with_partial",
-        }
-
-
-def tree_of(agents: Family) -> list[tuple[str, str]]:
-    return [(view.name, view.parent) for view in agents.session.chain.agents]
+        statuses = {e.name: e.status for e in agents.session.of(events.AgentEnded)}
+        assert statuses == {"explore-1": "cancelled_with_partial", "plan-1": "cancelled_with_partial"}
 
 
 async def test_the_chain_lists_its_agents() -> None:
     async with family() as agents:
-        await agents.begin([starts("explore")], [starts("agent", [starts("plan", [WAIT])])])
-        assert tree_of(agents) == [("main", ""), ("agent-1", "main"), ("plan-1", "agent-1"), ("explore-1", "main")]
-        views = {view.name: view for view in agents.session.chain.agents}
-        assert {name: v.state for name, v in views.items()} == {
-            "main": "executing",
-            "agent-1": "executing",
-            "plan-1": "executing",
-            "explore-1": "finished",
-        }
-        assert views["main"].iteration == 2
-        assert views["main"].tokens == 11 * 5, "including its descendants"
-        assert views["agent-1"].tokens == 11 * 2
-        assert views["explore-1"].task == work()
+        await agents.begin([start("explore")], [start("agent", [start("plan", [WAIT])])])
+        main, agent, plan, explore = agents.session.chain.agents
+        assert [(view.name, view.parent, view.state) for view in (main, agent, plan, explore)] == [
+            ("main", "", "executing"),
+            ("agent-1", "main", "executing"),
+            ("plan-1", "agent-1", "executing"),
+            ("explore-1", "main", "finished"),
+        ]
+        assert (main.iteration, explore.task) == (2, work())
+        call_tokens = Obedient().usage.total_tokens
+        assert main.tokens == 5 * call_tokens, "with those of its descendants"
+        assert agent.tokens == 2 * call_tokens
         assert agents.session.chain.status().startswith("iteration 2, tools, 2 agents below; 0 lines wait")
         agents.send("use B")
-        assert {v.name: v.waiting for v in agents.session.chain.agents}["plan-1"] == 1
+        _, _, plan, _ = agents.session.chain.agents
+        assert plan.waiting == 1
         await agents.finish()
-        assert [v.state for v in agents.session.chain.agents] == ["finished"] * 4
+        assert [view.state for view in agents.session.chain.agents] == ["finished"] * 4

@@ -1,11 +1,7 @@
-"""Lines that steer a run without stopping it: where each kind enters, and what models and tools receive."""
-
-from __future__ import annotations
-
-from collections.abc import Callable
+"""Lines that steer a run without stopping it: where each kind is delivered, and what models and tools receive."""
 
 import pytest
-from support import SKIPPED, Session, at, checked_session, open_session, settings
+from support import SKIPPED, at, checked_session, open_session, settings
 from support.gates import (
     SLOW_ANSWER,
     THREE_ROUNDS,
@@ -13,14 +9,12 @@ from support.gates import (
     Gates,
     begin,
     finish,
-    results,
     started,
     tick,
 )
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain import events
-from chain.errors import UserError
 
 RESUME = "Your reply was shown to the user."
 
@@ -32,7 +26,7 @@ rules:
 """
 
 
-async def test_a_line_during_an_answer_enters_at_b(mock_clock: MockClock) -> None:
+async def test_lines_during_an_answer_arrive_at_b(mock_clock: MockClock) -> None:
     async with checked_session(SLOW_ANSWER) as session:
         session.chain.submit("Do the task")
         await tick(mock_clock)
@@ -41,9 +35,10 @@ async def test_a_line_during_an_answer_enters_at_b(mock_clock: MockClock) -> Non
         for _ in range(3):
             await tick(mock_clock)
         await session.chain.wait_idle()
-        [entered] = session.of(events.UserInterruption)
-        assert (entered.point, entered.iteration, entered.waited_s) == ("B", 1, 20)
-        assert [record["waited_s"] for record in session.records if record.get("point") == "B"] == [20, 20]
+        [interruption] = session.of(events.UserInterruption)
+        assert (interruption.point, interruption.iteration, interruption.waited_s) == ("B", 1, 20)
+        waits = {r["type"]: r["waited_s"] for r in session.records if r.get("point") == "B"}
+        assert waits == {"message": 20, "receipt": 20}
         assert session.result.replies == ("The whole answer.", "Noted.")
         assert session.sent() == "user: Do the task\nassistant: The whole answer.\nuser: USER INTERRUPTION: shorter"
 
@@ -57,10 +52,12 @@ async def test_a_line_is_queued_then_delivered() -> None:
         assert session.chain.status().startswith("iteration 1, tools; 1 line waits")
         await finish(session, gates)
         assert session.chain.status().startswith("nothing is running; 0 lines wait")
-        found = [e for e in session.events if "L2" in (getattr(e, "id", ""), *getattr(e, "ids", ()))]
-        assert [e.type for e in found] == ["line_queued", "user_interruption", "receipt"]
-        assert (found[1].target_agent, found[1].parent_id, found[1].prompt_source) == ("main", "root", "default")
-        assert (found[2].state, found[2].agent, found[2].iteration, found[2].point) == ("delivered", "main", 1, "D")
+        of_the_line = [e for e in session.events if "L2" in (getattr(e, "id", ""), *getattr(e, "ids", ()))]
+        queued, interruption, receipt = of_the_line
+        assert (queued.type, interruption.type, receipt.type) == ("line_queued", "user_interruption", "receipt")
+        source = (interruption.target_agent, interruption.parent_id, interruption.prompt_source)
+        assert source == ("main", "root", "default")
+        assert (receipt.state, receipt.agent, receipt.iteration, receipt.point) == ("delivered", "main", 1, "D")
         messages = [r for r in session.records if r["type"] == "message" and r["message"]["role"] == "user"]
         assert [(r["is_interjection"], r["line_ids"], r["point"]) for r in messages] == [
             (False, ["L1"], "start"),
@@ -77,14 +74,14 @@ async def test_an_interruption_leaves_no_trace_in_later_runs(line: str) -> None:
         await begin(session, gates, "a", line)
         await finish(session, gates)
         assert session.chain.lines.waiting == ()
-        before = len(session.events)
-        count = len(session.model.requests)
+        later: list[events.Event] = []
+        session.chain.listen(later.append)
         assert (await session.run("Do another task")).status == "done"
-        assert results(session)[-3:] == ["a is done", "b is done", "c is done"]
-        assert [r.tail for r in session.model.requests[count:]] == [(), ()]
-        assert [r.overrides.max_tokens for r in session.model.requests[count:]] == [None, None]
-        types = {e.type for e in session.events[before:]}
-        assert not types & {"user_interruption", "line_queued", "notice", "plan_changed"}
+        *_, first, last = session.model.requests
+        assert (first.tail, first.overrides.max_tokens) == (last.tail, last.overrides.max_tokens) == ((), None)
+        tool_results = [event.text for event in later if isinstance(event, events.ToolResult)]
+        assert tool_results == ["a is done", "b is done", "c is done"]
+        assert not {event.type for event in later} & {"user_interruption", "line_queued", "notice", "plan_changed"}
 
 
 async def test_an_urgent_line_skips_unstarted_tools() -> None:
@@ -96,16 +93,15 @@ async def test_an_urgent_line_skips_unstarted_tools() -> None:
         assert session.of(events.ToolResult, events.UserInterruption) == [], "the running tool finishes"
         await finish(session, gates)
         assert started(session) == ["a"]
-        assert results(session) == ["a is done", SKIPPED, SKIPPED]
-        [entered] = session.of(events.UserInterruption)
-        assert (entered.point, entered.ids, entered.tools_skipped) == ("C", ("L2",), ("gate", "gate"))
-        assert [(e.is_error, e.seconds) for e in session.of(events.ToolResult)[1:]] == [(True, 0), (True, 0)]
-        assert [e.input for e in session.of(events.ToolResult)] == [{}, {"at": "b"}, {"at": "c"}]
-        last = session.model.requests[1].messages
-        assert ([r.is_error for r in last[-2].results], last[-1].text) == (
-            [False, True, True],
-            "USER INTERRUPTION: shorter",
-        )
+        [interruption] = session.of(events.UserInterruption)
+        assert (interruption.point, interruption.ids) == ("C", ("L2",))
+        assert interruption.tools_skipped == ("gate", "gate")
+        _, *skipped = session.of(events.ToolResult)
+        assert [(e.is_error, e.seconds, e.input) for e in skipped] == [(True, 0, {"at": "b"}), (True, 0, {"at": "c"})]
+        *_, tool_results, message = session.model.requests[1].messages
+        sent = [(r.text, r.is_error) for r in tool_results.results]
+        assert sent == [("a is done", False), (SKIPPED, True), (SKIPPED, True)]
+        assert message.text == "USER INTERRUPTION: shorter"
 
 
 async def test_an_urgent_line_delivers_the_whole_queue() -> None:
@@ -115,10 +111,11 @@ async def test_an_urgent_line_delivers_the_whole_queue() -> None:
         await begin(session, gates, "a", *lines)
         session.chain.submit("six?")
         await finish(session, gates)
-        [entered] = session.of(events.UserInterruption)
-        assert entered.point == "C"
-        assert entered.ids == ("L2", "L4", "L5", "L6", "L7", "L8")
-        assert session.model.requests[1].messages[-1].text.split("\n\n") == [
+        [interruption] = session.of(events.UserInterruption)
+        assert interruption.point == "C"
+        assert interruption.ids == ("L2", "L4", "L5", "L6", "L7", "L8"), "all but the follow-up"
+        *_, message = session.model.requests[1].messages
+        assert message.text.split("\n\n") == [
             "USER INTERRUPTION: one",
             "USER INTERRUPTION: todo: add two (Done: task 1 added: two)",
             "USER INTERRUPTION: three",
@@ -129,7 +126,7 @@ async def test_an_urgent_line_delivers_the_whole_queue() -> None:
         assert [e.query for e in session.of(events.RunStarted)] == ["Do the task", "the next"]
 
 
-async def test_an_urgent_line_on_the_last_iteration() -> None:
+async def test_an_urgent_line_at_the_limit_is_returned() -> None:
     gates = Gates()
     async with open_session(THREE_TOOLS, tools=gates.tools, use=settings(max_iterations=1)) as session:
         await begin(session, gates, "a", "!shorter", "!todo: add x")
@@ -143,61 +140,57 @@ async def test_an_urgent_line_on_the_last_iteration() -> None:
 async def test_a_safe_point_reports_a_stop() -> None:
     gates = Gates("place 1")
     async with open_session(TOUR, tools=gates.tools) as session:
-        await begin(session, gates, "place 2", "skip Amazon")
+        await begin(session, gates, "place 2", "skip Amazon")  # place 1 is open
         session.chain.submit("stop")
         result = await finish(session, gates)
         assert gates.heard == [("skip_source", "Amazon")]
         assert result.partial_results == ("[1 visited, 2 skipped]",)
 
 
-ENDS: dict[str, Callable[[Session], object]] = {
-    "cancelled_with_partial": lambda session: session.chain.submit("stop"),
-    "interrupted": lambda session: session.chain.interrupt(),
-    "max_iterations": lambda session: None,
-}
-
-
-@pytest.mark.parametrize("status", ENDS)
+@pytest.mark.parametrize("status", ["cancelled_with_partial", "interrupted", "max_iterations"])
 async def test_used_guidance_ends_handled_unless_delivered(status: str) -> None:
     gates = Gates("place 1")
-    use = settings(max_iterations=1)
-    async with open_session(TOUR, tools=gates.tools, use=use) as session:
+    async with open_session(TOUR, tools=gates.tools, use=settings(max_iterations=1)) as session:
         at(session, events.ToolCall, lambda: session.chain.submit("skip Amazon"))
         await begin(session, gates, "place 2", "skip the Wiki")
-        with pytest.raises(UserError, match="a running tool has acted on L2 already"):
-            session.chain.lines.drop("L2")
         assert gates.heard == [("skip_source", "Amazon")]
-        ENDS[status](session)
-        if status == "max_iterations":
-            at(session, events.ToolResult, lambda: session.chain.submit("ignore prices"))
+        if status == "cancelled_with_partial":
+            session.chain.submit("stop")
+        if status == "interrupted":
+            session.chain.interrupt()
         result = await finish(session, gates, max_iterations=1)
         assert result.status == status
         # Except after an interrupt, the tool reaches another safe point and receives the second line too.
         second = "returned" if status == "interrupted" else "handled"
         assert (session.state("L2"), session.state("L3")) == ("handled", second)
-        if status == "max_iterations":
-            assert session.state("L4") == "returned"
 
 
-async def test_used_guidance_is_settled_as_the_program_ends() -> None:
+async def test_unused_guidance_is_returned_at_the_limit() -> None:
+    gates = Gates(is_open=True)
+    async with checked_session(TOUR, tools=gates.tools, use=settings(max_iterations=1)) as session:
+        at(session, events.ToolResult, lambda: session.chain.submit("ignore prices"))
+        assert (await session.run("Do the task")).status == "max_iterations"
+        assert session.state("L2") == "returned"
+
+
+async def test_leaving_settles_used_guidance() -> None:
     gates = Gates("place 1")
     async with open_session(TOUR, tools=gates.tools, interactive=True) as session:
         at(session, events.ToolCall, lambda: session.chain.submit("skip Amazon"))
         await begin(session, gates, "place 2", "skip the Wiki")
         session.chain.runs.leave()
         await session.chain.wait_idle()
-        assert (session.state("L2"), session.state("L3")) == ("handled", "queued"), (
-            "another process must not use it again"
-        )
+        assert session.state("L2") == "handled", "no other process uses it again"
+        assert session.state("L3") == "queued"
 
 
+# Calls a tool, talks, is asked to continue, and does the same again.
 TALK = """
 rules:
   - {when: {step: 1}, tools: [{name: gate, input: {at: a}}]}
   - {when: {step: 3}, tools: [{name: gate, input: {at: b}}]}
   - {text: 'Reply ${turn}.'}
 """
-"""Works, talks, is led back, works and talks again."""
 
 
 async def test_each_delivery_resumes_the_task_once() -> None:
@@ -231,16 +224,3 @@ async def test_no_iteration_left_to_resume_is_max_iterations() -> None:
         await begin(session, gates, "a", "why?")
         result = await finish(session, gates, max_iterations=2)
         assert (result.status, result.result, result.iterations) == ("max_iterations", "Reply 2.", 2)
-
-
-async def test_follow_ups_start_runs_in_order() -> None:
-    gates = Gates()
-    async with open_session(THREE_TOOLS, tools=gates.tools) as session:
-        at(session, events.Reply, lambda: session.chain.submit("then: Do the third"), nth=2)
-        await begin(session, gates, "a", "then: Do the next", "!shorter")
-        result = await finish(session, gates)
-        assert session.of(events.UserInterruption)[0].ids == ("L3",)
-        assert [e.query for e in session.of(events.RunStarted)] == ["Do the task", "Do the next", "Do the third"]
-        assert [r.point for r in session.chain.lines.receipts] == ["start", "start", "C", "start"]
-        assert [r.status for r in session.of(events.Result)] == ["done"] * 3
-        assert result.iterations == 2, "each run counts from 1"

@@ -1,13 +1,7 @@
-"""What stops and interrupts leave of a run: the shown text, the results and the conversation."""
-
-from __future__ import annotations
+"""The text, the results and the conversation that remain after a stop or an interrupt."""
 
 import pytest
-from support import (
-    at,
-    checked_session,
-    open_session,
-)
+from support import at, checked_session, open_session
 from support.checks import check_next_run
 from support.gates import THREE_TOOLS, Gates, begin, finish, started, tick
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -15,16 +9,16 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from chain import events
 from chain.text.wording import INTERRUPT_NOTE, QUESTION, STOP_NOTE
 
-SURVEY = """
+# A tool that returns a result and an unknown one, then an answer in two pieces.
+TOOLS_THEN_ANSWER = """
 rules:
   - {when: {interruption: .}, text: Noted.}
   - {when: {step: 1}, tools: [{name: gate, input: {at: a}}, {name: nothing, input: {}}]}
   - {text: The whole answer., pace: {chunk: 10, delay_s: 10}}
 """
-"""A tool that finds something and one that fails, then an answer in two pieces."""
 
 
-async def test_interrupts_at_a_result_hit_the_next_run() -> None:
+async def test_interrupts_at_a_result_hit_the_follow_up() -> None:
     async with open_session("rules: [{text: The answer.}]") as session:
         at(session, events.TextDelta, lambda: session.chain.submit("then: Do the next task"))
         at(session, events.Result, session.interrupt)
@@ -59,40 +53,48 @@ rules:
         await check_next_run(session)
 
 
-@pytest.mark.parametrize("shown", ["nothing", "thinking", "blank text"])
-async def test_an_interrupt_keeps_no_blank_text(shown: str, mock_clock: MockClock) -> None:
-    said = {"nothing": "text: Text.", "thinking": "thinking: Hm\n    text: Text.", "blank text": "text: '   Text.'"}
-    model = "rules:\n  - {when: {user: another}, text: The answer.}\n  - " + said[shown]
-    async with open_session(f"{model}\n    pace: {{chunk: 2, delay_s: 10}}") as session:
+@pytest.mark.parametrize("reply", ["thinking: Hm, text: Text.", "text: '   Text.'"], ids=["thinking", "blank text"])
+async def test_an_interrupt_keeps_no_blank_text(reply: str, mock_clock: MockClock) -> None:
+    model = f"rules: [{{when: {{user: another}}, text: Done.}}, {{{reply}, pace: {{chunk: 2, delay_s: 10}}}}]"
+    async with open_session(model) as session:
         session.chain.submit("Do the task")
-        await wait_all_tasks_blocked()
-        if shown != "nothing":
-            await tick(mock_clock)
+        await tick(mock_clock)
         session.interrupt()
         await session.chain.wait_idle()
         assert session.conversation == ["Do the task", INTERRUPT_NOTE]
         await check_next_run(session)
 
 
-LIST = "Here's what I found before you cancelled:\n• gate: a is done\n[1 done, 0 skipped]"
+RESULTS = "Here's what I found before you cancelled:\n• gate: a is done\n[1 done, 0 skipped]"
 
 
-@pytest.mark.parametrize("is_shown", [False, True])
-async def test_a_stop_after_tools_shows_results_and_text(is_shown: bool, mock_clock: MockClock) -> None:
-    """What failed is no result."""
-    async with checked_session(SURVEY, tools=Gates("a").tools) as session:
+async def test_a_stop_before_an_answer_shows_results() -> None:
+    async with checked_session(TOOLS_THEN_ANSWER, tools=Gates("a").tools) as session:
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
-        if is_shown:
-            await tick(mock_clock)
         session.chain.submit("stop")
         await session.chain.wait_idle()
-        result, note = session.result, "Results found but response generation was cancelled."
-        assert result.phase_reached == ("answering" if is_shown else "thinking")
-        assert result.status == ("cancelled_during_synthesis" if is_shown else "cancelled_with_partial")
+        result = session.result
+        assert (result.status, result.phase_reached) == ("cancelled_with_partial", "thinking")
+        assert result.partial_results == ("a is done",), "without the error of the unknown tool"
+        assert result.result == f"{RESULTS}\n\n{QUESTION}"
+        _, _, _, *after_tools = session.conversation
+        assert after_tools == [STOP_NOTE]
+
+
+async def test_a_stop_while_answering_shows_text_and_results(mock_clock: MockClock) -> None:
+    async with checked_session(TOOLS_THEN_ANSWER, tools=Gates("a").tools) as session:
+        session.chain.submit("Do the task")
+        await tick(mock_clock)
+        session.chain.submit("stop")
+        await session.chain.wait_idle()
+        result = session.result
+        assert (result.status, result.phase_reached) == ("cancelled_during_synthesis", "answering")
         assert result.partial_results == ("a is done",)
-        assert result.result.split("\n\n") == (["The whole", LIST, note, QUESTION] if is_shown else [LIST, QUESTION])
-        assert session.conversation[3:] == (["The whole ", STOP_NOTE] if is_shown else [STOP_NOTE])
+        note = "Results found but response generation was cancelled."
+        assert result.result == f"The whole\n\n{RESULTS}\n\n{note}\n\n{QUESTION}"
+        _, _, _, *after_tools = session.conversation
+        assert after_tools == ["The whole ", STOP_NOTE]
 
 
 async def test_a_stop_shows_nothing_of_a_broken_reply(mock_clock: MockClock) -> None:
@@ -108,11 +110,11 @@ async def test_a_stop_shows_nothing_of_a_broken_reply(mock_clock: MockClock) -> 
 
 
 async def test_a_stop_at_the_result_finds_nothing_running() -> None:
-    said: list[str] = []
+    replies: list[str] = []
     async with checked_session("rules: [{text: The answer.}]") as session:
-        at(session, events.Result, lambda: said.append(session.chain.submit("stop").message))
+        at(session, events.Result, lambda: replies.append(session.chain.submit("stop").message))
         assert (await session.run("Do the task")).status == "done"
-        assert said == ["Nothing is running."]
+        assert replies == ["Nothing is running."]
         assert [r.id for r in session.chain.lines.receipts] == ["L1"]
         await check_next_run(session)
 

@@ -1,6 +1,4 @@
-"""The tool calls of a reply: which run together, and what lines, interrupts and errors do to them."""
-
-from __future__ import annotations
+"""The tool calls of a reply: which run in parallel, and what lines, interrupts and errors do to them."""
 
 import json
 from collections.abc import AsyncIterator, Sequence
@@ -22,19 +20,19 @@ from chain.agent.tool_calls import MAX_CALLS_AT_ONCE, batches
 from chain.tools.tool import Tool, ToolContext, tool
 
 
-def asking(calls: Sequence[str]) -> str:
-    """A model whose first reply makes these calls, each a name and an argument; then it answers."""
+def model_calling(calls: Sequence[str]) -> str:
+    """Return the rules of a model whose first reply makes these calls ("NAME ARGUMENT"), and which then answers."""
     rows = [f"{{name: {name}, input: {{at: {at}}}}}" for name, at in (call.split() for call in calls)]
     return f"rules: [{{times: 1, text: Looking., tools: [{', '.join(rows)}]}}, {{text: The answer.}}]"
 
 
 @asynccontextmanager
-async def calling(
+async def running_calls(
     *calls: str, tools: Sequence[Tool] = (), file: MemoryFile | None = None
 ) -> AsyncIterator[tuple[Session, Gates]]:
-    """Run a model that makes these calls until its tools wait at their gates. At the end, wait for the run."""
+    """Run a model that makes these calls until its tools wait at their gates. Finally, wait for the run."""
     gates = Gates()
-    async with checked_session(asking(calls), tools=[*gates.tools, *tools, leaving(gates)], file=file) as session:
+    async with checked_session(model_calling(calls), tools=[*gates.tools, *tools, leave(gates)], file=file) as session:
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
         yield session, gates
@@ -45,15 +43,16 @@ class Abrupt(BaseException):
     """An exception that is no ``Exception``."""
 
 
-def leaving(gates: Gates) -> Tool:
+def leave(gates: Gates) -> Tool:
+    """Return a tool that raises ``Abrupt`` after its gate, also when it is cancelled there."""
+
     @tool(read_only=True)
     async def leave(ctx: ToolContext, at: str) -> str:
-        """Raise, even if it is cancelled."""
+        """Leave."""
         try:
             await gates.work(at)
         finally:
             raise Abrupt(at)
-        return ""
 
     return leave
 
@@ -67,8 +66,9 @@ async def open_gates(session: Session, gates: Gates, *names: str) -> None:
 
 
 def results(session: Session) -> list[str]:
-    """Return the results in the conversation."""
-    return session.conversation[2].split(" | ")
+    """Return the recorded results of the first reply's calls."""
+    _query, _calls, message, *_ = session.conversation
+    return message.split(" | ")
 
 
 def ids(session: Session, type: str) -> list[str]:
@@ -81,54 +81,69 @@ def call_ids(session: Session) -> list[str]:
     return [block.id for message in session.chain.runs.executor.conversation.messages for block in message.calls]
 
 
+def test_adjacent_reading_calls_are_a_batch() -> None:
+    """In this string, each "r" is a call that reads, and each "w" one that writes."""
+    assert ["".join(batch) for batch in batches("wrrwwr", lambda c: c == "r")] == ["w", "rr", "w", "w", "r"]
+
+
 @given(st.lists(st.tuples(st.integers(), st.booleans())))
 def test_batches_are_maximal_and_keep_the_order(calls: list[tuple[int, bool]]) -> None:
-    assert ["".join(batch) for batch in batches("wrrwwr", lambda c: c == "r")] == ["w", "rr", "w", "w", "r"]
-    found = list(batches(calls, lambda c: c[1]))
+    def is_reading(call: tuple[int, bool]) -> bool:
+        return call[1]
+
+    found = list(batches(calls, is_reading))
 
     assert [call for batch in found for call in batch] == calls
-    assert all(batch and (len(batch) == 1 or all(along for _, along in batch)) for batch in found)
-    assert not any(one[0][1] and two[0][1] for one, two in pairwise(found))
+    assert all(len(batch) == 1 or (batch and all(map(is_reading, batch))) for batch in found)
+    assert not any(is_reading(last) and is_reading(first) for (*_, last), (first, *_) in pairwise(found))
 
 
-async def test_writing_calls_run_alone_reading_ones_together() -> None:
+async def test_only_reading_calls_run_in_parallel() -> None:
     calls = ["look a", "look b", "change c", "change d", "look e", "look f"]
-    async with calling(*calls) as (session, gates):
-        seen = []
+    async with running_calls(*calls) as (session, gates):
+        started_before_opening = {}
         for name in "bacdfe":
-            seen.append("".join(gates.begun))
+            started_before_opening[name] = "".join(gates.begun)
             gates.let(name)
             await wait_all_tasks_blocked()
-        assert seen == ["ab", "ab", "abc", "abcd", "abcdef", "abcdef"]
+        expected = {"b": "ab", "a": "ab", "c": "abc", "d": "abcd", "f": "abcdef", "e": "abcdef"}
+        assert started_before_opening == expected
         assert results(session) == [f"seen {name}" for name in "abcdef"]
 
 
 async def test_starts_are_ordered_and_recorded_first() -> None:
-    gates, noted = Gates(is_open=True), list[tuple[int, int]]()
-    async with checked_session(asking([f"look {n}" for n in "abcde"]), tools=gates.tools) as session:
-        for n in range(5):
-            at(
-                session,
-                events.ToolCall,
-                lambda: noted.append((len(ids(session, "tool_started")), len(gates.begun))),
-                n + 1,
-            )
+    gates, counts = Gates(is_open=True), list[tuple[int, int]]()
+    async with checked_session(model_calling(["look a", "look b", "look c"]), tools=gates.tools) as session:
+
+        def count_starts(event: events.Event) -> None:
+            if isinstance(event, events.ToolCall):
+                counts.append((len(ids(session, "tool_started")), len(gates.begun)))
+
+        session.chain.listen(count_starts)
         await session.run("Do the task")
-        assert (gates.begun, noted) == (list("abcde"), [(n + 1, n) for n in range(5)])
+        assert gates.begun == ["a", "b", "c"]
+        assert counts == [(1, 0), (2, 1), (3, 2)], "a call is recorded before its tool starts"
         assert ids(session, "tool_started") == call_ids(session)
         assert sorted(ids(session, "tool_finished")) == sorted(call_ids(session))
 
 
+NAMES = [f"n{n}" for n in range(MAX_CALLS_AT_ONCE + 2)]
+AT_ONCE, QUEUED = NAMES[:MAX_CALLS_AT_ONCE], NAMES[MAX_CALLS_AT_ONCE:]
+"""The arguments of calls that start together, and of two that wait for one of these to end."""
+
+
 async def test_parallel_calls_are_limited() -> None:
-    names = [f"n{n}" for n in range(MAX_CALLS_AT_ONCE + 3)]
-    async with calling(*(f"look {n}" for n in names)) as (session, gates):
-        assert len(gates.did) == len(session.of(events.ToolCall)) == MAX_CALLS_AT_ONCE
+    async with running_calls(*(f"look {n}" for n in NAMES)) as (session, gates):
+        next_name, _ = QUEUED
+        started = [f"+{name}" for name in AT_ONCE]
+        assert gates.did == started
+        assert len(session.of(events.ToolCall)) == MAX_CALLS_AT_ONCE
         gates.let("n5")
         await wait_all_tasks_blocked()
-        assert gates.did[MAX_CALLS_AT_ONCE:] == ["-n5", f"+n{MAX_CALLS_AT_ONCE}"]
+        assert gates.did == [*started, "-n5", f"+{next_name}"]
         assert [e.text for e in session.of(events.ToolResult)] == ["seen n5"], "published as soon as its tool ends"
-        await open_gates(session, gates, *names)
-        assert results(session) == [f"seen {n}" for n in names]
+        await open_gates(session, gates, *NAMES)
+        assert results(session) == [f"seen {n}" for n in NAMES]
 
 
 async def test_each_call_has_its_own_time_limit(mock_clock: MockClock) -> None:
@@ -143,7 +158,7 @@ async def test_each_call_has_its_own_time_limit(mock_clock: MockClock) -> None:
         await trio.sleep(6)
         return "in time"
 
-    async with calling("short a", "long b", "short c", tools=[short, long]) as (session, _):
+    async with running_calls("short a", "long b", "short c", tools=[short, long]) as (session, _):
         mock_clock.jump(3)
         await wait_all_tasks_blocked()
         assert [(e.name, e.seconds) for e in session.of(events.ToolResult)] == [("short", 3), ("short", 3)]
@@ -158,21 +173,21 @@ async def test_each_tool_of_a_batch_gets_guidance() -> None:
     async def report(ctx: ToolContext, at: str) -> str:
         """Report."""
         ctx.progress(f"at {at}")
-        await go_on.wait()
-        return f"heard {[a.value for a in (await ctx.safe_point('end')).adjustments]}"
+        await released.wait()
+        return f"received {[a.value for a in (await ctx.safe_point('end')).adjustments]}"
 
-    go_on = trio.Event()
-    async with calling("report a", "report b", tools=[report]) as (session, _):
+    released = trio.Event()
+    async with running_calls("report a", "report b", tools=[report]) as (session, _):
         session.chain.submit("focus on prices")
-        go_on.set()
+        released.set()
         await session.chain.wait_idle()
-        assert results(session) == ["heard ['prices']"] * 2
+        assert results(session) == ["received ['prices']"] * 2
         progress = [(e.id, e.text) for e in session.of(events.ToolProgress)]
         assert progress == list(zip(call_ids(session), ["at a", "at b"], strict=True))
 
 
 async def test_an_invalid_call_does_not_split_a_batch() -> None:
-    async with calling("look a", "nothing x", "look b") as (session, gates):
+    async with running_calls("look a", "nothing x", "look b") as (session, gates):
         assert gates.begun == ["a", "b"]
         await open_gates(session, gates, "a", "b")
         first, second, third = results(session)
@@ -184,74 +199,75 @@ async def test_an_invalid_call_does_not_split_a_batch() -> None:
         assert (invalid.is_error, invalid.seconds) == (True, 0)
 
 
-MANY = [f"n{n}" for n in range(MAX_CALLS_AT_ONCE + 2)]
-
-
 async def test_a_stop_finishes_started_calls_and_skips_others() -> None:
-    async with calling(*(f"look {n}" for n in MANY), "change x", "look y") as (session, gates):
+    async with running_calls(*(f"look {n}" for n in NAMES), "change x", "look y") as (session, gates):
         session.chain.submit("stop")
         await wait_all_tasks_blocked()
         assert session.chain.is_running
-        await open_gates(session, gates, *MANY)
+        await open_gates(session, gates, *NAMES)
         result = session.result
         assert (result.status, result.phase_reached) == ("cancelled_with_partial", "tools")
-        assert result.partial_results == tuple(f"seen {n}" for n in MANY[:MAX_CALLS_AT_ONCE])
-        assert f"[{MAX_CALLS_AT_ONCE} done, 4 skipped]" in result.result
-        assert results(session) == [*result.partial_results, *[SKIPPED] * 4]
+        assert result.partial_results == tuple(f"seen {n}" for n in AT_ONCE)
+        skipped = [*QUEUED, "x", "y"]
+        assert f"[{len(AT_ONCE)} done, {len(skipped)} skipped]" in result.result
+        assert results(session) == [*result.partial_results, *[SKIPPED for _ in skipped]]
         assert len(session.model.requests) == 1
 
 
 @pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("line", ["stop", "!now"])
-@pytest.mark.parametrize("moments", range(8))
-async def test_stops_and_urgent_lines_hold_queued_calls(moments: int, line: str) -> None:
-    async with calling(*(f"look {n}" for n in MANY)) as (session, gates):
-        gates.let(MANY[0])
-        for _ in range(moments):
+@pytest.mark.parametrize("checkpoints", range(8))
+async def test_stops_and_urgent_lines_hold_queued_calls(checkpoints: int, line: str) -> None:
+    """The line comes this many checkpoints after a call has ended."""
+    async with running_calls(*(f"look {n}" for n in NAMES)) as (session, gates):
+        gates.let("n0")
+        for _ in range(checkpoints):
             await trio.lowlevel.checkpoint()
         session.chain.submit(line)
-        started = len(ids(session, "tool_started"))
-        await open_gates(session, gates, *MANY)
-        assert len(ids(session, "tool_started")) == started
+        started = ids(session, "tool_started")
+        await open_gates(session, gates, *NAMES)
+        assert ids(session, "tool_started") == started
 
 
 async def test_an_urgent_line_waits_for_the_batch() -> None:
-    async with calling("look a", "look b", "change c", "look d") as (session, gates):
+    async with running_calls("look a", "look b", "change c", "look d") as (session, gates):
         gates.let("a")
         await wait_all_tasks_blocked()
         session.chain.submit("!use the other file")
         await open_gates(session, gates, "b")
-        [entered] = session.of(events.UserInterruption)
-        assert (entered.point, entered.tools_skipped) == ("C", ("change", "look"))
+        [interruption] = session.of(events.UserInterruption)
+        assert (interruption.point, interruption.tools_skipped) == ("C", ("change", "look"))
         assert results(session) == ["seen a", "seen b", SKIPPED, SKIPPED]
 
 
-async def test_a_batch_starts_as_one_step() -> None:
+async def test_a_stop_at_a_batchs_start_skips_nothing() -> None:
     gates = Gates(is_open=True)
-    async with checked_session(asking(["look a", "look b", "look c"]), tools=gates.tools) as session:
+    async with checked_session(model_calling(["look a", "look b", "look c"]), tools=gates.tools) as session:
         at(session, events.ToolCall, lambda: session.chain.submit("stop"))
         await session.run("Do the task")
         assert results(session) == ["seen a", "seen b", "seen c"]
         assert session.result.status == "cancelled_with_partial"
 
 
-async def test_an_interrupt_of_a_batch() -> None:
-    async with calling(*(f"look {n}" for n in MANY), "change x") as (session, gates):
+async def test_an_interrupt_cancels_started_calls_only() -> None:
+    async with running_calls(*(f"look {n}" for n in NAMES), "change x") as (session, gates):
         gates.let("n3")
         await wait_all_tasks_blocked()
         session.interrupt()
         await session.chain.wait_idle()
         assert (session.result.status, session.result.partial_results) == ("interrupted", ("seen n3",))
-        started = MANY[: MAX_CALLS_AT_ONCE + 1]
-        expected = ["seen n3" if n == "n3" else INTERRUPTED if n in started else SKIPPED for n in MANY]
-        assert (gates.begun, results(session)) == (started, [*expected, SKIPPED])
-        assert sorted(d for d in gates.did if d[0] == "!") == sorted(f"!{n}" for n in started if n != "n3")
+        after_n3, skipped = QUEUED
+        cancelled = [*(name for name in AT_ONCE if name != "n3"), after_n3]
+        assert gates.begun == [*AT_ONCE, after_n3]
+        assert {entry for entry in gates.did if entry.startswith("!")} == {f"!{name}" for name in cancelled}
+        result_of = {"n3": "seen n3", skipped: SKIPPED, "x": SKIPPED, **dict.fromkeys(cancelled, INTERRUPTED)}
+        assert results(session) == [result_of[name] for name in (*NAMES, "x")]
         assert sorted(ids(session, "tool_started")) == sorted(ids(session, "tool_finished"))
 
 
-async def test_an_interrupt_as_a_batch_starts() -> None:
+async def test_an_interrupt_at_a_start_prevents_later_calls() -> None:
     gates = Gates()
-    async with checked_session(asking(["look a", "look b", "look c"]), tools=gates.tools) as session:
+    async with checked_session(model_calling(["look a", "look b", "look c"]), tools=gates.tools) as session:
         at(session, events.ToolCall, session.interrupt, nth=2)
         await session.run("Do the task")
         assert gates.did == ["+a", "!a"]
@@ -259,13 +275,13 @@ async def test_an_interrupt_as_a_batch_starts() -> None:
 
 
 async def test_any_exception_of_a_tool_is_its_result() -> None:
-    async with calling("look a", "leave b", "look c") as (session, gates):
+    async with running_calls("look a", "leave b", "look c") as (session, gates):
         await open_gates(session, gates, "b", "a", "c")
         assert results(session) == ["seen a", "leave failed: Abrupt: b", "seen c"]
 
 
 async def test_an_exception_during_an_interrupt_is_the_result() -> None:
-    async with calling("leave a", "look b") as (session, _):
+    async with running_calls("leave a", "look b") as (session, _):
         session.interrupt()
         await session.chain.wait_idle()
         assert session.result.status == "interrupted"
@@ -274,7 +290,7 @@ async def test_an_exception_during_an_interrupt_is_the_result() -> None:
 
 async def test_internal_errors_propagate_and_cancel_the_batch() -> None:
     class Broken(BaseException):
-        """A mistake of our own."""
+        """An internal error."""
 
     class BrokenFile(MemoryFile):
         def append(self, data: bytes) -> None:
@@ -283,7 +299,7 @@ async def test_internal_errors_propagate_and_cancel_the_batch() -> None:
             super().append(data)
 
     with pytest.raises(Broken):  # noqa: PT012
-        async with calling("look a", "look b", "look c", file=BrokenFile()) as (session, gates):
+        async with running_calls("look a", "look b", "look c", file=BrokenFile()) as (session, gates):
             gates.let("b")
             await trio.sleep_forever()
     assert {"!a", "!c"} <= set(gates.did)
@@ -292,7 +308,7 @@ async def test_internal_errors_propagate_and_cancel_the_batch() -> None:
 
 async def test_a_full_disk_under_a_batch_keeps_results() -> None:
     disk = FullDisk()
-    async with calling("look a", "look b", "look c", file=disk) as (session, gates):
+    async with running_calls("look a", "look b", "look c", file=disk) as (session, gates):
         disk.full = True
         gates.let("a", "b")
         await session.chain.wait_idle()

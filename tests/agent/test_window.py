@@ -1,9 +1,8 @@
-"""How full a window is, what fills it, and what stubs and summaries leave. Pure."""
-
-from __future__ import annotations
+"""The used part of a context window, and the parts of a conversation that a compaction keeps."""
 
 from chain.agent.history import History
 from chain.agent.window import (
+    FIRST_RATIO,
     CompactionRules,
     UserTexts,
     WindowUsage,
@@ -15,32 +14,38 @@ from chain.agent.window import (
 )
 from chain.messages import Image, Message, Text, ToolCall, ToolResult, Usage, assistant, user_text
 
-ASKED, REPLY = user_text("x" * 350), assistant([Text("y" * 700)])
+
+def text_of(tokens: int) -> str:
+    """Return a text of as many characters as are estimated to be this many tokens."""
+    return "x" * int(tokens * FIRST_RATIO)
+
+
+QUERY, REPLY = user_text(text_of(tokens=100)), assistant([Text(text_of(tokens=200))])
 
 
 def test_a_stub_counts_the_images() -> None:
-    pictures = tuple(Image("image/png", f"digest{n}", f"image {n}") for n in range(2))
-    result = ToolResult("c1", "short", images=pictures)
+    images = tuple(Image("image/png", f"digest{n}", f"image {n}") for n in range(2))
+    result = ToolResult("c1", "short", images=images)
     messages = [Message("assistant", (ToolCall("c1", "look", {}),)), Message("user", (result,))]
     assert oldest_results(messages, 1) == ("c1",)
-    stubbed = replace_with_stubs(messages, {"c1"})[1]
+    _, stubbed = replace_with_stubs(messages, {"c1"})
     assert stubbed.results == (ToolResult("c1", "[look: 5 characters and 2 images removed to make room]"),)
-    assert length_of(stubbed) < 100
+    assert length_of(stubbed) < 100, "the stub has no images"
 
 
 def test_counted_replies_are_not_estimated() -> None:
     window_usage = WindowUsage()
-    window_usage.add(ASKED)
+    window_usage.add(QUERY)
     window_usage.update(Usage(100, 200), 0, 0, is_too_long=False)
     window_usage.add(REPLY)
-    assert window_usage.tokens == 300
+    assert window_usage.tokens == 100 + 200, "as counted by the service"
     window_usage.add(REPLY)
-    window_usage.add(ASKED)
-    assert window_usage.tokens == 600, "what comes after it is estimated"
+    window_usage.add(QUERY)
+    assert window_usage.tokens == 100 + 200 + 200 + 100, "later messages are estimated"
 
 
 def test_the_view_lists_the_largest_parts_first() -> None:
-    view = view_of([ASKED, REPLY], WindowUsage(), None, [("tools", 35)])
+    view = view_of([QUERY, REPLY], WindowUsage(), None, [("tools", len(text_of(tokens=10)))])
     assert view.sentence == "replies 200, user's words 100, tools 10"
 
 
@@ -48,9 +53,9 @@ def test_the_latest_words_that_fit_are_kept() -> None:
     words = UserTexts()
     for words.run, text in ((1, "first"), (2, "second"), (3, "third" * 100)):
         words.add(text)
-    kept = "[run 2, task] second\n[run 3, task] " + "third" * 100
-    assert words.select_rows(len("[run 2, task] second\n")) == (kept, 1)
-    assert words.select_rows(0) == (kept.partition("\n")[2], 2)
+    second, third = "[run 2, task] second\n", "[run 3, task] " + "third" * 100
+    assert words.select_rows(len(second)) == (second + third, 1), "the last text is kept in any case"
+    assert words.select_rows(0) == (third, 2)
 
 
 def test_the_summary_prompt_names_the_focus() -> None:
@@ -61,17 +66,18 @@ def test_the_summary_prompt_names_the_focus() -> None:
 
 def test_kept_messages_do_not_begin_with_results() -> None:
     call, result = ToolCall("c1", "look", {}), ToolResult("c1", "y" * 50)
-    messages = [ASKED, assistant([call]), Message("user", (result,)), assistant([Text("z" * 50)])]
-    assert count_latest_fitting(messages, 104) == 1, "the results fit, but not their call"
-    assert count_latest_fitting(messages, 106) == 3
+    messages = [QUERY, assistant([call]), Message("user", (result,)), assistant([Text("z" * 50)])]
+    call_to_reply = sum(length_of(message) for message in messages if message is not QUERY)
+    assert count_latest_fitting(messages, call_to_reply - 1) == 1, "the results fit, but not their call"
+    assert count_latest_fitting(messages, call_to_reply) == 3
 
 
 def test_answered_texts_survive_a_withdrawal() -> None:
     history = History()
-    for text, id in (("the year 2024", ""), ("the forbidden word", "L2")):
-        history.append(user_text(text))
-        history.words.add(text, line_id=id)
-        if not id:
-            history.append(REPLY)
+    history.append(user_text("the year 2024"))
+    history.words.add("the year 2024")
+    history.append(REPLY)
+    history.append(user_text("the forbidden word"))
+    history.words.add("the forbidden word", line_id="L2")
     history.withdraw(["L2"])
     assert history.words.select_rows(1_000) == ("[run 0, task] the year 2024", 0)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 import trio
-from support.agents import WAIT, Call, Family, family, starts
+from support.agents import WAIT, Call, Family, family, start
 from support.sessions import at, settings
 
 from chain import events
@@ -35,8 +35,8 @@ class Stage:
             self.sender.schedule(replace(parse_moment(line, strict=True), id=f"S{self.count}"))
             self.count += 1
 
-    async def let_go(self, agent: str) -> None:
-        self.agents.waiters.let_go(agent)
+    async def release(self, agent: str) -> None:
+        self.agents.waiters.release(agent)
         await self.agents.quiet()
 
     @property
@@ -92,7 +92,7 @@ async def test_a_line_awaits_a_moment_of_its_agent(line: str, agent: str, point:
     async with opened() as stage:
         if not line.startswith("@to "):
             stage.schedule(line)
-        await stage.agents.begin([starts("explore", [WAIT], [WAIT])], [WAIT])
+        await stage.agents.begin([start("explore", [WAIT], [WAIT])], [WAIT])
         if line.startswith("@to "):
             stage.schedule(line)
         await stage.agents.finish()
@@ -104,7 +104,7 @@ async def test_a_line_awaits_a_moment_of_its_agent(line: str, agent: str, point:
 async def test_lines_after_an_agent_go_to_its_parent() -> None:
     async with opened() as stage:
         stage.schedule("@done @to explore-1 say", "@done after all")
-        await stage.agents.begin([starts("agent", [starts("explore")], [WAIT])])
+        await stage.agents.begin([start("agent", [start("explore")], [WAIT])])
         await stage.agents.finish()
         await stage.agents.session.chain.wait_idle()
         assert stage.delivered == [("say", "agent-1", Point.AFTER_TOOLS, 1), ("after all", "main", Point.START, 0)]
@@ -113,7 +113,7 @@ async def test_lines_after_an_agent_go_to_its_parent() -> None:
 async def test_moments_of_a_child_never_start_a_run() -> None:
     async with opened() as stage:
         stage.schedule("@done @to explore-1 say", "@answer @to explore-1 more")
-        await stage.agents.begin([starts("explore", [WAIT])])
+        await stage.agents.begin([start("explore", [WAIT])])
         stage.agents.session.interrupt()
         await stage.agents.session.chain.wait_idle()
         stage.sender.discard()
@@ -137,7 +137,7 @@ async def test_a_stop_before_the_agent_leaves_its_line() -> None:
         chain = stage.agents.session.chain
         at(stage.agents.session, events.ToolCall, lambda: chain.submit("stop"))
         stage.schedule("@tool explore say")
-        await stage.agents.begin([starts("explore")])
+        await stage.agents.begin([start("explore")])
         await chain.wait_idle()
         assert (stage.unsent, stage.delivered) == (["@tool explore say"], [])
 
@@ -153,7 +153,7 @@ async def test_a_line_for_an_unknown_agent_is_refused() -> None:
 
 
 ASK: Call = ["ask_user_question", {"question": "Which?", "options": ["left", "right"]}]
-EXPLORER_AND_PLANNER = [starts("explore", [ASK]), starts("plan", [ASK])]
+EXPLORER_AND_PLANNER = [start("explore", [ASK]), start("plan", [ASK])]
 """Calls that start two agents. Each asks a question, the explorer first."""
 
 
@@ -197,10 +197,10 @@ async def test_a_later_answer_is_for_the_open_question() -> None:
 
 async def test_queued_lines_of_all_agents_have_one_order() -> None:
     async with opened(ROOM_FOR_ONE) as stage:
-        await stage.agents.begin([starts("explore", [WAIT], [WAIT]), starts("plan", [WAIT])], [WAIT])
+        await stage.agents.begin([start("explore", [WAIT], [WAIT]), start("plan", [WAIT])], [WAIT])
         stage.schedule("@to explore-1 one", "@to explore-1 two", "@to plan-1 three", "@to main four")
         assert stage.sender.queued_count == 3
-        await stage.let_go("explore-1")
+        await stage.release("explore-1")
         assert stage.sender.queued_count == 0
         await stage.agents.finish()
         assert stage.delivered_to == [
@@ -213,10 +213,10 @@ async def test_queued_lines_of_all_agents_have_one_order() -> None:
 
 async def test_now_lines_and_stops_overtake_queued_lines() -> None:
     async with opened(ROOM_FOR_ONE) as stage:
-        await stage.agents.begin([starts("explore", [WAIT]), starts("plan", [WAIT], [WAIT])], [WAIT])
+        await stage.agents.begin([start("explore", [WAIT]), start("plan", [WAIT], [WAIT])], [WAIT])
         stage.schedule("@to plan-1 one", "@to plan-1 two", "@to main three", "@to explore-1 stop")
         assert stage.sender.queued_count == 2
-        await stage.let_go("explore-1")
+        await stage.release("explore-1")
         assert stage.agents.at_work == ["main", "plan-1"]
         stage.schedule("@to plan-1 !!four")
         await stage.agents.quiet()
@@ -228,7 +228,7 @@ async def test_now_lines_and_stops_overtake_queued_lines() -> None:
 @pytest.mark.parametrize("stop", ["stop", "@to main stop"])
 async def test_a_stop_of_the_run_discards_queued_lines(stop: str) -> None:
     async with opened(ROOM_FOR_ONE) as stage:
-        await stage.agents.begin([starts("explore", [WAIT])])
+        await stage.agents.begin([start("explore", [WAIT])])
         stage.schedule("@to explore-1 one", "@to explore-1 two", "@to main three", stop)
         assert stage.unsent == ["@to explore-1 two", "@to main three"]
         await stage.agents.finish()
@@ -247,9 +247,9 @@ async def test_queued_lines_of_an_ended_agent_are_refused(
     kinds: str, line: str, delivered_to: list[tuple[str, str]]
 ) -> None:
     async with opened(settings(agents=True, inbox_size=1, kinds=kinds)) as stage:
-        await stage.agents.begin([starts("explore", [WAIT]), starts("plan", [WAIT])], [WAIT])
+        await stage.agents.begin([start("explore", [WAIT]), start("plan", [WAIT])], [WAIT])
         stage.schedule(f"@to explore-1 {line}", "@to explore-1 two", "@to plan-1 three")
-        await stage.let_go("explore-1")
+        await stage.release("explore-1")
         assert (stage.sender.queued_count, stage.refused) == (0, ["S1"])
         [refused] = stage.agents.session.of(events.LineRefused)
         assert "main, plan-1" in refused.reason

@@ -1,4 +1,4 @@
-"""Handler prompts: what a file may say, what is wrong with it, and the messages composed from waiting lines."""
+"""Handler prompts: reading a file, reporting its mistakes, and composing a message from waiting lines."""
 
 import pytest
 from hypothesis import given
@@ -22,8 +22,7 @@ FILE = "prompts/handler.yaml"
 
 AT_D = Situation(iteration=3, point="D", remaining=4, skipped=("shell", "read_file"), agent="main", query="count SKUs")
 
-
-UNANSWERED = """
+WITH_DEPLOY_RULE = """
 config: {max_tokens: 100}
 messages: [{role: system, content: "Deal with ${message}"}]
 rules:
@@ -39,7 +38,8 @@ def user_entry(template: str) -> str:
     return f"messages:\n  - role: user\n    content: |\n      {template}\n"
 
 
-def mistake(text: str) -> ConfigError:
+def mistake_in(text: str) -> ConfigError:
+    """Return the error of parsing this file."""
     with pytest.raises(ConfigError) as caught:
         parse_prompt(text, FILE)
     return caught.value
@@ -91,15 +91,14 @@ def test_entries_of_one_role_are_joined() -> None:
     assert composed_of(prompt, "hurry").text == "hurry\n\nPlease."
 
 
-@pytest.mark.parametrize(
-    ("written", "meant"), [("false", None), ("true", BUILT_IN_PROMPT.resume), ("Go on.", "Go on.")]
-)
-def test_resume_is_a_text_or_a_switch(written: str, meant: str | None) -> None:
-    assert parse_prompt(f"resume: {written}", FILE).resume == meant
+def test_resume_is_a_text_or_a_switch() -> None:
+    assert parse_prompt("resume: false", FILE).resume is None
+    assert parse_prompt("resume: true", FILE).resume == BUILT_IN_PROMPT.resume
+    assert parse_prompt("resume: Continue.", FILE).resume == "Continue."
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "words"),
+    ("text", "line", "message"),
     [
         ("", 1, "is empty"),
         ("- role: user", 1, "expected a mapping"),
@@ -150,15 +149,14 @@ def test_resume_is_a_text_or_a_switch(written: str, meant: str | None) -> None:
         ("commands:\n  plan: direct", 2, "unknown key commands.plan"),
     ],
 )
-def test_mistakes_name_file_line_and_key(text: str, line: int, words: str) -> None:
-    error = mistake(text)
-
+def test_mistakes_name_file_line_and_key(text: str, line: int, message: str) -> None:
+    error = mistake_in(text)
     assert (error.file, error.line) == (FILE, line)
-    assert words in error.message
+    assert message in error.message
 
 
 @pytest.mark.parametrize(
-    ("template", "words"),
+    ("template", "message"),
     [
         ("${mesage}", "unknown name ${mesage}"),
         ("$Message", "unknown name $Message"),
@@ -168,34 +166,29 @@ def test_mistakes_name_file_line_and_key(text: str, line: int, words: str) -> No
         ("${}", "write $$ for a dollar sign"),
     ],
 )
-def test_template_mistakes_name_their_line(template: str, words: str) -> None:
-    error = mistake(
-        f"messages:\n  - role: system\n    content: |\n      Good: $${{x}} ${{count}}\n\n      Bad: {template}\n"
-    )
-
+def test_template_mistakes_name_their_line(template: str, message: str) -> None:
+    valid = "messages:\n  - role: system\n    content: |\n      Good: $${x} ${count}\n\n"
+    error = mistake_in(f"{valid}      Bad: {template}\n")
     assert error.line == 6
     assert error.message.startswith("messages[0].content: ")
-    assert words in error.message
+    assert message in error.message
 
 
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("# never ${bad}\nresume: ${bad}\n", 2),
-        ("resume: >\n  one $$ two\n  three ${bad} four\n", 3),
-        ('messages:\n  - role: user\n    content: "a\\n\\x24{b}"', 3),
+        pytest.param("# never ${bad}\nresume: ${bad}\n", 2, id="not the line of a comment"),
+        pytest.param("resume: >\n  one $$ two\n  three ${bad} four\n", 3, id="a line of a folded text"),
+        pytest.param('messages:\n  - role: user\n    content: "a\\n\\x24{b}"', 3, id="the line of the key, if escaped"),
     ],
-    ids=["in a comment too", "in folded text", "escaped, so that only its key is found"],
 )
-def test_the_line_of_a_bad_name(text: str, line: int) -> None:
-    assert mistake(text).line == line
+def test_an_unknown_name_is_found_on_its_line(text: str, line: int) -> None:
+    assert mistake_in(text).line == line
 
 
-def test_every_template_name() -> None:
+def test_a_template_may_use_every_name() -> None:
     template = " ".join(f"{name}=${{{name}}}" for name in TEMPLATE_NAMES)
-
     composed = compose(parse_prompt(user_entry(template), FILE), [Arrival(parse_line("!go"), "(Done)")], AT_D)
-
     assert composed.text == (
         "message=go iteration=3 point=D count=1 remaining=4 skipped=shell, read_file "
         "outcome=(Done) agent=main query=count SKUs"
@@ -205,28 +198,25 @@ def test_every_template_name() -> None:
 @pytest.mark.parametrize(
     ("template", "lines", "text"),
     [
-        ("$$5 for ${message}", ["tea"], "$5 for tea"),
-        ("The user wrote:", ["use B"], "The user wrote:\n\nuse B"),
-        ("$${message}", ["use B"], "${message}\n\nuse B"),
-        (
+        pytest.param("$$5 for ${message}", ["tea"], "$5 for tea", id="a dollar"),
+        pytest.param("The user wrote:", ["use B"], "The user wrote:\n\nuse B", id="without a message"),
+        pytest.param("$${message}", ["use B"], "${message}\n\nuse B", id="an escaped message"),
+        pytest.param(
             "${count}: ${message}",
             ["first", "!second", "context: third"],
             "3: first\n\n3: second\n\n3: [USER ADDED] third",
+            id="several lines",
         ),
     ],
-    ids=["a dollar", "without a message", "an escaped message", "several lines"],
 )
-def test_the_template_of_the_message(template: str, lines: list[str], text: str) -> None:
+def test_each_line_is_put_into_the_template(template: str, lines: list[str], text: str) -> None:
     assert composed_of(parse_prompt(user_entry(template), FILE), *lines).text == text
 
 
 def test_an_outcome_is_appended() -> None:
-    added = Arrival(parse_line("todo: add x"), "(Done: task 4 added: x)")
-    listed = Arrival(parse_line("todo: list"), "(Done: the plan:\n[ ] 1. x)")
-
-    text = compose(BUILT_IN_PROMPT, [added, listed], AT_D).text
-
-    assert text == (
+    one_row = Arrival(parse_line("todo: add x"), "(Done: task 4 added: x)")
+    two_rows = Arrival(parse_line("todo: list"), "(Done: the plan:\n[ ] 1. x)")
+    assert compose(BUILT_IN_PROMPT, [one_row, two_rows], AT_D).text == (
         "USER INTERRUPTION: todo: add x (Done: task 4 added: x)\n\n"
         "USER INTERRUPTION: todo: list\n(Done: the plan:\n[ ] 1. x)"
     )
@@ -234,33 +224,25 @@ def test_an_outcome_is_appended() -> None:
 
 def test_a_template_may_place_the_outcome() -> None:
     prompt = parse_prompt(user_entry("${outcome} <- ${message}"), FILE)
-
     composed = compose(prompt, [Arrival(parse_line("todo: clear"), "(Done)"), Arrival(parse_line("hi"))], AT_D)
-
     assert composed.text == "(Done) <- todo: clear\n\n<- hi"
 
 
 def test_the_post_prompt_is_a_template() -> None:
     prompt = parse_prompt("messages: [{role: system, content: 'Iteration ${iteration}, lines: ${message}'}]", FILE)
-
     assert composed_of(prompt, "one", "two").post_prompt == "Iteration 3, lines: one\n\ntwo"
 
 
+@pytest.mark.parametrize("lines", [["what now?"], ["status", "todo: add x", "context: y"], ["!why?"]], ids=", ".join)
+def test_asides_resume_the_task(lines: list[str]) -> None:
+    assert composed_of(BUILT_IN_PROMPT, *lines).resume == BUILT_IN_PROMPT.resume
+
+
 @pytest.mark.parametrize(
-    ("lines", "comes_back"),
-    [
-        (["what now?"], True),
-        (["status", "todo: add x", "context: y"], True),
-        (["!why?"], True),
-        (["what now?", "use B"], False),
-        (["use B"], False),
-        (["!use B"], False),
-        (["focus on B"], False),
-        ([" why?"], False),
-    ],
+    "lines", [["what now?", "use B"], ["use B"], ["!use B"], ["focus on B"], [" why?"]], ids=", ".join
 )
-def test_only_asides_resume_the_task(lines: list[str], comes_back: bool) -> None:
-    assert composed_of(BUILT_IN_PROMPT, *lines).resume == (BUILT_IN_PROMPT.resume if comes_back else None)
+def test_other_lines_do_not_resume_the_task(lines: list[str]) -> None:
+    assert composed_of(BUILT_IN_PROMPT, *lines).resume is None
 
 
 def test_a_blank_resume_text_is_replaced() -> None:
@@ -272,20 +254,18 @@ def test_no_lines_make_no_message() -> None:
         compose(BUILT_IN_PROMPT, [], AT_D)
 
 
-anything = st.text(st.characters(codec="utf-8"), min_size=1)
+any_text = st.text(st.characters(codec="utf-8"), min_size=1)
 
 
-@given(texts=st.lists(anything.filter(lambda t: t.strip()), min_size=1, max_size=4))
+@given(texts=st.lists(any_text.filter(lambda t: t.strip()), min_size=1, max_size=4))
 def test_verbatim_texts_are_unchanged(texts: list[str]) -> None:
     verbatim = [" " + text for text in texts]
-
     text = composed_of(BUILT_IN_PROMPT, *verbatim).text
-
     assert text == "\n\n".join(f"USER INTERRUPTION: {typed.strip()}" for typed in texts)
 
 
 @given(
-    typed=anything,
+    typed=any_text,
     outcome=st.text(),
     query=st.text(),
     template=st.sampled_from(["", "${message}", "${outcome}${message}", "${query}", "${skipped}"]),
@@ -293,21 +273,24 @@ def test_verbatim_texts_are_unchanged(texts: list[str]) -> None:
 def test_no_message_is_ever_blank(typed: str, outcome: str, query: str, template: str) -> None:
     prompt = parse_prompt(user_entry(template) if template else "version: '1.0'", FILE)
     situation = Situation(1, "D", 0, (), "main", query)
-
     composed = compose(prompt, [Arrival(parse_line(typed), outcome)], situation)
-
     assert composed.text.strip()
     assert composed.resume is None or composed.resume.strip()
 
 
-def test_unanswered_lines_shape_the_call_too() -> None:
-    prompt = parse_prompt(UNANSWERED, FILE)
-    before = [Arrival(parse_line(text)) for text in ("use A", "deploy it")]
-    composed = compose(prompt, [Arrival(parse_line("how far are you?"))], AT_D, before)
+def compose_after(*unanswered: str) -> Composed:
+    """Compose the message of a question that follows lines without an answer."""
+    before = [Arrival(parse_line(text)) for text in unanswered]
+    return compose(parse_prompt(WITH_DEPLOY_RULE, FILE), [Arrival(parse_line("how far are you?"))], AT_D, before)
 
-    assert composed.text == "USER INTERRUPTION: how far are you?", "their own texts are in the conversation"
+
+def test_unanswered_redirects_apply_to_the_next_call() -> None:
+    composed = compose_after("use A", "deploy it")
+    assert composed.text == "USER INTERRUPTION: how far are you?", "unanswered lines are already in the conversation"
     assert composed.post_prompt == "Deal with use A\n\nhow far are you?\n\nASK"
     assert composed.overrides == Overrides(max_tokens=300, effort="low")
-    assert composed.resume is None, "the reply answers a change of course too"
-    asides = [Arrival(parse_line("why?"))]
-    assert compose(prompt, [Arrival(parse_line("how far are you?"))], AT_D, asides).resume is not None
+    assert composed.resume is None, "the reply also answers a redirect"
+
+
+def test_an_unanswered_aside_resumes_the_task() -> None:
+    assert compose_after("why?").resume is not None

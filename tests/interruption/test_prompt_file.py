@@ -1,4 +1,4 @@
-"""The handler prompt's file while it is edited, broken, mended, replaced and taken away."""
+"""The handler prompt's file while it is edited, broken, repaired, replaced and deleted."""
 
 import os
 from pathlib import Path
@@ -10,6 +10,7 @@ from chain.interruption.prompt_file import PromptFile
 
 GOOD = "messages: [{role: system, content: 'Be brief.'}]\n"
 BROKEN = "version: '1.0'\nmesages: []\n"
+DEFAULT = (BUILT_IN_PROMPT.source, BUILT_IN_PROMPT.post_prompt)
 
 
 @pytest.fixture
@@ -18,7 +19,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def save(path: Path, text: str) -> None:
-    """Replace the file as an editor does, so that its state differs however coarse the clock of the disk is."""
+    """Replace the file as an editor does: it gets a new inode, so the edit is seen even if its times are the same."""
     new = path.with_suffix(".new")
     new.write_text(text, encoding="utf-8")
     new.replace(path)
@@ -26,9 +27,7 @@ def save(path: Path, text: str) -> None:
 
 def test_a_missing_path_is_reported_once(path: Path) -> None:
     file = PromptFile(None)
-
     prompt, error = file.current()
-
     assert prompt is BUILT_IN_PROMPT
     assert error is not None
     assert "no file is configured" in error.message
@@ -42,34 +41,38 @@ def test_edits_that_keep_size_and_time_are_seen(path: Path) -> None:
     file.current()
     before = path.stat()
 
-    # The change time cannot be set back. A coarse clock may give the same one again, so write until it moves on.
+    # The change time cannot be set. On a coarse clock it may stay the same, so write until it differs.
     while path.stat().st_ctime_ns == before.st_ctime_ns:
         path.write_text(GOOD.replace("brief", "quick"), encoding="utf-8")
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
     assert path.stat().st_mtime_ns == before.st_mtime_ns
-    assert file.current()[0].post_prompt == "Be quick."
+    prompt, _ = file.current()
+    assert prompt.post_prompt == "Be quick."
 
 
-def test_each_breakage_is_reported_once(path: Path) -> None:
-    file = PromptFile(path)
-    errors: list[str] = []
-    sources = []
-    for text in [None, GOOD, BROKEN, GOOD, None, BROKEN, BROKEN + "# again\n"]:
-        if text is None:
-            path.unlink(missing_ok=True)
-        else:
-            save(path, text)
-        for _ in range(2):
-            prompt, error = file.current()
-            errors.append("" if error is None else str(error))
-            sources.append((prompt.source, prompt.post_prompt == "Be brief."))
-
-    used, default = (f"yaml:{path}", True), ("default", False)
+def test_each_error_is_reported_once(path: Path) -> None:
     missing = f"{path}: cannot be read: No such file or directory"
     broken = f"{path}:2: unknown key mesages: did you mean messages?"
-    assert errors == [missing, "", "", "", broken, "", "", "", missing, "", broken, "", broken, ""]
-    assert sources == [default] * 2 + [used] * 2 + [default] * 2 + [used] * 2 + [default] * 6
+    contents_and_errors = [
+        (None, missing),
+        (GOOD, ""),
+        (BROKEN, broken),
+        (GOOD, ""),
+        (None, missing),
+        (BROKEN, broken),
+        (BROKEN + "# again\n", broken),
+    ]
+    file = PromptFile(path)
+    for content, expected_error in contents_and_errors:
+        if content is None:
+            path.unlink(missing_ok=True)
+        else:
+            save(path, content)
+        prompt, error = file.current()
+        assert (prompt.source, prompt.post_prompt) == ((f"yaml:{path}", "Be brief.") if content == GOOD else DEFAULT)
+        assert ("" if error is None else str(error)) == expected_error
+        assert file.current() == (prompt, None), "the error is not reported again"
 
 
 def test_links_are_followed(tmp_path: Path) -> None:
@@ -83,33 +86,30 @@ def test_links_are_followed(tmp_path: Path) -> None:
     link.unlink()
     link.symlink_to(second)
 
-    assert file.current()[0].post_prompt == "Be quick."
+    prompt, _ = file.current()
+    assert prompt.post_prompt == "Be quick."
 
 
 @pytest.mark.parametrize(
-    ("raw", "words"),
+    ("content", "message"),
     [
-        (b"", "is empty"),
-        (b"messages:\n  - role: \xff\n", "not UTF-8"),
-        (b"description: '" + b"x" * 200_000 + b"'", "larger than 128 kB"),
+        pytest.param(b"", "is empty", id="empty"),
+        pytest.param(b"messages:\n  - role: \xff\n", "not UTF-8", id="not UTF-8"),
+        pytest.param(b"description: '" + b"x" * 200_000 + b"'", "larger than 128 kB", id="large"),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_unusable_files_are_reported(path: Path, raw: bytes, words: str) -> None:
-    path.write_bytes(raw)
-
+def test_unusable_files_are_reported(path: Path, content: bytes, message: str) -> None:
+    path.write_bytes(content)
     prompt, error = PromptFile(path).current()
-
     assert prompt is BUILT_IN_PROMPT
     assert error is not None
-    assert words in error.message
+    assert message in error.message
     assert error.file == str(path)
 
 
 def test_special_files_are_refused(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-
     for path in [fifo, tmp_path, Path("/dev/zero"), tmp_path / "a\0b", fifo / "below"]:
         prompt, error = PromptFile(path).current()
         assert prompt is BUILT_IN_PROMPT
@@ -127,4 +127,5 @@ def test_a_file_that_becomes_readable_is_used(path: Path) -> None:
 
     path.chmod(0o600)
 
-    assert file.current()[0].source == f"yaml:{path}"
+    prompt, _ = file.current()
+    assert prompt.source == f"yaml:{path}"

@@ -1,11 +1,9 @@
-"""The rules of a handler prompt: what they make of a line, alone and in running chains."""
-
-from __future__ import annotations
+"""The rules of a handler prompt: which one applies to a line, and its effects, also in running chains."""
 
 from dataclasses import replace
 
 import pytest
-from support import FullDisk, Session, checked_session, open_session, settings
+from support import FullDisk, checked_session, open_session, settings
 from support.documents import block
 from support.gate import TWO_STEPS, Gate, begin, finish
 from support.house import ROOT
@@ -30,9 +28,9 @@ from chain.text.wording import STOPPED_BY_RULE
 
 AT_D = Situation(iteration=3, point="D", remaining=4, skipped=(), agent="main", query="count SKUs")
 
-HANGS = "^(a|aa)+$"
-BAIT = "a" * 60 + "!"
-"""What that expression is not found in, which it would take longer to see than the world has existed."""
+SLOW_PATTERN = "^(a|aa)+$"
+SLOW_LINE = "a" * 60 + "!"
+"""A line that does not match this pattern. A search that backtracks needs 2**60 steps to find that out."""
 
 
 def composed_of(handler: str, *texts: str) -> Composed:
@@ -40,70 +38,67 @@ def composed_of(handler: str, *texts: str) -> Composed:
     return compose(parse_prompt(handler, "h.yaml"), [Arrival(parse_line(text)) for text in texts], AT_D)
 
 
-def ruled(rules: str, text: str) -> Line:
-    """What rules make of a line."""
+def apply_rules(rules: str, text: str) -> Line:
     return apply_rule(parse_prompt(f"rules: {rules}", "h.yaml"), parse_line(text))
 
 
-# ------------------------------------------------------------------------------------------------ which rule decides
-
-
-def test_the_first_rule_that_matches_decides() -> None:
+def test_the_first_matching_rule_applies() -> None:
     rules = "[{match: never, action: stop}, {match: deploy, action: urgent}, {match: ., action: stop}]"
+    assert apply_rules(rules, "deploy it").urgency == "urgent"
+    assert apply_rules(rules, "!!deploy it").urgency == "now"
+    assert apply_rules(rules, "roll it back").kind == "stop"
+    assert apply_rules("[{match: deploy, action: stop}]", "use B") == parse_line("use B")
 
-    assert ruled(rules, "deploy it").urgency == "urgent"
-    assert ruled(rules, "!!deploy it").urgency == "now"
-    assert ruled(rules, "roll it back").kind == "stop"
-    assert ruled("[{match: deploy, action: stop}]", "use B") == parse_line("use B")
+
+MATCHES = {
+    "any case": ("deploy", "please DEPLOY it"),
+    "any case of other letters": ("ÄRGER", "so ein ärger"),
+    "the start of the line": (r"^deploy\b", "Deploy it"),
+    "the start of a row, if multiline": (r"(?m)^deploy\b", "first\ndeploy it"),
+    "the message without surrounding space": ("^deploy it$", "  deploy it "),
+    "the message without a marker": (r"^\[USER ADDED\] deploy", "context: deploy is done"),
+    "a plan command": ("^todo: add deploy", "todo: add deploy"),
+    "the end of the searched part": ("deploy", "x" * (MAX_RULE_CHARS - len("deploy")) + "deploy"),
+}
+NO_MATCHES = {
+    "not the start": (r"^deploy\b", "then deploy it"),
+    "not the whole word": (r"^deploy\b", "deployment"),
+    "the start of another row": (r"^deploy\b", "first\ndeploy it"),
+    "the end of another row": ("now$", "do it now\nor never"),
+    "beyond the searched part": ("deploy", "x" * (MAX_RULE_CHARS - len("deplo")) + "deploy"),
+    "a blank line": (".", ""),
+    "a command": (".", "/queue"),
+    "a follow-up": (".", "then: deploy it"),
+}
 
 
-@pytest.mark.parametrize(
-    ("pattern", "text", "matches"),
-    [
-        ("deploy", "please DEPLOY it", True),
-        ("ÄRGER", "so ein ärger", True),
-        (r"^deploy\b", "Deploy it", True),
-        (r"^deploy\b", "then deploy it", False),
-        (r"^deploy\b", "deployment", False),
-        (r"^deploy\b", "first\ndeploy it", False),
-        (r"(?m)^deploy\b", "first\ndeploy it", True),
-        ("now$", "do it now\nor never", False),
-        # A rule sees the message, without markers.
-        ("^deploy it$", "  deploy it ", True),
-        (r"^\[USER ADDED\] deploy", "context: deploy is done", True),
-        ("^todo: add deploy", "todo: add deploy", True),
-        # It sees only the beginning, and only lines that are put to the model as interruptions.
-        ("deploy", "x" * (MAX_RULE_CHARS - 6) + "deploy", True),
-        ("deploy", "x" * (MAX_RULE_CHARS - 5) + "deploy", False),
-        (".", "", False),
-        (".", "/queue", False),
-        (".", "then: deploy it", False),
-    ],
-    ids=lambda value: str(value)[:30],
-)
-def test_what_a_rule_matches(pattern: str, text: str, matches: bool) -> None:
-    line = ruled(f"[{{match: '{pattern}', action: urgent}}]", text)
-    assert line == replace(parse_line(text), urgency="urgent" if matches else "next")
+@pytest.mark.parametrize(("pattern", "text"), MATCHES.values(), ids=MATCHES)
+def test_a_rule_applies_to_a_matching_line(pattern: str, text: str) -> None:
+    line = apply_rules(f"[{{match: '{pattern}', action: urgent}}]", text)
+    assert line == replace(parse_line(text), urgency="urgent")
+
+
+@pytest.mark.parametrize(("pattern", "text"), NO_MATCHES.values(), ids=NO_MATCHES)
+def test_a_rule_does_not_apply_to_other_lines(pattern: str, text: str) -> None:
+    line = apply_rules(f"[{{match: '{pattern}', action: urgent}}]", text)
+    assert line == parse_line(text)
 
 
 def test_matches_are_cached_for_few_lines() -> None:
     prompt = parse_prompt("rules:\n  - {match: deploy, action: stop}\n", "h.yaml")
     for n in range(1_000):
         assert prompt.rule_for(parse_line(f"line {n}")) is None
-    assert len(prompt._found) < 100
+    assert len(prompt._rule_cache) < 100
 
 
-@pytest.mark.parametrize("action", ["", ", action: deliver"])
-def test_deliver_leaves_the_urgency(action: str) -> None:
-    rules = f"[{{match: .{action}}}]"
-
-    assert ruled(rules, "use B") == parse_line("use B")
-    assert ruled(rules, "!use B") == parse_line("!use B")
+@pytest.mark.parametrize("rules", ["[{match: .}]", "[{match: ., action: deliver}]"])
+@pytest.mark.parametrize("text", ["use B", "!use B"])
+def test_deliver_does_not_change_the_urgency(rules: str, text: str) -> None:
+    assert apply_rules(rules, text) == parse_line(text)
 
 
-# -------------------------------------------------------------------------------------------- composing messages
-
-TWO_RULES = """\
+# The first rule replaces all but ``resume``; each of the others replaces other parts.
+FOUR_RULES = """\
 config: {max_tokens: 1500, effort: high}
 messages:
   - {role: user, content: 'SAID: ${message}'}
@@ -128,20 +123,25 @@ rules:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        (
+        pytest.param(
             "deploy it?",
             Composed("OPS: deploy it?", "Line 1: take care.", Overrides(200, effort="low"), "Back to count SKUs."),
+            id="all but resume",
         ),
-        # What a rule leaves out comes from the handler, each setting and each role by itself.
-        ("note?", Composed("NOTE\n\nnote?", "Deal with it.", Overrides(1500, 0.0, "high"), None)),
-        (
+        pytest.param(
+            "note?",
+            Composed("NOTE\n\nnote?", "Deal with it.", Overrides(1500, 0.0, "high"), None),
+            id="the temperature, the user's message and resume",
+        ),
+        pytest.param(
             "price?",
             Composed("SAID: price?", "Count in euros.", Overrides(1500, effort="high"), "After price?, go on."),
+            id="the system's message and resume",
         ),
     ],
 )
-def test_a_rule_overrides_the_handler(line: str, expected: Composed) -> None:
-    assert composed_of(TWO_RULES, line) == expected
+def test_a_rule_replaces_parts_of_the_handler(line: str, expected: Composed) -> None:
+    assert composed_of(FOUR_RULES, line) == expected
 
 
 def test_a_rule_inherits_the_built_in_messages() -> None:
@@ -151,12 +151,12 @@ def test_a_rule_inherits_the_built_in_messages() -> None:
 
 
 def test_each_line_is_composed_by_its_rule() -> None:
-    text = composed_of(TWO_RULES, "use B", "deploy it", "note this").text
+    text = composed_of(FOUR_RULES, "use B", "deploy it", "note this").text
     assert text == "SAID: use B\n\nOPS: deploy it\n\nNOTE\n\nnote this"
 
 
 def test_post_prompts_are_joined_without_repeats() -> None:
-    assert composed_of(TWO_RULES, "price", "use B", "deploy", "note this", "price").post_prompt == (
+    assert composed_of(FOUR_RULES, "price", "use B", "deploy", "note this", "price").post_prompt == (
         "Count in euros.\n\nDeal with it.\n\nLine 5: take care."
     )
 
@@ -169,81 +169,81 @@ def test_post_prompts_are_joined_without_repeats() -> None:
         (["note", "deploy"], Overrides(max_tokens=1500, temperature=0.0, effort="low")),
         (["deploy", "deploy"], Overrides(max_tokens=200, effort="low")),
     ],
+    ids=lambda value: ", ".join(value) if isinstance(value, list) else "",
 )
-def test_later_configs_and_larger_token_limits_win(lines: list[str], expected: Overrides) -> None:
-    assert composed_of(TWO_RULES, *lines).overrides == expected
+def test_the_last_config_and_largest_token_limit_apply(lines: list[str], expected: Overrides) -> None:
+    assert composed_of(FOUR_RULES, *lines).overrides == expected
 
 
 @pytest.mark.parametrize(
     ("lines", "resume"),
     [
-        (["why?", "deploy?"], "Back to count SKUs."),
-        (["note?", "why?"], None),
-        (["price?", "use B"], None),
+        pytest.param(["why?", "deploy?"], "Back to count SKUs.", id="all allow it"),
+        pytest.param(["note?", "why?"], None, id="a rule forbids it"),
+        pytest.param(["price?", "use B"], None, id="a redirect forbids it"),
     ],
 )
-def test_every_rule_must_allow_resuming(lines: list[str], resume: str) -> None:
-    assert composed_of(TWO_RULES, *lines).resume == resume
+def test_every_rule_must_allow_resuming(lines: list[str], resume: str | None) -> None:
+    assert composed_of(FOUR_RULES, *lines).resume == resume
 
 
-def test_the_first_own_resume_text_wins() -> None:
-    assert composed_of(TWO_RULES, "why?", "price?", "stock?", "a price?").resume == "After price?\n\na price?, go on."
-    assert composed_of(TWO_RULES, "stock?", "price?").resume == "On with it."
+def test_the_first_resume_text_of_a_rule_applies() -> None:
+    assert composed_of(FOUR_RULES, "why?", "price?", "stock?", "a price?").resume == "After price?\n\na price?, go on."
+    assert composed_of(FOUR_RULES, "stock?", "price?").resume == "On with it."
 
 
 @pytest.mark.parametrize(
     ("handler", "resume"),
     [("resume: Hop.", "Hop."), ("resume: false", BUILT_IN_PROMPT.resume), ("", BUILT_IN_PROMPT.resume)],
+    ids=["the handler's text", "the built-in text, if the handler has false", "the built-in text"],
 )
-def test_resume_true_in_a_rule(handler: str, resume: str) -> None:
+def test_resume_true_in_a_rule_selects_a_text(handler: str, resume: str) -> None:
     assert composed_of(f"{handler}\nrules: [{{match: ., resume: true}}]", "why?").resume == resume
 
 
-def test_the_documented_and_shipped_rules_work() -> None:
+def test_the_documented_rules_work() -> None:
     example = block("handler-prompts", "handler")
     assert [rule.action for rule in parse_prompt(example, "h.yaml").rules] == ["urgent", "deliver"]
     assert composed_of(example, "why?").resume == BUILT_IN_PROMPT.resume
 
+
+def test_the_shipped_rules_work_if_uncommented() -> None:
     shipped = (ROOT / "prompts" / "interruption_handler.yaml").read_text(encoding="utf-8")
-    before, mark, rules = shipped.partition("\n#rules:\n")
-    used = before + mark.replace("#", "") + "\n".join(row.removeprefix("#") for row in rules.splitlines())
     assert parse_prompt(shipped, "h.yaml").rules == ()
-    assert apply_rule(parse_prompt(used, "h.yaml"), parse_line("Wait, that is the wrong file")).urgency == "urgent"
-    assert apply_rule(parse_prompt(used, "h.yaml"), parse_line("that is enough")).kind == "stop"
-    assert composed_of(used, "btw, it is late").text == "NOTE FROM THE USER: btw, it is late"
-
-
-# --------------------------------------------------------------------------------------- searches that come to an end
+    before, _, rules = shipped.partition("\n#rules:\n")
+    uncommented = "\n".join([before, "rules:", *(row.removeprefix("#") for row in rules.splitlines())])
+    prompt = parse_prompt(uncommented, "h.yaml")
+    assert apply_rule(prompt, parse_line("Wait, that is the wrong file")).urgency == "urgent"
+    assert apply_rule(prompt, parse_line("that is enough")).kind == "stop"
+    assert composed_of(uncommented, "btw, it is late").text == "NOTE FROM THE USER: btw, it is late"
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rules have a tenth of their processor time."""
+def short_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limit the processor time of the rules to a tenth of the usual."""
     monkeypatch.setattr(prompt, "MAX_RULES_S", 0.01)
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("short_time_limit")
 def test_a_slow_rule_is_reported_and_disabled() -> None:
-    prompt = parse_prompt(f"rules: [\n{{match: b}},\n{{match: {HANGS}, action: stop}},\n{{match: nor}}]", "h.yaml")
-    assert apply_rule(prompt, parse_line(BAIT)).kind == "redirect"
-
+    prompt = parse_prompt(
+        f"rules: [\n{{match: b}},\n{{match: {SLOW_PATTERN}, action: stop}},\n{{match: nor}}]", "h.yaml"
+    )
+    assert apply_rule(prompt, parse_line(SLOW_LINE)).kind == "redirect"
     assert prompt.mistake is prompt.rules[1].too_slow
     assert (prompt.mistake.file, prompt.mistake.line) == ("h.yaml", 3)
     assert prompt.mistake.message.startswith("rules[1].match: took more than 0.1 s")
     assert apply_rule(prompt, parse_line("aa")).kind == "redirect"
 
 
-# ------------------------------------------------------------------------------------------------------- in a chain
+def settings_with_handler(text: str) -> Settings:
+    """Return settings with a handler file of their own, which a test may edit."""
+    use: Settings = settings.__wrapped__(handler=text)
+    return use
 
 
-def handler(text: str) -> Settings:
-    """Settings with a handler file of their own, which a test may edit."""
-    fresh: Settings = settings.__wrapped__(handler=text)
-    return fresh
-
-
-def edit(use: Settings, text: str) -> None:
-    """Replace the file as an editor does, so that its state differs however coarse the clock of the disk is."""
+def edit_handler(use: Settings, text: str) -> None:
+    """Replace the file as an editor does: it gets a new inode, so the edit is seen even if its times are the same."""
     path = use.chain().interruption_prompt
     assert path is not None
     new = path.with_suffix(".new")
@@ -264,35 +264,29 @@ rules:
 """
 
 
-def receipt(session: Session, id: str) -> events.Receipt:
-    found: events.Receipt = [r for r in session.of(events.Receipt) if r.id == id][-1]
-    return found
-
-
 async def test_a_stop_rule_equals_a_stop_phrase() -> None:
-    results, conversations = [], []
-    for text in ("stop", "Enough of this"):
+    outcomes = []
+    for text, reason in (("stop", ""), ("Enough of this", STOPPED_BY_RULE)):
         gate = Gate()
-        async with checked_session(TWO_TOOLS, tools=[gate.tool, look], use=handler(STOP)) as session:
+        async with checked_session(TWO_TOOLS, tools=[gate.tool, look], use=settings_with_handler(STOP)) as session:
             await begin(session, gate, "use B")
             assert session.chain.submit(text).what == "stopping"
             assert not [e for e in session.of(events.LineQueued) if e.text == text]
             await finish(session, gate)
             assert len(session.model.requests) == 1
-            assert receipt(session, "L2").state == "returned"
-            assert (receipt(session, "L3").state, receipt(session, "L3").text) == ("handled", text)
-            assert receipt(session, "L3").reason == ("" if text == "stop" else STOPPED_BY_RULE)
-            assert [r["kind"] for r in session.records if r["type"] == "line"][2] == "stop"
+            _, returned, handled = session.chain.lines.receipts
+            assert returned.state == "returned"
+            assert (handled.state, handled.text, handled.reason) == ("handled", text, reason)
+            assert {r["id"]: r["kind"] for r in session.records if r["type"] == "line"}["L3"] == "stop"
             result = session.result
-            results.append((result.status, result.result, result.phase_reached, result.partial_results))
-            assert (result.termination_reason, result.partial) == ("user_cancelled", True)
+            assert (result.status, result.termination_reason) == ("cancelled_with_partial", "user_cancelled")
+            assert result.partial
             assert (await session.run("Do another task")).status == "done"
             assert "USER INTERRUPTION" not in session.sent()
             assert "user: [The user stopped the run here]\nuser: Do another task" in session.sent(1)
-            conversations.append(session.sent())
-    assert results[0] == results[1]
-    assert results[0][0] == "cancelled_with_partial"
-    assert conversations[0] == conversations[1]
+            outcomes.append((result.result, result.phase_reached, result.partial_results, session.sent()))
+    by_phrase, by_rule = outcomes
+    assert by_phrase == by_rule
 
 
 async def test_nothing_blocks_a_stop_rule() -> None:
@@ -302,8 +296,9 @@ async def test_nothing_blocks_a_stop_rule() -> None:
         assert session.chain.submit("use C").what == "refused"
         disk.full = True
         assert session.chain.submit("enough", id="mine").what == "stopping"
-        assert receipt(session, "mine").state == "refused"
-        assert receipt(session, "mine").reason.endswith("No space left on device; the run stops all the same")
+        [receipt] = [r for r in session.chain.lines.receipts if r.id == "mine"]
+        assert receipt.state == "refused"
+        assert receipt.reason.endswith("No space left on device; the run stops all the same")
         disk.full = False
         gate.open.set()
         await session.chain.wait_idle()
@@ -311,7 +306,7 @@ async def test_nothing_blocks_a_stop_rule() -> None:
 
 
 async def test_rules_ignore_lines_of_an_idle_chain() -> None:
-    use = handler("rules: [{match: ., action: stop}]")
+    use = settings_with_handler("rules: [{match: ., action: stop}]")
     async with checked_session("rules: [{text: The answer.}]", use=use) as session:
         assert session.chain.submit("todo: add x").what == "handled"
         assert session.chain.submit("status").what == "handled"
@@ -322,7 +317,7 @@ async def test_rules_ignore_lines_of_an_idle_chain() -> None:
 
 async def test_rules_apply_to_the_call_that_answers() -> None:
     gate = Gate()
-    async with open_session(TWO_STEPS, tools=[gate.tool], use=handler(TWO_RULES)) as session:
+    async with open_session(TWO_STEPS, tools=[gate.tool], use=settings_with_handler(FOUR_RULES)) as session:
         await begin(session, gate, "deploy it", "note this")
         await finish(session, gate)
         before, answering, after = session.model.requests
@@ -330,74 +325,73 @@ async def test_rules_apply_to_the_call_that_answers() -> None:
         assert (before.tail, after.tail, after.overrides) == ((), (), Overrides())
         assert answering.tail == ("Line 2: take care.\n\nDeal with it.",)
         assert answering.overrides == Overrides(max_tokens=1500, temperature=0.0, effort="high")
-        [entered] = session.of(events.UserInterruption)
-        assert entered.prompt_source == f"yaml:{session.chain.workspace / 'handler.yaml'}"
-        assert entered.message == "deploy it\n\nnote this"
+        [interruption] = session.of(events.UserInterruption)
+        assert interruption.prompt_source == f"yaml:{session.chain.workspace / 'handler.yaml'}"
+        assert interruption.message == "deploy it\n\nnote this"
 
 
-# ----------------------------------------------------------------------------------------- a file that is edited
-
-
-async def test_an_edit_keeps_actions_and_changes_messages() -> None:
-    gate, use = Gate(), handler(URGENT)
+async def test_an_edit_changes_messages_of_waiting_lines_only() -> None:
+    gate, use = Gate(), settings_with_handler(URGENT)
     async with open_session(TWO_TOOLS, tools=[gate.tool, look], use=use) as session:
         await begin(session, gate, "use B", "deploy it")
-        edit(use, "rules: [{match: deploy, action: stop, messages: [{role: user, content: 'NEW: ${message}'}]}]")
+        edit_handler(use, URGENT.replace("urgent", "stop").replace("OPS", "NEW"))
         await finish(session, gate)
-        [entered] = session.of(events.UserInterruption)
-        assert (entered.ids, entered.point, entered.tools_skipped) == (("L2", "L3"), "C", ("look",))
+        [interruption] = session.of(events.UserInterruption)
+        assert (interruption.ids, interruption.point, interruption.tools_skipped) == (("L2", "L3"), "C", ("look",))
         assert session.sent(1).endswith("user: USER INTERRUPTION: use B\n\nNEW: deploy it")
-        assert [r["urgency"] for r in session.records if r["type"] == "line"][1:] == ["next", "urgent"]
+        urgencies = {r["id"]: r["urgency"] for r in session.records if r["type"] == "line"}
+        assert (urgencies["L2"], urgencies["L3"]) == ("next", "urgent")
         assert session.result.status == "done"
 
 
 async def test_an_invalid_edit_falls_back_with_a_notice() -> None:
-    gate, use = Gate(), handler(URGENT)
+    gate, use = Gate(), settings_with_handler(URGENT)
     async with open_session(TWO_TOOLS, tools=[gate.tool, look], use=use) as session:
         await begin(session, gate)
-        edit(use, "rules:\n  - match: x\n    resume: ${nobody}")
+        edit_handler(use, "rules:\n  - match: x\n    resume: ${nobody}")
         assert session.chain.submit("deploy it").what == "queued"
         [notice] = session.of(events.Notice)
         assert (notice.file, notice.line) == (str(use.chain().interruption_prompt), 3)
         assert notice.message.endswith("; the built-in handler prompt is used")
         assert "unknown name ${nobody}" in notice.message
         await finish(session, gate)
-        [entered] = session.of(events.UserInterruption)
-        assert (entered.prompt_source, entered.point) == ("default", "D")
+        [interruption] = session.of(events.UserInterruption)
+        assert (interruption.prompt_source, interruption.point) == ("default", "D")
         assert session.sent(1).endswith("user: USER INTERRUPTION: deploy it")
         assert session.result.status == "done"
         assert len(session.of(events.Notice)) == 1
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("short_time_limit")
 async def test_a_slow_rule_is_reported_once() -> None:
-    said = "messages: [{role: user, content: 'SAID: ${message}'}]"
-    gate, use = Gate(), handler(f"{said}\nrules: [{{match: {HANGS}}}]")
+    messages = "messages: [{role: user, content: 'SAID: ${message}'}]"
+    gate, use = Gate(), settings_with_handler(f"{messages}\nrules: [{{match: {SLOW_PATTERN}}}]")
     async with checked_session(TWO_STEPS, tools=[gate.tool], use=use) as session:
         await begin(session, gate)
-        assert session.chain.submit(BAIT).what == "queued"
-        assert session.chain.submit(BAIT).what == "queued"
+        assert session.chain.submit(SLOW_LINE).what == "queued"
+        assert session.chain.submit(SLOW_LINE).what == "queued"
         [notice] = session.of(events.Notice)
         assert (notice.file, notice.line) == (str(use.chain().interruption_prompt), 2)
         assert "rules[0].match: took more than 0.1 s" in notice.message
         await finish(session, gate)
-        assert session.of(events.UserInterruption)[0].prompt_source == "default"
-        assert session.sent(1).endswith(f"USER INTERRUPTION: {BAIT}\n\nUSER INTERRUPTION: {BAIT}")
+        [interruption] = session.of(events.UserInterruption)
+        assert interruption.prompt_source == "default"
+        assert session.sent(1).endswith(f"USER INTERRUPTION: {SLOW_LINE}\n\nUSER INTERRUPTION: {SLOW_LINE}")
         assert len(session.of(events.Notice)) == 1
-        edit(use, STOP)
+        edit_handler(use, STOP)
         assert session.chain.submit("Another task").what == "started"
         assert session.chain.submit("enough").what == "stopping"
         await session.chain.wait_idle()
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("short_time_limit")
 async def test_a_rule_slow_at_the_delivery_is_reported() -> None:
-    gate, use = Gate(), handler(STOP)
+    gate, use = Gate(), settings_with_handler(STOP)
     async with open_session(TWO_STEPS, tools=[gate.tool], use=use) as session:
-        await begin(session, gate, BAIT)
-        edit(use, f"rules: [{{match: {HANGS}}}]")
+        await begin(session, gate, SLOW_LINE)
+        edit_handler(use, f"rules: [{{match: {SLOW_PATTERN}}}]")
         await finish(session, gate)
         [notice] = session.of(events.Notice)
         assert "rules[0].match: took more than 0.1 s" in notice.message
-        assert session.sent(1).endswith(f"USER INTERRUPTION: {BAIT}")
+        assert session.sent(1).endswith(f"USER INTERRUPTION: {SLOW_LINE}")
         assert session.state("L2") == "delivered"

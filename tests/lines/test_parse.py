@@ -1,4 +1,4 @@
-"""What a line says: the grammar of SPEC section 3 as tables, and what holds for every text."""
+"""Parsing a line by the grammar of SPEC section 3."""
 
 from typing import get_args
 
@@ -26,64 +26,62 @@ from chain.lines.parse import (
     parse_line,
 )
 
+KINDS: dict[Kind, list[tuple[str, str]]] = {
+    # Each text with its message.
+    "blank": [("", ""), (" \t\n", "")],
+    "verbatim": [(" todo: add x", "todo: add x"), (" stop", "stop"), (" !now", "!now"), (" /help", "/help")],
+    "local": [
+        ("/help\n", "/help"),
+        ("/", "/"),
+        ("/? lines", "/? lines"),
+        ("/mcp:docs:read a/b", "/mcp:docs:read a/b"),
+        ("/to explore look there", "/to explore look there"),
+        ("/to explore look\nthere", "/to explore look\nthere"),
+        ("/compact the SKU\nnumbers", "/compact the SKU\nnumbers"),
+    ],
+    "follow-up": [("then: check the Licence", "check the Licence"), ("THEN:check", "check")],
+    "context": [
+        ("context: the SKU is SKU123", "[USER ADDED] the SKU is SKU123"),
+        ("Context:two\nrows", "[USER ADDED] two\nrows"),
+    ],
+    "question": [
+        ("what are you doing?", "what are you doing?"),
+        ("Status", "Status"),
+        ("/srv/app.py fails, why?", "/srv/app.py fails, why?"),
+    ],
+    "redirect": [
+        ("use B \n", "use B"),
+        ("Use the File Docs.MD", "Use the File Docs.MD"),
+        ("!use B", "use B"),
+        ("!!use B", "use B"),
+        ("!  use B ", "use B"),
+        ("!/etc/hosts is wrong", "/etc/hosts is wrong"),
+    ],
+}
+
 
 @pytest.mark.parametrize(
-    ("text", "kind", "message"),
+    ("text", "kind", "message"), [(text, kind, message) for kind, rows in KINDS.items() for text, message in rows]
+)
+def test_a_text_determines_kind_and_message(text: str, kind: Kind, message: str) -> None:
+    line = parse_line(text)
+    assert (line.kind, line.message) == (kind, message)
+    assert (line.command, line.adjustment, line.problem) == (None, None, "")
+
+
+@pytest.mark.parametrize(
+    "text",
     [
-        ("", "blank", ""),
-        (" \t\n", "blank", ""),
-        ("use B instead", "redirect", "use B instead"),
-        ("use B \n", "redirect", "use B"),
-        ("Use the File Docs.MD", "redirect", "Use the File Docs.MD"),
-        (" todo: add x", "verbatim", "todo: add x"),
-        (" stop", "verbatim", "stop"),
-        (" !now", "verbatim", "!now"),
-        (" /help", "verbatim", "/help"),
-        ("/help", "local", "/help"),
-        ("/help\n", "local", "/help"),
-        ("/", "local", "/"),
-        ("/? lines", "local", "/? lines"),
-        ("/mcp:docs:read a/b", "local", "/mcp:docs:read a/b"),
-        ("/to explore look there", "local", "/to explore look there"),
-        ("/to explore look\nthere", "local", "/to explore look\nthere"),
-        ("/compact the SKU\nnumbers", "local", "/compact the SKU\nnumbers"),
-        ("/srv/app.py fails, why?", "question", "/srv/app.py fails, why?"),
-        ("/srv/app.py:12: error: x\n    return x", "redirect", "/srv/app.py:12: error: x\n    return x"),
-        ("/app.py:3: error: x", "redirect", "/app.py:3: error: x"),
-        ("/tmp is full\nwhat now", "redirect", "/tmp is full\nwhat now"),
-        ("// a comment", "redirect", "// a comment"),
-        ("/* a comment */", "redirect", "/* a comment */"),
-        ("/ is the root", "redirect", "/ is the root"),
-        ("!use B", "redirect", "use B"),
-        ("!!use B", "redirect", "use B"),
-        ("!  use B ", "redirect", "use B"),
-        ("!/etc/hosts is wrong", "redirect", "/etc/hosts is wrong"),
-        ("stop using grep", "redirect", "stop using grep"),
-        ("please stop", "redirect", "please stop"),
-        ("then: check the Licence", "follow-up", "check the Licence"),
-        ("THEN:check", "follow-up", "check"),
-        ("then check", "redirect", "then check"),
-        ("context: the SKU is SKU123", "context", "[USER ADDED] the SKU is SKU123"),
-        ("Context:two\nrows", "context", "[USER ADDED] two\nrows"),
-        ("what are you doing?", "question", "what are you doing?"),
-        ("Status", "question", "Status"),
-        ("status report", "redirect", "status report"),
-        ("is it B? use C", "redirect", "is it B? use C"),
-        ("todo: buy milk", "redirect", "todo: buy milk"),
-        ("plan: let us think", "redirect", "plan: let us think"),
-        ("todo: add x\nand y", "redirect", "todo: add x\nand y"),
-        ("todo: ad x\nand y", "redirect", "todo: ad x\nand y"),
-        ("focus", "redirect", "focus"),
-        ("focus on", "redirect", "focus on"),
-        ("skipping is fine", "redirect", "skipping is fine"),
-        ("@iteration 2 x", "redirect", "@iteration 2 x"),
-        ("continue", "redirect", "continue"),
+        *("/srv/app.py:12: error: x\n    return x", "/app.py:3: error: x", "/tmp is full\nwhat now"),
+        *("// a comment", "/* a comment */", "/ is the root"),
+        *("stop using grep", "please stop", "then check", "status report", "is it B? use C", "continue"),
+        *("todo: buy milk", "plan: let us think", "todo: add x\nand y", "todo: ad x\nand y"),
+        *("focus", "focus on", "skipping is fine", "@iteration 2 x"),
     ],
 )
-def test_the_kind_and_message_of_a_line(text: str, kind: Kind, message: str) -> None:
+def test_similar_texts_are_plain_redirects(text: str) -> None:
     line = parse_line(text)
-
-    assert (line.kind, line.message) == (kind, message)
+    assert (line.kind, line.message) == ("redirect", text)
     assert (line.command, line.adjustment, line.problem) == (None, None, "")
 
 
@@ -92,18 +90,18 @@ PHRASES = ["stop", "cancel", "abort", "nevermind", "never mind", "forget it", "d
 
 @pytest.mark.parametrize("phrase", PHRASES)
 @pytest.mark.parametrize(
-    "written", ["{}", "{} ", "\t{}", "{}.", "{}!!!", "{} …", "{}...", "!{}", "! {} !", "!!{}", "!! {}"]
+    "form", ["{}", "{} ", "\t{}", "{}.", "{}!!!", "{} …", "{}...", "!{}", "! {} !", "!!{}", "!! {}"]
 )
-def test_a_stop_phrase_is_the_whole_line(phrase: str, written: str) -> None:
+def test_a_stop_phrase_is_the_whole_line(phrase: str, form: str) -> None:
     assert set(STOP_PHRASES) == set(PHRASES)
     for text in (phrase, phrase.upper(), phrase.replace("'", "’")):
-        assert parse_line(written.format(text)).kind == "stop"
-    assert parse_line(written.format(f"{phrase} that tool")).kind != "stop"
-    assert parse_line(written.format(f"do not {phrase}")).kind != "stop"
+        assert parse_line(form.format(text)).kind == "stop"
+    assert parse_line(form.format(f"{phrase} that tool")).kind != "stop"
+    assert parse_line(form.format(f"do not {phrase}")).kind != "stop"
 
 
 @pytest.mark.parametrize("text", ["stop?", "stop,", "stopp", "stop it", "no", "quit", "never  mind", ""])
-def test_near_misses_are_no_stop_phrases(text: str) -> None:
+def test_similar_texts_are_no_stop_phrases(text: str) -> None:
     assert not is_stop(text)
 
 
@@ -113,7 +111,8 @@ def test_near_misses_are_no_stop_phrases(text: str) -> None:
         ("todo: add verify SKU Data", AddTask("verify SKU Data")),
         ("todo:add x", AddTask("x")),
         ("TODO: Add   x ", AddTask("x")),
-        *((f"todo: add{space}x", AddTask("x")) for space in "\t\u2003"),
+        ("todo: add\tx", AddTask("x")),
+        ("todo: add\u2003x", AddTask("x")),
         ("plan: add x", AddTask("x")),
         ("todo: add 2", AddTask("2")),
         ("todo: complete 2", CompleteTask(2)),
@@ -122,19 +121,18 @@ def test_near_misses_are_no_stop_phrases(text: str) -> None:
         ("todo: fail 3", FailTask(3)),
         ("todo: fail 3 no Network", FailTask(3, "no Network")),
         ("todo: complete 0", CompleteTask(0)),
-        ("todo: complete 99", CompleteTask(99)),
         ("todo: list", ListTasks()),
         ("todo: show", ListTasks()),
         ("Plan: Clear", ClearTasks()),
-        ("!todo: add x", AddTask("x")),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_plan_command(text: str, command: PlanCommand) -> None:
+def test_a_plan_command_is_parsed(text: str, command: PlanCommand) -> None:
     line = parse_line(text)
-
     assert (line.kind, line.command, line.problem) == ("todo", command, "")
-    assert line.message == text.removeprefix("!").strip()
-    assert line.urgency == ("now" if text.startswith("!!") else "urgent" if text.startswith("!") else "next")
+    assert (line.message, line.urgency) == (text.strip(), "next")
+    urgent = parse_line(f"!{text}")
+    assert (urgent.command, urgent.message, urgent.urgency) == (command, text.strip(), "urgent")
 
 
 @pytest.mark.parametrize(
@@ -156,21 +154,30 @@ def test_a_plan_command(text: str, command: PlanCommand) -> None:
 )
 def test_a_malformed_plan_command_shows_its_usage(text: str, usage: str) -> None:
     line = parse_line(text)
-
     assert (line.kind, line.command) == ("todo", None)
     assert usage in line.problem
 
 
+WORDS = ("check", "demo", "explain", "help", "init")
+
+
 @pytest.mark.parametrize(
-    ("word", "command"),
+    ("mistyped", "word"),
+    [("chek", "check"), ("chekc", "check"), ("CHECK", "check"), ("dmo", "demo"), ("helpp", "help")],
+)
+def test_a_mistyped_word_has_a_nearest_word(mistyped: str, word: str) -> None:
+    assert nearest_word(mistyped, WORDS) == word
+
+
+@pytest.mark.parametrize(
+    "word",
     [
-        *[("chek", "check"), ("chekc", "check"), ("CHECK", "check"), ("dmo", "demo"), ("helpp", "help")],
-        *[("hello", ""), ("hi", ""), ("list", ""), ("explanation", ""), ("count the lines", ""), ("", "")],
-        ("h" * 1_000_000, ""),
+        *("hello", "hi", "list", "explanation", "count the lines", ""),
+        pytest.param("h" * 1_000_000, id="a million letters"),
     ],
 )
-def test_the_nearest_word(word: str, command: str) -> None:
-    assert nearest_word(word, ("check", "demo", "explain", "help", "init")) == command
+def test_other_words_have_no_nearest_word(word: str) -> None:
+    assert nearest_word(word, WORDS) == ""
 
 
 @pytest.mark.parametrize(
@@ -198,14 +205,9 @@ def test_a_mistyped_plan_command_suggests_the_right_one(text: str, meant: str) -
 @pytest.mark.parametrize(
     "text",
     [
-        *(
-            "todo: maybe later",
-            "todo: and then the tests",
-            "todo: ask him",
-            "todo: shows nothing",
-            "todo: lists the files",
-        ),
-        *("todo: complet the form", "note: add x", "toto: add x", "todos: buy milk", "food: add salt"),
+        *("todo: maybe later", "todo: and then the tests", "todo: ask him", "todo: shows nothing"),
+        *("todo: lists the files", "todo: complet the form", "note: add x", "toto: add x"),
+        *("todos: buy milk", "food: add salt"),
     ],
 )
 def test_other_words_are_no_typing_mistakes(text: str) -> None:
@@ -215,25 +217,25 @@ def test_other_words_are_no_typing_mistakes(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
-        *((text, "after the !, for example: !use") for text in ("!", "! !", "!\u2000")),
+        ("!", "after the !, for example: !use"),
+        ("! !", "after the !, for example: !use"),
+        ("!\u2000", "after the !, for example: !use"),
         ("!!", "after the !!, for example: !!use"),
-        *((text, "then: check") for text in ("then:", "then: ")),
-        *((text, "context: the SKU") for text in ("context:", "!context: ")),
+        ("then:", "then: check"),
+        ("then: ", "then: check"),
+        ("context:", "context: the SKU"),
+        ("!context: ", "context: the SKU"),
     ],
 )
 def test_a_marker_needs_a_text(text: str, hint: str) -> None:
     assert hint in parse_line(text).problem
 
 
-@pytest.mark.parametrize(
-    ("text", "is_first"),
-    [
-        *(("stop", True), ("/help", True), ("!!use B", True), ("!use B", False), ("use B", False)),
-        ("/srv/app.py fails", False),
-    ],
-)
-def test_which_lines_overtake_held_ones(text: str, is_first: bool) -> None:
-    assert is_sent_first(text) is is_first
+def test_stops_commands_and_now_lines_are_sent_first() -> None:
+    for text in ("stop", "/help", "!!use B"):
+        assert is_sent_first(text)
+    for text in ("!use B", "use B", "/srv/app.py fails"):
+        assert not is_sent_first(text)
 
 
 @pytest.mark.parametrize(
@@ -250,7 +252,6 @@ def test_which_lines_overtake_held_ones(text: str, is_first: bool) -> None:
 )
 def test_guidance_has_an_adjustment(text: str, type: AdjustmentType, value: str) -> None:
     line = parse_line(text)
-
     assert line == Line(text, "guidance", text.strip(), adjustment=Adjustment(type, value))
 
 
@@ -272,17 +273,15 @@ def test_guidance_has_an_adjustment(text: str, type: AdjustmentType, value: str)
 )
 def test_a_key_makes_lines_urgent(text: str, kind: Kind, urgency: Urgency) -> None:
     line = parse_line(text, urgency="urgent")
-
     assert (line.kind, line.urgency) == (kind, urgency)
     assert parse_line(text).urgency == "next"
 
 
-@pytest.mark.parametrize(
-    ("text", "is_aside"),
-    [("why?", True), ("todo: add x", True), ("context: x", True), ("!why?", True), ("use B", False), ("skip B", False)],
-)
-def test_asides_change_no_course(text: str, is_aside: bool) -> None:
-    assert parse_line(text).is_aside is is_aside
+def test_questions_commands_and_context_are_asides() -> None:
+    for text in ("why?", "todo: add x", "context: x", "!why?"):
+        assert parse_line(text).is_aside
+    for text in ("use B", "skip B"):
+        assert not parse_line(text).is_aside
 
 
 PIECES = [
@@ -303,9 +302,15 @@ def test_every_text_is_a_line(text: str, urgency: Urgency, local: bool) -> None:
     assert (line.kind == "blank") == (not text.strip())
     assert line.message.removeprefix("[USER ADDED] ") in text
     assert line.message.strip() or line.problem or line.kind == "blank"
-    assert (line.command is not None) <= (line.kind == "todo")
-    assert (line.kind == "todo") <= ((line.command is None) == bool(line.problem))
+    if line.kind == "todo":
+        assert (line.command is None) == bool(line.problem)
+    else:
+        assert line.command is None
     assert (line.adjustment is not None) == (line.kind == "guidance")
-    assert parse_line(text, local=False).kind != "local", "where no commands can be typed"
-    verbatim = parse_line(f" {text}")
-    assert (verbatim.kind, verbatim.message) == ("verbatim" if text.strip() else "blank", text.strip())
+    assert parse_line(text, local=False).kind != "local"
+
+
+@given(text=lines)
+def test_a_leading_space_makes_any_text_verbatim(text: str) -> None:
+    line = parse_line(f" {text}")
+    assert (line.kind, line.message) == ("verbatim" if text.strip() else "blank", text.strip())

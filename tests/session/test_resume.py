@@ -14,7 +14,7 @@ import pytest
 import trio
 from hypothesis import strategies as st
 from support import FullDisk, MemoryFile, open_session, settings, sharded, wait_quiet
-from support.agents import WAIT, family, starts
+from support.agents import WAIT, family, start
 from support.crashes import ANSWER, check_conversations, check_needs_no_repair, check_resumed, load_crashed, reopened
 from support.eventful import eventful
 from support.examples import some
@@ -342,7 +342,7 @@ async def test_the_latest_finished_agents_can_be_asked() -> None:
 
 async def test_an_agent_at_work_gets_the_note() -> None:
     async with family() as agents:
-        await agents.begin([starts("agent", [WAIT])])
+        await agents.begin([start("agent", [WAIT])])
         data = agents.session.file.data
         await agents.finish()
     async with reopened(data, use=settings(agents=True)) as session:

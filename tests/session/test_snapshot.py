@@ -7,7 +7,7 @@ import random
 import trio
 from hypothesis import strategies as st
 from support import INTERRUPT, LINES, Acts, Session, at, open_session, settings, sharded, wait_quiet
-from support.agents import WAIT, Obedient, Waiters, both, work
+from support.agents import WAIT, Obedient, Waiters, delegate_twice, work
 from support.crashes import reopened
 from support.gates import THREE_TOOLS, Gates, begin, finish
 from support.models import ASKING_TOOLS, RandomModel, Step, steps
@@ -66,14 +66,14 @@ async def test_a_repeated_id_removes_no_waiting_line() -> None:
 
 async def test_the_snapshot_has_agents_until_they_end() -> None:
     waiters = Waiters()
-    async with open_session(Obedient(), tools=[waiters.tool, both], use=settings(agents=True)) as session:
-        session.chain.submit(work([["both", {"task": work([WAIT])}]]))
+    async with open_session(Obedient(), tools=[waiters.tool, delegate_twice], use=settings(agents=True)) as session:
+        session.chain.submit(work([["delegate_twice", {"task": work([WAIT])}]]))
         await wait_all_tasks_blocked()
         assert agents_in_snapshot(session) == ["agent-1", "agent-2"]
-        waiters.let_go("agent-2")
+        waiters.release("agent-2")
         await wait_all_tasks_blocked()
         assert agents_in_snapshot(session) == ["agent-1"]
-        waiters.let_go("agent-1")
+        waiters.release("agent-1")
         await session.chain.wait_idle()
         assert agents_in_snapshot(session) == []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from support import FullDisk, MemoryFile, open_session, settings
-from support.agents import WAIT, Family, Obedient, Waiters, asks, family, starts
+from support.agents import WAIT, Family, Obedient, Waiters, ask, family, start
 from support.crashes import load_crashed, reopened
 from support.gate import Gate, begin, finish
 
@@ -26,7 +26,7 @@ REFUSES_RESULT = "rules: [{when: {tool: wait}, text: No., stop_reason: refusal},
 
 async def test_lines_of_a_lost_child_wait_for_main() -> None:
     async with family() as agents:
-        await agents.begin([starts("explore", [WAIT])])
+        await agents.begin([start("explore", [WAIT])])
         agents.send("!use B")
         await agents.quiet()
         data = agents.session.file.data
@@ -61,15 +61,15 @@ async def test_a_plan_command_in_a_refusal_stays_delivered() -> None:
 async def test_an_agent_with_waiting_calls_is_kept() -> None:
     use = settings(agents=True, max_kept=1)
     async with family(use=use) as agents:
-        await agents.begin([starts("explore", [WAIT]), starts("explore", [WAIT])])
+        await agents.begin([start("explore", [WAIT]), start("explore", [WAIT])])
         data = agents.session.file.data  # has two agents, of which ``max_kept`` allows one
         await agents.finish()
     waiters = Waiters()
     async with reopened(data, Obedient(), tools=[waiters.tool], use=use) as session:
         agents = Family(session, waiters)
-        first, second = asks("explore-1", [WAIT], answer="first"), asks("explore-1", answer="second")
-        await agents.begin([first, second, asks("explore-2", [WAIT], answer="x")])
-        waiters.let_go("explore-1")
+        first, second = ask("explore-1", [WAIT], answer="first"), ask("explore-1", answer="second")
+        await agents.begin([first, second, ask("explore-2", [WAIT], answer="x")])
+        waiters.release("explore-1")
         await agents.quiet()
         await agents.finish()
         *_, first_result, second_result, third_result = (text for text, is_error in agents.results("main"))

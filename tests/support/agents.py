@@ -1,7 +1,7 @@
-"""Agents for tests: a model that does what its task says, a tool that waits for each agent, and a chain with both.
+"""Trees of agents for tests: a model that does what its task says, and a tool that waits until a test releases it.
 
-A task is a JSON list of steps, a step a list of calls, and a call a tool's name and input. The task of an agent
-contains the tasks of its children, so a test describes a whole tree in one expression.
+A task is a list of steps and an answer, as JSON. A step is a list of calls, and a call is a tool's name and input. The
+task of an agent contains the tasks of its children, so a test describes a whole tree in one expression.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ Call = list[Any]
 
 
 def work(*steps: list[Call], answer: str = "The answer.", **ends: StopReason) -> str:
-    """Return a task with these steps and this answer. ``stop_reason`` is that of the answer."""
+    """Return a task with these steps and this answer. ``ends`` may have the ``stop_reason`` of the answer."""
     return json.dumps({"steps": steps, "answer": answer, **ends})
 
 
-def starts(kind: str, *steps: list[Call], answer: str = "The answer.", **ends: StopReason) -> Call:
+def start(kind: str, *steps: list[Call], answer: str = "The answer.", **ends: StopReason) -> Call:
     """Return a call that starts an agent with a task."""
     return [kind, {"task": work(*steps, answer=answer, **ends)}]
 
 
-def asks(agent: str, *steps: list[Call], answer: str = "The answer.", **ends: StopReason) -> Call:
-    """Return a call that asks a finished agent."""
+def ask(agent: str, *steps: list[Call], answer: str = "The answer.", **ends: StopReason) -> Call:
+    """Return a call that asks a finished agent again."""
     return ["agent_ask", {"agent": agent, "question": work(*steps, answer=answer, **ends)}]
 
 
@@ -48,12 +48,12 @@ WAIT: Call = ["wait", {}]
 
 
 @tool(kind="delegate")
-async def both(ctx: ToolContext, task: str) -> str:
-    """Let two agents do the same."""
+async def delegate_twice(ctx: ToolContext, task: str) -> str:
+    """Start two agents with the same task."""
     async with trio.open_nursery() as nursery:
         for _ in range(2):
             nursery.start_soon(ctx.delegating.start, "agent", task, ctx.call_id)
-    return "done by both"
+    return "done twice"
 
 
 @dataclass
@@ -83,20 +83,20 @@ class Obedient(Model):
 
 
 def progress(request: Request) -> tuple[dict[str, Any], int]:
-    """Return the latest task of a conversation, and the number of steps that have begun."""
+    """Return the latest task of a conversation, and the number of steps whose calls were made."""
     done = 0
     for message in reversed(request.messages):
         if message.role == "assistant":
             done += bool(message.calls)
         elif message.text.startswith('{"steps"'):
-            found: dict[str, Any] = json.loads(message.text)
-            return found, done
+            task: dict[str, Any] = json.loads(message.text)
+            return task, done
     return {"steps": [], "answer": "Done."}, 0
 
 
 @dataclass
 class Waiters:
-    """A tool ``wait`` that waits until its agent is released by ``let_go``."""
+    """A tool ``wait`` that waits until its agent is released."""
 
     started: dict[str, trio.Event] = field(default_factory=lambda: defaultdict(trio.Event))
     open: dict[str, trio.Event] = field(default_factory=lambda: defaultdict(trio.Event))
@@ -114,20 +114,20 @@ class Waiters:
 
         return wait
 
-    def let_go(self, *agents: str) -> None:
+    def release(self, *agents: str) -> None:
         for agent in agents:
             self.open[agent].set()
 
 
 @dataclass
 class Family:
-    """A chain with agents that wait."""
+    """A session with a tree of agents, and the tool ``wait`` at which they wait."""
 
     session: Session
     waiters: Waiters
 
     async def begin(self, *steps: list[Call], answer: str = "The answer.") -> None:
-        """Start a run, and wait until all its agents wait."""
+        """Start a run, and wait until all agents wait."""
         assert self.session.chain.submit(work(*steps, answer=answer)).what == "started"
         await self.quiet()
 
@@ -185,7 +185,7 @@ async def family(
     interactive: bool = False,
     file: MemoryFile | None = None,
 ) -> AsyncIterator[Family]:
-    """Open a chain whose model does what tasks say, and check the invariants at its end."""
+    """Open a session whose model does what tasks say, and check the invariants at its end."""
     waiters = Waiters()
     chosen = use or settings(agents=True)
     async with open_session(

@@ -1,5 +1,5 @@
-"""A session in which much happens: lines at every safe point, agents side by side and inside each other, questions with
-every answer, a stop, an interrupt and a plan. It runs on trio's test clock, so minutes pass in it, and nobody waits."""
+"""An eventful session: lines at every safe point, parallel and nested agents, questions with every answer, a stop, an
+interrupt and a plan. It runs on trio's test clock, so that its minutes take no real time."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ TOOLS += [read_reports, mend, ledger]
 
 
 def does(text: str, *calls: tuple[str, dict[str, Any]]) -> Step:
-    """A reply with calls."""
+    """Return a reply with these calls."""
     blocks: list[Block] = [Text(text)] if text else []
     blocks += [ToolCall(f"c{n}", name, input) for n, (name, input) in enumerate(calls)]
     return Step(tuple(blocks), delay_s=2.0)
@@ -147,18 +147,16 @@ class Eventful:
 
 @cache
 def eventful() -> Eventful:
-    """Play the session; the same one for all who ask."""
-    told: list[events.Event] = []
-    journal: list[bytes] = []
-    trio.run(_play, told, journal, clock=MockClock(autojump_threshold=0))
-    return Eventful(tuple(told), journal[0])
+    """Play the session once, and return it."""
+    return trio.run(_play, clock=MockClock(autojump_threshold=0))
 
 
-async def _play(told: list[events.Event], journal: list[bytes]) -> None:
+async def _play() -> Eventful:
+    emitted: list[events.Event] = []
     use = tree_settings(max_iterations=20, worker=4, explore=6)
     async with open_session(TreeModel(Tree(dict(_TREE))), tools=TOOLS, use=use) as session:
         began = trio.current_time()
-        session.chain.listen(lambda event: told.append(replace(event, time=START + trio.current_time() - began)))
+        session.chain.listen(lambda event: emitted.append(replace(event, time=START + trio.current_time() - began)))
         _steer(session)
         with session.chain.answering():
             async with trio.open_nursery() as nursery:
@@ -166,25 +164,26 @@ async def _play(told: list[events.Event], journal: list[bytes]) -> None:
                 session.chain.submit(FIRST)
                 session.chain.submit("context: the office moved in May")
                 await wait_quiet(session)
-                await trio.sleep(5000)  # a coffee, and a night that is short
+                await trio.sleep(5000)  # a pause between two runs
                 session.chain.submit(SECOND)
                 await wait_quiet(session)
                 session.chain.submit(THIRD)
                 await wait_quiet(session)
-        journal.append(bytes(session.file.data))
+        journal = bytes(session.file.data)
+    return Eventful(tuple(emitted), journal)
 
 
 def _steer(session: Session) -> None:
-    """The user's lines, each in the step of what it is an answer to."""
+    """Send the user's lines, each in the step of an event."""
     submit = session.chain.submit
 
-    def says(text: str, kind: type[events.Event], nth: int = 1, **fields: Any) -> None:
+    def submit_at(text: str, kind: type[events.Event], nth: int = 1, **fields: Any) -> None:
         at(session, kind, lambda: submit(text), nth, **fields)
 
-    says("look at the appendix as well", events.ToolCall, agent="explore-1", name="read_reports")
-    says("todo: add thank the office", events.ToolCall, agent="main", name="ledger")
-    says("!skip the slow part, <b>please</b> & thank you", events.ToolCall, agent="main", name="read_reports")
-    says("how far are you?", events.Answer, id="Q1")
+    submit_at("look at the appendix as well", events.ToolCall, agent="explore-1", name="read_reports")
+    submit_at("todo: add thank the office", events.ToolCall, agent="main", name="ledger")
+    submit_at("!skip the slow part, <b>please</b> & thank you", events.ToolCall, agent="main", name="read_reports")
+    submit_at("how far are you?", events.Answer, id="Q1")
     at(
         session,
         events.IterationStarted,
@@ -192,29 +191,29 @@ def _steer(session: Session) -> None:
         agent="main",
         iteration=8,
     )
-    says("stop", events.ToolCall, 2, agent="main", name="slow")
+    submit_at("stop", events.ToolCall, 2, agent="main", name="slow")
     at(session, events.ToolCall, session.interrupt, agent="agent-2", name="slow")
 
 
 def _answer(session: Session, nursery: trio.Nursery) -> None:
-    """The user's answers, each some time after its question."""
-    said = {"Q1": "y", "Q2": "n, April is signed by hand", "Q3": "2"}
+    """Answer each question some time after it was asked."""
+    answers = {"Q1": "y", "Q2": "n, April is signed by hand", "Q3": "2"}
 
-    async def later(id: str) -> None:
+    async def answer_later(id: str) -> None:
         await trio.sleep(7)
-        session.chain.answer(id, said.get(id, "n"))
+        session.chain.answer(id, answers.get(id, "n"))
 
     session.chain.listen(
-        lambda event: nursery.start_soon(later, event.id) if isinstance(event, events.Question) else None
+        lambda event: nursery.start_soon(answer_later, event.id) if isinstance(event, events.Question) else None
     )
 
 
 _NAMED = frozenset({"point", "status", "decision", "by", "state", "origin", "urgency", "kind", "termination_reason"})
-"""Fields whose values are of a few; a journal with others is not read."""
+"""Fields with a fixed set of values. A journal with other values cannot be read."""
 
 
 def with_text(text: str) -> list[events.Event]:
-    """The session's events with a text before everything that models, tools, files and users write, names too."""
+    """Return the session's events with ``text`` before every text and name of models, tools, files and users."""
     return [_with_text(event, text) for event in eventful().events]
 
 

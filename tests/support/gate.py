@@ -1,4 +1,4 @@
-"""A tool that waits until the test opens it, and runs that receive lines meanwhile."""
+"""A tool that waits until the test opens it, and runs that receive lines while it waits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ rules:
 
 @dataclass
 class Gate:
-    """A tool that waits until ``open`` is set. With ``asks`` it reads guidance first, once ``asked`` is set."""
+    """A tool ``wait`` that waits until ``open`` is set. ``says`` is its description.
+
+    With ``asks``, the tool first waits until ``asked`` is set, and reads guidance.
+    """
 
     asks: bool = False
     says: str = "Wait."

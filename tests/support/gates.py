@@ -1,4 +1,4 @@
-"""Tools that wait at named gates, models that call them, and runs that receive lines meanwhile."""
+"""Tools that wait at named gates, models that call them, and runs that receive lines while a tool waits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ rules:
   - {when: {interruption: 'status'}, text: It goes well.}
   - {text: The answer.}
 """
-"""Three tools in one reply, then the answer; a question is answered on its own."""
+"""The model calls three tools in one reply, then gives the answer. Questions and ``status`` get their own reply."""
 
 THREE_ROUNDS = """
 rules:
@@ -31,7 +31,7 @@ rules:
   - {when: {step: 3}, tools: [{name: gate, input: {at: c}}]}
   - {text: The answer.}
 """
-"""The same tools one after the other, whatever is said."""
+"""The model calls the same tools in three replies, and ignores the user's lines."""
 
 SLOW_ANSWER = """
 rules:
@@ -41,10 +41,10 @@ rules:
 
 
 class Gates:
-    """Tools that wait at named gates until these are opened, and the log of the gates.
+    """Tools that wait at named gates until the test opens them, and the log of the gates.
 
-    ``gate``, ``wait``, ``look`` and ``change`` wait at one gate, ``tour`` at one before each place. Only ``look`` is
-    read-only. With ``is_open`` nothing waits.
+    ``gate``, ``wait``, ``look`` and ``change`` wait at one gate, ``tour`` at a gate before each place. Only ``look`` is
+    read-only. With ``is_open``, all gates are open.
     """
 
     def __init__(self, *names: str, is_open: bool = False) -> None:
@@ -53,7 +53,7 @@ class Gates:
         self._open: defaultdict[str, trio.Event] = defaultdict(trio.Event)
         self.is_open = is_open
         self.did: list[str] = []
-        """A sign and a gate: + reached, - passed, ! cancelled there, in order."""
+        """The log of the gates, in order: ``+NAME`` reached, ``-NAME`` passed, ``!NAME`` cancelled there."""
         self.heard: list[tuple[str, str]] = []
         """The adjustments that ``tour`` received at its safe points, in order."""
         self.let(*names)
@@ -76,7 +76,7 @@ class Gates:
     @property
     def begun(self) -> list[str]:
         """The gates that were reached, in order."""
-        return [what[1:] for what in self.did if what[0] == "+"]
+        return [entry.removeprefix("+") for entry in self.did if entry.startswith("+")]
 
     async def work(self, at: str) -> str:
         """Wait at a gate, as a tool does."""
@@ -152,7 +152,7 @@ def results(session: Session, request: int = -1) -> list[str]:
 
 
 def started(session: Session) -> list[str]:
-    """Return the gates of the tools whose starts are recorded."""
+    """Return the gates of the calls whose starts are recorded."""
     calls = {e.id: e.input["at"] for e in session.of(events.ToolCall)}
     return [calls[r["id"]] for r in session.records if r["type"] == "tool_started"]
 

@@ -1,4 +1,4 @@
-"""The context of a tool call where no chain runs, and the guidance at its safe points."""
+"""The context of a tool call outside of a chain, and the guidance at its safe points."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from chain.tools.tool import Guidance, ToolContext
 
 
 class Steered:
-    """Guidance as a session gives it: each adjustment once."""
+    """A source of guidance that returns each adjustment once, as a session does."""
 
     def __init__(self, *adjustments: Adjustment) -> None:
         self.waiting = adjustments
 
     def new_guidance(self) -> Guidance:
-        taken, self.waiting = self.waiting, ()
-        return Guidance(taken)
+        adjustments, self.waiting = self.waiting, ()
+        return Guidance(adjustments)
 
 
 def tool_context(workspace: Path = Path("."), **more: Any) -> ToolContext:
-    """Return the context of the call ``t1``. Its progress is dropped, unless ``report`` takes it."""
+    """Return the context of the call ``t1``. Its progress is dropped, unless ``more`` has a ``report`` function."""
     defaults = {"plan": Plan(), "call_id": "t1", "steering": Steered(), "report": lambda text: None}
     return ToolContext(workspace, **{**defaults, **more})

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from support.agents import WAIT, Call, Family, family, starts
+from support.agents import WAIT, Call, Family, family, start
 from support.commands import rows
 from support.sessions import settings
 
@@ -18,9 +18,9 @@ from cli.terminal.recipients import Recipients, take_back
 from cli.terminal.slash import TAKEN_BACK, CommandAnswer, Commands
 
 USE = settings(agents=True)
-TWO_AGENTS = [starts("explore", [WAIT]), starts("plan", [WAIT])]
+TWO_AGENTS = [start("explore", [WAIT]), start("plan", [WAIT])]
 """A step that starts ``explore-1`` and ``plan-1``, both of which wait."""
-AGENTS_OF_AGENTS = [starts("agent", [starts("agent", [starts("explore", [WAIT])])]), starts("plan", answer="Found.")]
+AGENTS_OF_AGENTS = [start("agent", [start("agent", [start("explore", [WAIT])])]), start("plan", answer="Found.")]
 """A step that starts ``agent-1``, which starts ``agent-2``, which starts ``explore-1``; and ``plan-1``, which ends."""
 
 
@@ -82,9 +82,9 @@ async def test_a_taken_back_line_keeps_its_agent(text: str, to: str, edited: str
 async def test_a_line_for_an_ended_agent_moves_up() -> None:
     use = settings(agents=True, kinds='{"explore": {"max_iterations": 1}}')
     async with family(use=use, interactive=True) as agents:
-        await agents.begin([starts("explore", [WAIT]), starts("plan", [WAIT])])
+        await agents.begin([start("explore", [WAIT]), start("plan", [WAIT])])
         assert agents.send("use B") == "explore-1"
-        agents.waiters.let_go("explore-1")
+        agents.waiters.release("explore-1")
         await agents.quiet()
         assert Commands(agents.session.chain, use).run("/edit L2").edit == "/to main use B"
         await agents.finish()
@@ -115,7 +115,7 @@ async def test_agents_with_a_name_shows_this_agent() -> None:
 async def test_agents_after_a_run_shows_finished_ones() -> None:
     async with family(use=USE, interactive=True) as agents:
         commands = Commands(agents.session.chain, USE)
-        await agents.begin([starts("explore")])
+        await agents.begin([start("explore")])
         await agents.finish()
         assert "explore-1" in commands.run("/agents").text
         assert commands.completions("/agents e") == ["/agents explore-1"]
@@ -204,7 +204,7 @@ async def test_the_recipient_follows_the_agents_at_work() -> None:
         for name in ("explore-1", "main"):
             recipients.update()
             assert recipients.find("x").agent == agents.send("x") == name
-            agents.waiters.let_go("explore-1")
+            agents.waiters.release("explore-1")
             await agents.quiet()
         assert recipients.find("/to explore-1 x").agent == ""
         await agents.finish()
