@@ -23,7 +23,7 @@ from support.crashes import reopened
 from support.examples import fewer
 from support.processes import until, until_async
 from support.program import environ, run_program, start_program
-from support.servers import entry_of, heard, hostile, left_by, until_heard, without_time_limits
+from support.servers import entry_of, live_daemons, hostile_server, log_rows, until_logged, without_time_limits
 
 from chain import events
 from chain.app.replay import replay
@@ -49,7 +49,7 @@ ALLOWED = settings(allow="mcp__h__*")
 @asynccontextmanager
 async def serving(log: Path, rules: str, *acts: str, **options: Any) -> AsyncIterator[Session]:
     """A session with a server, in which a run has started."""
-    options = {"use": ALLOWED, "servers": [hostile(log, *acts)], **options}
+    options = {"use": ALLOWED, "servers": [hostile_server(log, *acts)], **options}
     async with open_session(rules, **options) as session:
         session.chain.submit("Go")
         yield session
@@ -70,7 +70,7 @@ async def test_a_call_asks_and_shows_its_arguments(log: Path) -> None:
             await until_async(lambda: session.chain.questions.open_id == "Q1")
             asked = session.chain.questions.log.latest[-1]
             assert (asked.text, json.loads(asked.preview)) == ("Allow mcp__h__echo?", {"text": "hello"})
-            assert "tools/call" not in heard(log)
+            assert "tools/call" not in log_rows(log)
             session.chain.answer("Q1", "a")
             await session.chain.wait_idle()
     assert results(session) == ["hello", "hello"]
@@ -98,7 +98,7 @@ async def test_an_interrupt_withdraws_the_question_of_a_server(log: Path) -> Non
             session.chain.interrupt()
             await session.chain.wait_idle()
             assert session.chain.questions.open_id is None
-            await until_heard(log, "notifications/cancelled")
+            await until_logged(log, "notifications/cancelled")
 
 
 async def test_without_a_user_an_elicitation_is_cancelled(log: Path) -> None:
@@ -129,7 +129,7 @@ async def test_tools_change_only_between_runs(log: Path) -> None:
 
 async def test_waiting_for_a_server_can_be_interrupted(log: Path) -> None:
     async with serving(log, calling("echo"), "silent") as session:
-        await until_heard(log, "initialize")
+        await until_logged(log, "initialize")
         session.chain.interrupt()
         await session.chain.wait_idle()
     assert session.chain.runs.last_status == "interrupted"
@@ -150,10 +150,10 @@ async def test_a_replay_starts_no_server(log: Path) -> None:
     async with serving(log, calling("echo", "picture", "die", "change", "echo")) as session:
         await session.chain.wait_idle()
         await session.run("Again")
-    starts = heard(log).count("initialize")
+    starts = log_rows(log).count("initialize")
     found = replay(ALLOWED, session.file.data.splitlines(keepends=True))
     assert found.is_same, found.rows
-    assert heard(log).count("initialize") == starts
+    assert log_rows(log).count("initialize") == starts
 
 
 @pytest.mark.slow
@@ -161,14 +161,14 @@ async def test_a_replay_starts_no_server(log: Path) -> None:
 async def test_a_resumed_session_offers_the_servers_it_has(has_server: bool, log: Path) -> None:
     async with serving(log, calling("echo")) as session:
         await session.chain.wait_idle()
-    servers = [hostile(log)] if has_server else []
+    servers = [hostile_server(log)] if has_server else []
     async with reopened(session.file.data, calling("echo"), use=ALLOWED, servers=servers) as again:
         await again.run("Go")
         assert ("mcp__h__echo" in {tool.name for tool in again.model.requests[-1].tools}) == has_server
 
 
 async def test_a_prompt_of_a_server_starts_a_run(log: Path) -> None:
-    async with open_session("rules: [{text: Hello.}]", use=ALLOWED, servers=[hostile(log)]) as session:
+    async with open_session("rules: [{text: Hello.}]", use=ALLOWED, servers=[hostile_server(log)]) as session:
         (session.chain.workspace / "secret").write_text("a key")
         await session.chain.wait_servers_settled()
         session.chain.start_prompt("h", "greet", ["Ada", "@secret"])
@@ -203,7 +203,7 @@ def test_random_sessions_keep_the_invariants(walk: list[str], seed: int) -> None
 async def _walk(walk: list[str], rules: str, seed: str) -> None:
     with TemporaryDirectory() as folder:
         log = Path(folder, "log")
-        servers = [hostile(log, "spawn-first"), hostile(Path(folder, "i"), "random", seed, name="i")]
+        servers = [hostile_server(log, "spawn-first"), hostile_server(Path(folder, "i"), "random", seed, name="i")]
         use = settings(allow="mcp__*")
         async with open_session(rules, use=use, interactive=True, servers=servers) as session:
             for act in walk:
@@ -221,7 +221,7 @@ async def _walk(walk: list[str], rules: str, seed: str) -> None:
                 await session.chain.wait_idle()
         check_invariants(session)
         assert not Reading(session.file.data.splitlines(keepends=True)).faults
-        assert left_by(log) == []
+        assert live_daemons(log) == []
 
 
 # ------------------------------------------------------------------------------------------------------ real programs
@@ -248,11 +248,11 @@ def test_servers_end_with_their_program(tmp_path: Path, log: Path, ending: signa
     argv = [sys.executable, "-m", "cli", "-p", "Go", "--config", "test.yaml", "--mcp", "h", "--no-stdin"]
     with start_program(argv, cwd=tmp_path, env=environ(tmp_path, {}), stderr=subprocess.DEVNULL) as program:
         try:
-            until(lambda: heard(log).count("tools/call") == 2)
+            until(lambda: log_rows(log).count("tools/call") == 2)
         finally:
             program.send_signal(ending)
-    assert sum(row.startswith("left ") for row in heard(log)) == 2
-    until(lambda: left_by(log) == [])
+    assert sum(row.startswith("left ") for row in log_rows(log)) == 2
+    until(lambda: live_daemons(log) == [])
     until(lambda: not processes_with(log))
 
 
@@ -280,4 +280,4 @@ def test_a_found_server_is_untouched_until_allowed(tmp_path: Path) -> None:
     assert "the server h, which was not started; allow it with --mcp h" in ran.stderr
     assert "the server far, which was not started" in ran.stderr
     assert "NOT_SET" not in ran.stderr
-    assert heard(tmp_path / "log") == []
+    assert log_rows(tmp_path / "log") == []

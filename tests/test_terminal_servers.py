@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from support.processes import until
-from support.servers import PROGRAM, entry_of, heard, left_by
+from support.servers import PROGRAM, entry_of, live_daemons, log_rows
 from support.terminal import CTRL_C, Start, configure, idle, quit, send
 
 pytest_plugins = ["support.terminal"]
@@ -52,7 +52,7 @@ def server_pid(log: Path) -> int:
             continue
         if str(log).encode() in command and b"hostile_server" in command:
             found.append(int(name))
-    (pid,) = set(found) - set(left_by(log))
+    (pid,) = set(found) - set(live_daemons(log))
     return pid
 
 
@@ -61,7 +61,7 @@ def test_a_workspace_server_from_question_to_end(start: Start, work: Path, tmp_p
     screen = start().until(ASKED)
     assert screen.times("hostile_server.py")
     assert "env A: b\\x1b[2J" in screen.everything
-    assert heard(log) == []
+    assert log_rows(log) == []
     send(screen, "y")
     send(idle(screen), "say hello")
     screen.until("Allow mcp__h__echo?").until('"text": "hello"').until("answers Q1").type("y\r")
@@ -88,7 +88,7 @@ def test_a_no_starts_nothing_and_is_stored(start: Start, work: Path, tmp_path: P
     send(idle(screen), "/mcp").until("No server is set up")
     quit(idle(screen))
     assert ASKED not in idle(start().until("start it with --mcp h")).everything
-    assert heard(tmp_path / "log") == []
+    assert log_rows(tmp_path / "log") == []
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="there is no strace here")
@@ -137,11 +137,11 @@ def test_nothing_of_a_server_outlives_the_program(start: Start, work: Path, tmp_
     (tmp_path / "rules.yaml").write_text(HANGING)
     screen = idle(start("--mcp", "h", "--allow", "mcp__h__*"))
     send(screen, "Go")
-    until(lambda: heard(log).count("tools/call") == 2 and sum(row.startswith("left ") for row in heard(log)) == 2)
+    until(lambda: log_rows(log).count("tools/call") == 2 and sum(row.startswith("left ") for row in log_rows(log)) == 2)
     server = server_pid(log)
     if way == "Ctrl-C":
         screen.type(CTRL_C * 3)
     else:
         screen.hang_up()
     screen.wait()
-    until(lambda: left_by(log) == [] and not Path(f"/proc/{server}").exists())
+    until(lambda: live_daemons(log) == [] and not Path(f"/proc/{server}").exists())
