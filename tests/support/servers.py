@@ -7,7 +7,7 @@ import math
 import os
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +75,16 @@ def daemon_pids(log: Path) -> list[int]:
 
 def live_daemons(log: Path) -> list[int]:
     return [pid for pid in daemon_pids(log) if Path(f"/proc/{pid}").exists()]
+
+
+def server_pids(log: Path) -> list[int]:
+    """Return the pids of the server that writes this log and of its daemons."""
+    pids = []
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        with suppress(OSError):  # the process has ended
+            if str(log).encode() in Path("/proc", name, "cmdline").read_bytes():
+                pids.append(int(name))
+    return pids
 
 
 class RunningServers:
