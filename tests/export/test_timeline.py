@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from itertools import pairwise
 
 import pytest
@@ -46,31 +45,19 @@ def style_of(node: LexborNode) -> list[float]:
     return [float(number) for number in re.findall(r"(?<=:)[\d.]+", node.attributes["style"] or "")]
 
 
-@dataclass
-class Lane:
-    """A lane: the depth of its agent, the number of its bars, and the signs on its pins.
-
-    A pin is a point of delivery (A, C, D, N), a question (?) or an end (■).
-    """
-
-    depth: float
-    bars: int
-    pins: list[str]
-
-
 def test_agents_have_lanes_with_bars_and_pins() -> None:
-    shown = {}
+    shown = []
     for lane in lanes():
-        depth, _ = style_of(lane)
-        pins = [pin.text(deep=False) for pin in lane.css(".pin")]
-        shown[lane.css_first(".agent").text().strip()] = Lane(depth, len(lane.css(".bar")), pins)
-    assert shown == {
-        "main": Lane(depth=0, bars=12, pins=["A", "C", "?", "D", "?", "?", "N", "■", "■"]),
-        "explore-1": Lane(depth=1, bars=3, pins=["D"]),
-        "agent-1": Lane(depth=1, bars=3, pins=[]),
-        "explore-2": Lane(depth=2, bars=2, pins=[]),
-        "agent-2": Lane(depth=1, bars=1, pins=["■"]),
-    }
+        agent, (depth, _) = lane.css_first(".agent").text().strip(), style_of(lane)
+        pins = " ".join(pin.text(deep=False) for pin in lane.css(".pin"))
+        shown.append(f"{agent}: depth {depth:g}, {len(lane.css('.bar'))} bars, pins: {pins}".rstrip())
+    assert shown == [
+        "main: depth 0, 12 bars, pins: A C ? D ? ? N ■ ■",
+        "explore-1: depth 1, 3 bars, pins: D",
+        "agent-1: depth 1, 3 bars, pins:",
+        "explore-2: depth 2, 2 bars, pins:",
+        "agent-2: depth 1, 1 bars, pins: ■",
+    ]
 
 
 def test_title_of_a_pin_is_the_line() -> None:

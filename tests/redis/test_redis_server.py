@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import trio
 from support import redis
+from support.redis import OwnRedis
 
 from chain.app.remote import MISSED, RemoteSession, remote_session
 from chain.errors import SessionError
@@ -82,7 +83,7 @@ async def find(store: RedisStore, id: str) -> Summary:
 
 
 def open_remote(
-    server: redis.OwnRedis,
+    server: OwnRedis,
     id: str = "",
     *,
     workspace: Path = HERE,
@@ -92,12 +93,12 @@ def open_remote(
     return remote_session(server.address, id=id, workspace=workspace, is_new=not id, say=say)
 
 
-async def until_info(server: redis.OwnRedis, part: str, row: bytes) -> None:
+async def until_info(server: OwnRedis, part: str, row: bytes) -> None:
     while row not in server.command("INFO", part):
         await trio.lowlevel.checkpoint()
 
 
-def count_in_info(server: redis.OwnRedis, part: str, name: bytes) -> int:
+def count_in_info(server: OwnRedis, part: str, name: bytes) -> int:
     return int(server.command("INFO", part).partition(name + b":")[2].partition(b"\r")[0])
 
 
@@ -170,7 +171,7 @@ async def test_wrong_parts_of_an_address_are_errors(
             pass  # the right password and database are accepted
 
 
-async def test_a_server_without_tls_is_an_error(server: redis.OwnRedis, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_without_tls_is_an_error(server: OwnRedis, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redis_server, "SERVER_ANSWER_S", 0.5)
     error = await connect_error(server.address.replace("redis:", "rediss:"))
     assert "TLS" in error or "does not answer" in error
@@ -261,7 +262,7 @@ async def test_changes_must_be_on_the_disk() -> None:
             await connection.run(scripts.CREATE, "one", "/")
 
 
-def has_waitaof(server: redis.OwnRedis) -> bool:
+def has_waitaof(server: OwnRedis) -> bool:
     return b"ERR" not in server.command("WAITAOF", "0", "0", "1")
 
 
@@ -292,7 +293,7 @@ async def test_record_survives_if_the_server_syncs_each_second(tmp_path: Path, p
     ],
     ids=lambda value: ", ".join(value) if isinstance(value, list) else "",
 )
-async def test_a_changed_server_ends_the_journal(server: redis.OwnRedis, commands: Sequence[str], error: str) -> None:
+async def test_a_changed_server_ends_the_journal(server: OwnRedis, commands: Sequence[str], error: str) -> None:
     if "CONFIG SET appendfsync no" in commands and has_waitaof(server):
         pytest.skip("each change waits for the disk")
     async with RedisStore(server.address, lease_s=3.0).open_new(HERE) as opened:
@@ -307,7 +308,7 @@ async def test_a_changed_server_ends_the_journal(server: redis.OwnRedis, command
 # ------------------------------------------------------------------------------------------ outages and lost answers
 
 
-async def test_cancelled_waits_leave_no_connections(server: redis.OwnRedis, connection: RedisServer) -> None:
+async def test_cancelled_waits_leave_no_connections(server: OwnRedis, connection: RedisServer) -> None:
     for _ in range(20):
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
@@ -320,7 +321,7 @@ async def test_cancelled_waits_leave_no_connections(server: redis.OwnRedis, conn
 
 
 async def test_blocking_methods_have_a_timeout(
-    server: redis.OwnRedis, store: RedisStore, monkeypatch: pytest.MonkeyPatch
+    server: OwnRedis, store: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(redis_store, "IN_LOOP_S", 1.0)
     await trio.to_thread.run_sync(store.check)  # imports the library before the clock counts
@@ -331,7 +332,7 @@ async def test_blocking_methods_have_a_timeout(
         store.summaries()
 
 
-async def test_records_are_written_after_a_short_outage(server: redis.OwnRedis, store: RedisStore) -> None:
+async def test_records_are_written_after_a_short_outage(server: OwnRedis, store: RedisStore) -> None:
     async with store.open_new(HERE) as opened:
         await write(opened.journal)
         server.kill()
@@ -342,7 +343,7 @@ async def test_records_are_written_after_a_short_outage(server: redis.OwnRedis, 
     assert count_rows(store, opened.journal.id) == 2
 
 
-async def test_records_wait_for_replicas(server: redis.OwnRedis, store: RedisStore) -> None:
+async def test_records_wait_for_replicas(server: OwnRedis, store: RedisStore) -> None:
     async with store.open_new(HERE) as opened:
         server.command("CONFIG", "SET", "min-replicas-to-write", "1")
         async with trio.open_nursery() as nursery:
@@ -352,7 +353,7 @@ async def test_records_wait_for_replicas(server: redis.OwnRedis, store: RedisSto
         assert opened.journal.failure is None
 
 
-async def test_writing_is_retried_until_the_lease_ends(server: redis.OwnRedis) -> None:
+async def test_writing_is_retried_until_the_lease_ends(server: OwnRedis) -> None:
     start = trio.current_time()
     async with RedisStore(server.address, lease_s=2.0).open_new(HERE) as opened:
         await write(opened.journal)
@@ -362,7 +363,7 @@ async def test_writing_is_retried_until_the_lease_ends(server: redis.OwnRedis) -
         assert trio.current_time() - start > 1.0
 
 
-async def test_releasing_stops_when_the_lease_ends(server: redis.OwnRedis, connection: RedisServer, id: str) -> None:
+async def test_releasing_stops_when_the_lease_ends(server: OwnRedis, connection: RedisServer, id: str) -> None:
     store = RedisStore(server.address, lease_s=0.5)
     await submit(store, connection, id)
     lease = await store.claim_for_worker(connection, id)
@@ -389,7 +390,7 @@ async def test_a_claim_survives_a_lost_answer(
     assert (lease.has_open_run, lease.takeovers) == (False, 0)
 
 
-async def test_events_continue_after_a_failover(server: redis.OwnRedis, store: RedisStore) -> None:
+async def test_events_continue_after_a_failover(server: OwnRedis, store: RedisStore) -> None:
     messages = list[str]()
     async with (
         store.open_new(HERE) as opened,
@@ -410,7 +411,7 @@ async def test_events_continue_after_a_failover(server: redis.OwnRedis, store: R
 
 
 @pytest.fixture
-async def claimed_in_future(server: redis.OwnRedis, store: RedisStore, connection: RedisServer, id: str) -> str:
+async def claimed_in_future(server: OwnRedis, store: RedisStore, connection: RedisServer, id: str) -> str:
     """Claim a session with a line, then set the server's clock back by an hour, as in a failover. Return its id."""
     await submit(store, connection, id)
     assert await store.claim_for_worker(connection, id) is not None
@@ -429,7 +430,7 @@ async def test_lease_ends_if_the_clock_is_set_back(
 
 
 async def test_session_is_idle_if_the_clock_is_set_back(
-    server: redis.OwnRedis, store: RedisStore, connection: RedisServer, claimed_in_future: str
+    server: OwnRedis, store: RedisStore, connection: RedisServer, claimed_in_future: str
 ) -> None:
     server.command("ZREM", scripts.DUE, claimed_in_future)
     assert await store.active_sessions(connection, [claimed_in_future]) == []
@@ -437,7 +438,7 @@ async def test_session_is_idle_if_the_clock_is_set_back(
 
 @pytest.mark.parametrize("needs_password", [False, True], ids=["it continues", "it restarts with a password"])
 async def test_an_unknown_outcome_is_reported(
-    needs_password: bool, server: redis.OwnRedis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    needs_password: bool, server: OwnRedis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server stops while a line is sent."""
     monkeypatch.setattr(redis_server, "SERVER_ANSWER_S", 0.3)
@@ -473,7 +474,7 @@ async def test_an_unknown_outcome_is_reported(
 
 
 async def test_due_sessions_can_be_of_one_folder(
-    server: redis.OwnRedis, store: RedisStore, connection: RedisServer, monkeypatch: pytest.MonkeyPatch
+    server: OwnRedis, store: RedisStore, connection: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(redis_store, "MAX_DUE", 2)
     first, second, third, mine = [await store.create(connection, folder) for folder in ("/", "/", "/", "/mine")]
@@ -484,7 +485,7 @@ async def test_due_sessions_can_be_of_one_folder(
 
 
 async def test_a_session_to_retry_is_claimed_later(
-    server: redis.OwnRedis, store: RedisStore, connection: RedisServer, id: str
+    server: OwnRedis, store: RedisStore, connection: RedisServer, id: str
 ) -> None:
     await submit(store, connection, id)
     lease = await store.claim_for_worker(connection, id)
@@ -506,7 +507,7 @@ async def test_sessions_of_one_store_are_independent(store: RedisStore, tmp_path
 
 
 async def test_a_repeated_change_is_written_again(
-    server: redis.OwnRedis, store: RedisStore, connection: RedisServer, claimed_id: str
+    server: OwnRedis, store: RedisStore, connection: RedisServer, claimed_id: str
 ) -> None:
     """WAITAOF waits only for changes of its own connection."""
 
@@ -522,16 +523,14 @@ async def test_a_repeated_change_is_written_again(
         assert count_in_info(server, "persistence", b"rdb_changes_since_last_save") > before
 
 
-async def test_groups_are_written_once_without_gaps(
-    server: redis.OwnRedis, connection: RedisServer, claimed_id: str
-) -> None:
+async def test_groups_are_written_once_without_gaps(server: OwnRedis, connection: RedisServer, claimed_id: str) -> None:
     for number, answer in [(1, b"ok"), (1, b"ok"), (3, b"fenced"), (2, b"ok")]:
         assert await connection.run(scripts.APPEND, claimed_id, TOKEN, number, "", *ROW) == [answer]
     assert b":2\r\n" in server.command("XLEN", scripts.key(claimed_id, "journal"))
 
 
 async def test_a_release_may_be_repeated(
-    server: redis.OwnRedis, store: RedisStore, connection: RedisServer, claimed_id: str
+    server: OwnRedis, store: RedisStore, connection: RedisServer, claimed_id: str
 ) -> None:
     for _ in range(2):
         assert await connection.run(scripts.RELEASE, claimed_id, TOKEN, "done") == [b"ok"]
@@ -541,7 +540,7 @@ async def test_a_release_may_be_repeated(
 
 
 async def test_waiting_lines_need_a_worker_after_their_holder(
-    server: redis.OwnRedis, store: RedisStore, connection: RedisServer, claimed_id: str
+    server: OwnRedis, store: RedisStore, connection: RedisServer, claimed_id: str
 ) -> None:
     waiting_lines = 2
     assert await connection.run(scripts.APPEND, claimed_id, TOKEN, 1, waiting_lines, *ROW) == [b"ok"]
@@ -557,7 +556,7 @@ async def test_a_session_without_lines_needs_no_worker(store: RedisStore, connec
 
 
 async def test_the_lines_of_a_session_are_limited(
-    server: redis.OwnRedis, store: RedisStore, connection: RedisServer, claimed_id: str
+    server: OwnRedis, store: RedisStore, connection: RedisServer, claimed_id: str
 ) -> None:
     server.command("HSET", scripts.key(claimed_id, "meta"), "size", "2")
     for n in range(5):
@@ -574,7 +573,7 @@ async def test_the_rows_of_a_session_are_limited(store: RedisStore, connection: 
     assert await submit(store, connection, claimed_id, "last", **stop) == "refused"
 
 
-async def test_a_watcher_starts_with_the_latest_run(server: redis.OwnRedis, store: RedisStore) -> None:
+async def test_a_watcher_starts_with_the_latest_run(server: OwnRedis, store: RedisStore) -> None:
     async with store.open_new(HERE) as opened:
         published = [("init", "0"), ("run_started", "A"), *[("notice", "x")] * 1_200]
         published += [("init", "1"), ("run_started", "B"), ("notice", "y"), ("init", "2")]
@@ -595,7 +594,7 @@ async def publish_too_many(lease: Lease) -> None:
     await lease.sync()
 
 
-async def test_a_watcher_learns_of_missed_events(server: redis.OwnRedis, store: RedisStore) -> None:
+async def test_a_watcher_learns_of_missed_events(server: OwnRedis, store: RedisStore) -> None:
     messages = list[str]()
     async with store.open_new(HERE) as opened:
         lease, id = lease_of(opened.journal), opened.journal.id
@@ -618,7 +617,7 @@ async def test_the_stored_events_are_limited(store: RedisStore, connection: Redi
     assert scripts.MAX_EVENT_BYTES < stored <= scripts.MAX_EVENT_BYTES + len(LARGE_NOTICE)
 
 
-async def test_summaries_follow_the_journal(server: redis.OwnRedis, store: RedisStore) -> None:
+async def test_summaries_follow_the_journal(server: OwnRedis, store: RedisStore) -> None:
     async with store.open_new(HERE) as opened:
         for lines in (("L1",), ("L1", "L2")):
             await write(opened.journal, records.Line(lines[-1], "x", "redirect", "next", "main"))
@@ -644,7 +643,7 @@ async def test_attachments_may_exceed_one_answer(store: RedisStore, monkeypatch:
 
 
 async def test_old_sessions_without_work_are_deleted(
-    server: redis.OwnRedis, store: RedisStore, connection: RedisServer
+    server: OwnRedis, store: RedisStore, connection: RedisServer
 ) -> None:
     old, due, new = [await store.create(connection, "/") for _ in range(3)]
     await submit(store, connection, due)
