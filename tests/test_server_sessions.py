@@ -39,7 +39,7 @@ from chain.journal.reading import Reading
 from chain.messages import Text, block_to_request_json
 from chain.session.resume import load_journal
 
-_patient = pytest.fixture(autouse=True)(without_time_limits)
+_no_time_limits = pytest.fixture(autouse=True)(without_time_limits)
 
 
 def model_calling(*tools: str) -> str:

@@ -104,7 +104,7 @@ def test_outline_nests_agents_in_their_calls() -> None:
     ]
 
 
-def test_title_is_the_first_row_of_the_first_query() -> None:
+def test_title_is_the_first_row_of_a_query() -> None:
     assert outline_of(eventful().events).title == FIRST.splitlines()[0]
 
 
@@ -138,7 +138,7 @@ def test_delivered_line_does_not_wait() -> None:
     assert outline_of(eventful().events).waiting == []
 
 
-def test_event_after_a_result_does_not_prolong_the_run() -> None:
+def test_event_after_a_result_prolongs_no_run() -> None:
     happened: list[events.Event] = [
         events.RunStarted(id="L1", query="x", time=1.0),
         events.Result(status="done", result="y", time=2.0),

@@ -422,14 +422,14 @@ async def claimed_in_future(server: OwnRedis, store: RedisStore, connection: Red
     return id
 
 
-async def test_lease_ends_if_the_clock_is_set_back(
+async def test_lease_ends_after_a_clock_change(
     store: RedisStore, connection: RedisServer, claimed_in_future: str
 ) -> None:
     assert await store.due_sessions(connection) == [claimed_in_future]
     assert await store.claim_for_worker(connection, claimed_in_future) is not None
 
 
-async def test_session_is_idle_if_the_clock_is_set_back(
+async def test_session_is_idle_after_a_clock_change(
     server: OwnRedis, store: RedisStore, connection: RedisServer, claimed_in_future: str
 ) -> None:
     server.command("ZREM", scripts.DUE, claimed_in_future)

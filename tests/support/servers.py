@@ -17,7 +17,7 @@ import trio
 from chain.config import yamlfile
 from chain.config.servers import ToolServer, read_server
 from chain.errors import ToolError
-from chain.tools.mcp import servers as life
+from chain.tools.mcp import servers as mcp_servers
 from chain.tools.mcp.servers import LaunchEnvironment, Servers
 from chain.tools.processes import guarded
 from chain.tools.processes.guarded import Guard
@@ -33,7 +33,7 @@ def without_time_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     from chain.tools.mcp import connection
 
     for module, limits in {
-        life: ("FIRST_S", "LIST_S", "WHY_S"),
+        mcp_servers: ("FIRST_S", "LIST_S", "WHY_S"),
         connection: ("START_S",),
         guarded: ("GONE_S",),
     }.items():

@@ -18,7 +18,7 @@ from support.servers import run_servers, server, without_time_limits
 
 from chain.errors import ToolError
 
-_patient = pytest.fixture(autouse=True)(without_time_limits)
+_no_time_limits = pytest.fixture(autouse=True)(without_time_limits)
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # streams that are cut

@@ -18,7 +18,7 @@ from chain.errors import ToolError
 from chain.tools.mcp.streams import inspect
 from chain.tools.mcp.traffic import Traffic
 
-_patient = pytest.fixture(autouse=True)(without_time_limits)
+_no_time_limits = pytest.fixture(autouse=True)(without_time_limits)
 # The client leaves the generators of a stream open that is cut.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 

@@ -30,10 +30,10 @@ from chain.config.extras import MCP, install_command
 from chain.config.servers import ToolServer, find_servers
 from chain.errors import ToolError
 from chain.tools.mcp import connection, tools, traffic
-from chain.tools.mcp import servers as life
+from chain.tools.mcp import servers as mcp_servers
 from chain.tools.tool import Asking
 
-_patient = pytest.fixture(autouse=True)(without_time_limits)
+_no_time_limits = pytest.fixture(autouse=True)(without_time_limits)
 
 
 @pytest.fixture
@@ -189,13 +189,13 @@ async def test_hints_count_only_for_a_trusted_server(trusted_and_other: RunningS
 
 @pytest.mark.slow
 async def test_late_list_loses_no_change(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(life, "LIST_S", 0.1)
+    monkeypatch.setattr(mcp_servers, "LIST_S", 0.1)
     async with run_servers(log.parent, hostile_server(log, "slow-list")) as servers:
         await servers.tools()
         await servers.call("h__change")
         await until_async(lambda: servers.manager.by_name["h"]._changes)
         assert "h__new" not in await servers.tools()
-        monkeypatch.setattr(life, "LIST_S", math.inf)
+        monkeypatch.setattr(mcp_servers, "LIST_S", math.inf)
         assert "h__new" in await servers.tools()
 
 
@@ -325,7 +325,7 @@ async def test_late_server_is_reported_once(log: Path) -> None:
 
 async def test_entry_sets_time_limits(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "START_S", 0)
-    monkeypatch.setattr(life, "FIRST_S", 0)
+    monkeypatch.setattr(mcp_servers, "FIRST_S", 0)
     async with run_servers(log.parent, server({**entry_of(log), "start_s": 1_000, "timeout_s": 7})) as servers:
         offer = await servers.manager.offer()
         assert servers.manager.tool(offer.tools[0]).timeout_s == 7
@@ -372,7 +372,7 @@ async def test_restarts_are_limited_to_three_a_minute(
     with pytest.raises(ToolError, match="3 starts in a minute"):
         await servers.call("h__echo", text="x")
     assert log_rows(log).count("initialize") == 4
-    monkeypatch.setattr(life, "PER_S", 0.0)
+    monkeypatch.setattr(mcp_servers, "PER_S", 0.0)
     assert await servers.call("h__echo", text="x") == "x"
 
 
