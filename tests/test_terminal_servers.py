@@ -48,7 +48,6 @@ def name_server(work: Path, log: Path, *acts: str) -> None:
 
 
 def server_pid(log: Path) -> int:
-    """Return the pid of the server that writes this log."""
     (pid,) = {*server_pids(log)} - {*live_daemons(log)}
     return pid
 

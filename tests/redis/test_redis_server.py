@@ -42,7 +42,6 @@ NOTICE = json.dumps({"type": "notice", "message": "hello"})
 
 @pytest.fixture
 async def id(store: RedisStore, connection: RedisServer) -> str:
-    """Create a session. Return its id."""
     return await store.create(connection, "/")
 
 
@@ -233,7 +232,6 @@ async def fake_server(**answers: bytes) -> AsyncIterator[str]:
 
 
 def info(text: str) -> bytes:
-    """Return the answer to the command INFO."""
     return b"$%d\r\n%s\r\n" % (len(text), text.encode())
 
 

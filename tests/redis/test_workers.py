@@ -83,8 +83,6 @@ class AskingSteps:
 
 
 class Reports(list[str]):
-    """The reports of a worker."""
-
     def __init__(self) -> None:
         super().__init__()
         self.has_news = trio.Event()
@@ -180,7 +178,6 @@ class Cluster:
 
 @pytest.fixture
 def cluster(server: redis.OwnRedis, tmp_path: Path) -> Cluster:
-    """Configure workers for the server."""
     (tmp_path / "config.yaml").write_text(CONFIG)
     settings = load_settings(config=tmp_path / "config.yaml", environ={}, cwd=tmp_path, flags={})
     return Cluster(server, settings, tmp_path)

@@ -41,7 +41,6 @@ class HttpServer:
         return server({"url": f"http://127.0.0.1:{self.port}/{path}"})
 
     async def serve(self, stream: trio.SocketStream) -> None:
-        """Answer the requests of a connection."""
         read = b""
         try:
             while True:
@@ -119,7 +118,6 @@ PAGES = {
 
 @asynccontextmanager
 async def http_server() -> AsyncIterator[HttpServer]:
-    """Serve on loopback for the duration of the block."""
     server = HttpServer()
     async with trio.open_nursery() as nursery:
         (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")

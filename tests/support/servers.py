@@ -47,7 +47,6 @@ def entry_of(log: Path, *acts: str) -> dict[str, Any]:
 
 
 def server(entry: dict[str, Any], name: str = "h", *, is_found: bool = False) -> ToolServer:
-    """Read the configuration of a server."""
     return read_server(name, yamlfile.parse(json.dumps(entry), "test.yaml"), is_found=is_found)
 
 
@@ -96,7 +95,6 @@ class RunningServers:
         self.workspace = workspace
 
     async def tools(self) -> list[str]:
-        """Return the names of the offered tools."""
         offered = await self.manager.offer()
         return [tool.name.removeprefix("mcp__") for tool in offered.tools]
 
@@ -111,7 +109,6 @@ class RunningServers:
 
 @asynccontextmanager
 async def run_servers(workspace: Path, *servers: ToolServer) -> AsyncIterator[RunningServers]:
-    """Run servers for the duration of the block."""
     guard, notices = Guard(), list[str]()
     folder, environ = workspace / "servers", dict(os.environ)
     environment = LaunchEnvironment(guard, workspace, folder, environ, environ, frozenset())

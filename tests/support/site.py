@@ -39,7 +39,6 @@ class Site:
     open_connections: int = 0
 
     def url(self, path: str, host: str = "127.0.0.1", scheme: str = "http") -> str:
-        """Return the address of a page."""
         return f"{scheme}://{host}:{self.port}{path}"
 
     def redirect(self, path: str, to: str) -> None:

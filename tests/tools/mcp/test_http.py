@@ -27,7 +27,6 @@ LARGE_TEXT = "[1, {}]\r\n" * 50_000
 
 
 def result(id: int, text: str) -> bytes:
-    """Return the message with the result of a call."""
     return json.dumps({"jsonrpc": "2.0", "id": id, "result": {"content": [{"type": "text", "text": text}]}}).encode()
 
 
@@ -39,7 +38,6 @@ async def http() -> AsyncIterator[HttpServer]:
 
 @pytest.fixture
 async def servers(tmp_path: Path, http: HttpServer) -> AsyncIterator[RunningServers]:
-    """Connect to the server."""
     async with run_servers(tmp_path, http.entry()) as servers:
         await servers.tools()
         yield servers

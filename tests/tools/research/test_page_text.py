@@ -104,8 +104,6 @@ Extract: TypeAlias = Callable[..., Awaitable[list[Row]]]
 
 @pytest.fixture
 async def extract(guard: Guard) -> Extract:
-    """Return a function that extracts the text of a page."""
-
     async def run(raw: bytes, kind: Literal["html", "text"] = "html") -> list[Row]:
         return await text_of_page(WebPage("http://x/", raw, kind, charset="", was_cut=False), guard)
 

@@ -88,7 +88,6 @@ def outcome(result: str, source: str) -> str:
 
 
 def sources_of(result: str) -> list[str]:
-    """Return the sources in the order of the result."""
     return [row.removeprefix("## ").split(": ")[0] for row in result.splitlines() if row.startswith("## ")]
 
 
