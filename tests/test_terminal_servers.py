@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from support.keys import CTRL_C
 from support.processes import until
-from support.servers import PROGRAM, entry_of, heard, left_by
+from support.screen import Screen
+from support.servers import PROGRAM, daemon_pids, entry_of, live_daemons, log_rows, server_pids
 from support.terminal import Start, configure, quit, send, wait_idle
 
 pytest_plugins = ["support.terminal"]
@@ -22,51 +23,49 @@ pytestmark = pytest.mark.slow
 
 RULES = """
 rules:
-  - when: {user: '^say (?P<what>.*)', step: 1}
-    tools: [{name: mcp__h__echo, input: {text: "${what}"}}]
+  - when: {user: '^say (?P<text>.*)', step: 1}
+    tools: [{name: mcp__h__echo, input: {text: "${text}"}}]
   - {text: "Result: ${result}"}
 """
-ASKED = "Start it? [y/N]"
+QUESTION = "Start it? [y/N]"
 
 
 @pytest.fixture
-def work(tmp_path: Path) -> Path:
-    """A workspace that names a server."""
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "log"
+
+
+@pytest.fixture
+def work(tmp_path: Path, log: Path) -> Path:
+    """Return a workspace whose ``.mcp.json`` names a server."""
     work = configure(tmp_path, RULES, "mcp")
-    name_server(work, tmp_path / "log")
+    name_server(work, log)
     return work
 
 
 def name_server(work: Path, log: Path, *acts: str) -> None:
-    (work / ".mcp.json").write_text(
-        json.dumps({"mcpServers": {"h": {**entry_of(log, *acts), "env": {"A": "b\x1b[2J"}}}})
-    )
+    server = {**entry_of(log, *acts), "env": {"A": "b\x1b[2J"}}
+    (work / ".mcp.json").write_text(json.dumps({"mcpServers": {"h": server}}))
 
 
 def server_pid(log: Path) -> int:
-    """Return the pid of the server that writes this log. Its children are in the log."""
-    found = []
-    for name in filter(str.isdecimal, os.listdir("/proc")):
-        try:
-            command = Path("/proc", name, "cmdline").read_bytes()
-        except OSError:
-            continue
-        if str(log).encode() in command and b"hostile_server" in command:
-            found.append(int(name))
-    (pid,) = set(found) - set(left_by(log))
+    (pid,) = {*server_pids(log)} - {*live_daemons(log)}
     return pid
 
 
-def test_a_workspace_server_from_question_to_end(start: Start, work: Path, tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    screen = start().until(ASKED)
+def call_tool(screen: Screen, text: str, question: str) -> None:
+    send(screen, f"say {text}").until(f"{question} Allow mcp__h__echo?").until(f'"text": "{text}"')
+    screen.until(f"answers {question}").type("y\r")
+    wait_idle(screen.until(f"Result: {text}"))
+
+
+def test_a_workspace_server_from_question_to_end(start: Start, work: Path, log: Path) -> None:
+    screen = start().until(QUESTION)
     assert screen.times("hostile_server.py")
     assert "env A: b\\x1b[2J" in screen.everything
-    assert heard(log) == []
+    assert log_rows(log) == []
     send(screen, "y")
-    send(wait_idle(screen), "say hello")
-    screen.until("Allow mcp__h__echo?").until('"text": "hello"').until("answers Q1").type("y\r")
-    wait_idle(screen.until("Result: hello"))
+    call_tool(wait_idle(screen), "hello", "Q1")
     send(screen, "/mcp").until("ready").until("17 tools")
     send(screen, "/mcp h").until("/mcp:h:greet")
     send(screen, "/mcp:h:greet Ada")
@@ -77,52 +76,51 @@ def test_a_workspace_server_from_question_to_end(start: Start, work: Path, tmp_p
         n = screen.times("» /mcp")
         wait_idle(send(screen, "/mcp").until(lambda s, n=n: s.times("» /mcp") > n))
     assert "signal 9" in screen.everything
-    send(screen, "say again").until("Q2 Allow mcp__h__echo?").until("answers Q2").type("y\r")
-    wait_idle(screen.until("Result: again"))
+    call_tool(screen, "again", "Q2")
     quit(screen)
-    assert ASKED not in wait_idle(start()).everything
+    assert QUESTION not in wait_idle(start()).everything
 
 
-def test_a_no_starts_nothing_and_is_stored(start: Start, work: Path, tmp_path: Path) -> None:
-    screen = start().until(ASKED)
+def test_a_no_starts_nothing_and_is_stored(start: Start, work: Path, log: Path) -> None:
+    screen = start().until(QUESTION)
     send(screen, "n")
     send(wait_idle(screen), "/mcp").until("No server is set up")
     quit(wait_idle(screen))
-    assert ASKED not in wait_idle(start().until("start it with --mcp h")).everything
-    assert heard(tmp_path / "log") == []
+    assert QUESTION not in wait_idle(start().until("start it with --mcp h")).everything
+    assert log_rows(log) == []
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="there is no strace here")
-def test_no_server_is_used_before_its_answer(start: Start, work: Path, tmp_path: Path) -> None:
-    """Neither a process nor a connection, as the kernel sees it, nor the value of a variable."""
-    calls, log = tmp_path / "calls", tmp_path / "log"
-    watched = ("strace", "-f", "--seccomp-bpf", "-s", "4096", "-e", "trace=execve,execveat,connect", "-o", str(calls))
+def test_no_server_is_used_before_its_answer(start: Start, work: Path, tmp_path: Path, log: Path) -> None:
+    """Until all questions are answered, the kernel sees no process and no connection, and no variable is shown."""
+    trace = tmp_path / "trace"
+    strace = ("strace", "-f", "--seccomp-bpf", "-s", "4096", "-e", "trace=execve,execveat,connect", "-o", str(trace))
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
-        marks = {"h": str(log), "far": f"htons({port})"}
+        traces = {"h": str(log), "far": f"htons({port})"}
         env = {"PYTHON": sys.executable, "LOG": str(log), "PORT": str(port), "TOKEN": "what-is-secret"}
         far = {"type": "http", "url": "http://127.0.0.1:${PORT}/mcp", "headers": {"Authorization": "${TOKEN}"}}
 
-        def used() -> set[str]:
-            return {name for name, mark in marks.items() if mark in calls.read_text()}
+        def used_servers() -> set[str]:
+            return {name for name, text in traces.items() if text in trace.read_text()}
 
-        for changed, wanted in (("", ["h", "far"]), ("since", ["h"])):
+        for changed, asked_about in (("", ["h", "far"]), ("since", ["h"])):
             stdio = {"command": "${PYTHON}", "args": ["-S", str(PROGRAM), "${LOG}"], "env": {"CHANGED": changed}}
             (work / ".mcp.json").write_text(json.dumps({"mcpServers": {"h": stdio, "far": far}}))
-            calls.write_text("")
-            screen = start(launcher=watched, env=env)
-            for n, name in enumerate(wanted, 1):
-                screen.until(lambda s, n=n: s.times(ASKED) == n)
+            trace.write_text("")
+            screen = start(under=strace, env=env)
+            for n, name in enumerate(asked_about, 1):
+                screen.until(lambda s, n=n: s.times(QUESTION) == n)
                 assert screen.times(f"names the server {name}:")
-                assert used() == set(), "none is started before all questions are answered"
+                assert used_servers() == set()
                 assert not any(value in screen.everything for value in (str(log), str(port), "what-is-secret"))
                 send(screen, "y")
-            wait_idle(screen).until(lambda s: used() == {"h", "far"})
+            wait_idle(screen).until(lambda s: used_servers() == {"h", "far"})
             quit(screen)
-            assert screen.times(ASKED) == len(wanted)
+            assert screen.times(QUESTION) == len(asked_about)
 
 
-HANGING = """
+SPAWN_AND_HANG = """
 rules:
   - when: {step: 1}
     tools: [{name: mcp__h__spawn, input: {}}]
@@ -130,19 +128,20 @@ rules:
 """
 
 
-@pytest.mark.parametrize("way", ["Ctrl-C", "a closed terminal"])
-def test_nothing_of_a_server_outlives_the_program(start: Start, work: Path, tmp_path: Path, way: str) -> None:
-    """Of a server that hangs at its end and has started daemons."""
-    log = tmp_path / "log"
+@pytest.mark.parametrize("end", ["Ctrl-C", "a closed terminal"])
+def test_no_server_or_daemon_outlives_the_program(
+    start: Start, work: Path, tmp_path: Path, log: Path, end: str
+) -> None:
     name_server(work, log, "spawn-first", "hang-at-end")
-    (tmp_path / "rules.yaml").write_text(HANGING)
+    (tmp_path / "rules.yaml").write_text(SPAWN_AND_HANG)
     screen = wait_idle(start("--mcp", "h", "--allow", "mcp__h__*"))
     send(screen, "Go")
-    until(lambda: heard(log).count("tools/call") == 2 and sum(row.startswith("left ") for row in heard(log)) == 2)
+    until(lambda: log_rows(log).count("tools/call") == 2)
+    assert len(daemon_pids(log)) == 2
     server = server_pid(log)
-    if way == "Ctrl-C":
+    if end == "Ctrl-C":
         screen.type(CTRL_C * 3)
     else:
         screen.hang_up()
     screen.wait()
-    until(lambda: left_by(log) == [] and not Path(f"/proc/{server}").exists())
+    until(lambda: live_daemons(log) == [] and not Path(f"/proc/{server}").exists())

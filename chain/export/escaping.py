@@ -20,15 +20,9 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 MAX_MARKDOWN = 60_000
-"""The maximum number of characters of a reply that is parsed as Markdown.
-
-Parsing a longer reply could take minutes, so it stays plain text.
-"""
+"""Characters of a reply that is parsed as Markdown. Parsing a longer one could take minutes, so it stays plain text."""
 MAX_NESTING = 20
-"""The maximum number of nesting levels that the parser reads.
-
-It skips deeper content, so a reply with more levels stays plain text.
-"""
+"""Nesting levels that the parser reads. It skips deeper content, so a reply with more levels stays plain text."""
 
 _LINK = re.compile(r"(?:https?://|mailto:)[^\s\\]+\Z", re.IGNORECASE)
 _INERT_LINK = re.compile(r"https?:|mailto:|[^:]*(?:[/?#]|\Z)", re.IGNORECASE)

@@ -18,10 +18,7 @@ from chain.text.phrases import RemarkEvent, duration
 from chain.text.wording import MAIN
 
 MAX_DEPTH = 16
-"""The maximum depth of nested agents.
-
-Only a forged journal has agents below this depth. They are shown in the run itself.
-"""
+"""The maximum depth of nested agents. Deeper agents, which only a forged journal has, are shown in the run itself."""
 
 _OfModel: TypeAlias = events.Reply | events.ThinkingDelta | events.Question | events.PlanChanged
 _OfUser: TypeAlias = events.UserInterruption | events.Answer | events.LineQueued
@@ -53,10 +50,7 @@ class Moment(_Part):
 
 @dataclass(slots=True, kw_only=True)
 class _Stretch(_Part):
-    """A part of the session with a duration.
-
-    ``until`` is the index of the part's last event, and ``ended`` the time of that event.
-    """
+    """A part of the session with a duration. ``until`` is the index of its last event, and ``ended`` its time."""
 
     time: float
     until: int = 0
@@ -115,11 +109,7 @@ class CallItem(_Stretch):
 
 @dataclass(slots=True, kw_only=True)
 class Iteration(_Stretch):
-    """One iteration of an agent.
-
-    The number 0 marks no real iteration, but the items before an agent's first iteration, or after the last one of a
-    run.
-    """
+    """One iteration of an agent. The number 0 marks the items before its first iteration, or after its last one."""
 
     number: int = 0
     tokens: int = 0
@@ -128,10 +118,7 @@ class Iteration(_Stretch):
 
 @dataclass(slots=True, kw_only=True)
 class AgentRun(_Stretch):
-    """One activity of an agent, from its start to its end.
-
-    An activity of the main agent (``depth`` 0) is a run.
-    """
+    """One activity of an agent, from its start to its end. That of the main agent (``depth`` 0) is a run."""
 
     agent: str
     task: str
@@ -295,10 +282,7 @@ class _Builder:
         return run
 
     def _end_run(self, event: events.Result, at: int) -> None:
-        """End the active run, and all agents that are still active in it.
-
-        If no run is active, start one for the event first.
-        """
+        """End the active run and its active agents. If no run is active, start one for the event."""
         run = self._started.get(MAIN)
         if run is None or run.status is not None:
             run = self._start_run(event, self._index(event))
@@ -314,10 +298,7 @@ class _Builder:
         self._put(event, Moment(at=at, event=replace(event, result=text)))
 
     def _start_agent(self, event: events.AgentStarted, at: int) -> None:
-        """Add an agent to the call that started it.
-
-        If that call is not recorded, add the agent to the last iteration of its parent agent.
-        """
+        """Add an agent to the call that started it or, if none is recorded, to its parent's last iteration."""
         holder = self._calls.get(event.parent_id) or self._agent(event)
         if holder.depth >= MAX_DEPTH:
             holder = self._outline.runs[-1]

@@ -18,15 +18,9 @@ from chain.text import phrases
 from chain.text.wording import pluralize, truncate
 
 ROOM = 0.1
-"""The distance between two simultaneous events, before the timeline is scaled to the width of the page.
-
-A second between two events adds 0.7.
-"""
+"""The distance between two simultaneous events, before scaling. A second between two events adds 0.7."""
 CLOSEST = 0.35
-"""The minimum distance between the starts of two bars, in percent of the width: four pixels of a wide page.
-
-Closer bars are merged.
-"""
+"""The minimum distance between the starts of two bars, in percent of the width. Closer bars are merged."""
 PIN_WIDTH = 6.6
 """The width of a pin on a narrow page, in percent of the width."""
 LEVELS = 4
@@ -91,10 +85,7 @@ def _lane(runs: Sequence[AgentRun], positions: Sequence[float]) -> Iterator[str]
 
 
 def _merge_close_parts(parts: Iterable[_Part], positions: Sequence[float]) -> list[list[_Part]]:
-    """Group the parts whose starts are too close together for separate bars (``CLOSEST``).
-
-    Return the groups. Each group is one bar.
-    """
+    """Group the parts into bars: parts whose starts are closer than ``CLOSEST`` are in one group."""
     groups: list[list[_Part]] = []
     for part in parts:
         if not groups or positions[part.at] - positions[groups[-1][0].at] >= CLOSEST:
@@ -114,10 +105,7 @@ def _link(kind: str, at: int, style: str, title: str, sign: str = "") -> str:
 
 
 def _pins(run: AgentRun) -> Iterator[tuple[int, str, str, str]]:
-    """Yield a pin for each exchange of the agent with the user, and for an end without success.
-
-    A pin consists of an event's index, a kind, a sign and a title.
-    """
+    """Yield the pins of a run, each as an event's index, a CSS class, a sign and a title."""
     for item in run.items():
         match item:
             case Moment(at=at, event=events.UserInterruption() as event, urgency=urgency):

@@ -93,10 +93,7 @@ class Lease:
         self._change("file", digest, content)
 
     def append(self, data: bytes) -> None:
-        """Queue a row of the journal.
-
-        Like the other methods that queue a change, raise ``OSError`` if nothing more can be written.
-        """
+        """Queue a row of the journal. Like all methods that queue, raise ``OSError`` if the lease is lost."""
         self._change("row", data)
 
     def publish_receipt(self, record: Record | Unknown | events.Receipt) -> None:
@@ -110,18 +107,12 @@ class Lease:
         self._change("status", line.encode(errors="replace"), json.dumps(status))  # an id from JSON may be no UTF-8
 
     def remove_row(self, entry: bytes) -> None:
-        """Queue the removal of a received row, whose position in the stream is ``entry``.
-
-        The server removes it in the same step in which it writes the records of its effects.
-        """
+        """Queue the removal of a row, in the step that writes its effects. ``entry`` is its position."""
         self._change("read", entry)
         self.was_read.set()
 
     def publish(self, event: str, type: str) -> None:
-        """Queue an event for watchers, as JSON.
-
-        ``type`` is its type. The server uses only the types ``init``, ``run_started`` and ``result``.
-        """
+        """Queue an event for watchers, as JSON. ``init``, ``run_started`` and ``result`` are the types that matter."""
         self._change("event", event, type)
 
     def publish_size(self, size: int) -> None:
@@ -141,10 +132,7 @@ class Lease:
         self._news.set()
 
     async def sync(self) -> None:
-        """Wait until everything queued so far is on the server's disk.
-
-        Raise ``OSError`` if the lease is lost before.
-        """
+        """Wait until everything queued is on the server's disk. Raise ``OSError`` if the lease is lost before."""
         target = self._queued
         await trio.lowlevel.checkpoint()
         while self._done < target and not self.lost_reason:
@@ -153,10 +141,7 @@ class Lease:
             raise OSError(0, self.lost_reason)
 
     async def fetch(self, *, wait_s: float) -> None:
-        """Fetch new rows that were sent to the session, and append them to ``unread``.
-
-        If there are none, wait up to ``wait_s`` seconds for the next one.
-        """
+        """Append new rows of the session to ``unread``. If there are none, wait up to ``wait_s`` seconds for one."""
         lines = scripts.key(self.id, "lines")
         for place, fields in await self.server.read_stream(lines, self._fetched, count=ROWS_PER_FETCH, wait_s=wait_s):
             self.unread.append((place, _row(fields)))
@@ -180,10 +165,7 @@ class Lease:
                 self._waiters.unpark_all()
 
     async def renew(self) -> None:
-        """Renew the lease again and again until it is lost.
-
-        If it ends by this process's clock before a renewal is answered, it is lost too.
-        """
+        """Renew the lease until it is lost, for example because it ends before a renewal is answered."""
         while not self.lost_reason:
             with trio.move_on_at(self._ends_at):
                 with trio.move_on_after(self._length_s / RENEWALS):
@@ -216,9 +198,9 @@ class Lease:
             self._waiters.unpark_all()
 
     async def _run_until_answered(self, script: str, *arguments: bytes | str | int) -> bool:
-        """Run a script, and repeat it until the server answers or the lease is lost.
+        """Run a script, repeatedly until the server answers or the lease is lost. Return whether it was accepted.
 
-        Return whether the server accepted it. If it refused, another process has taken over, and the lease is lost.
+        If the server refuses it, another process has taken over, and the lease is lost.
         """
         while not self.lost_reason:
             try:

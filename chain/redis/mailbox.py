@@ -30,10 +30,7 @@ TEXT_PAUSE_S = 0.1
 
 
 class Mailbox:
-    """The connection of an open session to other processes.
-
-    It delivers the rows that they send, and publishes events for watchers.
-    """
+    """The connection of an open session to other processes."""
 
     def __init__(self, lease: Lease) -> None:
         self._lease = lease

@@ -106,10 +106,7 @@ class RedisServer:
         """The command whose answer proves that the changes before it are on the disk."""
 
     async def run(self, script: str, id: str, *arguments: bytes | str | int) -> list[bytes]:
-        """Run a script on a session. Return its answer when its changes are on the server's disk.
-
-        Raise ``SessionError``.
-        """
+        """Run a script on a session. Return its answer when its changes are on disk. Raise ``SessionError``."""
         names = keys(id)
         answer, proof = await self.ask((b"EVAL", script, len(names), *names, id, *arguments), self._proof)
         if self._proof is _GET_SYNCS:
@@ -121,10 +118,7 @@ class RedisServer:
         return found
 
     async def ask(self, *commands: Command, wait_s: float = 0) -> list[Any]:
-        """Send commands together, and return their answers. Raise ``SessionError``.
-
-        ``wait_s`` is the time, in seconds, that the server may wait before it answers.
-        """
+        """Send commands, which may take ``wait_s`` seconds, and return their answers. Raise ``SessionError``."""
         with _translate_errors(self.address):
             connection = await self._idle_connection()
             requests = [connection.create_request(name, *rest, decode=False) for name, *rest in commands]
@@ -268,10 +262,7 @@ _EXPLANATIONS: Sequence[tuple[str, str]] = (
 )
 _FORBIDDEN = ("NOPERM", "UNKNOWN COMMAND")
 _TEMPORARY_ERRORS = ("LOADING", "MASTERDOWN", "BUSY ", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "UNBLOCK")
-"""Words in the messages of temporary errors.
-
-The server sends them when it starts, in a failover (``UNBLOCKED``), or while replicas lag behind.
-"""
+"""Words in messages of a server that starts, is in a failover (``UNBLOCKED``), or waits for replicas."""
 
 
 def _session_error(error: BaseException, address: RedisAddress) -> SessionError:

@@ -40,12 +40,9 @@ T = TypeVar("T")
 
 RECORDS_PER_REQUEST = 100
 MAX_DUE = 1_000
-"""The maximum number of sessions that a worker reads at once from the list of sessions that need a worker."""
+"""The most sessions that a worker reads at once from the list of those that need one."""
 MAX_SUMMARY = 2_000
-"""The maximum number of characters of a summary that is stored.
-
-A longer summary is not stored, so each list of sessions reads the session's journal again.
-"""
+"""Characters of a stored summary. A longer one is not stored: each list of sessions reads the journal again."""
 IN_LOOP_S = 2.0
 """Seconds for which a method may block a trio loop: less than the time between two renewals of a lease."""
 CLAIM_PAUSES_S = (0.1, 0.3, 0.6, 0)
@@ -65,10 +62,9 @@ class LineStatus:
 
 @dataclass(frozen=True, slots=True)
 class StoredEvent:
-    """An event of a session.
+    """An event of a session, at the position ``place`` of the stream.
 
-    ``place`` is its position in the stream. ``before`` is the number of bytes of all events before it. ``until`` is
-    that number including the event itself.
+    ``before`` and ``until`` are the bytes of all events up to it, without and with it.
     """
 
     place: str
@@ -80,7 +76,7 @@ class StoredEvent:
 class RedisStore:
     """Sessions in the Redis at an address: ``redis://[USER:PASSWORD@]HOST[:PORT]/DB``, or ``rediss://`` for TLS.
 
-    The constructor raises ``SessionError`` for any other form of address. All methods raise it if the server fails.
+    The constructor raises ``SessionError`` for any other address. All methods raise it if the server fails.
     """
 
     def __init__(self, address: str, *, source: str = "the address", lease_s: float = LEASE_S) -> None:
@@ -113,10 +109,7 @@ class RedisStore:
 
     @asynccontextmanager
     async def resume(self, id: str) -> AsyncIterator[OpenSession]:
-        """Open a session that exists, and hold its lease for the duration of the block.
-
-        A session that was created but never opened has an empty journal.
-        """
+        """Open a session, whose journal may be empty, and hold its lease for the duration of the block."""
         if (lease := self.claimed.get(id)) is not None:
             yield await _open(lease)
             return
@@ -136,10 +129,7 @@ class RedisStore:
             yield await _open(found)
 
     def summaries(self, *, latest: int | None = None, workspace: Path | None = None) -> list[Summary]:
-        """Return the summaries of the sessions, most recently changed first.
-
-        ``latest`` limits their number. ``workspace`` selects the sessions of one folder.
-        """
+        """Return summaries, most recently changed first: of all sessions, the ``latest``, or those of a workspace."""
         here = None if workspace is None else os.path.realpath(workspace)
 
         async def read(server: RedisServer) -> list[Summary]:
@@ -219,10 +209,7 @@ class RedisStore:
     # ------------------------------------------------------------------------------------------------ for workers
 
     async def due_sessions(self, server: RedisServer, *, only: str = "") -> list[str]:
-        """Return the ids of the sessions that need a worker now, in random order.
-
-        ``only`` is a folder that selects its sessions. If it is empty, all sessions are selected.
-        """
+        """Return the ids of the sessions that need a worker now, in random order. ``only`` limits them to a folder."""
         found = [id.decode() for id in await server.run(scripts.DUE_NOW, "", -1 if only else MAX_DUE)]
         if only:
             found = await _filter_by_folder(server, found, only)
@@ -239,10 +226,7 @@ class RedisStore:
         await server.ask((b"BLPOP", scripts.WAKE, seconds), wait_s=seconds)
 
     async def discount_death(self, server: RedisServer, lease: Lease) -> None:
-        """Report that the worker that lost this lease is alive.
-
-        Otherwise the lost lease would count as a death of a worker.
-        """
+        """Report that the worker that lost this lease is alive, so that the loss does not count as its death."""
         await server.run(scripts.OUTLIVE, lease.id, lease.token)
 
     async def delete_old(self, server: RedisServer, keep_s: float) -> None:
@@ -263,8 +247,7 @@ class RedisStore:
     async def submit(self, server: RedisServer, id: str, row: Row, *, needs_room: bool) -> LineStatus:
         """Send a row to a session. Return its status, which is ``refused`` if the inbox has no room for it.
 
-        The row contains an id. If a row with this id was sent before, it is not added again, and its latest status is
-        returned.
+        If a row with the same id was sent before, add nothing, and return its latest status.
         """
         answers_ms = int(row["for_s"] * 1000) if row["type"] == "hello" else ""
         about = (row["id"], json.dumps(row), row["type"], int(needs_room), answers_ms)
@@ -302,10 +285,9 @@ class RedisStore:
         ]
 
     async def latest_run(self, server: RedisServer, id: str) -> tuple[str, Row | None]:
-        """Return the position of the first event of the latest run, and an ``init`` event.
+        """Return the position of the first event of the latest run, and the ``init`` event of its process.
 
-        The ``init`` event is that of the process that started the run. Without any run, the position is empty and the
-        event is ``None``.
+        Without any run, the position is empty and the event is ``None``.
         """
         ((place, init),) = await server.ask((b"HMGET", key(id, "meta"), b"told_from", b"run_init"))
         return (place or b"").decode(), json.loads(init) if init else None
@@ -350,10 +332,7 @@ async def _ids(server: RedisServer) -> list[str]:
 async def _filter_by_folder(
     server: RedisServer, ids: Sequence[str], folder: str, *, most: int | None = None
 ) -> list[str]:
-    """Return those of ``ids`` whose workspace is ``folder``, in the same order.
-
-    With ``most``, stop when at least this many are found. A few more may be returned.
-    """
+    """Return those of ``ids`` whose workspace is ``folder``, in the same order: all, or at least the first ``most``."""
     found: list[str] = []
     for first in range(0, len(ids), RECORDS_PER_REQUEST):
         page = ids[first : first + RECORDS_PER_REQUEST]
@@ -376,10 +355,7 @@ async def _rows(server: RedisServer, id: str) -> list[bytes]:
 
 
 async def _files(server: RedisServer, id: str) -> dict[str, bytes]:
-    """Return the attachments of a session by digest.
-
-    They are requested one by one, because all together could exceed ``MAX_SERVER_ANSWER``.
-    """
+    """Return the attachments of a session by digest. All in one answer could exceed ``MAX_SERVER_ANSWER``."""
     (digests,) = await server.ask((b"HKEYS", key(id, "files")))
     return {digest.decode(): (await server.ask((b"HGET", key(id, "files"), digest)))[0] for digest in digests}
 

@@ -35,10 +35,7 @@ SESSIONS, DUE, WAKE = f"{TAG}:sessions", f"{TAG}:due", f"{TAG}:wake"
 DEFAULT_SIZE = 10
 """The size of the inbox, in lines, of a session that no chain has opened yet."""
 MAX_WAITING_ROWS = 1_000
-"""The maximum number of rows that wait for the holder of a session.
-
-Rows that need no room in the inbox, such as stops, count too.
-"""
+"""Rows that wait for the holder of a session, with those that need no room in the inbox, such as stops."""
 MAX_EVENT_BYTES = 2 * 1024 * 1024
 """The maximum number of bytes of events that are stored for watchers. The oldest events are removed first."""
 RETRY_OPEN_MS = 30_000

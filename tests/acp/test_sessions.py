@@ -10,7 +10,7 @@ import pytest
 from support.editor import RULES, Editor, connected, opener, uninitialized
 from support.examples import some
 from support.gate import Gate
-from support.servers import entry_of, heard
+from support.servers import entry_of, log_rows
 
 from chain.config.load import load_settings
 from chain.lines.parse import MAX_LINE
@@ -237,7 +237,7 @@ async def test_a_servers_prompt_is_a_command(editor: Editor, tmp_path: Path) -> 
     server = {**entry_of(tmp_path / "log"), "name": "h", "env": [{"name": "A", "value": "${HOME}"}]}
     session = (await editor.call("session/new", cwd=str(tmp_path), mcpServers=[server]))["sessionId"]
     assert await editor.run(session, "hello") == "end_turn"
-    assert "tools/list" in heard(tmp_path / "log")
+    assert "tools/list" in log_rows(tmp_path / "log")
     *_, offer = editor.updates("available_commands_update")
     command = {"name": "mcp:h:greet", "description": "A greeting.", "input": {"hint": "[...]"}}
     assert command in offer["availableCommands"]

@@ -16,7 +16,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent.parent), str(HERE.parent)]
 
 import trio  # noqa: E402 - the path comes first
-from support.servers import entry_of, hostile, running  # noqa: E402
+from support.servers import entry_of, hostile_server, run_servers  # noqa: E402
 from support.steered import tool_context  # noqa: E402
 
 WARM_UP = 50
@@ -26,10 +26,10 @@ INPUT = {"text": "hello"}
 @asynccontextmanager
 async def ours(folder: Path) -> AsyncIterator[Callable[[], Awaitable[Any]]]:
     """Yield a function that makes a call like a session, with the server under the guard."""
-    async with running(folder, hostile(folder / "log")) as made:
-        await made.tools()
+    async with run_servers(folder, hostile_server(folder / "log")) as servers:
+        await servers.tools()
         at = tool_context(folder)
-        yield lambda: made.servers.by_name["h"].call("echo", at, INPUT)
+        yield lambda: servers.manager.by_name["h"].call("echo", at, INPUT)
 
 
 @asynccontextmanager

@@ -18,6 +18,7 @@ from chain.journal.records import Entry, Record
 from chain.session.restored_state import events_of_journal
 
 ROWS = eventful().journal.splitlines(keepends=True)
+FORMS = pytest.mark.parametrize("form", ["markdown", "html"])
 
 
 def words(text: str) -> str:
@@ -55,21 +56,23 @@ def texts(record: Record) -> Iterator[str]:
             pass
 
 
-@pytest.mark.parametrize("form", ["markdown", "html"])
-@pytest.mark.parametrize("end", range(1, len(ROWS) + 1, 9))
-def test_export_contains_every_text_of_the_journal(form: str, end: int) -> None:
-    entries = list(Reading(ROWS[:end]))
+@FORMS
+@pytest.mark.parametrize("row_count", range(1, len(ROWS) + 1, 9))
+def test_export_contains_every_text_of_the_journal(form: str, row_count: int) -> None:
+    entries = list(Reading(ROWS[:row_count]))
     document = exported_words(form, entries)
-    for text in (text for entry in entries for text in texts(entry.record)):
-        assert words(text) in document
+    for entry in entries:
+        for text in texts(entry.record):
+            assert words(text) in document
 
 
-@pytest.mark.parametrize("form", ["markdown", "html"])
+@FORMS
 def test_replies_are_in_their_order(form: str) -> None:
-    entries, at = list(Reading(ROWS)), 0
+    entries = list(Reading(ROWS))
     document = exported_words(form, entries)
     messages = [e.record for e in entries if isinstance(e.record, records.Message) and e.record.agent == "main"]
     replies = [m.message.text for m in messages if m.message.role == "assistant" and m.message.text.strip()]
     assert len(replies) > 5
-    for text in replies:
-        at = document.index(words(text), at) + 1
+    position = -1
+    for reply in replies:
+        position = document.index(words(reply), position + 1)

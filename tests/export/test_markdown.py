@@ -18,18 +18,23 @@ from chain.export.outline import outline_of
 
 # Definitions of links are disabled, because a quote may contain them as well.
 PARSER = MarkdownIt("commonmark", {"html": True, "maxNesting": 100}).disable("reference")
-TABLES = MarkdownIt("commonmark", {"html": True, "maxNesting": 100}).disable("reference").enable("table")
+PARSER_WITH_TABLES = MarkdownIt("commonmark", {"html": True, "maxNesting": 100}).disable("reference").enable("table")
 
 
 def document(happened: list[events.Event]) -> str:
     return "".join(markdown(outline_of(happened)))
 
 
+def test_document_has_a_heading_for_each_run() -> None:
+    rows = document(list(eventful().events)).splitlines()
+    title, *headings = [row.split(" (")[0] for row in rows if row.startswith("#")]
+    assert title.startswith("# ")
+    assert [heading for heading in headings if heading.startswith("## ")] == ["## Run 1", "## Run 2", "## Run 3"]
+    assert headings[:3] == ["## Run 1", "### Iteration 1", "### Iteration 2"]
+
+
 def test_document_has_the_parts_of_a_session() -> None:
     rows = document(list(eventful().events)).splitlines()
-    headings = [row.split(" (")[0] for row in rows if row.startswith("#")]
-    assert [each for each in headings if each.startswith("## ")] == ["## Run 1", "## Run 2", "## Run 3"]
-    assert headings[1:4] == ["## Run 1", "### Iteration 1", "### Iteration 2"]
     assert {
         "> context: the office moved in May",
         "> !!shorter, and in a table",
@@ -76,18 +81,18 @@ def blocks(text: str) -> list[str]:
 
 def live_parts(text: str) -> list[str]:
     """Return the parts that are neither text nor code for a program that shows the document."""
-    tokens = [token for parser in (PARSER, TABLES) for token in parser.parse(text)]
-    found = [part for token in tokens for part in (token, *(token.children or ()))]
-    return [part.content for part in found if part.type == "image" or part.type.startswith("html")]
+    tokens = [token for parser in (PARSER, PARSER_WITH_TABLES) for token in parser.parse(text)]
+    parts = [part for token in tokens for part in (token, *(token.children or ()))]
+    return [part.content for part in parts if part.type == "image" or part.type.startswith("html")]
 
 
 @pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("text", some(HOSTILE, every=5))
 def test_hostile_text_changes_no_structure(text: str) -> None:
-    found = document(with_text(text + "\n"))
-    assert blocks(found) == blocks(document(with_text("x\n")))
-    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", found)
-    assert not live_parts(found)
+    exported = document(with_text(text + "\n"))
+    assert blocks(exported) == blocks(document(with_text("x\n")))
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", exported)
+    assert not live_parts(exported)
 
 
 @trying(60)
@@ -110,7 +115,7 @@ def test_nothing_in_a_reply_is_live(pieces: list[str]) -> None:
     ],
 )
 def test_inert_reply_is_quoted_unchanged(text: str) -> None:
-    _, _, *rows, _ = quote_reply("Reply", text)
+    _heading, _blank, *rows, _end = quote_reply("Reply", text)
     assert rows == [f"> {row}".rstrip() for row in text.split("\n")]
 
 
@@ -126,7 +131,7 @@ def test_inert_reply_is_quoted_unchanged(text: str) -> None:
         "[x](file:///etc/passwd)",
         "[x]: vbscript:y",
         "> " * 30 + "deep",
-        "a" * 100_000,
+        pytest.param("a" * 100_000, id="long row"),
         "````\nx\n````\n<b>",
     ],
 )
@@ -136,7 +141,7 @@ def test_other_reply_is_source_in_a_fence(text: str) -> None:
 
 
 @trying(100)
-@given(st.sampled_from([PARSER, TABLES]), st.text(alphabet="`~x_*<>&;#[]()!\\\n1.:/|-+= \t", max_size=40))
+@given(st.sampled_from([PARSER, PARSER_WITH_TABLES]), st.text(alphabet="`~x_*<>&;#[]()!\\\n1.:/|-+= \t", max_size=40))
 def test_verbatim_quote_is_only_text(parser: MarkdownIt, text: str) -> None:
     rows = [f"> {row}" for row in quote_verbatim(text)]
     tokens = parser.parse("\n".join(rows))
@@ -169,7 +174,7 @@ def test_fence_contains_any_text(text: str) -> None:
 @trying(100)
 @given(st.text(alphabet="`~x_* <>&;#[]()!\\\n1.:/", max_size=30).filter(lambda text: text.strip()))
 def test_inline_text_is_only_text(text: str) -> None:
-    (inside,) = [token for token in PARSER.parse(f"x {escape_inline(text)} x") if token.type == "inline"]
-    shown = "".join(child.content for child in inside.children or ())
-    assert {child.type for child in inside.children or ()} <= {"text", "text_special"}
-    assert shown == f"x {' '.join(text.split())} x"
+    (inline,) = [token for token in PARSER.parse(f"x {escape_inline(text)} x") if token.type == "inline"]
+    children = inline.children or []
+    assert {child.type for child in children} <= {"text", "text_special"}
+    assert "".join(child.content for child in children) == f"x {' '.join(text.split())} x"

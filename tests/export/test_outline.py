@@ -21,19 +21,19 @@ from chain.session.restored_state import events_of_journal
 
 
 def rows_of(outline: Outline) -> list[str]:
-    """Return a row for each part, indented inside a call."""
+    """Return a row for each part: the iteration, and what happened in it. Parts of an agent's run are indented."""
     rows: list[str] = []
 
-    def add(work: AgentRun, depth: int) -> None:
-        rows.append(f"{'  ' * depth}{work.agent}: {work.status}, {work.iterations} iterations")
-        for number, item in ((step.number, item) for step in work.steps for item in step.items):
+    def add(run: AgentRun, depth: int) -> None:
+        rows.append(f"{'  ' * depth}{run.agent}: {run.status}, {run.iterations} iterations")
+        for number, item in ((step.number, item) for step in run.steps for item in step.items):
             where = f"{'  ' * depth}  {number}"
             match item:
                 case CallItem():
                     state = "open" if item.result is None else "failed" if item.result.is_error else "ok"
                     rows.append(f"{where} {item.name} {state if item.has_started else 'unstarted'}")
-                    for inside in item.agents:
-                        add(inside, depth + 2)
+                    for agent_run in item.agents:
+                        add(agent_run, depth + 2)
                 case AgentRun():
                     add(item, depth + 1)
                 case Moment(event=events.UserInterruption() as event):
@@ -104,26 +104,41 @@ def test_outline_nests_agents_in_their_calls() -> None:
     ]
 
 
-def test_title_and_tokens() -> None:
-    outline = outline_of(eventful().events)
-    assert outline.title == FIRST.splitlines()[0]
-    used = [e for e in eventful().events if isinstance(e, events.UsageReport)]
-    assert outline.tokens == sum(e.input_tokens + e.output_tokens for e in used)
+def test_title_is_the_first_row_of_a_query() -> None:
+    assert outline_of(eventful().events).title == FIRST.splitlines()[0]
+
+
+def test_tokens_are_those_of_all_requests() -> None:
+    reports = [e for e in eventful().events if isinstance(e, events.UsageReport)]
+    assert outline_of(eventful().events).tokens == sum(e.input_tokens + e.output_tokens for e in reports)
+
+
+def events_until_line() -> tuple[list[events.Event], events.LineQueued]:
+    """Return the events until a line is queued, and the event of the line."""
+    happened = [*eventful().events]
+    line = next(event for event in happened if isinstance(event, events.LineQueued) and "appendix" in event.text)
+    return happened[: happened.index(line) + 1], line
 
 
 def test_line_that_still_waits_is_shown() -> None:
-    happened = eventful().events
-    at, line = next((n, e) for n, e in enumerate(happened) if isinstance(e, events.LineQueued) and "appendix" in e.text)
-    outline = outline_of(happened[: at + 1])
+    happened, line = events_until_line()
+    outline = outline_of(happened)
     assert [waiting.event for waiting in outline.waiting] == [line]
     for export in (html, markdown):
         assert "look at the appendix as well" in "".join(export(outline))
+
+
+def test_dropped_line_does_not_wait() -> None:
+    happened, line = events_until_line()
     dropped = events.Receipt(id=line.id, text=line.text, state="dropped")
-    assert outline_of([*happened[: at + 1], dropped]).waiting == []
-    assert outline_of(happened).waiting == []
+    assert outline_of([*happened, dropped]).waiting == []
 
 
-def test_event_after_a_result_does_not_prolong_the_run() -> None:
+def test_delivered_line_does_not_wait() -> None:
+    assert outline_of(eventful().events).waiting == []
+
+
+def test_event_after_a_result_prolongs_no_run() -> None:
     happened: list[events.Event] = [
         events.RunStarted(id="L1", query="x", time=1.0),
         events.Result(status="done", result="y", time=2.0),
@@ -134,17 +149,17 @@ def test_event_after_a_result_does_not_prolong_the_run() -> None:
     assert [item.event.type for item in run.items() if isinstance(item, Moment)] == ["result", "notice"]
 
 
-@pytest.mark.parametrize("parent", ["main", "a-{}"])
+@pytest.mark.parametrize("parent", ["main", "a-{}"], ids=["all of main", "each of the one before"])
 def test_nesting_of_agents_is_limited(parent: str) -> None:
     happened: list[events.Event] = [events.RunStarted(id="L1", query="x")]
     for n in range(1, 300):
         happened.append(events.ToolCall(id=f"t{n}", name="agent", input={}, agent=f"a-{n - 1}"))
-        started = {"name": f"a-{n}", "parent_id": f"t{n}", "agent": parent.format(n - 1)}
-        happened.append(events.AgentStarted(kind="a", task="y", **started))
+        names = {"name": f"a-{n}", "parent_id": f"t{n}", "agent": parent.format(n - 1)}
+        happened.append(events.AgentStarted(kind="a", task="y", **names))
     outline = outline_of(happened)
     assert max(agent.depth for agent in outline.agents) == MAX_DEPTH
     for export in (html, markdown):
-        assert "a-299" in "".join(export(outline))
+        assert "a-299" in "".join(export(outline)), "no agent is lost"
 
 
 def test_duration_is_unknown_if_the_program_ended() -> None:
@@ -158,13 +173,14 @@ def test_duration_is_unknown_if_the_program_ended() -> None:
         events.AgentEnded(time=3600.0, status="interrupted", **agent),
     ]
     result = {"time": 3601.0, "iteration": 1, "iterations": 1, "status": "interrupted", "result": "x"}
-    lost, known = (outline_of([*run, events.Result(program_ended=is_lost, **result)]) for is_lost in (True, False))
-    assert [agent.took for agent in lost.agents] == ["an unknown time"] * 2
+    known = outline_of([*run, events.Result(program_ended=False, **result)])
     assert [agent.took for agent in known.agents] == ["1 h 0 min", "59 min 57 s"]
-    written = "".join(markdown(lost))
-    assert "## Run 1 (interrupted, 1 iteration, an unknown time)" in written
-    assert "### Iteration 1 (an unknown time)" in written
-    assert "iteration 1 (an unknown time)" in "".join(html(lost))
+    unknown = outline_of([*run, events.Result(program_ended=True, **result)])
+    assert [agent.took for agent in unknown.agents] == ["an unknown time", "an unknown time"]
+    document = "".join(markdown(unknown))
+    assert "## Run 1 (interrupted, 1 iteration, an unknown time)" in document
+    assert "### Iteration 1 (an unknown time)" in document
+    assert "iteration 1 (an unknown time)" in "".join(html(unknown))
 
 
 IDS = st.sampled_from(["a", "b", "c"])
@@ -187,7 +203,7 @@ def test_damaged_journal_loses_and_repeats_nothing(happened: list[events.Event])
         return Counter(id(each) for each in items if isinstance(each, kinds))
 
     outline = outline_of(happened)
-    items = [item for work in outline.agents for item in work.items()] + outline.before
+    items = [item for run in outline.agents for item in run.items()] + outline.before
     shown = [item.event for item in items if isinstance(item, Moment)]
     unchanged = (events.Reply, events.ThinkingDelta, events.Answer)
     assert count(shown, *unchanged) == count(happened, *unchanged)

@@ -1,10 +1,11 @@
-"""The timeline of the exported page: its lanes, and the places of its signs."""
+"""The timeline of the exported page: a lane for each agent, with bars for iterations and pins for lines."""
 
 from __future__ import annotations
 
 import re
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser, LexborNode
@@ -18,52 +19,73 @@ from chain.export.timeline import CLOSEST, _positions, timeline
 @trying(100)
 @given(st.lists(st.floats(0, 1e9), min_size=2, max_size=40))
 def test_events_stay_in_order_at_any_times(times: list[float]) -> None:
-    found = _positions(times)
-    assert (found[0], round(found[-1], 6)) == (0.0, 100.0)
-    assert all(before < after for before, after in pairwise(found))
+    first, *_, last = positions = _positions(times)
+    assert (first, round(last, 6)) == (0.0, 100.0)
+    assert all(before < after for before, after in pairwise(positions))
 
 
 def test_seconds_have_room_next_to_a_night() -> None:
-    found = _positions([0.0, 1.0, 2.0, 3.0, 3.0 + 86_400, 86_404.0, 86_405.0])
-    assert found[1] > 4
-    assert found[4] - found[3] > 50
+    evening, morning = [0.0, 1.0, 2.0, 3.0], [86_403.0, 86_404.0, 86_405.0]
+    _, second_1, _, last_of_evening, first_of_morning, *_ = _positions([*evening, *morning])
+    assert second_1 > 4
+    assert first_of_morning - last_of_evening > 50
 
 
 def lanes() -> list[LexborNode]:
+    """Return the lanes of the agents. The first one is that of the main agent."""
     return LexborHTMLParser("".join(timeline(outline_of(eventful().events)))).css(".lane")
 
 
-def numbers(node: LexborNode) -> list[float]:
+def style_of(node: LexborNode) -> list[float]:
+    """Return the numbers in the style of a node.
+
+    They are the depth and the levels of a lane, the left side and the width of a bar, or the left side and the level of
+    a pin. Sides and widths are in percent.
+    """
     return [float(number) for number in re.findall(r"(?<=:)[\d.]+", node.attributes["style"] or "")]
 
 
 def test_agents_have_lanes_with_bars_and_pins() -> None:
-    found = {}
+    shown = []
     for lane in lanes():
-        pins = [pin.text(deep=False) for pin in lane.css(".pin")]
-        found[lane.css_first(".agent").text().strip()] = (numbers(lane)[0], len(lane.css(".bar")), pins)
-    assert found == {
-        "main": (0, 12, ["A", "C", "?", "D", "?", "?", "N", "■", "■"]),
-        "explore-1": (1, 3, ["D"]),
-        "agent-1": (1, 3, []),
-        "explore-2": (2, 2, []),
-        "agent-2": (1, 1, ["■"]),
-    }
-    titles = [pin.attributes["title"] or "" for pin in lanes()[0].css(".pin")]
+        agent, (depth, _) = lane.css_first(".agent").text().strip(), style_of(lane)
+        pins = " ".join(pin.text(deep=False) for pin in lane.css(".pin"))
+        shown.append(f"{agent}: depth {depth:g}, {len(lane.css('.bar'))} bars, pins: {pins}".rstrip())
+    assert shown == [
+        "main: depth 0, 12 bars, pins: A C ? D ? ? N ■ ■",
+        "explore-1: depth 1, 3 bars, pins: D",
+        "agent-1: depth 1, 3 bars, pins:",
+        "explore-2: depth 2, 2 bars, pins:",
+        "agent-2: depth 1, 1 bars, pins: ■",
+    ]
+
+
+def test_title_of_a_pin_is_the_line() -> None:
+    titles = [pin.attributes["title"] or "" for lane in lanes() for pin in lane.css(".pin")]
     assert any("<b>please</b> & thank you" in title for title in titles)
 
 
-def test_bars_cover_their_calls_and_stay_apart() -> None:
+ROUNDING = 0.02
+
+
+def test_bars_cover_their_calls() -> None:
     for lane in lanes():
-        bars = [numbers(bar) for bar in lane.css(".bar")]
-        for left, width in map(numbers, lane.css(".call")):
-            assert any(start <= left and left + width <= start + wide + 0.02 for start, wide in bars)
-        for kind in (".bar", ".call"):
-            lefts = [numbers(bar)[0] for bar in lane.css(kind)]
-            assert all(after - before > CLOSEST - 0.02 for before, after in pairwise(lefts))
+        bars = [(left, left + width + ROUNDING) for left, width in map(style_of, lane.css(".bar"))]
+        for left, width in map(style_of, lane.css(".call")):
+            assert any(start <= left and left + width <= end for start, end in bars)
+
+
+@pytest.mark.parametrize("kind", [".bar", ".call"])
+def test_bars_stay_apart(kind: str) -> None:
+    for lane in lanes():
+        starts = [left for left, _ in map(style_of, lane.css(kind))]
+        assert all(after - before > CLOSEST - ROUNDING for before, after in pairwise(starts))
 
 
 def test_close_pins_are_on_several_levels() -> None:
-    pins = [numbers(pin) for pin in lanes()[0].css(".pin")]
-    for n, (left, level) in enumerate(pins):
-        assert not [1 for other, there in pins[:n] if there == level and abs(left - other) < 2]
+    main, *_ = lanes()
+    pins_by_level: dict[float, list[float]] = {}
+    for left, level in map(style_of, main.css(".pin")):
+        assert all(abs(left - other) >= 2 for other in pins_by_level.setdefault(level, []))
+        pins_by_level[level].append(left)
+    assert len(pins_by_level) > 1

@@ -21,12 +21,10 @@ def server(tmp_path: Path) -> Iterator[redis.OwnRedis]:
 
 @pytest.fixture
 def store(server: redis.OwnRedis) -> RedisStore:
-    """Return a store that keeps its sessions on the server."""
     return RedisStore(server.address)
 
 
 @pytest.fixture
 async def connection(store: RedisStore) -> AsyncIterator[RedisServer]:
-    """Open a connection to the server."""
     async with store.connect() as opened:
         yield opened

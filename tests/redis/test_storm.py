@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -37,7 +38,8 @@ LINES = ["work {}"] * 3 + ["note {}"] * 6
 LINES += ["!urgent {}", "!!now {}", "context: {}", "todo: add {}", "then: work {}"]
 FINAL = {"delivered", "handled", "returned", "dropped"}
 
-Steps: TypeAlias = dict[str, list[str]]
+Calls: TypeAlias = dict[str, list[str]]
+"""The ids of the started calls of the tool ``step``, by the names of the workspaces."""
 
 
 class Storm:
@@ -46,19 +48,21 @@ class Storm:
     def __init__(self, folder: Path, server: redis.OwnRedis) -> None:
         self.folder = folder
         self.redis = server
+        self.redis_is_up = trio.Event()
+        self.redis_is_up.set()
+        self.outage_noticed = trio.Event()
         self.workers: list[subprocess.Popen[bytes]] = []
         self.accepted: dict[str, dict[str, str]] = defaultdict(dict)
         """The texts of accepted lines, by session and id."""
         self.random = random.Random(7)
         (folder / "config.yaml").write_text(redis.CONFIG)
 
-    def steps(self) -> Steps:
-        """Return the started calls of the tool, by the names of the workspaces."""
-        found: Steps = defaultdict(list)
+    def calls(self) -> Calls:
+        calls: Calls = defaultdict(list)
         for row in (self.folder / "steps").read_text().splitlines():
-            _, where, call = row.split()
-            found[where].append(call)
-        return found
+            _, workspace, call = row.split()
+            calls[workspace].append(call)
+        return calls
 
     def start_worker(self) -> subprocess.Popen[bytes]:
         program = Path(__file__).parents[1] / "support/redis_worker.py"
@@ -75,7 +79,7 @@ class Storm:
             await trio.sleep(LEASE_S + 1)
             worker.send_signal(signal.SIGCONT)
 
-    async def rage(self) -> None:
+    async def kill_processes(self) -> None:
         """Kill a worker each second, and the server a few times."""
         start, redis_kills = trio.current_time(), 0
         while (passed := trio.current_time() - start) < DURATION_S:
@@ -86,37 +90,44 @@ class Storm:
             self.workers[victim] = self.start_worker()
             if passed > DURATION_S * (redis_kills + 0.5) / REDIS_KILLS:
                 redis_kills += 1
-                self.redis.kill()
-                await trio.sleep(0.3)
-                await trio.to_thread.run_sync(self.redis.start)
+                await self.restart_redis()
 
-    async def client(self, number: int, server: RedisServer, store: RedisStore, ids: list[str]) -> None:
+    async def restart_redis(self) -> None:
+        self.redis_is_up, self.outage_noticed = trio.Event(), trio.Event()
+        self.redis.kill()
+        await self.outage_noticed.wait()
+        await trio.to_thread.run_sync(self.redis.start)
+        self.redis_is_up.set()
+
+    async def run_client(self, number: int, server: RedisServer, store: RedisStore, ids: list[str]) -> None:
         """Send numbered lines to random sessions, each until the server answers."""
-        choose, count = random.Random(number), 0
-        while True:
+        choose = random.Random(number)
+        for count in itertools.count(1):
             session = choose.choice(ids)
-            count += 1
             line = f"c{number}-{count:05}"
             text = "stop" if choose.random() < 0.02 else choose.choice(LINES).format(line)
             row = {"type": "line", "id": line, "text": text}
-            said = None
-            while said is None:
+            status = None
+            while status is None:
                 try:
-                    said = await store.submit(server, session, row, needs_room=not text.startswith(("stop", "!!")))
+                    status = await store.submit(server, session, row, needs_room=not text.startswith(("stop", "!!")))
                 except Unreachable:
-                    await trio.sleep(0.2)
-            if said.state != "refused":
+                    self.outage_noticed.set()
+                    await self.redis_is_up.wait()
+            if status.state != "refused":
                 self.accepted[session][line] = text
             await trio.sleep(choose.uniform(0, 0.15))
 
 
 @asynccontextmanager
-async def storm(folder: Path, server: redis.OwnRedis) -> AsyncIterator[Storm]:
-    found = Storm(folder, server)
+async def start_storm(folder: Path, server: redis.OwnRedis) -> AsyncIterator[Storm]:
+    """Start the workers, and kill them at the end of the block."""
+    storm = Storm(folder, server)
+    storm.workers = [storm.start_worker() for _ in range(WORKERS)]
     try:
-        yield found
+        yield storm
     finally:
-        for worker in found.workers:
+        for worker in storm.workers:
             with suppress(OSError):
                 worker.send_signal(signal.SIGCONT)
             worker.kill()
@@ -126,26 +137,25 @@ async def storm(folder: Path, server: redis.OwnRedis) -> AsyncIterator[Storm]:
 @pytest.mark.timeout(DURATION_S + SETTLE_S)
 async def test_accepted_lines_survive_a_storm(tmp_path: Path, server: redis.OwnRedis) -> None:
     store = RedisStore(server.address)
-    async with storm(tmp_path, server) as raging, store.connect() as connection:
+    async with start_storm(tmp_path, server) as storm, store.connect() as connection:
         ids = []
         for n in range(SESSIONS):
             (tmp_path / f"w{n}").mkdir()
             ids.append(await store.create(connection, str(tmp_path / f"w{n}")))
-        raging.workers = [raging.start_worker() for _ in range(WORKERS)]
         async with trio.open_nursery() as nursery:
             for n in range(CLIENTS):
-                nursery.start_soon(raging.client, n, connection, store, ids)
-            nursery.start_soon(raging.stop_workers)
-            await raging.rage()
+                nursery.start_soon(storm.run_client, n, connection, store, ids)
+            nursery.start_soon(storm.stop_workers)
+            await storm.kill_processes()
             nursery.cancel_scope.cancel()
         for id in ids:
-            await settled(connection, id)
-        steps = raging.steps()
-        opened = [await check_session(store, connection, id, raging.accepted[id], steps) for id in ids]
-        assert sum(opened) > SESSIONS
+            await wait_settled(connection, id)
+        calls = storm.calls()
+        openings = [await check_session(store, connection, id, storm.accepted[id], calls) for id in ids]
+        assert sum(openings) > SESSIONS, "some sessions were opened by a second worker"
 
 
-async def settled(connection: RedisServer, id: str) -> None:
+async def wait_settled(connection: RedisServer, id: str) -> None:
     """Wait until a session has no work and no holder."""
     while True:
         with suppress(SessionError):
@@ -156,13 +166,13 @@ async def settled(connection: RedisServer, id: str) -> None:
             )
             if due is None and unread == 0 and token is None:
                 return
-        await trio.sleep(0.5)
+        await trio.sleep(0.5)  # a poll, since no command waits for the end of a lease
 
 
 async def check_session(
-    store: RedisStore, connection: RedisServer, id: str, accepted: dict[str, str], steps: Steps
+    store: RedisStore, connection: RedisServer, id: str, accepted: dict[str, str], calls: Calls
 ) -> int:
-    """Check I1, I2, I6 and I9 in the journal of a session. Return how often the session was opened."""
+    """Check that no line was lost, repeated or moved, and no call repeated. Return how often a chain was opened."""
     rows = await trio.to_thread.run_sync(lambda: read_rows(store, id))
     read = load_journal(rows)
     assert not read.complaints, id
@@ -184,10 +194,10 @@ async def check_session(
     for client in range(CLIENTS):
         plain = [each for each in delivered if each.startswith(f"c{client}-") and is_plain(accepted.get(each, "stop"))]
         assert plain == sorted(plain), (id, plain)
-    started = {each["id"] for each in records if each["type"] == "tool_started"}
-    called = steps[records[0]["workspace"].rpartition("/")[2]]
-    assert len(called) == len(set(called)), "no call of a tool is made twice"
-    assert set(called) <= started, "no tool starts before its record is stored"
+    recorded = {each["id"] for each in records if each["type"] == "tool_started"}
+    started = calls[Path(records[0]["workspace"]).name]
+    assert len(started) == len(set(started)), "no call of a tool is made twice"
+    assert set(started) <= recorded, "no tool starts before its record is stored"
     return sum(each["type"] == "session" for each in records)
 
 

@@ -9,10 +9,10 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from itertools import count
+from itertools import count, repeat
 
 TRANSPORT, ACT = sys.argv[1:]
-SIZE = 8_300_000
+SIZE = 8_300_000  # slightly less than the largest message that is accepted
 NOTE = b'{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":%s}}'
 RESULT = b'{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":%s}]}}'
 DATA = {
@@ -29,26 +29,24 @@ def messages(id: int) -> Iterator[bytes]:
     """Yield the messages that answer a call, without end."""
     if ACT == "results":
         yield from (RESULT % (n, DATA["wide"]) for n in count(id))
-    elif ACT == "asks":
+    elif ACT == "requests":
         yield from (
             b'{"jsonrpc":"2.0","id":%d,"method":"ping","params":{"a":"%s"}}' % (n, b"A" * 9_000) for n in count()
         )
-    elif ACT == "reports":
-        report = b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%d,"progress":1}}' % id
-        yield from (report for _ in count())
-    elif ACT == "junk":
-        yield from (b"x" * SIZE for _ in count())
+    elif ACT == "progress":
+        yield from repeat(
+            b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%d,"progress":1}}' % id
+        )
     else:
-        message = NOTE % DATA[ACT]
-        yield from (message for _ in count())
+        yield from repeat(b"x" * SIZE if ACT == "junk" else NOTE % DATA[ACT])
 
 
-def answered(asked: dict[str, object], send: Callable[[bytes], object]) -> bool:
-    """Answer a request other than a call. Return whether it was one."""
+def answer_handshake(message: dict[str, object], send: Callable[[bytes], object]) -> bool:
+    """Answer a message if it is a request of the handshake. Return whether it is one."""
     info = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "f", "version": "1"}}
-    found = {"initialize": info, "tools/list": {"tools": [{"name": "t", "inputSchema": {"type": "object"}}]}}
-    if (result := found.get(str(asked.get("method")))) is not None:
-        send(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}).encode())
+    results = {"initialize": info, "tools/list": {"tools": [{"name": "t", "inputSchema": {"type": "object"}}]}}
+    if (result := results.get(str(message.get("method")))) is not None:
+        send(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}).encode())
     return result is not None
 
 
@@ -69,19 +67,19 @@ def serve(connection: socket.socket) -> None:
         length = 0
         while header := rows.readline().strip().lower():
             length = int(header.partition(b":")[2]) if header.startswith(b"content-length") else length
-        asked = json.loads(rows.read(length)) if length else {}
+        message = json.loads(rows.read(length)) if length else {}
         if not verb.startswith(b"POST"):
             respond(b"405 No", b"text/plain", b"")
-        elif asked.get("method") == "tools/call":
+        elif message.get("method") == "tools/call":
             connection.sendall(
                 b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
             )
             if ACT == "chunks":
                 while True:
                     connection.sendall(b"1\r\n:\r\n" * 10_000)
-            for message in messages(asked["id"]):
-                connection.sendall(b"%x\r\ndata: %s\n\n\r\n" % (len(message) + 8, message))
-        elif not answered(asked, lambda body: respond(b"200 OK", b"application/json", body)):
+            for data in messages(message["id"]):
+                connection.sendall(b"%x\r\ndata: %s\n\n\r\n" % (len(data) + 8, data))
+        elif not answer_handshake(message, lambda body: respond(b"200 OK", b"application/json", body)):
             respond(b"202 Accepted", b"text/plain", b"")
 
 
@@ -98,7 +96,7 @@ if TRANSPORT == "http":
     while True:
         threading.Thread(target=serve_quietly, args=listening.accept()[:1], daemon=True).start()
 for row in sys.stdin:
-    asked = json.loads(row)
-    if not answered(asked, write) and asked.get("method") == "tools/call":
-        for message in messages(asked["id"]):
-            write(message)
+    message = json.loads(row)
+    if not answer_handshake(message, write) and message.get("method") == "tools/call":
+        for data in messages(message["id"]):
+            write(data)

@@ -1,7 +1,7 @@
 """An MCP server that misbehaves as its arguments say: ``hostile_server.py LOG [ACT...]``.
 
-It appends every received method, and every process that it starts, to the file LOG. Tests start it thousands of times,
-so it uses no library and imports some modules late.
+It appends every received method, and the pid of every process that it starts, to the file LOG. Tests start it thousands
+of times, so it uses no library and imports some modules late.
 """
 
 import json
@@ -46,8 +46,8 @@ def text(*texts: str) -> dict[str, object]:
     return {"content": [{"type": "text", "text": each} for each in texts]}
 
 
-def leave_behind() -> None:
-    """Start a process that tries to escape: in its own session, after two forks, ignoring signals. Log it first."""
+def start_daemon() -> None:
+    """Start a process that tries to outlive the server. It has its own session and ignores signals. Log its pid."""
     import _signal
 
     logged, end = os.pipe()
@@ -78,12 +78,12 @@ def tools() -> list[object]:
 
 
 def call(id: int, params: dict[str, object]) -> None:
-    name, given = params["name"], params.get("arguments") or {}
+    name, arguments = params["name"], params.get("arguments") or {}
     if "random" in ACTS:
         name = chance.choice(("echo", "echo", "hang", "die", "fail", "rows", "steps", "wrong"))
     match name:
         case "echo":
-            send({"id": id, "result": text(given.get("text", ""))})
+            send({"id": id, "result": text(arguments.get("text", ""))})
         case "look":
             send({"id": id, "result": text("It looked.")})
         case "hang":
@@ -117,34 +117,31 @@ def call(id: int, params: dict[str, object]) -> None:
                 os.write(1, b"this is no message\n")
             send({"method": "notifications/unheard"})
             send({"id": 999, "result": {}})
-            send({"id": id, "result": text("x" * 7_000_000 if given.get("text") == "large" else "After noise.")})
+            send({"id": id, "result": text("x" * 7_000_000 if arguments.get("text") == "large" else "After noise.")})
         case "gush":
             while True:
                 send({"method": "notifications/message", "params": {"level": "info", "data": "x"}})
         case "ask":
             schema = {"type": "object", "properties": {"colour": {"type": "string", "enum": ["red", "blue"]}}}
-            asked[1000 + id] = id
-            if given.get("text") == "twice":
-                asked[2000 + id] = 1000 + id
-                id += 1000
-            params = {"message": "Which \x1b[31mcolour?", "requestedSchema": schema}
-            send({"id": 1000 + id, "method": "elicitation/create", "params": params})
+            question = {"message": "Which \x1b[31mcolour?", "requestedSchema": schema}
+            calls_by_question[1000 + id] = id
+            send({"id": 1000 + id, "method": "elicitation/create", "params": question})
         case "steps":
             token = params.get("_meta", {}).get("progressToken")
             for n in range(3):
-                told = {"progressToken": token, "progress": n + 1, "total": 3, "message": f"step {n + 1}"}
-                send({"method": "notifications/progress", "params": told})
+                progress = {"progressToken": token, "progress": n + 1, "total": 3, "message": f"step {n + 1}"}
+                send({"method": "notifications/progress", "params": progress})
             send({"id": id, "result": text("All steps.")})
         case "spawn":
-            leave_behind()
-            send({"id": id, "result": text("Left something.")})
+            start_daemon()
+            send({"id": id, "result": text("Started a daemon.")})
         case "change":
             global changed
             changed = True
             send({"method": "notifications/tools/list_changed"})
             send({"id": id, "result": text("Changed.")})
         case "late":
-            late.append(id)
+            late_calls.append(id)
         case "empty" if "deaf" in ACTS:
             os.close(0)
             send({"id": id, "result": {}})
@@ -161,10 +158,10 @@ def call(id: int, params: dict[str, object]) -> None:
 
 
 changed = False
-asked: dict[int, int] = {}
-late: list[int] = []
+calls_by_question: dict[int, int] = {}
+late_calls: list[int] = []
 if "spawn-first" in ACTS:
-    leave_behind()
+    start_daemon()
 if "not-json" in ACTS:
     os.write(1, b"Welcome to the server!\n{\n")
 if "flood" in ACTS:
@@ -202,28 +199,23 @@ for row in sys.stdin:
             send({"id": id, "result": {"tools": tools()}})
         case "prompts/list":
             prompt = {"name": "greet", "description": "A greeting.", "arguments": [{"name": "who", "required": True}]}
-            odd = {"description": "x" * 1_000, "arguments": 5}
-            more = [{**odd, "name": f"p{n}"} for n in range(5_000 if "many" in ACTS else 0)]
+            invalid = {"description": "x" * 1_000, "arguments": 5}
+            more = [{**invalid, "name": f"p{n}"} for n in range(5_000 if "many" in ACTS else 0)]
             send({"id": id, "result": {"prompts": [prompt, *more]}})
         case "prompts/get" if "many" in ACTS:
             send({"id": id, "error": {"code": -32602, "message": "no\n" * 10_000}})
         case "prompts/get":
-            said = f"Greet {message['params']['arguments']['who']}."
-            content = {"role": "user", "content": {"type": "text", "text": said}}
+            greeting = f"Greet {message['params']['arguments']['who']}."
+            content = {"role": "user", "content": {"type": "text", "text": greeting}}
             send({"id": id, "result": {"messages": [content]}})
         case "tools/call":
             call(id, message["params"])
         case "notifications/cancelled":
-            log(f"cancelled {message['params']['requestId']}")
-            for each in late:  # it answers nevertheless
-                send({"id": each, "result": text("Too late.")})
-        case "answer" if id - 1000 in asked:
-            asked.pop(id)
-            sure = {"message": "Sure?", "requestedSchema": {"type": "object", "properties": {}}}
-            send({"id": id - 1000, "method": "elicitation/create", "params": sure})
-        case "answer" if id in asked:
-            log(f"answered {json.dumps(message.get('result'))}")
-            send({"id": asked.pop(id), "result": text(f"You said {json.dumps(message.get('result'))}.")})
+            for late_id in late_calls:
+                send({"id": late_id, "result": text("Too late.")})
+        case "answer" if id in calls_by_question:
+            answer = json.dumps(message.get("result"))
+            send({"id": calls_by_question.pop(id), "result": text(f"You said {answer}.")})
         case "ping":
             send({"id": id, "result": {}})
         case "answer":

@@ -17,7 +17,7 @@ TOOL = {"name": "t", "inputSchema": {"type": "object"}}
 
 
 class HttpServer:
-    """A server with one session at a time. ``status`` answers calls; 0 closes the connection.
+    """A server with one session at a time, which is numbered. An empty response closes the connection.
 
     A path in ``PAGES`` answers every request with that page. ``/dropped`` drops the streams of calls.
     """
@@ -25,26 +25,22 @@ class HttpServer:
     def __init__(self) -> None:
         self.port = 0
         self.session = 0
-        self.status = 200
-        self.body: dict[str, Any] = {}
-        """The body of an answer other than 200."""
-        self.unknown = _json(404, {"id": None, "error": {"code": -32001, "message": "Session not found"}})
-        """The answer to an unknown session."""
-        self.answer: Callable[[int], bytes] | None = None
-        """Returns the whole response to the call with an id."""
-        self.notified = response(202, b"")
-        """The response to a notification; empty for hanging up."""
-        self.calls = 0
+        self.unknown_session_response = json_response(
+            404, {"id": None, "error": {"code": -32001, "message": "Session not found"}}
+        )
+        self.respond_to_call: Callable[[int], bytes] | None = None
+        """Returns the response to the call with an id. If ``None``, calls succeed."""
+        self.notification_response = response(202, b"")
+        self.successful_calls = 0
         self.cursors: list[str] = []
         """The cursors of the requested pages of tools."""
-        self.page: Callable[[str], dict[str, Any]] = lambda cursor: {"tools": [TOOL]}
+        self.tools_page: Callable[[str], dict[str, Any]] = lambda cursor: {"tools": [TOOL]}
 
     def entry(self, path: str = "mcp") -> ToolServer:
         """Return the server of a configuration."""
         return server({"url": f"http://127.0.0.1:{self.port}/{path}"})
 
     async def serve(self, stream: trio.SocketStream) -> None:
-        """Answer the requests of a connection."""
         read = b""
         try:
             while True:
@@ -75,7 +71,7 @@ class HttpServer:
         asked = json.loads(body)
         method, id = asked["method"], asked.get("id")
         if method != "initialize" and session != str(self.session):
-            return self.unknown
+            return self.unknown_session_response
         match method:
             case "initialize":
                 self.session += 1
@@ -84,25 +80,22 @@ class HttpServer:
                     "capabilities": {"tools": {}},
                     "serverInfo": {"name": "h", "version": "1"},
                 }
-                return _json(200, {"id": id, "result": result}, f"mcp-session-id: {self.session}\r\n")
+                return json_response(200, {"id": id, "result": result}, f"mcp-session-id: {self.session}\r\n")
             case "tools/list":
                 cursor = asked.get("params", {}).get("cursor", "")
                 self.cursors.append(cursor)
-                return _json(200, {"id": id, "result": self.page(cursor)})
-            case "tools/call" if self.answer is not None:
-                return self.answer(id)
-            case "tools/call" if self.status == 0:
-                return b""
-            case "tools/call" if self.status != 200:
-                return _json(self.status, {"id": id, **self.body}) if self.body else response(self.status, b"")
+                return json_response(200, {"id": id, "result": self.tools_page(cursor)})
+            case "tools/call" if self.respond_to_call is not None:
+                return self.respond_to_call(id)
             case "tools/call":
-                self.calls += 1
-                return _json(200, {"id": id, "result": {"content": [{"type": "text", "text": "Done."}]}})
+                self.successful_calls += 1
+                return json_response(200, {"id": id, "result": {"content": [{"type": "text", "text": "Done."}]}})
             case _:
-                return self.notified
+                return self.notification_response
 
 
-def _json(status: int, message: dict[str, Any], more: str = "") -> bytes:
+def json_response(status: int, message: dict[str, Any], more: str = "") -> bytes:
+    """Return a response with a JSON-RPC message."""
     body = json.dumps({"jsonrpc": "2.0", **message}).encode()
     return response(status, body, f"content-type: application/json\r\n{more}")
 
@@ -117,18 +110,18 @@ _STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
 PAGES = {
     "/html": response(200, b"<html>", "content-type: text/html\r\n"),
     "/login": response(401, b"{}", "content-type: application/json\r\n"),
-    "/away": response(307, b"", "location: http://example.org/mcp\r\n"),
+    "/redirect": response(307, b"", "location: http://example.org/mcp\r\n"),
     "/broken": response(500, b"oops"),
     "/large": response(200, b"x" * (1 << 23) + b"x", "content-type: application/json\r\n"),
 }
 
 
 @asynccontextmanager
-async def http_server(made: HttpServer) -> AsyncIterator[HttpServer]:
-    """Serve on loopback for the duration of the block."""
+async def http_server() -> AsyncIterator[HttpServer]:
+    server = HttpServer()
     async with trio.open_nursery() as nursery:
         (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
-        made.port = listener.socket.getsockname()[1]
-        nursery.start_soon(trio.serve_listeners, made.serve, [listener])
-        yield made
+        server.port = listener.socket.getsockname()[1]
+        nursery.start_soon(trio.serve_listeners, server.serve, [listener])
+        yield server
         nursery.cancel_scope.cancel()

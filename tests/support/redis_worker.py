@@ -1,6 +1,6 @@
-"""A worker in its own process, for tests that kill it: ADDRESS STATE CONFIG LOG LEASE_S AT_ONCE.
+"""A worker in its own process, for tests that kill it: ``redis_worker.py ADDRESS STATE CONFIG LOG LEASE_S AT_ONCE``.
 
-Its tool ``step`` takes a moment, and writes a row to the file LOG when it starts.
+Its tool ``step`` takes 0.1 s, and writes a row to the file LOG when it starts.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ async def main() -> None:
                 break
 
 
-def say(what: str) -> None:
-    sys.stderr.write(f"{os.getpid()} {what}\n")
+def say(text: str) -> None:
+    sys.stderr.write(f"{os.getpid()} {text}\n")
     sys.stderr.flush()
 
 

@@ -1,4 +1,4 @@
-"""MCP servers for tests: a program that misbehaves, and the log of its requests."""
+"""MCP servers for tests: the program ``hostile_server.py``, and the log of its requests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import os
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import trio
 from chain.config import yamlfile
 from chain.config.servers import ToolServer, read_server
 from chain.errors import ToolError
-from chain.tools.mcp import servers as life
+from chain.tools.mcp import servers as mcp_servers
 from chain.tools.mcp.servers import LaunchEnvironment, Servers
 from chain.tools.processes import guarded
 from chain.tools.processes.guarded import Guard
@@ -33,7 +33,7 @@ def without_time_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     from chain.tools.mcp import connection
 
     for module, limits in {
-        life: ("FIRST_S", "LIST_S", "WHY_S"),
+        mcp_servers: ("FIRST_S", "LIST_S", "WHY_S"),
         connection: ("START_S",),
         guarded: ("GONE_S",),
     }.items():
@@ -42,70 +42,79 @@ def without_time_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def entry_of(log: Path, *acts: str) -> dict[str, Any]:
-    """Return the entry of a server that misbehaves in these ways, and logs its requests to a file."""
+    """Return the configuration of ``hostile_server.py`` with these acts. It logs its requests to a file."""
     return {"command": sys.executable, "args": ["-S", str(PROGRAM), str(log), *acts]}
 
 
 def server(entry: dict[str, Any], name: str = "h", *, is_found: bool = False) -> ToolServer:
-    """Return the server of an entry."""
     return read_server(name, yamlfile.parse(json.dumps(entry), "test.yaml"), is_found=is_found)
 
 
-def hostile(log: Path, *acts: str, name: str = "h", trust_hints: bool = False) -> ToolServer:
-    """Return a server that misbehaves."""
+def hostile_server(log: Path, *acts: str, name: str = "h", trust_hints: bool = False) -> ToolServer:
     return server({**entry_of(log, *acts), "trust_hints": trust_hints}, name)
 
 
-def heard(log: Path) -> list[str]:
-    """Return the rows of the log."""
+def log_rows(log: Path) -> list[str]:
+    """Return the rows of a server's log: the received methods and the started processes."""
     return log.read_text().splitlines() if log.exists() else []
 
 
-async def until_heard(log: Path, row: str, times: int = 1) -> None:
+async def until_logged(log: Path, row: str, times: int = 1) -> None:
     """Wait until the log has a row this many times."""
-    await until_async(lambda: heard(log).count(row) >= times)
+    await until_async(lambda: log_rows(log).count(row) >= times)
 
 
-def left_by(log: Path) -> list[int]:
-    """Return the live processes that the server has started."""
-    pids = [int(row.split()[1]) for row in heard(log) if row.startswith("left ")]
-    return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+def daemon_pids(log: Path) -> list[int]:
+    """Return the pids of all processes that the server has started. They try to outlive it."""
+    return [int(row.removeprefix("left ")) for row in log_rows(log) if row.startswith("left ")]
 
 
-class Running:
-    """Servers that run without a session, and their notices."""
+def live_daemons(log: Path) -> list[int]:
+    return [pid for pid in daemon_pids(log) if Path(f"/proc/{pid}").exists()]
+
+
+def server_pids(log: Path) -> list[int]:
+    """Return the pids of the server that writes this log and of its daemons."""
+    pids = []
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        with suppress(OSError):  # the process has ended
+            if str(log).encode() in Path("/proc", name, "cmdline").read_bytes():
+                pids.append(int(name))
+    return pids
+
+
+class RunningServers:
+    """Servers that run without a session, and their notices. Names of tools are without ``mcp__``."""
 
     def __init__(self, servers: Servers, notices: list[str], workspace: Path) -> None:
-        self.servers = servers
+        self.manager = servers
         self.notices = notices
         self.workspace = workspace
 
     async def tools(self) -> list[str]:
-        """Return the offered tools, without ``mcp__``."""
-        offered = await self.servers.offer()
+        offered = await self.manager.offer()
         return [tool.name.removeprefix("mcp__") for tool in offered.tools]
 
     async def call(self, tool: str, **input: Any) -> str:
-        """Return the text of a result. Raise ``ToolError`` for an error."""
+        """Call a tool and return the text of its result. Raise ``ToolError`` for an error."""
         server, _, name = tool.partition("__")
-        output = await self.servers.by_name[server].call(name, tool_context(self.workspace), input)
+        output = await self.manager.by_name[server].call(name, tool_context(self.workspace), input)
         if output.is_error:
             raise ToolError(output.text)
         return output.text
 
 
 @asynccontextmanager
-async def running(workspace: Path, *servers: ToolServer) -> AsyncIterator[Running]:
-    """Run servers for the duration of the block."""
+async def run_servers(workspace: Path, *servers: ToolServer) -> AsyncIterator[RunningServers]:
     guard, notices = Guard(), list[str]()
     folder, environ = workspace / "servers", dict(os.environ)
     environment = LaunchEnvironment(guard, workspace, folder, environ, environ, frozenset())
-    made = Servers(servers, environment, notices.append)
+    manager = Servers(servers, environment, notices.append)
     try:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(made.run)
-            yield Running(made, notices, workspace)
-            made.end()
+            nursery.start_soon(manager.run)
+            yield RunningServers(manager, notices, workspace)
+            manager.end()
     finally:
         with trio.CancelScope(shield=True):
             await guard.close()

@@ -19,9 +19,9 @@ class Answer:
     """The answer of a server. With ``is_held`` the connection stays open after the body."""
 
     body: bytes = b""
-    kind: str = "text/plain; charset=utf-8"
+    content_type: str = "text/plain; charset=utf-8"
     status: int = 200
-    more: dict[str, str] = field(default_factory=dict)
+    headers: dict[str, str] = field(default_factory=dict)
     is_held: bool = False
     is_endless: bool = False
 
@@ -32,30 +32,27 @@ class Site:
 
     pages: dict[str, Answer] = field(default_factory=dict)
     port: int = 0
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
     """The ``host/path`` of each request."""
-    heads: list[dict[str, str]] = field(default_factory=list)
-    holding: trio.Event = field(default_factory=trio.Event)
-    """Set when a held answer was sent."""
-    open: int = 0
-    """The number of open connections."""
+    request_headers: list[dict[str, str]] = field(default_factory=list)
+    held_answer_sent: trio.Event = field(default_factory=trio.Event)
+    open_connections: int = 0
 
-    def at(self, path: str, host: str = "127.0.0.1", scheme: str = "http") -> str:
-        """Return the address of a page."""
+    def url(self, path: str, host: str = "127.0.0.1", scheme: str = "http") -> str:
         return f"{scheme}://{host}:{self.port}{path}"
 
     def redirect(self, path: str, to: str) -> None:
-        self.pages[path] = Answer(status=302, more={"location": to})
+        self.pages[path] = Answer(status=302, headers={"location": to})
 
     async def serve(self, stream: trio.abc.Stream) -> None:
-        self.open += 1
+        self.open_connections += 1
         try:
             async with stream:
                 await self._serve(stream)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass  # the client has closed the connection
         finally:
-            self.open -= 1
+            self.open_connections -= 1
 
     async def _serve(self, stream: trio.abc.Stream) -> None:
         head = bytearray()
@@ -68,23 +65,23 @@ class Site:
                 await stream.send_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
                 return
         first, *rows = head.decode("latin-1").split("\r\n\r\n")[0].split("\r\n")
-        sent = {name.casefold(): value.strip() for name, _, value in (row.partition(":") for row in rows)}
+        headers = {name.casefold(): value.strip() for name, _, value in (row.partition(":") for row in rows)}
         path = first.split(" ")[1]
         if "://" in path:
             path = "/" + path.split("://", 1)[1].partition("/")[2]
-        host = sent["host"].rsplit(":", 1)[0]
-        self.asked.append(f"{host}{path}")
-        self.heads.append(sent)
+        host = headers["host"].rsplit(":", 1)[0]
+        self.requests.append(f"{host}{path}")
+        self.request_headers.append(headers)
         page = self.pages.get(f"{host}{path}", self.pages.get(path, Answer(status=404)))
-        fields = {"content-type": page.kind, "connection": "close", **page.more}
-        if not page.kind:
+        fields = {"content-type": page.content_type, "connection": "close", **page.headers}
+        if not page.content_type:
             del fields["content-type"]
         reply = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
         await stream.send_all(f"HTTP/1.1 {page.status} X\r\n{reply}\r\n".encode() + page.body)
         while page.is_endless:
             await stream.send_all(b"more and more\n" * 1000)
         if page.is_held:
-            self.holding.set()
+            self.held_answer_sent.set()
             await stream.receive_some()  # until the client closes its end
 
 
@@ -104,43 +101,45 @@ async def open_site(tls: ssl.SSLContext | None = None, **pages: Answer) -> Async
 
 
 @dataclass
-class Asked:
+class User:
     """A user who approves hosts: ``y`` allows, ``?`` withdraws the question, any other text is a reason to refuse."""
 
     answers: dict[str, str] = field(default_factory=dict)
+    """The answers by host or IP address; ``y`` for all others."""
     previews: list[Preview] = field(default_factory=list)
-    before: Callable[[], object] = lambda: None
+    on_question: Callable[[], object] = lambda: None
     """Called while a question is open."""
 
     @property
-    def subjects(self) -> list[str]:
+    def asked_about(self) -> list[str]:
+        """The hosts and IP addresses in the questions so far."""
         return [preview.subject for preview in self.previews]
 
     async def choose(self, question: str, options: object) -> str:
-        raise AssertionError("nothing is to be chosen here")
+        raise AssertionError("research asks only for approvals")
 
     async def approve(self, preview: Preview) -> Verdict:
         await trio.lowlevel.checkpoint()
         self.previews.append(preview)
-        self.before()
+        self.on_question()
         answer = self.answers.get(preview.subject, "y")
         return Verdict(answer == "y", "" if answer in "y?" else answer, withdrawn=answer == "?")
 
 
 @dataclass
-class Names(trio.abc.HostnameResolver):
-    """A table of host names. Any other name is not found, so that no test uses a real server."""
+class NameTable(trio.abc.HostnameResolver):
+    """A resolver with a table of host names. Any other name is not found, so that no test uses a real server."""
 
     table: dict[str, list[str]]
-    asked: list[str] = field(default_factory=list)
+    lookups: list[str] = field(default_factory=list)
 
     async def getaddrinfo(self, host: Any, port: Any, *more: Any) -> Any:
         await trio.lowlevel.checkpoint()
         name = host.decode() if isinstance(host, bytes) else host
-        self.asked.append(name)
+        self.lookups.append(name)
         if name not in self.table:
             raise OSError("no such name")
-        return [(trio.socket.AF_INET, trio.socket.SOCK_STREAM, 6, "", (each, port or 0)) for each in self.table[name]]
+        return [(trio.socket.AF_INET, trio.socket.SOCK_STREAM, 6, "", (ip, port or 0)) for ip in self.table[name]]
 
     async def getnameinfo(self, sockaddr: Any, flags: int) -> Never:
-        raise AssertionError("no address is looked up")
+        raise AssertionError("research looks up no names of addresses")

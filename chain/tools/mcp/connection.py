@@ -187,10 +187,7 @@ async def _with_program(how: Launch, guard: Guard, host: ServerHost, traffic: Tr
 
 
 def _sendable(value: Any) -> Any:  # noqa: ANN401 - any JSON
-    """Return JSON with question marks in place of lone surrogates.
-
-    Lone surrogates can come from a model, a user or a file system.
-    """
+    """Return JSON with question marks in place of lone surrogates, which cannot be encoded."""
     return json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
 
 
@@ -219,10 +216,7 @@ async def _converse(
     host: ServerHost,
     traffic: Traffic,
 ) -> None:
-    """Do the handshake, pass the connection to ``host``, and wait until the connection ends.
-
-    Raise ``MCPError``, ``ToolError`` or ``RuntimeError``.
-    """
+    """Do the handshake, and serve ``host`` until the end. Raise ``MCPError``, ``ToolError`` or ``RuntimeError``."""
 
     async def elicit(context: ClientRequestContext, params: Any) -> types.ElicitResult:  # noqa: ANN401
         schema = getattr(params, "requested_schema", None) or {}

@@ -46,10 +46,7 @@ def output_of(result: _Json) -> ToolOutput:
 
 
 def _repeats(texts: Sequence[str], structured: Any) -> bool:  # noqa: ANN401 - any JSON
-    """Return whether the texts say the same as the structured content.
-
-    Structured content must be an object, so servers send any other value as ``{"result": value}``.
-    """
+    """Return whether the texts contain the structured content. ``{"result": value}`` may also be there as ``value``."""
     values: list[object] = [*texts]
     if sum(map(len, texts)) <= MAX_COMPARED:
         for n, text in enumerate(texts):
@@ -178,10 +175,7 @@ def _options(field: _Json) -> dict[str, object]:
 
 
 def _converted_answer(answer: str, field: _Json, options: Mapping[str, object]) -> object:
-    """Convert an answer to the field's type.
-
-    Return an answer that does not fit the type unchanged, since the server then reports what is wrong.
-    """
+    """Convert an answer to the field's type. If it does not fit, return it unchanged: the server reports the error."""
     if field.get("type") == "array":
         parts = [answer] if answer in options else [part.strip() for part in answer.split(",")]
         return [options.get(part, part) for part in parts]

@@ -385,10 +385,7 @@ class ManagedServer:
         return await self._request("prompts/get", params, content.messages_text)
 
     async def elicit(self, message: str, schema: Mapping[str, Any], url: str) -> tuple[str, dict[str, Any] | None]:
-        """Ask the user a question of the server, as a question of the latest tool call.
-
-        Return the action (accept, decline or cancel) and the answers.
-        """
+        """Ask the user a question of the server for the latest tool call. Return the action and the answers."""
         if not self._calls or self._asking.statistics().tasks_waiting >= MAX_ASKING - 1:
             return "decline", None
         call = self._calls[-1]

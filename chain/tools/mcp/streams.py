@@ -99,10 +99,9 @@ class RowReader(trio.abc.ReceiveChannel[SessionMessage]):
 
 
 class Outgoing(trio.abc.SendChannel[SessionMessage]):
-    """A channel that sends messages to a server.
+    """A channel that sends messages to a server. ``send`` queues a message, and ``run`` writes it.
 
-    ``send`` queues a message, and ``run`` writes it. So a cancelled ``send`` does not leave a message half written,
-    which would corrupt all following messages.
+    So a cancelled ``send`` leaves no message half written, which would corrupt all following messages.
     """
 
     def __init__(self, write: Callable[[SessionMessage], Awaitable[None]], traffic: Traffic) -> None:
@@ -138,10 +137,7 @@ def row_of(item: SessionMessage) -> bytes:
 
 
 async def inspect(traffic: Traffic, response: httpx2.Response) -> None:
-    """Check an HTTP response of a server, record its fault, if any, and limit its body.
-
-    Raise ``OverBoundError`` if the response is compressed.
-    """
+    """Check an HTTP response and limit its body. Raise ``OverBoundError`` if it is compressed."""
     headers, status = response.headers, response.status_code
     is_post = response.request.method == "POST"
     id = from_json(response.request.content).get("id") if is_post else None

@@ -50,10 +50,7 @@ _Json: TypeAlias = Mapping[str, Any]
 
 
 def tools_of(server: ToolServer, listed: Iterable[_Json]) -> tuple[tuple[OfferedTool, ...], str]:
-    """Return the usable tools in a server's list, and a sentence on the tools that were left out.
-
-    The sentence is empty if no tool was left out. The checks can take long: call this function in a thread.
-    """
+    """Return the usable tools of a server, and a sentence on those left out, if any. Slow: call it in a thread."""
     found: dict[str, OfferedTool] = {}
     first: dict[str, _Json] = {}
     faults: list[str] = []
@@ -116,10 +113,7 @@ def _description(server: ToolServer, raw: _Json) -> str:
 
 
 def _measure(schema: object) -> tuple[int, int]:
-    """Return the number of characters and the number of values of a schema.
-
-    Raise ``ToolError`` if the schema is too large, or does not describe an object.
-    """
+    """Return the counts of characters and values of a schema. Raise ``ToolError`` if it is too large or no object."""
     if not isinstance(schema, dict) or schema.get("type", "object") != "object":
         raise ToolError("its schema does not describe an object")
     levels = [level for _, level in _nested_values(schema)]
@@ -133,10 +127,7 @@ def _measure(schema: object) -> tuple[int, int]:
 
 
 def _without_unions(description: str, schema: _Json) -> tuple[str, _Json]:
-    """Move unions from the top level of a schema to the description. Return the new description and schema.
-
-    Model services refuse unions at the top level. The server still checks them, because it checks its input itself.
-    """
+    """Move unions from the top level of a schema, where services refuse them, to the description. Return both."""
     unions = {key: schema[key] for key in _UNIONS if key in schema}
     if unions:
         description += f"\n\nThe input must fit this as well: {json.dumps(unions, ensure_ascii=False)}"

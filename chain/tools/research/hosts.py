@@ -5,11 +5,11 @@ approves. An entry ``example.org`` covers that host and its subdomains. An entry
 address cover only themselves, so that ``org`` does not cover all its domains. Ports do not matter. No name is resolved
 before its approval: resolving a name that a model made up already sends its text to the owner of the domain.
 
-**IP addresses.** The owner of a name can change its IP addresses at any time, also after the approval: to 127.0.0.1, or
-to 169.254.169.254, where clouds hand out keys (DNS rebinding). So an IP address that is not public needs an entry or an
-approval of its own, and connections are made only to the addresses that were checked. A name from the user's own line,
-as in ``also check wiki.corp``, may resolve to the local network without a further approval. If it resolves to this
-machine or to any other address that is not public, the user is asked. ``localhost`` always means this machine.
+**IP addresses.** The owner of a name can change its IP addresses even after the approval: to 127.0.0.1, or to
+169.254.169.254, where clouds hand out keys (DNS rebinding). So an IP address that is not public needs an entry or an
+approval of its own, and connections are made only to checked addresses. A name from the user's own line, as in ``also
+check wiki.corp``, may resolve to the local network without a further approval, but not to this machine or any other
+address that is not public. ``localhost`` always means this machine.
 """
 
 from __future__ import annotations
@@ -60,10 +60,7 @@ class HostApprovals:
         """For each host or IP address, the reason for its refusal; empty if it was approved."""
 
     async def check_host(self, host: str, urls: Sequence[str]) -> None:
-        """Ask the user to approve a host, unless it needs no approval or was decided before.
-
-        ``urls`` are those to fetch from the host. Raise ``HostRefused`` if the host must not be visited.
-        """
+        """Ask the user to approve a host if needed, and show these URLs. Raise ``HostRefused`` if it is refused."""
         if covers(self._entries, host) or normalize_host(host) in self.by_user:
             return
         shown = [truncate(url, MAX_URL_CHARS) for url in urls[:MAX_SHOWN_URLS]]
@@ -72,10 +69,7 @@ class HostApprovals:
         await self._ask(host, "\n".join([f"research visits {host}:", *shown]))
 
     async def check_ips(self, host: str, ips: Iterable[IPAddress]) -> None:
-        """Ask the user to approve those IP addresses of an approved host that are not public.
-
-        Raise ``HostRefused`` if one of them must not be visited.
-        """
+        """Ask the user to approve IP addresses that are not public. Raise ``HostRefused`` if one is refused."""
         name = normalize_host(host)
         if name == "localhost" or name.endswith(".localhost"):  # RFC 6761
             return

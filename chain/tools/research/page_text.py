@@ -54,10 +54,9 @@ _WIDER = {"iso8859-1": "cp1252", "ascii": "cp1252"}
 
 
 def decode(raw: bytes, charset: str, *, is_html: bool) -> str:
-    """Decode a page.
+    """Decode a page by its byte order mark, the ``charset`` of its header or its ``meta`` tag.
 
-    The charset is that of the byte order mark, the header (``charset``) or the ``meta`` tag; the first that is usable.
-    Otherwise it is UTF-8 or, if the bytes are not valid UTF-8, Windows-1252.
+    The first usable one counts. If there is none, decode valid UTF-8 as such, and other bytes as Windows-1252.
     """
     mark = next((codec for mark, codec in _BOMS.items() if raw.startswith(mark)), "")
     meta = _META.search(raw, 0, 2048) if is_html else None

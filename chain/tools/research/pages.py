@@ -72,10 +72,9 @@ _THREADS = Threads("pages")
 
 @dataclass(frozen=True, slots=True)
 class WebPage:
-    """A fetched page.
+    """A fetched page. ``address`` is that after all redirects, and ``was_cut`` says that ``raw`` is not the whole page.
 
-    ``address`` is the last one after all redirects. ``kind`` and ``charset`` are what its server declared. ``was_cut``:
-    the content is longer than ``raw``.
+    ``kind`` and ``charset`` are those that the server declared.
     """
 
     address: str
@@ -86,12 +85,10 @@ class WebPage:
 
 
 async def fetch(address: str, approvals: HostApprovals, later: Collection[str] = ()) -> WebPage:
-    """Fetch the page at an address, and follow redirects.
+    """Fetch the page at an address, and follow redirects. A question about a host also shows its ``later`` addresses.
 
-    ``later`` are addresses that will be fetched later. The question about a host also shows those on this host.
-
-    Raise ``HostRefused`` if the host of the address must not be visited. Raise ``SourceError`` for any other failure,
-    and if the host of a redirect must not be visited.
+    Raise ``HostRefused`` if the host of the address is refused, and ``SourceError`` for any other failure, such as a
+    refused host of a redirect.
     """
     url = parse_url(address)
     with trio.move_on_after(SOURCE_S) as limit:

@@ -1,8 +1,7 @@
 """Ranks the rows of a source by how well they match a topic. Pure.
 
 For each term of the topic, a row scores two if it has the term as a whole word, and one if only as a part of a word.
-Rows with a preferred text come first. Then rows with a higher score come before those with a lower one. Equal rows keep
-their order. Rows with an ignored text are left out.
+Rows with a preferred text come first, then rows with a higher score. Rows with an ignored text are left out.
 """
 
 from __future__ import annotations
@@ -68,10 +67,7 @@ class Scorer:
 
 
 def terms_of(topic: str) -> tuple[str, ...]:
-    """Return the terms of a topic: its words without stop words, or all its words if all are stop words.
-
-    A topic without any word is a single term.
-    """
+    """Return the words of a topic without stop words; all words if all are stop words; the topic if it has no word."""
     words = tuple(dict.fromkeys(_WORD.findall(topic.casefold())))
     telling = tuple(word for word in words if word not in STOP_WORDS and (len(word) > 1 or not word.isascii()))
     whole = topic.casefold().strip()

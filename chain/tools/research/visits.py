@@ -49,10 +49,7 @@ class _Hosts(Subject):
     plural = "hosts"
 
     def pattern(self, text: str) -> str:
-        """Return the normal form of a pattern for hosts. Raise ``UserError`` if no host can match it.
-
-        The pattern is that of an allowance, or an entry of ``tools.research.hosts``.
-        """
+        """Return a pattern for hosts in lower case. Raise ``UserError`` if no host can match it."""
         if (":" in text and (parse_ip(text) is None or "[" in text)) or re.search(r"[/@\s]", text):
             raise UserError("a host is a name such as example.org, without https:// and without a path or port")
         if not text.isascii():

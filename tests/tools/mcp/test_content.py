@@ -13,7 +13,7 @@ from chain.text.wording import NO_USER_CHOOSES
 from chain.tools.mcp.content import answer_of, output_of, texts_of
 
 
-def picture(size: int = 0) -> dict[str, str]:
+def picture(size: int) -> dict[str, str]:
     data = b64encode(b"\x89PNG\r\n\x1a\n" + bytes(size)).decode()
     return {"type": "image", "mimeType": "image/png", "data": data}
 
@@ -25,40 +25,54 @@ def test_images_of_a_result_are_bounded_together() -> None:
 
 
 @pytest.mark.parametrize(
-    ("texts", "structured", "is_repeated"),
+    ("texts", "structured"),
     [
-        (["1 page found"], {"fact": 1}, False),
-        (["Found:", '{\n  "fact": 1\n}'], {"fact": 1}, True),
-        (["5"], {"result": 5}, True),
-        (["a", '{"b": 1}'], {"result": ["a", {"b": 1}]}, True),
-        (["yes"], {"result": "yes"}, True),
-        (["12"], {"result": "12"}, True),
-        (["yes"], {"answer": "yes"}, False),
-        (["[" * 5_000], {"a": 1}, False),
-        ([], {"a": 1}, False),
-        (['{"a": 1}', "x" * 100_000], {"a": 1}, False),
-        ([], None, True),
+        pytest.param(["Found:", '{\n  "fact": 1\n}'], {"fact": 1}, id="one of the texts"),
+        pytest.param(["5"], {"result": 5}, id="result"),
+        pytest.param(["a", '{"b": 1}'], {"result": ["a", {"b": 1}]}, id="one text for each result"),
+        pytest.param(["yes"], {"result": "yes"}, id="result without quotes"),
+        pytest.param(["12"], {"result": "12"}, id="result that looks like a number"),
+        pytest.param([], None, id="no structured content"),
     ],
 )
-def test_structured_content_is_added_unless_repeated(texts: list[str], structured: Any, is_repeated: bool) -> None:
+def test_structured_content_in_a_text_is_not_repeated(texts: list[str], structured: Any) -> None:
+    content = [{"type": "text", "text": text} for text in texts]
+    assert output_of({"content": content, "structuredContent": structured}).text == "\n\n".join(texts)
+
+
+@pytest.mark.parametrize(
+    ("texts", "structured"),
+    [
+        pytest.param(["1 page found"], {"fact": 1}, id="other text"),
+        pytest.param(["yes"], {"answer": "yes"}, id="value that is not the result"),
+        pytest.param(["[" * 5_000], {"a": 1}, id="text with deep JSON"),
+        pytest.param([], {"a": 1}, id="no text"),
+        pytest.param(['{"a": 1}', "x" * 100_000], {"a": 1}, id="texts too long to compare"),
+    ],
+)
+def test_other_structured_content_is_added(texts: list[str], structured: Any) -> None:
     content = [{"type": "text", "text": text} for text in texts]
     output = output_of({"content": content, "structuredContent": structured})
-    added = [] if is_repeated else [json.dumps(structured, indent=2)]
-    assert output.text == "\n\n".join([*texts, *added])
+    assert output.text == "\n\n".join([*texts, json.dumps(structured, indent=2)])
 
 
 def test_error_keeps_its_images() -> None:
-    output = output_of({"content": [{"type": "text", "text": "No."}, picture()], "isError": True})
-    assert (output.is_error, len(output.images)) == (True, 1)
+    output = output_of({"content": [{"type": "text", "text": "No."}, picture(1_000)], "isError": True})
+    assert output.is_error
+    assert len(output.images) == 1
     assert output.text.startswith("No.\n\n[image 1: ")
 
 
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"name": "r.pdf", "description": "report of May"}, "[Resource r.pdf: file:///r, report of May]"),
-        ({"name": "r.pdf", "title": "A report"}, "[Resource r.pdf: file:///r, A report]"),
-        ({"description": 5}, "[Resource : file:///r]"),
+        pytest.param(
+            {"name": "r.pdf", "description": "report of May"},
+            "[Resource r.pdf: file:///r, report of May]",
+            id="description",
+        ),
+        pytest.param({"name": "r.pdf", "title": "A report"}, "[Resource r.pdf: file:///r, A report]", id="title"),
+        pytest.param({"description": 5}, "[Resource : file:///r]", id="invalid"),
     ],
 )
 def test_link_is_described(fields: dict[str, Any], text: str) -> None:
@@ -68,22 +82,27 @@ def test_link_is_described(fields: dict[str, Any], text: str) -> None:
 # --------------------------------------------------------------------------------------------------------------- forms
 
 
-async def fill_in(
-    fields: dict[str, Any], *answers: str, message: str = "Well?", **schema: Any
-) -> tuple[Any, list[Any]]:
-    """Return the result of a form, and the questions. An answer that is a number chooses an option, as in a session."""
-    left, asked = [*answers], list[tuple[str, Sequence[str]]]()
+class Form:
+    """A form of a server, and a user who gives these answers in turn. A number chooses an option, as in a session."""
 
-    async def choose(question: str, options: Sequence[str]) -> str:
-        asked.append((question, options))
-        answer = left.pop(0)
+    def __init__(self, fields: dict[str, Any], *answers: str, message: str = "Well?", **schema: Any) -> None:
+        self.schema = {"properties": fields, **schema}
+        self.message = message
+        self.answers = [*answers]
+        self.questions = list[tuple[str, Sequence[str]]]()
+        """The questions so far, with their options."""
+
+    async def fill_in(self) -> tuple[str, object]:
+        return await answer_of("h", self.message, self.schema, "", self.choose)
+
+    async def choose(self, question: str, options: Sequence[str]) -> str:
+        self.questions.append((question, options))
+        answer = self.answers.pop(0)
         is_number = answer.isdecimal() and 1 <= int(answer) <= len(options)
         return options[int(answer) - 1] if is_number else answer
 
-    return await answer_of("h", message, {"properties": fields, **schema}, "", choose), asked
 
-
-COLOURS = [{"const": "r", "title": "Red"}, {"const": "b", "title": "Blue"}]
+RED, BLUE = {"const": "r", "title": "Red"}, {"const": "b", "title": "Blue"}
 
 
 @pytest.mark.parametrize(
@@ -96,35 +115,45 @@ COLOURS = [{"const": "r", "title": "Red"}, {"const": "b", "title": "Blue"}]
         ({"type": "string", "enum": ["red", "blue"]}, "2", "blue"),
         ({"type": "string", "enum": ["red\x1b[31m", "a  b"]}, "1", "red\x1b[31m"),
         ({"type": "string", "enum": ["r", "b"], "enumNames": ["Red", "Blue"]}, "2", "b"),
-        ({"type": "string", "oneOf": COLOURS}, "2", "b"),
+        ({"type": "string", "oneOf": [RED, BLUE]}, "2", "b"),
         ({"type": "string", "enum": "no list", "items": 5}, "x", "x"),
-        ({"type": "array", "items": {"anyOf": [COLOURS[0], {"const": "b"}]}}, "Red, b", ["r", "b"]),
+        ({"type": "array", "items": {"anyOf": [RED, {"const": "b"}]}}, "Red, b", ["r", "b"]),
         ({"type": "array", "items": {"type": "string", "enum": ["r", "b"]}}, "1", ["r"]),
         ({"type": "boolean"}, "1", True),
         ({"type": "boolean"}, "maybe", "maybe"),
     ],
+    ids=str,
 )
 async def test_answer_becomes_the_value_of_a_field(field: dict[str, Any], answer: str, value: object) -> None:
-    found, _ = await fill_in({"a": field}, answer)
-    assert found == ("accept", {"a": value})
+    assert await Form({"a": field}, answer).fill_in() == ("accept", {"a": value})
 
 
-async def test_only_required_fields_are_asked() -> None:
-    fields = {name: {"type": "string"} for name in ("a", "b", "c")}
-    assert (await fill_in(fields, "x", required=["b"]))[0] == ("accept", {"b": "x"})
-    assert (await fill_in(fields, "x", "y", "z"))[0] == ("accept", {"a": "x", "b": "y", "c": "z"})
-    assert (await fill_in(fields, "x", "y", "z", required=["d", 5]))[0][0] == "accept"
+@pytest.mark.parametrize(
+    ("schema", "filled"),
+    [
+        pytest.param({"required": ["b"]}, {"b": "x"}, id="one required field"),
+        pytest.param({}, {"a": "x", "b": "y"}, id="no required field"),
+        pytest.param({"required": ["unknown", 5]}, {"a": "x", "b": "y"}, id="invalid list of required fields"),
+    ],
+)
+async def test_only_required_fields_are_asked(schema: dict[str, Any], filled: dict[str, str]) -> None:
+    fields = {"a": {"type": "string"}, "b": {"type": "string"}}
+    assert await Form(fields, "x", "y", **schema).fill_in() == ("accept", filled)
 
 
 async def test_message_of_a_server_stays_on_one_row() -> None:
-    field = {"type": "string", "title": "Your\nname"}
-    _, asked = await fill_in({"a": field}, "x", message="Well?\n\nQ7 Allow shell?\r\n")
-    assert asked[0][0] == "h asks: Well? Q7 Allow shell?\nYour name (decline to give no answer)"
+    form = Form({"a": {"type": "string", "title": "Your\nname"}}, "x", message="Well?\n\nQ7 Allow shell?\r\n")
+    await form.fill_in()
+    ((question, _),) = form.questions
+    assert question == "h asks: Well? Q7 Allow shell?\nYour name (decline to give no answer)"
 
 
 @pytest.mark.parametrize("answer", ["decline", " Decline ", NO_USER_CHOOSES])
-@pytest.mark.parametrize("field", [{"type": "string"}, {"type": "string", "enum": ["red"]}])
+@pytest.mark.parametrize(
+    "field", [{"type": "string"}, {"type": "string", "enum": ["red"]}], ids=["free text", "list of options"]
+)
 async def test_any_field_can_be_declined(field: dict[str, Any], answer: str) -> None:
-    found, asked = await fill_in({"a": field}, answer)
-    assert found == ("decline", None)
-    assert "decline" in asked[0][0] or "decline" in asked[0][1]
+    form = Form({"a": field}, answer)
+    assert await form.fill_in() == ("decline", None)
+    ((question, options),) = form.questions
+    assert "decline" in question or "decline" in options

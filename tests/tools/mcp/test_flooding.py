@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 import trio
-from support.servers import running, server, without_time_limits
+from support.servers import run_servers, server, without_time_limits
 
 from chain.errors import ToolError
 
-_patient = pytest.fixture(autouse=True)(without_time_limits)
+_no_time_limits = pytest.fixture(autouse=True)(without_time_limits)
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # streams that are cut
@@ -27,17 +27,23 @@ pytestmark = [
 
 PROGRAM = Path(__file__).parents[2] / "support" / "flooding_server.py"
 FLOOD_S = 1.0
-MAX_DELAY_S, MAX_GROWTH = 0.1, 200 * 2**20
-ACTS = ["text", "escapes", "quotes", "wide", "lists", "objects", "results", "asks", "reports", "junk"]
+MAX_DELAY_S = 0.1
+"""CPU time that this process may use between two looks at the keyboard: more would be noticed."""
+MAX_GROWTH = 200 * 2**20
+"""Bytes. Several messages of the largest size fit, but not the flood of a second."""
+
+ACTS = ["text", "escapes", "quotes", "wide", "lists", "objects", "results", "requests", "progress", "junk"]
+STDIO, HTTP = [("stdio", act) for act in ACTS], [("http", act) for act in (*ACTS, "chunks")]
 
 
-def memory() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+def resident_bytes() -> int:
+    _, resident_pages, *_ = Path("/proc/self/statm").read_text().split()
+    return int(resident_pages) * resource.getpagesize()
 
 
-@pytest.fixture
-def flooding(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
-    """The entry of a flooding server."""
+@pytest.fixture(params=[*STDIO, *HTTP], ids="-".join)
+def flooding_server(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
+    """Return the configuration of a server that floods the connection when it is called."""
     transport, act = request.param
     argv = [sys.executable, "-S", str(PROGRAM), transport, act]
     if transport == "stdio":
@@ -49,30 +55,27 @@ def flooding(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
         web.kill()
 
 
-CASES = [*(("stdio", act) for act in ACTS), *(("http", act) for act in (*ACTS, "chunks"))]
-
-
-@pytest.mark.parametrize("flooding", CASES, indirect=True, ids="-".join)
-async def test_flood_delays_no_key_and_is_not_stored(tmp_path: Path, flooding: dict[str, Any]) -> None:
+async def test_flood_delays_no_key_and_is_not_stored(tmp_path: Path, flooding_server: dict[str, Any]) -> None:
     gc.collect()
     gc.freeze()  # a collection that walks the objects of other tests takes as long as the allowed delay
-    delays, sizes = list[float](), [memory()]
+    bytes_before = resident_bytes()
+    delays, sizes = list[float](), list[int]()
 
     async def call() -> None:
         with suppress(ToolError):
-            await made.call("h__t")
+            await servers.call("h__t")
 
-    async with running(tmp_path, server(flooding)) as made:
-        await made.tools()
+    async with run_servers(tmp_path, server(flooding_server)) as servers:
+        await servers.tools()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(call)
-            until, last = trio.current_time() + FLOOD_S, time.process_time()
-            while trio.current_time() < until:
-                await trio.sleep(0.001)  # as a key that comes now
+            end, last = trio.current_time() + FLOOD_S, time.process_time()
+            while trio.current_time() < end:
+                await trio.sleep(0.001)  # another task, such as the one that reads keys, runs after this time
                 delays.append(time.process_time() - last)
-                sizes.append(memory())
+                sizes.append(resident_bytes())
                 last = time.process_time()
             nursery.cancel_scope.cancel()  # Esc
         delays.append(time.process_time() - last)
     assert max(delays) < MAX_DELAY_S
-    assert max(sizes) - sizes[0] < MAX_GROWTH
+    assert max(sizes) - bytes_before < MAX_GROWTH

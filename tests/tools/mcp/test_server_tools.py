@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ SERVER = server({"command": "x"})
 
 
 def tool(name: object, **more: Any) -> dict[str, Any]:
+    """Return a tool as a server lists it."""
     return {"name": name, "inputSchema": {"type": "object"}, **more}
 
 
@@ -28,42 +28,48 @@ def parameters(count: int) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_excess_tools_are_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checking tools with many parameters is slow, so a server could keep the program busy for minutes."""
+def test_schemas_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tools, "MAX_ALL_VALUES", 1_000)
-    found, why = tools.tools_of(SERVER, [tool(f"t{n}", inputSchema=parameters(200)) for n in range(1_000)])
-    assert 1 < len(found) < 5
-    assert "too large" in why
-    found, _ = tools.tools_of(SERVER, [tool(f"t{n}", description="x" * 10_000) for n in range(100)])
-    assert len(found) == 29
-    listed = [tool("more"), *(tool(f"t{n}", inputSchema={"type": "object", "required": 5}) for n in range(5_000))]
-    found, why = tools.tools_of(SERVER, listed)
-    assert [each.name for each in found] == ["mcp__h__more"]
-    assert "4997 more" in why
+    usable, left_out = tools.tools_of(SERVER, [tool(f"t{n}", inputSchema=parameters(200)) for n in range(1_000)])
+    assert 1 < len(usable) < 5
+    assert "too large" in left_out
+
+
+def test_descriptions_are_bounded_together() -> None:
+    usable, _ = tools.tools_of(SERVER, [tool(f"t{n}", description="x" * 10_000) for n in range(100)])
+    assert len(usable) == 29  # 300,000 characters, with those of the schemas
+
+
+@pytest.mark.slow
+def test_only_the_first_left_out_tools_are_named() -> None:
+    invalid = [tool(f"t{n}", inputSchema={"type": "object", "required": 5}) for n in range(5_000)]
+    (usable,), left_out = tools.tools_of(SERVER, [tool("valid"), *invalid])
+    assert usable.name == "mcp__h__valid"
+    assert "4997 more" in left_out
 
 
 @pytest.mark.parametrize(
     ("more", "description"),
     [
-        ({"description": ["x" * 1_000_000], "title": "A title."}, "A title."),
-        ({"description": " ", "title": 5}, "t, a tool of h."),
+        pytest.param({"description": ["x" * 1_000_000], "title": "A title."}, "A title.", id="title"),
+        pytest.param({"description": " ", "title": 5}, "t, a tool of h.", id="name"),
     ],
 )
 def test_description_falls_back_to_title_and_name(more: dict[str, Any], description: str) -> None:
-    ((found,), _) = tools.tools_of(SERVER, [tool("t", **more)])
-    assert found.description == description
+    ((usable,), _) = tools.tools_of(SERVER, [tool("t", **more)])
+    assert usable.description == description
 
 
 def test_names_are_mapped_and_stay_distinct() -> None:
     names = ["a.b", "a.b", "a/b", "a_b", "a/b", "two words: ä"]
-    found, why = tools.tools_of(SERVER, [*map(tool, names), tool("a.b", description="other")])
-    assert {each.name.removeprefix("mcp__h__"): each.tool for each in found} == {
-        "a_b": "a.b",
-        "a_b_2": "a/b",
-        "a_b_3": "a_b",
-        "two_words___": "two words: ä",
+    usable, left_out = tools.tools_of(SERVER, [*map(tool, names), tool("a.b", description="other")])
+    assert {each.name: each.tool for each in usable} == {
+        "mcp__h__a_b": "a.b",
+        "mcp__h__a_b_2": "a/b",
+        "mcp__h__a_b_3": "a_b",
+        "mcp__h__two_words___": "two words: ä",
     }
-    assert why == "Some tools of h were left out: 'a.b' (its name is used twice)."
+    assert left_out == "Some tools of h were left out: 'a.b' (its name is used twice)."
 
 
 def nested(levels: int) -> dict[str, Any]:
@@ -73,7 +79,8 @@ def nested(levels: int) -> dict[str, Any]:
     return schema
 
 
-OTHER_TYPES = [each for n in range(2_000) for each in (n, str(n))]
+NUMBERS_AND_TEXTS = [value for n in range(2_000) for value in (n, str(n))]
+"""Values that are slow to compare with each other, since they cannot be sorted."""
 
 LEFT_OUT: dict[str, tuple[dict[str, Any], str]] = {
     "no ASCII in the name": (tool("作成"), "its name has none of the characters"),
@@ -87,62 +94,80 @@ LEFT_OUT: dict[str, tuple[dict[str, Any], str]] = {
     "schema of an array": (tool("t", inputSchema={"type": "array"}), "its schema does not describe an object"),
     "deep schema": (tool("t", inputSchema=nested(3_000)), "its schema has more than 30 levels"),
     "many values": (tool("t", inputSchema=parameters(1_100)), "its schema has more than 2,000 values"),
-    "many required": (tool("t", inputSchema={"required": OTHER_TYPES}), "its schema has more than 2,000 values"),
+    "many required": (tool("t", inputSchema={"required": NUMBERS_AND_TEXTS}), "its schema has more than 2,000 values"),
     "long schema": (tool("t", inputSchema={"x": "x" * 100_000}), "its schema has more than"),
     "parameter name": (tool("t", inputSchema={"properties": {"a b": {}}}), "a parameter has a name with other"),
     "unknown type": (tool("t", inputSchema={"properties": {"a": {"type": "nothing"}}}), "its schema is wrong"),
-    "circle": (tool("t", inputSchema={"$defs": {"a": {"$ref": "#/$defs/a"}}}), "a broken reference"),
+    "circular reference": (tool("t", inputSchema={"$defs": {"a": {"$ref": "#/$defs/a"}}}), "a broken reference"),
     "reference to nothing": (tool("t", inputSchema={"x": {"$ref": "#/$defs/a"}}), "a broken reference"),
-    "reference out": (tool("t", inputSchema={"x": {"$ref": "https://example.org/x"}}), "a broken reference"),
+    "reference to a web page": (tool("t", inputSchema={"x": {"$ref": "https://example.org/x"}}), "a broken reference"),
 }
 
 
-@pytest.mark.parametrize(("listed", "why"), LEFT_OUT.values(), ids=LEFT_OUT)
-def test_unusable_tool_is_left_out(listed: dict[str, Any], why: str) -> None:
-    found, sentence = tools.tools_of(SERVER, [listed, tool("good")])
-    assert [each.name for each in found] == ["mcp__h__good"]
-    assert sentence.startswith("Some tools of h were left out: ")
-    assert why in sentence
-    assert sentence.isprintable()
+@pytest.mark.parametrize(("listed", "cause"), LEFT_OUT.values(), ids=LEFT_OUT)
+def test_unusable_tool_is_left_out(listed: dict[str, Any], cause: str) -> None:
+    (usable,), left_out = tools.tools_of(SERVER, [listed, tool("good")])
+    assert usable.name == "mcp__h__good"
+    assert left_out.startswith("Some tools of h were left out: ")
+    assert cause in left_out
+    assert left_out.isprintable()
 
 
 @pytest.mark.parametrize("union", ["anyOf", "oneOf", "allOf"])
 def test_union_at_the_top_moves_to_the_description(union: str) -> None:
     parts = [{"required": ["a"]}, {"$ref": "#/$defs/b"}]
     schema = {"type": "object", "properties": {"a": {"type": "string"}}, "$defs": {"b": {}}}
-    ((found,), why) = tools.tools_of(SERVER, [tool("t", description="Does it.", inputSchema={**schema, union: parts})])
-    assert why == ""
-    assert found.input_schema == schema
-    assert found.description == f"Does it.\n\nThe input must fit this as well: {json.dumps({union: parts})}"
-    ((found,), _) = tools.tools_of(SERVER, [tool("t", inputSchema={union: parts})])
-    assert found.input_schema == {"type": "object", "properties": {}}
+    listed = tool("t", description="Does it.", inputSchema={**schema, union: parts})
+    ((usable,), left_out) = tools.tools_of(SERVER, [listed])
+    assert left_out == ""
+    assert usable.input_schema == schema
+    assert usable.description == f"Does it.\n\nThe input must fit this as well: {json.dumps({union: parts})}"
+
+
+def test_schema_without_properties_is_completed() -> None:
+    ((usable,), _) = tools.tools_of(SERVER, [tool("t", inputSchema={"anyOf": [{"required": ["a"]}]})])
+    assert usable.input_schema == {"type": "object", "properties": {}}
 
 
 def test_references_and_foreign_patterns_are_accepted() -> None:
     properties = {"a": {"type": "string", "pattern": r"^\p{L}+$"}, "b": {"$ref": "#/$defs/x~1y/anyOf/0"}}
     schema = {"type": "object", "properties": properties, "$defs": {"x/y": {"anyOf": [{}]}}}
-    assert tools.tools_of(SERVER, [tool("t", inputSchema=schema)])[1] == ""
+    _, left_out = tools.tools_of(SERVER, [tool("t", inputSchema=schema)])
+    assert left_out == ""
+
+
+def check_input(schema: dict[str, Any], input: dict[str, Any]) -> None:
+    offered = OfferedTool("t", "", schema, read_only=False, needs_approval=True, server="h", tool="t")
+    ServerTool(offered, None).check(input)
 
 
 @pytest.mark.parametrize(
-    ("schema", "why"),
+    ("schema", "error"),
     [
         ({"required": ["a"]}, "a is missing"),
         ({"properties": {"a": {}}, "additionalProperties": False}, "there is no b"),
-        ({"patternProperties": {"^b": {}}, "additionalProperties": False}, ""),
-        ({}, ""),
     ],
+    ids=["missing key", "unknown key"],
 )
-def test_input_is_checked_for_missing_and_unknown_keys(schema: dict[str, Any], why: str) -> None:
-    checked = ServerTool(OfferedTool("t", "", schema, False, True, "h", "t"), None)
-    with pytest.raises(ToolError, match=why) if why else nullcontext():
-        checked.check({"b": 1})
+def test_missing_and_unknown_keys_are_an_error(schema: dict[str, Any], error: str) -> None:
+    with pytest.raises(ToolError, match=error):
+        check_input(schema, {"b": 1})
 
 
-@pytest.mark.parametrize(("allowed", "instead"), [("mcp", r"mcp__\*"), ("mcp:git", r"mcp__git__\*")])
-def test_group_of_tools_is_no_allowance(allowed: str, instead: str) -> None:
-    use = settings(allow=allowed)
-    with pytest.raises(ConfigError, match=f"{allowed} is a group of tools; {instead} allows"):
+@pytest.mark.parametrize(
+    "schema", [{"patternProperties": {"^b": {}}, "additionalProperties": False}, {}], ids=["pattern", "any key"]
+)
+def test_other_keys_are_accepted(schema: dict[str, Any]) -> None:
+    check_input(schema, {"b": 1})
+
+
+@pytest.mark.parametrize(("group", "pattern"), [("mcp", r"mcp__\*"), ("mcp:git", r"mcp__git__\*")])
+def test_group_of_tools_is_no_allowance(group: str, pattern: str) -> None:
+    use = settings(allow=group)
+    with pytest.raises(ConfigError, match=f"{group} is a group of tools; {pattern} allows"):
         read_allowances(use, (), tool_groups(use))
+
+
+def test_all_server_tools_can_be_allowed() -> None:
     use = settings(allow="mcp__*")
     assert [str(each) for each in read_allowances(use, (), tool_groups(use))] == ["mcp__*"]

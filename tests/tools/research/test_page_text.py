@@ -1,9 +1,9 @@
-"""The text of a page: its encoding, its paragraphs, and pages that are made to be slow."""
+"""The text of a page: its encoding, its paragraphs, and protection against slow pages and a hostile parser."""
 
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import pytest
 import trio
@@ -16,27 +16,27 @@ from chain.tools.research.page_text import MAX_PIECE, decode, paragraphs, pieces
 from chain.tools.research.pages import WebPage, text_of_page
 from chain.tools.research.ranking import Row
 
-META = '<meta charset="koi8-r">да'
-OLD_META = "<META http-equiv=Content-Type content='text/html; charset=koi8-r'>да"
+KOI8 = '<meta charset="koi8-r">да'
+OLD_KOI8 = "<META http-equiv=Content-Type content='text/html; charset=koi8-r'>да"
 
 
 @pytest.mark.parametrize(
     ("raw", "charset", "text"),
     [
-        ("Größe".encode(), "utf-8", "Größe"),
-        ("Größe".encode(), "", "Größe"),
-        ("Größe".encode("latin-1"), "iso-8859-1", "Größe"),
-        ("“x”".encode("cp1252"), "iso-8859-1", "“x”"),
-        ("“x”".encode("cp1252"), "", "“x”"),
-        ("日本".encode("shift_jis"), '"Shift_JIS"', "日本"),
-        ("Größe".encode("utf-16"), "utf-8", "Größe"),
-        (b"\xef\xbb\xbfa", "latin-1", "a"),
-        (b"a\xffb", "utf-8", "a\ufffdb"),
-        *(("Größe".encode(), unknown, "Größe") for unknown in ("no-such", "idna", "zip", "nul\0")),
-        ("xö".encode()[:-1], "", "x"),
-        (META.encode("koi8-r"), "", META),
-        (OLD_META.encode("koi8-r"), "", OLD_META),
-        (b'<meta charset="utf-16">\xc3\xb6', "", '<meta charset="utf-16">ö'),
+        pytest.param("Größe".encode(), "utf-8", "Größe", id="UTF-8"),
+        pytest.param("Größe".encode(), "", "Größe", id="UTF-8 without a charset"),
+        pytest.param("“x”".encode("cp1252"), "iso-8859-1", "“x”", id="Windows-1252 declared as Latin-1"),
+        pytest.param("“x”".encode("cp1252"), "", "“x”", id="Windows-1252 without a charset"),
+        pytest.param("日本".encode("shift_jis"), '"Shift_JIS"', "日本", id="charset in quotes"),
+        pytest.param("Größe".encode("utf-16"), "utf-8", "Größe", id="wrong charset, byte order mark of UTF-16"),
+        pytest.param(b"\xef\xbb\xbfa", "latin-1", "a", id="wrong charset, byte order mark of UTF-8"),
+        pytest.param(b"a\xffb", "utf-8", "a\ufffdb", id="invalid byte"),
+        *(pytest.param("Größe".encode(), name, "Größe", id=f"charset {name}") for name in ("no-such", "idna", "zip")),
+        pytest.param("Größe".encode(), "nul\0", "Größe", id="charset with a NUL"),
+        pytest.param(b"x\xc3", "", "x", id="character that is cut off"),
+        pytest.param(KOI8.encode("koi8-r"), "", KOI8, id="meta tag"),
+        pytest.param(OLD_KOI8.encode("koi8-r"), "", OLD_KOI8, id="meta tag of HTML 4"),
+        pytest.param(b'<meta charset="utf-16">\xc3\xb6', "", '<meta charset="utf-16">ö', id="meta tag with UTF-16"),
     ],
 )
 def test_the_encoding_is_found_as_in_browsers(raw: bytes, charset: str, text: str) -> None:
@@ -55,31 +55,44 @@ second</pre>
 @pytest.mark.parametrize(
     ("html", "expected"),
     [
-        (PAGE, "The page|A heading|One two three|Four|five|first line|second|key value|k v|x|y|z|tail & <end>"),
-        ("", ""),
-        ("just text", "just text"),
-        ("<p>a<p", "a"),
-        ("</p></div>a</b>", "a"),
-        ("<b><i>a</b>b</i>", "ab"),
-        ("<table><p>a</table>b", "a|b"),
-        ("<p>a<![CDATA[x]]>b", "ab"),
-        ("<svg><text>no</text></svg>a<template>no</template>", "a"),
-        ("<pre></pre>a\nb", "a b"),
-        ("<p>a<!-- c -->b", "ab"),
-        ("<pre>a<br>b<b>c\n</b>d<div>e<pre>f\ng</pre></div></pre>", "a|bc|d|e|f|g"),
+        pytest.param(
+            PAGE,
+            "The page|A heading|One two three|Four|five|first line|second|key value|k v|x|y|z|tail & <end>",
+            id="whole page",
+        ),
+        pytest.param("", "", id="empty page"),
+        pytest.param("just text", "just text", id="no tags"),
+        pytest.param("<p>a<p", "a", id="tag that is cut off"),
+        pytest.param("</p></div>a</b>", "a", id="end tags without start tags"),
+        pytest.param("<b><i>a</b>b</i>", "ab", id="tags that overlap"),
+        pytest.param("<table><p>a</table>b", "a|b", id="paragraph outside of the cells of a table"),
+        pytest.param("<p>a<![CDATA[x]]>b", "ab", id="CDATA"),
+        pytest.param("<svg><text>no</text></svg>a<template>no</template>", "a", id="elements that are not shown"),
+        pytest.param("<pre></pre>a\nb", "a b", id="empty code block"),
+        pytest.param("<p>a<!-- c -->b", "ab", id="comment"),
+        pytest.param("<pre>a<br>b<b>c\n</b>d<div>e<pre>f\ng</pre></div></pre>", "a|bc|d|e|f|g", id="tags in code"),
     ],
 )
 def test_html_becomes_paragraphs_as_in_browsers(html: str, expected: str) -> None:
     assert "|".join(" ".join(text.split()) for text in paragraphs(html)) == expected
 
 
-def test_a_long_row_is_split_between_words() -> None:
-    words = " ".join(f"word{n}" for n in range(1000))
-    assert " ".join(pieces(words)) == words
-    assert max(map(len, pieces(words))) <= MAX_PIECE
-    assert "".join(pieces("x" * 2500)) == "x" * 2500
-    assert pieces("") == []
-    assert pieces("x;" * 600) == ["x;" * 500, "x;" * 100]
+@pytest.mark.parametrize(
+    ("text", "separator"),
+    [
+        pytest.param(" ".join(f"word{n}" for n in range(1000)), " ", id="words"),
+        pytest.param("x" * (2 * MAX_PIECE + 500), "", id="no place to split"),
+        pytest.param("", "", id="empty"),
+    ],
+)
+def test_pieces_of_a_long_row_lose_nothing(text: str, separator: str) -> None:
+    assert separator.join(pieces(text)) == text
+    assert all(len(piece) <= MAX_PIECE for piece in pieces(text))
+
+
+def test_long_row_without_spaces_is_split_after_punctuation() -> None:
+    statements = "x;" * (MAX_PIECE // 2)
+    assert pieces(statements + "x;x;") == [statements, "x;x;"]
 
 
 # ------------------------------------------------------------------------------------------------ the separate process
@@ -91,24 +104,33 @@ Extract: TypeAlias = Callable[..., Awaitable[list[Row]]]
 
 @pytest.fixture
 async def extract(guard: Guard) -> Extract:
-    """Return a function that extracts the text of a page."""
-
-    async def run(raw: bytes, kind: str = "html") -> list[Row]:
-        return await text_of_page(WebPage("http://x/", raw, "html" if kind == "html" else "text", "", False), guard)
+    async def run(raw: bytes, kind: Literal["html", "text"] = "html") -> list[Row]:
+        return await text_of_page(WebPage("http://x/", raw, kind, charset="", was_cut=False), guard)
 
     return run
 
 
-async def test_html_has_paragraphs_and_text_has_lines(extract: Extract) -> None:
-    where = "http://x/: paragraph "
-    assert await extract("<p>Grüße<p>zwei".encode()) == [(where, 1, "Grüße"), (where, 2, "zwei")]
-    assert await extract(b"<div>" * 5000 + b"deep") == [(where, 1, "deep")]
-    assert await extract(b"") == []
-    where = "http://x/: line "
-    assert await extract(b"a\n\n <p>b  c\r\n", "plain") == [(where, 1, "a"), (where, 3, "<p>b c")]
-    long = await extract(b"y " * 3000, "plain")
-    assert len(long) > 1
-    assert {row.n for row in long} == {1}
+@pytest.mark.parametrize(
+    ("raw", "texts"),
+    [
+        pytest.param("<p>Grüße<p>zwei".encode(), ["Grüße", "zwei"], id="two paragraphs"),
+        pytest.param(b"<div>" * 5000 + b"deep", ["deep"], id="deep elements"),
+        pytest.param(b"", [], id="empty page"),
+    ],
+)
+async def test_rows_of_html_are_paragraphs(extract: Extract, raw: bytes, texts: list[str]) -> None:
+    assert await extract(raw) == [("http://x/: paragraph ", n, text) for n, text in enumerate(texts, 1)]
+
+
+async def test_rows_of_plain_text_are_lines(extract: Extract) -> None:
+    rows = [("http://x/: line ", 1, "a"), ("http://x/: line ", 3, "<p>b c")]
+    assert await extract(b"a\n\n <p>b  c\r\n", "text") == rows
+
+
+async def test_pieces_of_a_line_have_its_number(extract: Extract) -> None:
+    rows = await extract(b"y " * (2 * MAX_PIECE), "text")
+    assert len(rows) > 1
+    assert {row.n for row in rows} == {1}
 
 
 BOMBS = {
@@ -120,7 +142,7 @@ BOMBS = {
 
 @pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("bomb", BOMBS)
-async def test_a_slow_page_is_given_up_without_blocking(
+async def test_slow_page_times_out_without_blocking(
     extract: Extract, bomb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pages, "TEXT_S", 0.3)
@@ -151,41 +173,43 @@ import os, socket
 
 class LexborHTMLParser:
     def __init__(self, html):
-        kept, parent = html.split()[0], os.getppid()
-        attempts = {
-            "write": lambda: open(kept, "w"),
+        path, parent = html.split()[0], os.getppid()
+        attacks = {
+            "write": lambda: open(path, "w"),
             "connect": lambda: socket.socket(),
             "signal": lambda: os.kill(parent, 0),
             "keys": lambda: open(f"/proc/{parent}/environ").read(),
         }
-        reached = []
-        for name, attempt in attempts.items():
+        successful = []
+        for name, attack in attacks.items():
             try:
-                attempt()
+                attack()
             except PermissionError:
                 continue
-            reached.append(name)
-        self.found, self.root = " ".join([*reached, "and", *sorted(os.environ)]), self
-        self.strip_tags, self.css, self.text = lambda *_, **__: None, lambda *_: [], lambda: self.found
+            successful.append(name)
+        self.output, self.root = " ".join([*successful, "environ:", *sorted(os.environ)]), self
+        self.strip_tags, self.css, self.text = lambda *_, **__: None, lambda *_: [], lambda: self.output
 """
+"""A parser that attacks its surroundings. The text of the page is a list of successful attacks and of variables."""
 
 
-async def test_the_parser_has_a_fence_and_no_keys(
+async def test_parser_has_a_fence_and_no_keys(
     extract: Extract, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sesame")
     monkeypatch.setattr(pages, "_library", lambda: str(tmp_path))
     (tmp_path / "selectolax").mkdir()
     (tmp_path / "selectolax/lexbor.py").write_text(HOSTILE_PARSER)
-    (tmp_path / "kept").write_text("kept")
-    ((_, _, said),) = await extract(str(tmp_path / "kept").encode())
-    reached, _, environ = said.partition("and ")
-    may = {
+    victim = tmp_path / "victim"
+    victim.write_text("content")
+    (row,) = await extract(str(victim).encode())
+    successful, _, environ = row.text.partition("environ: ")
+    is_prevented = {
         "write": PROTECTIONS.writes,
         "connect": PROTECTIONS.network,
         "signal": PROTECTIONS.signals,
         "keys": PROTECTIONS.writes,
     }
-    assert reached.split() == [name for name, is_refused in may.items() if not is_refused]
-    assert (tmp_path / "kept").read_text() == ("kept" if PROTECTIONS.writes else "")
+    assert successful.split() == [attack for attack in is_prevented if not is_prevented[attack]]
+    assert victim.read_text() == ("content" if PROTECTIONS.writes else "")
     assert set(environ.split()) <= {"PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR"}

@@ -7,12 +7,12 @@ from support import sharded
 from chain.lines.parse import Adjustment, AdjustmentType, parse_line
 from chain.tools.research.plan import MAX_NAME, ResearchPlan, is_named, may_be_host, normalize_name, source_name
 
-FIVE = ["docs", "src/wire.py", "tests/tools", "https://www.example.org/docs", "notes.md"]
+SOURCES = ["docs", "src/wire.py", "tests/tools", "https://www.example.org/docs", "notes.md"]
 
 
-def after(*lines: str) -> ResearchPlan:
-    """Return a plan for five sources after these lines."""
-    plan = ResearchPlan.of("wires", FIVE)
+def plan_after(*lines: str) -> ResearchPlan:
+    """Return a plan for ``SOURCES`` after these lines of the user."""
+    plan = ResearchPlan.of("wires", SOURCES)
     steer(plan, *lines)
     return plan
 
@@ -24,8 +24,12 @@ def steer(plan: ResearchPlan, *lines: str) -> None:
         plan.steer(adjustment)
 
 
+LONG_NAME = "a" + "' page" * MAX_NAME + "b"
+"""A name that is slow to match, since its words could also be the end of the sentence."""
+
+
 @pytest.mark.parametrize(
-    ("said", "name"),
+    ("words", "name"),
     [
         ("the tests folder.", "tests"),
         ("`src/wire.py`", "src/wire.py"),
@@ -36,72 +40,89 @@ def steer(plan: ResearchPlan, *lines: str) -> None:
         ("page", "page"),
         ("  a   b ", "a b"),
         ('in the "docs" folder, please.', "docs"),
-        ("a" + "' page" * 20_000 + "b", ("a" + "' page" * 20_000)[: MAX_NAME + 1]),
+        pytest.param(LONG_NAME, LONG_NAME[: MAX_NAME + 1], id="long name"),
     ],
-    ids=lambda text: text[:20],
 )
-def test_a_name_is_found_in_a_sentence(said: str, name: str) -> None:
-    assert source_name(said) == name
-
-
-def test_names_are_normalized() -> None:
-    given = {"./docs/": "docs", "docs": "docs", ".": ".", "./": ".", "": "", "/": "/", "http://x/": "http://x/"}
-    assert {name: normalize_name(name) for name in given} == given
+def test_a_name_is_found_in_a_sentence(words: str, name: str) -> None:
+    assert source_name(words) == name
 
 
 @pytest.mark.parametrize(
-    ("wanted", "skipped"),
+    ("name", "normalized"),
+    [("./docs/", "docs"), ("docs", "docs"), ("./", "."), ("", ""), ("/", "/"), ("http://x/", "http://x/")],
+)
+def test_names_are_normalized(name: str, normalized: str) -> None:
+    assert normalize_name(name) == normalized
+
+
+@pytest.mark.parametrize(
+    ("words", "skipped"),
     [
-        ("docs", ["docs", "https://www.example.org/docs"]),
         ("the DOCS folder", ["docs", "https://www.example.org/docs"]),
         ("tools", ["tests/tools"]),
         ("example.org", ["https://www.example.org/docs"]),
         ("notes", ["notes.md"]),
-        ("doc", []),
-        ("the rest", FIVE),
+        ("the rest", SOURCES),
     ],
 )
-def test_skip_removes_the_named_sources(wanted: str, skipped: list[str]) -> None:
-    plan = after(f"skip {wanted}")
+def test_skip_removes_the_named_sources(words: str, skipped: list[str]) -> None:
+    plan = plan_after(f"skip {words}")
     assert plan.skipped == skipped
-    assert plan.waiting == [name for name in FIVE if name not in skipped]
-    assert ("no remaining source" in plan.notes[0]) == (not skipped)
+    assert plan.waiting == [name for name in SOURCES if name not in skipped]
+    assert "no remaining source" not in plan.notes[0]
+
+
+def test_skip_of_an_unknown_name_is_noted() -> None:
+    plan = plan_after("skip doc")
+    assert plan.waiting == SOURCES
+    assert "no remaining source" in plan.notes[0]
 
 
 def test_also_check_adds_a_source_once() -> None:
-    plan = after("also check the lib folder", "also check lib", "also check docs")
-    assert plan.waiting == [*FIVE, "lib"]
+    plan = plan_after("also check the lib folder", "also check lib", "also check docs")
+    assert plan.waiting == [*SOURCES, "lib"]
     assert plan.by_user == {"docs", "lib"}
+
+
+def test_also_check_visits_no_source_again() -> None:
+    plan = plan_after()
     plan.visited.append(plan.waiting.pop(0))
     steer(plan, "also check docs")
+    assert plan.visited == ["docs"]
     assert "docs" not in plan.waiting
 
 
 def test_a_later_line_replaces_an_earlier_one() -> None:
-    plan = after("skip docs", "also check docs", "focus on the wire", "focus on the pole.")
+    plan = plan_after("skip docs", "also check docs", "focus on the wire", "focus on the pole.")
     assert "docs" in plan.waiting
     assert "docs" not in plan.skipped
     assert plan.focus == "the pole"
 
 
 def test_prefer_moves_sources_to_the_front() -> None:
-    plan = after("prefer the tests", "prefer notes")
+    plan = plan_after("prefer the tests", "prefer notes")
     assert plan.waiting[:2] == ["notes.md", "tests/tools"]
     assert plan.preferred == ["tests", "notes"]
 
 
 def test_ignore_and_focus_are_noted() -> None:
-    plan = after("ignore the drafts", 'ignore "old notes".', "focus on the wire")
+    plan = plan_after("ignore the drafts", 'ignore "old notes".', "focus on the wire")
     assert plan.ignored == ["drafts", "old notes"]
     assert plan.notes == ["ignore: drafts", "ignore: old notes", "focus: the wire"]
+
+
+def test_line_without_a_name_changes_nothing() -> None:
+    plan = plan_after()
     plan.steer(Adjustment("skip_source", " . "))
-    assert plan.notes[3:] == []
+    assert (plan.waiting, plan.notes) == (SOURCES, [])
 
 
-def test_only_whole_words_name_a_source() -> None:
-    assert is_named("src/test_wire.py", "test_wire")
-    assert not is_named("src/test_wire.py", "wire")
-    assert not is_named("a+b", "a+b+")
+@pytest.mark.parametrize(
+    ("source", "name", "expected"),
+    [("src/test_wire.py", "test_wire", True), ("src/test_wire.py", "wire", False), ("a+b", "a+b+", False)],
+)
+def test_only_whole_words_name_a_source(source: str, name: str, expected: bool) -> None:
+    assert is_named(source, name) == expected
 
 
 def test_a_host_has_a_dot_or_a_port() -> None:
@@ -115,17 +136,18 @@ STEP = st.one_of(
     st.just(None),
     st.builds(Adjustment, st.sampled_from(KINDS), st.sampled_from(["a", "b", "the c folder.", "d", "x", "rest", " "])),
 )
+"""A line of the user, or ``None`` for a visit to the next source."""
 
 
 @sharded(400, st.lists(STEP, max_size=12), st.booleans(), shards=2)
 def test_each_source_is_visited_or_skipped_once(steps: list[Adjustment | None], is_refused: bool) -> None:
     plan = ResearchPlan.of("t", ["a", "b", "c", "a/"])
-    named = {"a", "b", "c"}
+    sources = {"a", "b", "c"}
     for step in steps:
         if step is not None:
             plan.steer(step)
-            named |= set(plan.waiting)
+            sources |= set(plan.waiting)
         elif plan.waiting:
             (plan.skipped if is_refused else plan.visited).append(plan.waiting.pop(0))
-        assert sorted([*plan.waiting, *plan.visited, *plan.skipped]) == sorted(named)
-    assert plan.counts == f"[{len(plan.visited)} visited, {len(named) - len(plan.visited)} skipped]"
+        assert sorted([*plan.waiting, *plan.visited, *plan.skipped]) == sorted(sources)
+    assert plan.counts == f"[{len(plan.visited)} visited, {len(sources) - len(plan.visited)} skipped]"

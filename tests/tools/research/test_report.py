@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-import pytest
-
 from chain.lines.parse import Adjustment
 from chain.tools.research.plan import ResearchPlan
 from chain.tools.research.ranking import Row
@@ -13,12 +11,21 @@ from chain.tools.research.report import CONTEXT_ROWS, MAX_OPENING, MAX_RESULT, R
 NOTHING = "nothing of it at all"
 
 
-def report(name: str, texts: Sequence[str], *, preferred: str = "", ignored: str = "", n: int | None = None) -> Report:
-    """Return the report of a source with these rows. ``n`` is the number of all rows, if it is the same."""
+NO_MATCHES = [NOTHING] * 100
+"""More rows than the beginning of a source has in a result."""
+
+
+def report(
+    name: str, texts: Sequence[str], *, preferred: str = "", ignored: str = "", number: int | None = None
+) -> Report:
+    """Return the report of a source with these rows. All rows have this number, by default successive ones."""
     plan = ResearchPlan.of("wire", [])
     plan.steer(Adjustment("preference", preferred))
     plan.steer(Adjustment("drop_criterion", ignored))
-    return report_of(plan, name, Source([Row(f"{name}:", n or k, text) for k, text in enumerate(texts, 1)]))
+    return report_of(plan, name, Source([Row(f"{name}:", number or n, text) for n, text in enumerate(texts, 1)]))
+
+
+OTHER = report("other", [])
 
 
 def size(rows: Sequence[str]) -> int:
@@ -27,28 +34,37 @@ def size(rows: Sequence[str]) -> int:
 
 def rows_of(name: str, *reports: Report) -> list[str]:
     """Render these reports. Return the rows of one source without its heading."""
-    rows = render(reports)
-    rest = rows[next(n for n, row in enumerate(rows) if row.startswith(f"## {name}:")) + 1 :]
-    return rest[: rest.index("")] if "" in rest else rest
+    _, _, rest = "\n".join(render(reports)).partition(f"\n## {name}: ")
+    _, *rows = rest.split("\n\n")[0].splitlines()
+    return rows
+
+
+def places_of(report: Report) -> list[list[str]]:
+    return [[line.text for line in place] for place in report.places]
 
 
 def test_unused_space_goes_to_other_sources() -> None:
-    long = [report(f"long{n}", [NOTHING] * 100 + ["wire " * 40] * 300) for n in range(20)]
-    half = [*long[:10], *(report(f"short{n}", ["wire"]) for n in range(10))]
-    assert size(render(long)) <= MAX_RESULT
-    assert size(render(half)) <= MAX_RESULT
-    sizes = [size(rows_of(f"long{n}", *half)) for n in range(10)]
-    assert max(sizes) - min(sizes) < 250
-    assert min(sizes) > 1.5 * max(size(rows_of(f"long{n}", *long)) for n in range(20))
-    assert all(rows_of(f"long{n}", *long)[1] == f"1- {NOTHING}" for n in range(20)), "the beginning of each"
+    long = [report(f"long{n}", NO_MATCHES + ["wire " * 40] * 300) for n in range(20)]
+    short = [report(f"short{n}", ["wire"]) for n in range(20)]
+    sizes_next_to_long = [size(rows_of(each.name, *long)) for each in long]
+    sizes_next_to_short = [size(rows_of(each.name, *long[:10], *short[10:])) for each in long[:10]]
+    assert min(sizes_next_to_short) > 1.5 * max(sizes_next_to_long)
+    assert max(sizes_next_to_short) - min(sizes_next_to_short) < 250  # about one row
+
+
+def test_sources_share_a_limited_space() -> None:
+    reports = [report(f"long{n}", NO_MATCHES + ["wire " * 40] * 300) for n in range(20)]
+    assert size(render(reports)) <= MAX_RESULT
+    assert {rows_of(each.name, *reports)[1] for each in reports} == {f"1- {NOTHING}"}, "the beginning of each"
 
 
 def test_rows_are_shown_once_and_hidden_places_counted() -> None:
     texts = ["wire one", *[NOTHING] * 200, "wire two", "wire three", NOTHING, "wire four", *[NOTHING] * 20, "wires"]
-    found = report("a", texts + [*[NOTHING] * 20, "wires"] * 3)
-    rows = rows_of("a", replace(found, places=found.places[:5]), report("b", []))
+    long = report("a", texts + [*[NOTHING] * 20, "wires"] * 3)
+    rows = rows_of("a", replace(long, places=long.places[:5]), OTHER)
     assert rows[:3] == ["a:N", "1: wire one", f"2- {NOTHING}"]
-    assert rows[-14:] == [
+    places = rows[rows.index("a:202: wire two") :]
+    assert places == [
         "a:202: wire two",
         *(f"  {n}- {NOTHING}" for n in (200, 201)),
         "  203: wire three",
@@ -63,40 +79,44 @@ def test_rows_are_shown_once_and_hidden_places_counted() -> None:
 
 def test_pieces_of_a_long_row_are_different_rows() -> None:
     pieces = ["x" * 400] * 9 + ["the wire", "y" * 400, "z" * 400, "wires"]
-    rows = rows_of("p", report("p", pieces, n=1), report("b", []))
+    rows = rows_of("p", report("p", pieces, number=1), OTHER)
     assert {"p:1: the wire", "p:1: wires"} <= {*rows}
     assert not any("more place" in row for row in rows)
 
 
 def test_a_row_without_space_is_truncated() -> None:
-    rows = rows_of("a", report("a", ["x" * 10_000]), report("b", []))
-    assert rows[1].startswith("1- xxx")
-    assert rows[1].endswith("…")
-    assert MAX_OPENING - 50 < size(rows) <= MAX_OPENING
+    location, row = rows_of("a", report("a", ["x" * 10_000]), OTHER)
+    assert location == "a:N"
+    assert row.startswith("1- xxx")
+    assert row.endswith("…")
+    assert MAX_OPENING - 50 < size([location, row]) <= MAX_OPENING
 
 
-@pytest.mark.parametrize("is_alone", [True, False])
-def test_preferred_places_are_listed_first(is_alone: bool) -> None:
-    texts = [*[NOTHING] * 100, "a wire", *[NOTHING] * 9, "copper wires"]
-    rows = rows_of("a", report("a", texts, preferred="copper"), *([] if is_alone else [report("b", [])]))
-    if is_alone:
-        assert rows[1:] == [f"{k}{':' if 'wire' in text else '-'} {text}" for k, text in enumerate(texts, 1)]
-    else:
-        heading = rows.index("First those with copper (prefer, from the user's line):")
-        assert rows[heading + 1] == "a:111: copper wires"
+def test_preferred_places_are_listed_first() -> None:
+    rows = rows_of("a", report("a", [*NO_MATCHES, "a wire", *NO_MATCHES, "copper wires"], preferred="copper"), OTHER)
+    heading = rows.index("First those with copper (prefer, from the user's line):")
+    assert rows[heading + 1] == "a:202: copper wires"
+
+
+def test_a_single_source_keeps_its_order() -> None:
+    rows = rows_of("a", report("a", ["nothing", "a wire", "copper wires"], preferred="copper"))
+    assert rows == ["a:N", "1- nothing", "2: a wire", "3: copper wires"]
 
 
 def test_a_long_row_shows_its_matching_part() -> None:
-    (place,) = report("a", ["x " * 500 + "wire" + " y" * 500]).places
-    assert "wire" in place[0].text
-    assert len(place[0].text) < 250
+    ((match,),) = places_of(report("a", ["x " * 500 + "wire" + " y" * 500]))
+    assert "wire" in match
+    assert len(match) < 250
 
 
-def test_a_place_has_its_neighbours_without_ignored_rows() -> None:
+def test_a_place_has_its_neighbours() -> None:
     assert CONTEXT_ROWS == 2
-    (place,) = report("a", ["0", "1", "2", "wire", "4", "5", "6"]).places
-    assert [line.text for line in place[1:]] == ["  2- 1", "  3- 2", "  5- 4", "  6- 5"]
-    found = report("a", ["1", "a draft", "wire", "wire draft"], ignored="draft")
-    assert [line.text for line in found.places[0]] == ["a:3: wire", "  1- 1"]
-    assert found.notes == ["1 place left out (ignore: draft, from the user's line)."]
-    assert found.outcome == "1 place found"
+    (place,) = places_of(report("a", ["one", "two", "three", "wire", "five", "six", "seven"]))
+    assert place == ["a:4: wire", "  2- two", "  3- three", "  5- five", "  6- six"]
+
+
+def test_ignored_rows_are_left_out() -> None:
+    source = report("a", ["one", "a draft", "wire", "wire draft"], ignored="draft")
+    assert places_of(source) == [["a:3: wire", "  1- one"]]
+    assert source.notes == ["1 place left out (ignore: draft, from the user's line)."]
+    assert source.outcome == "1 place found"
