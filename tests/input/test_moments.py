@@ -167,7 +167,7 @@ EVENTS = (
         (Now(), "", []),
         (After(0), "", []),
     ],
-    ids=str,
+    ids=lambda value: "" if isinstance(value, list) else str(value),
 )
 def test_moments_come_at_events_of_their_agent(moment: Moment, to: str, expected: list[Event]) -> None:
     assert [event for event in EVENTS if is_due(moment, event, to)] == expected
