@@ -8,13 +8,11 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
-import anthropic
 import httpx2
 import pytest
-from anthropic.types import ContentBlockParam
-from anthropic.types.message_create_params import MessageCreateParamsStreaming
 from double import NEWER, OLDER, Policy, Say, calls, serve, text, thinking
 from double.serving import Double, Seen
 from pydantic import ConfigDict, TypeAdapter
@@ -28,6 +26,10 @@ from chain.providers.anthropic.checking import sdk_client
 from chain.providers.anthropic.connection import new_client
 from chain.providers.anthropic.service import Service
 
+if TYPE_CHECKING:
+    # The SDK is imported by the tests that use it, since each process that collects tests would take a second for it.
+    import anthropic
+
 OTHER_HEADERS = {
     "user-agent": "names the program",
     "accept": "ours names a stream of events; the service ignores it and reads ``stream`` in the body",
@@ -38,10 +40,20 @@ OTHER_HEADERS = {
 }
 """The headers that may differ, and why. Those of ``x-stainless-``, which count uses of the SDK, may differ too."""
 
-STRICT = ConfigDict(extra="forbid", strict=True)
-# These are adapters of lists, because pydantic accepts no configuration for a TypedDict alone.
-REQUESTS = TypeAdapter(list[MessageCreateParamsStreaming], config=STRICT)
-BLOCKS: TypeAdapter[Any] = TypeAdapter(list[ContentBlockParam], config=STRICT)  # type: ignore[valid-type]
+
+@cache
+def sdk_types() -> tuple[TypeAdapter[Any], TypeAdapter[Any]]:
+    """Return the SDK's types of a list of requests and of a list of blocks.
+
+    They are types of lists, because pydantic accepts no configuration for a TypedDict alone.
+    """
+    from anthropic.types import ContentBlockParam
+    from anthropic.types.message_create_params import MessageCreateParamsStreaming
+
+    strict = ConfigDict(extra="forbid", strict=True)
+    requests: TypeAdapter[Any] = TypeAdapter(list[MessageCreateParamsStreaming], config=strict)
+    return requests, TypeAdapter(list[ContentBlockParam], config=strict)  # type: ignore[valid-type]
+
 
 OLD_VERSION = "2023-06-01"
 """The version of the API that has the parameter ``temperature``."""
@@ -72,6 +84,8 @@ CONVERSATIONS: dict[str, tuple[dict[str, Any], Say]] = {
 
 @asynccontextmanager
 async def sdk_at(double: Double, user: str = "") -> AsyncIterator[anthropic.AsyncAnthropic]:
+    import anthropic
+
     url = double.url.replace("//", f"//{user}")
     http = anthropic.DefaultAsyncHttpxClient(verify=tls_context(httpx2.URL(url)))
     async with anthropic.AsyncAnthropic(api_key=KEY, base_url=url, max_retries=0, http_client=http) as client:
@@ -142,12 +156,13 @@ def comparable_parts(request: Seen) -> tuple[str, dict[str, str], Any]:
 
 def check_types(body: Mapping[str, Any]) -> None:
     """Raise ``ValidationError`` for a field that the types of the SDK do not allow."""
+    requests, blocks = sdk_types()
     with_types = {name: value for name, value in body.items() if name != "temperature"}
-    validate_lazy_parts(REQUESTS.validate_python([with_types]))
+    validate_lazy_parts(requests.validate_python([with_types]))
     # Blocks are validated alone too: as part of a message they may be objects of the SDK, which have any fields.
     for turn in body["messages"]:
         if turn["role"] != "system":
-            validate_lazy_parts(BLOCKS.validate_python(turn["content"]))
+            validate_lazy_parts(blocks.validate_python(turn["content"]))
 
 
 def validate_lazy_parts(value: Any) -> None:
