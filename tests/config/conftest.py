@@ -7,17 +7,5 @@ from support.configuration import ConfigPlace
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
-    (tmp_path / "home").mkdir()
-    return tmp_path / "home"
-
-
-@pytest.fixture
-def work(tmp_path: Path) -> Path:
-    (tmp_path / "work").mkdir()
-    return tmp_path / "work"
-
-
-@pytest.fixture
-def place(home: Path, work: Path) -> ConfigPlace:
-    return ConfigPlace(home, work)
+def place(tmp_path: Path) -> ConfigPlace:
+    return ConfigPlace(tmp_path)

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 from support.configuration import ConfigPlace
@@ -22,33 +22,34 @@ agents:
     prompt: prompts/reviewer.yaml
 """
 KEY = "agents.reviewer.prompt"
-Change: TypeAlias = Callable[[ConfigPlace], None]
 SYSTEM = "messages: [{role: system, content: Review.}]\n"
 HANDLER = "messages: [{role: user, content: 'mine ${message}'}]\n"
 
 
 @pytest.fixture(autouse=True)
-def files(place: ConfigPlace) -> None:
-    """Write a prompt file and a handler prompt next to it, and another handler prompt outside the folder."""
-    (place.work / "prompts").mkdir()
-    (place.work / "prompts" / "reviewer.yaml").write_text(SYSTEM)
-    (place.work / "prompts" / "handler.yaml").write_text(HANDLER)
+def prompt(place: ConfigPlace) -> Path:
+    """The prompt file, with a handler prompt next to it, and another handler prompt outside the working folder."""
+    folder = place.work / "prompts"
+    folder.mkdir()
+    (folder / "reviewer.yaml").write_text(SYSTEM)
+    (folder / "handler.yaml").write_text(HANDLER)
     (place.home / "handler.yaml").write_text(HANDLER)
+    return folder / "reviewer.yaml"
 
 
 def name_handler(place: ConfigPlace, path: str) -> None:
     """Let the prompt file name a handler prompt."""
-    (place.work / "prompts" / "reviewer.yaml").write_text(f"{SYSTEM}interruption_prompt: {path}\n")
+    (place.work / "prompts/reviewer.yaml").write_text(f"{SYSTEM}interruption_prompt: {path}\n")
 
 
 def load_trusted(place: ConfigPlace) -> Settings:
     """Trust the configuration that is in the folder, and load it again."""
-    remember_trust(place.found(REVIEWER), state_folder({"HOME": str(place.home)}))
+    remember_trust(place.load_found(REVIEWER), state_folder({"HOME": str(place.home)}))
     return place.load()
 
 
 def uses_handler(settings: Settings) -> bool:
-    """Return whether the reviewer's handler prompt is used. Otherwise it must be refused as leading out."""
+    """Return whether the reviewer's handler prompt is used. If not, check that it is refused as leading out."""
     handler = agent_prompt(settings, "reviewer").handler
     assert handler is not None
     prompt, mistake = handler.current()
@@ -61,22 +62,22 @@ def uses_handler(settings: Settings) -> bool:
 
 
 @pytest.mark.parametrize("written", ["", "interruption_prompt:\n", "interruption_prompt: ''\n"])
-def test_a_prompt_file_may_name_no_handler(place: ConfigPlace, written: str) -> None:
-    (place.work / "prompts" / "reviewer.yaml").write_text(SYSTEM + written)
-    assert agent_prompt(place.named(REVIEWER), "reviewer") == AgentPrompt("Review.")
+def test_a_prompt_file_may_name_no_handler(place: ConfigPlace, prompt: Path, written: str) -> None:
+    prompt.write_text(SYSTEM + written)
+    assert agent_prompt(place.load_named(REVIEWER), "reviewer") == AgentPrompt("Review.")
 
 
-@pytest.mark.parametrize(
-    ("written", "path"),
-    [
-        ("../h.yaml", "work/prompts/../h.yaml"),
-        ("~/h.yaml", "home/h.yaml"),
-        ("'${WHERE}/h.yaml'", "work/prompts/there/h.yaml"),
-    ],
-)
+HANDLER_PATHS = {
+    "relative": ("../h.yaml", "work/prompts/../h.yaml"),
+    "in the home folder": ("~/h.yaml", "home/h.yaml"),
+    "a variable": ("'${WHERE}/h.yaml'", "work/prompts/there/h.yaml"),
+}
+
+
+@pytest.mark.parametrize(("written", "path"), HANDLER_PATHS.values(), ids=HANDLER_PATHS)
 def test_a_handler_is_relative_to_its_prompt_file(place: ConfigPlace, tmp_path: Path, written: str, path: str) -> None:
     name_handler(place, written)
-    handler = agent_prompt(place.named(REVIEWER, {"WHERE": "there"}), "reviewer").handler
+    handler = agent_prompt(place.load_named(REVIEWER, {"WHERE": "there"}), "reviewer").handler
     assert handler is not None
     assert handler.path == tmp_path / path
     _, mistake = handler.current()
@@ -95,36 +96,42 @@ def test_a_handler_is_relative_to_its_prompt_file(place: ConfigPlace, tmp_path: 
         ("messages:\n  - {role: user, content: x}\n", 2, "expected one of system"),
     ],
 )
-def test_a_mistake_in_a_prompt_has_its_line(place: ConfigPlace, text: str, line: int, words: str) -> None:
-    file = place.work / "prompts" / "reviewer.yaml"
-    file.write_text(text)
+def test_a_mistake_in_a_prompt_has_its_line(place: ConfigPlace, prompt: Path, text: str, line: int, words: str) -> None:
+    prompt.write_text(text)
     with pytest.raises(ConfigError) as caught:
-        agent_prompt(place.named(REVIEWER), "reviewer")
-    assert (caught.value.file, caught.value.line) == (str(file), line)
+        agent_prompt(place.load_named(REVIEWER), "reviewer")
+    assert (caught.value.file, caught.value.line) == (str(prompt), line)
     assert words in caught.value.message
 
 
-@pytest.mark.parametrize("path", ["gone.yaml", '"a\\0b"', "x" * 5_000, "${NONE}"])
+@pytest.mark.parametrize(
+    "path",
+    ["gone.yaml", '"a\\0b"', "x" * 5_000, "${NONE}"],
+    ids=["missing", "a null character", "too long", "no such variable"],
+)
 def test_a_path_that_leads_nowhere_is_a_mistake(place: ConfigPlace, path: str) -> None:
     name_handler(place, path)
-    place.found(REVIEWER)
+    place.load_found(REVIEWER)
     with pytest.raises(ConfigError) as caught:
-        agent_prompt(place.named(REVIEWER.replace("prompts/reviewer.yaml", path)), "reviewer")
+        agent_prompt(place.load_named(REVIEWER.replace("prompts/reviewer.yaml", path)), "reviewer")
     assert (caught.value.file, caught.value.line) == (str(place.work / "mine.yaml"), 5)
     assert caught.value.message.startswith(f"{KEY}: ")
 
 
-def test_a_kind_without_a_prompt_uses_the_agents(place: ConfigPlace) -> None:
+def test_a_kind_without_a_prompt_uses_the_agents(place: ConfigPlace, prompt: Path) -> None:
     name_handler(place, "handler.yaml")
-    settings = place.found(
+    settings = place.load_found(
         "chains: {}\nagents: {agent: {prompt: prompts/reviewer.yaml}, other: {description: x}, explore: {prompt: }}"
     )
     assert {agent_prompt(settings, name).system for name in ("agent", "other", "explore")} == {"Review."}
-    (place.work / "prompts" / "reviewer.yaml").unlink()
-    (place.work / "prompts" / "reviewer.yaml").symlink_to(place.home / "handler.yaml")
+    prompt.unlink()
+    prompt.symlink_to(place.home / "handler.yaml")
     with pytest.raises(ConfigError, match="leads out of"):
         agent_prompt(settings, "other")
-    none = place.named("agents: {agent: {prompt: null}, other: {description: x}}")
+
+
+def test_no_prompt_of_the_agent_means_none(place: ConfigPlace) -> None:
+    none = place.load_named("agents: {agent: {prompt: null}, other: {description: x}}")
     assert agent_prompt(none, "other") == agent_prompt(none, "agent") == AgentPrompt()
 
 
@@ -132,8 +139,8 @@ def test_a_kind_without_a_prompt_uses_the_agents(place: ConfigPlace) -> None:
 
 
 def link_prompt(place: ConfigPlace) -> None:
-    (place.work / "prompts" / "reviewer.yaml").unlink()
-    (place.work / "prompts" / "reviewer.yaml").symlink_to(place.home / "reviewer.yaml")
+    (place.work / "prompts/reviewer.yaml").unlink()
+    (place.work / "prompts/reviewer.yaml").symlink_to(place.home / "reviewer.yaml")
 
 
 def link_folder(place: ConfigPlace) -> None:
@@ -148,14 +155,15 @@ LEADING_OUT = {
     "absolute": "HOME/handler.yaml",
     "by a variable": "${NONE:-..}/../home/handler.yaml",
 }
+"""Paths to the handler prompt outside the working folder."""
 
 
-def lead_out(place: ConfigPlace, how: str = "upwards") -> None:
-    """Let the prompt file name the handler prompt outside the folder."""
-    link = place.work / "prompts" / "link.yaml"
+def lead_out(place: ConfigPlace, path: str = LEADING_OUT["upwards"]) -> None:
+    """Let the prompt file name the handler prompt outside the working folder."""
+    link = place.work / "prompts/link.yaml"
     link.unlink(missing_ok=True)
     link.symlink_to(place.home / "handler.yaml")
-    name_handler(place, LEADING_OUT[how].replace("HOME", str(place.home)))
+    name_handler(place, path.replace("HOME", str(place.home)))
 
 
 @pytest.mark.parametrize(
@@ -171,7 +179,7 @@ def lead_out(place: ConfigPlace, how: str = "upwards") -> None:
     ],
 )
 def test_a_found_kind_that_leads_out_needs_trust(place: ConfigPlace, text: str, key: str) -> None:
-    settings = place.found(f"chains: {{}}\n{text}")
+    settings = place.load_found(f"chains: {{}}\n{text}")
     assert [each.key for each in settings.untrusted_values] == [key]
     with pytest.raises(ConfigError, match=key):
         require_trust(settings)
@@ -181,18 +189,18 @@ def test_a_found_kind_that_leads_out_needs_trust(place: ConfigPlace, text: str, 
 def test_a_kind_within_the_folder_needs_no_trust(place: ConfigPlace) -> None:
     name_handler(place, "handler.yaml")
     more = "    tools: [shell]\n    model: offline\n    max_iterations: 3\n  max_depth: 2\n"
-    settings = place.found(REVIEWER + more)
+    settings = place.load_found(REVIEWER + more)
     assert settings.untrusted == ()
     assert uses_handler(settings)
     assert (settings.required_folder(KEY), settings.required_folder("agents.explore.prompt")) == (place.work, None)
 
 
-@pytest.mark.parametrize("how", LEADING_OUT)
-def test_a_handler_that_leads_out_needs_trust(place: ConfigPlace, how: str) -> None:
+@pytest.mark.parametrize("path", LEADING_OUT.values(), ids=LEADING_OUT)
+def test_a_handler_that_leads_out_needs_trust(place: ConfigPlace, path: str) -> None:
     name_handler(place, "handler.yaml")
-    found, named = place.found(REVIEWER), place.named(REVIEWER)
+    found, named = place.load_found(REVIEWER), place.load_named(REVIEWER)
     assert uses_handler(found)
-    lead_out(place, how)
+    lead_out(place, path)
     assert uses_handler(named)
     assert not uses_handler(found), "the file is judged whenever it is read"
     settings = place.load()
@@ -200,7 +208,7 @@ def test_a_handler_that_leads_out_needs_trust(place: ConfigPlace, how: str) -> N
     (asked,) = settings.untrusted_values
     assert (asked.key, asked.line) == (f"{KEY}.interruption_prompt", 5)
     assert asked.place == f"{place.work}/prompts/reviewer.yaml:2"
-    assert asked.leads_to == ("" if how == "by a variable" else str(place.home / "handler.yaml"))
+    assert asked.leads_to == ("" if "$" in path else str(place.home / "handler.yaml"))
     shown = "".join(row.strip() for row in question(place.work / "config.yaml", settings.untrusted_values, 80))
     assert asked.place in shown
     assert asked.leads_to in shown
@@ -238,7 +246,7 @@ def test_trust_in_a_handler_excludes_the_prompts_path(place: ConfigPlace) -> Non
 def test_the_handler_of_a_prompt_outside_is_judged(place: ConfigPlace) -> None:
     file = place.home / "reviewer.yaml"
     file.write_text(f"{SYSTEM}interruption_prompt: handler.yaml\n")
-    settings = place.found(REVIEWER.replace("prompts/reviewer.yaml", "~/reviewer.yaml"))
+    settings = place.load_found(REVIEWER.replace("prompts/reviewer.yaml", "~/reviewer.yaml"))
     assert [(each.key, each.value, each.leads_to) for each in settings.untrusted_values] == [
         (KEY, "~/reviewer.yaml", str(file)),
         (f"{KEY}.interruption_prompt", "handler.yaml", str(place.home / "handler.yaml")),
@@ -252,9 +260,9 @@ def test_the_handler_of_a_prompt_outside_is_judged(place: ConfigPlace) -> None:
 
 
 @pytest.mark.parametrize("link", [link_prompt, link_folder])
-def test_a_prompt_that_becomes_a_link_needs_trust(place: ConfigPlace, link: Change) -> None:
+def test_a_prompt_that_becomes_a_link_needs_trust(place: ConfigPlace, link: Callable[[ConfigPlace], None]) -> None:
     (place.home / "reviewer.yaml").write_text(SYSTEM.replace("Review", "Private"))
-    found, named = place.found(REVIEWER), place.named(REVIEWER)
+    found, named = place.load_found(REVIEWER), place.load_named(REVIEWER)
     assert agent_prompt(found, "reviewer").system == "Review."
     link(place)
     assert agent_prompt(named, "reviewer").system == "Private."
@@ -265,7 +273,7 @@ def test_a_prompt_that_becomes_a_link_needs_trust(place: ConfigPlace, link: Chan
     ]
 
 
-UNUSABLE: dict[str, Callable[[Path], object]] = {
+NOT_JUDGED: dict[str, Callable[[Path], object]] = {
     "a folder": Path.mkdir,
     "a pipe": os.mkfifo,
     "a device": lambda file: file.symlink_to("/dev/zero"),
@@ -279,32 +287,32 @@ UNUSABLE: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("what", UNUSABLE)
-def test_judging_never_opens_a_device(place: ConfigPlace, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    file, opened = place.work / "prompts" / "reviewer.yaml", list[str]()
-    file.unlink()
-    UNUSABLE[what](file)
-    opening = os.open
+@pytest.mark.parametrize("make", NOT_JUDGED.values(), ids=NOT_JUDGED)
+def test_judging_opens_only_regular_files(
+    place: ConfigPlace, prompt: Path, make: Callable[[Path], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened_paths, os_open = list[str](), os.open
+    prompt.unlink()
+    make(prompt)
 
-    def record(path: Any, *how: Any, **more: Any) -> int:
-        opened.append(str(path))
-        return opening(path, *how, **more)
+    def record(path: Any, *args: Any, **options: Any) -> int:
+        opened_paths.append(str(path))
+        return os_open(path, *args, **options)
 
     monkeypatch.setattr(os, "open", record)
-    settings = place.found(REVIEWER)
-    assert (str(file) in opened) == file.is_file()
-    # Of the links, one leads out of the folder, and the other never into it.
-    assert settings.untrusted == ((KEY,) if file.is_symlink() else ())
+    settings = place.load_found(REVIEWER)
+    assert (str(prompt) in opened_paths) == prompt.is_file()
+    # A link to a device leads out of the folder, and a loop of links leads to no file in it.
+    assert settings.untrusted == ((KEY,) if prompt.is_symlink() else ())
     with pytest.raises(ConfigError):
         agent_prompt(settings, "reviewer")
 
 
-def test_what_is_too_large_to_judge_is_refused(place: ConfigPlace) -> None:
-    filler = f"{SYSTEM}description: "
-    filler += "x" * (trust.MAX_JUDGED_CHARS - len(filler))
-    (place.work / "prompts" / "filler.yaml").write_text(filler)
+def test_files_beyond_the_judged_size_are_refused(place: ConfigPlace) -> None:
+    filler = f"{SYSTEM}description: ".ljust(trust.MAX_JUDGED_CHARS, "x")
+    (place.work / "prompts/filler.yaml").write_text(filler)
     lead_out(place)
-    settings = place.found(
+    settings = place.load_found(
         REVIEWER.replace("  reviewer:", "  filler: {description: x, prompt: prompts/filler.yaml}\n  reviewer:")
     )
     assert settings.untrusted == ()

@@ -1,4 +1,4 @@
-"""Which MCP servers may start: an answer applies to one workspace and one entry, and nothing starts without one."""
+"""Which MCP servers may start. The user's answer applies to one entry of one workspace; none starts without one."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ def test_an_answer_covers_one_entry_of_a_workspace(tmp_path: Path) -> None:
     settings, state, other = read(tmp_path), tmp_path / "state", tmp_path / "other"
     write_servers(tmp_path, git="x")
     write_servers(other, git="x")
-    first = servers_of(settings, tmp_path, state)
-    assert names(first) == ([], ["git"])
-    assert "--mcp git" in first.notes_unattended[0]
-    remember_answer(first.unasked[0], tmp_path, state, is_allowed=True)
+    found = servers_of(settings, tmp_path, state)
+    assert names(found) == ([], ["git"])
+    assert "--mcp git" in "".join(found.notes_unattended)
+    (git,) = found.unasked
+    remember_answer(git, tmp_path, state, is_allowed=True)
     assert names(servers_of(settings, tmp_path, state)) == (["git"], [])
     assert names(servers_of(settings, other, state)) == ([], ["git"])
     (tmp_path / "link").symlink_to(tmp_path)
@@ -49,25 +50,24 @@ def test_an_answer_covers_one_entry_of_a_workspace(tmp_path: Path) -> None:
 def test_a_flag_overrides_a_remembered_no(tmp_path: Path) -> None:
     settings, state = read(tmp_path), tmp_path / "state"
     write_servers(tmp_path, git="x")
-    remember_answer(servers_of(settings, tmp_path, state).unasked[0], tmp_path, state, is_allowed=False)
-    denied = servers_of(settings, tmp_path, state)
-    assert names(denied) == ([], [])
-    assert "--mcp git" in denied.notes[0]
-    flagged = servers_of(settings, tmp_path, state, ["git"])
-    assert (names(flagged), flagged.notes) == ((["git"], []), ())
+    (git,) = servers_of(settings, tmp_path, state).unasked
+    remember_answer(git, tmp_path, state, is_allowed=False)
+    without_flag = servers_of(settings, tmp_path, state)
+    assert names(without_flag) == ([], [])
+    assert "--mcp git" in "".join(without_flag.notes)
+    with_flag = servers_of(settings, tmp_path, state, ["git"])
+    assert (names(with_flag), with_flag.notes) == ((["git"], []), ())
 
 
 def test_the_configuration_answers_for_found_servers(tmp_path: Path) -> None:
     write_servers(tmp_path, git="found", web="x", db="y")
     settings = read(tmp_path, "{git: {command: own, start_s: 90}, web: true, db: false}")
     found = servers_of(settings, tmp_path, tmp_path / "state", ["git"])
-    assert [(each.name, each.target, each.start_s) for each in found.allowed] == [
-        ("git", "own", 90),
-        ("web", "x", None),
-    ]
+    allowed = [(each.name, each.target, each.start_s) for each in found.allowed]
+    assert allowed == [("git", "own", 90), ("web", "x", None)]
     assert found.unasked == ()
-    flagged = servers_of(settings, tmp_path, tmp_path / "state", ["web", "db"])
-    assert {each.name: each.start_s for each in flagged.allowed} == {"git": 90, "web": START_S, "db": START_S}
+    with_flags = servers_of(settings, tmp_path, tmp_path / "state", ["web", "db"])
+    assert {each.name: each.start_s for each in with_flags.allowed} == {"git": 90, "web": START_S, "db": START_S}
 
 
 def test_an_unknown_name_suggests_the_nearest(tmp_path: Path) -> None:

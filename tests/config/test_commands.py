@@ -1,4 +1,4 @@
-"""Custom commands: the files that define them, mistakes in the files, and arguments."""
+"""Custom commands (`/review x`): the files that define them, mistakes in the files, and arguments."""
 
 import os
 from pathlib import Path
@@ -47,47 +47,51 @@ def test_front_matter_is_optional(place: ConfigPlace, own: Path) -> None:
     assert find(place, XDG_CONFIG_HOME=str(place.home / "xdg")).commands == ()
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "line", "says"),
-    [
-        ("x.md", b"one\ntwo \xff", 2, "is not UTF-8 text; save it as UTF-8"),
-        ("x.md", b"x" * (MAX_COMMAND_BYTES + 1), None, "is larger than 64 kB"),
-        ("x.md", b"---\ndescription: a\n", 1, "the front matter has no end"),
-        ("x.md", b"---\ndescription: [\n---\ntext", None, "is not valid YAML"),
-        ("x.md", b"---\n- a\n---\ntext", None, "expected a mapping"),
-        ("x.md", b"---\ndescription: 3\n---\ntext", 2, "description: expected text, found 3"),
-        ("x.md", b"---\ndescription: a\n---\n \n", None, "has no text"),
-        ("help.md", b"text", None, "/help is a built-in command"),
-        ("two words.md", b"text", None, "two words.md cannot be a command"),
-        ("\x1b[2J.md", b"text", None, r"\x1b[2J.md cannot be a command"),
-    ],
-)
-def test_an_unusable_file_gives_one_sentence(
-    place: ConfigPlace, own: Path, name: str, content: bytes, line: int | None, says: str
-) -> None:
+UNUSABLE: dict[str, tuple[str, bytes, int | None]] = {
+    "is not UTF-8 text; save it as UTF-8": ("x.md", b"one\ntwo \xff", 2),
+    "is larger than 64 kB": ("x.md", b"x" * (MAX_COMMAND_BYTES + 1), None),
+    "the front matter has no end": ("x.md", b"---\ndescription: a\n", 1),
+    "is not valid YAML": ("x.md", b"---\ndescription: [\n---\ntext", None),
+    "expected a mapping": ("x.md", b"---\n- a\n---\ntext", None),
+    "description: expected text, found 3": ("x.md", b"---\ndescription: 3\n---\ntext", 2),
+    "has no text": ("x.md", b"---\ndescription: a\n---\n \n", None),
+    "/help is a built-in command": ("help.md", b"text", None),
+    "two words.md cannot be a command": ("two words.md", b"text", None),
+    r"\x1b[2J.md cannot be a command": ("\x1b[2J.md", b"text", None),
+}
+"""The fault of each file: its name, its content, and the line of the fault if known."""
+
+
+@pytest.mark.parametrize("fault", UNUSABLE)
+def test_an_unusable_file_gives_one_sentence(place: ConfigPlace, own: Path, fault: str) -> None:
+    name, content, line = UNUSABLE[fault]
     (own / name).write_bytes(content)
     (own / "good.md").write_text("Text.")
     result = find(place)
     assert [command.name for command in result.commands] == ["good"]
-    (fault,) = result.faults
-    assert says in fault
-    assert fault.isprintable()
-    assert line is None or f"{own / name}:{line}: " in fault
+    (sentence,) = result.faults
+    assert fault in sentence
+    assert sentence.isprintable()
+    assert line is None or f"{own / name}:{line}: " in sentence
 
 
 def test_keys_of_other_programs_are_ignored(place: ConfigPlace, own: Path) -> None:
     file = own / "fix.md"
-    file.write_text(
-        "---\nargument-hint: [issue]\ndescription: Fixes it\nallowed-tools: Bash(git:*), Read\nmodel: sonnet\n---\nFix."
-    )
+    file.write_text("---\nargument-hint: [issue]\ndescription: Fixes it\nallowed-tools: Read\n---\nFix.")
     result = find(place)
-    assert result.commands == (CustomCommand("fix", file, "Fix.", "Fixes it"),)
-    assert result.faults == (
-        f"{file}: there is no model 'sonnet', so /fix uses the current one: the models are claude, offline",
-    )
+    assert (result.commands, result.faults) == ((CustomCommand("fix", file, "Fix.", "Fixes it"),), ())
     assert result.notes == (
         f"{file}:2: unknown key argument-hint is ignored; a command may have description and model",
         f"{file}:4: unknown key allowed-tools is ignored; a command may have description and model",
+    )
+
+
+def test_an_unknown_model_is_a_fault(place: ConfigPlace, own: Path) -> None:
+    (own / "fix.md").write_text("---\nmodel: sonnet\n---\nFix.")
+    result = find(place)
+    assert result.commands == (CustomCommand("fix", own / "fix.md", "Fix."),)
+    assert result.faults == (
+        f"{own / 'fix.md'}: there is no model 'sonnet', so /fix uses the current one: the models are claude, offline",
     )
 
 
@@ -98,7 +102,9 @@ def test_a_pipe_and_a_crowded_folder_are_skipped(place: ConfigPlace, own: Path, 
     result = find(place)
     assert not result.commands
     assert not result.untrusted_commands
-    assert ["cannot be read" in result.faults[0], f"has {MAX_COMMANDS + 1} commands" in result.faults[1]] == [True] * 2
+    pipe, folder = result.faults
+    assert "cannot be read" in pipe
+    assert f"has {MAX_COMMANDS + 1} commands" in folder
 
 
 def test_a_workspaces_command_needs_trust_in_its_content(place: ConfigPlace, foreign: Path) -> None:
@@ -122,7 +128,7 @@ def test_the_users_own_command_takes_precedence(place: ConfigPlace, own: Path, f
     result = find(place)
     assert [command.body for command in result.commands] == ["Mine."]
     assert not result.untrusted_commands
-    assert "/ship is already one of your own commands" in result.faults[0]
+    assert "/ship is already one of your own commands" in "".join(result.faults)
 
 
 def test_no_link_leads_out_of_the_workspace(place: ConfigPlace, own: Path, foreign: Path) -> None:
@@ -130,16 +136,16 @@ def test_no_link_leads_out_of_the_workspace(place: ConfigPlace, own: Path, forei
     (foreign / "leak.md").symlink_to(own / "mine.md")
     result = find(place)
     assert not result.untrusted_commands
-    assert "leak.md: cannot be read" in result.faults[0]
+    assert "leak.md: cannot be read" in "".join(result.faults)
     foreign.rename(place.work / "moved")
     foreign.symlink_to(own)
     result = find(place)
     assert not result.untrusted_commands
-    assert "leads out of the workspace" in result.faults[0]
+    assert "leads out of the workspace" in "".join(result.faults)
 
 
 @pytest.mark.parametrize(
-    ("body", "arguments", "text"),
+    ("body", "arguments", "expanded"),
     [
         ("Review $ARGUMENTS.", "a b  c", "Review a b  c."),
         ("Review $ARGUMENTS.", "", "Review ."),
@@ -151,5 +157,5 @@ def test_no_link_leads_out_of_the_workspace(place: ConfigPlace, own: Path, forei
         ("$1 $2", "$2 $ARGUMENTS", "$2 $ARGUMENTS"),
     ],
 )
-def test_arguments_are_substituted_once(body: str, arguments: str, text: str) -> None:
-    assert CustomCommand("x", Path("x.md"), body).expand(arguments) == text
+def test_arguments_are_substituted_once(body: str, arguments: str, expanded: str) -> None:
+    assert CustomCommand("x", Path("x.md"), body).expand(arguments) == expanded

@@ -1,4 +1,4 @@
-"""Which file is the configuration, and what is said of one that is nearly it."""
+"""Which file is the configuration, and the message about a file that is almost one."""
 
 from pathlib import Path
 
@@ -22,43 +22,51 @@ from chain.errors import ConfigError
 )
 def test_a_mistake_in_our_file_is_an_error(place: ConfigPlace, text: str, line: int, words: str) -> None:
     with pytest.raises(ConfigError, match=words) as error:
-        place.found(text)
+        place.load_found(text)
     assert str(error.value).startswith(f"{place.work / 'config.yaml'}:{line}: ")
 
 
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("models: {default: offline}\n", 1),
-        ("\nmodels: {definitions: {mine: {provider: anthropic, model: m}}}\nother: 1\n", 2),
-        ("tools: {allow: [shell]}\ninbox: {size: 4}\n", 1),
-        ("agents: {max_depth: 2}\n", 1),
-        ("agents: {reviewer: {description: x, tools: [files]}}\n", 1),
-        # Files of other programs.
-        ("services: {web: {image: x}}", None),
-        ("chain: mainnet\nrpc: http://localhost", None),
-        ("chain: {id: 1, name: mainnet}", None),
-        ("change: {default: {model: x}}", None),
-        ("models: {gpt: {path: x}}", None),
-        ("models: {definitions: {user: {provider: postgres}}}\ndb: x", None),
-        ("tools: {hammer: {size: 3}}", None),
-        ("inbox: {size: 3}\nsmtp: {host: x}", None),
-        ("agents: {}", None),
-        ("agents: {researcher: {role: x, goal: y}}", None),
-        ("agents: [a]", None),
-        ("chain: [", None),
-        ("", None),
-    ],
-)
-def test_a_file_without_chains_is_passed_over(tmp_path: Path, text: str, line: int | None) -> None:
+PASSED_OVER = {
+    "models: {default: offline}\n": 1,
+    "\nmodels: {definitions: {mine: {provider: anthropic, model: m}}}\nother: 1\n": 2,
+    "tools: {allow: [shell]}\ninbox: {size: 4}\n": 1,
+    "agents: {max_depth: 2}\n": 1,
+    "agents: {reviewer: {description: x, tools: [files]}}\n": 1,
+}
+"""Configurations without ``chains``, and the line of their first key of ours."""
+
+
+@pytest.mark.parametrize(("text", "line"), PASSED_OVER.items())
+def test_a_configuration_without_chains_is_reported(tmp_path: Path, text: str, line: int) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(text)
     found = find_file(None, {"HOME": str(tmp_path)}, tmp_path)
     assert found.file is None
-    if line is None:
-        assert found.passed_over is None
-    else:
-        assert str(found.passed_over).startswith(f"{file}:{line}: is not used, as it has no key chains")
+    assert str(found.passed_over).startswith(f"{file}:{line}: is not used, as it has no key chains")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "services: {web: {image: x}}",
+        "chain: mainnet\nrpc: http://localhost",
+        "chain: {id: 1, name: mainnet}",
+        "change: {default: {model: x}}",
+        "models: {gpt: {path: x}}",
+        "models: {definitions: {user: {provider: postgres}}}\ndb: x",
+        "tools: {hammer: {size: 3}}",
+        "inbox: {size: 3}\nsmtp: {host: x}",
+        "agents: {}",
+        "agents: {researcher: {role: x, goal: y}}",
+        "agents: [a]",
+        "chain: [",
+        "",
+    ],
+)
+def test_a_file_of_another_program_is_ignored(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config.yaml").write_text(text)
+    found = find_file(None, {"HOME": str(tmp_path)}, tmp_path)
+    assert (found.file, found.passed_over) == (None, None)
 
 
 def test_the_users_file_replaces_one_passed_over(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
-"""The configuration: which file is used, which value holds, and where it comes from."""
+"""The configuration: which file is used, which value applies, and where it comes from."""
 
 import re
-from dataclasses import astuple
+from dataclasses import replace
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 import yaml
@@ -19,6 +20,7 @@ from chain.providers.anthropic.service import Price
 GROUPS = ("todo", "files", "edit", "shell", "ask", "agents", "research", "mcp")
 KEY = {"ANTHROPIC_API_KEY": "sk-secret"}
 MODEL = "provider: anthropic, model: m"
+SHIPPED_TEXT = (defaults_folder() / "config.yaml").read_text()
 SHIPPED_KINDS = {
     name: KindSettings(name, prompt=defaults_folder() / f"prompts/agents/{name}.yaml")
     for name in ("explore", "plan", "agent")
@@ -41,116 +43,131 @@ def test_the_built_in_values_equal_the_shipped_file(place: ConfigPlace) -> None:
     assert built_in.file is None
     assert built_in.chain() == shipped.chain()
     assert built_in.model() == shipped.model()
-    assert built_in.agents == shipped.agents == AgentsSettings(kinds=tuple(SHIPPED_KINDS.values()))
-    assert (shipped.agents.max_depth, shipped.agents.max_running, shipped.agents.max_kept) == (3, 8, 50)
-    assert built_in.model_names == ("claude", "offline")
-    assert (built_in.inbox_size, built_in.tool_timeout_s, built_in.tool_result_limit) == (10, 60.0, 30000)
-    assert (built_in.notify, built_in.state, place.named("notify: off").notify) == ("bell", "", "off")
-    chain = built_in.chain()
+    assert built_in.agents == shipped.agents
+
+
+def test_the_defaults_are_as_documented(place: ConfigPlace) -> None:
+    config = place.load(environ=KEY)
+    kinds = tuple(SHIPPED_KINDS.values())
+    assert config.agents == AgentsSettings(max_depth=3, max_running=8, max_kept=50, kinds=kinds)
+    assert config.model_names == ("claude", "offline")
+    assert (config.inbox_size, config.tool_timeout_s, config.tool_result_limit) == (10, 60.0, 30000)
+    assert (config.notify, config.state) == ("bell", "")
+    chain = config.chain()
     assert (chain.name, chain.model, chain.tools) == ("default", "claude", GROUPS)
     assert (chain.max_iterations, chain.timeout_s, chain.budget) == (100, None, Budget())
-    text, model = (defaults_folder() / "config.yaml").read_text(), place.named(definition(MODEL)).model("mine")
-    assert model.values["max_tokens"] == 32_000
+
+
+def test_the_shipped_comments_name_the_limits(place: ConfigPlace) -> None:
+    values = place.load_named(definition(MODEL)).model("mine").values
+    assert values["max_tokens"] == 32_000
     for key in ("timeout_s", "idle_timeout_s", "retry_s"):
-        assert f"# {key}: {model.values[key]:g} " in text, "the comments name the limits"
+        assert f"# {key}: {values[key]:g} " in SHIPPED_TEXT
 
 
-def test_the_shipped_example_of_a_kind_works(place: ConfigPlace) -> None:
-    rows = (defaults_folder() / "config.yaml").read_text().splitlines()
-    start = next(n for n, row in enumerate(rows) if row.strip() == "# reviewer:")
-    text = "\n".join(["agents:", *(row.replace("# ", "", 1) for row in rows[start:])])
-    kind = place.named(text).kind("reviewer")
+def test_the_commented_example_of_a_kind_works(place: ConfigPlace) -> None:
+    commented = SHIPPED_TEXT[SHIPPED_TEXT.index("  # reviewer:") :]
+    kind = place.load_named("agents:\n" + re.sub("(?m)^  # ", "  ", commented)).kind("reviewer")
     assert None not in (kind.description, kind.prompt, kind.tools, kind.model, kind.max_iterations)
 
 
-def test_the_first_existing_file_is_used(place: ConfigPlace) -> None:
+def test_a_later_place_of_the_file_has_precedence(place: ConfigPlace) -> None:
+    def iterations(config: str | None = None, **environ: str) -> int | None:
+        """Return the limit of iterations, by which the file that was used can be recognised."""
+        return place.load(config, environ).chain().max_iterations
+
     for folder in (place.home / ".config", place.home / "xdg", place.work / "relative"):
         (folder / "chain").mkdir(parents=True)
     (place.work / "relative/chain/config.yaml").write_text(chain_with(6))
     assert place.load(environ={"XDG_CONFIG_HOME": "relative"}).file is None
     (place.home / ".config/chain/config.yaml").write_text(chain_with(5))
-    assert place.load().chain().max_iterations == 5
+    assert iterations() == 5
     (place.home / "xdg/chain/config.yaml").write_text(chain_with(4))
-    assert place.load(environ={"XDG_CONFIG_HOME": str(place.home / "xdg")}).chain().max_iterations == 4
-    place.found(chain_with(3))
-    assert place.load().chain().max_iterations == 3
+    assert iterations(XDG_CONFIG_HOME=str(place.home / "xdg")) == 4
+    place.load_found(chain_with(3))
+    assert iterations(XDG_CONFIG_HOME=str(place.home / "xdg")) == 3
     (place.work / "elsewhere.yaml").write_text(chain_with(2))
-    assert place.load(environ={"CHAIN_CONFIG": "elsewhere.yaml"}).chain().max_iterations == 2
+    assert iterations(CHAIN_CONFIG="elsewhere.yaml") == 2
     (place.work / "named.yaml").write_text(chain_with(1))
-    assert place.load("named.yaml", {"CHAIN_CONFIG": "elsewhere.yaml"}).chain().max_iterations == 1
+    assert iterations("named.yaml", CHAIN_CONFIG="elsewhere.yaml") == 1
 
 
-@pytest.mark.parametrize("environ", [{}, {"CHAIN_CONFIG": "none.yaml"}])
-def test_a_named_file_must_exist(place: ConfigPlace, environ: dict[str, str]) -> None:
-    with pytest.raises(ConfigError, match=r"none\.yaml: there is no such file; check (--config|CHAIN_CONFIG)"):
-        place.load(None if environ else "none.yaml", environ)
+def test_a_named_file_must_exist(place: ConfigPlace) -> None:
+    with pytest.raises(ConfigError, match=r"none\.yaml: there is no such file; check --config"):
+        place.load("none.yaml")
+    with pytest.raises(ConfigError, match=r"none\.yaml: there is no such file; check CHAIN_CONFIG"):
+        place.load(environ={"CHAIN_CONFIG": "none.yaml"})
 
 
 def test_a_named_file_needs_no_chains(place: ConfigPlace) -> None:
-    assert place.named("inbox: {size: 3}").inbox_size == 3
-    assert place.named("").inbox_size == 10
+    assert place.load_named("inbox: {size: 3}").inbox_size == 3
+    assert place.load_named("").inbox_size == 10
 
 
 # Merging
 
 
+def test_notify_may_be_off(place: ConfigPlace) -> None:
+    assert place.load_named("notify: off").notify == "off"
+
+
 def test_a_missing_value_is_the_shipped_one(place: ConfigPlace) -> None:
-    got = place.named(chain_with(5), KEY)
-    assert got.chain().max_iterations == 5
-    assert got.chain().system_prompt == defaults_folder() / "prompts/system.yaml"
-    assert got.model().label == place.load(environ=KEY).model().label
+    config = place.load_named(chain_with(5), KEY)
+    assert config.chain().max_iterations == 5
+    assert config.chain().system_prompt == defaults_folder() / "prompts/system.yaml"
+    assert config.model().label == place.load(environ=KEY).model().label
 
 
 def test_a_shipped_model_is_merged_key_by_key(place: ConfigPlace) -> None:
-    model = place.named(definition("max_tokens: 99", "claude"), KEY).model("claude")
-    assert tuple(model.values[key] for key in ("max_tokens", "provider", "api_key")) == (99, "anthropic", "sk-secret")
-    model = place.named(definition(MODEL, "offline"), KEY).model("offline")
-    assert (model.label, model.files) == ("m", {}), "another provider replaces the whole definition"
+    values = place.load_named(definition("max_tokens: 99", "claude"), KEY).model("claude").values
+    assert (values["max_tokens"], values["provider"], values["api_key"]) == (99, "anthropic", "sk-secret")
+
+
+def test_another_provider_replaces_the_whole_definition(place: ConfigPlace) -> None:
+    model = place.load_named(definition(MODEL, "offline"), KEY).model("offline")
+    assert (model.label, model.files) == ("m", {})
 
 
 def test_a_new_chain_inherits_from_the_default(place: ConfigPlace) -> None:
-    got = place.named("chains: {review: {tools: [files]}, other: {}}")
-    assert (got.chain("review").tools, got.chain("review").max_iterations) == (("files",), 100)
-    assert set(got.chain_names) == {"default", "review", "other"}
-    assert got.chain().name == "default"
-    assert place.named("chains: {review: {}}").chain().name == "review"
-    assert place.named("chains: {review: {}, default: {}}").chain().name == "default"
+    config = place.load_named("chains: {review: {tools: [files]}, other: {}}")
+    assert (config.chain("review").tools, config.chain("review").max_iterations) == (("files",), 100)
+    assert set(config.chain_names) == {"default", "review", "other"}
+    assert config.chain().name == "default"
+    assert place.load_named("chains: {review: {}}").chain().name == "review"
+    assert place.load_named("chains: {review: {}, default: {}}").chain().name == "default"
 
 
 def test_the_default_model_fills_chains_without_one(place: ConfigPlace) -> None:
-    got = place.named("models: {default: offline}\nchains: {a: {}, b: {model: claude}, default: {}}")
-    assert [got.chain(name).model for name in ("a", "b", "default")] == ["offline", "claude", "offline"]
+    config = place.load_named("models: {default: offline}\nchains: {a: {}, b: {model: claude}, default: {}}")
+    assert [config.chain(name).model for name in ("a", "b", "default")] == ["offline", "claude", "offline"]
 
 
-MERGED_KINDS: list[tuple[str, dict[str, object], list[KindSettings]]] = [
-    ("agents:", {}, []),
-    ("agents: {max_running: 1, max_kept: 7}", {"max_running": 1, "max_kept": 7}, []),
-    ("agents: {explore:}", {}, []),
-    ("agents: {plan: {description: mine, prompt: null, tools: []}}", {}, [KindSettings("plan", "mine", tools=())]),
-    ("agents: {r: {description: x, prompt: '', tools: null, model: ' '}}", {}, [KindSettings("r", "x")]),
-    (
-        "agents: {z: {description: last}, agent: {model: offline}, b: {description: then}, max_depth: 1}",
-        {"max_depth": 1},
-        [
-            KindSettings("agent", prompt=SHIPPED_KINDS["agent"].prompt, model="offline"),
-            KindSettings("z", "last"),
-            KindSettings("b", "then"),
-        ],
+def test_limits_of_agents_are_merged(place: ConfigPlace) -> None:
+    agents = place.load_named("agents: {max_running: 1, max_kept: 7}").agents
+    assert agents == AgentsSettings(max_running=1, max_kept=7, kinds=tuple(SHIPPED_KINDS.values()))
+
+
+CHANGED_KINDS: dict[str, tuple[str, list[KindSettings]]] = {
+    "none": ("agents:", []),
+    "empty shipped": ("agents: {explore:}", []),
+    "shipped": ("agents: {plan: {description: x, prompt: , tools: []}}", [KindSettings("plan", "x", tools=())]),
+    "empty values": ("agents: {r: {description: x, prompt: '', tools: , model: ' '}}", [KindSettings("r", "x")]),
+    "in the order of the file": (
+        "agents: {z: {description: a}, agent: {model: offline}, b: {description: c}}",
+        [replace(SHIPPED_KINDS["agent"], model="offline"), KindSettings("z", "a"), KindSettings("b", "c")],
     ),
-]
+}
 
 
-@pytest.mark.parametrize(("text", "bounds", "kinds"), MERGED_KINDS)
-def test_kinds_are_merged_with_the_shipped_ones(
-    place: ConfigPlace, text: str, bounds: dict[str, int], kinds: list[KindSettings]
-) -> None:
-    merged = {**SHIPPED_KINDS, **{kind.name: kind for kind in kinds}}
-    assert place.named(text).agents == AgentsSettings(**bounds, kinds=tuple(merged.values()))
+@pytest.mark.parametrize(("text", "changed"), CHANGED_KINDS.values(), ids=CHANGED_KINDS)
+def test_kinds_are_merged_with_the_shipped_ones(place: ConfigPlace, text: str, changed: list[KindSettings]) -> None:
+    merged = SHIPPED_KINDS | {kind.name: kind for kind in changed}
+    assert place.load_named(text).agents.kinds == tuple(merged.values())
 
 
 @pytest.mark.parametrize("name", ["a-1", "Explore", "mains", "_", "x" * 56])
 def test_a_kind_may_have_this_name(place: ConfigPlace, name: str) -> None:
-    assert place.named(f"agents: {{{name}: {{description: x}}}}").kind_names == (*SHIPPED_KINDS, name)
+    assert place.load_named(f"agents: {{{name}: {{description: x}}}}").kind_names == (*SHIPPED_KINDS, name)
 
 
 # Values
@@ -163,11 +180,14 @@ def test_a_path_is_relative_to_its_file(place: ConfigPlace) -> None:
         "chains: {default: {system_prompt: p/s.yaml, interruption_prompt: ~/i.yaml}}\n"
         "models: {definitions: {s: {provider: scripted, script: /abs/rules.yaml}}}"
     )
-    got = place.load("deep/c.yaml")
-    assert got.chain().system_prompt == folder / "p/s.yaml"
-    assert got.chain().interruption_prompt == place.home / "i.yaml"
-    assert got.model("s").files["script"] == Path("/abs/rules.yaml")
-    chain = place.named("chains: {default: {system_prompt: null, interruption_prompt: ''}}").chain()
+    config = place.load("deep/c.yaml")
+    assert config.chain().system_prompt == folder / "p/s.yaml"
+    assert config.chain().interruption_prompt == place.home / "i.yaml"
+    assert config.model("s").files["script"] == Path("/abs/rules.yaml")
+
+
+def test_an_empty_path_means_no_file(place: ConfigPlace) -> None:
+    chain = place.load_named("chains: {default: {system_prompt: null, interruption_prompt: ''}}").chain()
     assert (chain.system_prompt, chain.interruption_prompt) == (None, None)
 
 
@@ -191,7 +211,8 @@ def test_every_setting_of_a_model_is_read(place: ConfigPlace) -> None:
     body = {"top_k": 3, "metadata": {"user_id": "${WHO}", "tags": ["${WHO}", 1]}}
     more = {"stop_sequences": ["END", "\n\nHuman:"], "extra_body": body, "extra_headers": {"X-Team": "${WHO}"}}
     written = {**plain, **more, "price": {"input": 3, "output": 15, "cache_write": 4}}
-    model = place.named(yaml.safe_dump({"models": {"definitions": {"full": written}}}), {"WHO": "me"}).model("full")
+    text = yaml.safe_dump({"models": {"definitions": {"full": written}}})
+    model = place.load_named(text, {"WHO": "me"}).model("full")
     assert model.retries == Retries(1, 90)
     assert model.values == {
         **plain,
@@ -214,36 +235,38 @@ agents:
     max_iterations: "${N}"
 """
     environ = {"WHO": "me", "DIR": "prompts", "M": "claude", "N": "15"}
-    got, prompt = place.named(text, environ), place.work / "prompts/reviewer.yaml"
-    assert got.agents.max_kept == 9
-    assert got.kind("reviewer") == KindSettings(
+    config, prompt = place.load_named(text, environ), place.work / "prompts/reviewer.yaml"
+    assert config.agents.max_kept == 9
+    assert config.kind("reviewer") == KindSettings(
         "reviewer", "Reads a change\n  for me", prompt, ("files", "me"), "claude", 15
     )
-    for got in (place.named(text, environ, model="offline"), place.named(text, {**environ, "CHAIN_MODEL": "offline"})):
-        assert got.kind("reviewer").model is got.agents.kinds[-1].model is None, "a given model overrides the kind's"
 
 
-@pytest.mark.parametrize(
-    ("keys", "price"),
-    [
-        ("effort: low", (2.0, 10.0, 0.2, 2.5)),
-        ("model: claude-sonnet-5-5", (2.0, 10.0, 0.2, 2.5)),
-        ("model: another", None),
-        ("base_url: 'http://localhost:1'", None),
-        ("price: {input: 4, output: 20}", (4.0, 20.0, 0.4, 5.0)),
-        ("model: another, price: {input: 4, output: 20, as_of: 2026-01-02}", (4.0, 20.0, 0.4, 5.0)),
-    ],
-)
-def test_a_price_belongs_to_one_model(place: ConfigPlace, keys: str, price: tuple[float, ...] | None) -> None:
-    found = place.named(definition(keys, "claude"), KEY).model("claude").values["price"]
-    assert (None if found is None else astuple(found)[:4]) == price
-    if "price" in keys:
-        assert astuple(found)[4] == ("2026-01-02" if "as_of" in keys else "")
+def test_a_given_model_overrides_the_kinds(place: ConfigPlace) -> None:
+    text = "agents: {r: {description: x, model: claude}}"
+    for config in (place.load_named(text, model="offline"), place.load_named(text, {"CHAIN_MODEL": "offline"})):
+        assert config.kind("r").model is config.agents.kinds[-1].model is None
+
+
+PRICES = {
+    "the shipped": ("effort: low", Price(2.0, 10.0, 0.2, 2.5, as_of=ANY)),
+    "the shipped model by its name": ("model: claude-sonnet-5-5", Price(2.0, 10.0, 0.2, 2.5, as_of=ANY)),
+    "another model": ("model: another", None),
+    "another address": ("base_url: 'http://localhost:1'", None),
+    "written": ("price: {input: 4, output: 20}", Price(4.0, 20.0, 0.4, 5.0, as_of="")),
+    "with a date": ("price: {input: 4, output: 20, as_of: 2026-01-02}", Price(4.0, 20.0, 0.4, 5.0, "2026-01-02")),
+    "of another model": ("model: another, price: {input: 4, output: 20}", Price(4.0, 20.0, 0.4, 5.0, as_of="")),
+}
+
+
+@pytest.mark.parametrize(("keys", "price"), PRICES.values(), ids=PRICES)
+def test_a_price_belongs_to_one_model(place: ConfigPlace, keys: str, price: Price | None) -> None:
+    assert place.load_named(definition(keys, "claude"), KEY).model("claude").values["price"] == price
 
 
 def test_a_budget_is_read(place: ConfigPlace) -> None:
-    got = place.named("chains: {default: {budget: {max_tokens: 1000, max_cost_usd: 0.5}}}")
-    assert got.chain().budget == Budget(max_tokens=1000, max_cost_usd=0.5)
+    config = place.load_named("chains: {default: {budget: {max_tokens: 1000, max_cost_usd: 0.5}}}")
+    assert config.chain().budget == Budget(max_tokens=1000, max_cost_usd=0.5)
 
 
 # Variables
@@ -251,8 +274,11 @@ def test_a_budget_is_read(place: ConfigPlace) -> None:
 
 def test_a_variable_may_hold_a_number_or_bool(place: ConfigPlace) -> None:
     text = definition(f"{MODEL}, max_tokens: '${{N}}', timeout_s: '${{T:-2.5}}', system_messages: '${{S}}'")
-    model = place.named(text, {"N": "7", "S": "true"}).model("mine")
-    assert [model.values[key] for key in ("max_tokens", "timeout_s", "system_messages")] == [7, 2.5, True]
+    values = place.load_named(text, {"N": "7", "S": "true"}).model("mine").values
+    assert (values["max_tokens"], values["timeout_s"], values["system_messages"]) == (7, 2.5, True)
+
+
+def test_a_variable_holds_no_unusable_number(place: ConfigPlace) -> None:
     for number in ("9" * 400, "9" * 5000, "inf", "nan", "1e400"):
         for key in ("timeout_s", "max_tokens", "temperature"):
             error = place.refusal(definition(f"{MODEL}, {key}: '${{N}}'"), {"N": number})
@@ -261,16 +287,17 @@ def test_a_variable_may_hold_a_number_or_bool(place: ConfigPlace) -> None:
 
 
 def test_a_missing_variable_matters_when_used(place: ConfigPlace) -> None:
-    got = place.named(
+    config = place.load_named(
         definition("provider: anthropic, model: '${NONE}'") + "agents: {r: {description: '${NONE}'}}", KEY
     )
-    assert got.model("claude").values["api_key"] == "sk-secret"
-    assert got.kind("explore") == SHIPPED_KINDS["explore"]
+    assert config.model("claude").values["api_key"] == "sk-secret"
+    assert config.kind("explore") == SHIPPED_KINDS["explore"]
     with pytest.raises(ConfigError, match=r"mine\.yaml:3: .*\.mine\.model: the environment variable NONE is not set"):
-        got.model("mine")
+        config.model("mine")
     with pytest.raises(ConfigError, match=r"mine\.yaml:4: .*the environment variable NONE is not set"):
-        _ = got.agents
-    assert place.named("chains: {default: {max_iterations: '${NONE}'}}", max_iterations=5).chain().max_iterations == 5
+        _ = config.agents
+    config = place.load_named("chains: {default: {max_iterations: '${NONE}'}}", max_iterations=5)
+    assert config.chain().max_iterations == 5, "the flag overrides it"
 
 
 # Keys and addresses
@@ -280,52 +307,61 @@ GATEWAY = {"ANTHROPIC_BASE_URL": URL, "ANTHROPIC_AUTH_TOKEN": TOKEN}
 LOCAL = "http://localhost:1"
 
 
-@pytest.mark.parametrize("environ", [{}, {"ANTHROPIC_API_KEY": ""}, {"ANTHROPIC_API_KEY": " \n"}])
+@pytest.mark.parametrize(
+    "environ", [{}, {"ANTHROPIC_API_KEY": ""}, {"ANTHROPIC_API_KEY": " \n"}], ids=["unset", "empty", "blank"]
+)
 def test_a_missing_key_is_reported_when_required(place: ConfigPlace, environ: dict[str, str]) -> None:
-    got = place.load(environ=environ)
-    got.model("offline").require_key()
+    config = place.load(environ=environ)
+    config.model("offline").require_key()
     with pytest.raises(ConfigError) as caught:
-        got.model().require_key()
+        config.model().require_key()
     assert str(caught.value) == "no API key: set ANTHROPIC_API_KEY or use --model offline"
-    model = place.named(definition(f"{MODEL}, api_key: '${{TEAM_KEY}}'"), KEY).model("mine")
+
+
+def test_a_missing_key_names_the_configured_variable(place: ConfigPlace) -> None:
+    model = place.load_named(definition(f"{MODEL}, api_key: '${{TEAM_KEY}}'"), KEY).model("mine")
     with pytest.raises(ConfigError, match="set TEAM_KEY or use"):
         model.require_key()
-    got = place.named(definition(f"{MODEL}, base_url: '{LOCAL}', api_key: '${{TEAM_KEY}}'"))
+    config = place.load_named(definition(f"{MODEL}, base_url: '{LOCAL}', api_key: '${{TEAM_KEY}}'"))
     with pytest.raises(ConfigError, match="variable TEAM_KEY is not set"):
-        got.model("mine")
+        config.model("mine")
 
 
-@pytest.mark.parametrize(
-    ("name", "more", "environ", "address", "key"),
-    [
-        ("mine", "", KEY, None, "sk-secret"),
-        ("mine", "", {"ANTHROPIC_BASE_URL": URL}, URL, None),
-        ("mine", "", {"ANTHROPIC_AUTH_TOKEN": TOKEN, **KEY}, None, TOKEN),
-        ("mine", ", api_key: '${ANTHROPIC_API_KEY}'", {**GATEWAY, **KEY}, URL, TOKEN),
-        ("mine", ", api_key: '${ANTHROPIC_API_KEY}'", {"ANTHROPIC_BASE_URL": URL}, URL, None),
-        ("claude", "", {"ANTHROPIC_BASE_URL": URL, **KEY}, URL, "sk-secret"),
-        ("claude", "", {"ANTHROPIC_BASE_URL": " ", "ANTHROPIC_AUTH_TOKEN": "", **KEY}, None, "sk-secret"),
-        # What the configuration names is used, and a key of the environment goes to no address of a file.
-        ("mine", ", api_key: mine", GATEWAY, URL, "mine"),
-        ("mine", f", base_url: '{LOCAL}'", {**GATEWAY, **KEY}, LOCAL, None),
-        ("claude", f", base_url: '{LOCAL}'", KEY, LOCAL, None),
-        ("claude", ", base_url: '${URL}', api_key: null", {**KEY, "URL": LOCAL}, LOCAL, None),
-        ("claude", ", base_url: '${URL}', api_key: ''", {**KEY, "URL": LOCAL}, LOCAL, None),
-    ],
-)
+ITS_KEY = ", api_key: '${ANTHROPIC_API_KEY}'"
+ADDRESSES = {
+    "a key of the environment": ("mine", "", KEY, None, "sk-secret"),
+    "an address of the environment": ("mine", "", {"ANTHROPIC_BASE_URL": URL}, URL, None),
+    "a token precedes a key": ("mine", "", {"ANTHROPIC_AUTH_TOKEN": TOKEN, **KEY}, None, TOKEN),
+    "a token precedes a named key": ("mine", ITS_KEY, {**GATEWAY, **KEY}, URL, TOKEN),
+    "a named key that is not set": ("mine", ITS_KEY, {"ANTHROPIC_BASE_URL": URL}, URL, None),
+    "shipped, at a gateway": ("claude", "", {"ANTHROPIC_BASE_URL": URL, **KEY}, URL, "sk-secret"),
+    "a blank address": ("claude", "", {"ANTHROPIC_BASE_URL": " ", **KEY}, None, "sk-secret"),
+    "an empty token": ("claude", "", {"ANTHROPIC_AUTH_TOKEN": "", **KEY}, None, "sk-secret"),
+    "a written key": ("mine", ", api_key: mine", GATEWAY, URL, "mine"),
+    "a written address gets no key": ("mine", f", base_url: '{LOCAL}'", {**GATEWAY, **KEY}, LOCAL, None),
+    "a written address of the shipped": ("claude", f", base_url: '{LOCAL}'", KEY, LOCAL, None),
+    "no key": ("claude", ", base_url: '${URL}', api_key: null", {**KEY, "URL": LOCAL}, LOCAL, None),
+    "an empty key": ("claude", ", base_url: '${URL}', api_key: ''", {**KEY, "URL": LOCAL}, LOCAL, None),
+}
+
+
+@pytest.mark.parametrize(("name", "more", "environ", "address", "key"), ADDRESSES.values(), ids=ADDRESSES)
 def test_a_key_goes_to_its_own_address(
     place: ConfigPlace, name: str, more: str, environ: dict[str, str], address: str | None, key: str | None
 ) -> None:
-    model = place.named(definition(MODEL + more, name), environ).model(name)
+    model = place.load_named(definition(MODEL + more, name), environ).model(name)
     assert (model.values["base_url"], model.values["api_key"]) == (address, key)
     model.require_key()
 
 
-def test_the_environments_address_and_token(place: ConfigPlace) -> None:
-    found = place.found(f"chains: {{}}\n{definition(MODEL)}", GATEWAY)
-    assert not found.untrusted_values, "they are the user's own"
-    assert found.model("mine").values["base_url"] == URL
-    assert "ANTHROPIC_AUTH_TOKEN" in found.key_variables, "commands must not get it"
+def test_the_environments_gateway_needs_no_trust(place: ConfigPlace) -> None:
+    config = place.load_found(f"chains: {{}}\n{definition(MODEL)}", GATEWAY)
+    assert not config.untrusted_values
+    assert config.model("mine").values["base_url"] == URL
+    assert "ANTHROPIC_AUTH_TOKEN" in config.key_variables, "commands must not get it"
+
+
+def test_a_wrong_address_names_its_variable(place: ConfigPlace) -> None:
     with pytest.raises(ConfigError, match=r"^ANTHROPIC_BASE_URL: models.definitions.claude.base_url: must be an"):
         place.load(environ={"ANTHROPIC_BASE_URL": "gateway.example"})
 
@@ -339,9 +375,9 @@ def test_no_secret_is_in_an_error_or_repr(place: ConfigPlace) -> None:
         assert "sk-secret" not in error
         assert "1234567" not in error
     text = definition(f"{MODEL}, api_key: sk-secret, extra_headers: {{Authorization: sk-secret}}")
-    got = place.named(text, {"OTHER": "sk-secret"})
-    assert got.model("mine").values["api_key"] == "sk-secret"
-    assert "sk-secret" not in repr(got) + repr(got.model("mine"))
+    config = place.load_named(text, {"OTHER": "sk-secret"})
+    assert config.model("mine").values["api_key"] == "sk-secret"
+    assert "sk-secret" not in repr(config) + repr(config.model("mine"))
 
 
 # Flags and environment
@@ -361,16 +397,20 @@ def test_flags_beat_environment_beats_file(place: ConfigPlace) -> None:
     }
     flags = {"model": "offline", "chain": "default", "max_iterations": 5, "allow": ["d", "e,f"], "state": "redis://x/0"}
 
-    def values(got: Settings) -> tuple[object, ...]:
-        return got.chain().model, got.chain().name, got.chain().max_iterations, got.allow, got.state
+    def values_of(config: Settings) -> tuple[object, ...]:
+        return config.chain().model, config.chain().name, config.chain().max_iterations, config.allow, config.state
 
     from_environment = ("claude", "other", 4, ("b", "c"), "redis://variable/0")
-    assert values(place.named(text)) == ("offline", "default", 3, ("a",), "redis://file/0")
-    assert values(place.named(text, environ)) == from_environment
-    assert values(place.named(text, environ, **flags)) == ("offline", "default", 5, ("d", "e", "f"), "redis://x/0")
+    assert values_of(place.load_named(text)) == ("offline", "default", 3, ("a",), "redis://file/0")
+    assert values_of(place.load_named(text, environ)) == from_environment
+    from_flags = ("offline", "default", 5, ("d", "e", "f"), "redis://x/0")
+    assert values_of(place.load_named(text, environ, **flags)) == from_flags
     nothing: dict[str, object] = {**dict.fromkeys(flags), "allow": []}
-    assert values(place.named(text, environ, **nothing)) == from_environment
-    assert place.named(text, {"A": "x"}, allow=["shell(echo ${A})"]).allow == ("shell(echo ${A})",)
+    assert values_of(place.load_named(text, environ, **nothing)) == from_environment
+
+
+def test_a_flag_substitutes_no_variable(place: ConfigPlace) -> None:
+    assert place.load(environ={"A": "x"}, allow=["shell(echo ${A})"]).allow == ("shell(echo ${A})",)
 
 
 @pytest.mark.parametrize(
@@ -393,11 +433,11 @@ def test_a_wrong_flag_or_variable_is_named(
 
 
 def test_an_unknown_name_suggests_the_nearest(place: ConfigPlace) -> None:
-    got = place.load()
+    config = place.load()
     for ask, name, meant in (
-        (got.model, "clade", "claude"),
-        (got.chain, "defalt", "default"),
-        (got.kind, "explorer", "explore"),
+        (config.model, "clade", "claude"),
+        (config.chain, "defalt", "default"),
+        (config.kind, "explorer", "explore"),
     ):
         with pytest.raises(ConfigError, match=f"did you mean {meant}"):
             ask(name)
@@ -424,9 +464,9 @@ def test_every_value_has_a_source(place: ConfigPlace) -> None:
         "agents.explore.model": "default",
         "agents.max_depth": "default",
     }
-    got = place.named(text, environ, model="offline", allow=["shell"])
-    assert {key: got.source(key) for key in sources} == sources
-    assert place.named(text, environ).source("agents.reviewer.model") == "mine.yaml:11, M"
+    config = place.load_named(text, environ, model="offline", allow=["shell"])
+    assert {key: config.source(key) for key in sources} == sources
+    assert place.load_named(text, environ).source("agents.reviewer.model") == "mine.yaml:11, M"
 
 
 # Mistakes
@@ -435,7 +475,6 @@ def test_every_value_has_a_source(place: ConfigPlace) -> None:
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
-        ("chains:\n  default: [\n", 3, "is not valid YAML"),
         ("chains:\n  default:\n    max_iterations: 0\n", 3, "chains.default.max_iterations: must be at least 1"),
         ("chains:\n  default:\n    max_iteration: 3\n", 3, "did you mean max_iterations?"),
         ("chains:\n  default:\n    tools:\n      - todo\n      - 3\n", 5, "chains.default.tools[1]: expected text"),
@@ -491,7 +530,7 @@ def test_a_mistake_names_its_file_and_line(place: ConfigPlace, text: str, line: 
     assert words in error.message
 
 
-KEYS = re.findall(r"[a-z_]+(?=:)", (defaults_folder() / "config.yaml").read_text())
+KEYS = re.findall(r"[a-z_]+(?=:)", SHIPPED_TEXT)
 """The keys of the shipped file, including those in its comments."""
 names = st.sampled_from(sorted({*KEYS, "review", "mine"}))
 values = st.recursive(
@@ -520,15 +559,15 @@ nearly_valid = st.builds(
 @given(values | nearly_valid, st.dictionaries(st.sampled_from(["A", "HOME"]), st.text(max_size=5), max_size=2))
 def test_any_yaml_is_read_or_a_mistake(place: ConfigPlace, content: object, environ: dict[str, str]) -> None:
     text = yaml.safe_dump(content)
-    for read in (place.named, place.found):
+    for read in (place.load_named, place.load_found):
         try:
-            got = read(text, environ)
-            for name in got.chain_names:
-                got.chain(name)
-            for name in got.kind_names:
-                got.kind(name)
-            assert [kind.name for kind in got.agents.kinds] == list(got.kind_names)
-            for name in got.model_names:
-                got.model(name)
+            config = read(text, environ)
+            for name in config.chain_names:
+                config.chain(name)
+            for name in config.kind_names:
+                config.kind(name)
+            assert [kind.name for kind in config.agents.kinds] == list(config.kind_names)
+            for name in config.model_names:
+                config.model(name)
         except ConfigError:
             continue  # any other exception fails the test

@@ -12,6 +12,7 @@ from chain.config.servers import FILE, Address, Launch, find_servers
 from chain.errors import ConfigError
 
 RUN = {"command": "run"}
+NO_KEYS = frozenset[str]()
 
 
 @pytest.mark.parametrize(
@@ -49,29 +50,28 @@ def test_a_name_must_fit_a_tools_name(name: str) -> None:
 
 
 def test_variables_are_substituted_when_a_server_starts() -> None:
-    entry = {"command": "${TOOL}", "args": ["${A:-b}", 5], "env": {"KEY": "${SECRET}"}}
-    made = server(entry)
-    assert made.target == "'${TOOL}' '${A:-b}' 5"
-    assert made.with_variables({"TOOL": "t", "SECRET": "s"}, frozenset()) == Launch(("t", "b", "5"), {"KEY": "s"})
+    program = server({"command": "${TOOL}", "args": ["${A:-b}", 5], "env": {"KEY": "${SECRET}"}})
+    assert program.target == "'${TOOL}' '${A:-b}' 5"
+    assert program.with_variables({"TOOL": "t", "SECRET": "s"}, NO_KEYS) == Launch(("t", "b", "5"), {"KEY": "s"})
     with pytest.raises(ConfigError, match="SECRET is not set"):
-        made.with_variables({"TOOL": "t"}, frozenset())
-    made = server({"type": "http", "url": "https://x/${A}", "headers": {"Authorization": "Bearer ${T}"}})
-    address = made.with_variables({"A": "a", "T": "word"}, frozenset())
+        program.with_variables({"TOOL": "t"}, NO_KEYS)
+    remote = server({"type": "http", "url": "https://x/${A}", "headers": {"Authorization": "Bearer ${T}"}})
+    address = remote.with_variables({"A": "a", "T": "word"}, NO_KEYS)
     assert address == Address("https://x/a", {"Authorization": "Bearer word"})
-    assert "word" not in repr(address) + repr(server({"url": "http://x", "headers": {"A": "word"}}))
+
+
+def test_no_header_is_in_a_repr() -> None:
+    remote = server({"url": "http://x", "headers": {"A": "hunter2"}})
+    assert "hunter2" not in repr(remote) + repr(remote.with_variables({}, NO_KEYS))
 
 
 @pytest.mark.parametrize(
     ("url", "why"),
-    [
-        ("https://me:word@x/", "put them in a header"),
-        ("ftp://x", "begins with http"),
-        ("${NONE:-}", "url: is blank"),
-    ],
+    [("https://me:word@x/", "put them in a header"), ("ftp://x", "begins with http"), ("${NONE:-}", "url: is blank")],
 )
 def test_a_mistake_in_an_address_is_refused(url: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
-        server({"url": url}).with_variables({}, frozenset())
+        server({"url": url}).with_variables({}, NO_KEYS)
 
 
 def test_a_found_server_gets_none_of_the_users_keys() -> None:
@@ -115,17 +115,17 @@ def test_an_unusable_file_gives_one_sentence(tmp_path: Path, text: str | None, w
 
 
 @pytest.mark.parametrize("is_found", [False, True])
-def test_an_entry_may_set_its_times(is_found: bool) -> None:
-    made = server({**RUN, "start_s": 60, "timeout_s": 0.5}, is_found=is_found)
-    assert (made.start_s, made.timeout_s) == (60, 0.5)
+def test_an_entry_may_set_its_time_limits(is_found: bool) -> None:
+    entry = server({**RUN, "start_s": 60, "timeout_s": 0.5}, is_found=is_found)
+    assert (entry.start_s, entry.timeout_s) == (60, 0.5)
 
 
 def test_a_digest_covers_entry_name_and_workspace(tmp_path: Path) -> None:
-    digests = {
+    unequal_digests = {
         server(RUN).digest(tmp_path),
         server(RUN).digest(tmp_path / "other"),
         server(RUN, "i").digest(tmp_path),
         server({**RUN, "args": ["a"]}).digest(tmp_path),
         server({**RUN, "env": {"A": "b"}}).digest(tmp_path),
     }
-    assert len(digests) == 5
+    assert len(unequal_digests) == 5

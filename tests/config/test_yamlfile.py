@@ -1,6 +1,7 @@
-"""YAML read safely: what is refused, and that every refusal names its place."""
+"""YAML is read safely: what is refused, and that every refusal names file and line."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from chain.errors import ConfigError
 
 @pytest.fixture(autouse=True, params=["libyaml", "python"])
 def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test with both of yaml's readers: the fast one is not everywhere."""
+    """Run each test with both readers of yaml. The fast one, libyaml, is not installed everywhere."""
     if request.param == "python":
         monkeypatch.delattr(yaml, "CSafeLoader", raising=False)
     elif not hasattr(yaml, "CSafeLoader"):
@@ -27,16 +28,16 @@ def refusal(text: str) -> ConfigError:
     return caught.value
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("a: 1\nb: [true, null, 2.5, x]\nc: {d: 'e'}\n", {"a": 1, "b": [True, None, 2.5, "x"], "c": {"d": "e"}}),
-        ("2026-01-02", "2026-01-02"),
-        ("a: &x [1]\nb: *x\n", {"a": [1], "b": [1]}),
-        ("", None),
-        ("# only a comment\n", None),
-    ],
-)
+PLAIN_VALUES = {
+    "all types": ("a: 1\nb: [true, null, 2.5, x]\nc: {d: 'e'}", {"a": 1, "b": [True, None, 2.5, "x"], "c": {"d": "e"}}),
+    "a date stays text": ("2026-01-02", "2026-01-02"),
+    "an alias": ("a: &x [1]\nb: *x\n", {"a": [1], "b": [1]}),
+    "empty": ("", None),
+    "only a comment": ("# x\n", None),
+}
+
+
+@pytest.mark.parametrize(("text", "value"), PLAIN_VALUES.values(), ids=PLAIN_VALUES)
 def test_a_document_becomes_plain_values(text: str, value: object) -> None:
     assert parse(text, "a.yaml").plain() == value
 
@@ -66,24 +67,26 @@ def nested(levels: int) -> str:
 
 
 def aliases(levels: int) -> str:
-    """Return lists of nine aliases, each of the list before."""
+    """Return lists of nine aliases, each of the previous list, which expand to 9 ** levels values."""
     rows = [f"l{n}: &l{n} [{', '.join(['x' if n == 0 else f'*l{n - 1}'] * 9)}]" for n in range(levels)]
     return "\n".join(rows)
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        (nested(MAX_YAML_DEPTH + 1), "levels deep"),
-        (nested(20_000), "levels deep"),
-        (aliases(9), "too many values"),
-        ("a: &x [*x]\n", ""),
-        ("a: " + "x" * MAX_YAML_BYTES, "larger than 128 kB"),
-    ],
-    ids=["depth", "more depth", "aliases", "an alias of itself", "size"],
-)
-def test_the_limits_of_a_text(text: str, why: str) -> None:
+TOO_LARGE = {
+    "depth": (nested(MAX_YAML_DEPTH + 1), "levels deep"),
+    "more depth than Python's stack": (nested(20_000), "levels deep"),
+    "aliases": (aliases(9), "too many values"),
+    "an alias of itself": ("a: &x [*x]\n", ""),
+    "size": ("a: " + "x" * MAX_YAML_BYTES, "larger than 128 kB"),
+}
+
+
+@pytest.mark.parametrize(("text", "why"), TOO_LARGE.values(), ids=TOO_LARGE)
+def test_a_text_beyond_a_limit_is_refused(text: str, why: str) -> None:
     assert why in refusal(text).message
+
+
+def test_the_deepest_allowed_text_is_read() -> None:
     assert parse(nested(MAX_YAML_DEPTH), "a.yaml").items()
 
 
@@ -108,7 +111,7 @@ QUOTE = 'quote ${...} between braces and brackets: "${VAR}"'
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "says"),
+    ("text", "line", "message_part"),
     [
         ("a: 1\nb: [1,\n", 3, f"{NO_YAML}expected the node content, but found '<stream end>'"),
         ("a: {b: 1 c: 2}", 1, f"{NO_YAML}expected ',' or '}}', but got ':'"),
@@ -135,10 +138,10 @@ QUOTE = 'quote ${...} between braces and brackets: "${VAR}"'
         ("a: 1\nb: 1234567890123456\n", 2, "a number may have at most 15 digits"),
     ],
 )
-def test_a_mistake_has_its_line_with_both_readers(text: str, line: int, says: str) -> None:
+def test_a_mistake_has_its_line_with_both_readers(text: str, line: int, message_part: str) -> None:
     error = refusal(text)
     assert error.line == line
-    assert says in error.message
+    assert message_part in error.message
     assert error.message.isprintable()
 
 
@@ -147,21 +150,21 @@ def test_quoting_is_suggested_only_where_it_helps(text: str) -> None:
     assert "quote" not in str(refusal(text))
 
 
-def test_an_unreadable_file_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"none\.yaml: cannot be read: No such file"):
-        read(tmp_path / "none.yaml")
-    file = tmp_path / "large.yaml"
-    file.write_text("ab: " + "é" * (MAX_YAML_BYTES // 2))  # the limit is inside a character
-    with pytest.raises(ConfigError, match="larger than 128 kB"):
-        read(file)
-    file = tmp_path / "latin.yaml"
-    file.write_bytes(b"a: 1\nb: caf\xe9\n")
-    with pytest.raises(ConfigError, match=r"latin\.yaml:2: is not UTF-8"):
-        read(file)
-    opened = os.listdir("/dev/fd")
-    with pytest.raises(ConfigError, match="cannot be read: it is a folder"):
-        read(tmp_path)
-    assert os.listdir("/dev/fd") == opened
+UNREADABLE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "missing": (lambda file: None, r"a\.yaml: cannot be read: No such file"),
+    "a folder": (Path.mkdir, "cannot be read: it is a folder"),
+    "another encoding": (lambda file: file.write_bytes(b"a: 1\nb: caf\xe9\n"), r"a\.yaml:2: is not UTF-8"),
+    "too large, cut inside a character": (lambda file: file.write_text("ab: " + "é" * (MAX_YAML_BYTES // 2)), "128 kB"),
+}
+
+
+@pytest.mark.parametrize(("make", "message"), UNREADABLE.values(), ids=UNREADABLE)
+def test_an_unreadable_file_is_an_error(tmp_path: Path, make: Callable[[Path], object], message: str) -> None:
+    make(tmp_path / "a.yaml")
+    open_files = os.listdir("/dev/fd")
+    with pytest.raises(ConfigError, match=message):
+        read(tmp_path / "a.yaml")
+    assert os.listdir("/dev/fd") == open_files
 
 
 def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:
@@ -201,7 +204,7 @@ def test_a_wrong_type_names_file_line_and_key(text: str, method: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "environ", "filled"),
+    ("text", "environ", "expanded"),
     [
         ("${M}", {"M": "m"}, "m"),
         ("a-${M}-${N}", {"M": "m", "N": "n"}, "a-m-n"),
@@ -214,19 +217,19 @@ def test_a_wrong_type_names_file_line_and_key(text: str, method: str) -> None:
         ("${M}", {"M": "${N}", "N": "n"}, "${N}"),
     ],
 )
-def test_variables_are_substituted_with_an_environment(text: str, environ: dict[str, str], filled: str) -> None:
-    assert node(f"'{text}'").with_environ(environ).text() == filled
+def test_variables_are_substituted_with_an_environment(text: str, environ: dict[str, str], expanded: str) -> None:
+    assert node(f"'{text}'").with_environ(environ).text() == expanded
     assert node(f"'{text}'").text() == text
 
 
-plain = st.recursive(
+plain_values = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**15), 10**15) | st.floats(allow_nan=False) | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=15,
 )
 
 
-@given(plain)
+@given(plain_values)
 def test_written_yaml_is_read_back(value: object) -> None:
     text = yaml.safe_dump(value)
     assert parse(text, "a.yaml").plain() == yaml.safe_load(text)
@@ -234,15 +237,15 @@ def test_written_yaml_is_read_back(value: object) -> None:
 
 @given(st.text(alphabet="ab1 \n\t:-[]{},&*'\"#|>?%@${}.~é\u2028\x85\r", max_size=60))
 def test_both_readers_agree_on_any_text(text: str) -> None:
-    def found() -> Node | str:
+    def result() -> Node | str:
         try:
             return parse(f"key: {text}", "a.yaml")
         except ConfigError as error:
             return str(error)
 
-    first = found()
+    with_libyaml = result()
     with pytest.MonkeyPatch.context() as patch:
         patch.delattr(yaml, "CSafeLoader", raising=False)
-        other = found()
-    # libyaml also takes a few tabs, and question marks between braces, that PyYAML's own reader does not.
-    assert first == other or (isinstance(first, Node) and isinstance(other, str))
+        with_python = result()
+    # libyaml also accepts some tabs, and question marks between braces, that PyYAML's own reader refuses.
+    assert with_libyaml == with_python or (isinstance(with_libyaml, Node) and isinstance(with_python, str))
