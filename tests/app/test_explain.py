@@ -1,4 +1,4 @@
-"""What a line would do: the same as in a run."""
+"""The explanation of what a line would do, which is what it does in a run."""
 
 from __future__ import annotations
 
@@ -39,42 +39,47 @@ def handler(tmp_path: Path) -> Path:
     return file
 
 
+DEPLOY_ROW, NO_ROW, BRIEF_ROW = 6, 8, 10
+"""The rows of the rules in HANDLER."""
+
+
 @pytest.mark.parametrize(
-    ("text", "kind", "urgency", "number", "row", "is_composed"),
+    ("text", "kind", "urgency", "rule_row", "is_composed"),
     [
-        ("use the other file", "redirect", "next", None, None, True),
-        ("no, the other one", "redirect", "urgent", 2, 8, True),
-        ("!!wait", "redirect", "now", 2, 8, True),
-        ("deploy it", "stop", "next", 1, 6, False),
-        ("how far? brief, please?", "question", "next", 3, 10, True),
-        (" no", "verbatim", "urgent", 2, 8, True),
-        ("stop", "stop", "next", None, None, False),
-        ("then: deploy it", "follow-up", "next", None, None, False),
-        ("/deploy", "local", "next", None, None, False),
-        ("  ", "blank", "next", None, None, False),
+        ("use the other file", "redirect", "next", None, True),
+        ("no, the other one", "redirect", "urgent", NO_ROW, True),
+        ("!!wait", "redirect", "now", NO_ROW, True),
+        ("deploy it", "stop", "next", DEPLOY_ROW, False),
+        ("how far? brief, please?", "question", "next", BRIEF_ROW, True),
+        (" no", "verbatim", "urgent", NO_ROW, True),
+        ("stop", "stop", "next", None, False),
+        ("then: deploy it", "follow-up", "next", None, False),
+        ("/deploy", "local", "next", None, False),
+        ("  ", "blank", "next", None, False),
     ],
 )
 def test_the_matching_rule_decides(
-    text: str, kind: str, urgency: str, number: int | None, row: int | None, is_composed: bool, handler: Path
+    text: str, kind: str, urgency: str, rule_row: int | None, is_composed: bool, handler: Path
 ) -> None:
-    found = explanation(text, handler)
-    assert (found.line.kind, found.line.urgency) == (kind, urgency)
-    assert (found.rule and found.rules.index(found.rule) + 1, found.rule and found.rule.line) == (number, row)
-    assert (len(found.rules), found.file, found.mistake) == (3, str(handler), None)
-    assert (found.composed is not None) == is_composed
+    result = explanation(text, handler)
+    assert (result.line.kind, result.line.urgency) == (kind, urgency)
+    assert [rule.line for rule in result.rules] == [DEPLOY_ROW, NO_ROW, BRIEF_ROW]
+    assert (result.rule.line if result.rule else None) == rule_row
+    assert (result.file, result.mistake) == (str(handler), None)
+    assert (result.composed is not None) == is_composed
 
 
 @pytest.mark.parametrize(
     ("text", "words"), [("todo: add", "todo: add <task>"), ("!", "after the !"), ("x" * (MAX_LINE + 1), "100,000")]
 )
 def test_a_refused_line_says_why(text: str, words: str, handler: Path) -> None:
-    found = explanation(text, handler)
-    assert words in found.problem
-    assert (found.is_ruled, found.rule, found.composed) == (False, None, None)
+    result = explanation(text, handler)
+    assert words in result.problem
+    assert (result.is_ruled, result.rule, result.composed) == (False, None, None)
 
 
 @pytest.mark.parametrize(
-    ("text", "limit", "post"),
+    ("text", "max_iterations", "post_prompt"),
     [
         ("hello", 20, "Iteration 3, point D, 17 left, skipped: ."),
         ("!hello", 20, "Iteration 3, point C, 17 left, skipped: read_file."),
@@ -82,42 +87,42 @@ def test_a_refused_line_says_why(text: str, words: str, handler: Path) -> None:
         ("hello", 2, "Iteration 1, point D, 1 left, skipped: ."),
     ],
 )
-def test_the_example_fits_the_line_and_the_limit(text: str, limit: int, post: str, handler: Path) -> None:
-    composed = explanation(text, handler, limit).composed
+def test_the_example_fits_line_and_limit(text: str, max_iterations: int, post_prompt: str, handler: Path) -> None:
+    composed = explanation(text, handler, max_iterations).composed
     assert composed
-    assert composed.post_prompt == post
+    assert composed.post_prompt == post_prompt
 
 
 def test_a_run_of_one_iteration_delivers_nothing() -> None:
-    found = explanation("use B", max_iterations=1)
-    assert (found.composed, found.file, found.mistake) == (None, "", None)
+    result = explanation("use B", max_iterations=1)
+    assert (result.composed, result.file, result.mistake) == (None, "", None)
 
 
-@pytest.mark.parametrize(
-    ("text", "handler_text", "ends"),
-    [
-        ("todo: add check the licence", HANDLER, "(Done: task 4 added: check the licence)"),
-        ("todo: add check the licence", "commands: {todo: model}", "USER INTERRUPTION: todo: add check the licence"),
-        ("todo: complete 9", HANDLER, "(Not done: there is no task 9; the plan has 3)"),
-    ],
-)
-def test_a_plan_command_says_what_was_done(text: str, handler_text: str, ends: str, handler: Path) -> None:
+PLAN_COMMANDS = {
+    "done": ("todo: add a licence", HANDLER, "(Done: task 4 added: a licence)"),
+    "left to the model": ("todo: add a licence", "commands: {todo: model}", "USER INTERRUPTION: todo: add a licence"),
+    "not possible": ("todo: complete 9", HANDLER, "(Not done: there is no task 9; the plan has 3)"),
+}
+
+
+@pytest.mark.parametrize(("text", "handler_text", "end"), PLAN_COMMANDS.values(), ids=PLAN_COMMANDS)
+def test_a_plan_commands_outcome_is_shown(text: str, handler_text: str, end: str, handler: Path) -> None:
     handler.write_text(handler_text)
-    found = explanation(text, handler)
-    assert found.composed
-    assert found.composed.text.endswith(ends)
-    assert found.todo_direct == (handler_text is HANDLER)
+    result = explanation(text, handler)
+    assert result.composed
+    assert result.composed.text.endswith(end)
+    assert result.todo_direct == (handler_text is HANDLER)
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "words"),
-    [
-        ("nonsense: 1\n", 1, "nonsense"),
-        ("rules: [{match: '('}]\n", 1, "regular expression"),
-        ("rules:\n  - match: '(x+x+)+y'\n    action: stop\n", 2, "took"),
-        (None, None, "No such file"),
-    ],
-)
+BROKEN_HANDLERS = {
+    "an unknown key": ("nonsense: 1\n", 1, "nonsense"),
+    "a wrong expression": ("rules: [{match: '('}]\n", 1, "regular expression"),
+    "a slow expression": ("rules:\n  - match: '(x+x+)+y'\n    action: stop\n", 2, "took"),
+    "no file": (None, None, "No such file"),
+}
+
+
+@pytest.mark.parametrize(("text", "line", "words"), BROKEN_HANDLERS.values(), ids=BROKEN_HANDLERS)
 def test_a_broken_handler_leaves_the_built_in_one(
     text: str | None, line: int | None, words: str, handler: Path
 ) -> None:
@@ -125,12 +130,12 @@ def test_a_broken_handler_leaves_the_built_in_one(
         handler.unlink()
     else:
         handler.write_text(text)
-    found = explanation("x" * 400, handler)
-    assert found.mistake
-    assert found.mistake.line == line
-    assert words in str(found.mistake)
-    assert (found.file, found.rules, found.line.kind, found.line.urgency) == ("", (), "redirect", "next")
-    assert found.composed
+    result = explanation("x" * 400, handler)  # long enough for the slow expression
+    assert result.mistake
+    assert result.mistake.line == line
+    assert words in str(result.mistake)
+    assert (result.file, result.rules, result.line.kind, result.line.urgency) == ("", (), "redirect", "next")
+    assert result.composed
 
 
 @pytest.mark.parametrize(
@@ -138,7 +143,7 @@ def test_a_broken_handler_leaves_the_built_in_one(
     ["use the other file", "no, the other one", "todo: add check it", "brief?", "context: it is late", "skip docs"],
 )
 async def test_a_run_composes_the_same(text: str) -> None:
-    """The place where the line is delivered differs, so this handler prompt does not name it."""
+    # The line is delivered at another point than in the example, so this handler prompt does not name the point.
     use = settings(handler=HANDLER.replace("Iteration ${iteration}, point ${point}, ${remaining} left, ", ""))
     composed = explain_line(use, text).composed
     assert composed
@@ -146,7 +151,8 @@ async def test_a_run_composes_the_same(text: str) -> None:
     async with open_session(rules, use=use) as session:
         at(session, events.ToolCall, lambda: session.chain.submit(text))
         await session.run("go")
-        answering = session.model.requests[1]
-    assert session.sent(1).endswith(f"user: {composed.text.replace('task 4', 'task 1')}")
-    assert answering.overrides == composed.overrides
-    assert composed.post_prompt.replace("read_file", "") in answering.tail
+        answering_request = session.model.requests[1]
+    as_in_an_empty_plan = composed.text.replace("task 4", "task 1")
+    assert session.sent(1).endswith(f"user: {as_in_an_empty_plan}")
+    assert answering_request.overrides == composed.overrides
+    assert composed.post_prompt.replace("read_file", "") in answering_request.tail, "no call was skipped in the run"

@@ -1,4 +1,4 @@
-"""The project instructions: which files are read, what is left out, and what a session does with them."""
+"""The project instructions (AGENTS.md): which files are read, what is left out, and how a session uses them."""
 
 from __future__ import annotations
 
@@ -66,13 +66,12 @@ def test_general_instructions_come_first(top: Path) -> None:
     assert read.faults == ()
 
 
-@pytest.mark.parametrize(("git", "files"), [(None, ()), ("gitdir: /elsewhere\n", ("../AGENTS.md",))])
-def test_folders_above_are_read_only_in_a_repository(tmp_path: Path, git: str | None, files: tuple[str, ...]) -> None:
-    if git:
-        write(tmp_path / "tree/.git", git)  # as in a worktree
+def test_folders_above_are_read_only_in_a_repository(tmp_path: Path) -> None:
     write(tmp_path / "tree/AGENTS.md", "Above.")
     (tmp_path / "tree/src").mkdir()
-    assert read_instructions(tmp_path / "tree/src", NAMES).files == files
+    assert read_instructions(tmp_path / "tree/src", NAMES).files == ()
+    write(tmp_path / "tree/.git", "gitdir: /elsewhere\n")  # as in a worktree
+    assert read_instructions(tmp_path / "tree/src", NAMES).files == ("../AGENTS.md",)
 
 
 def test_the_configured_names_decide(top: Path) -> None:
@@ -119,26 +118,24 @@ def deny(file: Path) -> None:
     file.chmod(0)
 
 
-@pytest.mark.parametrize(
-    ("make", "why"),
-    [
-        (lambda file: link(file, "../secret", "../secret"), "a link that leads out of the repository"),
-        (link_folder, "a link that leads out of the repository"),
-        (lambda file: link(file, "/dev/zero"), "a link that leads out of the repository"),
-        (lambda file: link(file, ".git/config", ".git/config"), "a link into .git"),
-        (lambda file: link(file, "nowhere"), "a broken link"),
-        (lambda file: link(file, "AGENTS.md"), "Too many levels of symbolic links"),
-        (Path.mkdir, "only files are read"),
-        (os.mkfifo, "only files are read"),
-        (lambda file: file.write_bytes(f"Grüße. {SECRET}".encode("latin-1")), "not UTF-8"),
-        (lambda file: file.write_bytes(f"{SECRET} ü".encode()[:-1]), "not UTF-8"),
-        (lambda file: file.write_bytes(f"{SECRET}\0\0".encode()), "is not text"),
-        pytest.param(
-            *(deny, "Permission denied"),
-            marks=pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may read everything"),
-        ),
-    ],
-)
+UNUSABLE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a link upwards": (lambda file: link(file, "../secret", "../secret"), "a link that leads out of the repository"),
+    "through a linked folder": (link_folder, "a link that leads out of the repository"),
+    "a device": (lambda file: link(file, "/dev/zero"), "a link that leads out of the repository"),
+    "a link into .git": (lambda file: link(file, ".git/config", ".git/config"), "a link into .git"),
+    "a broken link": (lambda file: link(file, "nowhere"), "a broken link"),
+    "a link to itself": (lambda file: link(file, "AGENTS.md"), "Too many levels of symbolic links"),
+    "a folder": (Path.mkdir, "only files are read"),
+    "a pipe": (os.mkfifo, "only files are read"),
+    "another encoding": (lambda file: file.write_bytes(f"Grüße. {SECRET}".encode("latin-1")), "not UTF-8"),
+    "a character cut off": (lambda file: file.write_bytes(f"{SECRET} ü".encode()[:-1]), "not UTF-8"),
+    "null bytes": (lambda file: file.write_bytes(f"{SECRET}\0\0".encode()), "is not text"),
+}
+if os.geteuid() != 0:  # the superuser may read everything
+    UNUSABLE["no permission"] = (deny, "Permission denied")
+
+
+@pytest.mark.parametrize(("make", "why"), UNUSABLE.values(), ids=UNUSABLE)
 def test_an_unusable_file_is_skipped_with_a_notice(top: Path, make: Callable[[Path], object], why: str) -> None:
     make(top / "AGENTS.md")
     write(top / "deep/AGENTS.md", "Test first.")
@@ -173,27 +170,33 @@ def test_a_huge_file_is_truncated(top: Path) -> None:
     assert "32 KiB" in fault
 
 
-@pytest.mark.parametrize("before", range(4))
-def test_a_character_is_not_divided_at_the_limit(top: Path, before: int) -> None:
-    write(top / "AGENTS.md", "x" * before + "𝄞" * MAX_EACH)
+@pytest.mark.parametrize("shift", range(4))
+def test_a_character_is_not_divided_at_the_limit(top: Path, shift: int) -> None:
+    write(top / "AGENTS.md", "x" * shift + "𝄞" * MAX_EACH)  # the character has four bytes
     assert read_instructions(top, NAMES).text.endswith(f"𝄞\n{REST_LEFT_OUT}")
-    write(top / "AGENTS.md", "\ufeff" + "x" * (MAX_EACH - 3))
+
+
+def test_a_file_as_large_as_the_limit_is_complete(top: Path) -> None:
+    mark = "\ufeff"
+    text = "x" * (MAX_EACH - len(mark.encode()))
+    write(top / "AGENTS.md", mark + text)
     complete = read_instructions(top, NAMES)
     assert complete.faults == ()
-    assert complete.text.endswith("\n" + "x" * (MAX_EACH - 3))
+    assert complete.text.endswith(f"\n{text}")
 
 
 def test_all_files_together_are_limited(top: Path) -> None:
-    here, size = top, 30 * 1024
-    for _ in range(5):
-        write(here / "AGENTS.md", "x" * size)
-        here = here / "on"
-    read = read_instructions(here.parent, NAMES)
-    assert len(read.files) == 4
-    assert read.text.count("x" * 100) * 100 <= MAX_ALL
-    last, none = read.faults
-    assert f"the first {MAX_ALL - 3 * size:,} bytes of {size:,}" in last
-    assert f"nothing of {size:,}" in none
+    size, folders = 30 * 1024, [top, top / "a", top / "a/b", top / "a/b/c", top / "a/b/c/d"]
+    for folder in folders:
+        write(folder / "AGENTS.md", "x" * size)
+    read = read_instructions(folders[-1], NAMES)
+    assert read.files == ("../../../../AGENTS.md", "../../../AGENTS.md", "../../AGENTS.md", "../AGENTS.md")
+    hundreds = read.text.count("x" * 100)  # the headings have single ones
+    assert hundreds * 100 <= MAX_ALL
+    rest = MAX_ALL - 3 * size
+    fourth, fifth = read.faults
+    assert f"the first {rest:,} bytes of {size:,}" in fourth
+    assert f"nothing of {size:,}" in fifth
 
 
 # In a session
@@ -216,15 +219,15 @@ def instructions_in(model: Recorder) -> list[str]:
     return [request.system.rpartition(f"{INSTRUCTIONS_HEAD}\n\n")[2] for request in model.requests]
 
 
-def block(what: str) -> str:
-    return f"[Instructions: AGENTS.md]\nUse {what}."
+def block(tool_name: str) -> str:
+    return f"[Instructions: AGENTS.md]\nUse {tool_name}."
 
 
 @asynccontextmanager
 async def open_project(
     model: Recorder, workspace: Path, state: Path, *, tools: Sequence[Tool] = (), **more: Any
 ) -> AsyncIterator[tuple[Chain, list[str]]]:
-    """Yield a chain and the list of its notices. At the end, check that a replay computes the same requests."""
+    """Yield a chain and the list of its notices. On exit, check that a replay computes the same requests."""
     notices: list[str] = []
 
     def listen(event: events.Event) -> None:
@@ -276,7 +279,7 @@ async def test_a_change_takes_effect_with_the_next_run(top: Path, tmp_path: Path
             assert notices == ["Project instructions changed: AGENTS.md."]
         (top / "AGENTS.md").unlink()
         await run(chain)
-        assert notices[1:] == ["Project instructions changed: there are none now."]
+    assert notices == ["Project instructions changed: AGENTS.md.", "Project instructions changed: there are none now."]
     assert instructions_in(model) == [block("make")] * 2 + [block("ninja")] * 4 + ["You are a test."]
     recorded = events_of_journal(Reading(read_recorded(FileStore(tmp_path), chain.session_id)))
     messages = [event.message for event in recorded if event.type == "notice"]
@@ -295,7 +298,7 @@ async def test_an_unusable_file_fails_no_run(top: Path, tmp_path: Path) -> None:
     assert instructions_in(model) == ["You are a test."] * 2
 
 
-async def test_a_resumed_session_reads_them_again(top: Path, tmp_path: Path) -> None:
+async def test_a_resumed_session_rereads_the_files(top: Path, tmp_path: Path) -> None:
     model, id = new_model(), ""
     for text in ("Use make.", "Use ninja.", "Use ninja."):
         write(top / "AGENTS.md", text)

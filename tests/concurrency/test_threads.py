@@ -1,41 +1,46 @@
-"""Threads of one kind: they wait for their own kind alone, and a program that runs twice has all of them twice."""
+"""Limited threads: work waits only for threads of its own kind, and abandoned ones do not count in a later run."""
 
 from __future__ import annotations
 
 from functools import partial
 from threading import Event
 
-import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
 from chain.concurrency.threads import Threads
 
 
-@pytest.mark.parametrize("hung", ["trio's own", "of another kind", "of the same kind"])
-async def test_work_waits_only_for_its_own_threads(hung: str) -> None:
+async def test_work_does_not_wait_for_other_threads() -> None:
     gate, ours, others = Event(), Threads("ours", 2), Threads("others", 2)
-    run = {
-        "trio's own": partial(trio.to_thread.run_sync, gate.wait, abandon_on_cancel=True),
-        "of another kind": partial(others.run, gate.wait, abandon_on_cancel=True),
-        "of the same kind": partial(ours.run, gate.wait, abandon_on_cancel=True),
-    }[hung]
-    done: list[bool] = []
+    run_by_trio = partial(trio.to_thread.run_sync, gate.wait, abandon_on_cancel=True)
+    try:
+        async with trio.open_nursery() as nursery:
+            for run in (run_by_trio, partial(others.run, gate.wait, abandon_on_cancel=True)):
+                for _ in range(trio.to_thread.current_default_thread_limiter().total_tokens + 1):
+                    nursery.start_soon(run)
+            await wait_all_tasks_blocked()
+            assert await ours.run(lambda: True)
+            nursery.cancel_scope.cancel()
+    finally:
+        gate.set()
+
+
+async def test_work_waits_for_threads_of_its_kind() -> None:
+    gate, ours, is_done = Event(), Threads("ours", 2), trio.Event()
 
     async def work() -> None:
-        done.append(await ours.run(lambda: True))
+        await ours.run(lambda: None)
+        is_done.set()
 
     try:
         async with trio.open_nursery() as nursery:
-            for _ in range(trio.to_thread.current_default_thread_limiter().total_tokens + 1):
-                nursery.start_soon(run)
+            for _ in range(2):
+                nursery.start_soon(partial(ours.run, gate.wait, abandon_on_cancel=True))
             await wait_all_tasks_blocked()
-            if hung != "of the same kind":
-                await work()
-            else:
-                nursery.start_soon(work)
-                await wait_all_tasks_blocked()
-                assert done == []
+            nursery.start_soon(work)
+            await wait_all_tasks_blocked()
+            assert not is_done.is_set()
             nursery.cancel_scope.cancel()
     finally:
         gate.set()
@@ -44,7 +49,7 @@ async def test_work_waits_only_for_its_own_threads(hung: str) -> None:
 def test_abandoned_threads_do_not_count_in_later_runs() -> None:
     gate, ours = Event(), Threads("ours", 1)
 
-    async def leave_behind() -> None:
+    async def abandon_thread() -> None:
         with trio.move_on_after(0.001):
             await ours.run(gate.wait, abandon_on_cancel=True)
 
@@ -52,7 +57,7 @@ def test_abandoned_threads_do_not_count_in_later_runs() -> None:
         return await ours.run(lambda: True)
 
     try:
-        trio.run(leave_behind)
+        trio.run(abandon_thread)
         assert trio.run(work)
     finally:
         gate.set()

@@ -150,11 +150,12 @@ def test_quoting_is_suggested_only_where_it_helps(text: str) -> None:
     assert "quote" not in str(refusal(text))
 
 
+HALF = MAX_YAML_BYTES // 2
 UNREADABLE: dict[str, tuple[Callable[[Path], object], str]] = {
     "missing": (lambda file: None, r"a\.yaml: cannot be read: No such file"),
     "a folder": (Path.mkdir, "cannot be read: it is a folder"),
     "another encoding": (lambda file: file.write_bytes(b"a: 1\nb: caf\xe9\n"), r"a\.yaml:2: is not UTF-8"),
-    "too large, cut inside a character": (lambda file: file.write_text("ab: " + "é" * (MAX_YAML_BYTES // 2)), "128 kB"),
+    "a limit inside a character": (lambda file: file.write_text(f"ab: {HALF * 'é'}"), "larger than 128 kB"),
 }
 
 

@@ -22,4 +22,5 @@ def test_text_form_is_a_unified_diff() -> None:
 
 
 def test_hunk_has_two_sides() -> None:
-    assert (HUNKS[1].side("-"), HUNKS[1].side("+")) == ("\\ x\n-\n", "\\ x\nc")
+    _, hunk = HUNKS
+    assert (hunk.side("-"), hunk.side("+")) == ("\\ x\n-\n", "\\ x\nc")

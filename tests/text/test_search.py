@@ -35,11 +35,13 @@ def test_endless_search_is_ended_in_any_thread() -> None:
 
 
 def test_time_of_other_threads_does_not_count() -> None:
-    ends = iter([TimeoutError, TimeoutError, None])
-
     class Pattern:
+        """A pattern whose first two searches are ended early, as by the CPU time of another thread."""
+
+        outcomes = iter([TimeoutError, TimeoutError, None])
+
         def search(self, text: str, start: int, end: int, timeout: float) -> str:
-            if error := next(ends):
+            if error := next(self.outcomes):
                 raise error
             return text
 
