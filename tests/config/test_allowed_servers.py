@@ -36,8 +36,8 @@ def test_an_answer_covers_one_entry_of_a_workspace(tmp_path: Path) -> None:
     write_servers(other, git="x")
     found = servers_of(settings, tmp_path, state)
     assert names(found) == ([], ["git"])
-    assert "--mcp git" in "".join(found.notes_unattended)
-    (git,) = found.unasked
+    (note,), (git,) = found.notes_unattended, found.unasked
+    assert "--mcp git" in note
     remember_answer(git, tmp_path, state, is_allowed=True)
     assert names(servers_of(settings, tmp_path, state)) == (["git"], [])
     assert names(servers_of(settings, other, state)) == ([], ["git"])
@@ -54,7 +54,8 @@ def test_a_flag_overrides_a_remembered_no(tmp_path: Path) -> None:
     remember_answer(git, tmp_path, state, is_allowed=False)
     without_flag = servers_of(settings, tmp_path, state)
     assert names(without_flag) == ([], [])
-    assert "--mcp git" in "".join(without_flag.notes)
+    (note,) = without_flag.notes
+    assert "--mcp git" in note
     with_flag = servers_of(settings, tmp_path, state, ["git"])
     assert (names(with_flag), with_flag.notes) == ((["git"], []), ())
 

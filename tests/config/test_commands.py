@@ -128,7 +128,8 @@ def test_the_users_own_command_takes_precedence(place: ConfigPlace, own: Path, f
     result = find(place)
     assert [command.body for command in result.commands] == ["Mine."]
     assert not result.untrusted_commands
-    assert "/ship is already one of your own commands" in "".join(result.faults)
+    (fault,) = result.faults
+    assert "/ship is already one of your own commands" in fault
 
 
 def test_no_link_leads_out_of_the_workspace(place: ConfigPlace, own: Path, foreign: Path) -> None:
@@ -136,12 +137,14 @@ def test_no_link_leads_out_of_the_workspace(place: ConfigPlace, own: Path, forei
     (foreign / "leak.md").symlink_to(own / "mine.md")
     result = find(place)
     assert not result.untrusted_commands
-    assert "leak.md: cannot be read" in "".join(result.faults)
+    (fault,) = result.faults
+    assert "leak.md: cannot be read" in fault
     foreign.rename(place.work / "moved")
     foreign.symlink_to(own)
     result = find(place)
     assert not result.untrusted_commands
-    assert "leads out of the workspace" in "".join(result.faults)
+    (fault,) = result.faults
+    assert "leads out of the workspace" in fault
 
 
 @pytest.mark.parametrize(

@@ -59,10 +59,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 def read(
-    folder: Path, text: str = CONFIG, environ: Mapping[str, str] = KEY, *, named: bool = True, **flags: object
+    folder: Path, text: str = CONFIG, environ: Mapping[str, str] = KEY, *, is_named: bool = True, **flags: object
 ) -> Settings:
+    """Load a configuration, as the file of --config or as the one that is found in the folder."""
     (folder / "config.yaml").write_text(text)
-    config = Path("config.yaml") if named else None
+    config = Path("config.yaml") if is_named else None
     return load_settings(config=config, environ={"HOME": str(folder), **environ}, cwd=folder, flags=flags)
 
 
@@ -75,9 +76,10 @@ def after(rows: list[str], row: str) -> list[str]:
 
 
 def different_keys(rows: list[str]) -> list[str]:
-    """Return the keys in the first group of rows."""
-    first = "\n".join(rows).split("\n\n")[1].splitlines()[1:]
-    return [row.partition(":")[0] for row in first if not row.startswith((" ", "problem"))]
+    """Return the keys in the first group of rows, whose values differ from the defaults."""
+    _, group, *_ = "\n".join(rows).split("\n\n")
+    _, *values = group.splitlines()
+    return [row.partition(":")[0] for row in values if not row.startswith((" ", "problem"))]
 
 
 # Values
@@ -131,17 +133,21 @@ def test_a_secret_is_only_said_to_be_set(folder: Path) -> None:
     assert "models.definitions.claude.base_url" in different_keys(rows)
 
 
-@pytest.mark.parametrize(
-    "text", ["    claude: {model: '${PASSWORD}'}\n", "agents: {r: {description: x, prompt: outside.yaml}}\n"]
-)
-def test_an_untrusted_file_is_not_shown(folder: Path, text: str) -> None:
+UNTRUSTED = {
+    "models.definitions.claude.model": with_model("claude: {model: '${PASSWORD}'}"),
+    "agents.r.prompt": f"{CONFIG}agents: {{r: {{description: x, prompt: outside.yaml}}}}\n",
+}
+
+
+@pytest.mark.parametrize(("key", "text"), UNTRUSTED.items(), ids=UNTRUSTED)
+def test_an_untrusted_file_is_not_shown(folder: Path, key: str, text: str) -> None:
     (folder / "outside.yaml").write_text("interruption_prompt: ~/../hunter2.yaml\n")
-    text = CONFIG + text if text.startswith("agents") else CONFIG.replace("    offline:", f"{text}    offline:")
-    rows, is_good = check(read(folder, text, {**KEY, "PASSWORD": "hunter2"}, named=False))
+    rows, is_good = check(read(folder, text, {**KEY, "PASSWORD": "hunter2"}, is_named=False))
     assert not is_good
-    assert rows[-1].startswith("1 problem: ")
-    assert ("agents.r.prompt" if "agents" in text else "models.definitions.claude.model") in rows[-1]
-    assert "--config" in rows[-1]
+    verdict = rows[-1]
+    assert verdict.startswith("1 problem: ")
+    assert key in verdict
+    assert "--config" in verdict
     assert "hunter2" not in "\n".join(rows)
 
 
@@ -150,43 +156,47 @@ def test_differences_come_first(folder: Path) -> None:
     assert is_good
     chain = [f"chains.default.{key}" for key in ("system_prompt", "interruption_prompt", "max_iterations")]
     reviewer = [f"agents.reviewer.{key}" for key in ("description", "prompt", "tools", "model", "max_iterations")]
-    assert different_keys(rows) == [
-        *("models.definitions.offline.script", *chain),
-        *("agents.max_depth", "agents.explore.tools", *reviewer),
-    ]
-    rows, _ = check(read(folder, "chains: {default: {max_iterations: 100, timeout_s: 5}}\n"))
-    assert different_keys(rows) == ["chains.default.timeout_s"], "a default that is written does not differ"
-    assert "chains.default.max_iterations: 100  (config.yaml:1)" in rows
+    agents = ["agents.max_depth", "agents.explore.tools", *reviewer]
+    assert different_keys(rows) == ["models.definitions.offline.script", *chain, *agents]
     rows, _ = check(load_settings(config=None, environ={"HOME": str(folder), **KEY}, cwd=folder.parent))
     assert [row for row in rows if row == "Defaults:" or row.startswith("Different")] == ["Defaults:"]
+
+
+def test_a_written_default_does_not_differ(folder: Path) -> None:
+    rows, _ = check(read(folder, "chains: {default: {max_iterations: 100, timeout_s: 5}}\n"))
+    assert different_keys(rows) == ["chains.default.timeout_s"]
+    assert "chains.default.max_iterations: 100  (config.yaml:1)" in rows
 
 
 def test_defaults_are_only_counted_without_v(folder: Path) -> None:
     (folder / "handler.yaml").unlink()
     rows, is_good = check_configuration(read(folder), workspace=folder)
     assert not is_good
-    assert different_keys(rows)[-2:] == ["chains.default.interruption_prompt", "chains.default.max_iterations"]
+    chain = [f"chains.default.{key}" for key in ("system_prompt", "interruption_prompt", "max_iterations")]
+    assert different_keys(rows) == ["models.definitions.offline.script", *chain]
     assert not any(row.startswith("models.definitions.claude.") for row in rows)
     (hidden,) = [row for row in rows if row.endswith(" default values not shown; chain check -v shows all")]
-    everything, _ = check(read(folder), workspace=folder)
-    assert int(hidden.split()[0]) > 40
-    assert len(everything) > len(rows)
-    assert rows[-1] == everything[-1] == f"1 problem: {problems(rows)[0]}"
+    number, *_ = hidden.split()
+    assert int(number) > 40
+    all_rows, _ = check(read(folder), workspace=folder)
+    assert len(all_rows) > len(rows)
+    (problem,) = problems(rows)
+    assert rows[-1] == all_rows[-1] == f"1 problem: {problem}"
 
 
 def test_project_instructions_are_listed(folder: Path) -> None:
-    work, row = folder / "repo/src", "instructions: AGENTS.md, CLAUDE.md  (default)"
+    work, default_row = folder / "repo/src", "instructions: AGENTS.md, CLAUDE.md  (default)"
     (folder / "repo/.git").mkdir(parents=True)
     work.mkdir()
     (folder / "repo/CLAUDE.md").write_text("Use make.")
     (folder / ".config/chain").mkdir(parents=True)
     (folder / ".config/chain/AGENTS.md").write_text("Be brief.")
-    assert row not in check_configuration(read(folder), workspace=work)[0]
+    assert default_row not in check_configuration(read(folder), workspace=work)[0]
     os.mkfifo(work / "AGENTS.md")
     for is_verbose in (True, False):
         rows, is_good = check_configuration(read(folder), workspace=work, is_verbose=is_verbose)
         assert is_good, "a run continues without the file"
-        own, project, note, *_ = after(rows, row)
+        own, project, note, *_ = after(rows, default_row)
         assert own == f"  read here: {folder}/.config/chain/AGENTS.md"
         assert project == "  read here: ../CLAUDE.md"
         assert note.startswith("  note: AGENTS.md is left out of the project instructions: ")
@@ -198,7 +208,7 @@ def test_project_instructions_are_listed(folder: Path) -> None:
 def test_missing_protections_are_listed(folder: Path) -> None:
     rows, is_good = check(read(folder, f"{CONFIG}tools: {{shell: {{sandbox: off}}}}\n"))
     assert is_good
-    assert after(rows, "tools.shell.sandbox: off  (config.yaml:9)")[:5] == [
+    assert [row for row in after(rows, "tools.shell.sandbox: off  (config.yaml:9)") if "not protected" in row] == [
         "  not protected: a command can write wherever you can, and read the keys in this program's environment",
         "  not protected: a command can use the network",
         "  not protected: a command can have your other programs act for it, by their Unix sockets",
@@ -222,7 +232,8 @@ def test_files_of_chain_are_protected(folder: Path) -> None:
     strict = f"{CONFIG}tools: {{shell: {{sandbox: strict, writable: [config/chain]}}}}\n"
     rows, is_good = check(read(folder, strict, environ=home), workspace=folder)
     assert not is_good
-    assert "a command can change this program" in problems(rows)[0]
+    (problem,) = problems(rows)
+    assert "a command can change this program" in problem
 
 
 # Problems
@@ -273,23 +284,21 @@ def test_a_problem_is_shown_at_its_key(
     assert any(row.startswith("models.definitions.claude.model: ") for row in rows), "everything else is shown"
 
 
-@pytest.mark.parametrize(
-    ("text", "flags", "shown"),
-    [
-        (CONFIG, {"model": "offline"}, "models.definitions.claude.api_key: not set  (default, ANTHROPIC_API_KEY)"),
-        (CONFIG.replace("    max_it", "    model: offline\n    max_it") + "  other: {model: claude}\n", {}, ""),
-        (
-            with_model("claude: {model: another, api_key: x, price: {input: 3, output: 15}}")
-            + "    budget: {max_cost_usd: 1}\n",
-            {},
-            "models.definitions.claude.price: input 3, output 15, cache_read 0.3, cache_write 3.75  (config.yaml:3)",
-        ),
-    ],
-)
-def test_what_no_run_needs_is_no_problem(folder: Path, text: str, flags: dict[str, str], shown: str) -> None:
-    rows, is_good = check(read(folder, text, {}, **flags))
+def test_an_unneeded_key_is_no_problem(folder: Path) -> None:
+    rows, is_good = check(read(folder, environ={}, model="offline"))
     assert is_good, problems(rows)
-    assert not shown or shown in rows
+    assert "models.definitions.claude.api_key: not set  (default, ANTHROPIC_API_KEY)" in rows
+    text = CONFIG.replace("    max_it", "    model: offline\n    max_it") + "  other: {model: claude}\n"
+    rows, is_good = check(read(folder, text, {}))
+    assert is_good, problems(rows)
+
+
+def test_a_price_allows_a_cost_limit(folder: Path) -> None:
+    model = with_model("claude: {model: another, api_key: x, price: {input: 3, output: 15}}")
+    rows, is_good = check(read(folder, f"{model}    budget: {{max_cost_usd: 1}}\n", {}))
+    assert is_good, problems(rows)
+    price = "models.definitions.claude.price: input 3, output 15, cache_read 0.3, cache_write 3.75  (config.yaml:3)"
+    assert price in rows
 
 
 @pytest.mark.parametrize(
@@ -328,11 +337,8 @@ def test_several_problems_are_counted(folder: Path) -> None:
         (folder / name).write_text("nonsense: 1\n")
     rows, is_good = check(read(folder, CONFIG + "  other: {interruption_prompt: handler.yaml}\n"))
     assert not is_good
-    assert [Path(problem.split(":")[0]).name for problem in problems(rows)] == [
-        "rules.yaml",
-        "system.yaml",
-        "handler.yaml",
-    ], "a problem that chains share is shown once"
+    files = [problem.partition(":")[0].removeprefix(f"{folder}/") for problem in problems(rows)]
+    assert files == ["rules.yaml", "system.yaml", "handler.yaml"], "a problem that chains share is shown once"
     places = "models.definitions.offline.script, chains.default.system_prompt, chains.default.interruption_prompt"
     assert rows[-1] == f"3 problems: fix them above, at {places}"
 
@@ -341,10 +347,14 @@ def test_every_allowance_is_explained_or_a_problem(folder: Path) -> None:
     allow = "shell,no_such_tool,edit_file(docs/*),read_file(x)"
     rows, is_good = check(read(folder, environ={**KEY, "CHAIN_ALLOW": allow}))
     assert not is_good
-    shown = after(rows, "tools.allow: shell, no_such_tool, edit_file(docs/*), read_file(x)  (CHAIN_ALLOW)")[:4]
-    assert [row.split(":")[0] for row in shown] == ["  shell", "  edit_file(docs/*)", "problem", "problem"]
-    assert "there is no tool 'no_such_tool'" in shown[2]
-    assert shown[3].endswith("read_file(x) can never allow anything: read_file takes no pattern")
+    head = "tools.allow: shell, no_such_tool, edit_file(docs/*), read_file(x)  (CHAIN_ALLOW)"
+    shell, edit, unknown, useless, *_ = after(rows, head)
+    assert shell.startswith("  shell:")
+    assert edit.startswith("  edit_file(docs/*):")
+    assert unknown.startswith("problem: ")
+    assert "there is no tool 'no_such_tool'" in unknown
+    assert useless.startswith("problem: ")
+    assert useless.endswith("read_file(x) can never allow anything: read_file takes no pattern")
     assert rows[-1] == "2 problems: fix them above, at tools.allow"
 
 
@@ -400,6 +410,9 @@ async def test_the_servers_of_the_workspace_are_started(folder: Path) -> None:
     rows, faults = await check_servers(read(folder), work, folder / "state", ["near"])
     assert "mcp.near: not available" in rows
     assert list(faults) == ["mcp.near"]
+
+
+async def test_no_server_starts_in_a_missing_workspace(folder: Path) -> None:
     settings = read(folder, f"{CONFIG}mcp: {{own: {{command: touch, args: ['{folder}/started']}}}}\n")
     rows, faults = await check_servers(settings, folder / "none", folder / "state", [])
     assert "the workspace is not a folder" in rows[-1]
@@ -408,11 +421,13 @@ async def test_the_servers_of_the_workspace_are_started(folder: Path) -> None:
 
 
 def test_servers_start_without_a_key(folder: Path) -> None:
-    near = lambda: (["mcp.near: not available", "problem: it ended"], {"mcp.near": ["it ended"]})  # noqa: E731
-    rows, is_good = check(read(folder, environ={}), start_servers=near)
+    def start_servers() -> tuple[list[str], dict[str, list[str]]]:
+        return ["mcp.near: not available", "problem: it ended"], {"mcp.near": ["it ended"]}
+
+    rows, is_good = check(read(folder, environ={}), start_servers=start_servers)
     assert not is_good
     assert problems(rows) == ["no API key: set ANTHROPIC_API_KEY or use --model offline", "it ended"]
     assert rows[-1] == "2 problems: fix them above, at models.definitions.claude.api_key, mcp.near"
     (folder / "system.yaml").unlink()
-    rows, _ = check(read(folder), start_servers=near)
+    rows, _ = check(read(folder), start_servers=start_servers)
     assert len(problems(rows)) == 1, "another problem would be fixed first"

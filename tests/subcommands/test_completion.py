@@ -35,11 +35,8 @@ def home(tmp_path: Path) -> Path:
 
 
 def output_of(home: Path, *command: str) -> list[str]:
-    env = os.environ | {
-        "PATH": f"{home}:{os.environ['PATH']}",
-        "XDG_STATE_HOME": str(home / "state"),
-        "HOME": str(home),
-    }
+    path = f"{home}:{os.environ['PATH']}"
+    env = os.environ | {"PATH": path, "XDG_STATE_HOME": str(home / "state"), "HOME": str(home)}
     done = subprocess.run(command, cwd=home, env=env, capture_output=True, text=True, check=True)
     assert not done.stderr
     return done.stdout.split()
@@ -84,8 +81,9 @@ def test_fish_completes_the_same(line: str, home: Path) -> None:
     if shutil.which("fish") is None:
         pytest.skip("fish is not installed")
     (home / "script").write_text(script("fish"))
-    found = output_of(home, "fish", "--no-config", "-c", f"source script; complete --do-complete '{line}'")
-    assert found[:1] == bash(home, *line.split()[1:])
+    word, *_ = output_of(home, "fish", "--no-config", "-c", f"source script; complete --do-complete '{line}'")
+    _, *words = line.split()
+    assert [word] == bash(home, *words)
 
 
 def test_zsh_accepts_the_script(home: Path) -> None:
@@ -95,7 +93,7 @@ def test_zsh_accepts_the_script(home: Path) -> None:
     assert output_of(home, "zsh", "-fc", "source ./script; print $_comps[chain]") == ["_shtab_chain"]
 
 
-@pytest.mark.parametrize(("words", "says"), [(["tcsh"], "bash or zsh or fish"), ([], "bash, zsh or fish")])
-def test_a_shell_must_be_supported(words: list[str], says: str, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("words", "message_part"), [(["tcsh"], "bash or zsh or fish"), ([], "bash, zsh or fish")])
+def test_a_shell_must_be_supported(words: list[str], message_part: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", *words]) == 2
-    assert says in capfd.readouterr().err
+    assert message_part in capfd.readouterr().err

@@ -1,4 +1,4 @@
-"""``chain explain``: the words that make the line, and what is written about it."""
+"""``chain explain``: the words that make the line, and its explanation."""
 
 from __future__ import annotations
 
@@ -129,12 +129,15 @@ def test_the_message_for_the_model_is_shown(capfd: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "message_part"),
     [([], "chain explain needs a line"), (["hello"], "chains.default.interruption_prompt"), (["hello"], "--config")],
+    ids=["no line", "an untrusted file", "the way to trust it"],
 )
-def test_wrong_use_is_an_error(words: list[str], says: str, place: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_wrong_use_is_an_error(
+    words: list[str], message_part: str, place: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     (place / "config.yaml").write_text("chains: {default: {interruption_prompt: /etc/hostname}}\n")
     assert main(["explain", *words]) == 2
     out, err = capfd.readouterr()
     assert out == ""
-    assert says in err
+    assert message_part in err

@@ -1,5 +1,6 @@
 """``chain init``: the shipped configuration in a folder of the user."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,28 +21,26 @@ def test_a_folder_gets_a_working_configuration(tmp_path: Path, monkeypatch: pyte
         assert content == (defaults_folder() / path).read_bytes()
         assert f"wrote {path}" in rows
     assert f"run `chain check` in {folder} to" in rows[-1]
-    got = load_settings(config=None, environ={"HOME": str(tmp_path)}, cwd=folder)
-    assert (got.file, got.untrusted) == (folder / "config.yaml", ())
-    chain, kinds = got.chain(), {kind.name: kind.prompt for kind in got.agents.kinds}
+    config = load_settings(config=None, environ={"HOME": str(tmp_path)}, cwd=folder)
+    assert (config.file, config.untrusted) == (folder / "config.yaml", ())
+    chain, kinds = config.chain(), {kind.name: kind.prompt for kind in config.agents.kinds}
     assert list(kinds) == ["explore", "plan", "agent"]
-    for file in (chain.system_prompt, chain.interruption_prompt, got.model("offline").files["script"], *kinds.values()):
+    script = config.model("offline").files["script"]
+    for file in (chain.system_prompt, chain.interruption_prompt, script, *kinds.values()):
         assert file is not None
         assert file.is_file()
         assert file.is_relative_to(folder)
 
 
-@pytest.mark.parametrize("is_dangling", [False, True])
-def test_nothing_is_overwritten(tmp_path: Path, is_dangling: bool) -> None:
+@pytest.mark.parametrize("make", [lambda file: file.write_text("mine"), lambda file: file.symlink_to("nowhere")])
+def test_nothing_is_overwritten(tmp_path: Path, make: Callable[[Path], object]) -> None:
     mine = tmp_path / "config.yaml"
-    if is_dangling:
-        mine.symlink_to(tmp_path / "nowhere")
-    else:
-        mine.write_text("mine")
+    make(mine)
     with pytest.raises(UserError, match="move it away") as caught:
         init(tmp_path)
     assert caught.value.file == str(mine)
     assert list(tmp_path.iterdir()) == [mine]
-    assert is_dangling or mine.read_text() == "mine"
+    assert mine.is_symlink() or mine.read_text() == "mine"
 
 
 def test_an_unusable_folder_is_an_error(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""``chain worker``, ``send`` and ``watch`` with a Redis, as processes of their own."""
+"""``chain worker``, ``send`` and ``watch`` as processes that share a session in a Redis."""
 
 from __future__ import annotations
 
@@ -77,21 +77,20 @@ def commands(tmp_path: Path) -> Iterator[Commands]:
 def test_another_worker_finishes_a_killed_ones_run(commands: Commands) -> None:
     os.mkfifo(commands.folder / "begun")
     first = commands.start("worker")
-    said = commands.run("send", "--new", "work on it")
-    session = said.split()[1].rstrip(".")
+    reply = commands.run("send", "--new", "work on it")
+    session = reply.split()[1].rstrip(".")
     (commands.folder / "begun").read_bytes()  # waits for the command
     watching = commands.start("watch", "--output-format", "stream-json", "--session", session)
     assert watching.stdout is not None
     first.kill()
     second = commands.start("worker", "-n", "2", "-v")
-    texts = []
-    for row in watching.stdout:
-        event = json.loads(row)
-        texts.append((event["type"], event.get("result")))
+    types = []
+    for event in map(json.loads, watching.stdout):
+        types.append(event["type"])
         if event["type"] == "result" and event["status"] == "done":
             break
-    assert texts[-1] == ("result", "Gone on, and done.")
-    assert [kind for kind, _ in texts].count("init") == 2, "both workers are seen"
+    assert event["result"] == "Gone on, and done."
+    assert types.count("init") == 2, "one for each worker"
     assert "has started a run" in commands.run("send", "--wait", "hello")
     shown = commands.run("sessions", "show", session)
     assert "[Interrupted: stopped while running, it may have had effects]" in shown

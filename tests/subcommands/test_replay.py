@@ -1,4 +1,4 @@
-"""``chain replay``: what is written of a compared session, and the exit codes."""
+"""``chain replay``: the output of the comparison, and the exit codes."""
 
 from __future__ import annotations
 
@@ -21,12 +21,18 @@ def home(tmp_path: Path) -> Path:
 
 
 def test_a_journal_is_replayed_from_its_file(home: Path) -> None:
-    before = {path.name: path.read_bytes() for path in home.iterdir() if path.is_file()}
+    def files() -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in home.iterdir() if path.is_file()}
+
+    before = files()
     done = chain(home, "replay", "session.jsonl")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("The same: 1 run")
-    assert {path.name: path.read_bytes() for path in home.iterdir() if path.is_file()} == before
+    assert files() == before
     assert journal_files(home) == []
+
+
+def test_a_changed_prompt_is_a_difference(home: Path) -> None:
     handler = home / "handler.yaml"
     handler.write_text(handler.read_text().replace("THE USER SAYS", "THE USER WRITES"))
     done = chain(home, "replay", "session.jsonl")
@@ -35,25 +41,23 @@ def test_a_journal_is_replayed_from_its_file(home: Path) -> None:
 
 
 def test_a_session_is_replayed_by_its_id(home: Path) -> None:
-    says = ["--say", "@iteration 2 use the other file", "--say", "@answer why?", "--say", "@done Once more"]
-    assert chain(home, "-p", "Do the task", "--no-stdin", *says).returncode == 0
+    lines = ["--say", "@iteration 2 use the other file", "--say", "@answer why?", "--say", "@done Once more"]
+    assert chain(home, "-p", "Do the task", "--no-stdin", *lines).returncode == 0
     [journal] = journal_files(home)
     done = chain(home, "replay", journal.stem[:12])
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
 
 
-def receipt_at(rows: list[bytes]) -> int:
-    return next(n for n, row in enumerate(rows) if b'"type":"receipt"' in row)
+def first_receipt(rows: list[bytes]) -> bytes:
+    return next(row for row in rows if b'"type":"receipt"' in row)
 
 
 def omit_record(rows: list[bytes]) -> list[bytes]:
-    at = receipt_at(rows)
-    return [*rows[:at], *rows[at + 1 :]]
+    return [row for row in rows if row != first_receipt(rows)]
 
 
 def cut_record(rows: list[bytes]) -> list[bytes]:
-    at = receipt_at(rows)
-    return [*rows[:at], rows[at][:-20] + b"\n", *rows[at + 1 :]]
+    return [row[:-20] + b"\n" if row == first_receipt(rows) else row for row in rows]
 
 
 def add_orphan(rows: list[bytes]) -> list[bytes]:
@@ -66,28 +70,29 @@ def add_orphan(rows: list[bytes]) -> list[bytes]:
 
 
 @pytest.mark.parametrize(
-    ("damage", "code", "says"),
+    ("damage", "code", "message"),
     [
         (omit_record, 1, "is missing from the journal."),
         (cut_record, 1, "of the journal cannot be read and was skipped"),
         (add_orphan, 1, "records of the journal refer to missing records"),
         (lambda rows: [*rows, rows[-1][:20]], 0, "the last record of the journal is incomplete, as after a crash"),
     ],
+    ids=["omit", "cut", "orphan", "torn end"],
 )
 def test_damage_of_a_journal_is_reported(
-    damage: Callable[[list[bytes]], list[bytes]], code: int, says: str, home: Path
+    damage: Callable[[list[bytes]], list[bytes]], code: int, message: str, home: Path
 ) -> None:
     file = home / "session.jsonl"
     file.write_bytes(b"".join(damage(file.read_bytes().splitlines(keepends=True))))
     done = chain(home, "replay", "session.jsonl")
     assert (done.returncode, done.stderr) == (code, "")
-    assert says in done.stdout
+    assert message in done.stdout
     same = "The same as far as the journal can be read: " if code else "The same: "
     assert done.stdout.splitlines()[-1].startswith(same)
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "message_part"),
     [
         ([], "needs the id of a session"),
         (["nothing"], "nothing"),
@@ -96,10 +101,10 @@ def test_damage_of_a_journal_is_reported(
         (["README.md"], "README.md: is not a journal of a session; journals end in .jsonl"),
     ],
 )
-def test_wrong_use_is_an_error(words: list[str], says: str, home: Path) -> None:
+def test_wrong_use_is_an_error(words: list[str], message_part: str, home: Path) -> None:
     shutil.copy(home / "rules.yaml", home / "rules.jsonl")
     (home / "README.md").write_text("# A project\n")
     done = chain(home, "replay", *words)
     assert (done.returncode, done.stdout) == (2, "")
     (sentence,) = done.stderr.splitlines()
-    assert says in sentence
+    assert message_part in sentence

@@ -24,14 +24,15 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (home / "notes").mkdir()
     (home / "notes" / "one.txt").write_text("one\ntwo\n")
     (home / "other").mkdir()
-    first = ["-p", QUERY, "--model", "offline", "--say", "@iteration 2 todo: add check the licence"]
-    assert chain(home, *first).returncode == 0
+    say = ["--say", "@iteration 2 todo: add check the licence"]
+    assert chain(home, "-p", QUERY, "--model", "offline", *say).returncode == 0
     assert chain(home, "-p", "hello there", "--model", "offline", "--workspace", "other").returncode == 0
     (journal_files(home)[0].parent / "strange.jsonl").write_bytes(os.urandom(1000))
     return home
 
 
 def journals(home: Path) -> list[Path]:
+    """Return the journals of the two sessions, the oldest first."""
     return [path for path in journal_files(home) if path.stem != "strange"]
 
 
@@ -39,9 +40,10 @@ def test_the_latest_session_is_listed_first(stored: Path, tmp_path: Path) -> Non
     done = chain(stored, "sessions", "list")
     assert (done.returncode, done.stderr) == (0, "")
     _, second, first = done.stdout.splitlines()
-    assert journals(stored)[0].stem in first
+    oldest, latest = journals(stored)
+    assert oldest.stem in first
     assert first.endswith(QUERY)
-    assert journals(stored)[1].stem in second
+    assert latest.stem in second
     assert "hello there in ~/other" in second
     assert chain(stored, "sessions").stdout == done.stdout
     assert chain(tmp_path, "sessions").stdout == "There are no sessions yet.\n"
@@ -63,6 +65,7 @@ def test_a_session_is_shown_as_in_a_terminal(stored: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "rows", "is_painted", "is_paged"),
     [([], 60, True, False), (["--no-color"], 60, False, False), ([], 8, True, True)],
+    ids=["all rows fit", "without colours", "more rows than fit"],
 )
 def test_a_terminal_shows_colours_and_a_pager(
     options: list[str], rows: int, is_painted: bool, is_paged: bool, stored: Path
@@ -76,14 +79,17 @@ def test_a_terminal_shows_colours_and_a_pager(
     assert (QUERY not in screen.everything) == is_paged
 
 
-@pytest.mark.parametrize("words", [["show"], *(["export", "--format", name] for name in ("md", "json", "html"))])
-def test_unreadable_records_are_reported(words: Sequence[str], stored: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "command", ["show broken", *(f"export broken --format {name}" for name in ("md", "json", "html"))]
+)
+def test_unreadable_records_are_reported(command: str, stored: Path, tmp_path: Path) -> None:
     folder = tmp_path / "state/chain/sessions"
     folder.mkdir(parents=True)
     rows = journals(stored)[0].read_bytes().splitlines(keepends=True)
-    (folder / "broken.jsonl").write_bytes(b"".join([*rows[:5], b"half a rec\n", *rows[6:], rows[-1][:20]]))
-    what, *options = words
-    done = chain(tmp_path, "sessions", what, "broken", *options)
+    torn_row = rows[-1][:20]
+    rows[5] = b"half a rec\n"
+    (folder / "broken.jsonl").write_bytes(b"".join([*rows, torn_row]))
+    done = chain(tmp_path, "sessions", *command.split())
     assert done.returncode == 0
     assert QUERY in done.stdout
     unreadable, missing, torn = done.stderr.splitlines()
@@ -144,10 +150,12 @@ def test_only_a_yes_deletes_a_session(answer: str, stored: Path) -> None:
 
 def test_an_open_session_is_marked_and_not_deleted(stored: Path) -> None:
     path = journals(stored)[0]
-    with path.open("rb+") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        assert [row[:2] for row in chain(stored, "sessions").stdout.splitlines()][1:3] == ["  ", "● "]
+    with path.open("rb+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        _, latest, oldest, *_ = chain(stored, "sessions").stdout.splitlines()
         done = chain(stored, "sessions", "delete", path.stem, stdin="y\n")
+    assert latest.startswith("  ")
+    assert oldest.startswith("● ")
     assert done.returncode == 2
     assert "open in another process" in done.stderr
     assert "[y/N]" not in done.stderr
@@ -155,7 +163,7 @@ def test_an_open_session_is_marked_and_not_deleted(stored: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "message_parts"),
     [
         (["lst"], ["'lst'", "chain sessions list?"]),
         (["delet", "x"], ["chain sessions delete?"]),
@@ -165,7 +173,6 @@ def test_an_open_session_is_marked_and_not_deleted(stored: Path) -> None:
         (["list", "a"], ["chain sessions list has no arguments"]),
         (["show", "zzz"], ["no session 'zzz'", "chain sessions list"]),
         (["export", "2"], ["matches 2 sessions", "give more of the id"]),
-        (["export", "zzz", "--format", "xml"], ["--format", "md, json or html"]),
         (["export", "zzz", "--output", "x"], ["no session 'zzz'"]),
         (["export", "ID", "--output", "no/such/folder.md"], ["no/such/folder.md"]),
         (["export", "ID", "--output", "a.foo"], ["foo", "md, json, html", "--format"]),
@@ -173,12 +180,12 @@ def test_an_open_session_is_marked_and_not_deleted(stored: Path) -> None:
         (["show", "zzz", "--output", "y"], ["--output is for chain sessions export"]),
     ],
 )
-def test_a_mistake_gets_one_sentence(words: Sequence[str], says: list[str], stored: Path) -> None:
+def test_a_mistake_gets_one_sentence(words: Sequence[str], message_parts: list[str], stored: Path) -> None:
     before = sorted(stored.iterdir())
     done = chain(stored, "sessions", *(journals(stored)[0].stem if word == "ID" else word for word in words))
     assert (done.returncode, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) == 1
-    for part in says:
+    for part in message_parts:
         assert part in done.stderr
     assert sorted(stored.iterdir()) == before
 
