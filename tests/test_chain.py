@@ -1,16 +1,17 @@
-"""The operations of a chain besides its lines: drop a line, begin waiting lines, change the model, prepare it."""
+"""The operations of a `Chain`: drop a line, start waiting lines, change the model, and prepare it."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
 import trio
 from support import FullDisk, Recorder, check_invariants, open_session, settings
+from support.certificates import self_signed
 from support.disks import SMALL, MemoryFile
 from support.examples import first_in_short_run
 from support.gate import TWO_STEPS, Gate, begin, finish
@@ -21,10 +22,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from chain import events
 from chain.config.retries import Retries
 from chain.errors import JournalError, UserError
+from chain.events import Point
 from chain.plan import Task
-from chain.providers.anthropic import client
-from chain.providers.anthropic.connection import Client
-from chain.providers.anthropic.service import Service
 from chain.providers.scripted.scripted_model import ScriptedModel
 from chain.session.exit_codes import LINES_LEFT
 
@@ -41,31 +40,31 @@ def scripted(rules: str = "rules: [{text: The other answer.}]", name: str = "oth
 async def test_a_dropped_line_never_reaches_the_model() -> None:
     gate = Gate()
     async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
-        lines = session.chain.lines
-        with pytest.raises(UserError, match=r"^no line is waiting$"):
-            lines.drop("L1")
-        assert lines.last_waiting() is None
         await begin(session, gate, "use B", "!Use C  ", "context: it is late")
-        assert lines.last_waiting() == "L4"
-        assert lines.drop("l3", "edited") == "!Use C  "
-        with pytest.raises(UserError, match=r"^L3 is not waiting; the waiting lines are L2, L4$"):
-            lines.drop("L3")
-        session.chain.submit("use D", origin="door")
-        assert lines.last_waiting() == "L4", "only lines of the prompt"
+        assert session.chain.lines.drop("l3", "edited") == "!Use C  "
         await finish(session, gate)
         assert "Use C" not in session.sent()
-        [entered] = session.of(events.UserInterruption)
-        assert (entered.ids, entered.point, entered.tools_skipped) == (("L2", "L4", "L5"), "D", ())
-        [dropped] = [r for r in session.of(events.Receipt) if r.id == "L3"]
+        [interruption] = session.of(events.UserInterruption)
+        assert (interruption.ids, interruption.point) == (("L2", "L4"), Point.AFTER_TOOLS)
+        assert interruption.tools_skipped == (), "the dropped line was the urgent one"
+        [dropped] = [receipt for receipt in session.of(events.Receipt) if receipt.id == "L3"]
         assert (dropped.state, dropped.reason, dropped.iteration) == ("dropped", "edited", 1)
         assert session.result.exit_code == 0
+
+
+async def test_the_last_waiting_line_is_the_prompts() -> None:
+    gate = Gate()
+    async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
+        assert session.chain.lines.last_waiting() is None
+        await begin(session, gate, "use B", "use C")
+        session.chain.submit("use D", origin="door")
+        assert session.chain.lines.last_waiting() == "L3"
 
 
 async def test_a_line_that_acted_cannot_be_dropped() -> None:
     gate = Gate(asks=True)
     async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
         await begin(session, gate, "use B", "focus on prices")
-        assert session.chain.lines.last_waiting() == "L3"
         gate.asked.set()
         await wait_all_tasks_blocked()
         assert gate.heard == ["prices"]
@@ -108,17 +107,28 @@ async def test_exit_code_3_counts_the_own_lines(origin: events.Origin, is_own: b
 
 async def test_a_query_is_shown_as_typed() -> None:
     async with open_session("rules: [{text: Noted.}]") as session:
-        assert not session.chain.runs.start_waiting(), "no line waits"
-        await session.run("context: it is late \ud800")
-        assert [e.query for e in session.of(events.RunStarted)] == ["context: it is late ?"]
-        assert session.model.requests[0].messages[-1].text == "[USER ADDED] it is late ?"
-        session.chain.start("hello \ud800")
+        await session.run("context: it is late")
+        assert [event.query for event in session.of(events.RunStarted)] == ["context: it is late"]
+        assert session.sent(0).endswith("user: [USER ADDED] it is late")
+
+
+async def test_a_query_with_half_a_character_is_sent() -> None:
+    async with open_session("rules: [{text: Noted.}]") as session:
+        await session.run("hello \ud800")
+        session.chain.start("again \ud800")
         await session.chain.wait_idle()
-        assert session.model.requests[1].messages[-1].text == "hello ?"
+        assert [event.query for event in session.of(events.RunStarted)] == ["hello ?", "again ?"]
+        assert session.sent(1).endswith("user: again ?")
+
+
+async def test_without_waiting_lines_nothing_is_started() -> None:
+    async with open_session(ANSWER) as session:
+        assert not session.chain.runs.start_waiting()
+        await session.run("Do the task")
         assert not session.chain.runs.start_waiting()
 
 
-async def test_a_session_starts_with_a_given_plan() -> None:
+async def test_a_session_may_start_with_a_plan() -> None:
     tasks = (Task("buy milk"), Task("find a shop", "DONE"), Task("ask for credit", "FAILED", "none is given"))
     async with open_session(ANSWER, plan=iter(tasks)) as session:
         assert session.chain.plan.tasks == tasks
@@ -157,15 +167,14 @@ async def test_the_next_run_uses_the_new_model() -> None:
     assert (session.model.closed, other.closed) == (1, 1)
 
 
-@pytest.mark.parametrize("begun", [True, False])
-async def test_an_active_run_keeps_its_model(begun: bool) -> None:
+@pytest.mark.parametrize("has_requested", [True, False])
+async def test_an_active_run_keeps_its_model(has_requested: bool) -> None:
     gate, other = Gate(), scripted()
     async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
-        if begun:
-            await begin(session, gate, "then: Do the next task")
-        else:
-            session.chain.submit("Do the task")
-            session.chain.submit("then: Do the next task")
+        session.chain.submit("Do the task")
+        session.chain.submit("then: Do the next task")
+        if has_requested:
+            await gate.started.wait()
         session.chain.use_model(other)
         assert session.chain.init.model == "other"
         await finish(session, gate)
@@ -177,12 +186,12 @@ async def test_a_model_comes_with_its_number_of_attempts(autojump_clock: MockClo
     failing = "rules: [{text: x, error: {message: too busy, retryable: true, cause: overloaded}}]"
     use = settings(max_attempts=3, models='{"once": 1, "often": 5}')
     async with open_session(ANSWER, use=use) as session:
-        cases = (("x", None, 3), ("once", Retries(1), 1), ("y", None, 1), ("often", Retries(5), 5))
-        for name, retries, expected in cases:
+        models = (("x", None, 3), ("once", Retries(1), 1), ("y", None, 1), ("often", Retries(5), 5))
+        for name, retries, attempts in models:
             other = scripted(failing, name)
             session.chain.use_model(other, retries=retries)
             assert (await session.run("Go")).status == "error"
-            assert len(other.requests) == expected
+            assert len(other.requests) == attempts
 
 
 async def test_a_change_that_cannot_be_recorded_is_none() -> None:
@@ -197,33 +206,29 @@ async def test_a_change_that_cannot_be_recorded_is_none() -> None:
     assert (other.requests, other.closed) == ([], 0)
 
 
-class Closing(Recorder):
-    """A model that takes time to close."""
-
-    takes_s = 0.0
+class HangingModel(Recorder):
+    """A model that takes long to close."""
 
     async def aclose(self) -> None:
-        await trio.sleep(self.takes_s)
+        await trio.sleep(1_000)
         await super().aclose()
 
 
 async def test_a_hanging_disk_or_model_blocks_no_closing(autojump_clock: MockClock) -> None:
-    file = MemoryFile()
-    others = [Closing(ScriptedModel.parse(ANSWER)) for _ in range(2)]
-    others[0].takes_s = 1_000
+    file, hanging, last = MemoryFile(), HangingModel(ScriptedModel.parse(ANSWER)), scripted()
     async with trio.open_nursery() as nursery:
         async with open_session(ANSWER, file=file) as session:
-            for other in others:
-                session.chain.use_model(other)
+            for model in (hanging, last):
+                session.chain.use_model(model)
             await session.run("Do the task")
             file.hold()
 
             @nursery.start_soon
-            async def go_on() -> None:
+            async def release() -> None:
                 await trio.sleep(100)
                 file.release()
 
-        assert [each.closed for each in (session.model, *others)] == [1, 0, 1]
+        assert (session.model.closed, hanging.closed, last.closed) == (1, 0, 1)
 
 
 async def test_a_model_used_twice_is_closed_once() -> None:
@@ -252,66 +257,50 @@ async def test_the_new_model_is_traced_and_prepared(tmp_path: Path) -> None:
 
 
 async def test_a_closing_chain_starts_nothing() -> None:
-    refused: list[str] = []
+    errors: list[str] = []
     gate = Gate()
 
-    def at_the_end(event: events.Event) -> None:
+    def use_the_chain(event: events.Event) -> None:
         if isinstance(event, events.Result):
             with pytest.raises(UserError) as caught:
                 session.chain.use_model(scripted())
-            refused.append(str(caught.value))
+            errors.append(str(caught.value))
             assert not session.chain.runs.start_waiting()
 
     async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
-        session.chain.listen(at_the_end)
+        session.chain.listen(use_the_chain)
         await begin(session, gate)
-    assert refused == ["the chain is closing"]
+    assert errors == ["the chain is closing"]
 
 
 # --------------------------------------------------------------------------------------------------------- preparing
 
 
-class Building:
-    """The function that imports ``httpx2`` and builds a client in a thread. It can be held, and it can fail."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.count = 0
-        self.fails = False
-        self.started = trio.Event()
-        self.go_on = threading.Event()
-        self.go_on.set()
-        self._token = trio.lowlevel.current_trio_token()
-        self._build = client.new_client
-        monkeypatch.setattr(client, "new_client", self.build)
-
-    def build(self, service: Service) -> Client:
-        self.count += 1
-        self._token.run_sync_soon(self.started.set)
-        assert self.go_on.wait(60)
-        if self.fails:
-            raise ImportError("it is broken")
-        return self._build(service)
+REFUSED = "https://127.0.0.1:9"
+"""An address that refuses connections. Its client reads the trusted certificates."""
 
 
 async def test_the_first_call_reports_a_failed_preparation(monkeypatch: pytest.MonkeyPatch) -> None:
-    building = Building(monkeypatch)
-    building.fails = True
-    async with open_session(model_at("http://127.0.0.1:9")) as session:
+    monkeypatch.setenv("SSL_CERT_FILE", "/nowhere/ca.pem")
+    async with open_session(model_at(REFUSED), use=settings(max_attempts=1)) as session:
         await session.chain.prepare()
         assert session.events == []
-        result = await session.run("Do the task")
-        assert result.status == "error"
-        assert "cannot be created (ImportError: it is broken); check the installation, base_url," in result.result
-        assert building.count == 2
+        assert "cannot be created (FileNotFoundError: " in (await session.run("Do the task")).result
+        monkeypatch.delenv("SSL_CERT_FILE")
+        assert "cannot be reached" in (await session.run("Do the task")).result, "the client is built again"
 
 
-async def test_one_preparation_serves_all_and_blocks_no_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
-    building, adapter = Building(monkeypatch), model_at("http://127.0.0.1:9")
-    building.go_on.clear()
-    async with open_session(adapter) as session:
+async def test_one_preparation_serves_all_and_blocks_no_interrupt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate, _ = self_signed(tmp_path)
+    pipe, model = tmp_path / "pipe", model_at(REFUSED)
+    os.mkfifo(pipe)
+    monkeypatch.setenv("SSL_CERT_FILE", str(pipe))
+    async with open_session(model) as session:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(session.chain.prepare)
-            await building.started.wait()
+            writer = await trio.to_thread.run_sync(os.open, pipe, os.O_WRONLY)  # waits until the pipe is read
             nursery.cancel_scope.cancel()
         session.chain.submit("Do the task")
         await wait_all_tasks_blocked()
@@ -319,13 +308,13 @@ async def test_one_preparation_serves_all_and_blocks_no_interrupt(monkeypatch: p
         await session.chain.wait_idle()
         assert session.result.status == "interrupted"
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(adapter.connect)
+            nursery.start_soon(model.connect)
             await wait_all_tasks_blocked()
-            building.go_on.set()
-        assert building.count == 1
+            os.write(writer, certificate.read_bytes())
+            os.close(writer)  # another preparation would read the pipe for ever
 
 
-LEAVES = """
+PREPARES_AND_ENDS = """
 import sys
 import trio
 from chain.providers.anthropic.client import AnthropicModel
@@ -345,6 +334,6 @@ trio.run(main)
 
 @pytest.mark.parametrize("seconds", first_in_short_run([0.0, 0.1, 0.3, 60.0]))
 def test_a_program_may_end_during_the_import(seconds: float) -> None:
-    args = [sys.executable, "-c", LEAVES, str(seconds)]
+    args = [sys.executable, "-c", PREPARES_AND_ENDS, str(seconds)]
     done = subprocess.run(args, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "left\n", "")
