@@ -1,4 +1,4 @@
-"""Settings of the whole suite: random examples, temporary folders in memory, rows of the short run, signals."""
+"""Settings of the whole suite: random examples, temporary folders in memory, rows of the short run, and signals."""
 
 import gc
 import os
@@ -14,14 +14,14 @@ from hypothesis import HealthCheck, settings
 # Also under PYTHONDONTWRITEBYTECODE: without its cache pytest rewrites all assertions in each worker of each run.
 sys.dont_write_bytecode = False
 pytest.register_assert_rewrite("support")
-gc.disable()  # while tests are collected: they stay, and each collection would walk all of them
+gc.disable()  # while pytest collects the tests, whose objects all stay
 
 from support.examples import EXAMPLES, PROFILE  # noqa: E402
 
 from chain.tools import named_files  # noqa: E402
 from cli.input import file_names  # noqa: E402
 
-# A busy machine is no disk that hangs. Tests of one set what they need.
+# A busy machine must not look like a disk that hangs. Tests of a hanging disk set their own limits.
 file_names.KEY_PATIENCE_S = named_files.FILE_SYSTEM_S = 1e6
 
 _settings = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -35,10 +35,10 @@ def _is_noexec(path: str) -> bool:
 
 
 MEMORY = "/dev/shm"
-NEEDED = 1 << 30
+MIN_FREE = 1 << 30
 """Free bytes below which temporary folders stay on the disk."""
 
-if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > NEEDED and not _is_noexec(MEMORY):
+if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > MIN_FREE and not _is_noexec(MEMORY):
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", MEMORY)
 
 # A shell starts background jobs with SIGINT ignored, and nohup with SIGHUP ignored. The program respects both, so its

@@ -1,4 +1,4 @@
-"""The promises of ``open_chain``: errors of listeners, and how its block is left."""
+"""The block of ``open_chain``: errors of listeners, and how runs and tools end when the block is left."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ LONG_S = 3 * CLOSING_S
 
 
 @tool(timeout_s=100)
-async def cling(ctx: ToolContext) -> str:
-    """Hold off a cancellation for longer than the grace period."""
+async def resist(ctx: ToolContext) -> str:
+    """Delay a cancellation for longer than the grace period."""
     with trio.CancelScope(shield=True):
         await trio.sleep(LONG_S)
     return "at last"
@@ -33,7 +33,7 @@ async def cling(ctx: ToolContext) -> str:
 # Listeners
 
 
-def failing(error: Exception) -> Callable[[Event], None]:
+def failing_listener(error: Exception) -> Callable[[Event], None]:
     """Return a listener that fails at every event but notices."""
 
     def listen(event: Event) -> None:
@@ -44,23 +44,22 @@ def failing(error: Exception) -> Callable[[Event], None]:
 
 
 async def test_failing_listeners_disturb_no_other() -> None:
-    gate, after = Gate(), list[Event]()
+    gate, later_events = Gate(), list[Event]()
     errors = [ValueError("a"), OSError("b")]
 
     async def main() -> None:
         async with open_session(TWO_STEPS, tools=[gate.tool]) as session:
             feed = session.chain.feed()
             for error in errors:
-                session.chain.listen(failing(error))
-            session.chain.listen(after.append)
+                session.chain.listen(failing_listener(error))
+            session.chain.listen(later_events.append)
             await begin(session, gate, "use B", "todo: add x", "then: next")
             await finish(session, gate)
-            assert session.events[-len(after) :] == after
+            assert session.events[-len(later_events) :] == later_events
             assert feed.take()[1:] == session.events
             assert [result.status for result in session.of(events.Result)] == ["done", "done"]
             assert {receipt.state for receipt in session.chain.lines.receipts} == {"delivered"}
-            messages = [notice.message for notice in session.of(events.Notice)]
-            assert [message for message in messages if "listener" in message] == [
+            assert [notice.message for notice in session.of(events.Notice) if "listener" in notice.message] == [
                 "a listener failed at run_started: ValueError: a",
                 "a listener failed at run_started: OSError: b",
             ]
@@ -82,6 +81,7 @@ async def test_failing_listeners_disturb_no_other() -> None:
         (UserError("no"), False),
         (ExceptionGroup("mine", [ValueError()]), False),
     ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else ("block", "listener")[value],
 )
 async def test_an_exception_leaves_the_block_unchanged(error: BaseException, by_listener: bool) -> None:
     gate, sessions = Gate(), list[Session]()
@@ -114,7 +114,7 @@ async def test_a_run_that_never_began_is_interrupted() -> None:
 
 
 async def test_a_tool_that_resists_is_awaited(autojump_clock: MockClock) -> None:
-    async with open_session("rules: [{tools: [{name: cling, input: {}}]}]", tools=[cling]) as session:
+    async with open_session("rules: [{tools: [{name: resist, input: {}}]}]", tools=[resist]) as session:
         feed = session.chain.feed()
         session.chain.submit("Do the task")
         await trio.sleep(1)
@@ -128,8 +128,8 @@ async def test_a_tool_that_resists_is_awaited(autojump_clock: MockClock) -> None
 
 
 async def test_a_resisting_child_returns_its_lines(autojump_clock: MockClock) -> None:
-    async with family(tools=[cling]) as agents:
-        await agents.begin([start("agent", [["cling", {}]])])
+    async with family(tools=[resist]) as agents:
+        await agents.begin([start("agent", [["resist", {}]])])
         agents.send("look at the tests too", "agent-1")
         await agents.quiet()
     assert (agents.session.result.status, agents.session.state("L2")) == ("interrupted", "returned")

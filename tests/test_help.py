@@ -1,4 +1,4 @@
-"""The reference (``chain help``), compared with the program: its tables, examples and recipes."""
+"""The help pages (``chain help``), compared with the program: their tables, examples and recipes."""
 
 from __future__ import annotations
 
@@ -37,53 +37,61 @@ from cli.subcommands.help import TOPICS
 from cli.subcommands.sessions import ACTIONS
 from cli.terminal.slash import Commands
 
-ALL = "\n".join(text_of(topic) for topic in TOPICS)
+ALL_TOPICS = "\n".join(text_of(topic) for topic in TOPICS)
 
 
 def test_every_page_is_a_topic() -> None:
     assert sorted(path.stem for path in REFERENCE.iterdir()) == sorted(TOPICS)
 
 
-async def forever(on_output: object) -> JobEnd:
+async def run_forever(on_output: object) -> JobEnd:
     await trio.sleep_forever()
     raise AssertionError
 
 
 async def test_the_slash_commands_are_documented(tmp_path: Path) -> None:
-    documented = {name for cells in rows("terminal", "command") for name in re.findall(r"`(/[\w-]+)", cells[0])}
+    documented = {name for command, *_ in rows("terminal", "command") for name in re.findall(r"`(/[\w-]+)", command)}
     servers = [server({"command": "/no/such/program"})]
     async with open_session("rules: [{text: Hello.}]", servers=servers) as session:
-        session.chain.jobs.start("main", "call", "sleep 1000", forever, wakes=False)
+        session.chain.jobs.start("main", "call", "sleep 1000", run_forever, wakes=False)
         commands = Commands(session.chain, load_settings(config=None, environ={}, cwd=tmp_path))
         assert documented == {name.strip() for name in commands.completions("/")}
 
 
 def test_every_event_is_documented() -> None:
     common = {"agent", "iteration", "time"}
-    shown = {}
-    for types, names in rows("events", "type"):
-        for type in re.findall(r"`(\w+)`", types):
-            shown[type] = names.strip("`").split()
+    documented = {
+        type: names.strip("`").split()
+        for types, names in rows("events", "type")
+        for type in re.findall(r"`(\w+)`", types)
+    }
     actual = {type: [name for name in names if name not in common] for type, names in event_json.FIELD_NAMES.items()}
-    assert shown == actual
+    assert documented == actual
 
 
-def test_every_word_of_lines_and_endings_is_documented() -> None:
+def test_every_exit_code_is_documented() -> None:
     codes = {s: int(code) for code, statuses in rows("exit-codes", "code") for s in re.findall(r"`(\w+)`", statuses)}
     assert codes == EXIT_CODES
     assert "143, 130, 1, 4, 3" in text_of("exit-codes")
-    states = {cells[0].strip("`") for cells in rows("lines", "state")} | {"refused", "unsent"}
+
+
+def test_every_word_of_lines_is_documented() -> None:
+    states = {state.strip("`") for state, *_ in rows("lines", "state")} | {"refused", "unsent"}
     assert states == {*get_args(events.State)} - {"queued"}
     assert all(f"`{word}`" in text_of("lines") for word in (*states, *lines.STOP_PHRASES))
-    assert {re.findall(r"@\w+", each)[0] for each, _ in rows("moments", "moment") if "@" in each} == set(moments._USAGE)
+    documented_moments = {name for moment, _ in rows("moments", "moment") for name in re.findall(r"@\w+", moment)[:1]}
+    assert documented_moments == set(moments._USAGE)
     assert all(f"`${{{name}}}`" in text_of("handler-prompts") for name in TEMPLATE_NAMES)
-    actions = [re.findall(r"`chain sessions (\w+)", cells[0])[0] for cells in rows("sessions", "command")]
+
+
+def test_every_action_on_sessions_is_documented() -> None:
+    actions = [name for cells in rows("sessions", "command") for name in re.findall(r"`chain sessions (\w+)", cells[0])]
     assert tuple(actions) == ACTIONS
     assert set(re.findall(r"`--format (\w+)`", text_of("sessions"))) == set(FORMATS)
 
 
 def test_every_tool_is_documented_in_its_group(tmp_path: Path) -> None:
-    documented = {cells[0].strip("`"): set(re.findall(r"`(\w+)`", cells[1])) for cells in rows("tools", "group")}
+    documented = {group.strip("`"): set(re.findall(r"`(\w+)`", tools)) for group, tools, *_ in rows("tools", "group")}
     groups = tool_groups(load_settings(config=None, environ={}, cwd=tmp_path))
     for name, tools in groups.items():
         assert {tool.name for tool in tools} <= documented[name]
@@ -92,11 +100,12 @@ def test_every_tool_is_documented_in_its_group(tmp_path: Path) -> None:
 
 def test_the_tools_and_limits_of_agents_are_documented(tmp_path: Path) -> None:
     settings = load_settings(config=None, environ={}, cwd=tmp_path)
-    documented = {cells[0].strip("`") for cells in rows("agents", "tool")}
+    documented = {tool.strip("`") for tool, *_ in rows("agents", "tool")}
     assert documented == {tool.name for tool in tool_groups(settings)["agents"]}
-    assert {cells[0] for cells in rows("agents", "state")} == {*get_args(Activity)}
-    bounds = settings.agents.max_depth, settings.agents.max_running, settings.agents.max_kept
-    assert tuple(int(n) for n in re.findall(r"\((\d+)\)", text_of("agents").partition("## Limits")[2])) == bounds
+    assert {state for state, *_ in rows("agents", "state")} == {*get_args(Activity)}
+    _, _, section = text_of("agents").partition("## Limits")
+    limits = [settings.agents.max_depth, settings.agents.max_running, settings.agents.max_kept]
+    assert [int(number) for number in re.findall(r"\((\d+)\)", section)] == limits
 
 
 def test_every_documented_address_is_valid() -> None:
@@ -122,10 +131,10 @@ def test_the_example_of_a_configuration_works(tmp_path: Path) -> None:
 def test_the_example_of_agents_works(tmp_path: Path) -> None:
     kinds = {kind.name: kind for kind in load(tmp_path, "configuration", "agents").agents.kinds}
     assert kinds["explore"].tools == ("files",)
-    own = {f.name: getattr(kinds["reviewer"], f.name) for f in fields(kinds["reviewer"])}
-    assert all(own.values())
-    documented = {cells[0].strip("`") for cells in rows("configuration", "key of a kind")}
-    assert documented == {*own} - {"name"}
+    reviewer = {field.name: getattr(kinds["reviewer"], field.name) for field in fields(kinds["reviewer"])}
+    assert all(reviewer.values())
+    documented = {key.strip("`") for key, *_ in rows("configuration", "key of a kind")}
+    assert documented == {*reviewer} - {"name"}
 
 
 def test_the_example_of_instructions_works(tmp_path: Path) -> None:
@@ -137,14 +146,10 @@ def test_the_example_of_instructions_works(tmp_path: Path) -> None:
 
 def test_the_examples_of_local_models_need_no_key(tmp_path: Path) -> None:
     settings = load(tmp_path, "models", "local models")
-    found = {name: settings.model(name) for name in ("llamacpp", "ollama", "lmstudio", "vllm")}
-    assert {name: model.values["base_url"] for name, model in found.items()} == {
-        "llamacpp": "http://localhost:8080",
-        "ollama": "http://localhost:11434",
-        "lmstudio": "http://localhost:1234",
-        "vllm": "http://localhost:8000",
-    }
-    assert {(model.values["api_key"], model.missing_key) for model in found.values()} == {(None, "")}
+    for name, port in {"llamacpp": 8080, "ollama": 11434, "lmstudio": 1234, "vllm": 8000}.items():
+        model = settings.model(name)
+        assert model.values["base_url"] == f"http://localhost:{port}"
+        assert (model.values["api_key"], model.missing_key) == (None, "")
 
 
 def test_the_example_of_allowances_works(tmp_path: Path) -> None:
@@ -166,7 +171,7 @@ def test_the_example_of_a_handler_works(tmp_path: Path) -> None:
     assert "total of 1" in done.stdout, done.stdout
 
 
-@pytest.mark.slow  # a program for itself; another example runs in `test_readme.py`
+@pytest.mark.slow
 def test_the_example_of_a_tool_works(tmp_path: Path) -> None:
     (tmp_path / "example.py").write_text(block("library", "library"))
     (tmp_path / "rules.yaml").write_text(
@@ -184,10 +189,10 @@ NOT_OURS = {"--clean", "--stat", "--format", "--output", "--jinja", "--enable-au
 
 
 def test_every_name_in_the_reference_exists() -> None:
-    for option in sorted(set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", ALL)) - NOT_OURS):
+    for option in sorted(set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", ALL_TOPICS)) - NOT_OURS):
         assert option in HELP, option
-    assert set(re.findall(r"`chain ([a-z]+)", ALL)) <= set(COMMANDS)
-    assert set(re.findall(r"`chain help ([a-z-]+)", ALL)) <= set(TOPICS)
+    assert set(re.findall(r"`chain ([a-z]+)", ALL_TOPICS)) <= set(COMMANDS)
+    assert set(re.findall(r"`chain help ([a-z-]+)", ALL_TOPICS)) <= set(TOPICS)
 
 
 def test_ascii_applies_to_written_pages(tmp_path: Path) -> None:
@@ -197,47 +202,47 @@ def test_ascii_applies_to_written_pages(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
 
 
-RECIPES = {
-    "tests": ("1 passed", "def test_a():\n    assert True\n"),
-    "edit": ("Changed notes.md +1 −1.", "color\n"),
-    "read": ("docs/a.md: Title", "colour\n"),
-}
-
-
-@pytest.mark.parametrize("recipe", ["edit", "read", pytest.param("tests", marks=pytest.mark.slow)])
-def test_a_recipe_works(recipe: str, tmp_path: Path) -> None:
-    said, content = RECIPES[recipe]
+@pytest.mark.parametrize(
+    ("recipe", "answer"),
+    [
+        ("edit", "Changed notes.md +1 −1."),
+        ("read", "docs/a.md: Title"),
+        pytest.param("tests", "1 passed", marks=pytest.mark.slow),
+    ],
+)
+def test_a_recipe_works(recipe: str, answer: str, tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a.md").write_text("# Title\n")
-    file = tmp_path / ("test_a.py" if recipe == "tests" else "notes.md")
-    file.write_text(content.replace("color\n", "colour\n"))
-    *before, command = block("tools", f"recipe: {recipe}").splitlines()
-    subprocess.run(["sh", "-ec", "\n".join(before)], cwd=tmp_path, check=True)
+    (tmp_path / "test_a.py").write_text("def test_a():\n    assert True\n")
+    (tmp_path / "notes.md").write_text("colour\n")
+    *preparation, command = block("tools", f"recipe: {recipe}").splitlines()
+    subprocess.run(["sh", "-ec", "\n".join(preparation)], cwd=tmp_path, check=True)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    words = shlex.split(command)
-    done = call_at_home(tmp_path, *words[1:], PATH=path)
-    assert (words[0], done.returncode) == ("chain", 0), done.stderr
-    assert said in done.stdout
-    assert file.read_text() == content
+    program, *words = shlex.split(command)
+    done = call_at_home(tmp_path, *words, PATH=path)
+    assert (program, done.returncode) == ("chain", 0), done.stderr
+    assert answer in done.stdout
+    assert (tmp_path / "notes.md").read_text() == ("color\n" if recipe == "edit" else "colour\n")
 
 
 @pytest.mark.parametrize(
-    ("tests", "code", "sent"),
+    ("tests", "send_code", "is_sent"),
     [
         ("echo one; echo two; echo test_it FAILED; exit 1", 0, True),
         ("echo one; echo two; echo test_it FAILED; exit 1", 1, True),
         ("echo fine", 0, False),
     ],
+    ids=["broken tests", "broken tests, and chain send fails", "tests pass"],
 )
-def test_the_hook_reports_broken_tests(tests: str, code: int, sent: bool, tmp_path: Path) -> None:
-    chain = f"printf '%s|' \"$@\" > sent; exit {code}"
+def test_the_hook_reports_broken_tests(tests: str, send_code: int, is_sent: bool, tmp_path: Path) -> None:
+    chain = f"printf '%s|' \"$@\" > sent; exit {send_code}"
     for name, script in {"run-tests": tests, "chain": chain}.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / name).chmod(0o755)
     (tmp_path / "hook").write_text(block("side-door", "hook"))
     subprocess.run(["sh", "hook"], cwd=tmp_path, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, check=True)
-    assert (tmp_path / "sent").exists() == sent
-    if sent:
+    assert (tmp_path / "sent").exists() == is_sent
+    if is_sent:
         command, line, _ = (tmp_path / "sent").read_text().split("|")
         assert (command, line) == ("send", "!the tests are broken since the last commit: one\ntwo\ntest_it FAILED")
         assert lines.parse_line(line).urgency == "urgent"

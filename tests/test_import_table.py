@@ -42,7 +42,7 @@ HEIGHT = {name: height for height, row in enumerate(ORDER.splitlines()) for name
 FRONT = "chain chain.app chain.chain"
 ONLY_FROM = {
     "chain.config": f"chain.app.instructions {FRONT} cli",
-    "chain.providers": "",  # found by name
+    "chain.providers": "",  # imported by name, not by a statement
     "chain.export": "chain.app.sessions",
     "chain.redis": FRONT,
     "chain.config.yamlfile": "chain.interruption chain.config chain.providers chain.app",
@@ -67,7 +67,7 @@ ONLY_FROM = {
     "shtab": "cli.subcommands.completion",
     "yaml": "chain.config.yamlfile",
 }
-"""The importers of some packages and libraries, apart from the package itself."""
+"""The modules that may import some packages and libraries, apart from the package itself."""
 
 PURE = """
 chain.errors chain.events chain.export chain.interruption chain.journal.fields chain.journal.json
@@ -111,12 +111,12 @@ def imports(name: str) -> frozenset[str]:
 
 
 def is_in(name: str, packages: Iterable[str]) -> bool:
-    """Return whether a module is one of these or in one of them; the top package counts only for itself."""
+    """Return whether a module is one of the packages or is in one. ``chain`` stands only for its own ``__init__``."""
     return any(name == each or (each != "chain" and name.startswith(f"{each}.")) for each in packages)
 
 
 def package(name: str) -> str:
-    """Return the entry of the list that a module belongs to."""
+    """Return the entry of ORDER that a module belongs to."""
     return max((each for each in HEIGHT if is_in(name, [each])), key=len)
 
 

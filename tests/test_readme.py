@@ -38,7 +38,6 @@ def test_the_ci_runs_the_readmes_own_command() -> None:
 
 @pytest.mark.slow
 def test_the_transcript_is_what_a_terminal_shows(tmp_path: Path) -> None:
-    """If it differs, the failure shows all rows."""
     command, _, transcript = block("README.md", "transcript").partition("\n")
     argv = shlex.split(command.removeprefix("$ chain "))
     with Screen([sys.executable, "-m", "cli", *argv], home=tmp_path, cwd=ROOT, rows=50, columns=120) as screen:
@@ -46,10 +45,10 @@ def test_the_transcript_is_what_a_terminal_shows(tmp_path: Path) -> None:
         screen.type("/quit\r")
         assert screen.wait() == 0
         shown = without_chance(screen.everything)
-    wanted = without_chance(transcript.rstrip())
-    assert len(wanted) == 5
-    rest = iter(shown)
-    assert all(row in rest for row in wanted), "\n".join(shown)
+    expected = without_chance(transcript.rstrip())
+    assert len(expected) == 5
+    remaining = iter(shown)
+    assert all(row in remaining for row in expected), "\n".join(shown)
 
 
 @pytest.mark.slow
@@ -68,9 +67,9 @@ def test_the_recorded_session_replays_the_same(tmp_path: Path) -> None:
 
 
 def test_the_table_shows_every_kind_of_line() -> None:
-    shown = [re.findall(r"`(.+?)`", cells[0])[0] for cells in rows("README.md", "line")]
-    read = [parse_line(text) for text in shown]
-    assert [(line.kind, line.urgency) for line in read] == [
+    examples = [re.findall(r"`(.+?)`", line)[0] for line, *_ in rows("README.md", "line")]
+    lines = [parse_line(text) for text in examples]
+    assert [(line.kind, line.urgency) for line in lines] == [
         ("redirect", "next"),
         ("redirect", "urgent"),
         ("redirect", "now"),
@@ -79,13 +78,13 @@ def test_the_table_shows_every_kind_of_line() -> None:
         ("question", "next"),
         ("follow-up", "next"),
     ]
-    assert shown[3] in STOP_PHRASES
+    _, _, _, stop, *_ = examples
+    assert stop in STOP_PHRASES
 
 
 def test_every_name_in_the_readme_exists() -> None:
-    named = re.findall(r"`(?:\.venv/bin/)?chain ([a-z]+)", README)
-    assert set(named) <= {*COMMANDS, "help"}
-    assert {"check", "demo", "explain", "help", "init", "replay", "sessions"} <= set(named)
+    commands = {*re.findall(r"`(?:\.venv/bin/)?chain ([a-z]+)", README)}
+    assert {"check", "demo", "explain", "help", "init", "replay", "sessions"} <= commands <= {*COMMANDS, "help"}
     for option in sorted(set(re.findall(r"--[a-z][a-z-]+", README)) - NOT_OURS):
         assert option in HELP, option
 

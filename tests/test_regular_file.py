@@ -1,4 +1,4 @@
-"""Files that would block a reader are refused: at once, or at the read that would block."""
+"""Regular files are read. Others, which could block a reader, are refused when opened or when a read would block."""
 
 import os
 from collections.abc import Callable
@@ -9,10 +9,12 @@ import pytest
 from chain.regular_file import FLAGS, regular_file
 
 
-@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)])
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)], ids=["pipe", "folder", "device"]
+)
 def test_other_files_are_refused_and_closed(make: Callable[[Path], None], tmp_path: Path) -> None:
-    make(tmp_path / "it")
-    descriptor = os.open(tmp_path / "it", FLAGS)
+    make(tmp_path / "file")
+    descriptor = os.open(tmp_path / "file", FLAGS)
     with pytest.raises(OSError, match="it is a folder"):
         regular_file(descriptor)
     with pytest.raises(OSError, match="Bad file descriptor"):
@@ -20,8 +22,8 @@ def test_other_files_are_refused_and_closed(make: Callable[[Path], None], tmp_pa
 
 
 def test_a_regular_file_is_read(tmp_path: Path) -> None:
-    (tmp_path / "it").write_bytes(b"one\ntwo")
-    with regular_file(os.open(tmp_path / "it", FLAGS)) as file:
+    (tmp_path / "file").write_bytes(b"one\ntwo")
+    with regular_file(os.open(tmp_path / "file", FLAGS)) as file:
         assert (file.readline(), file.peek(), file.read()) == (b"one\n", b"two", b"two")
 
 

@@ -1,4 +1,4 @@
-"""Commands in a folder that was removed: those that need no folder work, the others are refused in one sentence."""
+"""Commands in a folder that was removed: those that need no folder work, and the others fail with one sentence."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import pytest
 from support.program import call_program, environ
 
 GONE = "chain: the current folder was removed; change to another one, or name a folder with --workspace\n"
-
-
 CASES = [
     ("-p hello --model offline", 2, GONE),
     ("-p hello --model offline --workspace .", 2, GONE),
@@ -41,6 +39,7 @@ CASES = [
     ("acp", 0, ""),
     ("worker --only .", 2, None),
 ]
+"""Each command line, its exit code, and its error output, or ``None`` for any."""
 
 
 @pytest.fixture
@@ -55,16 +54,16 @@ def removed(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.sampled(every=4)
-@pytest.mark.parametrize(("command", "code", "says"), CASES, ids=[case[0] for case in CASES])
-def test_in_a_removed_folder(command: str, code: int, says: str | None, removed: Path, tmp_path: Path) -> None:
-    there = tmp_path / "there"
+@pytest.mark.parametrize(("command", "code", "error"), CASES, ids=[command for command, _, _ in CASES])
+def test_a_command_in_a_removed_folder_ends_well(
+    command: str, code: int, error: str | None, removed: Path, tmp_path: Path
+) -> None:
+    there, variables, id = tmp_path / "there", environ(tmp_path, {}), ""
     there.mkdir()
-    variables = environ(tmp_path, {})
-    id = ""
     if "{id}" in command:
         call_program("-p", "hello", "--model", "offline", cwd=there, environ=variables)
         (journal,) = (tmp_path / "state/chain/sessions").glob("*.jsonl")
         id = journal.stem
     done = call_program(*command.format(there=there, id=id).split(), cwd=removed, environ=variables)
     assert done.returncode == code, done.stderr
-    assert says is None or done.stderr == says or (code == 0 and "removed" not in done.stderr)
+    assert error is None or done.stderr == error or (code == 0 and "removed" not in done.stderr)
