@@ -29,16 +29,12 @@ for name, examples in EXAMPLES.items():
     settings.register_profile(name, parent=_settings, max_examples=examples, derandomize=name in ("short", "ci"))
 settings.load_profile(PROFILE)
 
-
-def _is_noexec(path: str) -> bool:
-    return bool(os.statvfs(path).f_flag & os.ST_NOEXEC)  # tests run scripts that they write
-
-
 MEMORY = "/dev/shm"
 MIN_FREE = 1 << 30
 """Free bytes below which temporary folders stay on the disk."""
 
-if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > MIN_FREE and not _is_noexec(MEMORY):
+has_room = os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > MIN_FREE
+if has_room and not os.statvfs(MEMORY).f_flag & os.ST_NOEXEC:  # tests run scripts that they write
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", MEMORY)
 
 # A shell starts background jobs with SIGINT ignored, and nohup with SIGHUP ignored. The program respects both, so its

@@ -6,7 +6,7 @@ from functools import partial
 from threading import Event
 
 import trio
-from trio.testing import wait_all_tasks_blocked
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from chain.concurrency.threads import Threads
 
@@ -26,21 +26,15 @@ async def test_work_does_not_wait_for_other_threads() -> None:
         gate.set()
 
 
-async def test_work_waits_for_threads_of_its_kind() -> None:
-    gate, ours, is_done = Event(), Threads("ours", 2), trio.Event()
-
-    async def work() -> None:
-        await ours.run(lambda: None)
-        is_done.set()
-
+async def test_work_waits_for_threads_of_its_kind(autojump_clock: MockClock) -> None:
+    gate, ours = Event(), Threads("ours", 1)
     try:
         async with trio.open_nursery() as nursery:
-            for _ in range(2):
-                nursery.start_soon(partial(ours.run, gate.wait, abandon_on_cancel=True))
+            nursery.start_soon(partial(ours.run, gate.wait, abandon_on_cancel=True))
             await wait_all_tasks_blocked()
-            nursery.start_soon(work)
-            await wait_all_tasks_blocked()
-            assert not is_done.is_set()
+            with trio.move_on_after(1) as limit:
+                await ours.run(lambda: None)
+            assert limit.cancelled_caught
             nursery.cancel_scope.cancel()
     finally:
         gate.set()
